@@ -1,0 +1,402 @@
+//! What every slab allocator design offers, and what all of their caches share.
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+
+use crate::era::Era;
+use crate::geometry::{
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
+};
+use crate::machine::{Machine, NodeId};
+use crate::page::{MAX_ORDER, PageAllocator, PageKind, Pfn};
+use crate::slub::geometry::SlubEra;
+use crate::stats::{SharedStats, Stats};
+use crate::sync::{AtomicPtr, Ordering};
+
+/// Longest cache name in bytes; longer ones are cut.
+pub const NAME_BYTES: usize = 48;
+
+/// What a new cache is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheSpec<'a> {
+    /// Name, as in slabinfo.
+    pub name: &'a str,
+    /// Bytes of one object.
+    pub object_size: u32,
+    /// Alignment in bytes, a power of two; 0 for the default.
+    pub align: u32,
+    /// Hardware-cache alignment, type-safe by RCU, constructor and the like.
+    pub flags: CacheFlags,
+}
+
+/// Why an object could not be freed. Nothing has changed when this is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeError {
+    /// The address is not in this machine's memory, or not in a slab.
+    Foreign,
+    /// The object belongs to another cache.
+    WrongCache,
+    /// The address is inside a slab of this cache but is not the start of an object.
+    NotAnObject,
+    /// The object is free already.
+    DoubleFree,
+}
+
+impl core::fmt::Display for FreeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Foreign => "the address is not in a slab of this allocator",
+            Self::WrongCache => "the object belongs to another cache",
+            Self::NotAnObject => "the address is not the start of an object",
+            Self::DoubleFree => "the object is free already",
+        })
+    }
+}
+
+impl core::error::Error for FreeError {}
+
+/// How a cache's memory is used at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Slabs.
+    pub slabs: u64,
+    /// Pages of all slabs.
+    pub pages: u64,
+    /// Objects that all slabs could hold (`num_objs`).
+    pub num_objs: u64,
+    /// Objects as `/proc/slabinfo` counts active ones: what no node list offers as free.
+    pub active_objs: u64,
+    /// Slabs that are neither full nor empty and that no CPU allocates from.
+    pub partial_slabs: u64,
+    /// Those of `partial_slabs` with exactly one object in use.
+    pub one_object_slabs: u64,
+    /// Slabs by order, orders 0..=10.
+    pub slabs_by_order: [u64; crate::page::ORDERS],
+}
+
+impl Usage {
+    /// Adds another cache's usage.
+    pub fn add(&mut self, other: &Self) {
+        self.slabs += other.slabs;
+        self.pages += other.pages;
+        self.num_objs += other.num_objs;
+        self.active_objs += other.active_objs;
+        self.partial_slabs += other.partial_slabs;
+        self.one_object_slabs += other.one_object_slabs;
+        for (sum, slabs) in self.slabs_by_order.iter_mut().zip(other.slabs_by_order) {
+            *sum += slabs;
+        }
+    }
+}
+
+/// What a design's consistency walker found wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabInconsistency {
+    /// Which rule is broken.
+    pub what: &'static str,
+    /// The slab, if the contradiction is in one.
+    pub slab: Option<Pfn>,
+    /// What the lists or counters say.
+    pub recorded: u64,
+    /// What the walk found.
+    pub found: u64,
+}
+
+impl SlabInconsistency {
+    pub(crate) fn equal(
+        what: &'static str,
+        slab: Option<Pfn>,
+        recorded: u64,
+        found: u64,
+    ) -> Result<(), Self> {
+        if recorded == found {
+            Ok(())
+        } else {
+            Err(Self {
+                what,
+                slab,
+                recorded,
+                found,
+            })
+        }
+    }
+}
+
+impl core::fmt::Display for SlabInconsistency {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if let Some(slab) = self.slab {
+            write!(f, "slab at page {}: ", slab.0)?;
+        }
+        write!(
+            f,
+            "{}: recorded {}, found {}",
+            self.what, self.recorded, self.found
+        )
+    }
+}
+
+impl core::error::Error for SlabInconsistency {}
+
+/// What all designs know of a cache. It lies at the head of every cache's structure and its
+/// address names the cache in page descriptors.
+pub struct CacheHead {
+    name: [u8; NAME_BYTES],
+    name_len: usize,
+    pub(crate) era: Era,
+    pub(crate) geometry: Geometry,
+    pub(crate) flags: CacheFlags,
+    /// Counts what happens without a CPU's slot.
+    pub(crate) shared_stats: SharedStats,
+    /// Objects whose free found a lock re-entered: a stack linked through their first word.
+    deferred: AtomicPtr<u8>,
+    /// Links of the heap's list of caches, under its lock.
+    pub(crate) list_next: UnsafeCell<*const CacheHead>,
+}
+
+// SAFETY: `list_next` is only accessed under the heap's cache-list lock; everything else is
+// immutable or atomic.
+unsafe impl Sync for CacheHead {}
+// SAFETY: as for `Sync`; the pointer in `list_next` is an address in the heap's structures.
+unsafe impl Send for CacheHead {}
+
+impl CacheHead {
+    pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
+        let mut cut = spec.name.len().min(NAME_BYTES);
+        while !spec.name.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        let mut name = [0; NAME_BYTES];
+        name[..cut].copy_from_slice(&spec.name.as_bytes()[..cut]);
+        Self {
+            name,
+            name_len: cut,
+            era,
+            geometry,
+            flags: spec.flags,
+            shared_stats: SharedStats::new(),
+            deferred: AtomicPtr::new(core::ptr::null_mut()),
+            list_next: UnsafeCell::new(core::ptr::null()),
+        }
+    }
+
+    /// The cache's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        core::str::from_utf8(&self.name[..self.name_len]).unwrap_or("?")
+    }
+
+    /// Sizes and orders.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Flags it was created with.
+    #[must_use]
+    pub fn flags(&self) -> CacheFlags {
+        self.flags
+    }
+
+    pub(crate) fn id(&self) -> *mut () {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Leaves an object for the next slow operation.
+    ///
+    /// # Safety
+    ///
+    /// The object is this cache's and its user has given it up.
+    #[cold]
+    pub(crate) unsafe fn defer(&self, object: NonNull<u8>) {
+        let mut head = self.deferred.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the caller owns the object, which is at least one aligned word long
+            // (geometry: sizes are multiples of a word).
+            unsafe { object.cast::<*mut u8>().write(head) };
+            // Release: pairs with the Acquire in `take_deferred`, which follows the links.
+            match self.deferred.compare_exchange(
+                head,
+                object.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Whether objects wait to be freed.
+    #[inline(always)]
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Takes the whole stack of deferred objects.
+    pub(crate) fn take_deferred(&self) -> impl Iterator<Item = NonNull<u8>> + use<> {
+        // Acquire: pairs with the Release in `defer`.
+        let mut next = self.deferred.swap(core::ptr::null_mut(), Ordering::Acquire);
+        core::iter::from_fn(move || {
+            let object = NonNull::new(next)?;
+            // SAFETY: `defer` wrote the link into this object, which nobody else has taken.
+            next = unsafe { object.cast::<*mut u8>().read() };
+            Some(object)
+        })
+    }
+}
+
+/// What an operation on a cache works with.
+pub struct Env<'a, M: Machine> {
+    /// Where slabs come from, and the machine.
+    pub pages: &'a PageAllocator<M>,
+    /// The cache.
+    pub cache: &'a CacheHead,
+}
+
+impl<M: Machine> Clone for Env<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Env<'_, M> {}
+
+/// A cache's slabs in address order.
+pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn> + use<'a, M> {
+    let map = env.pages.map();
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        while at < map.pages() {
+            let pfn = Pfn(at);
+            let page = map.page(pfn);
+            match page.kind() {
+                // Nothing above the first untouched page of a zone has been used; the next zone
+                // starts at a multiple of the largest block.
+                PageKind::Untouched => at = (at | ((1 << MAX_ORDER) - 1)) + 1,
+                PageKind::Tail => at += 1,
+                _ => at += 1 << page.order(),
+            }
+            let owned = page.kind() == PageKind::Slab
+                && page.cache.load(Ordering::Relaxed) == env.cache.id();
+            if owned {
+                return Some(pfn);
+            }
+        }
+        None
+    })
+}
+
+/// One slab allocator design: the per-cache state and everything that can be done with it.
+///
+/// The methods take the cache's [`Env`]; callers go through [`crate::heap::Heap`], which keeps the
+/// two together.
+pub trait Design: Sized + Send + Sync + 'static {
+    /// The name on the command line: `slub`, `slubq`.
+    const NAME: &'static str;
+    /// Eras that exist, oldest first.
+    const ERAS: &'static [Era];
+    /// The era meant when none is given.
+    const DEFAULT_ERA: Era;
+
+    /// Sizes, order and limits of a cache.
+    ///
+    /// # Errors
+    ///
+    /// [`GeometryError`] if the cache cannot exist.
+    fn geometry(
+        era: Era,
+        machine: &MachineParams,
+        boot: &BootParams,
+        cache: &CacheParams,
+    ) -> Result<Geometry, GeometryError>;
+
+    /// Whose kmalloc caches the design has in this era. `None` if the design has no such era.
+    fn kmalloc_era(era: Era) -> Option<&'static SlubEra>;
+
+    /// State of a new cache. `None` if there is no room for it.
+    fn create<M: Machine>(env: Env<'_, M>) -> Option<Self>;
+
+    /// Returns the state's per-CPU slots. Only after [`Design::flush`] and when no slab is left.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the cache any more.
+    unsafe fn release<M: Machine>(&self, env: Env<'_, M>);
+
+    /// Allocates an object, on the given node if one is wanted. `None` when memory is exhausted.
+    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>>;
+
+    /// Frees an object.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where the design can tell that the object is not one of this cache's live
+    /// objects.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    unsafe fn free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError>;
+
+    /// Fills all slots with objects, or none (then `false`).
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool;
+
+    /// Frees the objects of all filled slots and empties these.
+    ///
+    /// # Errors
+    ///
+    /// The first [`FreeError`]; slots of objects that could not be freed stay filled.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError>;
+
+    /// Empties all per-CPU state into the slabs. Returns how many CPUs were busy and kept theirs.
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32;
+
+    /// Flushes and gives empty slabs back. Returns how many CPUs were busy.
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32;
+
+    /// Counters of all CPUs and of what happened without one.
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats;
+
+    /// How the memory is used. Busy CPUs' private state counts as in use.
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage;
+
+    /// Calls `found` for every object that is allocated by a user, in address order.
+    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>));
+
+    /// Checks all lists and counters; the cache must be idle.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency>;
+
+    /// Value of a tunable or attribute by its sysfs name.
+    fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64>;
+
+    /// Sets a tunable while the cache is in use. `false` if the design has none of that name; the
+    /// value has been checked against [`crate::tunables`].
+    fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool;
+
+    /// Takes all per-CPU slots for a fork; returns how many could not be had.
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32;
+
+    /// Frees the slots that [`Design::quiesce`] took.
+    fn resume<M: Machine>(&self, env: Env<'_, M>);
+}

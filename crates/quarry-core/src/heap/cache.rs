@@ -1,0 +1,236 @@
+//! A cache as its users see it.
+
+use core::ptr::NonNull;
+
+use super::{CacheBody, Heap};
+use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::machine::{Machine, NodeId};
+use crate::stats::Stats;
+
+/// A cache of a heap.
+pub struct Cache<'h, M: Machine, D: Design> {
+    pub(super) heap: &'h Heap<M, D>,
+    pub(super) body: &'h CacheBody<D>,
+}
+
+/// A cache still has live objects and was not destroyed.
+pub struct DestroyError<'h, M: Machine, D: Design> {
+    /// The cache, as it was.
+    pub cache: Cache<'h, M, D>,
+    /// Objects that are still allocated.
+    pub live: u64,
+    /// CPUs whose private objects could not be seen because they were busy.
+    pub busy_cpus: u32,
+}
+
+impl<M: Machine, D: Design> core::fmt::Debug for DestroyError<'_, M, D> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, f)
+    }
+}
+
+impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let name = self.cache.name();
+        if self.live == 0 {
+            return write!(
+                f,
+                "cache {name}: {} CPUs are busy, try again",
+                self.busy_cpus
+            );
+        }
+        write!(f, "cache {name} still has {} objects:", self.live)?;
+        let mut shown = 0;
+        let mut result = Ok(());
+        self.cache.for_each_live(|object| {
+            if shown < 8 && result.is_ok() {
+                result = write!(f, " {object:p}");
+            }
+            shown += 1;
+        });
+        result?;
+        if shown > 8 {
+            write!(f, " and {} more", shown - 8)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
+    fn env(&self) -> Env<'h, M> {
+        self.heap.env(&self.body.head)
+    }
+
+    /// Name, geometry and flags.
+    pub fn head(&self) -> &'h CacheHead {
+        &self.body.head
+    }
+
+    /// The name it was created with.
+    pub fn name(&self) -> &'h str {
+        self.body.head.name()
+    }
+
+    /// Allocates an object on the running CPU's node. `None` when memory is exhausted.
+    #[inline(always)]
+    pub fn alloc(&self) -> Option<NonNull<u8>> {
+        self.body.design.alloc(self.env(), None)
+    }
+
+    /// Allocates an object whose memory is on the given node. `None` when memory is exhausted.
+    #[inline]
+    pub fn alloc_node(&self, node: NodeId) -> Option<NonNull<u8>> {
+        self.body.design.alloc(self.env(), Some(node))
+    }
+
+    /// Frees an object.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where the design can tell that it is not one of this cache's live objects.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.body.design.free(self.env(), object) }
+    }
+
+    /// Fills all slots with objects, or none (then `false`). Slots must be empty.
+    pub fn alloc_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> bool {
+        self.body.design.alloc_bulk(self.env(), None, slots)
+    }
+
+    /// Frees the objects of all filled slots and empties these.
+    ///
+    /// # Errors
+    ///
+    /// The first [`FreeError`]; slots of objects that could not be freed stay filled.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.body.design.free_bulk(self.env(), slots) }
+    }
+
+    /// Empties per-CPU state and gives every empty slab back. Returns how many CPUs were busy and
+    /// kept theirs.
+    pub fn shrink(&self) -> u32 {
+        self.body.design.shrink(self.env())
+    }
+
+    /// Empties per-CPU state into the slabs. Returns how many CPUs were busy.
+    pub fn flush(&self) -> u32 {
+        self.body.design.flush(self.env())
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.body.design.stats(self.env())
+    }
+
+    /// How the cache's memory is used. Costs time proportional to the pages ever used.
+    pub fn usage(&self) -> Usage {
+        self.body.design.usage(self.env())
+    }
+
+    /// Calls `f` for every allocated object, in address order; the cache must be idle.
+    pub fn for_each_live(&self, mut f: impl FnMut(NonNull<u8>)) {
+        self.body.design.live_objects(self.env(), &mut f);
+    }
+
+    /// Checks lists and counters; the cache must be idle.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
+    pub fn check_consistency(&self) -> Result<(), SlabInconsistency> {
+        self.body.design.check_consistency(self.env())
+    }
+
+    /// Value of a tunable or attribute by its sysfs name.
+    pub fn attribute(&self, name: &str) -> Option<u64> {
+        self.body.design.attribute(&self.body.head, name)
+    }
+
+    /// Sets a tunable by its sysfs name. `false` if the design has no writable one of that name.
+    /// Ranges are the caller's to check ([`crate::tunables::check`]).
+    pub fn set_attribute(&self, name: &str, value: u64) -> bool {
+        self.body.design.set_attribute(self.env(), name, value)
+    }
+
+    /// Destroys the cache. Only one thread may still use it, and none may walk the heap's caches.
+    ///
+    /// # Errors
+    ///
+    /// [`DestroyError`] if objects are still allocated: its message names them.
+    pub fn destroy(self) -> Result<(), DestroyError<'h, M, D>> {
+        let busy_cpus = self.shrink();
+        let mut live = 0;
+        self.for_each_live(|_| live += 1);
+        if live > 0 || self.usage().slabs > 0 {
+            return Err(DestroyError {
+                cache: self,
+                live,
+                busy_cpus,
+            });
+        }
+        let machine = self.heap.machine();
+        let _pass = self.heap.pages.gate().enter(machine);
+        let Some(mut newest) = self.heap.caches.lock(machine) else {
+            return Err(DestroyError {
+                cache: self,
+                live,
+                busy_cpus,
+            });
+        };
+        let me: *const CacheHead = &self.body.head;
+        // SAFETY: the link is this cache's own, under the list's lock.
+        let after = unsafe { *self.body.head.list_next.get() };
+        if *newest == me {
+            *newest = after;
+        } else {
+            let mut at = *newest;
+            while !at.is_null() {
+                // SAFETY: listed heads live as long as they are listed.
+                let link = unsafe { &*at }.list_next.get();
+                // SAFETY: links are only touched under the list's lock, which is held.
+                let next = unsafe { *link };
+                if next == me {
+                    // SAFETY: as above.
+                    unsafe { *link = after };
+                    break;
+                }
+                at = next;
+            }
+        }
+        drop(newest);
+        // SAFETY: no slab is left, the handle is consumed, and by the method's contract no other
+        // thread uses the cache.
+        unsafe { self.body.design.release(self.env()) };
+        let block = NonNull::from(self.body).cast::<u8>();
+        // SAFETY: the body is dead now; zeroing its bytes is what the region asks for.
+        unsafe { block.write_bytes(0, size_of::<CacheBody<D>>()) };
+        // SAFETY: the region handed out this block for these bytes; it is zeroed.
+        unsafe {
+            self.heap
+                .pages
+                .meta()
+                .free(machine, block, size_of::<CacheBody<D>>())
+        };
+        Ok(())
+    }
+}
+
+impl<M: Machine, D: Design> Clone for Cache<'_, M, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine, D: Design> Copy for Cache<'_, M, D> {}

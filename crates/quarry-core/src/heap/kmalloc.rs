@@ -1,0 +1,168 @@
+//! kmalloc: size classes over the heap's caches, large blocks over the page allocator.
+
+use core::ptr::NonNull;
+
+use super::{Cache, CacheBody, Heap, ZERO_SIZE_ADDRESS};
+use crate::design::{CacheSpec, Design, FreeError};
+use crate::machine::{Machine, NodeId};
+use crate::page::{PageKind, Pfn};
+use crate::slub::geometry::{KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params};
+use crate::sync::Ordering;
+
+impl<M: Machine, D: Design> Heap<M, D> {
+    /// The cache of a kmalloc class, made at its first use.
+    #[inline]
+    fn class(&self, target: KmallocTarget) -> Option<&CacheBody<D>> {
+        let KmallocTarget::Class(class) = target else {
+            return None;
+        };
+        // Acquire: pairs with the Release in `make_class`.
+        let body = self.classes[class.index as usize].load(Ordering::Acquire);
+        // SAFETY: not null means that `make_class` stored an initialised body.
+        unsafe { body.as_ref() }.or_else(|| self.make_class(class.index))
+    }
+
+    #[cold]
+    fn make_class(&self, index: u32) -> Option<&CacheBody<D>> {
+        let class = kmalloc_classes(self.kmalloc, self.params.page_shift)
+            .find(|class| class.index == index)?;
+        let params = kmalloc_params(self.kmalloc, class);
+        let mut name = NameBuffer::default();
+        core::fmt::Write::write_fmt(&mut name, format_args!("{class}")).ok()?;
+        let body = self
+            .create_body(&CacheSpec {
+                name: name.as_str(),
+                object_size: params.object_size,
+                align: params.align,
+                flags: params.flags,
+            })
+            .ok()?;
+        // Release: publishes the body. Acquire on failure: another thread's body is used instead;
+        // this one stays on the list, empty.
+        let stored = self.classes[index as usize].compare_exchange(
+            core::ptr::null_mut(),
+            core::ptr::from_ref(body).cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match stored {
+            Ok(_) => Some(body),
+            // SAFETY: not null, so stored by another `make_class`.
+            Err(other) => unsafe { other.as_ref() },
+        }
+    }
+
+    /// Makes all kmalloc caches now instead of at their first use.
+    pub fn make_kmalloc_caches(&self) {
+        for class in kmalloc_classes(self.kmalloc, self.params.page_shift) {
+            self.class(KmallocTarget::Class(class));
+        }
+    }
+
+    /// The cache that serves kmallocs of this size; `None` for 0 bytes and for sizes that go to
+    /// the page allocator or fail.
+    pub fn kmalloc_cache(&self, bytes: usize) -> Option<Cache<'_, M, D>> {
+        let target = kmalloc_index(self.kmalloc, &self.params, bytes as u64);
+        self.class(target).map(|body| Cache { heap: self, body })
+    }
+
+    /// Allocates at least `bytes` bytes, aligned as the era aligns kmalloc. `None` when memory is
+    /// exhausted or the size is above the era's largest. 0 bytes yield [`ZERO_SIZE_ADDRESS`].
+    #[inline]
+    pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        match kmalloc_index(self.kmalloc, &self.params, bytes as u64) {
+            target @ KmallocTarget::Class(_) => {
+                let body = self.class(target)?;
+                body.design.alloc(self.env(&body.head), node)
+            }
+            KmallocTarget::ZeroSize => {
+                NonNull::new(core::ptr::without_provenance_mut(ZERO_SIZE_ADDRESS))
+            }
+            KmallocTarget::Pages { order } => self.kmalloc_large(order, node),
+            KmallocTarget::TooLarge => None,
+        }
+    }
+
+    #[cold]
+    fn kmalloc_large(&self, order: u32, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        let pfn = self.pages.alloc(order, node)?;
+        let map = self.pages.map();
+        map.page(pfn).set_kind(PageKind::LargeKmalloc, order);
+        map.page(pfn).set_head(Some(pfn));
+        self.large_allocs.fetch_add(1, Ordering::Relaxed);
+        Some(map.address(pfn))
+    }
+
+    /// Frees what [`Heap::kmalloc`] or any cache of this heap allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`].
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline]
+    pub unsafe fn kfree(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+        if object.addr().get() == ZERO_SIZE_ADDRESS {
+            return Ok(());
+        }
+        let map = self.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
+        let page = map.page(slab);
+        let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
+        // SAFETY: not null means that a cache of this heap stored its own address there, which is
+        // its body's; caches are only destroyed when they have no slabs.
+        match unsafe { body.as_ref() } {
+            // SAFETY: the caller's contract is the same.
+            Some(body) => unsafe { body.design.free(self.env(&body.head), object) },
+            None => self.kfree_large(slab, object),
+        }
+    }
+
+    #[cold]
+    fn kfree_large(&self, pfn: Pfn, object: NonNull<u8>) -> Result<(), FreeError> {
+        let map = self.pages.map();
+        let page = map.page(pfn);
+        if page.kind() != PageKind::LargeKmalloc {
+            return Err(FreeError::Foreign);
+        }
+        if object != map.address(pfn) {
+            return Err(FreeError::NotAnObject);
+        }
+        let order = page.order();
+        if !page.claim_kind(PageKind::LargeKmalloc, PageKind::Allocated, order) {
+            return Err(FreeError::DoubleFree);
+        }
+        page.set_head(None);
+        self.large_frees.fetch_add(1, Ordering::Relaxed);
+        self.pages
+            .free(pfn, order)
+            .map_err(|_| FreeError::DoubleFree)
+    }
+}
+
+#[derive(Default)]
+struct NameBuffer {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl NameBuffer {
+    fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("?")
+    }
+}
+
+impl core::fmt::Write for NameBuffer {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        let end = self.len + s.len();
+        self.bytes
+            .get_mut(self.len..end)
+            .ok_or(core::fmt::Error)?
+            .copy_from_slice(s.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}

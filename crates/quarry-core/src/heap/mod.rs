@@ -1,0 +1,254 @@
+//! A heap: one machine, its page allocator, and named caches of one design.
+//!
+//! ```text
+//!   Heap  --> kmalloc-8 ... kmalloc-8k      (made when the heap is)
+//!     |   --> cache "dentry" ...            (Heap::create_cache)
+//!     +-----> PageAllocator --> Machine
+//! ```
+//!
+//! Caches live in the machine's structure range and never move. A [`Cache`] handle borrows the
+//! heap, so it cannot outlive it; [`Cache::destroy`] consumes the handle.
+
+mod cache;
+mod kmalloc;
+
+pub use cache::{Cache, DestroyError};
+
+use core::ptr::NonNull;
+
+use crate::design::{CacheHead, CacheSpec, Design, Env};
+use crate::era::Era;
+use crate::geometry::{BootParams, CacheFlags, CacheParams, GeometryError, MachineParams};
+use crate::machine::{LockClass, Machine, SpinLock};
+use crate::page::{BootError, PageAllocator};
+use crate::slub::geometry::SlubEra;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// The address that a kmalloc of 0 bytes returns; freeing it does nothing (`ZERO_SIZE_PTR`).
+pub const ZERO_SIZE_ADDRESS: usize = 16;
+
+/// kmalloc indexes that the eras' class lists use.
+const KMALLOC_INDEXES: usize = 32;
+
+/// Why a cache or heap could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateError {
+    /// The geometry has no answer.
+    Geometry(GeometryError),
+    /// The option only has meaning in a debugging heap, which this is not.
+    DebugFlags(CacheFlags),
+    /// The structure or per-CPU ranges are full.
+    NoRoom,
+    /// The page allocator could not be set up.
+    Boot(BootError),
+}
+
+impl core::fmt::Display for CreateError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Geometry(error) => error.fmt(f),
+            Self::DebugFlags(flags) => write!(f, "debugging flags {flags:?} change geometry only"),
+            Self::NoRoom => f.write_str("no room for the cache's own structures"),
+            Self::Boot(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for CreateError {}
+
+impl From<GeometryError> for CreateError {
+    fn from(error: GeometryError) -> Self {
+        Self::Geometry(error)
+    }
+}
+
+/// A cache's structure: the shared head first, so that its address is the cache's name in page
+/// descriptors.
+#[repr(C)]
+struct CacheBody<D> {
+    head: CacheHead,
+    design: D,
+}
+
+/// See the [module's documentation](self).
+pub struct Heap<M: Machine, D: Design> {
+    pages: PageAllocator<M>,
+    era: Era,
+    params: MachineParams,
+    boot: BootParams,
+    kmalloc: &'static SlubEra,
+    classes: [AtomicPtr<CacheBody<D>>; KMALLOC_INDEXES],
+    /// Newest cache; the list is linked through the heads.
+    caches: SpinLock<*const CacheHead>,
+    large_allocs: AtomicU64,
+    large_frees: AtomicU64,
+}
+
+// SAFETY: the raw pointers name caches in the machine's structure range, which live as long as
+// the heap and are themselves `Sync`; the list head is only touched under its lock.
+unsafe impl<M: Machine + Sync, D: Design> Sync for Heap<M, D> {}
+// SAFETY: as for `Sync`.
+unsafe impl<M: Machine + Send, D: Design> Send for Heap<M, D> {}
+
+impl<M: Machine, D: Design> Heap<M, D> {
+    /// Boots a heap on a fresh machine, with its kmalloc caches.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]: the era is not one of the design's, or the machine is too small.
+    pub fn new(machine: M, era: Era, boot: BootParams) -> Result<Self, CreateError> {
+        let topology = *machine.topology();
+        let params = MachineParams {
+            page_shift: topology.page_shift,
+            nr_cpus: topology.cpus,
+            cache_line: topology.cache_line,
+        };
+        let kmalloc = D::kmalloc_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        let pages = PageAllocator::new(machine, era).map_err(CreateError::Boot)?;
+        Ok(Self {
+            pages,
+            era,
+            params,
+            boot,
+            kmalloc,
+            classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
+            large_allocs: AtomicU64::new(0),
+            large_frees: AtomicU64::new(0),
+        })
+    }
+
+    /// The page allocator below.
+    pub fn pages(&self) -> &PageAllocator<M> {
+        &self.pages
+    }
+
+    /// The machine below.
+    pub fn machine(&self) -> &M {
+        self.pages.machine()
+    }
+
+    /// The era whose rules the heap follows.
+    pub fn era(&self) -> Era {
+        self.era
+    }
+
+    /// Kmallocs too large for a slab: blocks allocated and freed.
+    pub fn large_counts(&self) -> (u64, u64) {
+        (
+            self.large_allocs.load(Ordering::Relaxed),
+            self.large_frees.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Makes a cache.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`].
+    pub fn create_cache(&self, spec: &CacheSpec<'_>) -> Result<Cache<'_, M, D>, CreateError> {
+        let body = self.create_body(spec)?;
+        Ok(Cache { heap: self, body })
+    }
+
+    fn create_body(&self, spec: &CacheSpec<'_>) -> Result<&CacheBody<D>, CreateError> {
+        if spec.flags.debug() {
+            return Err(CreateError::DebugFlags(spec.flags));
+        }
+        let params = CacheParams {
+            object_size: spec.object_size,
+            align: spec.align,
+            flags: spec.flags,
+        };
+        let geometry = D::geometry(self.era, &self.params, &self.boot, &params)?;
+        let machine = self.machine();
+        let _pass = self.pages.gate().enter(machine);
+        let place = self
+            .pages
+            .meta()
+            .alloc(machine, size_of::<CacheBody<D>>())
+            .ok_or(CreateError::NoRoom)?
+            .cast::<CacheBody<D>>();
+        let head = CacheHead::new(spec, self.era, geometry);
+        // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region); the
+        // head is the first field.
+        unsafe { place.cast::<CacheHead>().write(head) };
+        // SAFETY: initialised just now, and the block is never moved (M3).
+        let head = unsafe { place.cast::<CacheHead>().as_ref() };
+        let design = D::create(Env {
+            pages: &self.pages,
+            cache: head,
+        })
+        .ok_or(CreateError::NoRoom)?;
+        // SAFETY: the field lies inside the block and is not initialised yet.
+        let slot = unsafe { &raw mut (*place.as_ptr()).design };
+        // SAFETY: as above.
+        unsafe { slot.write(design) };
+        let mut newest = self.caches.lock(machine).ok_or(CreateError::NoRoom)?;
+        // SAFETY: links are only touched under the list's lock, which is held.
+        unsafe { *head.list_next.get() = *newest };
+        *newest = head;
+        drop(newest);
+        // SAFETY: both fields are initialised; the block lives as long as the heap.
+        Ok(unsafe { place.as_ref() })
+    }
+
+    /// Calls `f` for every cache, newest first.
+    pub fn for_each_cache(&self, mut f: impl FnMut(Cache<'_, M, D>)) {
+        let _pass = self.pages.gate().enter(self.machine());
+        let mut next = match self.caches.lock(self.machine()) {
+            Some(newest) => *newest,
+            None => return,
+        };
+        while !next.is_null() {
+            // SAFETY: the list holds heads of caches of this heap, which are first in their
+            // bodies; bodies are never unmapped while the heap lives.
+            let body = unsafe { &*next.cast::<CacheBody<D>>() };
+            // SAFETY: a link of a listed head; destroyed caches leave the list under its lock, and
+            // destruction requires that nobody else uses the heap's list (see `Cache::destroy`).
+            next = unsafe { *body.head.list_next.get() };
+            f(Cache { heap: self, body });
+        }
+    }
+
+    fn env<'a>(&'a self, head: &'a CacheHead) -> Env<'a, M> {
+        Env {
+            pages: &self.pages,
+            cache: head,
+        }
+    }
+
+    /// The cache that an object belongs to, if it is in a slab.
+    pub fn cache_of(&self, object: NonNull<u8>) -> Option<Cache<'_, M, D>> {
+        let map = self.pages.map();
+        let slab = map.page(map.pfn_of(object)?).head()?;
+        let body = map
+            .page(slab)
+            .cache
+            .load(Ordering::Relaxed)
+            .cast::<CacheBody<D>>();
+        // SAFETY: as in `kfree`.
+        unsafe { body.as_ref() }.map(|body| Cache { heap: self, body })
+    }
+
+    /// Stops all operations of other threads, so that the process can fork: takes every per-CPU
+    /// slot, then waits until nobody works without one. Returns how many slots could not be had;
+    /// those CPUs' caches stay locked in the child, which then works without them.
+    pub fn quiesce(&self) -> u32 {
+        let mut missed = self.pages.quiesce();
+        self.for_each_cache(|cache| {
+            missed += cache.body.design.quiesce(self.env(&cache.body.head));
+        });
+        missed + u32::from(!self.pages.gate().close(self.machine()))
+    }
+
+    /// Ends what [`Heap::quiesce`] began. `in_child` says that all other threads are gone.
+    pub fn resume(&self, in_child: bool) {
+        if in_child {
+            self.pages.gate().forget_others(self.machine());
+        }
+        self.pages.gate().open();
+        self.for_each_cache(|cache| cache.body.design.resume(self.env(&cache.body.head)));
+        self.pages.resume();
+    }
+}

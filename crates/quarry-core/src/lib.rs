@@ -1,0 +1,33 @@
+//! The Linux kernel's slab and page allocators over an abstract machine; no_std, no alloc.
+//!
+//! One idea carries the crate: an allocator does not know whether its machine is real. Everything
+//! it needs to know about CPUs, locks and memory comes through [`machine::Machine`], so the same
+//! code is a process's allocator (`quarry-host`), runs on any number of simulated CPUs
+//! (`quarry-sim`), and is driven by model checkers in tests.
+//!
+//! Layers, bottom up; nothing imports upward:
+//!
+//! | layer | module |
+//! |---|---|
+//! | the seam: CPUs, per-CPU try-locks, locks, memory, accounting | [`machine`] |
+//! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
+//! | the designs, behind [`design::Design`] | [`slub`], [`slubq`] |
+//! | named caches, and all that hangs together in one system | [`heap`] |
+//!
+//! [`era`], [`geometry`] and [`tunables`] are pure data and functions that every layer may use.
+#![no_std]
+
+#[cfg(any(test, loom))]
+extern crate std;
+
+pub mod design;
+pub mod era;
+pub mod geometry;
+pub mod heap;
+pub mod machine;
+pub mod page;
+pub mod slub;
+pub mod slubq;
+pub mod stats;
+mod sync;
+pub mod tunables;

@@ -1,0 +1,97 @@
+//! Accounting: what an allocator touches and does, told to the machine.
+//!
+//! The free functions are the only callers of the machine's hooks. Building with
+//! `--cfg quarry_no_accounting` leaves them out altogether, which is how `cargo xtask accounting`
+//! shows that on a real machine they cost no instruction.
+
+use super::Machine;
+
+/// Kind of cache line that is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Line {
+    /// Memory of an object itself (a free pointer in it, a constructor).
+    Object,
+    /// Per-CPU state of a cache.
+    CpuState,
+    /// Entries of a per-CPU queue.
+    CpuQueue,
+    /// Page descriptor of a slab: its free list, counters, links.
+    Slab,
+    /// A bitmap that lies in a slab behind its objects.
+    Bitmap,
+    /// Node-level state: list heads, counters.
+    Node,
+    /// Page descriptor on a page allocator's list.
+    PageDescriptor,
+    /// Per-CPU page lists.
+    Pcp,
+    /// Zone-level state: free lists of the buddy allocator.
+    Zone,
+}
+
+impl Line {
+    /// Number of kinds.
+    pub const COUNT: usize = 9;
+    /// All kinds with the names that reports use, in the order of their numbers.
+    pub const ALL: [(Line, &'static str); Line::COUNT] = [
+        (Line::Object, "object"),
+        (Line::CpuState, "cpu_state"),
+        (Line::CpuQueue, "cpu_queue"),
+        (Line::Slab, "slab"),
+        (Line::Bitmap, "bitmap"),
+        (Line::Node, "node"),
+        (Line::PageDescriptor, "page_descriptor"),
+        (Line::Pcp, "pcp"),
+        (Line::Zone, "zone"),
+    ];
+}
+
+/// Whether a line is only read or also written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Access {
+    /// The line may stay shared.
+    Read,
+    /// The line must be owned.
+    Write,
+}
+
+/// Work that is not a memory access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Work {
+    /// Entry to and exit from an allocation or free.
+    Call,
+    /// A compare-and-swap or another atomic read-modify-write.
+    Atomic,
+    /// One level of a buddy split or merge.
+    BuddyStep,
+}
+
+impl Work {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
+    /// All kinds with the names that reports use, in the order of their numbers.
+    pub const ALL: [(Work, &'static str); Work::COUNT] = [
+        (Work::Call, "call"),
+        (Work::Atomic, "atomic"),
+        (Work::BuddyStep, "buddy_step"),
+    ];
+}
+
+/// Tells the machine of a memory access.
+#[inline(always)]
+#[cfg_attr(quarry_no_accounting, allow(unused_variables))]
+pub(crate) fn touch<M: Machine>(machine: &M, line: Line, access: Access, address: usize) {
+    #[cfg(not(quarry_no_accounting))]
+    machine.touch(line, access, address);
+}
+
+/// Tells the machine of work.
+#[inline(always)]
+#[cfg_attr(quarry_no_accounting, allow(unused_variables))]
+pub(crate) fn work<M: Machine>(machine: &M, work: Work) {
+    #[cfg(not(quarry_no_accounting))]
+    machine.work(work);
+}

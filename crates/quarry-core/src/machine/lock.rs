@@ -1,0 +1,159 @@
+//! Spin locks as the machine takes them, and data behind them.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use super::Machine;
+use crate::sync::{AtomicUsize, Ordering};
+
+/// What a lock protects; machines count and time acquisitions by class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LockClass {
+    /// A node's slab lists (`list_lock`).
+    NodeList,
+    /// One slab (the slab bit lock of Linux before double-word compare-and-swap).
+    Slab,
+    /// A zone's free lists (`zone->lock`).
+    Zone,
+    /// Allocation of the allocators' own structures.
+    Region,
+    /// The list of caches (`slab_mutex`).
+    CacheList,
+}
+
+impl LockClass {
+    /// Number of classes.
+    pub const COUNT: usize = 5;
+    /// All classes with the names that reports use, in the order of their numbers.
+    pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
+        (LockClass::NodeList, "node_list"),
+        (LockClass::Slab, "slab"),
+        (LockClass::Zone, "zone"),
+        (LockClass::Region, "region"),
+        (LockClass::CacheList, "cache_list"),
+    ];
+}
+
+/// The calling thread already holds the lock: it runs in a signal handler that interrupted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reentered;
+
+/// A lock word: 0 when free, else a value that identifies the owner to its machine.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct RawLock {
+    owner: AtomicUsize,
+}
+
+impl RawLock {
+    /// A free lock.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            owner: AtomicUsize::new(0),
+        }
+    }
+
+    /// A free lock.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            owner: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes the lock for `owner` (not 0) if it is free.
+    #[inline]
+    pub fn acquire(&self, owner: usize) -> bool {
+        // Acquire: pairs with the Release in `release`.
+        self.owner
+            .compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The owner at this moment, 0 if free.
+    #[inline]
+    pub fn owner(&self) -> usize {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Frees the lock.
+    #[inline]
+    pub fn release(&self) {
+        // Release: pairs with the Acquire in `acquire`.
+        self.owner.store(0, Ordering::Release);
+    }
+}
+
+impl Default for RawLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Data that only the holder of a lock may touch.
+pub(crate) struct SpinLock<T> {
+    raw: RawLock,
+    class: LockClass,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: `data` is only reached through a `Guard`, which exists only while `raw` is held, and
+// `Machine`'s contract makes acquisitions exclude each other and order the accesses.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    #[cfg_attr(loom, allow(clippy::missing_const_for_fn))]
+    pub(crate) fn new(class: LockClass, data: T) -> Self {
+        Self {
+            raw: RawLock::new(),
+            class,
+            data: UnsafeCell::new(data),
+        }
+    }
+
+    /// Waits for the lock; `None` if the calling thread holds it already (see [`Reentered`]).
+    #[inline]
+    pub(crate) fn lock<'a, M: Machine>(&'a self, machine: &'a M) -> Option<Guard<'a, M, T>> {
+        machine.lock(&self.raw, self.class).ok()?;
+        Some(Guard {
+            lock: self,
+            machine,
+        })
+    }
+}
+
+/// Exclusive access to the data of a [`SpinLock`]; releases it when dropped.
+pub(crate) struct Guard<'a, M: Machine, T> {
+    lock: &'a SpinLock<T>,
+    machine: &'a M,
+}
+
+impl<M: Machine, T> Deref for Guard<'_, M, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: a guard exists only while its lock is held (constructor `SpinLock::lock`), so
+        // no other reference to the data exists but through this guard.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<M: Machine, T> DerefMut for Guard<'_, M, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; `&mut self` makes the reference unique.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<M: Machine, T> Drop for Guard<'_, M, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the guard was made by a successful acquisition and is dropped once.
+        unsafe { self.machine.unlock(&self.lock.raw, self.lock.class) }
+    }
+}

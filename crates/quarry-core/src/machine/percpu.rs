@@ -1,0 +1,186 @@
+//! Per-CPU state behind a try-lock (the drawing is in the [parent module](super)).
+
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::{CpuId, Machine, Region};
+use crate::sync::{AtomicU32, Ordering};
+
+/// Value of a free slot word.
+pub const PERCPU_FREE: u32 = 0;
+/// Value of a slot word held by code that runs on the slot's own CPU.
+pub const PERCPU_OWNER: u32 = 1;
+/// Value of a slot word held by another CPU.
+pub const PERCPU_REMOTE: u32 = 2;
+/// Value of a slot word held so that the process can fork.
+pub const PERCPU_QUIESCED: u32 = 3;
+
+/// The lock word at the head of every per-CPU slot.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct SlotLock {
+    word: AtomicU32,
+}
+
+impl SlotLock {
+    /// The atomic itself, for the machines that implement the protocol.
+    #[inline]
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// Frees the slot.
+    #[inline]
+    pub fn release(&self) {
+        // Release: pairs with the acquisition (an Acquire load or an ordered sequence) by which
+        // the next holder takes the word.
+        self.word.store(PERCPU_FREE, Ordering::Release);
+    }
+}
+
+/// One CPU's slot; aligned so that two slots never share a cache line.
+#[repr(C, align(64))]
+struct Slot<T> {
+    lock: SlotLock,
+    state: UnsafeCell<T>,
+}
+
+/// A `T` for each CPU; the bytes of a new one are all zero.
+pub(crate) struct PerCpu<T> {
+    slot0: NonNull<Slot<T>>,
+    state: PhantomData<T>,
+}
+
+// SAFETY: M1 - the state of a slot is only reached by the holder of its lock word, so sharing the
+// handle moves a `T` between threads but never shares one.
+unsafe impl<T: Send> Sync for PerCpu<T> {}
+// SAFETY: as above; the handle itself is an address that never changes (M3).
+unsafe impl<T: Send> Send for PerCpu<T> {}
+
+impl<T> PerCpu<T> {
+    const BYTES: usize = size_of::<Slot<T>>();
+
+    /// Reserves a slot per CPU. `None` when the per-CPU area is full.
+    ///
+    /// # Safety
+    ///
+    /// The all-zero bit pattern is a valid `T`.
+    pub(crate) unsafe fn new<M: Machine>(machine: &M, areas: &Region) -> Option<Self> {
+        let slot0 = areas.alloc(machine, Self::BYTES)?.cast();
+        Some(Self {
+            slot0,
+            state: PhantomData,
+        })
+    }
+
+    /// Returns the slots of all CPUs to the area; they are zeroed for the next user.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses this handle any more.
+    pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
+        for cpu in (0..machine.topology().cpus).map(CpuId) {
+            let slot = self.slot::<M>(cpu).cast::<u8>();
+            // SAFETY: the slot is `BYTES` long, inside the per-CPU range (`new` reserved it), and
+            // by the caller's contract nobody else looks at it.
+            unsafe { slot.write_bytes(0, Self::BYTES) };
+        }
+        // SAFETY: `new` reserved exactly this block, and it goes back once.
+        unsafe { areas.free(machine, self.slot0.cast(), Self::BYTES) };
+    }
+
+    #[inline(always)]
+    fn slot<M: Machine>(&self, cpu: CpuId) -> NonNull<Slot<T>> {
+        // SAFETY: `new` reserved the block at the same offset in the area of every CPU.
+        unsafe { self.slot0.byte_add((cpu.0 as usize) << M::PERCPU_SHIFT) }
+    }
+
+    #[inline(always)]
+    fn lock_of(slot: NonNull<Slot<T>>) -> NonNull<SlotLock> {
+        // The lock is the first field of a `repr(C)` struct.
+        slot.cast()
+    }
+
+    /// Runs `f` on the running CPU's state, or returns `None` at once if its word is held.
+    #[inline(always)]
+    pub(crate) fn try_with<M: Machine, R>(
+        &self,
+        machine: &M,
+        f: impl FnOnce(&mut T, CpuId) -> R,
+    ) -> Option<R> {
+        // SAFETY: `slot0` is CPU 0's slot of a block in the per-CPU range (`new`).
+        let lock = unsafe { machine.percpu_try_lock(Self::lock_of(self.slot0)) }?;
+        let slot = lock.cast::<Slot<T>>();
+        let cpu = CpuId(((slot.addr().get() - self.slot0.addr().get()) >> M::PERCPU_SHIFT) as u32);
+        // SAFETY: M1 - the word of this slot is held until the end of the function.
+        let result = unsafe { Self::run(slot, cpu, f) };
+        Some(result)
+    }
+
+    /// Runs `f` on another CPU's state; `None` if the word cannot be had in bounded time.
+    pub(crate) fn try_with_remote<M: Machine, R>(
+        &self,
+        machine: &M,
+        cpu: CpuId,
+        f: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        if !self.lock_remote(machine, cpu) {
+            return None;
+        }
+        // SAFETY: M1 - `lock_remote` took the word of this CPU's slot.
+        let result = unsafe { Self::run(self.slot::<M>(cpu), cpu, |state, _| f(state)) };
+        Some(result)
+    }
+
+    fn lock_remote<M: Machine>(&self, machine: &M, cpu: CpuId) -> bool {
+        machine.percpu_lock_remote(self.word::<M>(cpu), cpu)
+    }
+
+    fn word<M: Machine>(&self, cpu: CpuId) -> &SlotLock {
+        // SAFETY: the slot lives as long as the handle (M3), and its word is atomic.
+        unsafe { Self::lock_of(self.slot::<M>(cpu)).as_ref() }
+    }
+
+    /// Takes the words of all CPUs and keeps them until [`PerCpu::resume`]. Returns how many
+    /// could not be had; those slots stay with their holders.
+    pub(crate) fn quiesce<M: Machine>(&self, machine: &M) -> u32 {
+        let mut missed = 0;
+        for cpu in (0..machine.topology().cpus).map(CpuId) {
+            if self.lock_remote(machine, cpu) {
+                self.word::<M>(cpu)
+                    .word()
+                    .store(PERCPU_QUIESCED, Ordering::Relaxed);
+            } else {
+                missed += 1;
+            }
+        }
+        missed
+    }
+
+    /// Frees the words that [`PerCpu::quiesce`] took.
+    pub(crate) fn resume<M: Machine>(&self, machine: &M) {
+        for cpu in (0..machine.topology().cpus).map(CpuId) {
+            let word = self.word::<M>(cpu);
+            if word.word().load(Ordering::Relaxed) == PERCPU_QUIESCED {
+                word.release();
+            }
+        }
+    }
+
+    /// Runs `f` on the state of a slot whose word the caller holds, then frees the word.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the word of `slot`.
+    #[inline(always)]
+    unsafe fn run<R>(slot: NonNull<Slot<T>>, cpu: CpuId, f: impl FnOnce(&mut T, CpuId) -> R) -> R {
+        // SAFETY: the slot is valid (M3); only shared access to its two fields is made from this
+        // reference.
+        let slot = unsafe { slot.as_ref() };
+        // SAFETY: M1 - the caller holds the word, so this is the only reference to the state.
+        let result = f(unsafe { &mut *slot.state.get() }, cpu);
+        slot.lock.release();
+        result
+    }
+}

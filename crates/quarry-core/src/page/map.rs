@@ -1,0 +1,79 @@
+//! From addresses to page numbers to descriptors, and back (`virt_to_page` and its kin).
+
+use core::ptr::NonNull;
+
+use super::types::{Page, Pfn};
+use crate::machine::{DESCRIPTOR_BYTES, Machine};
+
+/// The pages of a machine and their descriptors.
+#[derive(Clone, Copy)]
+pub(crate) struct MemMap {
+    base: NonNull<u8>,
+    descriptors: NonNull<Page>,
+    bytes: usize,
+    pages: u32,
+    page_shift: u32,
+}
+
+// SAFETY: the map holds addresses that never change (M3); descriptors are all atomics.
+unsafe impl Send for MemMap {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for MemMap {}
+
+impl MemMap {
+    pub(crate) fn new<M: Machine>(machine: &M) -> Self {
+        let ranges = machine.ranges();
+        let page_shift = machine.topology().page_shift;
+        let described = ranges.descriptors.bytes / DESCRIPTOR_BYTES;
+        let pages = (ranges.pages.bytes >> page_shift)
+            .min(described)
+            .min(u32::MAX as usize - 1);
+        Self {
+            base: ranges.pages.base,
+            descriptors: ranges.descriptors.base.cast(),
+            bytes: pages << page_shift,
+            pages: pages as u32,
+            page_shift,
+        }
+    }
+
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    pub(crate) fn page_shift(&self) -> u32 {
+        self.page_shift
+    }
+
+    /// Descriptor of a page that is known to exist.
+    #[inline(always)]
+    pub(crate) fn page(&self, pfn: Pfn) -> &Page {
+        debug_assert!(pfn.0 < self.pages, "page {} of {}", pfn.0, self.pages);
+        // SAFETY: page numbers come from this map (`pfn_of` checks the bounds, the zones stay
+        // below `pages`, links only hold such numbers), and each has a descriptor in the range.
+        let page = unsafe { self.descriptors.add(pfn.0 as usize) };
+        // SAFETY: a descriptor is valid from the start, because all its fields are atomics and
+        // the range is zero-filled (M2); it is never written but through them.
+        unsafe { page.as_ref() }
+    }
+
+    /// Like [`MemMap::page`], for numbers that come from outside.
+    pub(crate) fn get(&self, pfn: Pfn) -> Option<&Page> {
+        (pfn.0 < self.pages).then(|| self.page(pfn))
+    }
+
+    /// The page that an address lies in; `None` for a foreign address.
+    #[inline(always)]
+    pub(crate) fn pfn_of(&self, address: NonNull<u8>) -> Option<Pfn> {
+        let offset = address.addr().get().wrapping_sub(self.base.addr().get());
+        (offset < self.bytes).then_some(Pfn((offset >> self.page_shift) as u32))
+    }
+
+    /// First byte of a page.
+    #[inline(always)]
+    pub(crate) fn address(&self, pfn: Pfn) -> NonNull<u8> {
+        debug_assert!(pfn.0 < self.pages);
+        // SAFETY: `pfn` is below `pages` (as in `page`), so the address is inside the range.
+        unsafe { self.base.add((pfn.0 as usize) << self.page_shift) }
+    }
+}

@@ -1,0 +1,311 @@
+//! Allocation: the fast path, then the slow path, then the path without a CPU's slot.
+
+use core::ptr::NonNull;
+
+use super::types::{CpuSlab, Slub};
+use super::word::SlabWord;
+use crate::design::Env;
+use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::page::Pfn;
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+impl Slub {
+    #[inline(always)]
+    pub(super) fn alloc_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let allocated = self
+            .cpu
+            .try_with(machine, |cpu, _| self.alloc_on_cpu(env, cpu, node));
+        match allocated {
+            Some(object) => object,
+            None => self.alloc_without_slot(env, node),
+        }
+    }
+
+    /// One object with the CPU's slot held.
+    #[inline(always)]
+    fn alloc_on_cpu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        touch(
+            env.pages.machine(),
+            Line::CpuState,
+            Access::Write,
+            core::ptr::from_ref(cpu).addr(),
+        );
+        if let Some(object) = NonNull::new(cpu.freelist)
+            && (node.is_none() || self.matches(env, cpu, node))
+        {
+            // SAFETY: I1 - the list is this CPU's, whose slot is held.
+            cpu.freelist = unsafe { self.next_free(env, object) };
+            cpu.stats.count(Stat::AllocFastpath);
+            return Some(object);
+        }
+        self.alloc_slow(env, cpu, node)
+    }
+
+    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuSlab, node: Option<NodeId>) -> bool {
+        cpu.slab()
+            .is_some_and(|slab| node.is_none_or(|node| env.pages.node_of(slab) == node))
+    }
+
+    /// The CPU's list is empty, or of the wrong node.
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, Some(cpu));
+        }
+        cpu.stats.count(Stat::AllocSlowpath);
+        if let Some(slab) = cpu.slab() {
+            if self.matches(env, cpu, node) {
+                if let Some((head, _)) = self.take_freelist(env, slab) {
+                    cpu.stats.count(Stat::AllocRefill);
+                    // SAFETY: the list was taken whole, so it is this CPU's.
+                    return Some(unsafe { self.load(env, cpu, slab, head) });
+                }
+                // Full and nobody's: its next free will find it.
+                cpu.set_slab(None);
+                cpu.stats.count(Stat::DeactivateBypass);
+            } else {
+                cpu.stats.count(Stat::AllocNodeMismatch);
+                if !self.deactivate(env, cpu) {
+                    return None;
+                }
+            }
+        }
+        if let Some(object) = self.alloc_from_cpu_partial(env, cpu, node) {
+            return Some(object);
+        }
+        if let Some((slab, head)) = self.take_from_nodes(env, cpu, node) {
+            // SAFETY: as above.
+            return Some(unsafe { self.load(env, cpu, slab, head) });
+        }
+        let (slab, first, _) = self.new_slab(env, node, &mut cpu.stats)?;
+        // SAFETY: the objects of a new slab are the caller's.
+        Some(unsafe { self.load(env, cpu, slab, first) })
+    }
+
+    /// Makes a slab the CPU's and returns the first object of its list.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slab and the list that starts at `head`; the CPU has no slab.
+    unsafe fn load<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        slab: Pfn,
+        head: NonNull<u8>,
+    ) -> NonNull<u8> {
+        cpu.set_slab(Some(slab));
+        // SAFETY: the caller owns the list.
+        cpu.freelist = unsafe { self.next_free(env, head) };
+        head
+    }
+
+    fn alloc_from_cpu_partial<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        while let Some(slab) = self.pop_cpu_partial(env, cpu) {
+            cpu.stats.count(Stat::CpuPartialAlloc);
+            if node.is_some_and(|node| env.pages.node_of(slab) != node) {
+                cpu.stats.count(Stat::AllocNodeMismatch);
+                if !self.release_to_node(env, cpu, slab) {
+                    return None;
+                }
+                continue;
+            }
+            // Slabs on this list have free objects and no other owner, so this finds some.
+            if let Some((head, _)) = self.take_freelist(env, slab) {
+                if self.rules.refill_counts_cpu_partial_as_refill {
+                    cpu.stats.count(Stat::AllocRefill);
+                }
+                // SAFETY: the list was taken whole, so it is this CPU's.
+                return Some(unsafe { self.load(env, cpu, slab, head) });
+            }
+        }
+        None
+    }
+
+    /// Slabs from the wanted node's list, or from another's if any will do.
+    fn take_from_nodes<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+    ) -> Option<(Pfn, NonNull<u8>)> {
+        let topology = env.pages.machine().topology();
+        let wanted = node.unwrap_or_else(|| topology.node_of(env.pages.machine().current_cpu()));
+        if let Some(found) = self.take_from_node(env, cpu, wanted) {
+            return Some(found);
+        }
+        if node.is_some() || topology.nodes == 1 || !self.looks_at_other_nodes() {
+            return None;
+        }
+        (1..topology.nodes)
+            .map(|i| NodeId((wanted.0 + i) % topology.nodes))
+            .find_map(|other| {
+                let partial = &self.nodes[other.0 as usize].partial;
+                let enough = {
+                    let list = partial.lock(env.pages.machine())?;
+                    list.len() > self.min_partial.load(Ordering::Relaxed)
+                };
+                if enough {
+                    self.take_from_node(env, cpu, other)
+                } else {
+                    None
+                }
+            })
+    }
+
+    /// The kernel asks the cycle counter modulo 1024; here a counter steps through the same values
+    /// in an order of full period, so that results repeat.
+    fn looks_at_other_nodes(&self) -> bool {
+        let ratio = self.rules.remote_node_defrag_ratio;
+        let clock = self.defrag_clock.fetch_add(389, Ordering::Relaxed);
+        ratio != 0 && clock % 1024 <= ratio
+    }
+
+    /// The CPU's slot is held by somebody else: one object from the node's list or a new slab.
+    #[cold]
+    #[inline(never)]
+    fn alloc_without_slot<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        let _pass = env.pages.gate().enter(machine);
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        let shared = &env.cache.shared_stats;
+        shared.count(Stat::CpuSlotBusy);
+        shared.count(Stat::AllocSlowpath);
+        let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
+        if let Some(object) = self.alloc_one_from_node(env, wanted) {
+            return Some(object);
+        }
+        let mut stats = Stats::default();
+        let (slab, first, objects) = self.new_slab(env, node, &mut stats)?;
+        for (stat, n) in stats.iter().filter(|(_, n)| *n > 0) {
+            shared.count_by(stat, n);
+        }
+        // SAFETY: the objects of a new slab are the caller's.
+        let rest = NonNull::new(unsafe { self.next_free(env, first) });
+        let page = env.pages.map().page(slab);
+        let place = rest.map_or(0, |rest| Self::place(env, slab, rest));
+        let inuse = if rest.is_some() { 1 } else { objects };
+        SlabWord {
+            first: place,
+            inuse,
+            frozen: false,
+        }
+        .init(page);
+        if rest.is_none() {
+            return Some(first);
+        }
+        let owner = &self.nodes[env.pages.node_of(slab).0 as usize];
+        let Some(mut list) = owner.partial.lock(machine) else {
+            // Nobody else knows the slab yet, so it can go back as if never made.
+            self.discard(env, slab);
+            return None;
+        };
+        page.set_on_list(true);
+        list.push_front(env.pages.map(), slab);
+        Some(first)
+    }
+
+    /// One object off the first slab of a node's list. The list lock makes the caller the slab's
+    /// owner (I3), so nobody else takes objects off it.
+    fn alloc_one_from_node<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+    ) -> Option<NonNull<u8>> {
+        let map = env.pages.map();
+        let mut list = self.nodes[node.0 as usize]
+            .partial
+            .lock(env.pages.machine())?;
+        let slab = list.first()?;
+        let page = map.page(slab);
+        let mut old = SlabWord::load(page);
+        loop {
+            let object = NonNull::new(Self::first(env, slab, old))?;
+            // SAFETY: I3 - the list lock is held, so the slab's list is this caller's but for
+            // pushes, which leave this object's link alone.
+            let next = NonNull::new(unsafe { self.next_free(env, object) });
+            let first = next.map_or(0, |next| Self::place(env, slab, next));
+            let new = SlabWord {
+                first,
+                inuse: old.inuse + 1,
+                frozen: false,
+            };
+            match old.replace(page, new) {
+                Ok(()) => {
+                    if first == 0 {
+                        page.set_on_list(false);
+                        list.remove(map, slab);
+                    }
+                    return Some(object);
+                }
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// All slots or none.
+    pub(super) fn alloc_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let filled = self.cpu.try_with(machine, |cpu, _| {
+            let mut filled = 0;
+            for slot in slots.iter_mut() {
+                let Some(object) = self.alloc_on_cpu(env, cpu, node) else {
+                    break;
+                };
+                *slot = Some(object);
+                filled += 1;
+            }
+            filled
+        });
+        let mut filled = filled.unwrap_or(0);
+        while filled < slots.len() {
+            let Some(object) = self.alloc_one(env, node) else {
+                break;
+            };
+            slots[filled] = Some(object);
+            filled += 1;
+        }
+        if filled == slots.len() {
+            return true;
+        }
+        // SAFETY: the objects were allocated above and nobody has seen them.
+        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
+        debug_assert!(undone.is_ok(), "{undone:?}");
+        false
+    }
+}

@@ -1,0 +1,249 @@
+//! Looking at a cache from outside: usage, live objects, consistency.
+
+use core::ptr::NonNull;
+
+use super::cpus;
+use super::types::Slub;
+use super::word::SlabWord;
+use crate::design::{Env, SlabInconsistency, Usage, slabs};
+use crate::machine::{CpuId, Machine, NodeId};
+use crate::page::Pfn;
+use crate::sync::Ordering;
+
+/// Most objects that a slab can hold (16 bits of the slab's word).
+const OBJECTS_MAX: usize = 65535;
+
+/// A set of object numbers of one slab.
+struct ObjectSet([u64; OBJECTS_MAX.div_ceil(64)]);
+
+impl ObjectSet {
+    fn new() -> Self {
+        Self([0; OBJECTS_MAX.div_ceil(64)])
+    }
+
+    /// `false` if it was in already.
+    fn insert(&mut self, object: usize) -> bool {
+        let (word, bit) = (object / 64, 1 << (object % 64));
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    fn contains(&self, object: usize) -> bool {
+        self.0[object / 64] >> (object % 64) & 1 != 0
+    }
+}
+
+impl Slub {
+    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+        let mut usage = Usage::default();
+        let mut free_on_nodes = 0;
+        for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
+            usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
+            usage.num_objs += node.total_objects.load(Ordering::Relaxed);
+        }
+        if usage.slabs == 0 {
+            return usage;
+        }
+        let map = env.pages.map();
+        self.mark(env);
+        for slab in slabs(env) {
+            let page = map.page(slab);
+            let order = page.order() as usize;
+            usage.slabs_by_order[order] += 1;
+            usage.pages += 1 << order;
+            let word = SlabWord::load(page);
+            if page.on_list() {
+                free_on_nodes += u64::from(page.objects.load(Ordering::Relaxed) - word.inuse);
+            }
+            if word.first != 0 && word.inuse > 0 && Self::marked(env, slab).is_none() {
+                usage.partial_slabs += 1;
+                usage.one_object_slabs += u64::from(word.inuse == 1);
+            }
+        }
+        self.unmark(env);
+        usage.active_objs = usage.num_objs - free_on_nodes;
+        usage
+    }
+
+    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`].
+    fn mark<M: Machine>(&self, env: Env<'_, M>) {
+        for cpu in cpus(env) {
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                if let Some(slab) = state.slab() {
+                    let page = env.pages.map().page(slab);
+                    page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+
+    fn unmark<M: Machine>(&self, env: Env<'_, M>) {
+        for slab in slabs(env) {
+            env.pages
+                .map()
+                .page(slab)
+                .private2
+                .store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
+        let mark = env.pages.map().page(slab).private2.load(Ordering::Relaxed);
+        mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
+    }
+
+    /// Puts the objects of a list into a set.
+    fn collect<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        mut object: *mut u8,
+        free: &mut ObjectSet,
+    ) -> Result<u32, SlabInconsistency> {
+        let base = env.pages.map().address(slab).addr().get();
+        let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
+        let mut count = 0;
+        while let Some(at) = NonNull::new(object) {
+            let offset = at.addr().get().wrapping_sub(base);
+            let number = offset / self.size;
+            let inside = offset % self.size == 0 && number < objects;
+            if !inside || !free.insert(number) {
+                let what = if inside {
+                    "object on a list twice"
+                } else {
+                    "free pointer astray"
+                };
+                let (recorded, found) = (offset as u64, count);
+                return Err(SlabInconsistency {
+                    what,
+                    slab: Some(slab),
+                    recorded,
+                    found,
+                });
+            }
+            count += 1;
+            // SAFETY: I1 - the object is on a list and inside its slab (checked above); the
+            // caller's contract keeps the cache idle meanwhile.
+            object = unsafe { self.next_free(env, at) };
+        }
+        Ok(count as u32)
+    }
+
+    /// All free objects of a slab: its own list's, and its CPU's if it is marked as a CPU slab.
+    fn free_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+    ) -> Result<(ObjectSet, u32, u32), SlabInconsistency> {
+        let mut free = ObjectSet::new();
+        let word = SlabWord::load(env.pages.map().page(slab));
+        let own = self.collect(env, slab, Self::first(env, slab, word), &mut free)?;
+        let list = Self::marked(env, slab).and_then(|cpu| {
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                if state.slab() == Some(slab) {
+                    state.freelist
+                } else {
+                    core::ptr::null_mut()
+                }
+            })
+        });
+        let list = list.unwrap_or(core::ptr::null_mut());
+        let on_cpu = self.collect(env, slab, list, &mut free)?;
+        Ok((free, own, on_cpu))
+    }
+
+    pub(super) fn walk_live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        found: &mut dyn FnMut(NonNull<u8>),
+    ) {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        self.mark(env);
+        for slab in slabs(env) {
+            let Ok((free, ..)) = self.free_objects(env, slab) else {
+                continue;
+            };
+            let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
+            for number in (0..objects).filter(|&number| !free.contains(number)) {
+                let first = env.pages.map().address(slab);
+                // SAFETY: number < objects, and objects * size <= bytes of the slab (geometry).
+                found(unsafe { first.byte_add(number * self.size) });
+            }
+        }
+        self.unmark(env);
+    }
+
+    /// Lists, counters and free pointers of all slabs (see [`Slub`]'s states).
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        let equal = SlabInconsistency::equal;
+        let map = env.pages.map();
+        let mut listed = 0;
+        for (node, at) in self
+            .nodes
+            .iter()
+            .zip(0..env.pages.machine().topology().nodes)
+        {
+            let Some(list) = node.partial.lock(env.pages.machine()) else {
+                continue;
+            };
+            let mut len = 0;
+            for slab in list.iter(map) {
+                let page = map.page(slab);
+                equal(
+                    "listed slab's mark",
+                    Some(slab),
+                    u64::from(page.on_list()),
+                    1,
+                )?;
+                let node_number = u64::from(env.pages.node_of(slab).0);
+                equal(
+                    "listed slab's node",
+                    Some(slab),
+                    u64::from(NodeId(at).0),
+                    node_number,
+                )?;
+                let word = SlabWord::load(page);
+                equal("listed slab frozen", Some(slab), u64::from(word.frozen), 0)?;
+                equal(
+                    "listed slab full",
+                    Some(slab),
+                    u64::from(word.first == 0),
+                    0,
+                )?;
+                len += 1;
+            }
+            equal("length of a partial list", None, u64::from(list.len()), len)?;
+            listed += len;
+        }
+        let (mut total, mut marked) = (0, 0);
+        self.mark(env);
+        for slab in slabs(env) {
+            let page = map.page(slab);
+            let objects = page.objects.load(Ordering::Relaxed);
+            let (_, own, on_cpu) = self.free_objects(env, slab)?;
+            let word = SlabWord::load(page);
+            equal(
+                "free objects",
+                Some(slab),
+                u64::from(objects - word.inuse),
+                u64::from(own),
+            )?;
+            if on_cpu > 0 {
+                equal("CPU slab frozen", Some(slab), u64::from(word.frozen), 1)?;
+            }
+            total += 1;
+            marked += u64::from(page.on_list());
+        }
+        self.unmark(env);
+        equal("slabs marked as listed", None, listed, marked)?;
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|node| node.nr_slabs.load(Ordering::Relaxed))
+            .sum();
+        equal("slabs", None, nodes, total)
+    }
+}

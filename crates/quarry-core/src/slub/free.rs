@@ -1,0 +1,290 @@
+//! Freeing: the fast path, then the slow path to the slab.
+
+use core::ptr::NonNull;
+
+use super::count;
+use super::geometry::ListEnd;
+use super::types::{CpuSlab, Detached, Slub};
+use super::word::SlabWord;
+use crate::design::{Env, FreeError};
+use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::page::Pfn;
+use crate::stats::Stat;
+
+/// How many objects of other slabs a bulk free looks past for more of the same slab.
+const LOOKAHEAD: usize = 3;
+
+impl Slub {
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    pub(super) unsafe fn free_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let slab = Self::slab_of(env, object)?;
+        let freed = self.cpu.try_with(machine, |cpu, _| {
+            touch(
+                machine,
+                Line::CpuState,
+                Access::Write,
+                core::ptr::from_ref(cpu).addr(),
+            );
+            if cpu.slab() == Some(slab) {
+                if cpu.freelist == object.as_ptr() {
+                    return Err(FreeError::DoubleFree);
+                }
+                // SAFETY: the caller gave the object up; its slab is this CPU's.
+                unsafe { self.set_next_free(env, object, cpu.freelist) };
+                cpu.freelist = object.as_ptr();
+                cpu.stats.count(Stat::FreeFastpath);
+                return Ok(());
+            }
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.free_slow(env, Some(cpu), slab, object) }
+        });
+        match freed {
+            Some(result) => result,
+            // SAFETY: the caller's contract is the same.
+            None => unsafe { self.free_without_slot(env, slab, object) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_without_slot<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        env.cache.shared_stats.count(Stat::CpuSlotBusy);
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_slow(env, None, slab, object) }
+    }
+
+    /// The object's slab is not the CPU's.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(never)]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut cpu: Option<&mut CpuSlab>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        self.check_object(env, slab, object)?;
+        let word = SlabWord::load(env.pages.map().page(slab));
+        if word.first == Self::place(env, slab, object) || word.inuse == 0 {
+            return Err(FreeError::DoubleFree);
+        }
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, cpu.as_deref_mut());
+        }
+        count(env, cpu.as_deref_mut(), Stat::FreeSlowpath);
+        // SAFETY: the object is this cache's (checked) and given up by the caller.
+        unsafe { self.free_to_slab(env, cpu, slab, Detached::one(object)) };
+        Ok(())
+    }
+
+    /// Gives objects back to their slab and settles where the slab belongs now (`__slab_free()`;
+    /// facts 2.5). With the list lock re-entered the objects are deferred.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the objects, which are the slab's and linked from head to tail.
+    pub(super) unsafe fn free_to_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut cpu: Option<&mut CpuSlab>,
+        slab: Pfn,
+        list: Detached,
+    ) {
+        let machine = env.pages.machine();
+        let page = env.pages.map().page(slab);
+        let may_keep = self.rules.has_cpu_partial && cpu.is_some();
+        let mut locked = None;
+        let mut old = SlabWord::load(page);
+        touch(machine, Line::Slab, Access::Write, slab.0 as usize);
+        let (before, after) = loop {
+            let was_full = old.first == 0;
+            let keeps = was_full && !old.frozen && may_keep;
+            let becomes_empty = old.inuse <= list.count;
+            if !old.frozen && !keeps && (was_full || becomes_empty) && locked.is_none() {
+                // The lock comes first, so that list and word change as one.
+                locked = self.node_of(env, slab).partial.lock(machine);
+                if locked.is_none() {
+                    // SAFETY: the caller owns the objects.
+                    unsafe { self.defer_all(env, list) };
+                    return;
+                }
+            }
+            let freeze = old.frozen || (keeps && self.rules.freeze_cpu_partial);
+            // SAFETY: the caller's contract is the same.
+            match unsafe { self.push_freelist(env, slab, old, list, freeze) } {
+                Ok(new) => break (old, new),
+                Err(now) => {
+                    count(env, cpu.as_deref_mut(), Stat::CmpxchgDoubleFail);
+                    old = now;
+                }
+            }
+        };
+        let was_full = before.first == 0;
+        if before.frozen {
+            count(env, cpu, Stat::FreeFrozen);
+            return;
+        }
+        if was_full
+            && may_keep
+            && let Some(cpu) = cpu.as_deref_mut()
+        {
+            drop(locked);
+            self.put_cpu_partial(env, cpu, slab);
+            return;
+        }
+        let Some(mut node_list) = locked else { return };
+        if !was_full && !page.on_list() {
+            // On some CPU's partial list or in somebody's hands; its owner will see it empty.
+            return;
+        }
+        let keeps_empty = self.rules.empty_kept_if_below_min_partial;
+        if after.inuse == 0 && (!keeps_empty || self.has_enough(&node_list)) {
+            if !was_full {
+                Self::remove_partial(env, &mut node_list, slab);
+                count(env, cpu.as_deref_mut(), Stat::FreeRemovePartial);
+            }
+            drop(node_list);
+            count(env, cpu, Stat::FreeSlab);
+            self.discard(env, slab);
+        } else if was_full {
+            let end: ListEnd = self.rules.free_adds_to;
+            Self::add_partial(env, &mut node_list, slab, end);
+            count(env, cpu, Stat::FreeAddPartial);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the objects, linked from head to tail.
+    #[cold]
+    unsafe fn defer_all<M: Machine>(&self, env: Env<'_, M>, list: Detached) {
+        let mut object = list.head;
+        loop {
+            // SAFETY: the caller owns the object. Its link is read before `defer` may overwrite it.
+            let next = unsafe { self.next_free(env, object) };
+            // SAFETY: the caller owns the object and gives it up.
+            unsafe { env.cache.defer(object) };
+            match NonNull::new(next) {
+                Some(next) if object != list.tail => object = next,
+                _ => return,
+            }
+        }
+    }
+
+    /// Frees many objects, those of one slab with one operation (facts 2.13).
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    pub(super) unsafe fn free_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let freed = self.cpu.try_with(machine, |cpu, _| {
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.free_many_on(env, Some(cpu), slots) }
+        });
+        freed.unwrap_or_else(|| {
+            let _pass = env.pages.gate().enter(machine);
+            env.cache.shared_stats.count(Stat::CpuSlotBusy);
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.free_many_on(env, None, slots) }
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    unsafe fn free_many_on<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut cpu: Option<&mut CpuSlab>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        for last in (0..slots.len()).rev() {
+            let Some(object) = slots[last] else { continue };
+            let slab = match Self::slab_of(env, object)
+                .and_then(|slab| self.check_object(env, slab, object).map(|()| slab))
+            {
+                Ok(slab) => slab,
+                Err(error) => {
+                    result = result.and(Err(error));
+                    continue;
+                }
+            };
+            slots[last] = None;
+            let mut list = Detached::one(object);
+            let mut misses = 0;
+            for slot in slots[..last].iter_mut().rev() {
+                let Some(other) = *slot else { continue };
+                let same = Self::slab_of(env, other) == Ok(slab)
+                    && self.check_object(env, slab, other).is_ok();
+                if same {
+                    // SAFETY: the caller gave the object up; it is the same slab's.
+                    unsafe { self.set_next_free(env, other, list.head.as_ptr()) };
+                    list.head = other;
+                    list.count += 1;
+                    *slot = None;
+                } else {
+                    misses += 1;
+                    if misses == LOOKAHEAD {
+                        break;
+                    }
+                }
+            }
+            // SAFETY: the list holds objects of one slab that the caller gave up.
+            unsafe { self.free_list(env, cpu.as_deref_mut(), slab, list) };
+        }
+        result
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the objects, which are the slab's and linked from head to tail.
+    unsafe fn free_list<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: Option<&mut CpuSlab>,
+        slab: Pfn,
+        list: Detached,
+    ) {
+        match cpu {
+            Some(cpu) if cpu.slab() == Some(slab) => {
+                // SAFETY: the caller owns the tail.
+                unsafe { self.set_next_free(env, list.tail, cpu.freelist) };
+                cpu.freelist = list.head.as_ptr();
+                cpu.stats.count(Stat::FreeFastpath);
+            }
+            mut cpu => {
+                count(env, cpu.as_deref_mut(), Stat::FreeSlowpath);
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.free_to_slab(env, cpu, slab, list) };
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Classes, requests and names of each era.
+
+use std::string::ToString;
+use std::vec::Vec;
+
+use super::*;
+use crate::era::Era;
+use crate::geometry::BootParams;
+use crate::slub::geometry::{ERAS, geometry, slub_era};
+
+fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
+    MachineParams {
+        page_shift,
+        nr_cpus,
+        cache_line: 64,
+    }
+}
+
+fn era(era: Era) -> &'static SlubEra {
+    slub_era(era).unwrap()
+}
+
+#[test]
+fn kmalloc_of_each_era() {
+    let largest = |version, page_shift| kmalloc_classes(era(version), page_shift).last().unwrap();
+    assert_eq!(largest(Era::V2_6_22, 12).size, 4 << 20);
+    assert_eq!(largest(Era::V2_6_22, 16).size, 32 << 20);
+    assert_eq!(largest(Era::V2_6_24, 16).size, 32768);
+    assert_eq!(largest(Era::V2_6_35, 12).to_string(), "kmalloc-8192");
+    assert_eq!(largest(Era::V6_18, 16).to_string(), "kmalloc-128k");
+    let target = |version, size| kmalloc_index(era(version), &machine(12, 2), size);
+    assert_eq!(
+        target(Era::V2_6_24, 2049),
+        KmallocTarget::Pages { order: 0 }
+    );
+    assert_eq!(
+        target(Era::V2_6_24, 8000),
+        KmallocTarget::Pages { order: 1 }
+    );
+    assert_eq!(target(Era::V2_6_22, (4 << 20) + 1), KmallocTarget::TooLarge);
+    assert_eq!(target(Era::V6_18, (4 << 20) + 1), KmallocTarget::TooLarge);
+    assert_eq!(
+        target(Era::V6_18, 4 << 20),
+        KmallocTarget::Pages { order: 10 }
+    );
+    assert_eq!(target(Era::V6_18, u64::MAX), KmallocTarget::TooLarge);
+    assert_eq!(target(Era::V6_18, 0), KmallocTarget::ZeroSize);
+    let KmallocTarget::Class(class) = target(Era::V2_6_22, 4096) else {
+        panic!("a class")
+    };
+    assert_eq!((class.size, class.index), (4096, 12));
+}
+
+/// The class of a request is the smallest that holds it, and every class can be created.
+#[test]
+fn kmalloc_classes_serve_requests() {
+    for known in &ERAS {
+        let machine = machine(12, 2);
+        let classes: Vec<_> = kmalloc_classes(known, machine.page_shift).collect();
+        assert!(classes.is_sorted_by(|a, b| a.size < b.size));
+        for size in 1..=classes.last().unwrap().size.min(20000) {
+            let smallest = classes.iter().find(|class| class.size >= size).unwrap();
+            let target = kmalloc_index(known, &machine, size.into());
+            assert_eq!(target, KmallocTarget::Class(*smallest));
+        }
+        for class in classes {
+            let cache = kmalloc_params(known, class);
+            let g = geometry(known, &machine, &BootParams::default(), &cache).unwrap();
+            assert_eq!(g.layout.size, class.size, "{} {class}", known.era);
+        }
+    }
+    let align = |version, index: usize| {
+        kmalloc_params(
+            era(version),
+            kmalloc_classes(era(version), 12).nth(index).unwrap(),
+        )
+        .align
+    };
+    assert_eq!([4, 6].map(|index| align(Era::V6_18, index)), [32, 64]);
+    assert_eq!([4, 6, 9].map(|index| align(Era::V5_9, index)), [8, 8, 1024]);
+    assert_eq!([4, 6, 9].map(|index| align(Era::V2_6_35, index)), [8, 8, 8]);
+}

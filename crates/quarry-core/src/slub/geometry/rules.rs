@@ -1,0 +1,218 @@
+//! The shapes of the rules: what an era's numbers mean.
+
+use super::{KmallocRules, OrderRules};
+use crate::era::Era;
+
+/// How a request for cache-line alignment is answered (`calculate_alignment()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AlignRule {
+    /// Objects above half a line get the line, smaller ones nothing [2.6.22, 2.6.24].
+    AboveHalfLine,
+    /// The line, halved as long as the object fits in the half [2.6.35 and later].
+    HalvedLine,
+}
+
+/// Where the free pointer is when the object's bytes may be used for it (`calculate_sizes()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreePointer {
+    /// There is none: the design links free objects elsewhere.
+    None,
+    /// First word [until 4.13; there inferred].
+    Start,
+    /// Half of the word-rounded size, rounded up to a word; first word if the object is one word
+    /// [5.9].
+    MiddleUp,
+    /// Half of the object size, rounded down to a word [6.1 and later].
+    MiddleDown,
+}
+
+/// The numbers of the slot (`calculate_sizes()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LayoutRules {
+    /// Where the free pointer is inside an object.
+    pub free_pointer: FreePointer,
+    /// A red-zoned object smaller than a pointer keeps the pointer outside [6.1 and later].
+    pub small_red_zone_outside: bool,
+    /// A red-zoned object that records its requested size keeps the pointer outside [6.18].
+    pub recorded_red_zone_outside: bool,
+    /// [`FREEPTR_OFFSET`](crate::geometry::CacheFlags::FREEPTR_OFFSET) keeps an RCU cache's
+    /// pointer inside [6.18].
+    pub rcu_freeptr_offset: bool,
+    /// Bytes of one track record (`struct track`), of which a slot has two.
+    pub track_bytes: u32,
+    /// Bytes that record the request in a kmalloc cache with user tracking; 0 where not recorded.
+    pub requested_size_bytes: u32,
+    /// A red zone also goes in front of the object [5.9 and later; 4.13 inferred].
+    pub left_red_zone: bool,
+}
+
+/// What the limit of a cpu partial list counts at run time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuPartialUnit {
+    /// Free objects, as counted when each slab was put on the list [4.13, 5.9].
+    Objects,
+    /// Slabs [6.1, 6.18].
+    Slabs,
+}
+
+/// Objects wanted on a CPU's partial list by slot size (`set_cpu_partial()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuPartialRules {
+    /// For slots of a page or more.
+    pub page: u32,
+    /// For slots of 1024 bytes or more.
+    pub from_1024: u32,
+    /// For slots of 256 bytes or more.
+    pub from_256: u32,
+    /// For smaller slots.
+    pub smaller: u32,
+    /// What the limit counts at run time.
+    pub unit: CpuPartialUnit,
+}
+
+/// How many slabs a node keeps on its partial list (`set_min_partial()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MinPartial {
+    /// The same for every cache [2.6.22, 2.6.24].
+    Constant(u32),
+    /// log2 of the slot size divided by `divisor`, within [`MIN_PARTIAL`]..=[`MAX_PARTIAL`]
+    /// [2.6.35 and later].
+    Log2 {
+        /// 1 [2.6.35] or 2 [4.13 and later].
+        divisor: u32,
+    },
+}
+
+/// Lower bound of a computed `min_partial`.
+pub const MIN_PARTIAL: u32 = 5;
+
+/// Upper bound of a computed `min_partial`.
+pub const MAX_PARTIAL: u32 = 10;
+
+/// Which CPU count the formulas use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuCount {
+    /// None: the era's orders do not depend on it [2.6.22, 2.6.24].
+    Unused,
+    /// `nr_cpu_ids`, the number of possible CPUs [2.6.35 to 5.9].
+    NrCpuIds,
+    /// Present CPUs, or `nr_cpu_ids` when at most one is present [6.1 and later].
+    Present,
+}
+
+/// Which end of a node's partial list a slab is put at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListEnd {
+    /// It is the next to be taken.
+    Head,
+    /// It is the last to be taken.
+    Tail,
+}
+
+/// Where a partly used CPU slab goes when it is deactivated (`deactivate_slab()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeactivateEnd {
+    /// Always the head [2.6.22, 2.6.24].
+    Head,
+    /// The tail, but the head if the CPU's list still held objects [2.6.35].
+    HeadIfCpuFreelist,
+    /// The head, but the tail if other CPUs had freed objects to the slab [4.13 and later].
+    TailIfRemoteFrees,
+}
+
+/// How much one visit to a node's partial list takes (`get_partial_node()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartialTake {
+    /// One slab [until 2.6.35].
+    One,
+    /// Slabs until the free objects gathered exceed `cpu_partial / 2` [4.13, 5.9].
+    HalfOfObjects,
+    /// One slab and further ones until these exceed `cpu_partial_slabs / 2` [6.1].
+    HalfOfSlabs,
+    /// The same, but just the one when `cpu_partial_slabs` is 0 [6.18].
+    HalfOfSlabsUnlessZero,
+}
+
+/// How a cache with debug flags allocates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DebugAlloc {
+    /// From a CPU slab, one object at a time; every free and allocation takes the slow path
+    /// [until 2.6.35].
+    CpuSlabSlowPath,
+    /// One object from a slab that is deactivated at once [4.13, 5.9].
+    Deactivate,
+    /// One object straight from the node's partial list; there are no CPU slabs [6.1, 6.18].
+    PartialList,
+}
+
+/// What a design must do differently at run time, by era.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunRules {
+    /// A slab that cannot be had at its normal order is asked for at the fallback order.
+    pub has_fallback_order: bool,
+    /// CPUs have partial lists.
+    pub has_cpu_partial: bool,
+    /// Slabs on a CPU's partial list are frozen.
+    pub freeze_cpu_partial: bool,
+    /// A cpu partial list is emptied right after a push when `cpu_partial` is 0; other eras treat
+    /// 0 like any limit.
+    pub zero_cpu_partial_drains: bool,
+    /// Taking a slab from the cpu partial list counts `cpu_partial_alloc` and then `alloc_refill`;
+    /// if not, only the former.
+    pub refill_counts_cpu_partial_as_refill: bool,
+    /// A slab whose last object is freed is kept while `nr_partial < min_partial`; if not, it is
+    /// given back always.
+    pub empty_kept_if_below_min_partial: bool,
+    /// Where a free puts a slab that was full, when it goes to the node's list.
+    pub free_adds_to: ListEnd,
+    /// Where deactivation puts a partly used slab.
+    pub deactivate_to: DeactivateEnd,
+    /// Where deactivation puts an empty slab that is kept; `None` for the place of a partly used
+    /// one.
+    pub deactivate_empty_to: Option<ListEnd>,
+    /// How much one visit to a node's partial list takes.
+    pub partial_take: PartialTake,
+    /// Shrinking sorts a node's whole partial list; if not, it only brings slabs with at most 32
+    /// free objects to the front.
+    pub shrink_sorts_all: bool,
+    /// How a cache with debug flags allocates.
+    pub debug_alloc: DebugAlloc,
+    /// Other nodes' partial lists are looked at if this is not 0 and not below a random number of
+    /// 0..1024 (`defrag_ratio`, `remote_node_defrag_ratio`; sysfs shows a tenth).
+    pub remote_node_defrag_ratio: u32,
+}
+
+/// The numbers of one era.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlubEra {
+    /// The kernel version.
+    pub era: Era,
+    /// Alignment.
+    pub align: AlignRule,
+    /// The slot.
+    pub layout: LayoutRules,
+    /// The slab order.
+    pub order: OrderRules,
+    /// Which CPU count the order uses.
+    pub cpus: CpuCount,
+    /// Limits of the cpu partial lists, in eras that have them.
+    pub cpu_partial: Option<CpuPartialRules>,
+    /// The number of slabs that nodes keep.
+    pub min_partial: MinPartial,
+    /// kmalloc.
+    pub kmalloc: KmallocRules,
+    /// Differences at run time.
+    pub run: RunRules,
+}
+
+impl SlubEra {
+    /// The CPU count that the formulas use (`MachineParams::nr_cpus`), from the possible and the
+    /// present CPUs; 1 in eras that use none.
+    pub const fn formula_cpus(&self, nr_cpu_ids: u32, nr_present: u32) -> u32 {
+        match self.cpus {
+            CpuCount::Unused => 1,
+            CpuCount::Present if nr_present > 1 => nr_present,
+            CpuCount::NrCpuIds | CpuCount::Present => nr_cpu_ids,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! SLUB, the unqueued slab allocator: one slab per CPU to allocate from, free objects linked
+//! through themselves.
+//!
+//! # 1 Idea and source
+//!
+//! Christoph Lameter's SLUB (Linux 2.6.22, 2007) keeps no queues: each CPU owns one slab and takes
+//! its whole list of free objects; frees go straight to the object's slab. From 3.2 to 6.18 a CPU
+//! also keeps a short list of partial slabs. Eras here: 2.6.22 to 6.18; what differs between them
+//! is data ([`geometry::RunRules`]). Facts, not code, of those kernels were used.
+//!
+//! # 2 Objects
+//!
+//! ```text
+//!  CpuSlab (one per CPU, behind its slot)        Node (one per NUMA node)
+//!  +----------+------+---------+                 +-----------+--------------+
+//!  | freelist | slab | partial |                 | list_lock | partial list |
+//!  +----|-----+--|---+----|----+                 +-----------+------|-------+
+//!       v        v        v                                         v
+//!   object ->  slab     slab -> slab                              slab <-> slab
+//!   object     [o][o][.][o]      a free object holds the address of the next free one
+//! ```
+//!
+//! # 3 States of a slab
+//!
+//! | state | frozen | on node list | who changes it |
+//! |---|---|---|---|
+//! | CPU slab | yes | no | its CPU; frees from elsewhere push on the slab's own list |
+//! | on a cpu partial list | 5.9, 6.1: yes; 6.18: no | no | its CPU; frees push |
+//! | on the node's list | no | yes | list lock; frees push |
+//! | full | no | no | the first free finds it and decides where it goes |
+//!
+//! # 4 Paths
+//!
+//! *Alloc*: pop the CPU's list; else take the CPU slab's own list whole; else the first slab of
+//! the cpu partial list; else slabs from the node's list; else a new slab. *Free*: if the object's
+//! slab is the CPU slab, push on the CPU's list; else push on the slab by compare-and-swap, taking
+//! the list lock first if the slab was full or becomes empty.
+//!
+//! # 5 Locks and their order
+//!
+//! The CPU's slot (tried only) -> `list_lock` of one node -> a slab's [`word`] by compare-and-swap.
+//! Pages are allocated and freed with no list lock held.
+//!
+//! # 6 Invariants
+//!
+//! * **I1** An object on a CPU's list or a slab's list belongs to the allocator: nobody else reads
+//!   or writes it. Its free pointer holds the next object of the same list or null.
+//! * **I2** A slab's list and `inuse` change only together, by compare-and-swap on its word; only
+//!   a slab's owner (I3) takes objects off, others only push.
+//! * **I3** The owner of a slab is: the CPU whose slot holds it (CPU slab, cpu partial list); the
+//!   holder of the list lock (on the node's list); whoever took its list whole.
+//! * **I4** `objects`, `cache` and `head` of a slab's pages do not change while it is a slab.
+//!
+//! # 7 Departures from the kernel
+//!
+//! The fast path runs under the CPU's try-lock instead of a double-word compare-and-swap on a
+//! transaction id; when the lock is held by somebody else the operation goes to the node's list
+//! (counted as `cpu_slot_busy`). A slab's list and counters share one 64-bit word. A free that
+//! finds the list lock re-entered is deferred. RCU caches free their slabs at once.
+//!
+//! # 8 Cost
+//!
+//! Fast path: the slot's line, the object's line (written by free, read by alloc), and for a free
+//! the page descriptor. No atomic read-modify-write. No memory per object; 64 bytes per page
+//! descriptor.
+
+mod alloc;
+mod check;
+mod free;
+pub mod geometry;
+mod partial;
+mod shrink;
+mod slab;
+mod types;
+mod word;
+
+use core::ptr::NonNull;
+
+use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::era::Era;
+use crate::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
+use crate::machine::{CpuId, MAX_NODES, Machine, NodeId, PerCpu};
+use crate::stats::{Stat, Stats};
+use crate::sync::{AtomicU32, Ordering};
+
+pub use types::Slub;
+use types::{CpuSlab, Node};
+
+impl Design for Slub {
+    const NAME: &'static str = "slub";
+    const ERAS: &'static [Era] = &[Era::V5_9, Era::V6_1, Era::V6_18];
+    const DEFAULT_ERA: Era = Era::V6_18;
+
+    fn geometry(
+        era: Era,
+        machine: &MachineParams,
+        boot: &BootParams,
+        cache: &CacheParams,
+    ) -> Result<Geometry, GeometryError> {
+        let era = geometry::slub_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        geometry::geometry(era, machine, boot, cache)
+    }
+
+    fn kmalloc_era(era: Era) -> Option<&'static geometry::SlubEra> {
+        geometry::slub_era(era)
+    }
+
+    fn create<M: Machine>(env: Env<'_, M>) -> Option<Self> {
+        let geometry = &env.cache.geometry;
+        let era = geometry::slub_era(env.cache.era)?;
+        // SAFETY: all-zero is a valid `CpuSlab`: no list, no slab, zero counters.
+        let cpu = unsafe { PerCpu::new(env.pages.machine(), env.pages.percpu()) }?;
+        Some(Self {
+            cpu,
+            free_pointer: geometry.layout.free_pointer? as usize,
+            size: geometry.layout.size as usize,
+            rules: &era.run,
+            min_partial: AtomicU32::new(geometry.min_partial),
+            cpu_partial: AtomicU32::new(geometry.cpu_partial),
+            cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
+            defrag_clock: AtomicU32::new(0),
+            nodes: core::array::from_fn::<Node, MAX_NODES, _>(|_| Node::new()),
+        })
+    }
+
+    unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
+        // SAFETY: the caller guarantees that nobody uses the cache any more.
+        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+    }
+
+    #[inline(always)]
+    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_one(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object) }
+    }
+
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        self.alloc_many(env, node, slots)
+    }
+
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_many(env, slots) }
+    }
+
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush_all(env)
+    }
+
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.shrink_all(env)
+    }
+
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sum = env.cache.shared_stats.snapshot();
+        for cpu in cpus(env) {
+            self.cpu
+                .try_with_remote(env.pages.machine(), cpu, |state| sum.add(&state.stats));
+        }
+        sum
+    }
+
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+        self.count_usage(env)
+    }
+
+    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
+        self.walk_live_objects(env, found);
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        self.check(env)
+    }
+
+    fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
+        let value = match name {
+            "min_partial" => self.min_partial.load(Ordering::Relaxed),
+            "cpu_partial" => self.cpu_partial.load(Ordering::Relaxed),
+            "order" => cache.geometry.order,
+            "objs_per_slab" => cache.geometry.objects,
+            "slab_size" => cache.geometry.layout.size,
+            "object_size" => cache.geometry.layout.object_size,
+            "align" => cache.geometry.layout.align,
+            _ => return None,
+        };
+        Some(u64::from(value))
+    }
+
+    fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
+        let value = value.min(u64::from(u32::MAX)) as u32;
+        match name {
+            "min_partial" => self.min_partial.store(value, Ordering::Relaxed),
+            "cpu_partial" if self.rules.has_cpu_partial => {
+                let objects = env.cache.geometry.objects;
+                let slabs = geometry::cpu_partial_slabs(value, objects);
+                self.cpu_partial.store(value, Ordering::Relaxed);
+                self.cpu_partial_slabs.store(slabs, Ordering::Relaxed);
+                self.flush_all(env);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine())
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.cpu.resume(env.pages.machine());
+    }
+}
+
+/// All CPUs of the machine.
+fn cpus<M: Machine>(env: Env<'_, M>) -> impl Iterator<Item = CpuId> + use<M> {
+    (0..env.pages.machine().topology().cpus).map(CpuId)
+}
+
+/// Counts on the CPU's counters if its slot is held, else on the shared ones.
+fn count<M: Machine>(env: Env<'_, M>, cpu: Option<&mut CpuSlab>, stat: Stat) {
+    match cpu {
+        Some(cpu) => cpu.stats.count(stat),
+        None => env.cache.shared_stats.count(stat),
+    }
+}

@@ -1,0 +1,374 @@
+//! Partial lists: the node's, a CPU's, and the ways between them.
+
+use core::ptr::NonNull;
+
+use super::count;
+use super::geometry::{DeactivateEnd, ListEnd, PartialTake};
+use super::types::{CpuSlab, Detached, Node, Slub};
+use super::word::SlabWord;
+use crate::design::Env;
+use crate::machine::{Access, Guard, Line, Machine, NodeId, Work, touch, work};
+use crate::page::{PageList, Pfn};
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+impl Slub {
+    pub(super) fn node_of<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> &Node {
+        &self.nodes[env.pages.node_of(slab).0 as usize]
+    }
+
+    /// Whether a node with so many partial slabs gives empty ones back.
+    pub(super) fn has_enough(&self, list: &PageList) -> bool {
+        list.len() >= self.min_partial.load(Ordering::Relaxed)
+    }
+
+    /// Puts a slab on its node's list, whose lock is held.
+    pub(super) fn add_partial<M: Machine>(
+        env: Env<'_, M>,
+        list: &mut Guard<'_, M, PageList>,
+        slab: Pfn,
+        end: ListEnd,
+    ) {
+        let map = env.pages.map();
+        touch(
+            env.pages.machine(),
+            Line::Node,
+            Access::Write,
+            core::ptr::from_ref(&**list).addr(),
+        );
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        map.page(slab).set_on_list(true);
+        match end {
+            ListEnd::Head => list.push_front(map, slab),
+            ListEnd::Tail => list.push_back(map, slab),
+        }
+    }
+
+    /// Takes a slab off its node's list, whose lock is held.
+    pub(super) fn remove_partial<M: Machine>(
+        env: Env<'_, M>,
+        list: &mut Guard<'_, M, PageList>,
+        slab: Pfn,
+    ) {
+        let map = env.pages.map();
+        touch(
+            env.pages.machine(),
+            Line::Node,
+            Access::Write,
+            core::ptr::from_ref(&**list).addr(),
+        );
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        map.page(slab).set_on_list(false);
+        list.remove(map, slab);
+    }
+
+    /// Takes the first slab of a node's list with all its free objects, and further slabs for the
+    /// cpu partial list as the era allows (`get_partial_node()`).
+    pub(super) fn take_from_node<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: NodeId,
+    ) -> Option<(Pfn, NonNull<u8>)> {
+        let node = self.nodes.get(node.0 as usize)?;
+        let mut list = node.partial.lock(env.pages.machine())?;
+        let slab = list.first()?;
+        Self::remove_partial(env, &mut list, slab);
+        // A slab on the list always has a free object: the list lock is needed to take the last.
+        let (head, mut available) = self.take_freelist(env, slab)?;
+        cpu.stats.count(Stat::AllocFromPartial);
+        let mut further = 0;
+        while self.takes_more(available, further)
+            && let Some(slab) = list.first()
+        {
+            Self::remove_partial(env, &mut list, slab);
+            available += self.push_cpu_partial(env, cpu, slab, self.rules.freeze_cpu_partial);
+            cpu.stats.count(Stat::CpuPartialNode);
+            further += 1;
+        }
+        Some((slab, head))
+    }
+
+    /// Whether one visit to the node's list goes on after `further` more slabs than the first,
+    /// with `available` free objects gathered.
+    fn takes_more(&self, available: u32, further: u32) -> bool {
+        let slabs = self.cpu_partial_slabs.load(Ordering::Relaxed);
+        self.rules.has_cpu_partial
+            && match self.rules.partial_take {
+                PartialTake::One => false,
+                PartialTake::HalfOfObjects => {
+                    available <= self.cpu_partial.load(Ordering::Relaxed) / 2
+                }
+                PartialTake::HalfOfSlabs => further <= slabs / 2,
+                PartialTake::HalfOfSlabsUnlessZero => slabs != 0 && further <= slabs / 2,
+            }
+    }
+
+    /// Puts a slab that the caller owns on the CPU's partial list, freezing it first if it is to
+    /// be frozen. Returns its free objects at this moment.
+    fn push_cpu_partial<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        slab: Pfn,
+        freeze: bool,
+    ) -> u32 {
+        let page = env.pages.map().page(slab);
+        let mut word = SlabWord::load(page);
+        while freeze && !word.frozen {
+            work(env.pages.machine(), Work::Atomic);
+            let frozen = SlabWord {
+                frozen: true,
+                ..word
+            };
+            match word.replace(page, frozen) {
+                Ok(()) => word = frozen,
+                Err(now) => word = now,
+            }
+        }
+        let free = page.objects.load(Ordering::Relaxed) - word.inuse;
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        page.set_next(cpu.partial());
+        cpu.set_partial(Some(slab));
+        cpu.partial_slabs += 1;
+        cpu.partial_objects += free;
+        // Each slab remembers the sum up to itself, so that a pop restores the sum below it.
+        page.private
+            .store(u64::from(cpu.partial_objects), Ordering::Relaxed);
+        free
+    }
+
+    /// Takes the top slab of the CPU's partial list.
+    pub(super) fn pop_cpu_partial<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+    ) -> Option<Pfn> {
+        let slab = cpu.partial()?;
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        let page = env.pages.map().page(slab);
+        cpu.set_partial(page.next());
+        page.set_next(None);
+        cpu.partial_slabs -= 1;
+        cpu.partial_objects = cpu.partial().map_or(0, |below| {
+            env.pages.map().page(below).private.load(Ordering::Relaxed) as u32
+        });
+        Some(slab)
+    }
+
+    /// A free found a full slab: it goes on this CPU's partial list, which is first moved to the
+    /// nodes if it is at its limit (`put_cpu_partial()`).
+    pub(super) fn put_cpu_partial<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        slab: Pfn,
+    ) {
+        let full = match self.rules.partial_take {
+            PartialTake::One => true,
+            PartialTake::HalfOfObjects => {
+                cpu.partial_objects > self.cpu_partial.load(Ordering::Relaxed)
+            }
+            PartialTake::HalfOfSlabs | PartialTake::HalfOfSlabsUnlessZero => {
+                cpu.partial_slabs >= self.cpu_partial_slabs.load(Ordering::Relaxed)
+            }
+        };
+        if full && cpu.partial().is_some() {
+            cpu.stats.count(Stat::CpuPartialDrain);
+            self.drain_cpu_partial(env, cpu);
+        }
+        // A push by a free finds the slab frozen already if the era freezes.
+        self.push_cpu_partial(env, cpu, slab, false);
+        cpu.stats.count(Stat::CpuPartialFree);
+        if self.rules.zero_cpu_partial_drains && self.cpu_partial.load(Ordering::Relaxed) == 0 {
+            self.drain_cpu_partial(env, cpu);
+        }
+    }
+
+    /// Moves the CPU's partial list to the nodes, holding a node's lock over consecutive slabs of
+    /// it. Slabs stay where they are if a lock is re-entered.
+    pub(super) fn drain_cpu_partial<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) {
+        while let Some(slab) = cpu.partial() {
+            let node = env.pages.node_of(slab);
+            let mut discards = None;
+            let Some(mut list) = self.nodes[node.0 as usize]
+                .partial
+                .lock(env.pages.machine())
+            else {
+                return;
+            };
+            while let Some(slab) = cpu
+                .partial()
+                .filter(|&slab| env.pages.node_of(slab) == node)
+            {
+                self.pop_cpu_partial(env, cpu);
+                if self.unfreeze(env, slab).inuse == 0 && self.has_enough(&list) {
+                    env.pages.map().page(slab).set_next(discards);
+                    discards = Some(slab);
+                } else {
+                    Self::add_partial(env, &mut list, slab, ListEnd::Tail);
+                    cpu.stats.count(Stat::FreeAddPartial);
+                }
+            }
+            drop(list);
+            while let Some(slab) = discards {
+                discards = env.pages.map().page(slab).next();
+                cpu.stats.count(Stat::DeactivateEmpty);
+                cpu.stats.count(Stat::FreeSlab);
+                self.discard(env, slab);
+            }
+        }
+    }
+
+    /// Clears a slab's frozen mark; the caller owns it and holds its node's lock.
+    fn unfreeze<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> SlabWord {
+        let page = env.pages.map().page(slab);
+        let mut word = SlabWord::load(page);
+        while word.frozen {
+            work(env.pages.machine(), Work::Atomic);
+            let thawed = SlabWord {
+                frozen: false,
+                ..word
+            };
+            match word.replace(page, thawed) {
+                Ok(()) => return thawed,
+                Err(now) => word = now,
+            }
+        }
+        word
+    }
+
+    /// Puts a slab that came off the cpu partial list on its node's list. `false` if the lock is
+    /// re-entered: the slab is back on the CPU's list then.
+    pub(super) fn release_to_node<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        slab: Pfn,
+    ) -> bool {
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+            self.push_cpu_partial(env, cpu, slab, false);
+            return false;
+        };
+        self.unfreeze(env, slab);
+        Self::add_partial(env, &mut list, slab, ListEnd::Tail);
+        cpu.stats.count(Stat::FreeAddPartial);
+        true
+    }
+
+    /// Gives the CPU slab up: its list goes back to it, and it goes where its free objects say
+    /// (`deactivate_slab()`). `false` if the list lock is re-entered; nothing has changed then.
+    pub(super) fn deactivate<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) -> bool {
+        let Some(slab) = cpu.slab() else { return true };
+        let page = env.pages.map().page(slab);
+        // SAFETY: I1 - the list is this CPU's, whose slot the caller holds.
+        let detached = unsafe { self.detach(env, cpu.freelist) };
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+            return false;
+        };
+        let (before, after) = self.give_back(env, slab, detached);
+        cpu.freelist = core::ptr::null_mut();
+        cpu.set_slab(None);
+        let remote_frees = before.first != 0;
+        if remote_frees {
+            cpu.stats.count(Stat::DeactivateRemoteFrees);
+        }
+        if after.inuse == 0 && self.has_enough(&list) {
+            drop(list);
+            cpu.stats.count(Stat::DeactivateEmpty);
+            cpu.stats.count(Stat::FreeSlab);
+            self.discard(env, slab);
+        } else if after.first == 0 {
+            cpu.stats.count(Stat::DeactivateFull);
+        } else {
+            let partly = match self.rules.deactivate_to {
+                DeactivateEnd::Head => ListEnd::Head,
+                DeactivateEnd::HeadIfCpuFreelist if detached.is_some() => ListEnd::Head,
+                DeactivateEnd::TailIfRemoteFrees if !remote_frees => ListEnd::Head,
+                _ => ListEnd::Tail,
+            };
+            let kept_empty = self.rules.deactivate_empty_to.filter(|_| after.inuse == 0);
+            let end = kept_empty.unwrap_or(partly);
+            debug_assert!(!page.on_list());
+            Self::add_partial(env, &mut list, slab, end);
+            cpu.stats.count(match end {
+                ListEnd::Head => Stat::DeactivateToHead,
+                ListEnd::Tail => Stat::DeactivateToTail,
+            });
+        }
+        true
+    }
+
+    /// A CPU's list with its end and length.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the list.
+    unsafe fn detach<M: Machine>(&self, env: Env<'_, M>, freelist: *mut u8) -> Option<Detached> {
+        let mut list = Detached::one(NonNull::new(freelist)?);
+        // SAFETY: the caller owns every object of the list.
+        while let Some(next) = NonNull::new(unsafe { self.next_free(env, list.tail) }) {
+            list.tail = next;
+            list.count += 1;
+        }
+        Some(list)
+    }
+
+    /// Splices the CPU's list into its slab's and thaws the slab. The caller owns both and holds
+    /// the node's lock. Returns the word before and after.
+    fn give_back<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        list: Option<Detached>,
+    ) -> (SlabWord, SlabWord) {
+        let page = env.pages.map().page(slab);
+        let mut old = SlabWord::load(page);
+        let Some(list) = list else {
+            return (old, self.unfreeze(env, slab));
+        };
+        loop {
+            // SAFETY: the caller owns the CPU's list.
+            match unsafe { self.push_freelist(env, slab, old, list, false) } {
+                Ok(new) => return (old, new),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Frees what was deferred, as far as locks allow now.
+    pub(super) fn settle_deferred<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut cpu: Option<&mut CpuSlab>,
+    ) {
+        for object in env.cache.take_deferred() {
+            count(env, cpu.as_deref_mut(), Stat::FreeDeferred);
+            let Ok(slab) = Self::slab_of(env, object) else {
+                continue;
+            };
+            // SAFETY: a deferred object was given up by its user.
+            unsafe { self.free_to_slab(env, cpu.as_deref_mut(), slab, Detached::one(object)) };
+        }
+    }
+}

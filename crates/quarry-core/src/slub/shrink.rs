@@ -1,0 +1,104 @@
+//! Flush, shrink: emptying per-CPU state and giving empty slabs back (facts 2.9).
+
+use super::cpus;
+use super::types::{CpuSlab, Slub};
+use super::word::SlabWord;
+use crate::design::Env;
+use crate::machine::Machine;
+use crate::page::{PageList, Pfn};
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+/// Slabs with more free objects than this keep their place when a list is sorted.
+const SHRINK_PROMOTE_MAX: usize = 32;
+
+impl Slub {
+    /// Empties every CPU's slab and partial list. Returns how many CPUs were busy.
+    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        let busy = cpus(env).filter(|&cpu| {
+            let flush = |state: &mut CpuSlab| self.flush_cpu(env, state);
+            let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, flush);
+            flushed != Some(true)
+        });
+        busy.count() as u32
+    }
+
+    fn flush_cpu<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) -> bool {
+        if cpu.slab().is_some() {
+            cpu.stats.count(Stat::CpuslabFlush);
+            if !self.deactivate(env, cpu) {
+                return false;
+            }
+        }
+        if cpu.partial().is_some() {
+            cpu.stats.count(Stat::CpuPartialDrain);
+            self.drain_cpu_partial(env, cpu);
+        }
+        cpu.partial().is_none()
+    }
+
+    /// Flushes, then gives every empty slab back and sorts the partial lists, fullest first.
+    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let busy = self.flush_all(env);
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let map = env.pages.map();
+        for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
+            let Some(mut list) = node.partial.lock(env.pages.machine()) else {
+                continue;
+            };
+            let mut discards = None;
+            let mut next = list.first();
+            while let Some(slab) = next {
+                next = map.page(slab).next();
+                if SlabWord::load(map.page(slab)).inuse == 0 {
+                    Self::remove_partial(env, &mut list, slab);
+                    map.page(slab).set_next(discards);
+                    discards = Some(slab);
+                }
+            }
+            if self.rules.shrink_sorts_all {
+                Self::promote(env, &mut list, u32::MAX);
+            } else {
+                Self::promote(env, &mut list, SHRINK_PROMOTE_MAX as u32);
+            }
+            drop(list);
+            while let Some(slab) = discards {
+                discards = map.page(slab).next();
+                env.cache.shared_stats.count(Stat::FreeSlab);
+                self.discard(env, slab);
+            }
+        }
+        busy
+    }
+
+    /// Brings the slabs with at most `limit` free objects to the front, fewest free first.
+    fn promote<M: Machine>(env: Env<'_, M>, list: &mut PageList, limit: u32) {
+        let map = env.pages.map();
+        let free = |slab: Pfn| {
+            let page = map.page(slab);
+            page.objects.load(Ordering::Relaxed) - SlabWord::load(page).inuse
+        };
+        // A selection by increasing count: each pass moves the slabs of one count behind those
+        // moved before. The number of passes is bounded by the distinct counts.
+        let mut sorted = PageList::EMPTY;
+        loop {
+            let least = list.iter(map).map(free).filter(|&n| n <= limit).min();
+            let Some(least) = least else { break };
+            let mut next = list.first();
+            while let Some(slab) = next {
+                next = map.page(slab).next();
+                if free(slab) <= least {
+                    list.remove(map, slab);
+                    sorted.push_back(map, slab);
+                }
+            }
+        }
+        while let Some(slab) = sorted.pop_back(map) {
+            list.push_front(map, slab);
+        }
+    }
+}

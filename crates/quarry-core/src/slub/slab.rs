@@ -1,0 +1,259 @@
+//! Slabs: made from pages, taken apart, and the lists of free objects in them.
+
+use core::ptr::NonNull;
+
+use super::types::{Detached, Slub};
+use super::word::SlabWord;
+use crate::design::{Env, FreeError};
+use crate::geometry::WORD_BYTES;
+use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::page::{Page, PageKind, Pfn};
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+impl Slub {
+    /// The next object after a free one.
+    ///
+    /// # Safety
+    ///
+    /// I1: the caller owns the list that the object is on.
+    #[inline(always)]
+    pub(super) unsafe fn next_free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> *mut u8 {
+        touch(
+            env.pages.machine(),
+            Line::Object,
+            Access::Read,
+            object.addr().get(),
+        );
+        // SAFETY: geometry puts the free pointer inside the slot.
+        let link = unsafe { object.byte_add(self.free_pointer) };
+        // SAFETY: the slot and the offset are multiples of a word, and I1 says that the object is
+        // the allocator's and holds a link.
+        unsafe { link.cast::<*mut u8>().read() }
+    }
+
+    /// Links a free object to the next one.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the object and its user has given it up.
+    #[inline(always)]
+    pub(super) unsafe fn set_next_free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+        next: *mut u8,
+    ) {
+        touch(
+            env.pages.machine(),
+            Line::Object,
+            Access::Write,
+            object.addr().get(),
+        );
+        // SAFETY: geometry puts the free pointer inside the slot.
+        let link = unsafe { object.byte_add(self.free_pointer) };
+        // SAFETY: word-aligned as in `next_free`; the caller owns the object.
+        unsafe { link.cast::<*mut u8>().write(next) };
+    }
+
+    /// An object's place as a slab's word names it.
+    #[inline(always)]
+    pub(super) fn place<M: Machine>(env: Env<'_, M>, slab: Pfn, object: NonNull<u8>) -> u32 {
+        let base = env.pages.map().address(slab);
+        ((object.addr().get() - base.addr().get()) / WORD_BYTES as usize) as u32 + 1
+    }
+
+    /// The first object of a slab's list.
+    #[inline(always)]
+    pub(super) fn first<M: Machine>(env: Env<'_, M>, slab: Pfn, word: SlabWord) -> *mut u8 {
+        if word.first == 0 {
+            return core::ptr::null_mut();
+        }
+        let offset = (word.first - 1) as usize * WORD_BYTES as usize;
+        env.pages
+            .map()
+            .address(slab)
+            .as_ptr()
+            .wrapping_byte_add(offset)
+    }
+
+    /// The slab that an object would be in, whichever cache's it is.
+    #[inline(always)]
+    pub(super) fn slab_of<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        let map = env.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Read,
+            pfn.0 as usize,
+        );
+        map.page(pfn).head().ok_or(FreeError::Foreign)
+    }
+
+    /// Refuses an object that is not one of this cache's slots.
+    pub(super) fn check_object<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let page = env.pages.map().page(slab);
+        if page.kind() != PageKind::Slab {
+            return Err(FreeError::Foreign);
+        }
+        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+            return Err(FreeError::WrongCache);
+        }
+        let offset = object.addr().get() - env.pages.map().address(slab).addr().get();
+        let objects = page.objects.load(Ordering::Relaxed) as usize;
+        if !offset.is_multiple_of(self.size) || offset / self.size >= objects {
+            return Err(FreeError::NotAnObject);
+        }
+        Ok(())
+    }
+
+    /// Takes a slab's whole list of free objects, counting all its objects as in use. `None` if
+    /// the list is empty; the slab then stops being frozen, as it belongs to nobody.
+    ///
+    /// The caller owns the slab (I3).
+    pub(super) fn take_freelist<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+    ) -> Option<(NonNull<u8>, u32)> {
+        let page = env.pages.map().page(slab);
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        let objects = page.objects.load(Ordering::Relaxed);
+        let mut old = SlabWord::load(page);
+        loop {
+            work(env.pages.machine(), Work::Atomic);
+            let taken = SlabWord {
+                first: 0,
+                inuse: objects,
+                frozen: old.first != 0,
+            };
+            match old.replace(page, taken) {
+                Ok(()) => break,
+                Err(now) => old = now,
+            }
+        }
+        let head = NonNull::new(Self::first(env, slab, old))?;
+        Some((head, objects - old.inuse))
+    }
+
+    /// Gives detached objects back to their slab's list. Returns the slab's word before and after.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the objects, which are this slab's and linked from head to tail.
+    pub(super) unsafe fn push_freelist<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        old: SlabWord,
+        list: Detached,
+        freeze: bool,
+    ) -> Result<SlabWord, SlabWord> {
+        let page = env.pages.map().page(slab);
+        // SAFETY: the caller owns the tail object.
+        unsafe { self.set_next_free(env, list.tail, Self::first(env, slab, old)) };
+        let new = SlabWord {
+            first: Self::place(env, slab, list.head),
+            // Never below 0, even if objects are freed twice.
+            inuse: old.inuse.saturating_sub(list.count),
+            frozen: freeze,
+        };
+        work(env.pages.machine(), Work::Atomic);
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        old.replace(page, new).map(|()| new)
+    }
+
+    /// A new slab whose objects are linked in ascending order and all count as in use. It belongs
+    /// to the caller.
+    pub(super) fn new_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        stats: &mut Stats,
+    ) -> Option<(Pfn, NonNull<u8>, u32)> {
+        let geometry = &env.cache.geometry;
+        let (slab, order, objects) = match env.pages.alloc_block(geometry.order, node) {
+            Some(slab) => (slab, geometry.order, geometry.objects),
+            None if geometry.min_order < geometry.order => {
+                let slab = env.pages.alloc_block(geometry.min_order, node)?;
+                stats.count(Stat::OrderFallback);
+                (slab, geometry.min_order, geometry.min_objects)
+            }
+            None => return None,
+        };
+        let map = env.pages.map();
+        let page: &Page = map.page(slab);
+        page.set_kind(PageKind::Slab, order);
+        page.cache.store(env.cache.id(), Ordering::Relaxed);
+        page.objects.store(objects, Ordering::Relaxed);
+        page.set_on_list(false);
+        for tail in 0..1 << order {
+            map.page(Pfn(slab.0 + tail)).set_head(Some(slab));
+        }
+        SlabWord {
+            first: 0,
+            inuse: objects,
+            frozen: true,
+        }
+        .init(page);
+        let first = map.address(slab);
+        for i in 0..objects as usize {
+            // SAFETY: objects * size <= bytes of the slab (geometry).
+            let object = unsafe { first.byte_add(i * self.size) };
+            let last = i + 1 == objects as usize;
+            let next = if last {
+                core::ptr::null_mut()
+            } else {
+                object.as_ptr().wrapping_byte_add(self.size)
+            };
+            // SAFETY: the slab is new, so all its objects are the caller's.
+            unsafe { self.set_next_free(env, object, next) };
+        }
+        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
+        node.nr_slabs.fetch_add(1, Ordering::Relaxed);
+        node.total_objects
+            .fetch_add(u64::from(objects), Ordering::Relaxed);
+        stats.count(Stat::AllocSlab);
+        Some((slab, first, objects))
+    }
+
+    /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.
+    pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        let map = env.pages.map();
+        let page = map.page(slab);
+        let order = page.order();
+        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
+        node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
+        let objects = page.objects.load(Ordering::Relaxed);
+        node.total_objects
+            .fetch_sub(u64::from(objects), Ordering::Relaxed);
+        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
+        for tail in 0..1 << order {
+            map.page(Pfn(slab.0 + tail)).set_head(None);
+        }
+        env.pages.free_block(slab, order, PageKind::Slab);
+    }
+}

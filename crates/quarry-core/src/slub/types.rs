@@ -1,0 +1,111 @@
+//! The data structures of SLUB; the drawing is in the [module's documentation](super).
+
+use core::ptr::NonNull;
+
+use super::geometry::RunRules;
+use crate::machine::{LockClass, MAX_NODES, PerCpu, SpinLock};
+use crate::page::{PageList, Pfn};
+use crate::stats::Stats;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// State of one cache.
+pub struct Slub {
+    pub(super) cpu: PerCpu<CpuSlab>,
+    /// Offset in bytes of the free pointer in a free object.
+    pub(super) free_pointer: usize,
+    /// Distance in bytes from one object to the next.
+    pub(super) size: usize,
+    pub(super) rules: &'static RunRules,
+    /// Empty slabs are given back once a node has this many partial slabs.
+    pub(super) min_partial: AtomicU32,
+    /// Limit of a cpu partial list in objects.
+    pub(super) cpu_partial: AtomicU32,
+    /// The same in slabs; the limit of eras that count slabs.
+    pub(super) cpu_partial_slabs: AtomicU32,
+    /// Stands for the cycle counter that decides whether other nodes are looked at.
+    pub(super) defrag_clock: AtomicU32,
+    pub(super) nodes: [Node; MAX_NODES],
+}
+
+/// One CPU's part, behind its slot. All-zero is the empty state.
+pub(super) struct CpuSlab {
+    /// First object of the CPU's list, null if empty. All are of `slab`.
+    pub(super) freelist: *mut u8,
+    slab: u32,
+    partial: u32,
+    /// Slabs on the cpu partial list.
+    pub(super) partial_slabs: u32,
+    /// Free objects of those slabs, as counted when each was put there.
+    pub(super) partial_objects: u32,
+    pub(super) stats: Stats,
+}
+
+// SAFETY: `freelist` points to memory that the allocator owns (I1); moving the state between
+// threads moves that ownership.
+unsafe impl Send for CpuSlab {}
+
+impl CpuSlab {
+    /// The slab that this CPU allocates from.
+    #[inline(always)]
+    pub(super) fn slab(&self) -> Option<Pfn> {
+        Pfn::from_link(self.slab)
+    }
+
+    #[inline]
+    pub(super) fn set_slab(&mut self, slab: Option<Pfn>) {
+        self.slab = Pfn::link(slab);
+    }
+
+    /// Top of the cpu partial list, a stack linked by the descriptors' `next`.
+    #[inline]
+    pub(super) fn partial(&self) -> Option<Pfn> {
+        Pfn::from_link(self.partial)
+    }
+
+    #[inline]
+    pub(super) fn set_partial(&mut self, slab: Option<Pfn>) {
+        self.partial = Pfn::link(slab);
+    }
+}
+
+/// One node's part.
+#[repr(align(64))]
+pub(super) struct Node {
+    /// The partial list behind `list_lock`.
+    pub(super) partial: SpinLock<PageList>,
+    /// Slabs of the cache on this node.
+    pub(super) nr_slabs: AtomicU64,
+    /// Objects that those slabs could hold.
+    pub(super) total_objects: AtomicU64,
+}
+
+impl Node {
+    pub(super) fn new() -> Self {
+        Self {
+            partial: SpinLock::new(LockClass::NodeList, PageList::EMPTY),
+            nr_slabs: AtomicU64::new(0),
+            total_objects: AtomicU64::new(0),
+        }
+    }
+}
+
+/// A list of free objects of one slab, linked through their free pointers.
+#[derive(Clone, Copy)]
+pub(super) struct Detached {
+    /// First object.
+    pub(super) head: NonNull<u8>,
+    /// Last object; its link is about to be written.
+    pub(super) tail: NonNull<u8>,
+    /// Number of objects.
+    pub(super) count: u32,
+}
+
+impl Detached {
+    pub(super) fn one(object: NonNull<u8>) -> Self {
+        Self {
+            head: object,
+            tail: object,
+            count: 1,
+        }
+    }
+}

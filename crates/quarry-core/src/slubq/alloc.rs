@@ -1,0 +1,209 @@
+//! Allocation: the fast path, then the refill, then the path without a CPU's slot.
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use super::slab::LockedSlab;
+use super::types::{CpuQueue, Slubq};
+use crate::design::Env;
+use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+impl Slubq {
+    #[inline(always)]
+    pub(super) fn alloc_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let allocated = self
+            .cpu
+            .try_with(machine, |cpu, id| self.alloc_on_cpu(env, cpu, id, node));
+        match allocated {
+            Some(object) => object,
+            None => self.alloc_without_slot(env, node),
+        }
+    }
+
+    /// One object with the CPU's slot held.
+    #[inline(always)]
+    fn alloc_on_cpu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        touch(
+            machine,
+            Line::CpuState,
+            Access::Write,
+            core::ptr::from_ref(cpu).addr(),
+        );
+        if (node.is_none() || self.matches(env, cpu, node))
+            && let Some(object) = cpu.pop()
+        {
+            touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
+            cpu.stats.count(Stat::AllocFastpath);
+            return Some(object);
+        }
+        self.alloc_slow(env, cpu, id, node)
+    }
+
+    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: Option<NodeId>) -> bool {
+        let Some(wanted) = node else { return true };
+        let newest = cpu.newest().and_then(|object| env.pages.pfn_of(object));
+        newest.is_none_or(|pfn| env.pages.node_of(pfn) == wanted)
+    }
+
+    /// The queue is empty, or of the wrong node.
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, Some(&mut cpu.stats));
+        }
+        cpu.stats.count(Stat::AllocSlowpath);
+        if cpu.objects > 0 {
+            // The patches keep one node per queue: another wish empties it.
+            cpu.stats.count(Stat::QueueFlush);
+            self.drain(env, cpu, cpu.objects);
+        }
+        if cpu.queue == 0 && !self.adopt_config(env, cpu, id) {
+            return None;
+        }
+        self.refill(env, cpu, node);
+        cpu.pop()
+    }
+
+    /// Gives a CPU the configured queue; `false` if the lock on it is re-entered.
+    pub(super) fn adopt_config<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+    ) -> bool {
+        let Some(config) = self.config.lock(env.pages.machine()) else {
+            return false;
+        };
+        cpu.adopt::<M>(&config, id);
+        true
+    }
+
+    /// Brings up to a batch of objects into an empty queue, so that the lowest address is popped
+    /// first.
+    fn refill<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, node: Option<NodeId>) {
+        let machine = env.pages.machine();
+        let batch = self.batch.load(Ordering::Relaxed).min(cpu.queue);
+        let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
+        let mut have = 0;
+        while have < batch {
+            let found = self.take_partial(env, wanted, Some(&mut cpu.stats));
+            let Some(locked) = found.or_else(|| self.lock_new(env, node, cpu)) else {
+                break;
+            };
+            touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
+            // From the top down: the first one found comes out first.
+            let mut at = batch - have;
+            let room = cpu.room(batch);
+            have += locked.take(self.size, batch - have, |object| {
+                at -= 1;
+                room[at as usize] = MaybeUninit::new(object);
+            });
+            self.put_partial(env, locked);
+        }
+        if have < batch {
+            let room = cpu.room(batch);
+            room.copy_within((batch - have) as usize.., 0);
+        }
+        cpu.objects = have;
+    }
+
+    fn lock_new<'a, M: Machine>(
+        &self,
+        env: Env<'a, M>,
+        node: Option<NodeId>,
+        cpu: &mut CpuQueue,
+    ) -> Option<LockedSlab<'a, M>> {
+        if self.lists_reentered(env) {
+            return None;
+        }
+        let slab = self.new_slab(env, node, Some(&mut cpu.stats))?;
+        LockedSlab::lock(env, slab)
+    }
+
+    /// The CPU's slot is held by somebody else: one object from a partial or new slab.
+    #[cold]
+    #[inline(never)]
+    fn alloc_without_slot<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        let _pass = env.pages.gate().enter(machine);
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        let shared = &env.cache.shared_stats;
+        shared.count(Stat::CpuSlotBusy);
+        shared.count(Stat::AllocSlowpath);
+        let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
+        let locked = match self.take_partial(env, wanted, None) {
+            Some(locked) => locked,
+            None if self.lists_reentered(env) => return None,
+            None => LockedSlab::lock(env, self.new_slab(env, node, None)?)?,
+        };
+        let mut taken = None;
+        locked.take(self.size, 1, |object| taken = Some(object));
+        self.put_partial(env, locked);
+        taken
+    }
+
+    /// All slots or none.
+    pub(super) fn alloc_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let filled = self.cpu.try_with(machine, |cpu, id| {
+            let mut filled = 0;
+            for slot in slots.iter_mut() {
+                let Some(object) = self.alloc_on_cpu(env, cpu, id, node) else {
+                    break;
+                };
+                *slot = Some(object);
+                filled += 1;
+            }
+            filled
+        });
+        let mut filled = filled.unwrap_or(0);
+        while filled < slots.len() {
+            let Some(object) = self.alloc_one(env, node) else {
+                break;
+            };
+            slots[filled] = Some(object);
+            filled += 1;
+        }
+        if filled == slots.len() {
+            return true;
+        }
+        // SAFETY: the objects were allocated above and nobody has seen them.
+        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
+        debug_assert!(undone.is_ok(), "{undone:?}");
+        false
+    }
+}

@@ -1,0 +1,123 @@
+//! Looking at a cache from outside: usage, live objects, consistency.
+
+use core::ptr::NonNull;
+
+use super::slab::LockedSlab;
+use super::types::Slubq;
+use crate::design::{Env, SlabInconsistency, Usage, slabs};
+use crate::machine::Machine;
+use crate::sync::Ordering;
+
+impl Slubq {
+    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+        let mut usage = Usage::default();
+        for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
+            usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
+            usage.num_objs += node.total_objects.load(Ordering::Relaxed);
+        }
+        if usage.slabs == 0 {
+            return usage;
+        }
+        let mut free = 0;
+        for slab in slabs(env) {
+            let Some(locked) = LockedSlab::lock(env, slab) else {
+                continue;
+            };
+            let order = env.pages.map().page(slab).order() as usize;
+            usage.slabs_by_order[order] += 1;
+            usage.pages += 1 << order;
+            free += u64::from(locked.free());
+            let used = locked.objects() - locked.free();
+            if locked.free() > 0 && used > 0 {
+                usage.partial_slabs += 1;
+                usage.one_object_slabs += u64::from(used == 1);
+            }
+        }
+        usage.active_objs = usage.num_objs - free;
+        usage
+    }
+
+    /// Flushes the queues first, so that every free object is in its slab's bitmap.
+    pub(super) fn walk_live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        found: &mut dyn FnMut(NonNull<u8>),
+    ) {
+        self.flush_all(env);
+        for slab in slabs(env) {
+            let first = env.pages.map().address(slab);
+            let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
+            for number in 0..objects {
+                let Some(locked) = LockedSlab::lock(env, slab) else {
+                    return;
+                };
+                let live = !locked.is_free(self.size, number);
+                drop(locked);
+                if live {
+                    // SAFETY: number < objects, and the objects lie in the slab (geometry).
+                    found(unsafe { first.byte_add(number as usize * self.size) });
+                }
+            }
+        }
+    }
+
+    /// Lists, counters and bitmaps of all slabs (I2).
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        let equal = SlabInconsistency::equal;
+        let map = env.pages.map();
+        let mut listed = 0;
+        for (node, at) in self
+            .nodes
+            .iter()
+            .zip(0..env.pages.machine().topology().nodes)
+        {
+            let Some(list) = node.partial.lock(env.pages.machine()) else {
+                continue;
+            };
+            let mut len = 0;
+            for slab in list.iter(map) {
+                equal(
+                    "listed slab's mark",
+                    Some(slab),
+                    u64::from(map.page(slab).on_list()),
+                    1,
+                )?;
+                let node_number = u64::from(env.pages.node_of(slab).0);
+                equal("listed slab's node", Some(slab), u64::from(at), node_number)?;
+                len += 1;
+            }
+            equal("length of a partial list", None, u64::from(list.len()), len)?;
+            listed += len;
+        }
+        let (mut total, mut marked) = (0, 0);
+        for slab in slabs(env) {
+            let Some(locked) = LockedSlab::lock(env, slab) else {
+                continue;
+            };
+            let bits = (0..locked.objects())
+                .filter(|&n| locked.is_free(self.size, n))
+                .count();
+            let free = u64::from(locked.free());
+            equal("free objects", Some(slab), free, bits as u64)?;
+            let on_list = u64::from(map.page(slab).on_list());
+            equal(
+                "slab with free objects listed",
+                Some(slab),
+                on_list,
+                u64::from(free > 0),
+            )?;
+            if free == u64::from(locked.objects()) {
+                equal("empty slab kept", Some(slab), 0, 1)?;
+            }
+            total += 1;
+            marked += on_list;
+        }
+        equal("slabs marked as listed", None, listed, marked)?;
+        let recorded = self
+            .nodes
+            .iter()
+            .map(|node| node.nr_slabs.load(Ordering::Relaxed))
+            .sum();
+        equal("slabs", None, recorded, total)
+    }
+}

@@ -1,0 +1,149 @@
+//! Freeing: the fast path, then the drain, then the path without a CPU's slot.
+
+use core::ptr::NonNull;
+
+use super::types::{CpuQueue, Slubq};
+use crate::design::{Env, FreeError};
+use crate::machine::{Access, CpuId, Line, Machine, Work, touch, work};
+use crate::page::Pfn;
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+impl Slubq {
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    pub(super) unsafe fn free_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let slab = Self::slab_of(env, object)?;
+        let freed = self
+            .cpu
+            .try_with(machine, |cpu, id| self.free_on_cpu(env, cpu, id, object));
+        match freed {
+            Some(result) => result,
+            None => self.free_without_slot(env, slab, object),
+        }
+    }
+
+    /// Frees an object of this cache with the CPU's slot held.
+    #[inline(always)]
+    fn free_on_cpu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
+        touch(
+            machine,
+            Line::CpuState,
+            Access::Write,
+            core::ptr::from_ref(cpu).addr(),
+        );
+        if cpu.newest() == Some(object) {
+            return Err(FreeError::DoubleFree);
+        }
+        if cpu.push(object) {
+            touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
+            cpu.stats.count(Stat::FreeFastpath);
+            return Ok(());
+        }
+        self.free_slow(env, cpu, id, object)
+    }
+
+    /// The queue is full, or has no memory yet.
+    #[cold]
+    #[inline(never)]
+    fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, Some(&mut cpu.stats));
+        }
+        if cpu.queue == 0 && self.adopt_config(env, cpu, id) && cpu.push(object) {
+            cpu.stats.count(Stat::FreeFastpath);
+            return Ok(());
+        }
+        cpu.stats.count(Stat::FreeSlowpath);
+        self.drain(env, cpu, self.batch.load(Ordering::Relaxed).max(1));
+        if !cpu.push(object) {
+            let slab = Self::slab_of(env, object)?;
+            self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_without_slot<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        env.cache.shared_stats.count(Stat::CpuSlotBusy);
+        env.cache.shared_stats.count(Stat::FreeSlowpath);
+        let offset = object.addr().get() - env.pages.map().address(slab).addr().get();
+        if !offset.is_multiple_of(self.size) {
+            return Err(FreeError::NotAnObject);
+        }
+        self.free_to_slab(env, slab, &[object], None);
+        Ok(())
+    }
+
+    /// Frees many objects under one hold of the CPU's slot.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    pub(super) unsafe fn free_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let freed = self.cpu.try_with(machine, |cpu, id| {
+            Self::free_each(slots, |object| {
+                Self::slab_of(env, object)?;
+                self.free_on_cpu(env, cpu, id, object)
+            })
+        });
+        freed.unwrap_or_else(|| {
+            Self::free_each(slots, |object| {
+                let slab = Self::slab_of(env, object)?;
+                self.free_without_slot(env, slab, object)
+            })
+        })
+    }
+
+    fn free_each(
+        slots: &mut [Option<NonNull<u8>>],
+        mut free: impl FnMut(NonNull<u8>) -> Result<(), FreeError>,
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        for slot in slots {
+            let Some(object) = *slot else { continue };
+            match free(object) {
+                Ok(()) => *slot = None,
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+}

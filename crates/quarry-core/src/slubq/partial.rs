@@ -1,0 +1,164 @@
+//! A node's partial list, and the way of objects from queues back to their slabs.
+
+use core::ptr::NonNull;
+
+use super::count;
+use super::slab::LockedSlab;
+use super::types::{CpuQueue, Slubq};
+use crate::design::Env;
+use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::page::Pfn;
+use crate::stats::{Stat, Stats};
+
+impl Slubq {
+    /// Whether the running thread holds a list lock already (it runs in a signal handler).
+    pub(super) fn lists_reentered<M: Machine>(&self, env: Env<'_, M>) -> bool {
+        let nodes = &self.nodes[..env.pages.machine().topology().nodes as usize];
+        nodes
+            .iter()
+            .any(|node| node.partial.lock(env.pages.machine()).is_none())
+    }
+
+    /// Takes the first slab of a node's list whose lock is free, with its lock.
+    pub(super) fn take_partial<'a, M: Machine>(
+        &self,
+        env: Env<'a, M>,
+        node: NodeId,
+        stats: Option<&mut Stats>,
+    ) -> Option<LockedSlab<'a, M>> {
+        let map = env.pages.map();
+        let mut list = self
+            .nodes
+            .get(node.0 as usize)?
+            .partial
+            .lock(env.pages.machine())?;
+        touch(
+            env.pages.machine(),
+            Line::Node,
+            Access::Write,
+            core::ptr::from_ref(&*list).addr(),
+        );
+        let locked = list
+            .iter(map)
+            .find_map(|slab| LockedSlab::try_lock(env, slab))?;
+        map.page(locked.slab).set_on_list(false);
+        list.remove(map, locked.slab);
+        count(env, stats, Stat::AllocFromPartial);
+        Some(locked)
+    }
+
+    /// Puts a slab at the tail of its node's list if it has free objects, and unlocks it. The
+    /// caller has had the list's lock since its thread could last be interrupted, or has checked
+    /// [`Slubq::lists_reentered`].
+    pub(super) fn put_partial<M: Machine>(&self, env: Env<'_, M>, locked: LockedSlab<'_, M>) {
+        if locked.free() == 0 {
+            return;
+        }
+        let map = env.pages.map();
+        let node = &self.nodes[env.pages.node_of(locked.slab).0 as usize];
+        if let Some(mut list) = node.partial.lock(env.pages.machine()) {
+            map.page(locked.slab).set_on_list(true);
+            list.push_back(map, locked.slab);
+        }
+    }
+
+    /// Gives the oldest entries of a queue back to their slabs.
+    pub(super) fn drain<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, n: u32) {
+        let n = n.min(cpu.objects);
+        touch(
+            env.pages.machine(),
+            Line::CpuQueue,
+            Access::Write,
+            cpu.entry_address(),
+        );
+        let mut stats = Stats::default();
+        let mut rest = &cpu.filled()[..n as usize];
+        while let Some(&object) = rest.first() {
+            let Ok(slab) = Self::slab_of(env, object) else {
+                rest = &rest[1..];
+                continue;
+            };
+            let same = rest
+                .iter()
+                .take_while(|&&other| Self::slab_of(env, other) == Ok(slab));
+            let (run, after) = rest.split_at(same.count());
+            self.free_to_slab(env, slab, run, Some(&mut stats));
+            rest = after;
+        }
+        cpu.stats.add(&stats);
+        cpu.forget_oldest(n);
+    }
+
+    /// Marks objects of one slab as free and settles where the slab belongs now. With a lock
+    /// re-entered the objects are deferred. An object that is free already is passed over.
+    pub(super) fn free_to_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        objects: &[NonNull<u8>],
+        mut stats: Option<&mut Stats>,
+    ) {
+        let map = env.pages.map();
+        let defer = || {
+            for &object in objects {
+                // SAFETY: the objects are this cache's and given up by their users (I1).
+                unsafe { env.cache.defer(object) };
+            }
+        };
+        let Some(locked) = LockedSlab::lock(env, slab) else {
+            return defer();
+        };
+        let before = locked.free();
+        let may_empty = before + objects.len() as u32 >= locked.objects();
+        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
+        let mut list = None;
+        if before == 0 || may_empty {
+            list = node.partial.lock(env.pages.machine());
+            if list.is_none() {
+                return defer();
+            }
+        }
+        for &object in objects {
+            locked.give_back(self.size, object);
+        }
+        let Some(mut list) = list else { return };
+        touch(
+            env.pages.machine(),
+            Line::Node,
+            Access::Write,
+            core::ptr::from_ref(&*list).addr(),
+        );
+        let page = map.page(slab);
+        let empty = locked.free() == locked.objects();
+        if empty && page.on_list() {
+            page.set_on_list(false);
+            list.remove(map, slab);
+            count(env, stats.as_deref_mut(), Stat::FreeRemovePartial);
+        } else if !empty && before == 0 && locked.free() > 0 {
+            page.set_on_list(true);
+            list.push_back(map, slab);
+            count(env, stats.as_deref_mut(), Stat::FreeAddPartial);
+        }
+        drop(list);
+        drop(locked);
+        if empty {
+            count(env, stats, Stat::FreeSlab);
+            self.discard(env, slab);
+        }
+    }
+
+    /// Frees what was deferred, as far as locks allow now.
+    pub(super) fn settle_deferred<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut stats: Option<&mut Stats>,
+    ) {
+        for object in env.cache.take_deferred() {
+            count(env, stats.as_deref_mut(), Stat::FreeDeferred);
+            let Ok(slab) = Self::slab_of(env, object) else {
+                continue;
+            };
+            self.free_to_slab(env, slab, &[object], stats.as_deref_mut());
+        }
+    }
+}

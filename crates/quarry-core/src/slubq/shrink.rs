@@ -1,0 +1,60 @@
+//! Flush, shrink, and resizing of the queues.
+
+use super::types::{CpuQueue, QueueConfig, Slubq};
+use super::{cpus, types};
+use crate::design::Env;
+use crate::machine::Machine;
+use crate::stats::Stat;
+
+impl Slubq {
+    /// Drains every CPU's queue. Returns how many CPUs were busy.
+    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush_with(env, |_| ())
+    }
+
+    /// Drains every CPU's queue and then does something with it.
+    fn flush_with<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        let busy = cpus(env).filter(|&cpu| {
+            let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                if state.objects > 0 {
+                    state.stats.count(Stat::QueueFlush);
+                    self.drain(env, state, state.objects);
+                }
+                then(state);
+            });
+            flushed.is_none()
+        });
+        busy.count() as u32
+    }
+
+    /// Empty slabs are given back whenever they become empty, so this is a flush.
+    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush_all(env)
+    }
+
+    /// Gives all CPUs queues of another size. `false`, with nothing changed but flushed queues, if
+    /// there is no room or a CPU is busy.
+    pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, queue: u32) -> bool {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let Some(entries) = types::alloc_entries(env, queue) else {
+            return false;
+        };
+        let new = QueueConfig { entries, queue };
+        let Some(mut config) = self.config.lock(env.pages.machine()) else {
+            return false;
+        };
+        let old = core::mem::replace(&mut *config, new);
+        drop(config);
+        if self.flush_with(env, CpuQueue::abandon) > 0 {
+            // A busy CPU may still use the old entries, so these stay reserved.
+            return true;
+        }
+        // SAFETY: every CPU has let go of the old entries and adopts the new ones from now on.
+        unsafe { types::free_entries(env, &old) };
+        true
+    }
+}

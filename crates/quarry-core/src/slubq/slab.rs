@@ -1,0 +1,246 @@
+//! Slabs: made from pages, taken apart, their locks and bitmaps.
+
+use core::ptr::NonNull;
+
+use super::types::Slubq;
+use crate::design::{Env, FreeError};
+use crate::machine::{Access, Line, LockClass, Machine, NodeId, touch};
+use crate::page::{Page, PageKind, Pfn};
+use crate::slubq::geometry::bitmap_bytes;
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+/// A slab whose lock is held; frees it when dropped.
+pub(super) struct LockedSlab<'a, M: Machine> {
+    env: Env<'a, M>,
+    pub(super) slab: Pfn,
+}
+
+impl<'a, M: Machine> LockedSlab<'a, M> {
+    /// Waits for the lock; `None` if the calling thread has it.
+    pub(super) fn lock(env: Env<'a, M>, slab: Pfn) -> Option<Self> {
+        let page = env.pages.map().page(slab);
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        env.pages.machine().lock(&page.lock, LockClass::Slab).ok()?;
+        Some(Self { env, slab })
+    }
+
+    /// Takes the lock if it is free.
+    pub(super) fn try_lock(env: Env<'a, M>, slab: Pfn) -> Option<Self> {
+        let page = env.pages.map().page(slab);
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Write,
+            slab.0 as usize,
+        );
+        env.pages
+            .machine()
+            .try_lock(&page.lock, LockClass::Slab)
+            .then_some(Self { env, slab })
+    }
+
+    fn page(&self) -> &'a Page {
+        self.env.pages.map().page(self.slab)
+    }
+
+    pub(super) fn objects(&self) -> u32 {
+        self.page().objects.load(Ordering::Relaxed)
+    }
+
+    /// Objects that are free in the slab (I2).
+    pub(super) fn free(&self) -> u32 {
+        self.page().private.load(Ordering::Relaxed) as u32
+    }
+
+    fn set_free(&self, free: u32) {
+        self.page()
+            .private
+            .store(u64::from(free), Ordering::Relaxed);
+    }
+
+    /// Word `i` of the bitmap.
+    fn word(&self, size: usize, i: usize) -> u64 {
+        if bitmap_bytes(self.objects()) == 0 {
+            return self.page().word.load(Ordering::Relaxed);
+        }
+        let word = self.in_slab_word(size, i);
+        touch(
+            self.env.pages.machine(),
+            Line::Bitmap,
+            Access::Read,
+            word.addr().get(),
+        );
+        // SAFETY: I2 - the slab's lock is held, and only its holders access the bitmap, which
+        // `in_slab_word` finds.
+        unsafe { word.read() }
+    }
+
+    fn set_word(&self, size: usize, i: usize, bits: u64) {
+        if bitmap_bytes(self.objects()) == 0 {
+            self.page().word.store(bits, Ordering::Relaxed);
+            return;
+        }
+        let word = self.in_slab_word(size, i);
+        touch(
+            self.env.pages.machine(),
+            Line::Bitmap,
+            Access::Write,
+            word.addr().get(),
+        );
+        // SAFETY: as in `word`.
+        unsafe { word.write(bits) };
+    }
+
+    fn in_slab_word(&self, size: usize, i: usize) -> NonNull<u64> {
+        let objects = self.objects() as usize;
+        debug_assert!(i * 8 < bitmap_bytes(objects as u32) as usize);
+        let first = self.env.pages.map().address(self.slab);
+        // SAFETY: geometry leaves room for the bitmap behind the last object, word-aligned.
+        unsafe { first.byte_add(objects * size + i * 8) }.cast()
+    }
+
+    /// Marks all objects of a new slab as free.
+    fn fill(&self, size: usize) {
+        let objects = self.objects();
+        for i in 0..objects.div_ceil(64) {
+            let here = (objects - i * 64).min(64);
+            self.set_word(size, i as usize, u64::MAX >> (64 - here));
+        }
+        self.set_free(objects);
+    }
+
+    /// Takes up to `wanted` free objects, lowest address first, handing each to `give`.
+    pub(super) fn take(&self, size: usize, wanted: u32, mut give: impl FnMut(NonNull<u8>)) -> u32 {
+        let first = self.env.pages.map().address(self.slab);
+        let taken = wanted.min(self.free());
+        let mut left = taken;
+        let mut i = 0;
+        while left > 0 {
+            let mut bits = self.word(size, i);
+            while bits != 0 && left > 0 {
+                let number = i * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                left -= 1;
+                // SAFETY: number < objects, as only bits of objects are ever set.
+                give(unsafe { first.byte_add(number * size) });
+            }
+            self.set_word(size, i, bits);
+            i += 1;
+        }
+        self.set_free(self.free() - taken);
+        taken
+    }
+
+    /// Marks an object as free; `false` if it is already.
+    pub(super) fn give_back(&self, size: usize, object: NonNull<u8>) -> bool {
+        let first = self.env.pages.map().address(self.slab);
+        let number = (object.addr().get() - first.addr().get()) / size;
+        let (i, bit) = (number / 64, 1 << (number % 64));
+        let bits = self.word(size, i);
+        if bits & bit != 0 {
+            return false;
+        }
+        self.set_word(size, i, bits | bit);
+        self.set_free(self.free() + 1);
+        true
+    }
+
+    /// Whether an object is free in the slab.
+    pub(super) fn is_free(&self, size: usize, number: u32) -> bool {
+        self.word(size, number as usize / 64) >> (number % 64) & 1 != 0
+    }
+}
+
+impl<M: Machine> Drop for LockedSlab<'_, M> {
+    fn drop(&mut self) {
+        // SAFETY: the constructors took the lock, and this frees it once.
+        unsafe {
+            self.env
+                .pages
+                .machine()
+                .unlock(&self.page().lock, LockClass::Slab)
+        };
+    }
+}
+
+impl Slubq {
+    /// The slab of an object of this cache.
+    #[inline(always)]
+    pub(super) fn slab_of<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        let map = env.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Read,
+            pfn.0 as usize,
+        );
+        let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
+        if map.page(slab).cache.load(Ordering::Relaxed) != env.cache.id() {
+            return Err(FreeError::WrongCache);
+        }
+        Ok(slab)
+    }
+
+    /// A new slab with all objects free, on no list.
+    pub(super) fn new_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        mut stats: Option<&mut Stats>,
+    ) -> Option<Pfn> {
+        let geometry = &env.cache.geometry;
+        let (slab, order, objects) = match env.pages.alloc_block(geometry.order, node) {
+            Some(slab) => (slab, geometry.order, geometry.objects),
+            None if geometry.min_order < geometry.order => {
+                let slab = env.pages.alloc_block(geometry.min_order, node)?;
+                super::count(env, stats.as_deref_mut(), Stat::OrderFallback);
+                (slab, geometry.min_order, geometry.min_objects)
+            }
+            None => return None,
+        };
+        let map = env.pages.map();
+        let page = map.page(slab);
+        page.set_kind(PageKind::Slab, order);
+        page.cache.store(env.cache.id(), Ordering::Relaxed);
+        page.objects.store(objects, Ordering::Relaxed);
+        page.set_on_list(false);
+        for tail in 0..1 << order {
+            map.page(Pfn(slab.0 + tail)).set_head(Some(slab));
+        }
+        // Nobody else knows the slab, so its lock is free unless a mistaken free looks at it.
+        LockedSlab::lock(env, slab)?.fill(self.size);
+        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
+        node.nr_slabs.fetch_add(1, Ordering::Relaxed);
+        node.total_objects
+            .fetch_add(u64::from(objects), Ordering::Relaxed);
+        super::count(env, stats, Stat::AllocSlab);
+        Some(slab)
+    }
+
+    /// Gives an empty slab's pages back. The slab is on no list and its lock is free.
+    pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        let map = env.pages.map();
+        let page = map.page(slab);
+        let order = page.order();
+        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
+        node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
+        let objects = page.objects.load(Ordering::Relaxed);
+        node.total_objects
+            .fetch_sub(u64::from(objects), Ordering::Relaxed);
+        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
+        for tail in 0..1 << order {
+            map.page(Pfn(slab.0 + tail)).set_head(None);
+        }
+        env.pages.free_block(slab, order, PageKind::Slab);
+    }
+}
