@@ -1,0 +1,54 @@
+//! What the virtual machine counts.
+
+use quarry_core::machine::{Access, Line, LockClass, Work};
+
+/// Counts since the machine was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    work: [u64; Work::COUNT],
+    touches: [[u64; 2]; Line::COUNT],
+    locks: [u64; LockClass::COUNT],
+    /// Times a CPU's slot was asked for.
+    pub slot_tries: u64,
+    /// Times it was refused on purpose (see [`crate::Faults`]).
+    pub slot_failures: u64,
+    /// Times another CPU's slot was asked for.
+    pub remote_tries: u64,
+    /// Frees on another CPU than the one that allocated the object, as the driver tells.
+    pub cross_cpu_frees: u64,
+}
+
+impl Counters {
+    /// Work of a kind; [`Work::Call`] counts the calls into the allocator.
+    #[must_use]
+    pub fn work(&self, work: Work) -> u64 {
+        self.work[work as usize]
+    }
+
+    /// Touches of lines of a kind.
+    #[must_use]
+    pub fn touches(&self, line: Line, access: Access) -> u64 {
+        self.touches[line as usize][access as usize]
+    }
+
+    /// Acquisitions of locks of a class.
+    #[must_use]
+    pub fn locks(&self, class: LockClass) -> u64 {
+        self.locks[class as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn add_work(&mut self, work: Work) {
+        self.work[work as usize] += 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn add_touch(&mut self, line: Line, access: Access) {
+        self.touches[line as usize][access as usize] += 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn add_lock(&mut self, class: LockClass) {
+        self.locks[class as usize] += 1;
+    }
+}

@@ -1,0 +1,39 @@
+//! A deterministic virtual machine with any number of CPUs and nodes.
+//!
+//! One OS thread runs one [`VirtualMachine`]; its driver says on which virtual CPU the next
+//! operation runs ([`VirtualMachine::run_on`]). Operations run to their end, one after the other,
+//! so locks are never contended; what a real machine would do in between is made to happen on
+//! purpose: try-locks fail by seed ([`Faults`]), which drives every fallback path.
+//!
+//! The machine counts what allocators do ([`Counters`]): calls, cache-line touches by kind, lock
+//! acquisitions, frees on another CPU than the allocating one. Same input, same counts: nothing
+//! here reads a clock, an address or a thread id. Simulated time will come to the same hooks,
+//! [`Machine::touch`](quarry_core::machine::Machine::touch) and
+//! [`Machine::work`](quarry_core::machine::Machine::work).
+//!
+//! ```
+//! use quarry_core::{design::CacheSpec, era::Era, geometry::{BootParams, CacheFlags}};
+//! use quarry_core::{heap::Heap, machine::CpuId, slub::Slub};
+//! use quarry_sim::{Config, VirtualMachine};
+//!
+//! let machine = VirtualMachine::new(Config { cpus: 64, ..Config::default() }).unwrap();
+//! let heap = Heap::<_, Slub>::new(machine, Era::V6_18, BootParams::default()).unwrap();
+//! let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE };
+//! let cache = heap.create_cache(&spec).unwrap();
+//! heap.machine().run_on(CpuId(5));
+//! let object = cache.alloc().unwrap();
+//! heap.machine().run_on(CpuId(9));
+//! // SAFETY: the object was allocated above and is not used any more.
+//! unsafe { cache.free(object) }.unwrap();
+//! assert_eq!(cache.usage().slabs, 1);
+//! cache.destroy().unwrap();
+//! ```
+
+mod counters;
+mod machine;
+mod memory;
+mod rng;
+
+pub use counters::Counters;
+pub use machine::{Config, ConfigError, Faults, VirtualMachine};
+pub use rng::Rng;

@@ -1,0 +1,371 @@
+//! The virtual machine and its configuration.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ptr::NonNull;
+
+use quarry_core::machine::{
+    Access, CpuId, DESCRIPTOR_BYTES, Line, LockClass, MAX_CPUS, MAX_NODES, Machine, PERCPU_FREE,
+    PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, Reentered, SlotLock, Topology, Work,
+};
+use quarry_core::page::MAX_ORDER;
+use std::sync::atomic::Ordering;
+
+use crate::counters::Counters;
+use crate::memory::Mapping;
+use crate::rng::Rng;
+
+/// Address space for the allocators' own structures.
+const META_BYTES: usize = 1 << 30;
+
+/// What a virtual machine looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// CPUs, 1..=4096.
+    pub cpus: u32,
+    /// NUMA nodes, 1..=8 and at most one per CPU.
+    pub nodes: u32,
+    /// Bytes of a page: 4096, 16384 or 65536.
+    pub page_bytes: u64,
+    /// Bytes of memory; rounded down to whole pages. Only what is used becomes resident.
+    pub memory_bytes: u64,
+    /// Bytes of a cache line.
+    pub cache_line: u32,
+    /// Try-locks that fail on purpose.
+    pub faults: Option<Faults>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cpus: 1,
+            nodes: 1,
+            page_bytes: 4096,
+            memory_bytes: 16 << 30,
+            cache_line: 64,
+            faults: None,
+        }
+    }
+}
+
+/// How often try-locks fail, as if somebody held them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// Decides which ones.
+    pub seed: u64,
+    /// Of 1000 attempts on the CPU's own slot.
+    pub slot_per_mille: u16,
+    /// Of 1000 attempts on another CPU's slot.
+    pub remote_per_mille: u16,
+}
+
+/// Why a machine cannot be.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The number of CPUs is out of range.
+    Cpus(u32),
+    /// The number of nodes is out of range.
+    Nodes {
+        /// Nodes asked for.
+        nodes: u32,
+        /// CPUs asked for.
+        cpus: u32,
+    },
+    /// The page size is not one of the three.
+    PageBytes(u64),
+    /// The cache line is not a power of two from 8 bytes to 256.
+    CacheLine(u32),
+    /// There is not even one page of memory, or more than 2^31 pages.
+    Memory {
+        /// Bytes asked for.
+        memory_bytes: u64,
+        /// Bytes of a page.
+        page_bytes: u64,
+    },
+    /// The operating system refuses the address space.
+    Reserve {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Its answer.
+        source: std::io::Error,
+    },
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpus(cpus) => write!(f, "{cpus} CPUs: a machine has 1 to {MAX_CPUS}"),
+            Self::Nodes { nodes, cpus } => write!(
+                f,
+                "{nodes} nodes with {cpus} CPUs: a machine has 1 to {MAX_NODES} nodes and at \
+                 least one CPU in each"
+            ),
+            Self::PageBytes(bytes) => {
+                write!(
+                    f,
+                    "page size {bytes}: valid sizes are 4096, 16384 and 65536 (4k, 16k, 64k)"
+                )
+            }
+            Self::CacheLine(bytes) => {
+                write!(
+                    f,
+                    "cache line of {bytes} bytes: it is a power of two from 8 to 256"
+                )
+            }
+            Self::Memory {
+                memory_bytes,
+                page_bytes,
+            } => write!(
+                f,
+                "{memory_bytes} bytes of memory with pages of {page_bytes} bytes: a machine has 1 \
+                 to 2^31 pages"
+            ),
+            Self::Reserve { bytes, source } => write!(
+                f,
+                "the operating system refuses to reserve {bytes} bytes of address space ({source}); \
+                 ask for less memory or fewer CPUs, or raise the limit (ulimit -v)"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Reserve { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+struct Mappings {
+    _pages: Mapping,
+    _descriptors: Mapping,
+    _meta: Mapping,
+    _percpu: Mapping,
+}
+
+/// See the [crate's documentation](crate).
+pub struct VirtualMachine {
+    topology: Topology,
+    ranges: Ranges,
+    cpu: Cell<CpuId>,
+    counters: UnsafeCell<Counters>,
+    faults: Option<(Faults, RefCell<Rng>)>,
+    _mappings: Mappings,
+}
+
+fn page_shift(page_bytes: u64) -> Option<u32> {
+    matches!(page_bytes, 4096 | 16384 | 65536).then(|| page_bytes.trailing_zeros())
+}
+
+impl VirtualMachine {
+    /// A machine whose memory nobody has used.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`].
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        let Config {
+            cpus,
+            nodes,
+            page_bytes,
+            memory_bytes,
+            cache_line,
+            faults,
+        } = config;
+        if cpus == 0 || cpus > MAX_CPUS {
+            return Err(ConfigError::Cpus(cpus));
+        }
+        if nodes == 0 || nodes > cpus || nodes as usize > MAX_NODES {
+            return Err(ConfigError::Nodes { nodes, cpus });
+        }
+        let page_shift = page_shift(page_bytes).ok_or(ConfigError::PageBytes(page_bytes))?;
+        if !cache_line.is_power_of_two() || !(8..=256).contains(&cache_line) {
+            return Err(ConfigError::CacheLine(cache_line));
+        }
+        let pages = memory_bytes >> page_shift;
+        if pages == 0 || pages > 1 << 31 {
+            return Err(ConfigError::Memory {
+                memory_bytes,
+                page_bytes,
+            });
+        }
+        let reserve = |bytes: usize| {
+            Mapping::new(bytes).map_err(|source| ConfigError::Reserve {
+                bytes: bytes as u64,
+                source,
+            })
+        };
+        // Slabs are naturally aligned like blocks of the buddy allocator, so the range starts at
+        // a multiple of the largest block.
+        let block = 1usize << (page_shift + MAX_ORDER);
+        let page_range = (pages as usize) << page_shift;
+        let mappings = Mappings {
+            _pages: reserve(page_range + block)?,
+            _descriptors: reserve(pages as usize * DESCRIPTOR_BYTES)?,
+            _meta: reserve(META_BYTES)?,
+            _percpu: reserve((cpus as usize) << Self::PERCPU_SHIFT)?,
+        };
+        let ranges = Ranges {
+            pages: mappings
+                ._pages
+                .range(mappings._pages.aligned(block), page_range),
+            descriptors: mappings
+                ._descriptors
+                .range(0, pages as usize * DESCRIPTOR_BYTES),
+            meta: mappings._meta.range(0, META_BYTES),
+            percpu: mappings
+                ._percpu
+                .range(0, (cpus as usize) << Self::PERCPU_SHIFT),
+        };
+        Ok(Self {
+            topology: Topology {
+                cpus,
+                nodes,
+                page_shift,
+                cache_line,
+            },
+            ranges,
+            cpu: Cell::new(CpuId(0)),
+            counters: UnsafeCell::new(Counters::default()),
+            faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
+            _mappings: mappings,
+        })
+    }
+
+    /// The operations that follow run on this CPU.
+    ///
+    /// # Panics
+    ///
+    /// If the machine has no such CPU.
+    #[inline]
+    pub fn run_on(&self, cpu: CpuId) {
+        assert!(
+            cpu.0 < self.topology.cpus,
+            "CPU {} of {}",
+            cpu.0,
+            self.topology.cpus
+        );
+        self.cpu.set(cpu);
+    }
+
+    /// Tells that an object was freed that `allocated_on` had allocated.
+    #[inline]
+    pub fn note_free(&self, allocated_on: CpuId) {
+        if allocated_on != self.cpu.get() {
+            self.count(|counters| counters.cross_cpu_frees += 1);
+        }
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.count(|counters| counters.clone())
+    }
+
+    #[inline(always)]
+    fn count<R>(&self, f: impl FnOnce(&mut Counters) -> R) -> R {
+        // SAFETY: the machine is not `Sync` (it holds an `UnsafeCell`), and the closures of this
+        // file neither keep the reference nor call back into the machine.
+        f(unsafe { &mut *self.counters.get() })
+    }
+
+    #[inline]
+    fn fails(&self, per_mille: impl FnOnce(&Faults) -> u16) -> bool {
+        match &self.faults {
+            None => false,
+            Some((faults, rng)) => rng.borrow_mut().chance(per_mille(faults)),
+        }
+    }
+}
+
+// SAFETY: the four ranges are separate fresh mappings, zero-filled and unmapped only with the
+// machine (M2), which holds them on the heap of the operating system, so moving the struct moves
+// no range (M3). One thread runs the machine (it is not `Sync`) and operations do not overlap, so
+// the words below are changed without interleaving: a word is taken only when free.
+unsafe impl Machine for VirtualMachine {
+    const PERCPU_SHIFT: u32 = 22;
+
+    #[inline(always)]
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    #[inline(always)]
+    fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    #[inline(always)]
+    fn current_cpu(&self) -> CpuId {
+        self.cpu.get()
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        self.count(|counters| counters.slot_tries += 1);
+        if self.fails(|faults| faults.slot_per_mille) {
+            self.count(|counters| counters.slot_failures += 1);
+            return None;
+        }
+        let offset = (self.cpu.get().0 as usize) << Self::PERCPU_SHIFT;
+        // SAFETY: the caller's contract: CPU 0's word of a slot that lies at the same offset in
+        // every CPU's area; `run_on` keeps the CPU in range.
+        let lock = unsafe { slot0.byte_add(offset) };
+        // SAFETY: as above; the word is atomic.
+        let word = unsafe { lock.as_ref() }.word();
+        if word.load(Ordering::Relaxed) != PERCPU_FREE {
+            return None;
+        }
+        word.store(PERCPU_OWNER, Ordering::Relaxed);
+        Some(lock)
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
+        self.count(|counters| counters.remote_tries += 1);
+        if self.fails(|faults| faults.remote_per_mille)
+            || slot.word().load(Ordering::Relaxed) != PERCPU_FREE
+        {
+            return false;
+        }
+        slot.word().store(PERCPU_REMOTE, Ordering::Relaxed);
+        true
+    }
+
+    fn thread_id(&self) -> usize {
+        1
+    }
+
+    fn pause(&self, _attempt: u32) {}
+
+    #[inline(always)]
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        self.count(|counters| counters.add_lock(class));
+        if lock.acquire(1) {
+            Ok(())
+        } else {
+            Err(Reentered)
+        }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.count(|counters| counters.add_lock(class));
+        lock.acquire(1)
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
+        lock.release();
+    }
+
+    #[inline(always)]
+    fn touch(&self, line: Line, access: Access, _address: usize) {
+        self.count(|counters| counters.add_touch(line, access));
+    }
+
+    #[inline(always)]
+    fn work(&self, work: Work) {
+        self.count(|counters| counters.add_work(work));
+    }
+}

@@ -1,0 +1,52 @@
+//! Reserved address space: zero-filled pages that cost nothing until they are touched.
+
+use std::io;
+use std::ptr::NonNull;
+
+use quarry_core::machine::RawRange;
+
+/// An anonymous mapping; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Reserves `bytes` of zero-filled memory.
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing
+        // that exists.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // Huge pages would make resident what is never touched; failure only costs memory.
+        // SAFETY: advice on the mapping just made changes no contents.
+        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// Part of the mapping.
+    pub(crate) fn range(&self, start: usize, bytes: usize) -> RawRange {
+        assert!(start + bytes <= self.bytes, "range outside of its mapping");
+        // SAFETY: the assertion keeps the start inside the mapping.
+        let base = unsafe { self.base.byte_add(start) };
+        RawRange { base, bytes }
+    }
+
+    /// Offset of the first multiple of `align` bytes.
+    pub(crate) fn aligned(&self, align: usize) -> usize {
+        self.base.addr().get().next_multiple_of(align) - self.base.addr().get()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length and is unmapped once.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
