@@ -1,0 +1,192 @@
+//! `cargo xtask accounting`: what memory accounting costs an allocation and a free, in instructions.
+//!
+//! One small program is built twice, as it is and with `--cfg quarry_no_accounting`, and counted by callgrind
+//! at two numbers of iterations; the difference leaves out the start of the process. Under callgrind the
+//! kernel's restartable sequences are not available, so what is counted is the path without them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell::{self, Outcome};
+
+const EXAMPLE: &str = "pair_count";
+const DESIGNS: [&str; 2] = ["slub", "slubq"];
+/// The builds that are compared: name and compiler flags.
+const BUILDS: [(&str, &str); 2] = [
+    ("accounting", ""),
+    ("no-accounting", "--cfg quarry_no_accounting"),
+];
+/// Start-up may differ by a few instructions in all; a cost would show in every one of the pairs.
+const TOLERANCE: f64 = 0.005;
+
+/// Options of `accounting`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Pairs in the shorter run.
+    #[arg(long, default_value_t = Self::default().pairs_min)]
+    pairs_min: u64,
+    /// Pairs in the longer run.
+    #[arg(long, default_value_t = Self::default().pairs_max)]
+    pairs_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            pairs_min: 100_000,
+            pairs_max: 300_000,
+        }
+    }
+}
+
+/// Instructions per pair of one design, in the order of [`BUILDS`].
+#[derive(Debug)]
+struct Row {
+    design: &'static str,
+    per_pair: [f64; 2],
+}
+
+/// Runs the check; not being able to is an error.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    match check(options)? {
+        Outcome::Done => Ok(()),
+        Outcome::Skipped(reason) => bail!("{reason}"),
+    }
+}
+
+/// Runs the check where valgrind is installed.
+pub(crate) fn check(options: &Options) -> Result<Outcome> {
+    if options.pairs_min >= options.pairs_max {
+        bail!("--pairs-min has to be smaller than --pairs-max");
+    }
+    if shell::find_tool("valgrind").is_none() {
+        return Ok(Outcome::Skipped(
+            "valgrind is not installed: `apt-get install valgrind`".to_owned(),
+        ));
+    }
+    let programs = BUILDS.map(|(name, flags)| build(name, flags));
+    let [Ok(with), Ok(without)] = &programs else {
+        programs.into_iter().collect::<Result<Vec<_>>>()?;
+        bail!("a build failed without an error");
+    };
+    let mut rows = Vec::new();
+    for design in DESIGNS {
+        let per_pair = [
+            per_pair(with, design, options)?,
+            per_pair(without, design, options)?,
+        ];
+        rows.push(Row { design, per_pair });
+    }
+    println!("{}", table(&rows));
+    compare(&rows)?;
+    Ok(Outcome::Done)
+}
+
+fn build(name: &str, flags: &str) -> Result<PathBuf> {
+    let directory = shell::target_dir().join(name);
+    let mut cargo = shell::cargo();
+    cargo
+        .env("RUSTFLAGS", flags)
+        .env("CARGO_TARGET_DIR", &directory);
+    shell::run(cargo.args([
+        "build",
+        "--release",
+        "-p",
+        "quarry-host",
+        "--example",
+        EXAMPLE,
+    ]))?;
+    Ok(directory.join("release/examples").join(EXAMPLE))
+}
+
+fn per_pair(program: &Path, design: &str, options: &Options) -> Result<f64> {
+    let short = count(program, design, options.pairs_min)?;
+    let long = count(program, design, options.pairs_max)?;
+    let more = long
+        .checked_sub(short)
+        .context("the longer run executed fewer instructions")?;
+    Ok(more as f64 / (options.pairs_max - options.pairs_min) as f64)
+}
+
+fn count(program: &Path, design: &str, pairs: u64) -> Result<u64> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    valgrind
+        .arg(program)
+        .args([design, &pairs.to_string()])
+        .stdin(Stdio::null());
+    let output = valgrind.output().context("cannot start valgrind")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!(
+            "{} ended with {}:\n{errors}",
+            shell::display(&valgrind),
+            output.status
+        );
+    }
+    collected(&errors).with_context(|| format!("callgrind printed no count:\n{errors}"))
+}
+
+/// Reads `==123== Collected : 456`.
+fn collected(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.split_once("Collected :"))?;
+    line.1.trim().parse().ok()
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:<8} {:>16} {:>16}  instructions per pair",
+        "design", BUILDS[0].0, BUILDS[1].0
+    );
+    for row in rows {
+        text += &format!(
+            "\n{:<8} {:>16.3} {:>16.3}",
+            row.design, row.per_pair[0], row.per_pair[1]
+        );
+    }
+    text
+}
+
+fn compare(rows: &[Row]) -> Result<()> {
+    for Row {
+        design,
+        per_pair: [with, without],
+    } in rows
+    {
+        if (with - without).abs() > TOLERANCE {
+            bail!(
+                "accounting changes what a pair of {design} costs: {with:.3} instructions, {without:.3} without"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_read() {
+        assert_eq!(
+            collected("==7== Events    : Ir\n==7== Collected : 1234567\n"),
+            Some(1_234_567)
+        );
+        assert_eq!(collected("==7== Events    : Ir\n"), None);
+    }
+
+    #[test]
+    fn one_instruction_in_any_pair_fails() {
+        let row = |with, without| Row {
+            design: "slub",
+            per_pair: [with, without],
+        };
+        assert!(compare(&[row(61.0, 61.001), row(70.0, 70.0)]).is_ok());
+        assert!(compare(&[row(61.0, 61.0), row(71.0, 70.0)]).is_err());
+        assert!(compare(&[row(70.0, 70.01)]).is_err());
+    }
+}

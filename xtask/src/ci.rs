@@ -1,0 +1,128 @@
+//! `cargo xtask ci`: every check, one after the other, each timed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::shell::{self, Outcome};
+use crate::{aarch64, accounting, models, tidy};
+
+/// Options of `ci`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Leave out `cargo test --workspace`, for a caller that runs it next.
+    #[arg(long)]
+    skip_tests: bool,
+}
+
+/// A check with the name its header shows.
+type Step = (&'static str, fn() -> Result<Outcome>);
+
+/// Cheap checks first; the tests last, so that their result ends the log.
+const STEPS: [Step; 9] = [
+    ("fmt", || cargo(&["fmt", "--all", "--check"])),
+    ("tidy", || tidy::run().map(|()| Outcome::Done)),
+    ("clippy", || {
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    }),
+    ("build", || cargo(&["build", "--workspace"])),
+    ("doc", doc),
+    ("aarch64", aarch64::run),
+    ("accounting", || {
+        accounting::check(&accounting::Options::default())
+    }),
+    ("loom", models::loom),
+    ("test-fallback", || {
+        models::fallback().map(|()| Outcome::Done)
+    }),
+];
+const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
+
+/// Runs the steps; the first that fails ends the run.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let tests = (!options.skip_tests).then_some(&TESTS);
+    let steps: Vec<&Step> = STEPS.iter().chain(tests).collect();
+    let start = Instant::now();
+    let skipped = run_steps(&steps)?;
+    println!(
+        "\nci: {} steps in {}",
+        steps.len(),
+        seconds(start.elapsed())
+    );
+    for line in skipped {
+        println!("ci: SKIPPED {line}");
+    }
+    Ok(())
+}
+
+fn run_steps(steps: &[&Step]) -> Result<Vec<String>> {
+    let mut skipped = Vec::new();
+    for (index, (name, check)) in steps.iter().enumerate() {
+        println!("\n==== {}/{} {name} ====", index + 1, steps.len());
+        let start = Instant::now();
+        let outcome = check();
+        let time = seconds(start.elapsed());
+        match outcome.with_context(|| format!("step {name} failed after {time}"))? {
+            Outcome::Done => println!("---- {name}: ok in {time}"),
+            Outcome::Skipped(reason) => {
+                println!("---- {name}: SKIPPED in {time}: {reason}");
+                skipped.push(format!("{name}: {reason}"));
+            }
+        }
+    }
+    Ok(skipped)
+}
+
+fn cargo(arguments: &[&str]) -> Result<Outcome> {
+    shell::run(shell::cargo().args(arguments))?;
+    Ok(Outcome::Done)
+}
+
+fn doc() -> Result<Outcome> {
+    let mut cargo = shell::cargo();
+    cargo
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .args(["doc", "--workspace", "--no-deps"]);
+    shell::run(&mut cargo)?;
+    Ok(Outcome::Done)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASS: Step = ("pass", || Ok(Outcome::Done));
+    const SKIP: Step = ("skip", || {
+        Ok(Outcome::Skipped("no such machine".to_owned()))
+    });
+    const FAIL: Step = ("fail", || anyhow::bail!("it does not hold"));
+    const NEVER: Step = ("never", || panic!("a step ran after one that failed"));
+
+    #[test]
+    fn skipped_steps_are_listed() {
+        assert_eq!(
+            run_steps(&[&PASS, &SKIP]).unwrap(),
+            ["skip: no such machine"]
+        );
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_run() {
+        let error = format!("{:#}", run_steps(&[&PASS, &FAIL, &NEVER]).unwrap_err());
+        assert!(
+            error.starts_with("step fail failed") && error.ends_with("it does not hold"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Checks, models, recordings and benchmarks of the workspace: `cargo xtask <command>`.
+//!
+//! Everything here is a thin driver around `cargo` and a few well known tools. A tool that is missing is
+//! named, together with what to install; nothing is installed from here.
+
+#![forbid(unsafe_code)]
+
+mod aarch64;
+mod accounting;
+mod bench;
+mod ci;
+mod machine;
+mod models;
+mod record;
+mod shell;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::shell::Outcome;
+
+/// Checks, models, recordings and benchmarks of the workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Every check of the workspace; the first that fails ends the run.
+    Ci(ci::Options),
+    /// The rules no compiler checks: layers, lengths, blanks, paths, owners of TODOs.
+    Tidy,
+    /// Model checking of the lock-free parts (`--cfg loom`).
+    Loom,
+    /// The host's tests with restartable sequences switched off in the C library.
+    TestFallback,
+    /// Assembles the aarch64 restartable sequence.
+    Aarch64,
+    /// Shows that memory accounting adds no instruction to an allocation and a free.
+    Accounting(accounting::Options),
+    /// Runs the benchmarks and keeps their output under docs/results.
+    Bench(bench::Options),
+    /// Records allocation events of this machine's kernel under a workload (as root).
+    Record(record::Options),
+    /// The part of `record` that runs inside the recording.
+    #[command(hide = true)]
+    RecordWorkload(record::WorkloadOptions),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Ci(options) => ci::run(&options),
+        Command::Tidy => tidy::run(),
+        Command::Loom => report(models::loom()?),
+        Command::TestFallback => models::fallback(),
+        Command::Aarch64 => report(aarch64::run()?),
+        Command::Accounting(options) => accounting::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Record(options) => record::run(&options),
+        Command::RecordWorkload(options) => record::run_workload(&options),
+    }
+}
+
+fn report(outcome: Outcome) -> Result<()> {
+    if let Outcome::Skipped(reason) = outcome {
+        println!("SKIPPED: {reason}");
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Runs of the tests in another configuration: under the model checker, and without restartable sequences.
+
+use anyhow::Result;
+
+use crate::shell::{self, Outcome};
+
+/// The crates with lock-free parts; each keeps its models in `tests/loom.rs`.
+const CRATES: [&str; 2] = ["quarry-core", "quarry-host"];
+
+/// Explores the interleavings of every model.
+pub(crate) fn loom() -> Result<Outcome> {
+    let mut modelled = 0;
+    for name in CRATES {
+        if !shell::root()
+            .join("crates")
+            .join(name)
+            .join("tests/loom.rs")
+            .is_file()
+        {
+            println!("{name} has no tests/loom.rs");
+            continue;
+        }
+        let mut cargo = shell::cargo();
+        // A directory of its own, or each run would throw away what the ordinary build left.
+        cargo
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
+        shell::run(cargo.args(["test", "--release", "-p", name, "--test", "loom"]))?;
+        modelled += 1;
+    }
+    Ok(match modelled {
+        0 => Outcome::Skipped("no crate has models".to_owned()),
+        _ => Outcome::Done,
+    })
+}
+
+/// The host's tests on a thread for which the C library registered no restartable sequence.
+pub(crate) fn fallback() -> Result<()> {
+    let mut cargo = shell::cargo();
+    cargo.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    shell::run(cargo.args(["test", "-p", "quarry-host"]))
+}
