@@ -1,0 +1,393 @@
+//! Events to rows: addresses become object ids, and the orphan rule is applied.
+//!
+//! The rule is stated in the crate's documentation; this is the only place that knows it.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Result, TraceError};
+use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, RawEvent, ReplayEvent};
+use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
+use crate::import::live::{Live, Space};
+use crate::intern::NO_TEXT;
+use crate::meta::{Table, TraceMeta};
+use crate::write::{Row, Texts, TraceWriter};
+
+/// Page size of a machine that nobody described.
+pub const PAGE_SIZE_ASSUMED: u32 = 4096;
+/// What `kmalloc(0)` returns.
+const ZERO_SIZE_PTR: u64 = 16;
+/// Addresses from here on cannot be hashes, which have 32 bits.
+const HASH_LIMIT: u64 = 1 << 32;
+
+/// Makes a trace from events in the order of their time.
+///
+/// Memory: what is alive, the distinct strings, and one row group.
+///
+/// ```
+/// use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
+///
+/// let mut file = Vec::new();
+/// let mut trace = TraceBuilder::new(&mut file, "example".as_ref(), 3)?;
+/// let alloc = RawEvent { bytes_req: 100, bytes_alloc: 128, ..RawEvent::new(Kind::Kmalloc, 0xffff_8881_0000_0000) };
+/// trace.push(&alloc)?;
+/// trace.push(&RawEvent { time_ns: 7, ..RawEvent::new(Kind::Kfree, 0xffff_8881_0000_0000) })?;
+/// trace.meta_mut().source = "example".to_string();
+/// trace.finish()?;
+///
+/// let trace = TraceFile::from_bytes(file)?;
+/// assert_eq!((trace.meta().rows, trace.meta().object_slots), (2, 1));
+/// # Ok::<(), quarry_trace::TraceError>(())
+/// ```
+pub struct TraceBuilder<W: Write + Send> {
+    out: TraceWriter<W>,
+    texts: Texts,
+    caches: Caches,
+    objects: Space,
+    pages: Space,
+    gfp_bits: HashMap<u32, Flags>,
+    live_bytes_req: u64,
+    live_bytes_alloc: u64,
+    live_pages: u64,
+    cpu_max: u16,
+    last_time_ns: u64,
+    meta: TraceMeta,
+}
+
+impl<W: Write + Send> TraceBuilder<W> {
+    /// Starts a trace. `name` is what errors call the output; `zstd_level` is 1 to 22.
+    ///
+    /// # Errors
+    /// If `out` does not take the first bytes, or the level is out of range.
+    pub fn new(out: W, name: &Path, zstd_level: i32) -> Result<TraceBuilder<W>> {
+        let mut texts = Texts::default();
+        let kmalloc_name = texts.caches.id(b"kmalloc");
+        Ok(TraceBuilder {
+            out: TraceWriter::new(out, name, zstd_level)?,
+            texts,
+            caches: Caches::new(kmalloc_name),
+            objects: Space::default(),
+            pages: Space::default(),
+            gfp_bits: HashMap::new(),
+            live_bytes_req: 0,
+            live_bytes_alloc: 0,
+            live_pages: 0,
+            cpu_max: 0,
+            last_time_ns: 0,
+            meta: TraceMeta {
+                hashed_addresses: true,
+                ..TraceMeta::default()
+            },
+        })
+    }
+
+    /// What is known about the trace so far; the caller fills in kernel, command, page size and the like.
+    ///
+    /// `cpus` and `page_size` of 0 are replaced when the trace is finished.
+    pub fn meta_mut(&mut self) -> &mut TraceMeta {
+        &mut self.meta
+    }
+
+    /// Objects and page blocks alive now.
+    #[must_use]
+    pub fn live(&self) -> (usize, usize) {
+        (self.objects.live(), self.pages.live())
+    }
+
+    /// Adds an event.
+    ///
+    /// # Errors
+    /// If the output cannot be written or the cache table is full.
+    pub fn push(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        *self.meta.events.get_mut(event.kind) += 1;
+        self.cpu_max = self.cpu_max.max(event.cpu);
+        if self.leads_nowhere(event) {
+            return Ok(());
+        }
+        if !event.kind.is_page() && event.address >= HASH_LIMIT {
+            self.meta.hashed_addresses = false;
+        }
+        match event.kind {
+            Kind::MmPageAlloc => self.page_alloc(event),
+            Kind::MmPageFree => self.page_free(event),
+            Kind::Kfree | Kind::KmemCacheFree => self.object_free(event),
+            _ => self.object_alloc(event),
+        }
+    }
+
+    /// Counts the frees of nothing and the allocations that failed: they have no row.
+    fn leads_nowhere(&mut self, event: &RawEvent<'_>) -> bool {
+        let nothing = match event.kind {
+            kind if kind.is_page() => event.address == u64::MAX,
+            _ => event.address == 0 || event.address == ZERO_SIZE_PTR,
+        };
+        if nothing && event.kind.is_free() {
+            self.meta.null_frees += 1;
+        } else if nothing {
+            self.meta.failed_allocs += 1;
+        }
+        nothing
+    }
+
+    fn object_alloc(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        let site = self.site(event);
+        let name = event
+            .cache
+            .map_or(NO_TEXT, |name| self.texts.caches.id(name));
+        let cache = if event.kind.is_kmalloc() {
+            Some(KMALLOC)
+        } else if name == NO_TEXT {
+            self.caches
+                .provisional(site, event.bytes_req, event.bytes_alloc)
+        } else {
+            self.caches
+                .named_alloc(name, event.bytes_req, event.bytes_alloc)
+        };
+        let cache = cache.ok_or_else(|| self.too_many_caches())?;
+        // Only the bytes asked for are surely the object's own: SLOB counts its header, which lies before the
+        // address, and debugging red zones lie on both sides.
+        let length = u64::from(event.bytes_req).max(1);
+        let exact = self.meta.hashed_addresses;
+        while let Some(slot) = self.objects.overlap(event.address, length, exact) {
+            self.imply_object_free(event, slot)?;
+        }
+        let object = self.objects.insert(Live {
+            start: event.address,
+            length,
+            kind: event.kind,
+            order: 0,
+            cache,
+            bytes_req: event.bytes_req,
+            bytes_alloc: event.bytes_alloc,
+        });
+        self.live_bytes_req += u64::from(event.bytes_req);
+        self.live_bytes_alloc += u64::from(event.bytes_alloc);
+        self.meta.peak_bytes_req = self.meta.peak_bytes_req.max(self.live_bytes_req);
+        self.meta.peak_bytes_alloc = self.meta.peak_bytes_alloc.max(self.live_bytes_alloc);
+        let mut row = self.row(event, site);
+        row.event.object = object;
+        row.event.cache = cache;
+        row.event.bytes_req = event.bytes_req;
+        row.event.place = i8::try_from(event.node).unwrap_or(-1);
+        row.bytes_alloc = event.bytes_alloc;
+        row.cache_name = self.caches.name_now(cache);
+        self.caches
+            .count_alloc(cache, row.event.flags.has(Flags::ACCOUNTED));
+        self.out.push(row, &self.texts)
+    }
+
+    fn object_free(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        let site = self.site(event);
+        let name = event
+            .cache
+            .map_or(NO_TEXT, |name| self.texts.caches.id(name));
+        let mut row = self.row(event, site);
+        if let Some((object, live)) = self.objects.remove(event.address) {
+            if name != NO_TEXT {
+                self.caches.vote(live.cache, name);
+            }
+            self.gone(&live);
+            row.event.object = object;
+            row.event.cache = live.cache;
+            row.event.bytes_req = live.bytes_req;
+            row.bytes_alloc = live.bytes_alloc;
+            row.cache_name = if name == NO_TEXT {
+                self.caches.name_now(live.cache)
+            } else {
+                name
+            };
+        } else {
+            row.event.flags = row.event.flags.with(Flags::UNKNOWN);
+            row.cache_name = name;
+            if event.kind == Kind::Kfree {
+                self.meta.orphans.unknown_kfree += 1;
+            } else {
+                self.meta.orphans.unknown_kmem_cache_free += 1;
+            }
+            if name != NO_TEXT {
+                row.event.cache = self
+                    .caches
+                    .named_free(name)
+                    .ok_or_else(|| self.too_many_caches())?;
+                self.caches.count_free(row.event.cache);
+            }
+        }
+        self.out.push(row, &self.texts)
+    }
+
+    /// A later event proved that the object in `slot` is gone: its free comes just before that event.
+    fn imply_object_free(&mut self, proof: &RawEvent<'_>, slot: u32) -> Result<()> {
+        let live = *self.objects.get(slot);
+        self.objects.remove(live.start);
+        self.gone(&live);
+        self.meta.orphans.implied_object_frees += 1;
+        let mut row = self.implied_row(proof, live.kind.freed_by());
+        row.event.object = slot;
+        row.event.cache = live.cache;
+        row.event.bytes_req = live.bytes_req;
+        row.bytes_alloc = live.bytes_alloc;
+        row.cache_name = self.caches.name_now(live.cache);
+        self.out.push(row, &self.texts)
+    }
+
+    fn gone(&mut self, live: &Live) {
+        self.live_bytes_req -= u64::from(live.bytes_req);
+        self.live_bytes_alloc -= u64::from(live.bytes_alloc);
+        self.caches.count_free(live.cache);
+    }
+
+    fn page_alloc(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        let site = self.site(event);
+        self.imply_page_frees(event)?;
+        let object = self.pages.insert(Live {
+            start: event.address,
+            length: 1 << event.order,
+            kind: event.kind,
+            order: event.order,
+            cache: NO_CACHE,
+            bytes_req: 0,
+            bytes_alloc: 0,
+        });
+        self.live_pages += 1 << event.order;
+        self.meta.peak_pages = self.meta.peak_pages.max(self.live_pages);
+        let mut row = self.row(event, site);
+        row.event.object = object;
+        row.event.place = event.migratetype;
+        self.out.push(row, &self.texts)
+    }
+
+    fn page_free(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        let site = self.site(event);
+        let mut row = self.row(event, site);
+        if let Some((object, live)) = self.pages.remove(event.address) {
+            self.live_pages -= live.length;
+            row.event.object = object;
+            // A replay gives back what was taken; the event's own order is only counted.
+            row.event.order = live.order;
+            self.meta.orphans.page_order_mismatches += u64::from(live.order != event.order);
+        } else {
+            row.event.flags = row.event.flags.with(Flags::UNKNOWN);
+            self.meta.orphans.unknown_page_free += 1;
+        }
+        // A free of a part (or of more) proves that the blocks it touches are gone.
+        self.imply_page_frees(event)?;
+        self.out.push(row, &self.texts)
+    }
+
+    fn imply_page_frees(&mut self, proof: &RawEvent<'_>) -> Result<()> {
+        while let Some(slot) = self.pages.overlap(proof.address, 1 << proof.order, false) {
+            let live = *self.pages.get(slot);
+            self.pages.remove(live.start);
+            self.live_pages -= live.length;
+            self.meta.orphans.implied_page_frees += 1;
+            let mut row = self.implied_row(proof, Kind::MmPageFree);
+            row.event.object = slot;
+            row.event.order = live.order;
+            self.out.push(row, &self.texts)?;
+        }
+        Ok(())
+    }
+
+    fn site(&mut self, event: &RawEvent<'_>) -> u32 {
+        event
+            .call_site
+            .map_or(NO_TEXT, |site| self.texts.call_sites.id(site))
+    }
+
+    /// The columns that every row has; the object's are filled in by the caller.
+    fn row(&mut self, event: &RawEvent<'_>, call_site: u32) -> Row {
+        let mut flags = Flags::default();
+        let mut gfp_flags = NO_TEXT;
+        if let Some(text) = event.gfp_flags {
+            gfp_flags = self.texts.gfp_flags.id(text);
+            flags = *self
+                .gfp_bits
+                .entry(gfp_flags)
+                .or_insert_with(|| Flags::from_gfp(text));
+        }
+        if event.accounted {
+            flags = flags.with(Flags::ACCOUNTED);
+        }
+        let mut row = self.bare_row(event, event.kind, flags);
+        row.event.order = event.order;
+        row.gfp_flags = gfp_flags;
+        row.node = event.node;
+        row.migratetype = event.migratetype;
+        row.call_site = call_site;
+        row
+    }
+
+    fn implied_row(&mut self, proof: &RawEvent<'_>, kind: Kind) -> Row {
+        self.bare_row(proof, kind, Flags::IMPLIED)
+    }
+
+    fn bare_row(&mut self, event: &RawEvent<'_>, kind: Kind, flags: Flags) -> Row {
+        if self.out.rows() == 0 {
+            self.meta.first_time_ns = event.time_ns;
+        }
+        self.meta.time_regressions += u64::from(event.time_ns < self.last_time_ns);
+        self.last_time_ns = event.time_ns;
+        self.meta.last_time_ns = self.meta.last_time_ns.max(event.time_ns);
+        let comm = self.texts.comms.id(event.comm);
+        *self.texts.tasks.entry((event.pid, comm)).or_default() += 1;
+        Row {
+            event: ReplayEvent {
+                time_ns: event.time_ns,
+                object: NO_OBJECT,
+                bytes_req: 0,
+                cache: NO_CACHE,
+                cpu: event.cpu,
+                kind,
+                flags,
+                order: 0,
+                place: -1,
+            },
+            pid: event.pid,
+            comm,
+            cache_name: NO_TEXT,
+            bytes_alloc: 0,
+            gfp_flags: NO_TEXT,
+            node: -1,
+            migratetype: -1,
+            call_site: NO_TEXT,
+        }
+    }
+
+    fn too_many_caches(&self) -> TraceError {
+        let path = PathBuf::from(self.out.path());
+        TraceError::TooMany {
+            path,
+            what: "caches",
+            limit: CACHES_MAX as u64,
+        }
+    }
+
+    /// Resolves the caches and writes the footer.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    pub fn finish(self) -> Result<TraceMeta> {
+        let mut meta = self.meta;
+        meta.cpus = meta.cpus.max(u32::from(self.cpu_max) + 1);
+        if meta.page_size == 0 {
+            meta.page_size = PAGE_SIZE_ASSUMED;
+            meta.page_size_assumed = true;
+        }
+        let slab_rows = meta.events.total() - meta.events.mm_page_alloc - meta.events.mm_page_free;
+        meta.hashed_addresses &= slab_rows > 0;
+        meta.object_slots = self.objects.slots() as u32;
+        meta.page_slots = self.pages.slots() as u32;
+        meta.orphans.never_freed_objects = self.objects.live() as u64;
+        meta.orphans.never_freed_pages = self.pages.live() as u64;
+        (meta.caches, meta.cache_resolution) = self
+            .caches
+            .resolve(&self.texts.caches, &self.texts.call_sites);
+        meta.call_sites = Table::new(self.texts.call_sites.by_use());
+        meta.gfp_flags = Table::new(self.texts.gfp_flags.by_use());
+        meta.comms = Table::new(self.texts.comms.by_use());
+        meta.tasks = self.texts.busiest_tasks();
+        self.out.finish(&mut meta, &self.texts)?;
+        Ok(meta)
+    }
+}

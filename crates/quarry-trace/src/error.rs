@@ -1,0 +1,308 @@
+//! Everything that can go wrong, with the place where it did and what to do next.
+
+use std::io;
+use std::path::PathBuf;
+
+use parquet::errors::ParquetError;
+use thiserror::Error;
+
+/// The crate's result.
+pub type Result<T, E = TraceError> = std::result::Result<T, E>;
+
+/// Why an import, a write or a read of a trace stopped.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The input could not be opened or read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The input has no byte.
+    #[error("{}: the file is empty; record again, or check the command that wrote it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The input is not text.
+    #[error("{}: this is {what}, not text; {advice}", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// What the first bytes say that it is.
+        what: &'static str,
+        /// How to get text from it.
+        advice: &'static str,
+    },
+    /// Text in which no line is one of ours.
+    #[error(
+        "{}: no kmem event in {lines} lines; expected the text of `perf script` or of ftrace's `trace` file, \
+         such as `bash 1234/1234 [000] 12.345678: kmem:kfree: call_site=f+0x1 ptr=0xffff888100000000`; \
+         the first line is: {first_line}",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Lines read.
+        lines: u64,
+        /// The first line that is not blank, clipped.
+        first_line: String,
+    },
+    /// A gzip file that ends early.
+    #[error("{}: the gzip data ends early, after {bytes_in} compressed bytes; copy the file again, or keep what \
+             there is with `zcat FILE > part.txt` and import that", path.display())]
+    TruncatedGzip {
+        /// The file.
+        path: PathBuf,
+        /// Compressed bytes read.
+        bytes_in: u64,
+    },
+    /// A gzip file that is damaged.
+    #[error("{}: the gzip data is damaged near compressed byte {bytes_in} ({source}); copy the file again", path.display())]
+    CorruptGzip {
+        /// The file.
+        path: PathBuf,
+        /// Compressed bytes read.
+        bytes_in: u64,
+        /// What the decoder said.
+        source: io::Error,
+    },
+    /// A line that is one of ours but does not parse, or that cannot be true.
+    #[error("{}:{line}: {field}: {problem}; skip such lines with --skip-bad; the line is: {text}", path.display())]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// Column or field at fault.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: LineProblem,
+        /// The line, clipped.
+        text: String,
+    },
+    /// The last line stops in the middle.
+    #[error("{}:{line}: the last line is cut off (no line end); the recording was truncated: copy it again, or skip \
+             the line with --skip-bad; the line is: {text}", path.display())]
+    TruncatedLine {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// What there is of it, clipped.
+        text: String,
+    },
+    /// A line longer than any event can be.
+    #[error("{}:{line}: the line is longer than {limit_bytes} bytes; this is not the text of perf script or ftrace", path.display())]
+    LineTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// A table of the trace is full.
+    #[error("{}: more than {limit} distinct {what}; split the recording and import the parts", path.display())]
+    TooMany {
+        /// The file being written.
+        path: PathBuf,
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// The output could not be written. Nothing is left behind.
+    #[error("cannot write {}: {source}{}; nothing was left behind", path.display(), output_advice(source))]
+    Write {
+        /// The output.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The output exists and is not a regular file.
+    #[error("{}: the output exists and is not a regular file; name a file", path.display())]
+    OutputNotFile {
+        /// The output.
+        path: PathBuf,
+    },
+    /// Input and output are one file.
+    #[error("{}: input and output are the same file; name another output", path.display())]
+    SameFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The Parquet encoder refused.
+    #[error("cannot encode {}: {source}", path.display())]
+    Encode {
+        /// The output.
+        path: PathBuf,
+        /// What the encoder said.
+        source: ParquetError,
+    },
+    /// The file is no Parquet file.
+    #[error("{}: not a trace (not a Parquet file); make a trace from recorded text with `quarry import`", path.display())]
+    NotParquet {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A Parquet file whose end is missing or damaged.
+    #[error("{}: a Parquet file without a readable footer ({source}); it was probably truncated: copy it again", path.display())]
+    TruncatedParquet {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        source: ParquetError,
+    },
+    /// A Parquet file of somebody else.
+    #[error("{}: a Parquet file, but not a Quarry trace (its footer has no `{key}`); make one with `quarry import`", path.display())]
+    ForeignParquet {
+        /// The file.
+        path: PathBuf,
+        /// The missing key.
+        key: &'static str,
+    },
+    /// A trace of another format version.
+    #[error("{}: trace format version {found}, this program reads version {supported}; import the recording again, or use the matching quarry", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file.
+        found: String,
+        /// The version of this crate.
+        supported: u32,
+    },
+    /// The footer's metadata does not decode.
+    #[error("{}: the footer's `{key}` is damaged: {source}", path.display())]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// What the decoder said.
+        source: serde_json::Error,
+    },
+    /// The footer's metadata contradicts itself or the rows.
+    #[error("{}: the footer says {what} = {footer}, but {found} was found; the file is damaged: import the recording again", path.display())]
+    Inconsistent {
+        /// The file.
+        path: PathBuf,
+        /// What is counted.
+        what: &'static str,
+        /// The footer's value.
+        footer: u64,
+        /// The other value.
+        found: u64,
+    },
+    /// A column is missing or of another type.
+    #[error("{}: column `{column}` is missing or has another type; the file was rewritten by another program: import the recording again", path.display())]
+    Column {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: &'static str,
+    },
+    /// The rows do not decode.
+    #[error("{}: damaged near row {row}: {source}; copy the file again", path.display())]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// First row, from 1, that could not be read.
+        row: u64,
+        /// What the decoder said.
+        source: ParquetError,
+    },
+    /// The bytes of a row group are not those that were written.
+    #[error("{}: damaged: the rows from {row} on (bytes from {offset}) do not match their checksum; copy the file again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// First row, from 1, of the damaged group.
+        row: u64,
+        /// Where the group starts in the file.
+        offset: u64,
+    },
+    /// A row that cannot be true.
+    #[error("{}: row {row}: {column} = {value} is impossible ({expected}); the file is damaged: import the recording again", path.display())]
+    BadRow {
+        /// The file.
+        path: PathBuf,
+        /// The row, from 1.
+        row: u64,
+        /// The column.
+        column: &'static str,
+        /// Its value.
+        value: i64,
+        /// What it could be.
+        expected: String,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LineProblem {
+    /// The field is not there.
+    #[error("missing")]
+    Missing,
+    /// The column is not there, and perf can print it.
+    #[error("the column is missing; use `perf script -F comm,pid,tid,cpu,time,event,trace`")]
+    MissingColumn,
+    /// Not the number that it should be.
+    #[error("`{0}` is not a number")]
+    NotNumber(String),
+    /// Not an address.
+    #[error(
+        "`{0}` is not an address (if the kernel hides it, record as root or boot with no_hash_pointers)"
+    )]
+    NotAddress(String),
+    /// Not seconds with a fraction.
+    #[error(
+        "`{0}` is not a time in seconds.fraction (use the `local`, `global` or `mono` trace clock)"
+    )]
+    NotTime(String),
+    /// A number that no kernel reports.
+    #[error("{value} is impossible, at most {max}")]
+    TooLarge {
+        /// The value.
+        value: u64,
+        /// The largest possible one.
+        max: u64,
+    },
+    /// Zero where something is needed.
+    #[error("0 is impossible for an allocation that succeeded")]
+    Zero,
+}
+
+/// The first 160 characters of a line, printable.
+pub(crate) fn clip(line: &[u8]) -> String {
+    const CLIP_CHARS: usize = 160;
+    let cut = &line[..line.len().min(CLIP_CHARS * 4)];
+    let text: String = String::from_utf8_lossy(cut)
+        .chars()
+        .take(CLIP_CHARS)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    if text.len() < line.len() {
+        format!("{}…", text.trim_end())
+    } else {
+        text
+    }
+}
+
+fn output_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            " (free some space or name another disk)"
+        }
+        io::ErrorKind::NotFound => " (make the directory first)",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            " (name a directory that you may write to)"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,250 @@
+//! The `key=value` part of an event, of any kernel from 5.x to 6.18.
+//!
+//! A value runs to the next token that holds a `=`: `call_site=f+0x1/0x2 [module]` and cache names with
+//! blanks come out whole. Keys that no event of ours uses are passed over.
+
+use memchr::memchr;
+
+use crate::error::{LineProblem, clip};
+use crate::event::{Kind, ORDER_MAX, RawEvent};
+
+/// A field at fault and what is wrong with it.
+pub(crate) type Fault = (&'static str, LineProblem);
+
+/// Largest node number that a kernel can be built for.
+const NODE_MAX: i64 = 1023;
+/// More migratetypes than any kernel has.
+const MIGRATETYPE_MAX: i64 = 15;
+
+#[derive(Default)]
+struct Fields<'a> {
+    call_site: Option<&'a [u8]>,
+    ptr: Option<&'a [u8]>,
+    name: Option<&'a [u8]>,
+    bytes_req: Option<&'a [u8]>,
+    bytes_alloc: Option<&'a [u8]>,
+    gfp_flags: Option<&'a [u8]>,
+    node: Option<&'a [u8]>,
+    accounted: Option<&'a [u8]>,
+    page: Option<&'a [u8]>,
+    pfn: Option<&'a [u8]>,
+    order: Option<&'a [u8]>,
+    migratetype: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn split(text: &'a [u8]) -> Fields<'a> {
+        let mut fields = Fields::default();
+        let mut pending: Option<(&'a [u8], usize)> = None;
+        let mut at = 0;
+        while at < text.len() {
+            let end = memchr(b' ', &text[at..]).map_or(text.len(), |n| at + n);
+            if let Some(equal) = memchr(b'=', &text[at..end]) {
+                if let Some((key, start)) = pending {
+                    fields.set(key, &text[start..at]);
+                }
+                pending = Some((&text[at..at + equal], at + equal + 1));
+            }
+            at = end + 1;
+        }
+        if let Some((key, start)) = pending {
+            fields.set(key, &text[start..]);
+        }
+        fields
+    }
+
+    fn set(&mut self, key: &[u8], value: &'a [u8]) {
+        let slot = match key {
+            b"call_site" => &mut self.call_site,
+            b"ptr" => &mut self.ptr,
+            b"name" => &mut self.name,
+            b"bytes_req" => &mut self.bytes_req,
+            b"bytes_alloc" => &mut self.bytes_alloc,
+            b"gfp_flags" => &mut self.gfp_flags,
+            b"node" => &mut self.node,
+            b"accounted" => &mut self.accounted,
+            b"page" => &mut self.page,
+            b"pfn" => &mut self.pfn,
+            b"order" => &mut self.order,
+            b"migratetype" => &mut self.migratetype,
+            _ => return,
+        };
+        *slot = Some(value.trim_ascii());
+    }
+}
+
+/// Fills in `event`, whose kind is set, from the text behind the event's name.
+pub(crate) fn parse<'a>(event: &mut RawEvent<'a>, text: &'a [u8]) -> Result<(), Fault> {
+    let fields = Fields::split(text);
+    if event.kind.is_page() {
+        return parse_page(event, &fields);
+    }
+    event.call_site = fields.call_site.filter(|site| !site.is_empty());
+    event.address = address("ptr", fields.ptr)?;
+    event.cache = fields.name.filter(|name| !name.is_empty());
+    if event.kind.is_free() {
+        return Ok(());
+    }
+    let succeeded = event.address > 16;
+    event.bytes_req = size("bytes_req", fields.bytes_req)?;
+    event.bytes_alloc = size("bytes_alloc", fields.bytes_alloc)?;
+    if succeeded && event.bytes_alloc == 0 {
+        return Err(("bytes_alloc", LineProblem::Zero));
+    }
+    if event.bytes_req > event.bytes_alloc {
+        let (value, max) = (u64::from(event.bytes_req), u64::from(event.bytes_alloc));
+        return Err(("bytes_req", LineProblem::TooLarge { value, max }));
+    }
+    event.gfp_flags = Some(gfp(fields.gfp_flags)?);
+    event.node = small("node", fields.node, NODE_MAX)?;
+    event.accounted = matches!(fields.accounted, Some(b"true" | b"1" | b"Y"));
+    if event.kind.is_kmalloc() {
+        event.cache = None;
+    }
+    Ok(())
+}
+
+fn parse_page<'a>(event: &mut RawEvent<'a>, fields: &Fields<'a>) -> Result<(), Fault> {
+    event.address = pfn(fields)?;
+    let order = number("order", fields.order)?;
+    if order > u64::from(ORDER_MAX) {
+        return Err((
+            "order",
+            LineProblem::TooLarge {
+                value: order,
+                max: u64::from(ORDER_MAX),
+            },
+        ));
+    }
+    event.order = order as u8;
+    if event.kind == Kind::MmPageAlloc {
+        event.migratetype = small("migratetype", fields.migratetype, MIGRATETYPE_MAX)? as i8;
+        event.gfp_flags = Some(gfp(fields.gfp_flags)?);
+    }
+    Ok(())
+}
+
+/// The page frame number, [`u64::MAX`] if nothing was allocated.
+///
+/// Kernels print it in decimal or with `0x`, and a failed allocation as -1 or as 0 with a null page.
+fn pfn(fields: &Fields<'_>) -> Result<u64, Fault> {
+    let text = fields.pfn.ok_or(("pfn", LineProblem::Missing))?;
+    if text == b"-1" {
+        return Ok(u64::MAX);
+    }
+    let value = number("pfn", Some(text))?;
+    let null_page = fields
+        .page
+        .is_some_and(|page| parse_address(page) == Some(0));
+    if value == 0 && null_page {
+        return Ok(u64::MAX);
+    }
+    // Physical addresses have at most 52 bits.
+    const PFN_MAX: u64 = 1 << 52;
+    if value != u64::MAX && value > PFN_MAX {
+        return Err((
+            "pfn",
+            LineProblem::TooLarge {
+                value,
+                max: PFN_MAX,
+            },
+        ));
+    }
+    Ok(value)
+}
+
+fn gfp(text: Option<&[u8]>) -> Result<&[u8], Fault> {
+    text.filter(|text| !text.is_empty())
+        .ok_or(("gfp_flags", LineProblem::Missing))
+}
+
+fn size(field: &'static str, text: Option<&[u8]>) -> Result<u32, Fault> {
+    // The largest thing that is one object: 1 GiB, above kmalloc of order 13 with 64K pages.
+    const SIZE_MAX: u64 = 1 << 30;
+    let value = number(field, text)?;
+    if value > SIZE_MAX {
+        return Err((
+            field,
+            LineProblem::TooLarge {
+                value,
+                max: SIZE_MAX,
+            },
+        ));
+    }
+    Ok(value as u32)
+}
+
+/// A small number of which -1 (also as an unsigned 32-bit number) or nothing means none.
+fn small(field: &'static str, text: Option<&[u8]>, max: i64) -> Result<i16, Fault> {
+    match text {
+        None | Some(b"-1" | b"4294967295") => Ok(-1),
+        Some(text) => {
+            let value = number(field, Some(text))?;
+            if value > max as u64 {
+                return Err((
+                    field,
+                    LineProblem::TooLarge {
+                        value,
+                        max: max as u64,
+                    },
+                ));
+            }
+            Ok(value as i16)
+        }
+    }
+}
+
+fn number(field: &'static str, text: Option<&[u8]>) -> Result<u64, Fault> {
+    let text = text.ok_or((field, LineProblem::Missing))?;
+    parse_number(text).ok_or_else(|| (field, LineProblem::NotNumber(clip(text))))
+}
+
+fn address(field: &'static str, text: Option<&[u8]>) -> Result<u64, Fault> {
+    let text = text.ok_or((field, LineProblem::Missing))?;
+    parse_address(text).ok_or_else(|| (field, LineProblem::NotAddress(clip(text))))
+}
+
+/// Decimal, or hexadecimal with `0x`.
+pub(crate) fn parse_number(text: &[u8]) -> Option<u64> {
+    if let Some(hex) = text.strip_prefix(b"0x") {
+        return parse_hex(hex);
+    }
+    if text.is_empty() || text.len() > 20 {
+        return None;
+    }
+    let mut value = 0_u64;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    Some(value)
+}
+
+/// Hexadecimal with or without `0x`, or one of the ways in which a null pointer is printed.
+fn parse_address(text: &[u8]) -> Option<u64> {
+    let digits = text.strip_prefix(b"0x").unwrap_or(text);
+    match digits {
+        b"(nil)" | b"(null)" | b"NULL" => Some(0),
+        _ => parse_hex(digits),
+    }
+}
+
+fn parse_hex(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    let mut value = 0_u64;
+    for byte in digits {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u64::from(digit);
+    }
+    Some(value)
+}

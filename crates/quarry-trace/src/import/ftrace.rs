@@ -1,0 +1,94 @@
+//! What is particular to ftrace's `trace`: `comm-pid`, the header, and `CPU:n [LOST m EVENTS]`.
+
+use memchr::memmem;
+
+use super::Facts;
+use super::fields::parse_number;
+
+/// The thread id and the name from `comm-pid`, with or without a `(tgid)` column behind it.
+pub(crate) fn task(text: &[u8]) -> Option<(i32, &[u8])> {
+    let mut text = text.trim_ascii();
+    if text.ends_with(b")") {
+        let open = text.iter().rposition(|b| *b == b'(')?;
+        let inside = text[open + 1..text.len() - 1].trim_ascii();
+        if inside.iter().all(|b| b.is_ascii_digit() || *b == b'-') {
+            text = text[..open].trim_ascii_end();
+        }
+    }
+    let dash = text.iter().rposition(|b| *b == b'-')?;
+    let pid = &text[dash + 1..];
+    if !pid.first()?.is_ascii_digit() || pid.starts_with(b"0x") {
+        return None;
+    }
+    Some((i32::try_from(parse_number(pid)?).ok()?, &text[..dash]))
+}
+
+/// The number in `CPU:3 [LOST 1234 EVENTS]`; 1 if the kernel could not tell (`[LOST EVENTS]`).
+pub(crate) fn lost(line: &[u8]) -> Option<u64> {
+    let rest = line.trim_ascii_start().strip_prefix(b"CPU:")?;
+    let at = memmem::find(rest, b"[LOST ")?;
+    let words = &rest[at + b"[LOST ".len()..];
+    if words.starts_with(b"EVENTS]") {
+        return Some(1);
+    }
+    let end = memmem::find(words, b" EVENTS]")?;
+    parse_number(&words[..end])
+}
+
+/// Takes what a header line tells: `# entries-in-buffer/entries-written: 26010/26011   #P:4`.
+pub(crate) fn header(line: &[u8], facts: &mut Facts) {
+    let text = String::from_utf8_lossy(line);
+    let Some((_, counts)) = text.split_once("entries-in-buffer/entries-written:") else {
+        return;
+    };
+    let mut words = counts.split_whitespace();
+    if let Some((held, written)) = words.next().and_then(|word| word.split_once('/'))
+        && let (Ok(held), Ok(written)) = (held.parse::<u64>(), written.parse::<u64>())
+    {
+        facts.overwritten += written.saturating_sub(held);
+    }
+    for word in words {
+        if let Some(cpus) = word.strip_prefix("#P:").and_then(|n| n.parse().ok()) {
+            facts.cpus = Some(cpus);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_hold_anything() {
+        for (text, expect) in [
+            ("            init-1       ", Some((1, "init"))),
+            ("          <idle>-0       ", Some((0, "<idle>"))),
+            ("   kworker/u8:1-ex-95    ", Some((95, "kworker/u8:1-ex"))),
+            ("   bash-1977  (-----) ", Some((1977, "bash"))),
+            ("   bash-1977  (  1970) ", Some((1977, "bash"))),
+            ("   (sd-pam)-12 ", Some((12, "(sd-pam)"))),
+            ("   my prog-7 ", Some((7, "my prog"))),
+            ("   nothing ", None),
+            ("   bad-x1 ", None),
+        ] {
+            assert_eq!(
+                task(text.as_bytes()),
+                expect.map(|(pid, comm): (i32, &str)| (pid, comm.as_bytes())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn lost_and_header() {
+        assert_eq!(lost(b"CPU:3 [LOST 1234 EVENTS]"), Some(1234));
+        assert_eq!(lost(b"CPU:0 [LOST EVENTS]"), Some(1));
+        assert_eq!(lost(b"CPU:0 [LOST x EVENTS]"), None);
+        let mut facts = Facts::default();
+        header(
+            b"# entries-in-buffer/entries-written: 26010/26017   #P:4",
+            &mut facts,
+        );
+        assert_eq!((facts.overwritten, facts.cpus), (7, Some(4)));
+    }
+}

@@ -1,0 +1,322 @@
+//! Text to trace: `perf script` and ftrace's `trace`, line by line.
+//!
+//! The reader never holds more than one block of text. Each line is one of ours, somebody else's, or bad;
+//! [`line`] decides, [`fields`] reads the event, [`crate::TraceBuilder`] makes rows of it.
+
+pub(crate) mod caches;
+mod fields;
+mod ftrace;
+mod input;
+mod line;
+pub(crate) mod live;
+mod perf;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::build::TraceBuilder;
+use crate::error::{LineProblem, Result, TraceError, clip};
+use crate::meta::TraceMeta;
+use crate::outfile::OutFile;
+use fields::Fault;
+use input::Lines;
+use line::{Line, Writer};
+
+/// What an import is told beside the text. Everything has a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// Kernel release; otherwise from `perf script --header`.
+    pub kernel: Option<String>,
+    /// Architecture; otherwise from the header.
+    pub arch: Option<String>,
+    /// The recorded command; otherwise from the header.
+    pub command: Option<String>,
+    /// Page size; 4096 is assumed otherwise, and the trace says so.
+    pub page_size: Option<u32>,
+    /// Number of CPUs; otherwise from the header, otherwise the largest that is seen.
+    pub cpus: Option<u32>,
+    /// Events that the recorder lost, beside those that the text reports.
+    pub lost_events: u64,
+    /// Pass over lines that do not parse, and count them.
+    pub skip_bad: bool,
+    /// Compression, 1 to 22.
+    pub zstd_level: i32,
+}
+
+impl Default for ImportOptions {
+    fn default() -> ImportOptions {
+        ImportOptions {
+            kernel: None,
+            arch: None,
+            command: None,
+            page_size: None,
+            cpus: None,
+            lost_events: 0,
+            skip_bad: false,
+            zstd_level: 9,
+        }
+    }
+}
+
+/// What an import did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportSummary {
+    /// The metadata that was written.
+    pub meta: TraceMeta,
+    /// Lines of text read.
+    pub lines: u64,
+    /// Bytes read, compressed if the input was.
+    pub bytes_in: u64,
+    /// Bytes of the trace; 0 if it did not go to a file.
+    pub bytes_out: u64,
+}
+
+/// What the text's headers and marks tell.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    kernel: Option<String>,
+    arch: Option<String>,
+    command: Option<String>,
+    cpus: Option<u32>,
+    /// Events that ftrace's ring overwrote, from its header.
+    overwritten: u64,
+    /// Events lost by the marks between ftrace's lines.
+    lost_marks: u64,
+    /// Events lost by perf's records.
+    lost_records: u64,
+    perf_lines: u64,
+    ftrace_lines: u64,
+}
+
+/// Imports the file `input` (`-` is standard input) and writes the trace `output`.
+///
+/// The trace appears under its name only when it is complete; on any error nothing is left behind and an
+/// existing file stays. `progress` is called with the bytes read so far, compressed if the input is.
+///
+/// ```no_run
+/// use quarry_trace::{ImportOptions, import_file};
+///
+/// let options = ImportOptions { kernel: Some("6.18".to_string()), ..ImportOptions::default() };
+/// let summary = import_file("kmem.txt.gz".as_ref(), "kmem.parquet".as_ref(), &options, &mut |_| ())?;
+/// println!("{} rows, {} orphans", summary.meta.rows, summary.meta.orphans.unknown_frees());
+/// # Ok::<(), quarry_trace::TraceError>(())
+/// ```
+///
+/// # Errors
+/// Everything in [`TraceError`] that names the input or the output.
+pub fn import_file(
+    input: &Path,
+    output: &Path,
+    options: &ImportOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<ImportSummary> {
+    if input == Path::new("-") {
+        return import_to_file(
+            io::stdin().lock(),
+            Path::new("<stdin>"),
+            output,
+            options,
+            progress,
+        );
+    }
+    let failed = |source| TraceError::Read {
+        path: input.to_path_buf(),
+        source,
+    };
+    let file = File::open(input).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    if let (Ok(from), Ok(to)) = (fs::canonicalize(input), fs::canonicalize(output))
+        && from == to
+    {
+        return Err(TraceError::SameFile {
+            path: output.to_path_buf(),
+        });
+    }
+    import_to_file(file, input, output, options, progress)
+}
+
+/// Like [`import_file`], from any reader; `name` is what errors call it.
+///
+/// # Errors
+/// Everything in [`TraceError`] that names the input or the output.
+pub fn import_to_file(
+    input: impl Read,
+    name: &Path,
+    output: &Path,
+    options: &ImportOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<ImportSummary> {
+    let out = OutFile::create(output)?;
+    let mut summary = import(input, name, out.handle()?, output, options, progress)?;
+    summary.bytes_out = out.commit()?;
+    Ok(summary)
+}
+
+/// Imports from any reader into any writer: `name` and `out_name` are what errors call them.
+///
+/// # Errors
+/// Everything in [`TraceError`] that names the input or the output. `out` then holds part of a trace.
+pub fn import<W: Write + Send>(
+    input: impl Read,
+    name: &Path,
+    out: W,
+    out_name: &Path,
+    options: &ImportOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<ImportSummary> {
+    let mut lines = Lines::open(input, name, progress)?;
+    let mut import = Import {
+        name: name.to_path_buf(),
+        options,
+        facts: Facts::default(),
+        trace: TraceBuilder::new(out, out_name, options.zstd_level)?,
+        first_line: None,
+    };
+    while let Some((text, ended)) = lines.next_line()? {
+        // The borrow of `lines` ends with `text`, so the number is taken by the error path alone.
+        let fault = match import.line(text, ended)? {
+            None => continue,
+            Some(fault) => fault,
+        };
+        let text = clip(text);
+        if !options.skip_bad {
+            // What a damaged archive unpacks to is not the line's fault.
+            lines.check_rest()?;
+        }
+        import.bad(lines.line(), fault, text, ended)?;
+    }
+    let (count, bytes_in) = (lines.line(), lines.bytes_in());
+    let meta = import.finish(count)?;
+    Ok(ImportSummary {
+        meta,
+        lines: count,
+        bytes_in,
+        bytes_out: 0,
+    })
+}
+
+/// An import under way.
+struct Import<'a, W: Write + Send> {
+    name: PathBuf,
+    options: &'a ImportOptions,
+    facts: Facts,
+    trace: TraceBuilder<W>,
+    first_line: Option<String>,
+}
+
+/// Why a line is bad: a field, or that it is cut off.
+enum Bad {
+    Field(Fault),
+    CutOff,
+}
+
+impl<W: Write + Send> Import<'_, W> {
+    /// Takes one line; gives what is wrong with it.
+    fn line(&mut self, text: &[u8], ended: bool) -> Result<Option<Bad>> {
+        if self.first_line.is_none() && !text.trim_ascii().is_empty() {
+            self.first_line = Some(clip(text.trim_ascii()));
+        }
+        match line::parse(text) {
+            Ok(Line::Event(event, writer)) => {
+                if let Some(cpus) = self.options.cpus
+                    && u32::from(event.cpu) >= cpus
+                {
+                    let (value, max) = (u64::from(event.cpu), u64::from(cpus).saturating_sub(1));
+                    return Ok(Some(Bad::Field((
+                        "cpu",
+                        LineProblem::TooLarge { value, max },
+                    ))));
+                }
+                self.count(writer);
+                self.trace.push(&event)?;
+            }
+            Ok(Line::Lost(count, Writer::Perf)) => self.facts.lost_records += count,
+            Ok(Line::Lost(count, Writer::Ftrace)) => self.facts.lost_marks += count,
+            Ok(Line::OtherEvent) => self.trace.meta_mut().other_events += 1,
+            Ok(Line::Comment) => {
+                perf::header(text, &mut self.facts);
+                ftrace::header(text, &mut self.facts);
+                self.trace.meta_mut().other_lines += 1;
+            }
+            Ok(Line::Other)
+                if !ended && !text.trim_ascii().is_empty() && self.facts.events() > 0 =>
+            {
+                return Ok(Some(Bad::CutOff));
+            }
+            Ok(Line::Other) => self.trace.meta_mut().other_lines += 1,
+            Err(_) if !ended => return Ok(Some(Bad::CutOff)),
+            Err(fault) => return Ok(Some(Bad::Field(fault))),
+        }
+        Ok(None)
+    }
+
+    fn count(&mut self, writer: Writer) {
+        match writer {
+            Writer::Perf => self.facts.perf_lines += 1,
+            Writer::Ftrace => self.facts.ftrace_lines += 1,
+        }
+    }
+
+    /// A bad line: an error, or counted if the caller asked for that.
+    fn bad(&mut self, line: u64, bad: Bad, text: String, ended: bool) -> Result<()> {
+        debug_assert!(ended || matches!(bad, Bad::CutOff | Bad::Field(_)));
+        let path = self.name.clone();
+        let error = match bad {
+            Bad::Field((field, problem)) => TraceError::BadLine {
+                path,
+                line,
+                field,
+                problem,
+                text,
+            },
+            Bad::CutOff => TraceError::TruncatedLine { path, line, text },
+        };
+        if !self.options.skip_bad {
+            return Err(error);
+        }
+        let meta = self.trace.meta_mut();
+        meta.skipped_lines += 1;
+        meta.first_skipped.get_or_insert_with(|| error.to_string());
+        Ok(())
+    }
+
+    fn finish(mut self, lines: u64) -> Result<TraceMeta> {
+        if self.facts.events() == 0 {
+            let first_line = self.first_line.unwrap_or_default();
+            return Err(TraceError::Foreign {
+                path: self.name,
+                lines,
+                first_line,
+            });
+        }
+        let (facts, options) = (self.facts, self.options);
+        let meta = self.trace.meta_mut();
+        meta.source = match (facts.perf_lines, facts.ftrace_lines) {
+            (_, 0) => "perf script",
+            (0, _) => "ftrace",
+            _ => "perf script and ftrace",
+        }
+        .to_string();
+        meta.kernel = options.kernel.clone().or(facts.kernel);
+        meta.arch = options.arch.clone().or(facts.arch);
+        meta.command = options.command.clone().or(facts.command);
+        meta.page_size = options.page_size.unwrap_or(0);
+        meta.cpus = options.cpus.or(facts.cpus).unwrap_or(0);
+        // The marks between ftrace's lines are part of what its header counts.
+        meta.lost_events =
+            options.lost_events + facts.lost_records + facts.overwritten.max(facts.lost_marks);
+        self.trace.finish()
+    }
+}
+
+impl Facts {
+    /// Our events so far.
+    fn events(&self) -> u64 {
+        self.perf_lines + self.ftrace_lines
+    }
+}

@@ -1,0 +1,288 @@
+//! What a trace says about itself: the footer's metadata.
+//!
+//! Three keys of the Parquet footer hold it: `quarry.format_version` (a number, so that any reader can tell
+//! at once), `quarry.meta` (JSON of [`TraceMeta`]) and `quarry.meta_checksum` (of that JSON, in hexadecimal).
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Kind, NO_CACHE};
+
+/// The version of the file format that this crate writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// The footer key of the version.
+pub(crate) const VERSION_KEY: &str = "quarry.format_version";
+/// The footer key of everything else.
+pub(crate) const META_KEY: &str = "quarry.meta";
+/// The footer key of the checksum of everything else.
+pub(crate) const CHECKSUM_KEY: &str = "quarry.meta_checksum";
+/// Most entries that the footer lists of one string table; the rest are only counted.
+pub(crate) const TABLE_ENTRIES_MAX: usize = 10_000;
+
+/// What a trace says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceMeta {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format_version: u32,
+    /// Where the events come from: `perf script`, `ftrace`, or what the maker of the events said.
+    pub source: String,
+    /// The kernel's release, if it is known.
+    pub kernel: Option<String>,
+    /// The machine's architecture, if it is known.
+    pub arch: Option<String>,
+    /// The command that was recorded, if it is known.
+    pub command: Option<String>,
+    /// Page size of the recorded machine.
+    pub page_size: u32,
+    /// True if nobody told the page size and 4096 was assumed.
+    pub page_size_assumed: bool,
+    /// Number of CPUs: every event's CPU is below it.
+    pub cpus: u32,
+    /// Rows in the file: events plus implied frees.
+    pub rows: u64,
+    /// Events read, by kind. Implied frees are not in it, null frees and failed allocations are.
+    pub events: KindCounts,
+    /// What could not be matched.
+    pub orphans: Orphans,
+    /// Frees of NULL or of the zero-size pointer: read, no row.
+    pub null_frees: u64,
+    /// Allocations that returned nothing (or the zero-size pointer): read, no row.
+    pub failed_allocs: u64,
+    /// Events of other tracepoints.
+    pub other_events: u64,
+    /// Lines that are no event: comments, blank lines, call chains.
+    pub other_lines: u64,
+    /// Lines that looked like events and did not parse (only if skipping was asked for).
+    pub skipped_lines: u64,
+    /// What was wrong with the first of them.
+    pub first_skipped: Option<String>,
+    /// Events that the recorder reported lost.
+    pub lost_events: u64,
+    /// Events whose time is before that of the row above.
+    pub time_regressions: u64,
+    /// Time of the first row.
+    pub first_time_ns: u64,
+    /// Latest time of any row.
+    pub last_time_ns: u64,
+    /// True if addresses were hashed (`%p`), so that only equal addresses could prove an object gone.
+    pub hashed_addresses: bool,
+    /// Most slab objects alive at once = size of the table that a replay needs.
+    pub object_slots: u32,
+    /// Most page blocks alive at once = size of the table that a replay needs.
+    pub page_slots: u32,
+    /// Most bytes asked for that were alive at once (slab objects).
+    pub peak_bytes_req: u64,
+    /// Most bytes set aside that were alive at once (slab objects).
+    pub peak_bytes_alloc: u64,
+    /// Most pages alive at once (page events).
+    pub peak_pages: u64,
+    /// How the caches of allocations without a name were found.
+    pub cache_resolution: CacheResolution,
+    /// The cache table; entry 0 is kmalloc.
+    pub caches: Vec<CacheEntry>,
+    /// Call sites, most used first.
+    pub call_sites: Table,
+    /// Allocation flags, most used first.
+    pub gfp_flags: Table,
+    /// Task names, most used first.
+    pub comms: Table,
+    /// Threads as `pid comm`, busiest first.
+    pub tasks: Table,
+    /// Checksum of what a replay reads, in row order: equal digests replay equally.
+    pub digest: u64,
+    /// Checksum of the bytes of each row group.
+    pub group_checksums: Vec<u64>,
+}
+
+impl TraceMeta {
+    /// The canonical index of a cache: several provisional indexes may mean one cache.
+    #[must_use]
+    pub fn resolve(&self, cache: u16) -> u16 {
+        self.caches
+            .get(usize::from(cache))
+            .map_or(NO_CACHE, |entry| entry.resolved)
+    }
+
+    /// The cache of an index.
+    #[must_use]
+    pub fn cache(&self, cache: u16) -> Option<&CacheEntry> {
+        self.caches.get(usize::from(self.resolve(cache)))
+    }
+
+    /// The caches that are canonical, with their index: what a replay has to create.
+    pub fn canonical_caches(&self) -> impl Iterator<Item = (u16, &CacheEntry)> {
+        (0u16..)
+            .zip(&self.caches)
+            .filter(|(index, entry)| entry.resolved == *index)
+    }
+
+    /// Nanoseconds from the first to the last row.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.last_time_ns.saturating_sub(self.first_time_ns)
+    }
+}
+
+/// A counter for each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KindCounts {
+    /// `kmalloc` events.
+    pub kmalloc: u64,
+    /// `kmalloc_node` events.
+    pub kmalloc_node: u64,
+    /// `kfree` events.
+    pub kfree: u64,
+    /// `kmem_cache_alloc` events.
+    pub kmem_cache_alloc: u64,
+    /// `kmem_cache_alloc_node` events.
+    pub kmem_cache_alloc_node: u64,
+    /// `kmem_cache_free` events.
+    pub kmem_cache_free: u64,
+    /// `mm_page_alloc` events.
+    pub mm_page_alloc: u64,
+    /// `mm_page_free` events.
+    pub mm_page_free: u64,
+}
+
+impl KindCounts {
+    /// The counter of a kind.
+    pub fn get_mut(&mut self, kind: Kind) -> &mut u64 {
+        match kind {
+            Kind::Kmalloc => &mut self.kmalloc,
+            Kind::KmallocNode => &mut self.kmalloc_node,
+            Kind::Kfree => &mut self.kfree,
+            Kind::KmemCacheAlloc => &mut self.kmem_cache_alloc,
+            Kind::KmemCacheAllocNode => &mut self.kmem_cache_alloc_node,
+            Kind::KmemCacheFree => &mut self.kmem_cache_free,
+            Kind::MmPageAlloc => &mut self.mm_page_alloc,
+            Kind::MmPageFree => &mut self.mm_page_free,
+        }
+    }
+
+    /// The count of a kind.
+    #[must_use]
+    pub fn get(&self, kind: Kind) -> u64 {
+        let mut copy = *self;
+        *copy.get_mut(kind)
+    }
+
+    /// All kinds together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        Kind::ALL.iter().map(|kind| self.get(*kind)).sum()
+    }
+}
+
+/// Allocations and frees that have no partner in the recording. See the crate's docs for the rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orphans {
+    /// `kfree` of an object that is not known to live.
+    pub unknown_kfree: u64,
+    /// `kmem_cache_free` of an object that is not known to live.
+    pub unknown_kmem_cache_free: u64,
+    /// `mm_page_free` of a block that is not known to live.
+    pub unknown_page_free: u64,
+    /// Objects that a later event proved gone: one free row was inserted for each.
+    pub implied_object_frees: u64,
+    /// The same for page blocks.
+    pub implied_page_frees: u64,
+    /// Objects still alive at the end.
+    pub never_freed_objects: u64,
+    /// Page blocks still alive at the end.
+    pub never_freed_pages: u64,
+    /// Page blocks freed with another order than they were allocated with (split blocks).
+    pub page_order_mismatches: u64,
+}
+
+impl Orphans {
+    /// Frees of what was never seen allocated.
+    #[must_use]
+    pub fn unknown_frees(&self) -> u64 {
+        self.unknown_kfree + self.unknown_kmem_cache_free + self.unknown_page_free
+    }
+
+    /// Rows that the importer inserted.
+    #[must_use]
+    pub fn implied_frees(&self) -> u64 {
+        self.implied_object_frees + self.implied_page_frees
+    }
+
+    /// What is alive at the end.
+    #[must_use]
+    pub fn never_freed(&self) -> u64 {
+        self.never_freed_objects + self.never_freed_pages
+    }
+}
+
+/// How many provisional caches found their name, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheResolution {
+    /// Provisional caches: distinct (call site, bytes asked, bytes given) of allocations without a name.
+    pub provisional: u64,
+    /// Named by the frees of their objects.
+    pub by_frees: u64,
+    /// Named because exactly one known cache has their sizes.
+    pub by_size: u64,
+    /// Given a synthetic name.
+    pub synthetic: u64,
+    /// Frees that voted for another name than the one that won.
+    pub outvoted_frees: u64,
+}
+
+/// How a cache of the table got its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheOrigin {
+    /// Entry 0: everything that kmalloc served; a replay picks the size class.
+    Kmalloc,
+    /// An event told the name.
+    Event,
+    /// Most frees of its objects told this name.
+    Frees,
+    /// The one named cache with its sizes.
+    Size,
+    /// Made up: `anon-<bytes asked>-<bytes given>`.
+    Synthetic,
+}
+
+/// One entry of the cache table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheEntry {
+    /// The cache's name; `kmalloc` for entry 0.
+    pub name: String,
+    /// How the name was found.
+    pub origin: CacheOrigin,
+    /// Bytes asked for per object; 0 if only frees of foreign objects were seen, and for entry 0.
+    pub object_size: u32,
+    /// Bytes set aside per object; 0 likewise.
+    pub slab_size: u32,
+    /// True if some allocation was charged to a memory control group.
+    pub accounted: bool,
+    /// Rows that allocate from this index.
+    pub allocs: u64,
+    /// Rows that free to this index, implied ones included.
+    pub frees: u64,
+    /// The index to use instead of this one; its own index for a canonical entry.
+    pub resolved: u16,
+    /// For a provisional entry, the call site that it stands for.
+    pub call_site: Option<String>,
+}
+
+/// A table of strings with the number of rows of each, most used first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// String and rows.
+    pub entries: Vec<(String, u64)>,
+    /// Strings beyond the first ten thousand, which are left out.
+    pub omitted: u64,
+}
+
+impl Table {
+    pub(crate) fn new(mut entries: Vec<(String, u64)>) -> Table {
+        let omitted = entries.len().saturating_sub(TABLE_ENTRIES_MAX);
+        entries.truncate(TABLE_ENTRIES_MAX);
+        Table {
+            entries,
+            omitted: omitted as u64,
+        }
+    }
+}

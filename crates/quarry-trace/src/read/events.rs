@@ -1,0 +1,264 @@
+//! The columns that a replay needs, decoded chunk by chunk and checked row by row.
+//!
+//! The check that every row passes is branch-free; only when some row of a chunk fails it is the chunk
+//! walked again to name the row.
+
+use std::sync::Arc;
+
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{DataType, Int32Type, Int64Type};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+
+use super::Shared;
+use super::check::{Limits, RawRow};
+use super::group::Group;
+use crate::error::{Result, TraceError};
+use crate::event::{NO_CACHE, ReplayEvent};
+use crate::schema::COLUMNS;
+
+/// Most events that [`EventReader::next_chunk`] gives at once.
+pub const CHUNK_EVENTS: usize = 4096;
+
+/// Columns of the projection after `time_ns`, in the order of [`Projection::numbers`].
+const NUMBERS: [&str; 9] = [
+    "cpu",
+    "kind",
+    "cache_id",
+    "object",
+    "bytes_req",
+    "flags",
+    "order",
+    "node",
+    "migratetype",
+];
+
+/// Reads a trace's events in order, a chunk at a time.
+///
+/// Memory does not depend on the trace's length: one row group of compressed columns and one chunk.
+///
+/// ```no_run
+/// let trace = quarry_trace::TraceFile::open("kmem.parquet")?;
+/// let (mut events, mut chunk) = (trace.events(), Vec::new());
+/// while events.next_chunk(&mut chunk)? {
+///     for event in &chunk {
+///         println!("{} {}", event.time_ns, event.kind.name());
+///     }
+/// }
+/// # Ok::<(), quarry_trace::TraceError>(())
+/// ```
+pub struct EventReader {
+    shared: Arc<Shared>,
+    /// The next row group to open.
+    next_group: usize,
+    open: Option<Projection>,
+    times: Vec<i64>,
+    numbers: [Vec<i32>; NUMBERS.len()],
+    limits: Limits,
+    /// Rows given so far.
+    row: u64,
+}
+
+/// The columns of one row group.
+struct Projection {
+    group: Group,
+    rows_left: usize,
+    time: ColumnReaderImpl<Int64Type>,
+    numbers: Vec<ColumnReaderImpl<Int32Type>>,
+}
+
+impl EventReader {
+    pub(super) fn new(shared: Arc<Shared>) -> EventReader {
+        let meta = &shared.meta;
+        let limits = Limits {
+            cpus: meta.cpus,
+            caches: meta.caches.len() as u32,
+            objects: meta.object_slots,
+            pages: meta.page_slots,
+        };
+        EventReader {
+            shared,
+            next_group: 0,
+            open: None,
+            times: Vec::with_capacity(CHUNK_EVENTS),
+            numbers: std::array::from_fn(|_| Vec::with_capacity(CHUNK_EVENTS)),
+            limits,
+            row: 0,
+        }
+    }
+
+    /// Rows given so far.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.row
+    }
+
+    /// The row group that the last chunk came from, for a reader that goes along.
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.open.as_ref().map(|open| &open.group)
+    }
+
+    /// Replaces `out` by the next events, at most [`CHUNK_EVENTS`]; false at the end of the trace.
+    ///
+    /// Caches are resolved: [`ReplayEvent::cache`] is always a canonical index.
+    ///
+    /// # Errors
+    /// If a row group does not match its checksum, the rows do not decode, or a row is impossible.
+    pub fn next_chunk(&mut self, out: &mut Vec<ReplayEvent>) -> Result<bool> {
+        out.clear();
+        while self.open.as_ref().is_none_or(|open| open.rows_left == 0) {
+            if self.next_group == self.shared.footer.num_row_groups() {
+                return Ok(false);
+            }
+            self.open = Some(self.open_group()?);
+            self.next_group += 1;
+        }
+        let count = self.read_columns()?;
+        self.assemble(count, out)?;
+        self.row += count as u64;
+        Ok(true)
+    }
+
+    fn decode_error(&self, source: ParquetError) -> TraceError {
+        TraceError::Decode {
+            path: self.shared.path.clone(),
+            row: self.row + 1,
+            source,
+        }
+    }
+
+    fn open_group(&self) -> Result<Projection> {
+        let shared = &self.shared;
+        let group = Group::read(shared, self.next_group, self.row + 1)?;
+        let open = || -> ParquetResult<Projection> {
+            let time = group.column(shared, "time_ns")?;
+            let mut numbers = Vec::with_capacity(NUMBERS.len());
+            for name in NUMBERS {
+                numbers.push(group.column(shared, name)?);
+            }
+            Ok(Projection {
+                rows_left: group.rows,
+                time,
+                numbers,
+                group: group.clone(),
+            })
+        };
+        open().map_err(|e| self.decode_error(e))
+    }
+
+    fn read_columns(&mut self) -> Result<usize> {
+        let Some(open) = self.open.as_mut() else {
+            return Ok(0);
+        };
+        let count = open.rows_left.min(CHUNK_EVENTS);
+        open.rows_left -= count;
+        let mut result = read_exactly(&mut open.time, count, &mut self.times);
+        for (reader, values) in open.numbers.iter_mut().zip(&mut self.numbers) {
+            result = result.and_then(|()| read_exactly(reader, count, values));
+        }
+        result.map_err(|e| self.decode_error(e))?;
+        Ok(count)
+    }
+
+    /// Columns to rows.
+    fn assemble(&mut self, count: usize, out: &mut Vec<ReplayEvent>) -> Result<()> {
+        let times = &self.times[..count];
+        let [
+            cpu,
+            kind,
+            cache,
+            object,
+            bytes_req,
+            flags,
+            order,
+            node,
+            migratetype,
+        ] = &self.numbers;
+        let [cpu, kind, cache, object] = [cpu, kind, cache, object].map(|c| &c[..count]);
+        let [bytes_req, flags, order] = [bytes_req, flags, order].map(|c| &c[..count]);
+        let [node, migratetype] = [node, migratetype].map(|c| &c[..count]);
+        let (limits, resolved) = (self.limits, self.shared.resolved.as_slice());
+        let mut all_good = true;
+        out.extend((0..count).map(|i| {
+            let row = RawRow {
+                time: times[i],
+                cpu: cpu[i],
+                kind: kind[i],
+                cache: cache[i],
+                object: object[i],
+                bytes_req: bytes_req[i],
+                flags: flags[i],
+                order: order[i],
+                node: node[i],
+                migratetype: migratetype[i],
+            };
+            all_good &= row.is_possible(&limits);
+            let mut event = row.event();
+            event.cache = resolved
+                .get(usize::from(event.cache))
+                .copied()
+                .unwrap_or(NO_CACHE);
+            event
+        }));
+        if all_good {
+            Ok(())
+        } else {
+            self.first_bad_row(count)
+        }
+    }
+
+    /// Names the first row of the chunk that is impossible.
+    #[cold]
+    fn first_bad_row(&self, count: usize) -> Result<()> {
+        for i in 0..count {
+            let at = |n: usize| self.numbers[n][i];
+            let row = RawRow {
+                time: self.times[i],
+                cpu: at(0),
+                kind: at(1),
+                cache: at(2),
+                object: at(3),
+                bytes_req: at(4),
+                flags: at(5),
+                order: at(6),
+                node: at(7),
+                migratetype: at(8),
+            };
+            if let Some((column, value, expected)) = row.fault(&self.limits) {
+                let (path, row) = (self.shared.path.clone(), self.row + i as u64 + 1);
+                return Err(TraceError::BadRow {
+                    path,
+                    row,
+                    column,
+                    value,
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Index in the file of one of our columns.
+    pub(super) fn column(&self, name: &str) -> usize {
+        let position = COLUMNS.iter().position(|column| column.name == name);
+        self.columns[position.expect("only columns of the table are asked for")]
+    }
+}
+
+/// Replaces `values` by the next `count` ones of a required column.
+pub(super) fn read_exactly<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    count: usize,
+    values: &mut Vec<T::T>,
+) -> ParquetResult<()> {
+    values.clear();
+    let (records, read, _) = reader.read_records(count, None, None, values)?;
+    if records != count || read != count || values.len() != count {
+        return Err(ParquetError::General(format!(
+            "a column ends {} rows early",
+            count - records.min(count)
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! All columns, texts included: for people, exports and tests. A replay uses [`EventReader`].
+
+use std::sync::Arc;
+
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+
+use super::Shared;
+use super::events::{EventReader, read_exactly};
+use super::group::Group;
+use crate::error::{Result, TraceError};
+use crate::event::ReplayEvent;
+
+const NUMBERS: [&str; 4] = ["pid", "bytes_alloc", "node", "migratetype"];
+const TEXTS: [&str; 4] = ["comm", "cache", "gfp_flags", "call_site"];
+
+/// One row with everything that the file holds about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullRow {
+    /// What a replay sees.
+    pub event: ReplayEvent,
+    /// The running thread.
+    pub pid: i32,
+    /// Its name.
+    pub comm: String,
+    /// The cache's name as the event told it, or as it was known at that moment.
+    pub cache: Option<String>,
+    /// Bytes that the allocator set aside.
+    pub bytes_alloc: u32,
+    /// Allocation flags as printed.
+    pub gfp_flags: Option<String>,
+    /// The node asked for, -1 for any.
+    pub node: i32,
+    /// Migratetype, -1 where there is none.
+    pub migratetype: i32,
+    /// The caller as printed.
+    pub call_site: Option<String>,
+}
+
+/// Reads a trace's rows in order, a chunk at a time.
+pub struct RowReader {
+    shared: Arc<Shared>,
+    events: EventReader,
+    chunk: Vec<ReplayEvent>,
+    open: Option<Columns>,
+    /// Index of the row group that `open` belongs to.
+    opened: Option<usize>,
+}
+
+/// The further columns of one row group.
+struct Columns {
+    numbers: Vec<ColumnReaderImpl<Int32Type>>,
+    texts: Vec<(bool, ColumnReaderImpl<ByteArrayType>)>,
+}
+
+impl RowReader {
+    pub(super) fn new(shared: Arc<Shared>) -> RowReader {
+        let events = EventReader::new(shared.clone());
+        RowReader {
+            shared,
+            events,
+            chunk: Vec::new(),
+            open: None,
+            opened: None,
+        }
+    }
+
+    /// Replaces `out` by the next rows; false at the end of the trace.
+    ///
+    /// # Errors
+    /// As [`EventReader::next_chunk`].
+    pub fn next_chunk(&mut self, out: &mut Vec<FullRow>) -> Result<bool> {
+        out.clear();
+        let first = self.events.position() + 1;
+        if !self.events.next_chunk(&mut self.chunk)? {
+            return Ok(false);
+        }
+        let rows = self.decode();
+        let path = || self.shared.path.clone();
+        out.extend(rows.map_err(|source| TraceError::Decode {
+            path: path(),
+            row: first,
+            source,
+        })?);
+        Ok(true)
+    }
+
+    fn decode(&mut self) -> ParquetResult<Vec<FullRow>> {
+        let Some(group) = self.events.group() else {
+            return Ok(Vec::new());
+        };
+        if self.opened != Some(group.index) {
+            self.opened = Some(group.index);
+            self.open = Some(open(&self.shared, group)?);
+        }
+        let Some(columns) = self.open.as_mut() else {
+            return Ok(Vec::new());
+        };
+        let count = self.chunk.len();
+        let mut numbers = [(); NUMBERS.len()].map(|()| Vec::new());
+        for (reader, values) in columns.numbers.iter_mut().zip(&mut numbers) {
+            read_exactly(reader, count, values)?;
+        }
+        let mut texts = [(); TEXTS.len()].map(|()| Vec::new());
+        for ((optional, reader), values) in columns.texts.iter_mut().zip(&mut texts) {
+            *values = read_texts(reader, *optional, count)?;
+        }
+        let [pid, bytes_alloc, node, migratetype] = numbers;
+        let [mut comm, mut cache, mut gfp_flags, mut call_site] = texts;
+        let rows = self.chunk.iter().enumerate().map(|(i, event)| FullRow {
+            event: *event,
+            pid: pid[i],
+            comm: comm[i].take().unwrap_or_default(),
+            cache: cache[i].take(),
+            bytes_alloc: bytes_alloc[i] as u32,
+            gfp_flags: gfp_flags[i].take(),
+            node: node[i],
+            migratetype: migratetype[i],
+            call_site: call_site[i].take(),
+        });
+        Ok(rows.collect())
+    }
+}
+
+fn open(shared: &Shared, group: &Group) -> ParquetResult<Columns> {
+    let mut columns = Columns {
+        numbers: Vec::new(),
+        texts: Vec::new(),
+    };
+    for name in NUMBERS {
+        columns.numbers.push(group.column(shared, name)?);
+    }
+    for name in TEXTS {
+        columns
+            .texts
+            .push((name != "comm", group.column(shared, name)?));
+    }
+    Ok(columns)
+}
+
+fn read_texts(
+    reader: &mut ColumnReaderImpl<ByteArrayType>,
+    optional: bool,
+    count: usize,
+) -> ParquetResult<Vec<Option<String>>> {
+    let (mut values, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
+    let (records, _, _) =
+        reader.read_records(count, optional.then_some(&mut levels), None, &mut values)?;
+    if records != count {
+        return Err(ParquetError::General(
+            "a text column ends early".to_string(),
+        ));
+    }
+    let mut values = values.into_iter();
+    let mut next = || match values.next() {
+        Some(value) => Ok(Some(String::from_utf8_lossy(value.data()).into_owned())),
+        None => Err(ParquetError::General(
+            "a text column has too few values".to_string(),
+        )),
+    };
+    (0..count)
+        .map(|i| {
+            if optional && levels.get(i) != Some(&1) {
+                Ok(None)
+            } else {
+                next()
+            }
+        })
+        .collect()
+}

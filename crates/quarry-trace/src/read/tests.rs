@@ -1,0 +1,314 @@
+//! Opening what is not a trace, and rows that cannot be true.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::build::TraceBuilder;
+use crate::event::{Flags, Kind, NO_OBJECT, RawEvent, ReplayEvent};
+use crate::intern::NO_TEXT;
+use crate::write::{GROUP_ROWS, Row, Texts, TraceWriter};
+
+/// A trace of `count` allocations, each freed right after.
+fn pairs(count: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut trace = TraceBuilder::new(&mut out, Path::new("t"), 1).unwrap();
+    for n in 0..count {
+        let address = (1 << 40) + (n << 12);
+        let size = 1 + (n % 1000) as u32;
+        let alloc = RawEvent {
+            time_ns: n * 3,
+            bytes_req: size,
+            bytes_alloc: size,
+            ..RawEvent::new(Kind::Kmalloc, address)
+        };
+        trace.push(&alloc).unwrap();
+        trace
+            .push(&RawEvent {
+                time_ns: n * 3 + 1,
+                ..RawEvent::new(Kind::Kfree, address)
+            })
+            .unwrap();
+    }
+    trace.finish().unwrap();
+    out
+}
+
+fn drain(trace: &TraceFile) -> Result<Vec<ReplayEvent>> {
+    let (mut all, mut chunk, mut events) = (Vec::new(), Vec::new(), trace.events());
+    while events.next_chunk(&mut chunk)? {
+        assert!(!chunk.is_empty() && chunk.len() <= CHUNK_EVENTS);
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all)
+}
+
+#[test]
+fn several_row_groups_come_back_in_order() {
+    let count = GROUP_ROWS as u64 * 3 / 4;
+    let trace = TraceFile::from_bytes(pairs(count)).unwrap();
+    let events = drain(&trace).unwrap();
+    assert_eq!(events.len() as u64, count * 2);
+    assert_eq!(trace.meta().object_slots, 1);
+    for (n, pair) in (0_u64..).zip(events.chunks(2)) {
+        let size = 1 + (n % 1000) as u32;
+        assert_eq!(
+            (pair[0].time_ns, pair[0].kind, pair[0].bytes_req),
+            (n * 3, Kind::Kmalloc, size)
+        );
+        assert_eq!(
+            (pair[1].time_ns, pair[1].kind, pair[1].bytes_req),
+            (n * 3 + 1, Kind::Kfree, size)
+        );
+    }
+    let (mut rows, mut chunk, mut total) = (trace.rows(), Vec::new(), 0);
+    while rows.next_chunk(&mut chunk).unwrap() {
+        assert!(
+            chunk
+                .iter()
+                .zip(&events[total..])
+                .all(|(row, event)| row.event == *event)
+        );
+        total += chunk.len();
+    }
+    assert_eq!(total, events.len());
+}
+
+#[test]
+fn chunks_reuse_their_memory() {
+    let trace = TraceFile::from_bytes(pairs(100_000)).unwrap();
+    let (mut events, mut chunk) = (trace.events(), Vec::with_capacity(CHUNK_EVENTS));
+    let start = chunk.as_ptr();
+    while events.next_chunk(&mut chunk).unwrap() {
+        assert_eq!((chunk.as_ptr(), chunk.capacity()), (start, CHUNK_EVENTS));
+    }
+}
+
+#[test]
+fn a_file_reads_as_its_bytes_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.parquet");
+    let bytes = pairs(5000);
+    fs::write(&path, &bytes).unwrap();
+    let (file, memory) = (
+        TraceFile::open(&path).unwrap(),
+        TraceFile::from_bytes(bytes).unwrap(),
+    );
+    assert_eq!(file.meta(), memory.meta());
+    assert_eq!(drain(&file).unwrap(), drain(&memory).unwrap());
+}
+
+#[test]
+fn what_is_no_trace_is_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        TraceFile::open(&path).unwrap_err()
+    };
+    let whole = pairs(10);
+    assert!(matches!(open("empty", b""), TraceError::Empty { .. }));
+    assert!(matches!(
+        open("text", b"bash 1 [0] 1.0: kmem:kfree: ptr=1\n"),
+        TraceError::NotParquet { .. }
+    ));
+    for cut in [4, 12, whole.len() / 2, whole.len() - 1] {
+        let error = open("cut", &whole[..cut]);
+        assert!(
+            matches!(error, TraceError::TruncatedParquet { .. }),
+            "{error}"
+        );
+    }
+    assert!(matches!(
+        TraceFile::open(dir.path()),
+        Err(TraceError::Read { .. })
+    ));
+    assert!(matches!(
+        TraceFile::open(dir.path().join("absent")),
+        Err(TraceError::Read { .. })
+    ));
+    assert!(matches!(
+        TraceFile::from_bytes(Bytes::new()),
+        Err(TraceError::Empty { .. })
+    ));
+}
+
+#[test]
+fn a_foreign_parquet_and_another_version_are_refused() {
+    let plain = |pairs: &[(&str, &str)]| {
+        use parquet::file::metadata::KeyValue;
+        use parquet::file::writer::SerializedFileWriter;
+        let mut out = Vec::new();
+        let mut file =
+            SerializedFileWriter::new(&mut out, crate::schema::schema(), Default::default())
+                .unwrap();
+        for (key, value) in pairs {
+            file.append_key_value_metadata(KeyValue::new(key.to_string(), value.to_string()));
+        }
+        file.close().unwrap();
+        TraceFile::from_bytes(out).unwrap_err()
+    };
+    assert!(matches!(plain(&[]), TraceError::ForeignParquet { .. }));
+    let version = plain(&[(VERSION_KEY, "99")]).to_string();
+    assert!(
+        version.contains("format version 99, this program reads version 1"),
+        "{version}"
+    );
+    let sum = format!("{:x}", Checksum::of(b"{"));
+    let meta = plain(&[(VERSION_KEY, "1"), (META_KEY, "{"), (CHECKSUM_KEY, &sum)]);
+    assert!(matches!(meta, TraceError::Metadata { .. }), "{meta}");
+    let unsummed = plain(&[(VERSION_KEY, "1"), (META_KEY, "{")]);
+    assert!(
+        matches!(unsummed, TraceError::Inconsistent { .. }),
+        "{unsummed}"
+    );
+    assert!(matches!(
+        plain(&[(VERSION_KEY, "1")]),
+        TraceError::ForeignParquet { key: META_KEY, .. }
+    ));
+}
+
+/// Writes one good row and one that is changed, under a footer that allows 2 CPUs, 1 slot, 1 cache.
+fn forged(
+    change: impl FnOnce(&mut Row),
+    meta_change: impl FnOnce(&mut TraceMeta),
+) -> Result<Vec<ReplayEvent>> {
+    let event = ReplayEvent {
+        time_ns: 5,
+        object: 0,
+        bytes_req: 8,
+        cache: 0,
+        cpu: 1,
+        kind: Kind::Kmalloc,
+        flags: Flags::default(),
+        order: 0,
+        place: -1,
+    };
+    let mut texts = Texts::default();
+    let comm = texts.comms.id(b"x");
+    let good = Row {
+        event,
+        pid: 1,
+        comm,
+        cache_name: NO_TEXT,
+        bytes_alloc: 8,
+        gfp_flags: NO_TEXT,
+        node: -1,
+        migratetype: -1,
+        call_site: NO_TEXT,
+    };
+    let mut bad = good;
+    change(&mut bad);
+    let mut meta = TraceFile::from_bytes(pairs(1)).unwrap().meta().clone();
+    (meta.cpus, meta.object_slots, meta.page_slots) = (2, 1, 1);
+    let mut out = Vec::new();
+    let mut writer = TraceWriter::new(&mut out, Path::new("t"), 1).unwrap();
+    writer.push(good, &texts).unwrap();
+    writer.push(bad, &texts).unwrap();
+    meta_change(&mut meta);
+    writer.finish(&mut meta, &texts).unwrap();
+    drain(&TraceFile::from_bytes(out)?)
+}
+
+#[test]
+fn impossible_rows_are_named() {
+    assert_eq!(forged(|_| (), |_| ()).unwrap().len(), 2);
+    let page = |row: &mut Row| (row.event.kind, row.event.cache) = (Kind::MmPageAlloc, NO_CACHE);
+    assert!(forged(page, |_| ()).is_ok());
+    let unknown = |row: &mut Row| {
+        (row.event.kind, row.event.flags) = (Kind::Kfree, Flags::UNKNOWN);
+        (row.event.cache, row.event.object) = (NO_CACHE, NO_OBJECT);
+    };
+    assert!(forged(unknown, |_| ()).is_ok());
+    type Change = Box<dyn FnOnce(&mut Row)>;
+    let changes: Vec<(&str, Change)> = vec![
+        (
+            "cpu = 2 is impossible (below 2)",
+            Box::new(|row| row.event.cpu = 2),
+        ),
+        ("cache_id = 7 is", Box::new(|row| row.event.cache = 7)),
+        (
+            "cache_id = -1 is",
+            Box::new(|row| row.event.cache = NO_CACHE),
+        ),
+        (
+            "object = 1 is impossible (below 1",
+            Box::new(|row| row.event.object = 1),
+        ),
+        (
+            "object = -1 is",
+            Box::new(|row| row.event.object = NO_OBJECT),
+        ),
+        (
+            "object = 0 is",
+            Box::new(|row| row.event.flags = Flags::UNKNOWN),
+        ),
+        ("order = 21 is", Box::new(|row| row.event.order = 21)),
+        (
+            "flags = 128 is",
+            Box::new(|row| row.event.flags = Flags(128)),
+        ),
+        (
+            "bytes_req = -1 is",
+            Box::new(|row| row.event.bytes_req = u32::MAX),
+        ),
+        (
+            "time_ns = -1 is",
+            Box::new(|row| row.event.time_ns = u64::MAX),
+        ),
+        ("node = 2000 is", Box::new(|row| row.node = 2000)),
+        ("migratetype = 99 is", Box::new(|row| row.migratetype = 99)),
+        (
+            "cache_id = 0 is",
+            Box::new(|row| row.event.kind = Kind::MmPageAlloc),
+        ),
+    ];
+    for (expect, change) in changes {
+        let message = forged(change, |_| ()).unwrap_err().to_string();
+        assert!(
+            message.contains("row 2: ") && message.contains(expect),
+            "{expect}: {message}"
+        );
+    }
+}
+
+#[test]
+fn a_footer_that_contradicts_itself_is_refused() {
+    type Change = fn(&mut TraceMeta);
+    let changes: [(&str, Change); 4] = [
+        ("cpus", |meta| meta.cpus = 0),
+        ("object_slots", |meta| meta.object_slots = 3),
+        ("caches", |meta| meta.caches.clear()),
+        ("resolved cache", |meta| meta.caches[0].resolved = 9),
+    ];
+    for (what, change) in changes {
+        let message = forged(|_| (), change).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("the footer says {what} =")),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn damage_never_goes_unseen() {
+    let whole = pairs(2000);
+    let good = drain(&TraceFile::from_bytes(whole.clone()).unwrap()).unwrap();
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut seen = 0;
+    for _ in 0..400 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let mut damaged = whole.clone();
+        let at = state as usize % damaged.len();
+        damaged[at] ^= 1 << (state >> 61);
+        match TraceFile::from_bytes(damaged).and_then(|trace| drain(&trace)) {
+            Ok(events) => assert_eq!(events, good, "byte {at}"),
+            Err(_) => seen += 1,
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}

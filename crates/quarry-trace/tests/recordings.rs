@@ -1,0 +1,149 @@
+//! Imports recordings of real kernels, where a copy of them is at hand.
+//!
+//! `QUARRY_SHARED` names the folder that holds `groundtruth/`; otherwise `shared` beside the workspace is
+//! tried. Without it the test says so and passes.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use quarry_trace::{
+    CacheOrigin, Flags, ImportOptions, ImportSummary, Kind, NO_OBJECT, TraceFile, import,
+};
+
+fn recordings() -> Vec<PathBuf> {
+    let shared = std::env::var_os("QUARRY_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    let folder = shared.join("groundtruth");
+    let Ok(entries) = fs::read_dir(&folder) else {
+        println!(
+            "skipped: no recordings in {} (set QUARRY_SHARED)",
+            folder.display()
+        );
+        return Vec::new();
+    };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| path.to_string_lossy().ends_with(".kmem.txt.gz"));
+    found.sort();
+    found
+}
+
+fn import_at(path: &Path) -> (ImportSummary, Vec<u8>) {
+    let mut out = Vec::new();
+    let text = File::open(path).unwrap();
+    let options = ImportOptions::default();
+    let summary = import(text, path, &mut out, "out".as_ref(), &options, &mut |_| ()).unwrap();
+    (summary, out)
+}
+
+/// Lines that name each tracepoint, counted without the importer.
+fn grep(path: &Path) -> HashMap<&'static str, u64> {
+    let mut counts = HashMap::new();
+    for line in BufReader::new(MultiGzDecoder::new(File::open(path).unwrap())).lines() {
+        let line = line.unwrap();
+        for kind in Kind::ALL {
+            let (perf, ftrace) = (
+                format!("kmem:{}: ", kind.name()),
+                format!(": {}: ", kind.name()),
+            );
+            if line.contains(&perf) || line.contains(&ftrace) {
+                *counts.entry(kind.name()).or_default() += 1;
+            }
+        }
+    }
+    counts
+}
+
+/// Every id is given while dead and taken while alive; gives the number alive at the end.
+fn check_ids(trace: &TraceFile) -> (u64, u64) {
+    let meta = trace.meta();
+    let mut alive = [
+        vec![false; meta.object_slots as usize],
+        vec![false; meta.page_slots as usize],
+    ];
+    let (mut events, mut chunk) = (trace.events(), Vec::new());
+    while events.next_chunk(&mut chunk).unwrap() {
+        for event in &chunk {
+            if event.object == NO_OBJECT {
+                assert!(event.flags.has(Flags::UNKNOWN));
+                continue;
+            }
+            let slot = &mut alive[usize::from(event.kind.is_page())][event.object as usize];
+            assert_eq!(*slot, event.kind.is_free(), "{event:?}");
+            *slot = !*slot;
+        }
+    }
+    let count = |space: &Vec<bool>| space.iter().filter(|alive| **alive).count() as u64;
+    (count(&alive[0]), count(&alive[1]))
+}
+
+#[test]
+fn recordings_of_real_kernels_import_whole() {
+    for path in recordings() {
+        let (summary, bytes) = import_at(&path);
+        let meta = &summary.meta;
+        let counts = grep(&path);
+        for kind in Kind::ALL {
+            let expect = counts.get(kind.name()).copied().unwrap_or(0);
+            assert_eq!(
+                meta.events.get(kind),
+                expect,
+                "{} {}",
+                path.display(),
+                kind.name()
+            );
+        }
+        assert_eq!(
+            (meta.skipped_lines, meta.other_events, meta.lost_events),
+            (0, 0, 0),
+            "{}",
+            path.display()
+        );
+        let rows = meta.events.total() - meta.null_frees - meta.failed_allocs
+            + meta.orphans.implied_frees();
+        assert_eq!(meta.rows, rows);
+        let bytes_out = bytes.len();
+        let trace = TraceFile::from_bytes(bytes).unwrap();
+        assert_eq!(trace.meta(), meta);
+        let alive = check_ids(&trace);
+        assert_eq!(
+            alive,
+            (
+                meta.orphans.never_freed_objects,
+                meta.orphans.never_freed_pages
+            )
+        );
+        assert!(!meta.hashed_addresses && meta.cpus <= 4);
+        println!(
+            "{}: {} rows, {:.2} B/row, {} objects, {} caches ({} synthetic), {:?}",
+            path.file_name().unwrap().to_string_lossy(),
+            meta.rows,
+            bytes_out as f64 / meta.rows as f64,
+            meta.object_slots,
+            meta.canonical_caches().count(),
+            meta.caches
+                .iter()
+                .filter(|cache| cache.origin == CacheOrigin::Synthetic)
+                .count(),
+            meta.orphans,
+        );
+    }
+}
+
+#[test]
+fn a_wide_recording_stays_small() {
+    let Some(path) = recordings()
+        .into_iter()
+        .find(|path| path.ends_with("hackbench-wide.kmem.txt.gz"))
+    else {
+        return;
+    };
+    let (summary, bytes) = import_at(&path);
+    let bytes_per_row = bytes.len() as f64 / summary.meta.rows as f64;
+    assert!(bytes_per_row < 7.0, "{bytes_per_row}");
+    assert_eq!(summary.meta.events.kfree, 38_018);
+}
