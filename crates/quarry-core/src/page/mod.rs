@@ -62,7 +62,7 @@ use core::ptr::NonNull;
 
 use crate::era::Era;
 use crate::machine::{Gate, MAX_NODES, Machine, NodeId, PerCpu, RawRange, Region};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use geometry::PcpParams;
 use zone::Zone;
 
@@ -127,6 +127,7 @@ pub struct PageAllocator<M: Machine> {
     percpu: Region,
     gate: Gate,
     zones: [Option<Zone>; MAX_NODES],
+    slab_pages: AtomicU64,
 }
 
 impl<M: Machine> PageAllocator<M> {
@@ -170,6 +171,7 @@ impl<M: Machine> PageAllocator<M> {
             percpu,
             gate: Gate::new(),
             zones,
+            slab_pages: AtomicU64::new(0),
         })
     }
 
@@ -187,6 +189,22 @@ impl<M: Machine> PageAllocator<M> {
     pub fn overhead_bytes(&self) -> usize {
         let cpus = self.machine.topology().cpus as usize;
         self.meta.used_bytes(&self.machine) + cpus * self.percpu.used_bytes(&self.machine)
+    }
+
+    /// Pages that are slabs now, of all caches.
+    #[inline]
+    pub fn slab_pages(&self) -> u64 {
+        self.slab_pages.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a block has become a slab.
+    pub(crate) fn slab_made(&self, order: u32) {
+        self.slab_pages.fetch_add(1 << order, Ordering::Relaxed);
+    }
+
+    /// Notes that a slab becomes a free block again.
+    pub(crate) fn slab_gone(&self, order: u32) {
+        self.slab_pages.fetch_sub(1 << order, Ordering::Relaxed);
     }
 
     /// Limits of the per-CPU lists of a node's zone.

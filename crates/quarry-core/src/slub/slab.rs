@@ -207,6 +207,7 @@ impl Slub {
         let map = env.pages.map();
         let page: &Page = map.page(slab);
         page.set_kind(PageKind::Slab, order);
+        env.pages.slab_made(order);
         page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.objects.store(objects, Ordering::Relaxed);
         page.set_on_list(false);
@@ -254,6 +255,7 @@ impl Slub {
         for tail in 0..1 << order {
             map.page(Pfn(slab.0 + tail)).set_head(None);
         }
+        env.pages.slab_gone(order);
         env.pages.free_block(slab, order, PageKind::Slab);
     }
 }

@@ -116,6 +116,7 @@ impl Design for Slubq {
             cpu,
             size: geometry.layout.size as usize,
             batch: AtomicU32::new(geometry.batch),
+            queue: AtomicU32::new(geometry.queue),
             min_partial: AtomicU32::new(geometry.min_partial),
             config: SpinLock::new(LockClass::CacheList, config),
             nodes: core::array::from_fn::<Node, MAX_NODES, _>(|_| Node::new()),
@@ -196,6 +197,7 @@ impl Design for Slubq {
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
         let value = match name {
             "min_partial" => self.min_partial.load(Ordering::Relaxed),
+            "cpu_queue_size" => self.queue.load(Ordering::Relaxed),
             "cpu_batch_size" => self.batch.load(Ordering::Relaxed),
             "order" => cache.geometry.order,
             "objs_per_slab" => cache.geometry.objects,

@@ -5,6 +5,7 @@ use super::{cpus, types};
 use crate::design::Env;
 use crate::machine::Machine;
 use crate::stats::Stat;
+use crate::sync::Ordering;
 
 impl Slubq {
     /// Drains every CPU's queue. Returns how many CPUs were busy.
@@ -48,6 +49,7 @@ impl Slubq {
             return false;
         };
         let old = core::mem::replace(&mut *config, new);
+        self.queue.store(queue, Ordering::Relaxed);
         drop(config);
         if self.flush_with(env, CpuQueue::abandon) > 0 {
             // A busy CPU may still use the old entries, so these stay reserved.

@@ -39,10 +39,11 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
             Access::Write,
             slab.0 as usize,
         );
-        env.pages
-            .machine()
-            .try_lock(&page.lock, LockClass::Slab)
-            .then_some(Self { env, slab })
+        // The guard must not exist unless the lock was taken: its drop would free another's.
+        if !env.pages.machine().try_lock(&page.lock, LockClass::Slab) {
+            return None;
+        }
+        Some(Self { env, slab })
     }
 
     fn page(&self) -> &'a Page {
@@ -211,6 +212,7 @@ impl Slubq {
         let map = env.pages.map();
         let page = map.page(slab);
         page.set_kind(PageKind::Slab, order);
+        env.pages.slab_made(order);
         page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.objects.store(objects, Ordering::Relaxed);
         page.set_on_list(false);
@@ -241,6 +243,7 @@ impl Slubq {
         for tail in 0..1 << order {
             map.page(Pfn(slab.0 + tail)).set_head(None);
         }
+        env.pages.slab_gone(order);
         env.pages.free_block(slab, order, PageKind::Slab);
     }
 }
