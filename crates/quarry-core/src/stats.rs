@@ -90,6 +90,7 @@ pub const STATS: usize = Stat::ALL.len();
 
 /// Values of all counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
 pub struct Stats([u64; STATS]);
 
 impl Default for Stats {
@@ -99,6 +100,11 @@ impl Default for Stats {
 }
 
 impl Stats {
+    /// Distance in bytes of a counter from the set.
+    pub(crate) const fn offset(stat: Stat) -> usize {
+        stat as usize * size_of::<u64>()
+    }
+
     /// Value of one counter.
     #[must_use]
     pub fn get(&self, stat: Stat) -> u64 {

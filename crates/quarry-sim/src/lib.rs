@@ -30,6 +30,7 @@
 //! ```
 
 mod counters;
+pub mod driver;
 mod machine;
 mod memory;
 mod rng;

@@ -6,6 +6,7 @@ use super::{CacheBody, Heap};
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::machine::{Machine, NodeId};
 use crate::stats::Stats;
+use crate::sync::Ordering;
 
 /// A cache of a heap.
 pub struct Cache<'h, M: Machine, D: Design> {
@@ -210,6 +211,17 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
             }
         }
         drop(newest);
+        // A kmalloc class is made anew at its next use.
+        let body = core::ptr::from_ref(self.body).cast_mut();
+        for class in &self.heap.classes {
+            // Relaxed: by the method's contract no other thread uses the cache.
+            let _ = class.compare_exchange(
+                body,
+                core::ptr::null_mut(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
         // SAFETY: no slab is left, the handle is consumed, and by the method's contract no other
         // thread uses the cache.
         unsafe { self.body.design.release(self.env()) };

@@ -118,6 +118,36 @@ pub struct Ranges {
     pub percpu: RawRange,
 }
 
+/// Where a linked list of free objects is in a per-CPU slot: distances in bytes from the slot's
+/// lock word.
+pub trait ListLayout {
+    /// Address of the first object (8 bytes), null if there is none.
+    const HEAD: usize;
+    /// Whose objects the list holds (4 bytes); a push must name the same owner.
+    const OWNER: usize;
+    /// Counter of objects taken (8 bytes).
+    const POPS: usize;
+    /// Counter of objects put (8 bytes).
+    const PUSHES: usize;
+}
+
+/// Where a stack of object addresses is in a per-CPU slot: distances in bytes from the slot's lock
+/// word. With d = pushes - pops, modulo 2^64, the stack is empty when d equals the floor, full when
+/// it equals the ceiling, and the newest entry lies at `entries + 8 * d - 8`.
+pub trait StackLayout {
+    /// The floor (8 bytes).
+    const FLOOR: usize;
+    /// The ceiling (8 bytes).
+    const CEILING: usize;
+    /// The address `entries` (8 bytes), modulo 2^64; the word in front of the oldest entry can be
+    /// read.
+    const ENTRIES: usize;
+    /// Counter of objects taken by single steps (8 bytes).
+    const POPS: usize;
+    /// Counter of objects put by single steps (8 bytes).
+    const PUSHES: usize;
+}
+
 /// What an allocator runs on.
 ///
 /// # Safety
@@ -147,6 +177,69 @@ pub unsafe trait Machine: Sized + 'static {
     ///
     /// `slot0` is CPU 0's word of a slot in [`Ranges::percpu`].
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>>;
+
+    /// Takes the first object off the running CPU's list in one step: `None` if the slot is held,
+    /// the list is empty, or the machine has no such step. A step counts as taking and freeing the
+    /// slot's lock word; its counter may run ahead by one when the step is interrupted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Machine::percpu_try_lock`]; the slot's state is laid out as `L` says, and each
+    /// object on the list holds the address of the next, or null, `link` bytes from its start.
+    #[inline(always)]
+    unsafe fn percpu_pop_list<L: ListLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+        _link: usize,
+    ) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// Puts an object on the running CPU's list in one step: `false` if the slot is held, the list
+    /// is not `owner`'s, it begins with this very object, or the machine has no such step.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Machine::percpu_pop_list`]; the caller owns the object.
+    #[inline(always)]
+    unsafe fn percpu_push_list<L: ListLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+        _link: usize,
+        _owner: u32,
+        _object: NonNull<u8>,
+    ) -> bool {
+        false
+    }
+
+    /// Takes the newest entry off the running CPU's stack in one step: `None` if the slot is held,
+    /// the stack is empty, or the machine has no such step.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Machine::percpu_try_lock`]; the slot's state is laid out as `L` says.
+    #[inline(always)]
+    unsafe fn percpu_pop_stack<L: StackLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+    ) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// Puts an object on the running CPU's stack in one step: `false` if the slot is held, the
+    /// stack is full, its newest entry is this very object, or the machine has no such step.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Machine::percpu_pop_stack`].
+    #[inline(always)]
+    unsafe fn percpu_push_stack<L: StackLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+        _object: NonNull<u8>,
+    ) -> bool {
+        false
+    }
 
     /// Takes the word of another CPU's slot (`slot` is that CPU's own word). `false` if its
     /// owner does not let go within a bounded time.

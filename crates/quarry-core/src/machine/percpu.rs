@@ -61,6 +61,18 @@ unsafe impl<T: Send> Send for PerCpu<T> {}
 impl<T> PerCpu<T> {
     const BYTES: usize = size_of::<Slot<T>>();
 
+    /// Distance in bytes of the state from the lock word.
+    pub(crate) const STATE: usize = core::mem::offset_of!(Slot<T>, state);
+
+    /// CPU 0's lock word, for the machine's one-step operations. By reference, so that the address
+    /// can be an operand in memory.
+    #[inline(always)]
+    pub(crate) fn slot0(&self) -> &NonNull<SlotLock> {
+        let slot0: *const NonNull<Slot<T>> = &self.slot0;
+        // SAFETY: both are addresses of the same size; a slot begins with its lock word.
+        unsafe { &*slot0.cast() }
+    }
+
     /// Reserves a slot per CPU. `None` when the per-CPU area is full.
     ///
     /// # Safety

@@ -77,7 +77,7 @@ impl PageKind {
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
     pub(crate) word: AtomicU64,
-    /// The owning cache, null if none.
+    /// The owning cache, null if none; the same in all pages of a slab.
     pub(crate) cache: AtomicPtr<()>,
     pub(crate) lock: RawLock,
     next: AtomicU32,
@@ -137,6 +137,12 @@ impl Page {
     #[inline(always)]
     pub(crate) fn head(&self) -> Option<Pfn> {
         Pfn::from_link(self.head.load(Ordering::Relaxed))
+    }
+
+    /// [`Page::head`] as a link, 0 for none.
+    #[inline(always)]
+    pub(crate) fn head_link(&self) -> u32 {
+        self.head.load(Ordering::Relaxed)
     }
 
     #[inline]

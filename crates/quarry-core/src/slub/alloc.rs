@@ -19,6 +19,26 @@ impl Slub {
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
+        if node.is_none() {
+            // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuSlab`, whose list holds free
+            // objects with links at `free_pointer` (I1).
+            let popped =
+                unsafe { machine.percpu_pop_list::<CpuSlab>(self.cpu.slot0(), self.free_pointer) };
+            if popped.is_some() {
+                return popped;
+            }
+        }
+        self.alloc_locked(env, node)
+    }
+
+    /// Allocates with the CPU's slot held, if it can be had.
+    #[inline(never)]
+    fn alloc_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
         let allocated = self
             .cpu
             .try_with(machine, |cpu, _| self.alloc_on_cpu(env, cpu, node));

@@ -26,6 +26,31 @@ impl Slub {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
+        let link = Self::slab_link(env, object);
+        if link != 0 {
+            let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
+            // SAFETY: as for allocation; the list's owner is the CPU's slab, so the object is one
+            // of this cache's, and the caller has given it up.
+            if unsafe { machine.percpu_push_list::<CpuSlab>(slot0, at, link, object) } {
+                return Ok(());
+            }
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_locked(env, object) }
+    }
+
+    /// Frees with the CPU's slot held, if it can be had.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(never)]
+    unsafe fn free_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
         let slab = Self::slab_of(env, object)?;
         let freed = self.cpu.try_with(machine, |cpu, _| {
             touch(
@@ -226,11 +251,19 @@ impl Slub {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let mut result = Ok(());
+        // Objects of the CPU's slab are pushed as unchecked as single frees push them.
+        let own = cpu.as_deref().and_then(CpuSlab::slab);
+        let check = |slab: Pfn, object| match own {
+            Some(own) if own == slab => Ok(()),
+            _ => self.check_object(env, slab, object),
+        };
         for last in (0..slots.len()).rev() {
             let Some(object) = slots[last] else { continue };
-            let slab = match Self::slab_of(env, object)
-                .and_then(|slab| self.check_object(env, slab, object).map(|()| slab))
-            {
+            let checked = Self::slab_of(env, object).and_then(|slab| {
+                check(slab, object)?;
+                Ok(slab)
+            });
+            let slab = match checked {
                 Ok(slab) => slab,
                 Err(error) => {
                     result = result.and(Err(error));
@@ -242,8 +275,7 @@ impl Slub {
             let mut misses = 0;
             for slot in slots[..last].iter_mut().rev() {
                 let Some(other) = *slot else { continue };
-                let same = Self::slab_of(env, other) == Ok(slab)
-                    && self.check_object(env, slab, other).is_ok();
+                let same = Self::slab_of(env, other) == Ok(slab) && check(slab, other).is_ok();
                 if same {
                     // SAFETY: the caller gave the object up; it is the same slab's.
                     unsafe { self.set_next_free(env, other, list.head.as_ptr()) };

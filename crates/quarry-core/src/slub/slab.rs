@@ -81,21 +81,28 @@ impl Slub {
             .wrapping_byte_add(offset)
     }
 
-    /// The slab that an object would be in, whichever cache's it is.
+    /// Link to the slab that an object would be in, whichever cache's it is; 0 for none.
     #[inline(always)]
-    pub(super) fn slab_of<M: Machine>(
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<Pfn, FreeError> {
+    pub(super) fn slab_link<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {
         let map = env.pages.map();
-        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        let Some(pfn) = map.pfn_of(object) else {
+            return 0;
+        };
         touch(
             env.pages.machine(),
             Line::Slab,
             Access::Read,
             pfn.0 as usize,
         );
-        map.page(pfn).head().ok_or(FreeError::Foreign)
+        map.page(pfn).head_link()
+    }
+
+    /// [`Slub::slab_link`] as a page number.
+    pub(super) fn slab_of<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        Pfn::from_link(Self::slab_link(env, object)).ok_or(FreeError::Foreign)
     }
 
     /// Refuses an object that is not one of this cache's slots.
@@ -208,11 +215,12 @@ impl Slub {
         let page: &Page = map.page(slab);
         page.set_kind(PageKind::Slab, order);
         env.pages.slab_made(order);
-        page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.objects.store(objects, Ordering::Relaxed);
         page.set_on_list(false);
         for tail in 0..1 << order {
-            map.page(Pfn(slab.0 + tail)).set_head(Some(slab));
+            let page = map.page(Pfn(slab.0 + tail));
+            page.cache.store(env.cache.id(), Ordering::Relaxed);
+            page.set_head(Some(slab));
         }
         SlabWord {
             first: 0,
@@ -251,9 +259,10 @@ impl Slub {
         let objects = page.objects.load(Ordering::Relaxed);
         node.total_objects
             .fetch_sub(u64::from(objects), Ordering::Relaxed);
-        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         for tail in 0..1 << order {
-            map.page(Pfn(slab.0 + tail)).set_head(None);
+            let page = map.page(Pfn(slab.0 + tail));
+            page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
+            page.set_head(None);
         }
         env.pages.slab_gone(order);
         env.pages.free_block(slab, order, PageKind::Slab);

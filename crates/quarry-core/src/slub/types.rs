@@ -1,11 +1,12 @@
 //! The data structures of SLUB; the drawing is in the [module's documentation](super).
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::geometry::RunRules;
-use crate::machine::{LockClass, MAX_NODES, PerCpu, SpinLock};
+use crate::machine::{ListLayout, LockClass, MAX_NODES, PerCpu, SpinLock};
 use crate::page::{PageList, Pfn};
-use crate::stats::Stats;
+use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// State of one cache.
@@ -27,7 +28,9 @@ pub struct Slub {
     pub(super) nodes: [Node; MAX_NODES],
 }
 
-/// One CPU's part, behind its slot. All-zero is the empty state.
+/// One CPU's part, behind its slot. All-zero is the empty state. The fields that fast operations
+/// use share the lock word's cache line.
+#[repr(C)]
 pub(super) struct CpuSlab {
     /// First object of the CPU's list, null if empty. All are of `slab`.
     pub(super) freelist: *mut u8,
@@ -43,6 +46,15 @@ pub(super) struct CpuSlab {
 // SAFETY: `freelist` points to memory that the allocator owns (I1); moving the state between
 // threads moves that ownership.
 unsafe impl Send for CpuSlab {}
+
+impl ListLayout for CpuSlab {
+    const HEAD: usize = PerCpu::<Self>::STATE + offset_of!(Self, freelist);
+    const OWNER: usize = PerCpu::<Self>::STATE + offset_of!(Self, slab);
+    const POPS: usize =
+        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::AllocFastpath);
+    const PUSHES: usize =
+        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::FreeFastpath);
+}
 
 impl CpuSlab {
     /// The slab that this CPU allocates from.

@@ -19,6 +19,24 @@ impl Slubq {
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
+        if node.is_none() {
+            // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuQueue` (I3).
+            let popped = unsafe { machine.percpu_pop_stack::<CpuQueue>(self.cpu.slot0()) };
+            if popped.is_some() {
+                return popped;
+            }
+        }
+        self.alloc_locked(env, node)
+    }
+
+    /// Allocates with the CPU's slot held, if it can be had.
+    #[inline(never)]
+    fn alloc_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
         let allocated = self
             .cpu
             .try_with(machine, |cpu, id| self.alloc_on_cpu(env, cpu, id, node));
@@ -48,7 +66,6 @@ impl Slubq {
             && let Some(object) = cpu.pop()
         {
             touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
-            cpu.stats.count(Stat::AllocFastpath);
             return Some(object);
         }
         self.alloc_slow(env, cpu, id, node)
@@ -74,16 +91,16 @@ impl Slubq {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
         cpu.stats.count(Stat::AllocSlowpath);
-        if cpu.objects > 0 {
+        if cpu.objects() > 0 {
             // The patches keep one node per queue: another wish empties it.
             cpu.stats.count(Stat::QueueFlush);
-            self.drain(env, cpu, cpu.objects);
+            self.drain(env, cpu, cpu.objects());
         }
         if cpu.queue == 0 && !self.adopt_config(env, cpu, id) {
             return None;
         }
         self.refill(env, cpu, node);
-        cpu.pop()
+        cpu.take_newest()
     }
 
     /// Gives a CPU the configured queue; `false` if the lock on it is re-entered.
@@ -126,7 +143,7 @@ impl Slubq {
             let room = cpu.room(batch);
             room.copy_within((batch - have) as usize.., 0);
         }
-        cpu.objects = have;
+        cpu.set_objects(have);
     }
 
     fn lock_new<'a, M: Machine>(

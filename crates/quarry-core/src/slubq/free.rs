@@ -21,6 +21,24 @@ impl Slubq {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
+        if Self::owns(env, object) {
+            // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU
+            // range, whose first block is the page allocator's.
+            if unsafe { machine.percpu_push_stack::<CpuQueue>(self.cpu.slot0(), object) } {
+                return Ok(());
+            }
+        }
+        self.free_locked(env, object)
+    }
+
+    /// Frees with the CPU's slot held, if it can be had.
+    #[inline(never)]
+    fn free_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
         let slab = Self::slab_of(env, object)?;
         let freed = self
             .cpu
@@ -52,7 +70,6 @@ impl Slubq {
         }
         if cpu.push(object) {
             touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
-            cpu.stats.count(Stat::FreeFastpath);
             return Ok(());
         }
         self.free_slow(env, cpu, id, object)
@@ -72,12 +89,11 @@ impl Slubq {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
         if cpu.queue == 0 && self.adopt_config(env, cpu, id) && cpu.push(object) {
-            cpu.stats.count(Stat::FreeFastpath);
             return Ok(());
         }
         cpu.stats.count(Stat::FreeSlowpath);
         self.drain(env, cpu, self.batch.load(Ordering::Relaxed).max(1));
-        if !cpu.push(object) {
+        if !cpu.put_newest(object) {
             let slab = Self::slab_of(env, object)?;
             self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
         }
@@ -96,13 +112,17 @@ impl Slubq {
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
-        env.cache.shared_stats.count(Stat::CpuSlotBusy);
-        env.cache.shared_stats.count(Stat::FreeSlowpath);
+        let page = env.pages.map().page(slab);
         let offset = object.addr().get() - env.pages.map().address(slab).addr().get();
-        if !offset.is_multiple_of(self.size) {
+        let objects = page.objects.load(Ordering::Relaxed) as usize;
+        if !offset.is_multiple_of(self.size) || offset / self.size >= objects {
             return Err(FreeError::NotAnObject);
         }
-        self.free_to_slab(env, slab, &[object], None);
+        env.cache.shared_stats.count(Stat::CpuSlotBusy);
+        if !self.free_to_slab(env, slab, &[object], None) {
+            return Err(FreeError::DoubleFree);
+        }
+        env.cache.shared_stats.count(Stat::FreeSlowpath);
         Ok(())
     }
 

@@ -64,7 +64,7 @@ impl Slubq {
 
     /// Gives the oldest entries of a queue back to their slabs.
     pub(super) fn drain<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, n: u32) {
-        let n = n.min(cpu.objects);
+        let n = n.min(cpu.objects());
         touch(
             env.pages.machine(),
             Line::CpuQueue,
@@ -90,20 +90,22 @@ impl Slubq {
     }
 
     /// Marks objects of one slab as free and settles where the slab belongs now. With a lock
-    /// re-entered the objects are deferred. An object that is free already is passed over.
+    /// re-entered the objects are deferred. An object that is free already is passed over; `false`
+    /// if all are.
     pub(super) fn free_to_slab<M: Machine>(
         &self,
         env: Env<'_, M>,
         slab: Pfn,
         objects: &[NonNull<u8>],
         mut stats: Option<&mut Stats>,
-    ) {
+    ) -> bool {
         let map = env.pages.map();
         let defer = || {
             for &object in objects {
                 // SAFETY: the objects are this cache's and given up by their users (I1).
                 unsafe { env.cache.defer(object) };
             }
+            true
         };
         let Some(locked) = LockedSlab::lock(env, slab) else {
             return defer();
@@ -121,7 +123,8 @@ impl Slubq {
         for &object in objects {
             locked.give_back(self.size, object);
         }
-        let Some(mut list) = list else { return };
+        let freed = locked.free() > before;
+        let Some(mut list) = list else { return freed };
         touch(
             env.pages.machine(),
             Line::Node,
@@ -145,6 +148,7 @@ impl Slubq {
             count(env, stats, Stat::FreeSlab);
             self.discard(env, slab);
         }
+        freed
     }
 
     /// Frees what was deferred, as far as locks allow now.

@@ -21,9 +21,9 @@ impl Slubq {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                if state.objects > 0 {
+                if state.objects() > 0 {
                     state.stats.count(Stat::QueueFlush);
-                    self.drain(env, state, state.objects);
+                    self.drain(env, state, state.objects());
                 }
                 then(state);
             });

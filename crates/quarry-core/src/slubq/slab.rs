@@ -138,10 +138,13 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
         taken
     }
 
-    /// Marks an object as free; `false` if it is already.
+    /// Marks an object as free; `false` if it is already, or if the slab has no such object.
     pub(super) fn give_back(&self, size: usize, object: NonNull<u8>) -> bool {
         let first = self.env.pages.map().address(self.slab);
         let number = (object.addr().get() - first.addr().get()) / size;
+        if number >= self.objects() as usize {
+            return false;
+        }
         let (i, bit) = (number / 64, 1 << (number % 64));
         let bits = self.word(size, i);
         if bits & bit != 0 {
@@ -171,22 +174,30 @@ impl<M: Machine> Drop for LockedSlab<'_, M> {
 }
 
 impl Slubq {
-    /// The slab of an object of this cache.
+    /// Whether an object lies in a slab of this cache.
     #[inline(always)]
+    pub(super) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let map = env.pages.map();
+        map.pfn_of(object).is_some_and(|pfn| {
+            touch(
+                env.pages.machine(),
+                Line::Slab,
+                Access::Read,
+                pfn.0 as usize,
+            );
+            map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
+        })
+    }
+
+    /// The slab of an object of this cache.
     pub(super) fn slab_of<M: Machine>(
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<Pfn, FreeError> {
         let map = env.pages.map();
         let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Read,
-            pfn.0 as usize,
-        );
         let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
-        if map.page(slab).cache.load(Ordering::Relaxed) != env.cache.id() {
+        if !Self::owns(env, object) {
             return Err(FreeError::WrongCache);
         }
         Ok(slab)
@@ -213,11 +224,12 @@ impl Slubq {
         let page = map.page(slab);
         page.set_kind(PageKind::Slab, order);
         env.pages.slab_made(order);
-        page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.objects.store(objects, Ordering::Relaxed);
         page.set_on_list(false);
         for tail in 0..1 << order {
-            map.page(Pfn(slab.0 + tail)).set_head(Some(slab));
+            let page = map.page(Pfn(slab.0 + tail));
+            page.cache.store(env.cache.id(), Ordering::Relaxed);
+            page.set_head(Some(slab));
         }
         // Nobody else knows the slab, so its lock is free unless a mistaken free looks at it.
         LockedSlab::lock(env, slab)?.fill(self.size);
@@ -239,9 +251,10 @@ impl Slubq {
         let objects = page.objects.load(Ordering::Relaxed);
         node.total_objects
             .fetch_sub(u64::from(objects), Ordering::Relaxed);
-        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         for tail in 0..1 << order {
-            map.page(Pfn(slab.0 + tail)).set_head(None);
+            let page = map.page(Pfn(slab.0 + tail));
+            page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
+            page.set_head(None);
         }
         env.pages.slab_gone(order);
         env.pages.free_block(slab, order, PageKind::Slab);

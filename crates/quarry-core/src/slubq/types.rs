@@ -1,11 +1,12 @@
 //! The data structures of SLUB+Queuing; the drawing is in the [module's documentation](super).
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use crate::design::Env;
-use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, PerCpu, SpinLock};
+use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, PerCpu, SpinLock, StackLayout};
 use crate::page::PageList;
-use crate::stats::Stats;
+use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// State of one cache.
@@ -38,61 +39,128 @@ unsafe impl Send for QueueConfig {}
 
 /// One CPU's queue, behind its slot. All-zero is an empty queue without room, which the first slow
 /// operation replaces.
+///
+/// The number of entries is not stored but follows from the counters of fast operations:
+/// `free_fastpath - alloc_fastpath - floor`. An allocation then changes one counter and a free the
+/// other, so neither waits for the other's store; slow operations move `floor`. The fields that
+/// fast operations use share the lock word's cache line.
+#[repr(C)]
 pub(super) struct CpuQueue {
-    /// Filled entries.
-    pub(super) objects: u32,
-    /// Room for entries.
-    pub(super) queue: u32,
-    /// The entries; dangling while `queue` is 0.
+    /// Difference of the counters at which the queue is empty.
+    floor: u64,
+    /// Difference of the counters at which it is full.
+    ceiling: u64,
+    /// Where entry 0 would be if the queue were empty at a difference of 0.
     entries: *mut NonNull<u8>,
     pub(super) stats: Stats,
+    /// Entry 0; dangling while `queue` is 0.
+    base: *mut NonNull<u8>,
+    /// Room for entries.
+    pub(super) queue: u32,
 }
 
 // SAFETY: the entries are memory that only the holder of the slot uses, and name objects that the
 // allocator owns (I3).
 unsafe impl Send for CpuQueue {}
 
+impl StackLayout for CpuQueue {
+    const FLOOR: usize = PerCpu::<Self>::STATE + offset_of!(Self, floor);
+    const CEILING: usize = PerCpu::<Self>::STATE + offset_of!(Self, ceiling);
+    const ENTRIES: usize = PerCpu::<Self>::STATE + offset_of!(Self, entries);
+    const POPS: usize =
+        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::AllocFastpath);
+    const PUSHES: usize =
+        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::FreeFastpath);
+}
+
 impl CpuQueue {
-    /// Takes the newest entry.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
-        let newest = self.objects.checked_sub(1)?;
-        self.objects = newest;
-        // SAFETY: `newest` < objects <= queue, so the entry is inside the block.
-        let entry = unsafe { self.entries.add(newest as usize) };
-        // SAFETY: I3 - filled entries hold objects.
-        Some(unsafe { entry.read() })
+    fn difference(&self) -> u64 {
+        let pops = self.stats.get(Stat::AllocFastpath);
+        self.stats.get(Stat::FreeFastpath).wrapping_sub(pops)
     }
 
-    /// Adds an entry; `false` if there is no room.
+    /// Filled entries.
+    #[inline(always)]
+    pub(super) fn objects(&self) -> u32 {
+        self.difference().wrapping_sub(self.floor) as u32
+    }
+
+    /// Says how many entries are filled, without counting fast operations.
+    pub(super) fn set_objects(&mut self, objects: u32) {
+        self.floor = self.difference().wrapping_sub(u64::from(objects));
+        self.ceiling = self.floor.wrapping_add(u64::from(self.queue));
+        let bytes = (self.floor as usize).wrapping_mul(size_of::<usize>());
+        self.entries = self.base.wrapping_byte_sub(bytes);
+    }
+
+    #[inline(always)]
+    fn entry(&self, number: u32) -> *mut NonNull<u8> {
+        self.base.wrapping_add(number as usize)
+    }
+
+    /// Takes the newest entry; a fast allocation.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
+        let newest = self.newest()?;
+        self.stats.count(Stat::AllocFastpath);
+        Some(newest)
+    }
+
+    /// Takes the newest entry at the end of a slow allocation.
+    pub(super) fn take_newest(&mut self) -> Option<NonNull<u8>> {
+        let newest = self.newest()?;
+        self.set_objects(self.objects() - 1);
+        Some(newest)
+    }
+
+    /// Adds an entry, a fast free; `false` if there is no room.
     #[inline(always)]
     pub(super) fn push(&mut self, object: NonNull<u8>) -> bool {
-        if self.objects >= self.queue {
+        let pushed = self.write_next(object);
+        if pushed {
+            self.stats.count(Stat::FreeFastpath);
+        }
+        pushed
+    }
+
+    /// Adds an entry at the end of a slow free; `false` if there is no room.
+    pub(super) fn put_newest(&mut self, object: NonNull<u8>) -> bool {
+        let objects = self.objects();
+        let put = self.write_next(object);
+        if put {
+            self.set_objects(objects + 1);
+        }
+        put
+    }
+
+    #[inline(always)]
+    fn write_next(&mut self, object: NonNull<u8>) -> bool {
+        let objects = self.objects();
+        if objects >= self.queue {
             return false;
         }
-        // SAFETY: objects < queue, so the entry is inside the block.
-        let entry = unsafe { self.entries.add(self.objects as usize) };
-        // SAFETY: the slot's holder owns the block.
-        unsafe { entry.write(object) };
-        self.objects += 1;
+        // SAFETY: objects < queue, so the entry is inside the block, which the slot's holder owns.
+        unsafe { self.entry(objects).write(object) };
         true
     }
 
     /// The newest entry.
     #[inline(always)]
     pub(super) fn newest(&self) -> Option<NonNull<u8>> {
-        self.filled().last().copied()
+        let newest = self.objects().checked_sub(1)?;
+        // SAFETY: I3 - newest < objects <= queue, and filled entries hold objects.
+        Some(unsafe { self.entry(newest).read() })
     }
 
     /// The filled entries, oldest first.
-    #[inline(always)]
     pub(super) fn filled(&self) -> &[NonNull<u8>] {
         if self.queue == 0 {
             return &[];
         }
-        // SAFETY: I3 - `objects` entries of the block are filled; the borrow of `self` keeps
+        // SAFETY: I3 - this many entries of the block are filled; the borrow of `self` keeps
         // others from changing them.
-        unsafe { core::slice::from_raw_parts(self.entries, self.objects as usize) }
+        unsafe { core::slice::from_raw_parts(self.base, self.objects() as usize) }
     }
 
     /// The first `room` entries, filled or not, to be written before they are read.
@@ -102,38 +170,40 @@ impl CpuQueue {
             return &mut [];
         }
         // SAFETY: the block has `queue` entries; `MaybeUninit` asks for no initialised value.
-        unsafe { core::slice::from_raw_parts_mut(self.entries.cast(), room) }
+        unsafe { core::slice::from_raw_parts_mut(self.base.cast(), room) }
     }
 
     /// Removes the oldest entries.
     pub(super) fn forget_oldest(&mut self, n: u32) {
-        let n = n.min(self.objects);
-        let rest = (self.objects - n) as usize;
+        let objects = self.objects();
+        let n = n.min(objects);
+        let rest = objects - n;
         if rest > 0 {
-            // SAFETY: n + rest = objects, all inside the block.
-            let from = unsafe { self.entries.add(n as usize) };
-            // SAFETY: both ranges lie in the block; `copy` allows the overlap.
-            unsafe { core::ptr::copy(from, self.entries, rest) };
+            // SAFETY: both ranges lie in the block, as n + rest = objects; `copy` allows the
+            // overlap.
+            unsafe { core::ptr::copy(self.entry(n), self.base, rest as usize) };
         }
-        self.objects = rest as u32;
+        self.set_objects(rest);
     }
 
     /// Where the newest entry is, for accounting.
     #[inline(always)]
     pub(super) fn entry_address(&self) -> usize {
-        self.entries.addr() + self.objects as usize * size_of::<usize>()
+        self.entry(self.objects()).addr()
     }
 
     /// Takes up the configured memory. The queue must be empty.
     pub(super) fn adopt<M: Machine>(&mut self, config: &QueueConfig, cpu: CpuId) {
         let offset = (cpu.0 as usize) << M::PERCPU_SHIFT;
-        self.entries = config.entries.as_ptr().wrapping_byte_add(offset).cast();
+        self.base = config.entries.as_ptr().wrapping_byte_add(offset).cast();
         self.queue = config.queue;
+        self.set_objects(0);
     }
 
     /// Lets go of the memory. The queue must be empty.
     pub(super) fn abandon(&mut self) {
         self.queue = 0;
+        self.set_objects(0);
     }
 }
 

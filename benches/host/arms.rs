@@ -1,0 +1,230 @@
+//! The allocators that are compared.
+
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::heap::{Cache, Heap};
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_host::HostMachine;
+
+use crate::patterns::{Pattern, time};
+
+/// Most objects that are alive at a time in any pattern.
+pub(crate) const LIVE_MAX: usize = 1024;
+
+/// What is timed. Implementations are statically dispatched inside the loops.
+pub(crate) trait Allocator: Sync {
+    fn alloc(&self) -> NonNull<u8>;
+    /// Frees what `alloc` returned.
+    fn free(&self, object: NonNull<u8>);
+    fn alloc_many(&self, slots: &mut [Option<NonNull<u8>>]) {
+        for slot in slots {
+            *slot = Some(self.alloc());
+        }
+    }
+    fn free_many(&self, slots: &mut [Option<NonNull<u8>>]) {
+        for slot in slots {
+            if let Some(object) = slot.take() {
+                self.free(object);
+            }
+        }
+    }
+}
+
+/// One arm of the comparison.
+pub(crate) trait Arm {
+    fn name(&self) -> &str;
+    /// Nanoseconds per object.
+    fn time(&self, pattern: Pattern, objects: usize, cpu: usize) -> f64;
+}
+
+struct Named<'a, A: Allocator> {
+    name: String,
+    allocator: &'a A,
+}
+
+impl<A: Allocator> Arm for Named<'_, A> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn time(&self, pattern: Pattern, objects: usize, cpu: usize) -> f64 {
+        time(self.allocator, pattern, objects, cpu)
+    }
+}
+
+struct QuarryCache<'h, D: Design>(Cache<'h, HostMachine, D>);
+
+impl<D: Design> Allocator for QuarryCache<'_, D> {
+    #[inline(always)]
+    fn alloc(&self) -> NonNull<u8> {
+        self.0.alloc().expect("memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, object: NonNull<u8>) {
+        // SAFETY: the patterns free each object once and do not use it afterwards.
+        unsafe { self.0.free(object) }.expect("a live object");
+    }
+
+    fn alloc_many(&self, slots: &mut [Option<NonNull<u8>>]) {
+        assert!(self.0.alloc_bulk(slots), "memory");
+    }
+
+    fn free_many(&self, slots: &mut [Option<NonNull<u8>>]) {
+        // SAFETY: as in `free`.
+        unsafe { self.0.free_bulk(slots) }.expect("live objects");
+    }
+}
+
+struct Kmalloc<'h>(&'h Heap<HostMachine, Slub>, usize);
+
+impl Allocator for Kmalloc<'_> {
+    #[inline(always)]
+    fn alloc(&self) -> NonNull<u8> {
+        self.0.kmalloc(self.1, None).expect("memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, object: NonNull<u8>) {
+        // SAFETY: the patterns free each object once and do not use it afterwards.
+        unsafe { self.0.kfree(object) }.expect("a live object");
+    }
+}
+
+macro_rules! malloc_like {
+    ($name:ident, $malloc:path, $free:path) => {
+        struct $name(usize);
+
+        impl Allocator for $name {
+            #[inline(always)]
+            fn alloc(&self) -> NonNull<u8> {
+                // SAFETY: an ordinary malloc of a size that is not 0.
+                NonNull::new(unsafe { $malloc(self.0) }.cast()).expect("memory")
+            }
+
+            #[inline(always)]
+            fn free(&self, object: NonNull<u8>) {
+                // SAFETY: `alloc` returned it, and the patterns free each object once.
+                unsafe { $free(object.as_ptr().cast()) }
+            }
+        }
+    };
+}
+
+malloc_like!(Glibc, libc::malloc, libc::free);
+malloc_like!(MiMalloc, libmimalloc_sys::mi_malloc, libmimalloc_sys::mi_free);
+malloc_like!(Jemalloc, tikv_jemalloc_sys::malloc, tikv_jemalloc_sys::free);
+
+struct Stack {
+    len: usize,
+    entries: [Option<NonNull<u8>>; LIVE_MAX],
+}
+
+thread_local! {
+    static STACK: UnsafeCell<Stack> =
+        const { UnsafeCell::new(Stack { len: 0, entries: [None; LIVE_MAX] }) };
+}
+
+/// An array of free objects per thread: the least that any cache can cost. Its thread never
+/// gives objects to others, so one that only frees passes them to the C library.
+struct ThreadLocalArray(usize);
+
+impl Allocator for ThreadLocalArray {
+    #[inline(always)]
+    fn alloc(&self) -> NonNull<u8> {
+        let cached = STACK.with(|stack| {
+            // SAFETY: the cell is this thread's, and no reference outlives the closure.
+            let stack = unsafe { &mut *stack.get() };
+            stack.len = stack.len.checked_sub(1)?;
+            stack.entries[stack.len]
+        });
+        match cached {
+            Some(object) => object,
+            None => {
+                STACK.with(|stack| {
+                    // SAFETY: as above.
+                    unsafe { &mut *stack.get() }.len = 0;
+                });
+                Glibc(self.0).alloc()
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn free(&self, object: NonNull<u8>) {
+        let kept = STACK.with(|stack| {
+            // SAFETY: as in `alloc`.
+            let stack = unsafe { &mut *stack.get() };
+            let room = stack.entries.get_mut(stack.len);
+            if let Some(entry) = room {
+                *entry = Some(object);
+                stack.len += 1;
+                return true;
+            }
+            false
+        });
+        if !kept {
+            Glibc(self.0).free(object);
+        }
+    }
+}
+
+/// One free list for all threads behind a mutex.
+struct MutexedList {
+    size: usize,
+    free: Mutex<Vec<usize>>,
+}
+
+impl Allocator for MutexedList {
+    fn alloc(&self) -> NonNull<u8> {
+        let cached = self.free.lock().expect("not poisoned").pop();
+        cached
+            .and_then(|address| NonNull::new(std::ptr::with_exposed_provenance_mut(address)))
+            .unwrap_or_else(|| Glibc(self.size).alloc())
+    }
+
+    fn free(&self, object: NonNull<u8>) {
+        self.free.lock().expect("not poisoned").push(object.as_ptr().expose_provenance());
+    }
+}
+
+fn heap<D: Design>() -> Heap<HostMachine, D> {
+    let machine = HostMachine::builder().build().expect("address space for a heap");
+    eprintln!("{}: {:?}", D::NAME, machine.mode());
+    Heap::new(machine, D::DEFAULT_ERA, BootParams::default()).expect("a fresh machine")
+}
+
+/// Runs `f` with all arms for objects of this size.
+pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
+    let spec = CacheSpec {
+        name: "bench",
+        object_size: u32::try_from(size).expect("an object size"),
+        align: 0,
+        flags: CacheFlags::NONE,
+    };
+    let slub_heap = heap::<Slub>();
+    let slubq_heap = heap::<Slubq>();
+    let slub = QuarryCache(slub_heap.create_cache(&spec).expect("a cache"));
+    let slubq = QuarryCache(slubq_heap.create_cache(&spec).expect("a cache"));
+    let kmalloc = Kmalloc(&slub_heap, size);
+    let list = MutexedList { size, free: Mutex::new(Vec::new()) };
+    fn named<'a, A: Allocator>(name: &str, allocator: &'a A) -> Named<'a, A> {
+        Named { name: name.to_owned(), allocator }
+    }
+    f(&[
+        &named("slub", &slub),
+        &named("slubq", &slubq),
+        &named("slub kmalloc", &kmalloc),
+        &named("thread-local array", &ThreadLocalArray(size)),
+        &named("mutexed list", &list),
+        &named("glibc", &Glibc(size)),
+        &named("jemalloc", &Jemalloc(size)),
+        &named("mimalloc", &MiMalloc(size)),
+        &named("mimalloc again (null)", &MiMalloc(size)),
+    ]);
+}

@@ -1,0 +1,52 @@
+//! A number of alloc+free pairs of one design and nothing else, to count instructions of:
+//! `pair_count slub 1000000`. `cargo xtask accounting` runs it under callgrind.
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::heap::Heap;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_host::HostMachine;
+
+fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let machine = HostMachine::builder().build()?;
+    let heap = Heap::<_, D>::new(machine, D::DEFAULT_ERA, BootParams::default())?;
+    let spec = CacheSpec {
+        name: "pairs",
+        object_size: 64,
+        align: 0,
+        flags: CacheFlags::NONE,
+    };
+    let cache = heap.create_cache(&spec)?;
+    for _ in 0..n {
+        let object = cache.alloc().ok_or("out of memory")?;
+        // SAFETY: the object was allocated just now and is not used any more.
+        unsafe { cache.free(object) }?;
+    }
+    Ok(())
+}
+
+/// Stays on the CPU that the program runs on: a move would add the slow path of another CPU's first
+/// allocation.
+fn stay() {
+    // SAFETY: takes no argument and only reads.
+    let cpu = unsafe { libc::sched_getcpu() };
+    // SAFETY: all-zero is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the set is this function's; a negative answer is out of range and sets nothing.
+    unsafe { libc::CPU_SET(cpu.max(0) as usize, &mut set) };
+    // SAFETY: the set is valid for its size; 0 names the calling thread.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let (design, n) = (args.next(), args.next());
+    stay();
+    let n = n.as_deref().unwrap_or("1000000").parse()?;
+    match design.as_deref() {
+        Some("slub") => pairs::<Slub>(n),
+        Some("slubq") => pairs::<Slubq>(n),
+        _ => Err("usage: pair_count slub|slubq [PAIRS]".into()),
+    }
+}

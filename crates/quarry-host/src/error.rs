@@ -1,0 +1,94 @@
+//! Why a machine could not be built.
+
+use core::fmt;
+
+use crate::rseq::RseqUnavailable;
+
+/// Why a [`HostMachine`](crate::HostMachine) could not be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The page size is not one of 4, 16 and 64 KiB.
+    PageSize {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// The page size is not a multiple of the operating system's.
+    PageSizeBelowSystem {
+        /// What was asked for.
+        bytes: usize,
+        /// The operating system's page size.
+        system_bytes: usize,
+    },
+    /// A size is 0, or the sizes do not fit into an address space.
+    Size {
+        /// Bytes of memory that were asked for.
+        memory_bytes: usize,
+        /// Bytes for the allocators' structures that were asked for.
+        meta_bytes: usize,
+    },
+    /// The number of CPUs is 0 or above [`MAX_CPUS`](quarry_core::machine::MAX_CPUS).
+    Cpus {
+        /// What was asked for or found.
+        cpus: u32,
+    },
+    /// The operating system does not give so much address space.
+    AddressSpace {
+        /// Bytes that were asked of `mmap`.
+        bytes: usize,
+        /// Its `errno`.
+        errno: i32,
+    },
+    /// Restartable sequences were demanded and are not available.
+    Rseq(RseqUnavailable),
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::PageSize { bytes } => {
+                write!(f, "a page of {bytes} bytes: choose 4096, 16384 or 65536")
+            }
+            Self::PageSizeBelowSystem {
+                bytes,
+                system_bytes,
+            } => write!(
+                f,
+                "a page of {bytes} bytes is not a multiple of the system's {system_bytes}: choose \
+                 a larger one"
+            ),
+            Self::Size {
+                memory_bytes,
+                meta_bytes,
+            } => write!(
+                f,
+                "{memory_bytes} bytes of memory with {meta_bytes} bytes for structures: both must \
+                 be above 0 and fit into an address space"
+            ),
+            Self::Cpus { cpus } => write!(
+                f,
+                "{cpus} CPUs: the number must be from 1 to {}",
+                quarry_core::machine::MAX_CPUS
+            ),
+            Self::AddressSpace { bytes, errno } => write!(
+                f,
+                "mmap of {bytes} bytes of address space failed with errno {errno}: lower \
+                 `memory_bytes`, or look at `ulimit -v` and vm.overcommit_memory"
+            ),
+            Self::Rseq(reason) => write!(
+                f,
+                "restartable sequences are not available: {reason}; Mode::Auto would use the \
+                 fallback"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for HostError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Rseq(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}

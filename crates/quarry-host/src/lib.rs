@@ -1,0 +1,65 @@
+//! The machine that is this process: per-CPU try-locks by restartable sequences, memory by `mmap`,
+//! `membarrier`, `fork`.
+//!
+//! # Idea
+//!
+//! [`HostMachine`] implements [`quarry_core::machine::Machine`] with what Linux offers a process.
+//! Its one trick is the per-CPU try-lock: an uncontended acquisition is seven plain instructions
+//! and no atomic read-modify-write, because the kernel restarts the sequence whenever the thread
+//! is preempted, migrated or signalled in the middle of it ([`rseq`]). Where that is not to be had
+//! (older C libraries, valgrind, other processors) the same words are taken by compare-and-swap.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`rseq`] | the restartable sequence, one file per processor; the only assembly |
+//! | [`protocol`] | taking the word of *another* CPU's slot; shared with the model checker |
+//! | [`fork`] | what must be brought to rest before a `fork` |
+//! | `machine` | [`HostMachine`]: mode, CPU choice, spin locks |
+//! | `memory`, `topology`, `os` | address space, `/sys`, system calls |
+//!
+//! # Modes
+//!
+//! [`Mode::Auto`] takes restartable sequences if they work and falls back otherwise;
+//! [`HostMachine::mode`] says which it is and [`HostMachine::fallback_reason`] why. Under miri and
+//! loom, and on processors without a sequence, only the fallback exists.
+//!
+//! # Invariants
+//!
+//! * **H1** In one process a slot word is taken either by sequences and [`protocol`], or by
+//!   compare-and-swap, never by both: the mode of a machine is fixed when it is built.
+//! * **H2** `area` is not 0 only if the C library registered its threads for restartable sequences
+//!   at that distance from the thread pointer, and `membarrier` can restart them.
+//! * **H3** No operation of [`HostMachine`] allocates from the global heap or changes `errno`, so
+//!   it can serve the process's `malloc` and run in a signal handler. Building one looks up two
+//!   symbols with `dlsym`, which may allocate an error message when they are missing.
+//! * **H4** A sequence contains no call and no system call, and has one committing store.
+//!
+//! # Debugging
+//!
+//! * `stepi` never leaves a sequence: each single step is an exception that restarts it. Set a
+//!   breakpoint behind it, or run the program with `QUARRY_RSEQ=0`, which makes [`Mode::Auto`]
+//!   choose the fallback.
+//! * Under valgrind, and with `GLIBC_TUNABLES=glibc.pthread.rseq=0`, the fallback is chosen by
+//!   itself. The thread sanitizer cannot see the order that sequences give: use `QUARRY_RSEQ=0`.
+//! * The child of a `vfork` shares its parent's thread area without being registered; it must not
+//!   allocate (POSIX allows it nothing but `exec` and `_exit`).
+//! * A library that contains sequences must not be unloaded while threads run (`-z nodelete`).
+
+#[cfg(feature = "negative-controls")]
+#[doc(hidden)]
+pub mod broken;
+mod builder;
+mod error;
+pub mod fork;
+mod machine;
+mod memory;
+mod os;
+#[doc(hidden)]
+pub mod protocol;
+pub mod rseq;
+mod topology;
+
+pub use builder::Builder;
+pub use error::HostError;
+pub use machine::{HostMachine, Mode};
+pub use rseq::RseqUnavailable;

@@ -1,0 +1,336 @@
+//! [`HostMachine`]: this process as a machine.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use quarry_core::machine::{
+    CpuId, ListLayout, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, Ranges, RawLock, Reentered,
+    SlotLock, StackLayout, Topology,
+};
+
+use crate::builder::Builder;
+use crate::memory::Memory;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+use crate::rseq::commits;
+use crate::rseq::{self, FAILED, RseqUnavailable};
+use crate::{os, protocol};
+
+/// How a machine takes the per-CPU lock words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// By restartable sequences if they work, else by compare-and-swap. A machine in use never
+    /// reports this mode.
+    #[default]
+    Auto,
+    /// By restartable sequences.
+    Rseq,
+    /// By compare-and-swap.
+    Fallback,
+}
+
+/// The machine that is this process.
+///
+/// Dropping it returns all its memory at once, whoever still points there; its users keep it
+/// alive (M2).
+///
+/// # Examples
+///
+/// ```
+/// use quarry_core::machine::Machine;
+/// use quarry_host::HostMachine;
+///
+/// let machine = HostMachine::builder().memory_bytes(1 << 30).build()?;
+/// println!("{} CPUs, {:?}", machine.topology().cpus, machine.mode());
+/// # Ok::<(), quarry_host::HostError>(())
+/// ```
+#[derive(Debug)]
+pub struct HostMachine {
+    /// Distance of the threads' areas from the thread pointer; 0 selects the fallback (H2).
+    area: isize,
+    /// Copy of the topology's number, beside `area` for the fast path.
+    cpus: u32,
+    /// Remote acquisitions so far; makes their claims differ.
+    tickets: AtomicU32,
+    reason: Option<RseqUnavailable>,
+    topology: Topology,
+    memory: Memory,
+}
+
+// SAFETY: the pointers in `memory` are addresses of a mapping that belongs to the machine and is
+// only read as addresses here; all mutable state is atomic.
+unsafe impl Send for HostMachine {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for HostMachine {}
+
+impl HostMachine {
+    /// A configuration with all defaults.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn new(
+        area: Result<isize, RseqUnavailable>,
+        topology: Topology,
+        memory: Memory,
+    ) -> Self {
+        Self {
+            area: area.unwrap_or(0),
+            cpus: topology.cpus,
+            tickets: AtomicU32::new(0),
+            reason: area.err(),
+            topology,
+            memory,
+        }
+    }
+
+    /// The mode in use: [`Mode::Rseq`] or [`Mode::Fallback`].
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        if self.area == 0 {
+            Mode::Fallback
+        } else {
+            Mode::Rseq
+        }
+    }
+
+    /// Why the fallback is in use; `None` if it is not.
+    #[must_use]
+    pub fn fallback_reason(&self) -> Option<RseqUnavailable> {
+        self.reason
+    }
+
+    /// Distance of the threads' areas from the thread pointer, 0 in the fallback.
+    #[cfg(feature = "negative-controls")]
+    pub(crate) fn area(&self) -> isize {
+        self.area
+    }
+
+    /// A claim that no other acquisition of this machine uses at the same time, unless 2^32 of
+    /// them happen during one system call.
+    pub(crate) fn claim(&self) -> u32 {
+        protocol::claim(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The CPU that the system tells, or one by the thread's address; always below `cpus`.
+    fn system_cpu(&self) -> u32 {
+        let cpu = os::current_cpu().unwrap_or_else(|| {
+            // Fibonacci hashing: the low bits of an address say little.
+            let hash = (rseq::thread_pointer() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (hash >> 33) as u32
+        });
+        if cpu < self.cpus {
+            cpu
+        } else {
+            cpu % self.cpus
+        }
+    }
+
+    /// The fallback's acquisition. Whether the thread still runs on the chosen CPU does not
+    /// matter: the word is atomic.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Machine::percpu_try_lock`].
+    #[inline(never)]
+    unsafe fn try_lock_fallback(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        let offset = (self.system_cpu() as usize) << Self::PERCPU_SHIFT;
+        // SAFETY: by the caller's contract each CPU below `cpus` has a slot at this distance, and
+        // `system_cpu` is below.
+        let slot = unsafe { slot0.byte_add(offset) };
+        // SAFETY: the slot is in the per-CPU range, which lives as long as the machine (M2), and
+        // its word is atomic.
+        let word = unsafe { slot.as_ref() }.word();
+        // Acquire: pairs with the Release in `SlotLock::release`.
+        word.compare_exchange(
+            PERCPU_FREE,
+            PERCPU_OWNER,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+        .then_some(slot)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_contended(&self, lock: &RawLock, owner: usize) -> Result<(), Reentered> {
+        let mut attempt = 0;
+        loop {
+            match lock.owner() {
+                0 if lock.acquire(owner) => return Ok(()),
+                // Only this thread stores its own number, so it cannot go away meanwhile.
+                held if held == owner => return Err(Reentered),
+                _ => os::pause(attempt),
+            }
+            attempt = attempt.saturating_add(1);
+        }
+    }
+}
+
+/// What the remote protocol asks of the kernel, for one CPU.
+pub(crate) struct HostKernel {
+    pub(crate) cpu: CpuId,
+}
+
+impl protocol::Kernel for HostKernel {
+    fn barrier(&self) -> bool {
+        os::rseq_barrier(self.cpu.0).is_ok()
+    }
+
+    fn pause(&self, attempt: u32) {
+        os::pause_long(attempt);
+    }
+}
+
+// SAFETY: M2 - `Memory::reserve` cuts disjoint ranges out of fresh anonymous memory, which is
+// zero-filled, and returns it when the machine is dropped. M3 - a mapping does not move with the
+// struct. The topology is set once. The words exclude by H1 and `protocol`, the spin locks by
+// `RawLock::acquire`; each release is a Release store that the next acquisition acquires.
+unsafe impl Machine for HostMachine {
+    const PERCPU_SHIFT: u32 = 22;
+
+    #[inline]
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    #[inline]
+    fn ranges(&self) -> &Ranges {
+        &self.memory.ranges
+    }
+
+    #[inline]
+    fn current_cpu(&self) -> CpuId {
+        if self.area != 0 {
+            // SAFETY: H2 - `area` is as `rseq::find` returned it.
+            let cpu = unsafe { rseq::cpu_id(self.area) };
+            if cpu < self.cpus {
+                return CpuId(cpu);
+            }
+        }
+        CpuId(self.system_cpu())
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        if self.area == 0 {
+            // SAFETY: the caller's contract is the same.
+            return unsafe { self.try_lock_fallback(slot0) };
+        }
+        let word0 = slot0.as_ptr().cast::<u32>();
+        // SAFETY: H2 for the area; the caller's contract for the slots; H1 for who takes them.
+        let offset =
+            unsafe { rseq::try_lock::<{ Self::PERCPU_SHIFT }>(self.area, self.cpus, word0) };
+        if offset == FAILED {
+            return None;
+        }
+        // SAFETY: an offset that is not FAILED is that of an existing CPU's slot.
+        Some(unsafe { slot0.byte_add(offset) })
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+    #[inline(always)]
+    unsafe fn percpu_pop_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+    ) -> Option<NonNull<u8>> {
+        if self.area == 0 {
+            return None;
+        }
+        // SAFETY: H2 for the area; the caller's contract for the slots.
+        NonNull::new(unsafe {
+            commits::pop_list::<L, { Self::PERCPU_SHIFT }>(self.area, &self.cpus, slot0, link)
+        })
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+    #[inline(always)]
+    unsafe fn percpu_push_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+        owner: u32,
+        object: NonNull<u8>,
+    ) -> bool {
+        let object = object.as_ptr();
+        // SAFETY: H2 for the area; the caller's contract for the slots and the object.
+        self.area != 0
+            && unsafe {
+                commits::push_list::<L, { Self::PERCPU_SHIFT }>(
+                    self.area, &self.cpus, slot0, link, owner, object,
+                )
+            }
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+    #[inline(always)]
+    unsafe fn percpu_pop_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+    ) -> Option<NonNull<u8>> {
+        if self.area == 0 {
+            return None;
+        }
+        // SAFETY: H2 for the area; the caller's contract for the slots.
+        NonNull::new(unsafe {
+            commits::pop_stack::<L, { Self::PERCPU_SHIFT }>(self.area, &self.cpus, slot0)
+        })
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+    #[inline(always)]
+    unsafe fn percpu_push_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        let object = object.as_ptr();
+        // SAFETY: H2 for the area; the caller's contract for the slots and the object.
+        self.area != 0
+            && unsafe {
+                commits::push_stack::<L, { Self::PERCPU_SHIFT }>(
+                    self.area, &self.cpus, slot0, object,
+                )
+            }
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        let kernel = HostKernel { cpu };
+        if self.area == 0 {
+            protocol::acquire_fallback(slot, &kernel, protocol::ATTEMPTS)
+        } else {
+            protocol::acquire(slot, &kernel, self.claim(), protocol::ATTEMPTS)
+        }
+    }
+
+    #[inline(always)]
+    fn thread_id(&self) -> usize {
+        rseq::thread_pointer()
+    }
+
+    fn pause(&self, attempt: u32) {
+        os::pause(attempt);
+    }
+
+    #[inline]
+    fn lock(&self, lock: &RawLock, _class: LockClass) -> Result<(), Reentered> {
+        let owner = self.thread_id();
+        if lock.acquire(owner) {
+            Ok(())
+        } else {
+            self.lock_contended(lock, owner)
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, lock: &RawLock, _class: LockClass) -> bool {
+        lock.acquire(self.thread_id())
+    }
+
+    #[inline]
+    unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
+        lock.release();
+    }
+}

@@ -1,0 +1,131 @@
+//! System calls and files, none of which allocates; those on allocation paths keep `errno`.
+
+use core::ffi::CStr;
+
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ` of `linux/membarrier.h`.
+const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
+/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`.
+const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
+/// `MEMBARRIER_CMD_FLAG_CPU`.
+const FLAG_CPU: libc::c_int = 1;
+
+/// Spins before a waiter gives up its CPU.
+const SPINS: u32 = 128;
+/// Waits of a remote acquisition before it sleeps instead of yielding.
+const YIELDS: u32 = 2048;
+/// One sleep; a few hundred of them outlast the time slices of several preempting threads.
+const SLEEP_NS: libc::c_long = 100_000;
+
+/// The calling thread's `errno`.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: the C library gives each thread a valid `errno` location.
+    let location = unsafe { libc::__errno_location() };
+    // SAFETY: as above; only the calling thread uses it.
+    unsafe { *location }
+}
+
+/// Runs `f` and puts `errno` back as it was (H3).
+pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
+    let before = errno();
+    let result = f();
+    // SAFETY: the C library gives each thread a valid `errno` location.
+    let location = unsafe { libc::__errno_location() };
+    // SAFETY: as above; only the calling thread uses it.
+    unsafe { *location = before };
+    result
+}
+
+fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> Result<(), i32> {
+    if cfg!(miri) {
+        return Err(libc::ENOSYS);
+    }
+    keeping_errno(|| {
+        // SAFETY: membarrier takes three integers and touches no memory of the caller.
+        let status = unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) };
+        if status == 0 { Ok(()) } else { Err(errno()) }
+    })
+}
+
+/// Allows the process to restart the sequences of its threads; repeating it is harmless.
+pub(crate) fn register_rseq_barrier() -> Result<(), i32> {
+    membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)
+}
+
+/// Returns after every sequence that was in flight on `cpu` has committed or will restart, with a
+/// full memory barrier on both sides.
+pub(crate) fn rseq_barrier(cpu: u32) -> Result<(), i32> {
+    let barrier = || membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu as libc::c_int);
+    match barrier() {
+        // A kernel that does not pass the registration on to a forked child.
+        Err(libc::EPERM) => register_rseq_barrier().and_then(|()| barrier()),
+        other => other,
+    }
+}
+
+/// The running CPU as the kernel tells it.
+pub(crate) fn current_cpu() -> Option<u32> {
+    if cfg!(miri) {
+        return None;
+    }
+    // SAFETY: sched_getcpu takes nothing.
+    let cpu = keeping_errno(|| unsafe { libc::sched_getcpu() });
+    u32::try_from(cpu).ok()
+}
+
+/// Lets others run: a spin hint at first, then the rest of the time slice.
+pub(crate) fn pause(attempt: u32) {
+    if attempt < SPINS {
+        core::hint::spin_loop();
+    } else {
+        // SAFETY: sched_yield takes nothing, and always succeeds on Linux.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+/// As [`pause`], for waits that must outlast a preempted holder: sleeps in the end.
+pub(crate) fn pause_long(attempt: u32) {
+    if attempt < YIELDS || cfg!(any(miri, not(target_pointer_width = "64"))) {
+        return pause(attempt);
+    }
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: SLEEP_NS,
+    };
+    let no_rest = core::ptr::null_mut::<libc::timespec>();
+    // The bare system call, because the library's function is a cancellation point.
+    // SAFETY: `time` outlives the call; the kernel does not write through a null pointer.
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) });
+}
+
+/// Reads the head of a file into `buffer`; the text, or `None` if there is no such file.
+pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    // SAFETY: the path is a C string that outlives the call.
+    let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if file < 0 {
+        return None;
+    }
+    // SAFETY: the buffer is valid for writes of its length; `file` is open.
+    let length = unsafe { libc::read(file, buffer.as_mut_ptr().cast(), buffer.len()) };
+    // SAFETY: `file` was opened above and is closed once.
+    unsafe { libc::close(file) };
+    buffer.get(..usize::try_from(length).ok()?)
+}
+
+/// A number that the system tells by `sysconf`.
+pub(crate) fn sysconf(name: libc::c_int) -> Option<usize> {
+    // SAFETY: sysconf takes an integer and touches no memory of the caller.
+    let value = unsafe { libc::sysconf(name) };
+    usize::try_from(value).ok().filter(|&value| value > 0)
+}
+
+/// Whether an environment variable is set to exactly `value`.
+pub(crate) fn env_is(name: &CStr, value: &CStr) -> bool {
+    // SAFETY: `name` is a C string; nothing else happens to the environment meanwhile, or the
+    // program has a race of its own (`setenv` is not thread-safe).
+    let found = unsafe { libc::getenv(name.as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: getenv returned a C string.
+    unsafe { CStr::from_ptr(found) == value }
+}

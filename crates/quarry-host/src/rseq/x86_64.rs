@@ -1,0 +1,144 @@
+//! The sequence for x86-64.
+//!
+//! Registers: `area` (distance of `struct rseq` from `fs`), `cpus`, `slot0` are read only, so a
+//! restart finds them as they were. `offset` holds in turn the descriptor's address, the CPU
+//! number and its slot's offset; everything in it is made anew after a restart.
+//!
+//! | label | meaning |
+//! |---|---|
+//! | 2 | descriptor: version, flags, start, length, abort address |
+//! | 3 | arm; restarts come here |
+//! | 4 | start |
+//! | 5 | end, right behind the committing store |
+//! | 6 | failure: answers [`FAILED`](super::FAILED) |
+//! | 7 | abort: behind the signature, counts, and restarts |
+//!
+//! Loads are not reordered with later loads on this processor, so what follows the sequence sees
+//! everything that the last holder wrote before it freed the word with a Release store.
+
+use core::arch::asm;
+
+use super::ABORTS;
+
+/// Whether this target has a sequence.
+pub(super) const BUILT: bool = true;
+
+macro_rules! sequence {
+    ($arm:literal, $area:expr, $cpus:expr, $slot0:expr, $shift:expr) => {{
+        let offset: usize;
+        asm!(
+            ".pushsection .data.rel.ro.quarry_rseq, \"aw\", @progbits",
+            ".balign 32",
+            "2:",
+            ".long 0, 0",
+            ".quad 4f, 5f - 4f, 7f",
+            ".popsection",
+            "3:",
+            "lea {offset}, [rip + 2b]",
+            $arm,
+            "4:",
+            "mov {offset:e}, dword ptr fs:[{area} + 4]",
+            "cmp {offset:e}, {cpus:e}",
+            "jae 6f",
+            "shl {offset}, {shift}",
+            "cmp dword ptr [{slot0} + {offset}], 0",
+            "jne 6f",
+            "mov dword ptr [{slot0} + {offset}], 1",
+            "5:",
+            ".pushsection .text.unlikely.quarry_rseq, \"ax\", @progbits",
+            "6:",
+            "mov {offset}, -1",
+            "jmp 5b",
+            // `ud1` with the signature as displacement: traps if it is ever reached.
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "7:",
+            "mov {offset}, qword ptr [rip + {aborts}@GOTPCREL]",
+            "lock inc qword ptr [{offset}]",
+            "jmp 3b",
+            ".popsection",
+            area = in(reg) $area,
+            cpus = in(reg) $cpus,
+            slot0 = in(reg) $slot0,
+            shift = const $shift,
+            aborts = sym ABORTS,
+            offset = out(reg) offset,
+            options(nostack),
+        );
+        offset
+    }};
+}
+
+/// Takes the running CPU's word: the offset of its slot from `slot0`, or
+/// [`FAILED`](super::FAILED).
+///
+/// # Safety
+///
+/// `area` is as [`find`](super::find) returned it. For each CPU below `cpus` there is a lock word
+/// at `slot0 + (cpu << SHIFT)`, taken by sequences and `protocol` only (H1).
+#[inline(always)]
+pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *mut u32) -> usize {
+    // SAFETY: by the caller's contract the area and the word are there. The only stores go to
+    // the area's `rseq_cs`, which belongs to the thread, and to the word, from 0 to 1, without
+    // another thread in between: the kernel restarts the sequence otherwise. The descriptor names
+    // the bounds of this very copy of the block.
+    unsafe {
+        sequence!(
+            "mov qword ptr fs:[{area} + 8], {offset}",
+            area,
+            cpus,
+            slot0,
+            SHIFT
+        )
+    }
+}
+
+/// As [`try_lock`] without arming, so that nothing restarts it: the negative control.
+///
+/// # Safety
+///
+/// As for [`try_lock`]; and the word must protect nothing.
+#[cfg(feature = "negative-controls")]
+pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32>(
+    area: isize,
+    cpus: u32,
+    slot0: *mut u32,
+) -> usize {
+    // SAFETY: as in `try_lock`; that the store may hit a word in use is what the caller wants.
+    unsafe { sequence!("nop", area, cpus, slot0, SHIFT) }
+}
+
+/// The CPU number in the calling thread's area; above `i32::MAX` if it is not registered.
+///
+/// # Safety
+///
+/// `area` is the distance of a `struct rseq` from the thread pointer, as the C library told it.
+#[inline(always)]
+pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
+    let cpu: u32;
+    // SAFETY: by the caller's contract the area is there; the load has no effect.
+    unsafe {
+        asm!(
+            "mov {cpu:e}, dword ptr fs:[{area} + 4]",
+            area = in(reg) area,
+            cpu = lateout(reg) cpu,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    cpu
+}
+
+/// The thread pointer: not 0, and different for all threads alive.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: the ABI keeps the thread pointer's own address in the word that it points at.
+    unsafe {
+        asm!(
+            "mov {pointer}, qword ptr fs:[0]",
+            pointer = lateout(reg) pointer,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    pointer
+}

@@ -1,0 +1,310 @@
+//! The machine's promises one by one, in each mode.
+
+use std::error::Error;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use quarry_core::machine::{
+    CpuId, DESCRIPTOR_BYTES, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED,
+    PERCPU_REMOTE, RawLock, RawRange, Reentered, SlotLock,
+};
+use quarry_host::{Builder, HostError, HostMachine, Mode, RseqUnavailable};
+
+fn small() -> Builder {
+    HostMachine::builder()
+        .memory_bytes(1 << 22)
+        .meta_bytes(1 << 20)
+}
+
+/// A small machine in each mode that exists here.
+fn machines() -> impl Iterator<Item = HostMachine> {
+    [Mode::Rseq, Mode::Fallback]
+        .into_iter()
+        .filter_map(|mode| match small().mode(mode).build() {
+            Ok(machine) => {
+                assert_eq!(machine.mode(), mode);
+                Some(machine)
+            }
+            Err(HostError::Rseq(reason)) if mode == Mode::Rseq => {
+                eprintln!("{mode:?} skipped: {reason}");
+                None
+            }
+            Err(error) => panic!("{mode:?}: {error}"),
+        })
+}
+
+fn slot0(machine: &HostMachine) -> NonNull<SlotLock> {
+    machine.ranges().percpu.base.cast()
+}
+
+fn slot(machine: &HostMachine, cpu: CpuId) -> &SlotLock {
+    // SAFETY: the CPU is one of the machine's, so the word is in the per-CPU range.
+    let slot = unsafe { slot0(machine).byte_add((cpu.0 as usize) << HostMachine::PERCPU_SHIFT) };
+    // SAFETY: the range is zero-filled, a free word, and lives as long as the machine.
+    unsafe { slot.as_ref() }
+}
+
+fn try_lock(machine: &HostMachine) -> Option<&SlotLock> {
+    // SAFETY: `slot0` is CPU 0's place in the per-CPU range.
+    let slot = unsafe { machine.percpu_try_lock(slot0(machine)) }?;
+    // SAFETY: the slot lives as long as the machine.
+    Some(unsafe { slot.as_ref() })
+}
+
+fn cpus(machine: &HostMachine) -> impl Iterator<Item = CpuId> + use<> {
+    (0..machine.topology().cpus).map(CpuId)
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    for bytes in [0, 1, 4095, 8192, 32768, 131_072] {
+        assert_eq!(
+            small().page_size(bytes).build().unwrap_err(),
+            HostError::PageSize { bytes }
+        );
+    }
+    for (memory_bytes, meta_bytes) in [(0, 1), (1, 0), (usize::MAX, 1), (1, usize::MAX)] {
+        let error = HostMachine::builder()
+            .memory_bytes(memory_bytes)
+            .meta_bytes(meta_bytes)
+            .build();
+        assert_eq!(
+            error.unwrap_err(),
+            HostError::Size {
+                memory_bytes,
+                meta_bytes
+            }
+        );
+    }
+    for cpus in [0, 4097] {
+        assert_eq!(
+            small().cpus(cpus).build().unwrap_err(),
+            HostError::Cpus { cpus }
+        );
+    }
+    let error = HostMachine::builder()
+        .memory_bytes(1 << 60)
+        .build()
+        .unwrap_err();
+    assert!(matches!(error, HostError::AddressSpace { bytes, .. } if bytes > 1 << 60));
+    assert!(error.to_string().contains("memory_bytes"), "{error}");
+}
+
+#[test]
+fn ranges_are_disjoint_aligned_and_zero() {
+    for page_bytes in [4096, 16384, 65536] {
+        let machine = HostMachine::builder()
+            .memory_bytes((5 << 20) + 1)
+            .meta_bytes(1)
+            .page_size(page_bytes)
+            .build()
+            .unwrap();
+        let ranges = *machine.ranges();
+        let block = page_bytes << 10;
+        assert_eq!(machine.topology().page_size(), page_bytes);
+        assert_eq!(ranges.pages.base.addr().get() % block, 0);
+        assert_eq!(
+            ranges.pages.bytes,
+            ((5 << 20) + 1_usize).next_multiple_of(block)
+        );
+        assert_eq!(
+            ranges.descriptors.bytes,
+            ranges.pages.bytes / page_bytes * DESCRIPTOR_BYTES
+        );
+        assert_eq!(
+            ranges.percpu.bytes,
+            (machine.topology().cpus as usize) << 22
+        );
+        let mut all = [ranges.pages, ranges.descriptors, ranges.meta, ranges.percpu];
+        for RawRange { base, bytes } in all {
+            assert_eq!(base.addr().get() % page_bytes, 0);
+            // SAFETY: the first byte of the range.
+            assert_eq!(unsafe { base.read() }, 0);
+            // SAFETY: the last byte of the range.
+            let last = unsafe { base.add(bytes - 1) };
+            // SAFETY: as above; nobody else uses the range.
+            unsafe { last.write(1) };
+        }
+        all.sort_by_key(|range| range.base);
+        for pair in all.windows(2) {
+            assert!(pair[0].base.addr().get() + pair[0].bytes <= pair[1].base.addr().get());
+        }
+    }
+}
+
+#[test]
+fn a_word_is_taken_once() {
+    for machine in machines() {
+        // The thread may move in between, so only what holds after a move is checked.
+        let held: Vec<_> = (0..100).filter_map(|_| try_lock(&machine)).collect();
+        assert!(!held.is_empty() && held.len() <= machine.topology().cpus as usize);
+        assert!(
+            held.iter()
+                .all(|slot| slot.word().load(Relaxed) == PERCPU_OWNER)
+        );
+        held.iter().for_each(|slot| slot.release());
+        assert!(try_lock(&machine).is_some());
+    }
+}
+
+#[test]
+fn words_other_than_free_are_refused() {
+    for machine in machines() {
+        for value in [PERCPU_OWNER, PERCPU_REMOTE, PERCPU_QUIESCED, 77] {
+            cpus(&machine).for_each(|cpu| slot(&machine, cpu).word().store(value, Relaxed));
+            assert!(try_lock(&machine).is_none());
+            assert!(cpus(&machine).all(|cpu| slot(&machine, cpu).word().load(Relaxed) == value));
+        }
+    }
+}
+
+#[test]
+fn remote_acquisition_takes_free_words_and_gives_up_on_held_ones() {
+    for machine in machines() {
+        for cpu in cpus(&machine) {
+            assert!(machine.percpu_lock_remote(slot(&machine, cpu), cpu));
+            assert_eq!(slot(&machine, cpu).word().load(Relaxed), PERCPU_REMOTE);
+        }
+        assert!(try_lock(&machine).is_none());
+        assert!(!machine.percpu_lock_remote(slot(&machine, CpuId(0)), CpuId(0)));
+        for cpu in cpus(&machine) {
+            slot(&machine, cpu).release();
+            assert_eq!(slot(&machine, cpu).word().load(Relaxed), PERCPU_FREE);
+        }
+        assert!(try_lock(&machine).is_some());
+    }
+}
+
+#[test]
+fn operations_keep_errno() {
+    for machine in machines() {
+        // SAFETY: the C library gives each thread a valid `errno` location.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        unsafe { errno.write(77) };
+        let cpu = machine.current_cpu();
+        assert!(machine.percpu_lock_remote(slot(&machine, cpu), cpu));
+        assert!(!machine.percpu_lock_remote(slot(&machine, cpu), cpu));
+        machine.pause(1_000_000);
+        // SAFETY: as above.
+        assert_eq!(unsafe { errno.read() }, 77);
+    }
+}
+
+#[test]
+fn spin_locks_know_their_owner() {
+    for machine in machines() {
+        let lock = RawLock::new();
+        let class = LockClass::Region;
+        assert_eq!(machine.lock(&lock, class), Ok(()));
+        assert_eq!(lock.owner(), machine.thread_id());
+        assert_eq!(machine.lock(&lock, class), Err(Reentered));
+        assert!(!machine.try_lock(&lock, class));
+        // SAFETY: taken above.
+        unsafe { machine.unlock(&lock, class) };
+        assert!(machine.try_lock(&lock, class));
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                assert_ne!(machine.thread_id(), 0);
+                let other = machine.thread_id() != lock.owner();
+                (machine.lock(&lock, class), other)
+            });
+            // SAFETY: taken above.
+            unsafe { machine.unlock(&lock, class) };
+            assert!(matches!(waiter.join(), Ok((Ok(()), true))));
+        });
+        assert_ne!(lock.owner(), 0);
+    }
+}
+
+#[test]
+fn spin_locks_exclude() {
+    for machine in machines() {
+        let lock = RawLock::new();
+        let mut count = 0_u64;
+        let count_at = &raw mut count as usize;
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        machine.lock(&lock, LockClass::Zone).unwrap();
+                        let count = core::ptr::with_exposed_provenance_mut::<u64>(count_at);
+                        // SAFETY: only the holder of the lock touches the number.
+                        unsafe { *count += 1 };
+                        // SAFETY: taken above.
+                        unsafe { machine.unlock(&lock, LockClass::Zone) };
+                    }
+                });
+            }
+        });
+        assert_eq!(count, 80_000);
+    }
+}
+
+#[test]
+fn threads_on_cpus_that_are_not_served_get_nothing() {
+    let Ok(machine) = small().mode(Mode::Rseq).cpus(1).build() else {
+        eprintln!("skipped: no restartable sequences");
+        return;
+    };
+    assert_eq!(machine.topology().nodes, 1);
+    for _ in 0..10_000 {
+        if let Some(slot) = try_lock(&machine) {
+            assert_eq!(
+                slot as *const SlotLock,
+                slot0(&machine).as_ptr().cast_const()
+            );
+            slot.release();
+        }
+        assert_eq!(machine.current_cpu(), CpuId(0));
+    }
+}
+
+#[test]
+fn the_mode_has_a_reason() {
+    let machine = small().mode(Mode::Fallback).build().unwrap();
+    assert_eq!(machine.fallback_reason(), Some(RseqUnavailable::Chosen));
+    let machine = small().build().unwrap();
+    assert_eq!(
+        machine.mode() == Mode::Fallback,
+        machine.fallback_reason().is_some()
+    );
+    match small().mode(Mode::Rseq).build() {
+        Ok(machine) => assert_eq!(machine.fallback_reason(), None),
+        Err(error) => {
+            let reason = error
+                .source()
+                .expect("the reason is the source")
+                .to_string();
+            assert!(error.to_string().contains(&reason), "{error}");
+        }
+    }
+}
+
+/// Started by [`the_environment_switches_to_the_fallback`] with changed variables.
+#[test]
+#[ignore = "part of another test"]
+fn report_mode() {
+    let machine = small().build().unwrap();
+    println!(
+        "mode={:?} reason={:?}",
+        machine.mode(),
+        machine.fallback_reason()
+    );
+}
+
+#[test]
+fn the_environment_switches_to_the_fallback() {
+    let report = |name: &str, value: &str| {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "report_mode", "--nocapture"])
+            .env(name, value)
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(report("QUARRY_RSEQ", "0").contains("mode=Fallback reason=Some("));
+    assert!(report("GLIBC_TUNABLES", "glibc.pthread.rseq=0").contains("mode=Fallback"));
+}

@@ -1,0 +1,355 @@
+//! Driving a heap without `unsafe`: objects are handed out, counted and freed, never looked into.
+//!
+//! Freeing an object is unsafe because somebody might still use its memory. A driver that replays
+//! events has no use for the memory, so here an object is an opaque [`ObjectRef`]:
+//!
+//! * **D1** An [`ObjectRef`] comes from an allocation of its driver's heap and from nowhere else;
+//!   it can be neither copied nor made. The heap is private to the driver.
+//! * **D2** It gives no access to the object's memory, and freeing consumes it.
+//! * **D3** Its lifetime `'h` is that of one call of [`drive`], and invariant: an object of one
+//!   heap is not accepted by another.
+//!
+//! ```
+//! use quarry_core::{design::CacheSpec, era::Era, geometry::{BootParams, CacheFlags}};
+//! use quarry_core::{machine::CpuId, slub::Slub};
+//! use quarry_sim::{Config, driver};
+//!
+//! let frees = driver::drive::<Slub, _>(
+//!     Config { cpus: 2, ..Config::default() },
+//!     Era::V6_18,
+//!     BootParams::default(),
+//!     |driver| {
+//!         let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE };
+//!         let cache = driver.create_cache(&spec).unwrap();
+//!         let object = driver.alloc(cache).unwrap();
+//!         driver.run_on(CpuId(1));
+//!         driver.free(cache, object, CpuId(0)).unwrap();
+//!         driver.machine().counters().cross_cpu_frees
+//!     },
+//! );
+//! assert_eq!(frees.unwrap(), 1);
+//! ```
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use quarry_core::design::{CacheHead, CacheSpec, Design, FreeError, SlabInconsistency, Usage};
+use quarry_core::era::Era;
+use quarry_core::geometry::BootParams;
+use quarry_core::heap::{Cache, CreateError, Heap};
+use quarry_core::machine::CpuId;
+use quarry_core::page::PageStats;
+use quarry_core::stats::Stats;
+
+use crate::machine::{Config, ConfigError, VirtualMachine};
+
+/// Makes `'h` invariant (D3).
+type Brand<'h> = PhantomData<fn(&'h ()) -> &'h ()>;
+
+/// Why there is no heap to drive.
+#[derive(Debug)]
+pub enum SetupError {
+    /// There is no such machine.
+    Config(ConfigError),
+    /// The machine cannot hold the heap.
+    Create(CreateError),
+}
+
+impl std::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Create(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SetupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => error.source(),
+            Self::Create(error) => error.source(),
+        }
+    }
+}
+
+/// An allocated object of a driver's heap: a receipt to free it with.
+#[derive(Debug)]
+pub struct ObjectRef<'h> {
+    address: NonNull<u8>,
+    brand: Brand<'h>,
+}
+
+impl<'h> ObjectRef<'h> {
+    fn new(address: NonNull<u8>) -> Self {
+        Self {
+            address,
+            brand: PhantomData,
+        }
+    }
+}
+
+/// One of a driver's caches, by the order of their creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheIndex(pub u16);
+
+/// Most caches that a driver can name.
+pub const CACHES_MAX: usize = 1 << 16;
+
+/// Drives one heap; lives inside one call of [`drive`].
+pub struct Driver<'h, D: Design> {
+    heap: &'h Heap<VirtualMachine, D>,
+    caches: Vec<Cache<'h, VirtualMachine, D>>,
+}
+
+/// Makes a machine with a heap and its kmalloc caches, and lets `f` drive it.
+///
+/// # Errors
+///
+/// [`SetupError`] if the machine or the heap cannot be made.
+pub fn drive<D: Design, R>(
+    config: Config,
+    era: Era,
+    boot: BootParams,
+    f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
+) -> Result<R, SetupError> {
+    let machine = VirtualMachine::new(config).map_err(SetupError::Config)?;
+    let heap = Heap::new(machine, era, boot).map_err(SetupError::Create)?;
+    heap.make_kmalloc_caches();
+    let mut driver = Driver {
+        heap: &heap,
+        caches: Vec::new(),
+    };
+    Ok(f(&mut driver))
+}
+
+impl<'h, D: Design> Driver<'h, D> {
+    /// The machine, for its counters.
+    #[must_use]
+    pub fn machine(&self) -> &VirtualMachine {
+        self.heap.machine()
+    }
+
+    /// The operations that follow run on this CPU.
+    ///
+    /// # Panics
+    ///
+    /// If the machine has no such CPU.
+    #[inline(always)]
+    pub fn run_on(&self, cpu: CpuId) {
+        self.heap.machine().run_on(cpu);
+    }
+
+    /// Makes a cache.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]; `NoRoom` also if there are [`CACHES_MAX`] already.
+    pub fn create_cache(&mut self, spec: &CacheSpec<'_>) -> Result<CacheIndex, CreateError> {
+        let index = u16::try_from(self.caches.len()).map_err(|_| CreateError::NoRoom)?;
+        self.caches.push(self.heap.create_cache(spec)?);
+        Ok(CacheIndex(index))
+    }
+
+    /// Allocates an object. `None` when memory is exhausted.
+    ///
+    /// # Panics
+    ///
+    /// If [`Driver::create_cache`] has not returned this index.
+    #[inline(always)]
+    pub fn alloc(&self, cache: CacheIndex) -> Option<ObjectRef<'h>> {
+        self.caches[usize::from(cache.0)]
+            .alloc()
+            .map(ObjectRef::new)
+    }
+
+    /// Frees an object that `allocated_on` allocated. If it is refused, it stays allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`], for example if the object is another cache's.
+    ///
+    /// # Panics
+    ///
+    /// If [`Driver::create_cache`] has not returned this index.
+    #[inline(always)]
+    pub fn free(
+        &self,
+        cache: CacheIndex,
+        object: ObjectRef<'h>,
+        allocated_on: CpuId,
+    ) -> Result<(), FreeError> {
+        self.heap.machine().note_free(allocated_on);
+        let cache = &self.caches[usize::from(cache.0)];
+        // SAFETY: nobody uses the object: it is this heap's (D1, D3), nobody ever had access to
+        // its memory, and the only receipt for it is consumed here (D2).
+        unsafe { cache.free(object.address) }
+    }
+
+    /// Allocates at least `bytes` bytes. `None` when memory is exhausted or there is no such block.
+    #[inline(always)]
+    pub fn kmalloc(&self, bytes: u32) -> Option<ObjectRef<'h>> {
+        self.heap.kmalloc(bytes as usize, None).map(ObjectRef::new)
+    }
+
+    /// Frees an object of any cache or of kmalloc, which `allocated_on` allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`]; the object then stays allocated.
+    #[inline(always)]
+    pub fn kfree(&self, object: ObjectRef<'h>, allocated_on: CpuId) -> Result<(), FreeError> {
+        self.heap.machine().note_free(allocated_on);
+        // SAFETY: as in `free`: D1 to D3, and the receipt is consumed.
+        unsafe { self.heap.kfree(object.address) }
+    }
+
+    /// Pages that are slabs now, of all caches.
+    #[inline(always)]
+    #[must_use]
+    pub fn slab_pages(&self) -> u64 {
+        self.heap.pages().slab_pages()
+    }
+
+    /// Counters of the page allocator.
+    #[must_use]
+    pub fn page_stats(&self) -> PageStats {
+        self.heap.pages().stats()
+    }
+
+    /// Bytes taken for the allocators' own structures, per-CPU slots included.
+    #[must_use]
+    pub fn overhead_bytes(&self) -> usize {
+        self.heap.pages().overhead_bytes()
+    }
+
+    /// Calls `f` for every cache, kmalloc's included, newest first.
+    pub fn for_each_cache(&self, mut f: impl FnMut(CacheView<'_, D>)) {
+        self.heap.for_each_cache(|cache| f(CacheView { cache }));
+    }
+
+    /// A cache by its index.
+    #[must_use]
+    pub fn cache(&self, index: CacheIndex) -> Option<CacheView<'h, D>> {
+        let cache = *self.caches.get(usize::from(index.0))?;
+        Some(CacheView { cache })
+    }
+}
+
+/// What a driver may know of a cache and set in it.
+pub struct CacheView<'h, D: Design> {
+    cache: Cache<'h, VirtualMachine, D>,
+}
+
+impl<D: Design> CacheView<'_, D> {
+    /// Name, geometry and flags.
+    #[must_use]
+    pub fn head(&self) -> &CacheHead {
+        self.cache.head()
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.cache.stats()
+    }
+
+    /// How the cache's memory is used. Costs time proportional to the pages ever used.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.cache.usage()
+    }
+
+    /// Checks lists and counters.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
+    pub fn check_consistency(&self) -> Result<(), SlabInconsistency> {
+        self.cache.check_consistency()
+    }
+
+    /// Value of a tunable or attribute by its sysfs name.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<u64> {
+        self.cache.attribute(name)
+    }
+
+    /// Sets a tunable by its sysfs name; `false` if the cache refuses.
+    pub fn set_attribute(&self, name: &str, value: u64) -> bool {
+        self.cache.set_attribute(name, value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quarry_core::geometry::CacheFlags;
+    use quarry_core::slub::Slub;
+    use quarry_core::slubq::Slubq;
+
+    use super::*;
+
+    fn fill_and_empty<D: Design>() {
+        let config = Config {
+            cpus: 4,
+            memory_bytes: 64 << 20,
+            ..Config::default()
+        };
+        let slabs = drive::<D, _>(config, D::DEFAULT_ERA, BootParams::default(), |driver| {
+            let spec = CacheSpec {
+                name: "t",
+                object_size: 100,
+                align: 0,
+                flags: CacheFlags::NONE,
+            };
+            let cache = driver.create_cache(&spec).unwrap();
+            let mut objects = Vec::new();
+            for i in 0..5000u32 {
+                driver.run_on(CpuId(i % 4));
+                objects.push((driver.alloc(cache).unwrap(), CpuId(i % 4)));
+                objects.push((driver.kmalloc(i * 3 + 1).unwrap(), CpuId(i % 4)));
+            }
+            assert!(driver.slab_pages() > 100);
+            for (i, (object, cpu)) in objects.into_iter().enumerate() {
+                driver.run_on(CpuId(i as u32 / 7 % 4));
+                driver.kfree(object, cpu).unwrap();
+            }
+            let mut pages = 0;
+            driver.for_each_cache(|cache| {
+                cache.check_consistency().unwrap();
+                pages += cache.usage().pages;
+            });
+            assert_eq!(pages, driver.slab_pages());
+            driver.cache(cache).unwrap().usage().slabs
+        });
+        assert!(slabs.unwrap() < 100);
+    }
+
+    #[test]
+    fn the_page_count_follows_the_caches() {
+        fill_and_empty::<Slub>();
+        fill_and_empty::<Slubq>();
+    }
+
+    #[test]
+    fn an_object_of_another_cache_is_refused() {
+        let done = drive::<Slub, _>(
+            Config::default(),
+            Era::V6_1,
+            BootParams::default(),
+            |driver| {
+                let spec = |name| CacheSpec {
+                    name,
+                    object_size: 64,
+                    align: 0,
+                    flags: CacheFlags::NONE,
+                };
+                let a = driver.create_cache(&spec("a")).unwrap();
+                let b = driver.create_cache(&spec("b")).unwrap();
+                let object = driver.alloc(a).unwrap();
+                assert_eq!(driver.free(b, object, CpuId(0)), Err(FreeError::WrongCache));
+            },
+        );
+        done.unwrap();
+    }
+}
