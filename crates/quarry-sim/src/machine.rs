@@ -190,8 +190,8 @@ impl VirtualMachine {
                 page_bytes,
             });
         }
-        let reserve = |bytes: usize| {
-            Mapping::new(bytes).map_err(|source| ConfigError::Reserve {
+        let reserve = |bytes: usize, dense: bool| {
+            Mapping::new(bytes, dense).map_err(|source| ConfigError::Reserve {
                 bytes: bytes as u64,
                 source,
             })
@@ -201,10 +201,10 @@ impl VirtualMachine {
         let block = 1usize << (page_shift + MAX_ORDER);
         let page_range = (pages as usize) << page_shift;
         let mappings = Mappings {
-            _pages: reserve(page_range + block)?,
-            _descriptors: reserve(pages as usize * DESCRIPTOR_BYTES)?,
-            _meta: reserve(META_BYTES)?,
-            _percpu: reserve((cpus as usize) << Self::PERCPU_SHIFT)?,
+            _pages: reserve(page_range + block, true)?,
+            _descriptors: reserve(pages as usize * DESCRIPTOR_BYTES, true)?,
+            _meta: reserve(META_BYTES, false)?,
+            _percpu: reserve((cpus as usize) << Self::PERCPU_SHIFT, false)?,
         };
         let ranges = Ranges {
             pages: mappings

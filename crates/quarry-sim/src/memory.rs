@@ -13,8 +13,10 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Reserves `bytes` of zero-filled memory.
-    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
+    /// Reserves `bytes` of zero-filled memory. `dense` says that most of what is used lies close
+    /// together: huge pages then save most page faults; elsewhere they would make resident what is
+    /// never touched.
+    pub(crate) fn new(bytes: usize, dense: bool) -> io::Result<Self> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing
@@ -23,9 +25,14 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Huge pages would make resident what is never touched; failure only costs memory.
+        let advice = if dense {
+            libc::MADV_HUGEPAGE
+        } else {
+            libc::MADV_NOHUGEPAGE
+        };
+        // A kernel that refuses only costs time or memory.
         // SAFETY: advice on the mapping just made changes no contents.
-        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(base, bytes, advice) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, bytes })
     }

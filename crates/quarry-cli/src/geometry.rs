@@ -1,0 +1,255 @@
+//! `quarry geometry`: what a cache would look like, without running anything.
+
+use std::path::PathBuf;
+
+use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
+use quarry_lab::DesignSpec;
+use quarry_lab::setting::{Setting, Settings, resolve};
+use serde::Serialize;
+
+use crate::error::usage;
+use crate::{geometry_rows, output, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Design and era.
+    #[arg(long, value_name = "DESIGN[@ERA]", default_value = "slub")]
+    design: String,
+    /// Page size: 4k, 16k or 64k.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_page_bytes, default_value = "4k")]
+    page_size: u64,
+    /// CPUs of the machine.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cpus: u32,
+    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    cache_line: u32,
+    /// Bytes of an object.
+    #[arg(long, value_name = "BYTES", required_unless_present = "from")]
+    object_size: Option<u32>,
+    /// Alignment of an object in bytes, a power of two; 0 for the default.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    align: u32,
+    /// Properties of the cache: hwcache, rcu, ctor, reclaim, freeptr, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = "")]
+    flags: String,
+    /// Set a tunable; may be repeated. `quarry tunables` lists them.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Many caches at once: a JSON array of rows; `-` reads stdin. Prints JSON.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["design", "page_size", "cpus", "object_size", "align", "flags",
+                              "settings"]
+    )]
+    from: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+All eras of the formulas are known here, from slub@2.6.22 to slub@6.18;
+`quarry replay` runs fewer.
+
+A row of --from:
+  {\"design\": \"slub@6.1\", \"page_size\": \"64k\", \"cpus\": 16,
+   \"object_size\": 9856, \"align\": 128, \"flags\": [\"hwcache\"],
+   \"set\": {\"slub_max_order\": 1}}
+  The page size is a number of bytes or a string; flags are a list or a string
+  with commas; align, flags and set may be missing. The answer is a JSON array,
+  one line per row in the order of the rows, with slab_size, order,
+  objects_per_slab, cpu_partial and min_partial.
+
+Exit codes:
+  0 done; 1 FILE cannot be read; 2 wrong usage, or no such geometry
+
+Examples:
+  quarry geometry --page-size 64k --cpus 16 --object-size 9856
+  quarry geometry --design slub@5.9 --object-size 192 --flags hwcache,rcu
+  quarry geometry --object-size 256 --set slub_max_order=1 --json
+  quarry geometry --from caches.json";
+
+/// A question: one cache on one machine.
+pub(crate) struct Query {
+    /// Design and era.
+    pub(crate) design: DesignSpec,
+    /// The machine.
+    pub(crate) machine: MachineParams,
+    /// The cache.
+    pub(crate) cache: CacheParams,
+    /// Tunables.
+    pub(crate) settings: Settings,
+}
+
+impl Query {
+    /// The answer.
+    pub(crate) fn answer(&self) -> anyhow::Result<Geometry> {
+        let compute = self.design.design.geometry;
+        let mut geometry = compute(
+            self.design.era,
+            &self.machine,
+            &self.settings.boot,
+            &self.cache,
+        )
+        .map_err(|error| usage(format!("{}: {error}", self.design)))?;
+        self.settings.adjust(&mut geometry);
+        Ok(geometry)
+    }
+}
+
+/// Settings of a single design.
+pub(crate) fn settings_of(design: DesignSpec, settings: &[Setting]) -> anyhow::Result<Settings> {
+    let mut resolved = resolve(settings, &[design])?;
+    Ok(resolved.pop().unwrap_or_default())
+}
+
+#[derive(Serialize)]
+struct Answer {
+    design: String,
+    page_size: u64,
+    cpus: u32,
+    cache_line: u32,
+    object_size: u32,
+    align: u32,
+    slab_size: u32,
+    order: u32,
+    slab_bytes: u64,
+    objects_per_slab: u32,
+    slack: u32,
+    fallback_order: u32,
+    fallback_objects: u32,
+    cpu_partial: u32,
+    cpu_partial_slabs: u32,
+    min_partial: u32,
+    cpu_queue_size: u32,
+    cpu_batch_size: u32,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(path) = &args.from {
+        return geometry_rows::run(path, args.cache_line);
+    }
+    let design = DesignSpec::parse_geometry(&args.design)?;
+    let settings: Result<Vec<_>, _> = args
+        .settings
+        .iter()
+        .map(|text| Setting::parse(text))
+        .collect();
+    let flags = CacheFlags::parse_list(&args.flags).map_err(|error| usage(error.to_string()))?;
+    let query = Query {
+        design,
+        machine: MachineParams {
+            page_shift: args.page_size.ilog2(),
+            nr_cpus: args.cpus,
+            cache_line: args.cache_line,
+        },
+        cache: CacheParams {
+            object_size: args.object_size.unwrap_or_default(),
+            align: args.align,
+            flags,
+        },
+        settings: settings_of(design, &settings?)?,
+    };
+    let answer = answer(args, &query)?;
+    if args.json {
+        output::print_json(&answer)
+    } else {
+        output::print_text(&table(&answer))
+    }
+}
+
+fn answer(args: &Args, query: &Query) -> anyhow::Result<Answer> {
+    let geometry = query.answer()?;
+    Ok(Answer {
+        design: query.design.to_string(),
+        page_size: args.page_size,
+        cpus: args.cpus,
+        cache_line: args.cache_line,
+        object_size: geometry.layout.object_size,
+        align: geometry.layout.align,
+        slab_size: geometry.layout.size,
+        order: geometry.order,
+        slab_bytes: args.page_size << geometry.order,
+        objects_per_slab: geometry.objects,
+        slack: geometry.slack_bytes,
+        fallback_order: geometry.min_order,
+        fallback_objects: geometry.min_objects,
+        cpu_partial: geometry.cpu_partial,
+        cpu_partial_slabs: geometry.cpu_partial_slabs,
+        min_partial: geometry.min_partial,
+        cpu_queue_size: geometry.queue,
+        cpu_batch_size: geometry.batch,
+    })
+}
+
+fn table(answer: &Answer) -> String {
+    let title = format!(
+        "{}, {} pages, {} CPUs",
+        answer.design,
+        units::bytes(answer.page_size),
+        answer.cpus
+    );
+    let mut table = output::table(&[&title, "", ""], &[2]);
+    let slack = units::percent(answer.slack.into(), answer.slab_bytes);
+    let mut rows = vec![
+        ("object size", answer.object_size, "bytes".to_string()),
+        (
+            "slab size",
+            answer.slab_size,
+            "bytes from object to object".to_string(),
+        ),
+        ("alignment", answer.align, "bytes".to_string()),
+        (
+            "order",
+            answer.order,
+            format!("{} a slab", units::bytes(answer.slab_bytes)),
+        ),
+        ("objects per slab", answer.objects_per_slab, String::new()),
+        ("slack", answer.slack, format!("bytes a slab, {slack}")),
+        (
+            "fallback order",
+            answer.fallback_order,
+            format!("{} objects", answer.fallback_objects),
+        ),
+        (
+            "cpu_partial",
+            answer.cpu_partial,
+            "objects a CPU".to_string(),
+        ),
+        (
+            "min_partial",
+            answer.min_partial,
+            "slabs a node".to_string(),
+        ),
+    ];
+    if answer.cpu_partial_slabs > 0 {
+        let row = (
+            "cpu_partial_slabs",
+            answer.cpu_partial_slabs,
+            "slabs a CPU".to_string(),
+        );
+        rows.insert(8, row);
+    }
+    if answer.cpu_queue_size > 0 {
+        let queue = (
+            "cpu_queue_size",
+            answer.cpu_queue_size,
+            "objects a CPU".to_string(),
+        );
+        let batch = (
+            "cpu_batch_size",
+            answer.cpu_batch_size,
+            "objects".to_string(),
+        );
+        rows.extend([queue, batch]);
+    }
+    for (name, value, unit) in rows {
+        table.add_row([name.to_string(), units::count(value.into()), unit]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,289 @@
+//! `quarry import`: recorded text to a trace.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use quarry_trace::{ImportOptions, ImportSummary, Kind, import_file, import_to_file};
+use serde::Serialize;
+
+use crate::error::usage;
+use crate::{output, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Text of `perf script` or of ftrace's `trace` file, gzip or plain; `-` reads stdin.
+    #[arg(value_name = "FILE")]
+    input: PathBuf,
+    /// The trace to write (Parquet). It appears only when it is complete.
+    #[arg(short, long, value_name = "OUT.parquet")]
+    output: PathBuf,
+    /// Kernel release; otherwise from the text's header.
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Option<String>,
+    /// Architecture; otherwise from the header.
+    #[arg(long, value_name = "ARCH")]
+    arch: Option<String>,
+    /// Page size of the recorded machine: 4k, 16k or 64k; 4k is assumed otherwise.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_page_bytes)]
+    page_size: Option<u64>,
+    /// CPUs of the recorded machine; otherwise from the header, otherwise the largest seen.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    cpus: Option<u32>,
+    /// The recorded command; otherwise from the header.
+    #[arg(long, value_name = "TEXT")]
+    command: Option<String>,
+    /// Events that the recorder lost, beside those that the text reports.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    lost: u64,
+    /// Pass over lines that do not parse, and count them.
+    #[arg(long)]
+    skip_bad: bool,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Orphans, by one rule: what an event says is believed over what is missing.
+  A free of something that was not seen allocated is kept, marked unknown and
+  without an object. An allocation of memory that still seems allocated proves
+  that its free was missed, so a free is inserted before it (implied). What is
+  never freed stays alive to the end.
+
+Recording, as root:
+  perf record -a -m128M -e kmem:kmalloc,kmem:kfree,kmem:kmem_cache_alloc,\\
+  kmem:kmem_cache_free,kmem:mm_page_alloc,kmem:mm_page_free -- COMMAND
+  perf script --ns --header -F comm,pid,tid,cpu,time,event,trace \\
+    | gzip > kmem.txt.gz
+
+Exit codes:
+  0 done; 1 failed, and no output is left behind; 2 wrong usage
+
+Examples:
+  quarry import kmem.txt.gz -o kmem.parquet --page-size 64k
+  trace-cmd report trace.dat | quarry import - -o kmem.parquet --cpus 8";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let options = ImportOptions {
+        kernel: args.kernel.clone(),
+        arch: args.arch.clone(),
+        command: args.command.clone(),
+        page_size: match args.page_size.map(u32::try_from).transpose() {
+            Ok(bytes) => bytes,
+            Err(_) => return Err(usage("the page size is too large")),
+        },
+        cpus: args.cpus,
+        lost_events: args.lost,
+        skip_bad: args.skip_bad,
+        ..ImportOptions::default()
+    };
+    let stdin = args.input == Path::new("-");
+    let bar = progress_bar(if stdin { None } else { file_bytes(&args.input) });
+    let mut progress = |bytes| bar.set_position(bytes);
+    let summary = if stdin {
+        import_to_file(
+            io::stdin().lock(),
+            Path::new("<stdin>"),
+            &args.output,
+            &options,
+            &mut progress,
+        )
+    } else {
+        import_file(&args.input, &args.output, &options, &mut progress)
+    };
+    bar.finish_and_clear();
+    let summary = summary?;
+    if args.json {
+        output::print_json(&Summary::of(&summary, &args.output))
+    } else {
+        output::print_text(&tables(&summary, &args.output))
+    }
+}
+
+fn file_bytes(path: &Path) -> Option<u64> {
+    let found = std::fs::metadata(path).ok()?;
+    found.is_file().then_some(found.len())
+}
+
+fn progress_bar(total: Option<u64>) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            "import [{bar:40}] {binary_bytes} of {binary_total_bytes}, {eta} left",
+        ),
+        None => (
+            ProgressBar::no_length(),
+            "import {spinner} {binary_bytes}, {binary_bytes_per_sec}",
+        ),
+    };
+    // The templates are constants; if one were wrong the default style would do.
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    output: String,
+    lines: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    rows: u64,
+    events: u64,
+    bytes_per_event: f64,
+    events_by_kind: &'a quarry_trace::KindCounts,
+    orphans: &'a quarry_trace::Orphans,
+    null_frees: u64,
+    failed_allocs: u64,
+    other_events: u64,
+    lost_events: u64,
+    skipped_lines: u64,
+    first_skipped: Option<&'a str>,
+    peak_live_objects: u32,
+    peak_live_bytes: u64,
+    peak_live_pages: u64,
+    caches: usize,
+    kernel: Option<&'a str>,
+    page_size: u32,
+    page_size_assumed: bool,
+    cpus: u32,
+    duration_ns: u64,
+}
+
+impl<'a> Summary<'a> {
+    fn of(summary: &'a ImportSummary, output: &Path) -> Self {
+        let meta = &summary.meta;
+        Self {
+            output: output.display().to_string(),
+            lines: summary.lines,
+            bytes_in: summary.bytes_in,
+            bytes_out: summary.bytes_out,
+            rows: meta.rows,
+            events: meta.events.total(),
+            bytes_per_event: bytes_per_event(summary),
+            events_by_kind: &meta.events,
+            orphans: &meta.orphans,
+            null_frees: meta.null_frees,
+            failed_allocs: meta.failed_allocs,
+            other_events: meta.other_events,
+            lost_events: meta.lost_events,
+            skipped_lines: meta.skipped_lines,
+            first_skipped: meta.first_skipped.as_deref(),
+            peak_live_objects: meta.object_slots,
+            peak_live_bytes: meta.peak_bytes_req,
+            peak_live_pages: meta.peak_pages,
+            caches: meta.canonical_caches().count(),
+            kernel: meta.kernel.as_deref(),
+            page_size: meta.page_size,
+            page_size_assumed: meta.page_size_assumed,
+            cpus: meta.cpus,
+            duration_ns: meta.duration_ns(),
+        }
+    }
+}
+
+fn bytes_per_event(summary: &ImportSummary) -> f64 {
+    summary.bytes_out as f64 / summary.meta.events.total().max(1) as f64
+}
+
+fn tables(summary: &ImportSummary, output: &Path) -> String {
+    let meta = &summary.meta;
+    let mut kinds = output::table(&["event", "read", "not seen allocated", "implied"], &[]);
+    let orphans = &meta.orphans;
+    for kind in Kind::ALL {
+        let events = meta.events.get(kind);
+        if events == 0 {
+            continue;
+        }
+        let (unknown, implied) = match kind {
+            Kind::Kfree => (units::count(orphans.unknown_kfree), String::new()),
+            Kind::KmemCacheFree => (
+                units::count(orphans.unknown_kmem_cache_free),
+                units::count(orphans.implied_object_frees),
+            ),
+            Kind::MmPageFree => (
+                units::count(orphans.unknown_page_free),
+                units::count(orphans.implied_page_frees),
+            ),
+            _ => Default::default(),
+        };
+        kinds.add_row([
+            kind.name().to_string(),
+            units::count(events),
+            unknown,
+            implied,
+        ]);
+    }
+    kinds.add_row([
+        "total".to_string(),
+        units::count(meta.events.total()),
+        units::count(orphans.unknown_frees()),
+        units::count(orphans.implied_frees()),
+    ]);
+    let mut facts = output::table(&["trace", &output.display().to_string()], &[1]);
+    let assumed = if meta.page_size_assumed {
+        " (assumed)"
+    } else {
+        ""
+    };
+    let rows = [
+        (
+            "kernel",
+            meta.kernel.clone().unwrap_or_else(|| "unknown".to_string()),
+        ),
+        (
+            "page size",
+            format!("{}{assumed}", units::bytes(meta.page_size.into())),
+        ),
+        ("CPUs", meta.cpus.to_string()),
+        (
+            "duration",
+            format!("{:.3} s", meta.duration_ns() as f64 / 1e9),
+        ),
+        ("frees of nothing", units::count(meta.null_frees)),
+        ("failed allocations", units::count(meta.failed_allocs)),
+        (
+            "never freed",
+            format!(
+                "{} objects, {} page blocks",
+                units::count(orphans.never_freed_objects),
+                units::count(orphans.never_freed_pages)
+            ),
+        ),
+        ("lost events", units::count(meta.lost_events)),
+        ("skipped lines", units::count(meta.skipped_lines)),
+        (
+            "peak alive",
+            format!(
+                "{} objects, {}; {} pages",
+                units::count(meta.object_slots.into()),
+                units::bytes(meta.peak_bytes_req),
+                units::count(meta.peak_pages)
+            ),
+        ),
+        (
+            "size",
+            format!(
+                "{}, {:.2} bytes per event",
+                units::bytes(summary.bytes_out),
+                bytes_per_event(summary)
+            ),
+        ),
+    ];
+    for (name, value) in rows {
+        facts.add_row([name.to_string(), value]);
+    }
+    let mut text = format!("{kinds}\n\n{facts}\n");
+    if let Some(first) = &meta.first_skipped {
+        text.push_str(&format!("\nfirst skipped line: {first}\n"));
+    }
+    text
+}

@@ -1,0 +1,58 @@
+//! The `quarry` command.
+#![forbid(unsafe_code)]
+
+mod error;
+mod geometry;
+mod geometry_rows;
+mod import;
+mod output;
+mod replay;
+mod replay_tables;
+mod tunables;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The Linux kernel's slab allocators as a laboratory: replay a real kernel's recorded allocations
+/// on any design, page size, CPU count and tunable.
+#[derive(Parser)]
+#[command(name = "quarry", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0 done; 1 failed (unreadable trace, no room, memory exhausted);
+  2 wrong usage
+
+Examples:
+  quarry replay                       the bundled hackbench, all designs
+  quarry geometry --page-size 64k --cpus 16 --object-size 9856
+  quarry tunables --design slub@5.9
+  quarry import kmem.txt.gz -o kmem.parquet && quarry replay kmem.parquet";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replay recorded allocations on designs, page sizes and CPU counts.
+    Replay(replay::Args),
+    /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
+    Import(import::Args),
+    /// Slab size, order, objects per slab and limits of a cache.
+    Geometry(geometry::Args),
+    /// List the tunables: name, scope, range, default and meaning.
+    Tunables(tunables::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Replay(args) => replay::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Geometry(args) => geometry::run(&args),
+        Command::Tunables(args) => tunables::run(&args),
+    };
+    error::exit_code(result)
+}

@@ -1,0 +1,92 @@
+//! What goes to stdout: tables and JSON.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use anyhow::Context;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use serde::Serialize;
+
+/// Width of a table if nobody says how wide the output is.
+const WIDTH_DEFAULT: u16 = 100;
+
+/// A line under the header and nothing else, so that a table can be searched and cut.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// Columns of the output: `COLUMNS`, else the terminal's.
+pub(crate) fn width() -> u16 {
+    let from_env = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let from_terminal = || {
+        let terminal = console_width()?;
+        io::stdout().is_terminal().then_some(terminal)
+    };
+    from_env
+        .or_else(from_terminal)
+        .unwrap_or(WIDTH_DEFAULT)
+        .max(40)
+}
+
+/// The terminal's width as the table library sees it.
+fn console_width() -> Option<u16> {
+    Table::new().width()
+}
+
+/// A table with a header; columns after the first are numbers unless `text_columns` names them.
+pub(crate) fn table(header: &[&str], text_columns: &[usize]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width());
+    table.set_header(header.iter().enumerate().map(|(column, name)| {
+        let left = column == 0 || text_columns.contains(&column);
+        Cell::new(name).set_alignment(alignment(left))
+    }));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let left = index == 0 || text_columns.contains(&index);
+        column.set_cell_alignment(alignment(left));
+    }
+    table
+}
+
+fn alignment(left: bool) -> CellAlignment {
+    if left {
+        CellAlignment::Left
+    } else {
+        CellAlignment::Right
+    }
+}
+
+/// Writes to stdout and flushes.
+pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")
+}
+
+/// Lets a table grow beyond the width rather than break its cells.
+pub(crate) fn unbroken(mut table: Table) -> Table {
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// Writes tables and lines to stdout.
+pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
+    print(|out| {
+        for line in text.trim_end().lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes one JSON value to stdout.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)
+    })
+}

@@ -1,0 +1,216 @@
+//! `quarry replay`: recorded allocations on other designs.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use quarry_lab::bundled::BUNDLED;
+use quarry_lab::plan::Axes;
+use quarry_lab::replay::input::Input;
+use quarry_lab::setting::Setting;
+use quarry_lab::{DESIGNS, DesignSpec, Plan, RunReport};
+use quarry_trace::TraceMeta;
+use serde::Serialize;
+
+use crate::{output, replay_tables, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
+    #[arg(value_name = "TRACE")]
+    trace: Option<String>,
+    /// Designs with optional eras, separated by commas; all designs by default.
+    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
+    design: Vec<String>,
+    /// Page sizes: 4k, 16k, 64k, separated by commas.
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        value_parser = units::parse_page_bytes,
+        default_value = "4k,64k"
+    )]
+    page_size: Vec<u64>,
+    /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    cpus: Vec<u32>,
+    /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    settings: Vec<String>,
+    /// Memory of each virtual machine. Only what is used becomes resident.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
+    memory: u64,
+    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    cache_line: u32,
+    /// Print slabinfo's columns for each cache, too.
+    #[arg(long)]
+    caches: bool,
+    /// Print JSON: one object, with everything that is counted.
+    #[arg(long)]
+    json: bool,
+    /// Leave out what depends on the computer, so that outputs can be compared byte by byte.
+    #[arg(long)]
+    no_timing: bool,
+    /// Runs at the same time; the number of CPUs by default.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+const EXAMPLES: &str = "\
+How a trace is replayed:
+  An event of recorded CPU c runs on virtual CPU c mod N. A kmalloc goes to the
+  design's own class for the bytes asked for, others to a cache of their name,
+  whose alignment and flags are inferred from the recorded sizes. Frees of
+  objects from before the recording (orphans) are skipped and counted; implied
+  frees are performed. Page events are counted and not replayed: the pages of
+  slabs come from the design itself. Peaks are over time, slab counts are at
+  the end. All but events/s is the same in every run.
+
+Exit codes:
+  0 done; 1 failed (unreadable or impossible trace, memory exhausted);
+  2 wrong usage
+
+Examples:
+  quarry replay
+  quarry replay kv --design slub@5.9,slub@6.18 --page-size 64k --cpus 64
+  quarry replay tbench --caches --design slubq
+  quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
+  quarry replay my.parquet --json --no-timing > run.json";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    trace: TraceInfo<'a>,
+    runs: &'a [RunReport],
+}
+
+#[derive(Serialize)]
+struct TraceInfo<'a> {
+    name: &'a str,
+    kernel: Option<&'a str>,
+    arch: Option<&'a str>,
+    command: Option<&'a str>,
+    page_size: u32,
+    cpus: u32,
+    duration_ns: u64,
+    /// Events that were recorded.
+    events: u64,
+    /// Frees of what was not seen allocated.
+    orphans: u64,
+    /// Rows of the trace: events without frees of nothing, with implied frees.
+    rows: u64,
+    lost_events: u64,
+    peak_live_objects: u32,
+    peak_live_bytes: u64,
+    events_by_kind: &'a quarry_trace::KindCounts,
+    orphans_by_kind: &'a quarry_trace::Orphans,
+    digest: String,
+}
+
+impl<'a> TraceInfo<'a> {
+    fn of(name: &'a str, meta: &'a TraceMeta) -> Self {
+        Self {
+            name,
+            kernel: meta.kernel.as_deref(),
+            arch: meta.arch.as_deref(),
+            command: meta.command.as_deref(),
+            page_size: meta.page_size,
+            cpus: meta.cpus,
+            duration_ns: meta.duration_ns(),
+            events: meta.events.total(),
+            orphans: meta.orphans.unknown_frees(),
+            rows: meta.rows,
+            lost_events: meta.lost_events,
+            peak_live_objects: meta.object_slots,
+            peak_live_bytes: meta.peak_bytes_req,
+            events_by_kind: &meta.events,
+            orphans_by_kind: &meta.orphans,
+            digest: format!("{:016x}", meta.digest),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    // What is wrong with the question is told before the trace is opened.
+    let mut axes = axes(args)?;
+    let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
+    let trace = args.trace.as_deref().unwrap_or(default);
+    if !axes.cpus.is_empty() {
+        Plan::new(&axes)?;
+    }
+    let input = Input::open(trace)?;
+    let meta = input.file.meta();
+    if axes.cpus.is_empty() {
+        axes.cpus
+            .push(meta.cpus.min(quarry_core::machine::MAX_CPUS));
+    }
+    let plan = Plan::new(&axes)?;
+    let jobs = args
+        .jobs
+        .or_else(|| std::thread::available_parallelism().ok())
+        .map_or(1, NonZeroUsize::get);
+    let bar = progress_bar(meta.rows * plan.runs.len() as u64);
+    let runs = plan.execute(&input, jobs, &|events| bar.inc(events));
+    bar.finish_and_clear();
+    let mut runs = runs?;
+    if args.no_timing {
+        runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
+    }
+    if args.json {
+        output::print_json(&Report {
+            trace: TraceInfo::of(&input.name, meta),
+            runs: &runs,
+        })
+    } else {
+        let caches = args.caches;
+        output::print_text(&replay_tables::text(&input.name, meta, &runs, caches))
+    }
+}
+
+fn axes(args: &Args) -> anyhow::Result<Axes> {
+    let designs = if args.design.is_empty() {
+        DESIGNS
+            .iter()
+            .map(|design| DesignSpec {
+                design,
+                era: design.default_era,
+            })
+            .collect()
+    } else {
+        let parsed: Result<_, _> = args
+            .design
+            .iter()
+            .map(|text| DesignSpec::parse(text))
+            .collect();
+        parsed?
+    };
+    let settings: Result<Vec<_>, _> = args
+        .settings
+        .iter()
+        .map(|text| Setting::parse(text))
+        .collect();
+    Ok(Axes {
+        designs,
+        page_bytes: args.page_size.clone(),
+        cpus: args.cpus.clone(),
+        settings: settings?,
+        memory_bytes: args.memory,
+        cache_line: args.cache_line,
+    })
+}
+
+fn progress_bar(events: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(events);
+    let template = "replay [{bar:40}] {human_pos} of {human_len} events, {eta} left";
+    // The template is a constant; if it were wrong the default style would do.
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

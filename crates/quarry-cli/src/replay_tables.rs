@@ -1,0 +1,167 @@
+//! The tables of `quarry replay`: one column per run, and slabinfo's columns per cache.
+
+use quarry_lab::{CacheReport, RunReport};
+use quarry_trace::TraceMeta;
+
+use crate::output;
+use crate::units::{bytes, count, percent, rate};
+
+/// Columns that the names of the rows take, with their padding.
+const NAME_COLUMNS: u16 = 27;
+/// Columns that one run takes, with its padding.
+const RUN_COLUMNS: u16 = 16;
+
+/// Everything that a replay prints.
+pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], caches: bool) -> String {
+    let mut text = head(name, meta, runs);
+    let per_table = (output::width().saturating_sub(NAME_COLUMNS) / RUN_COLUMNS).max(1);
+    for runs in runs.chunks(per_table.into()) {
+        text.push_str(&format!("\n{}\n", run_table(runs)));
+    }
+    if caches {
+        for run in runs {
+            let title = format!(
+                "{}@{}, {} pages, {} CPUs, at the end",
+                run.design,
+                run.era,
+                bytes(run.page_size),
+                run.cpus
+            );
+            text.push_str(&format!("\n{title}\n{}\n", cache_table(&run.caches)));
+        }
+    }
+    text
+}
+
+/// The trace in a few lines, with what of it was not replayed.
+fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
+    let kernel = meta.kernel.as_deref().unwrap_or("unknown");
+    let mut text = format!(
+        "{name}: {} events in {:.3} s, kernel {kernel}, {} pages, {} CPUs\n",
+        count(meta.events.total()),
+        meta.duration_ns() as f64 / 1e9,
+        bytes(meta.page_size.into()),
+        meta.cpus,
+    );
+    if let Some(command) = &meta.command {
+        text.push_str(&format!("recorded: {command}\n"));
+    }
+    if let Some(replayed) = runs.first().map(|run| run.replayed) {
+        text.push_str(&format!(
+            "replayed: {} allocations, {} frees ({} implied); not replayed: {} orphaned frees, {} \
+             page events\n",
+            count(replayed.allocs),
+            count(replayed.frees),
+            count(replayed.implied_frees),
+            count(replayed.orphans),
+            count(replayed.page_events),
+        ));
+    }
+    if meta.lost_events > 0 {
+        text.push_str(&format!(
+            "warning: the recorder lost {} events\n",
+            count(meta.lost_events)
+        ));
+    }
+    text
+}
+
+type Row = (&'static str, fn(&RunReport) -> String);
+
+/// What is told of a run, top to bottom.
+const ROWS: &[Row] = &[
+    ("peak slab memory", |run| bytes(run.peak_slab_bytes)),
+    ("  asked for by objects", |run| bytes(run.object_bytes)),
+    ("  utilisation", |run| {
+        percent(run.object_bytes, run.peak_slab_bytes)
+    }),
+    ("final slab memory", |run| bytes(run.final_slab_bytes)),
+    ("  utilisation", |run| {
+        percent(run.final_object_bytes, run.final_slab_bytes)
+    }),
+    ("peak large kmallocs", |run| bytes(run.large_bytes_peak)),
+    ("final slabs", |run| count(run.slabs)),
+    ("  by order", orders),
+    ("  partial", |run| count(run.partial_slabs)),
+    ("  partial, one object", |run| count(run.one_object_slabs)),
+    ("alloc fast path", |run| {
+        percent(run.alloc_fastpath, run.alloc_fastpath + run.alloc_slowpath)
+    }),
+    ("  slow paths", |run| count(run.alloc_slowpath)),
+    ("free fast path", |run| {
+        percent(run.free_fastpath, run.free_fastpath + run.free_slowpath)
+    }),
+    ("  slow paths", |run| count(run.free_slowpath)),
+    ("cross-CPU frees", |run| count(run.cross_cpu_frees)),
+    ("page allocator allocs", |run| count(run.page_allocs)),
+    ("page allocator frees", |run| count(run.page_frees)),
+    ("events/s", |run| rate(run.events_per_second)),
+];
+
+fn orders(run: &RunReport) -> String {
+    let lines: Vec<String> = run
+        .slabs_by_order
+        .iter()
+        .enumerate()
+        .filter(|(_, slabs)| **slabs > 0)
+        .map(|(order, slabs)| format!("{order}: {:>5}", count(*slabs)))
+        .collect();
+    lines.join("\n")
+}
+
+fn run_table(runs: &[RunReport]) -> String {
+    let mut header = vec![String::new()];
+    header.extend(runs.iter().map(|run| {
+        format!(
+            "{}@{}\n{} pages\n{} CPUs",
+            run.design,
+            run.era,
+            bytes(run.page_size),
+            run.cpus
+        )
+    }));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = output::table(&header, &[]);
+    for (name, value) in ROWS {
+        if runs
+            .iter()
+            .all(|run| *name == "peak large kmallocs" && run.large_bytes_peak == 0)
+        {
+            continue;
+        }
+        let mut row = vec![(*name).to_string()];
+        row.extend(runs.iter().map(value));
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+/// Slabinfo's columns, and where the memory is.
+fn cache_table(caches: &[CacheReport]) -> String {
+    let header = [
+        "name",
+        "active\nobjs",
+        "num\nobjs",
+        "obj\nsize",
+        "objs per\nslab",
+        "pages per\nslab",
+        "num\nslabs",
+        "partial\nslabs",
+        "memory",
+    ];
+    let mut table = output::unbroken(output::table(&header, &[]));
+    for cache in caches {
+        table.add_row([
+            cache.name.clone(),
+            cache.active_objs.to_string(),
+            cache.num_objs.to_string(),
+            cache.slab_size.to_string(),
+            cache.objs_per_slab.to_string(),
+            cache.pages_per_slab.to_string(),
+            cache.slabs.to_string(),
+            cache.partial_slabs.to_string(),
+            bytes(cache.slab_bytes),
+        ]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,124 @@
+//! Numbers as users write and read them.
+
+use std::str::FromStr;
+
+/// Parses bytes: `4096`, `4k`, `64K`, `16M`, `4GiB`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => {
+            return Err(format!(
+                "{text:?} is not a size; write bytes or 4k, 64k, 16M, 4G"
+            ));
+        }
+    };
+    let number = u64::from_str(digits)
+        .map_err(|_| format!("{text:?} is not a size; write bytes or 4k, 64k, 16M, 4G"))?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text:?} is too large"))
+}
+
+/// Parses a page size.
+pub(crate) fn parse_page_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if quarry_lab::plan::PAGE_BYTES.contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("valid page sizes are 4k, 16k and 64k".to_string())
+    }
+}
+
+/// Bytes with a unit: `960 B`, `64 KiB`, `31.2 MiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 && value.fract() == 0.0 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A count with a space after every third digit: `1 234 567`.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A part of a whole in per cent; `-` of nothing.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_string();
+    }
+    format!("{:.1} %", part as f64 * 100.0 / whole as f64)
+}
+
+/// Events per second: `12.3 M/s`; `-` if not measured.
+pub(crate) fn rate(per_second: f64) -> String {
+    if per_second <= 0.0 {
+        "-".to_string()
+    } else if per_second >= 1e6 {
+        format!("{:.1} M/s", per_second / 1e6)
+    } else {
+        format!("{:.0} k/s", per_second / 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_parse() {
+        for (text, expected) in [
+            ("4096", Some(4096)),
+            ("4k", Some(4096)),
+            ("64KiB", Some(65536)),
+            ("4G", Some(4 << 30)),
+            ("", None),
+            ("k", None),
+            ("-4k", None),
+            ("4x", None),
+            ("99999999999T", None),
+        ] {
+            assert_eq!(parse_bytes(text).ok(), expected, "{text}");
+        }
+        assert!(parse_page_bytes("8k").is_err());
+    }
+
+    #[test]
+    fn numbers_print() {
+        assert_eq!(bytes(960), "960 B");
+        assert_eq!(bytes(65536), "64 KiB");
+        assert_eq!(bytes(1_048_575), "1.0 MiB");
+        assert_eq!(bytes(32_768_000), "31.2 MiB");
+        assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(count(12), "12");
+        assert_eq!(percent(1, 3), "33.3 %");
+        assert_eq!(percent(0, 0), "-");
+        assert_eq!(rate(0.0), "-");
+        assert_eq!(rate(12_345_678.0), "12.3 M/s");
+    }
+}

@@ -1,0 +1,115 @@
+//! Running the command.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The command with arguments; its output is 100 columns wide.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
+    command.args(args).env("COLUMNS", "100");
+    command
+}
+
+/// Runs the command.
+pub(crate) fn quarry(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// Runs the command with this on its stdin.
+pub(crate) fn quarry_with(args: &[&str], stdin: &[u8]) -> Output {
+    let mut child = command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The command may stop reading before the end of what it refuses.
+    let _ = child.stdin.take().unwrap().write_all(stdin);
+    child.wait_with_output().unwrap()
+}
+
+/// Standard output of a run that must succeed.
+pub(crate) fn stdout(args: &[&str]) -> String {
+    text(&quarry(args))
+}
+
+/// Standard output of a run that must have succeeded.
+pub(crate) fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Checks that a run failed: exit code, nothing on stdout, one line on stderr with these parts.
+pub(crate) fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "no {part:?} in: {stderr}");
+    }
+}
+
+/// Text of `perf script`: three caches' worth of allocations, some freed on another CPU, one orphan.
+pub(crate) fn recording() -> String {
+    let mut text = String::new();
+    let mut line = |n: u64, cpu: u64, event: &str| {
+        let (seconds, nanos) = (12 + n / 1_000_000, n % 1_000_000 * 1000);
+        text.push_str(&format!(
+            "demo  77/77  [{cpu:03}]  {seconds}.{nanos:09}: {event}\n"
+        ));
+    };
+    let address = |n: u64| 0xffff_8881_0000_0000 + n * 0x1000;
+    let pointer = |n: u64| format!("call_site=demo+0x1 ptr={:#x}", address(n));
+    line(0, 0, &format!("kmem:kfree: {}", pointer(9_999)));
+    for n in 1..3000 {
+        let (cpu, p) = (n % 2, pointer(n));
+        let event = match n % 3 {
+            0 => format!(
+                "kmem:kmalloc: {p} bytes_req=100 bytes_alloc=128 gfp_flags=GFP_KERNEL node=-1 accounted=false"
+            ),
+            1 => format!(
+                "kmem:kmem_cache_alloc: {p} name=filp bytes_req=184 bytes_alloc=192 gfp_flags=GFP_KERNEL node=-1 accounted=false"
+            ),
+            _ => format!(
+                "kmem:kmem_cache_alloc: {p} name=dentry bytes_req=192 bytes_alloc=192 gfp_flags=GFP_KERNEL node=-1 accounted=false"
+            ),
+        };
+        line(n * 2, cpu, &event);
+        if n % 5 != 0 {
+            let event = match n % 3 {
+                0 => format!("kmem:kfree: {p}"),
+                1 => format!("kmem:kmem_cache_free: {p} name=filp"),
+                _ => format!("kmem:kmem_cache_free: {p} name=dentry"),
+            };
+            line(n * 2 + 1, n / 7 % 2, &event);
+        }
+    }
+    line(
+        9_000,
+        1,
+        "kmem:mm_page_alloc: page=0x0 pfn=0x1000 order=0 migratetype=0 gfp_flags=GFP_KERNEL",
+    );
+    text
+}
+
+/// Imports [`recording`] into a directory.
+pub(crate) fn small_trace(dir: &Path) -> String {
+    let (text, trace) = (dir.join("small.txt"), dir.join("small.parquet"));
+    std::fs::write(&text, recording()).unwrap();
+    let args = [
+        "import",
+        text.to_str().unwrap(),
+        "-o",
+        trace.to_str().unwrap(),
+        "--kernel",
+        "6.18.44",
+        "--page-size",
+        "4096",
+        "--cpus",
+        "2",
+    ];
+    stdout(&args);
+    trace.to_str().unwrap().to_string()
+}

@@ -1,0 +1,225 @@
+//! `quarry geometry` and `quarry tunables`.
+
+use crate::common::{assert_fails, quarry, quarry_with, stdout, text};
+use serde_json::{Value, json};
+
+#[test]
+fn one_cache_as_table_and_json() {
+    let args = [
+        "geometry",
+        "--design",
+        "slub@6.1",
+        "--page-size",
+        "64k",
+        "--cpus",
+        "16",
+        "--object-size",
+        "9856",
+    ];
+    let table = stdout(&args);
+    for part in [
+        "slub@6.1, 64 KiB pages, 16 CPUs",
+        "objects per slab",
+        "26",
+        "256 KiB a slab",
+    ] {
+        assert!(table.contains(part), "{table}");
+    }
+    let json: Value = serde_json::from_str(&stdout(&[&args[..], &["--json"]].concat())).unwrap();
+    assert_eq!(json["slab_size"], 9856);
+    assert_eq!(
+        (&json["order"], &json["objects_per_slab"]),
+        (&json!(2), &json!(26))
+    );
+    assert_eq!(
+        (&json["cpu_partial"], &json["min_partial"]),
+        (&json!(24), &json!(6))
+    );
+    assert_eq!(json["slack"], 256 * 1024 - 26 * 9856);
+}
+
+#[test]
+fn alignment_flags_and_settings_count() {
+    let answer = |extra: &[&str]| -> Value {
+        let args = [&["geometry", "--object-size", "184", "--json"], extra].concat();
+        serde_json::from_str(&stdout(&args)).unwrap()
+    };
+    assert_eq!(answer(&[])["slab_size"], 184);
+    assert_eq!(answer(&["--align", "256"])["slab_size"], 256);
+    assert_eq!(answer(&["--flags", "hwcache"])["slab_size"], 192);
+    assert_eq!(answer(&["--flags", "hwcache,rcu"])["slab_size"], 192);
+    assert_eq!(
+        answer(&["--flags", "rcu", "--align", "64"])["slab_size"],
+        192
+    );
+    assert_eq!(answer(&["--set", "slub_min_order=3"])["order"], 3);
+    let partial = answer(&["--set", "cpu_partial=0", "--set", "min_partial=77"]);
+    assert_eq!(
+        (&partial["cpu_partial"], &partial["min_partial"]),
+        (&json!(0), &json!(77))
+    );
+    let queue = answer(&["--design", "slubq", "--set", "cpu_queue_size=10"]);
+    assert_eq!(
+        (&queue["cpu_queue_size"], &queue["cpu_batch_size"]),
+        (&json!(10), &json!(10))
+    );
+    let wide = answer(&["--flags", "hwcache", "--cache-line", "128"]);
+    assert_eq!(wide["slab_size"], 256);
+}
+
+#[test]
+fn many_caches_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.json");
+    let rows = json!([
+        {"design": "slub@6.1", "page_size": "64k", "cpus": 16, "object_size": 9856},
+        {"design": "slub@2.6.22", "page_size": 4096, "cpus": 1, "object_size": 8, "align": 0,
+         "flags": "", "set": {}},
+        {"design": "slub@6.18", "page_size": 4096, "cpus": 2, "object_size": 184,
+         "flags": ["hwcache", "rcu"], "set": {"slub_max_order": 0, "cpu_partial": 3}},
+        {"design": "slubq", "page_size": "16k", "cpus": 2, "object_size": 100, "align": null,
+         "flags": "hwcache,ctor", "set": null},
+    ]);
+    std::fs::write(&path, rows.to_string()).unwrap();
+    let output = stdout(&["geometry", "--from", path.to_str().unwrap()]);
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[5]), (6, "[", "]"), "{output}");
+    assert_eq!(
+        lines[1],
+        "{\"slab_size\":9856,\"order\":2,\"objects_per_slab\":26,\"cpu_partial\":24,\
+         \"min_partial\":6},"
+    );
+    let answers: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(answers[1]["objects_per_slab"], 512);
+    assert_eq!(
+        (&answers[2]["order"], &answers[2]["cpu_partial"]),
+        (&json!(0), &json!(3))
+    );
+    assert_eq!(answers[3]["slab_size"], 128);
+    let stdin = quarry_with(&["geometry", "--from", "-"], rows.to_string().as_bytes());
+    assert_eq!(text(&stdin), output);
+    assert_eq!(
+        text(&quarry_with(&["geometry", "--from", "-"], b"[]")),
+        "[]\n"
+    );
+}
+
+#[test]
+fn a_bad_row_is_named_and_nothing_is_printed() {
+    let good = json!({"design": "slub", "page_size": "4k", "cpus": 1, "object_size": 64});
+    let with = |key: &str, value: Value| {
+        let mut bad = good.clone();
+        bad[key] = value;
+        let rows = json!([good, bad]).to_string();
+        quarry_with(&["geometry", "--from", "-"], rows.as_bytes())
+    };
+    for (key, value, part) in [
+        (
+            "design",
+            json!("slob"),
+            "unknown design \"slob\"; designs are slub, slubq",
+        ),
+        (
+            "design",
+            json!("slub@7.0"),
+            "geometry knows slub@2.6.22, slub@2.6.24",
+        ),
+        (
+            "page_size",
+            json!(5000),
+            "valid page sizes are 4k, 16k and 64k",
+        ),
+        ("page_size", json!([]), "row 2"),
+        ("cpus", json!(0), "0 CPUs is not in 1..="),
+        ("object_size", json!(0), "object size is 0"),
+        ("object_size", json!(-1), "row 2"),
+        ("align", json!(3), "alignment 3 is not a power of two"),
+        (
+            "flags",
+            json!("wrong"),
+            "unknown cache flag \"wrong\"; valid are hwcache",
+        ),
+        ("set", json!({"wrong": 1}), "slub@6.18 has slub_min_order"),
+        ("set", json!({"slub_max_order": 11}), "it takes 0..=10"),
+        ("unknown", json!(1), "unknown field `unknown`"),
+    ] {
+        assert_fails(&with(key, value), 2, &["<stdin>: row 2: ", part]);
+    }
+    let missing = quarry_with(&["geometry", "--from", "-"], b"[{}]");
+    assert_fails(&missing, 2, &["row 1: missing field"]);
+    assert_fails(
+        &quarry_with(&["geometry", "--from", "-"], b""),
+        2,
+        &["not a JSON array"],
+    );
+    assert_fails(
+        &quarry(&["geometry", "--from", "absent.json"]),
+        1,
+        &["cannot read absent.json"],
+    );
+}
+
+#[test]
+fn wrong_questions() {
+    let ask = |extra: &[&str]| quarry(&[&["geometry", "--object-size", "64"], extra].concat());
+    assert_fails(&quarry(&["geometry"]), 2, &["--object-size"]);
+    assert_fails(
+        &ask(&["--page-size", "8k"]),
+        2,
+        &["valid page sizes are 4k, 16k and 64k"],
+    );
+    assert_fails(&ask(&["--cpus", "0"]), 2, &["0 CPUs"]);
+    assert_fails(
+        &ask(&["--cpus", "1000000"]),
+        2,
+        &["1000000 CPUs is not in 1..="],
+    );
+    assert_fails(&ask(&["--design", "slab"]), 2, &["designs are slub, slubq"]);
+    assert_fails(
+        &ask(&["--set", "x=1"]),
+        2,
+        &["slub@6.18 has slub_min_order"],
+    );
+    assert_fails(
+        &ask(&["--set", "slub@2.6.24.cpu_partial=1"]),
+        2,
+        &["does not take part"],
+    );
+}
+
+#[test]
+fn tunables_are_listed() {
+    let table = stdout(&["tunables"]);
+    for name in ["slub_max_order", "cpu_partial", "cpu_queue_size"] {
+        assert!(table.contains(name), "{table}");
+    }
+    let names = |args: &[&str]| -> Vec<String> {
+        let args = [&["tunables", "--json"], args].concat();
+        let rows: Value = serde_json::from_str(&stdout(&args)).unwrap();
+        let rows = rows.as_array().unwrap();
+        rows.iter()
+            .map(|row| row["name"].as_str().unwrap().to_string())
+            .collect()
+    };
+    assert_eq!(names(&["--design", "slub@2.6.22"]).len(), 3);
+    assert!(names(&["--design", "slubq"]).contains(&"cpu_batch_size".to_string()));
+    assert!(!names(&["--design", "slubq"]).contains(&"cpu_partial".to_string()));
+    assert_fails(
+        &quarry(&["tunables", "--design", "x"]),
+        2,
+        &["designs are slub, slubq"],
+    );
+}
+
+#[test]
+fn version_and_help() {
+    assert!(stdout(&["--version"]).starts_with("quarry "));
+    for command in ["replay", "import", "geometry", "tunables"] {
+        let help = stdout(&[command, "--help"]);
+        assert!(
+            help.contains("Examples:") && help.contains("Exit codes:"),
+            "{help}"
+        );
+    }
+    assert_fails(&quarry(&["bogus"]), 2, &["unrecognized subcommand"]);
+}

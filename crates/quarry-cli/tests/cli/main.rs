@@ -1,0 +1,7 @@
+//! The command as its users run it.
+
+mod common;
+mod geometry;
+mod golden;
+mod import;
+mod replay;

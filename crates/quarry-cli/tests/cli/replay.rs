@@ -1,0 +1,319 @@
+//! `quarry replay`.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::{assert_fails, command, quarry, small_trace, stdout};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> Value {
+    let args = [&["replay", "--json", "--no-timing"], args].concat();
+    serde_json::from_str(&stdout(&args)).unwrap()
+}
+
+#[test]
+fn json_has_every_key_with_a_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = json(&[&small_trace(dir.path()), "--design", "slub,slubq@2.6.35"]);
+    let trace = &report["trace"];
+    assert_eq!(
+        (&trace["events"], &trace["orphans"]),
+        (&5401.into(), &1.into())
+    );
+    let runs = report["runs"].as_array().unwrap();
+    let order: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            (
+                run["design"].as_str().unwrap(),
+                run["page_size"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        order,
+        [
+            ("slub", 4096),
+            ("slub", 65536),
+            ("slubq", 4096),
+            ("slubq", 65536)
+        ]
+    );
+    for run in runs {
+        for key in [
+            "page_size",
+            "cpus",
+            "peak_slab_bytes",
+            "final_slab_bytes",
+            "object_bytes",
+            "alloc_fastpath",
+            "alloc_slowpath",
+            "free_fastpath",
+            "free_slowpath",
+            "cross_cpu_frees",
+            "slabs",
+            "partial_slabs",
+            "one_object_slabs",
+            "page_allocs",
+            "events_per_second",
+        ] {
+            assert!(run[key].is_number(), "{key}: {run}");
+        }
+        assert_eq!(
+            run["alloc_fastpath"].as_u64().unwrap() + run["alloc_slowpath"].as_u64().unwrap(),
+            2999
+        );
+        assert_eq!(run["replayed"]["orphans"], 1);
+        assert_eq!(run["replayed"]["page_events"], 1);
+        assert_eq!(run["events_per_second"], 0.0);
+        for cache in run["caches"].as_array().unwrap() {
+            for key in ["object_size", "active_objs", "num_objs", "slabs", "order"] {
+                assert!(cache[key].is_number(), "{key}: {cache}");
+            }
+        }
+    }
+    let names: Vec<_> = runs[0]["caches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cache| &cache["name"])
+        .collect();
+    assert_eq!(names, ["dentry", "filp", "kmalloc-128"]);
+}
+
+#[test]
+fn the_same_bytes_at_any_number_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    for trace in [trace.as_str(), "kv"] {
+        let run = |jobs| {
+            stdout(&[
+                "replay",
+                trace,
+                "--json",
+                "--no-timing",
+                "-j",
+                jobs,
+                "--cpus",
+                "1,2,64",
+                "--design",
+                "slub@5.9,slub@6.1,slub@6.18,slubq",
+            ])
+        };
+        let one = run("1");
+        assert_eq!(one, run("4"), "{trace}");
+        assert_eq!(one, run("1"), "{trace}");
+    }
+}
+
+#[test]
+fn timing_is_all_that_differs() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let mut timed: Value = serde_json::from_str(&stdout(&["replay", &trace, "--json"])).unwrap();
+    for run in timed["runs"].as_array_mut().unwrap() {
+        assert!(run["events_per_second"].as_f64().unwrap() > 0.0);
+        run["events_per_second"] = 0.0.into();
+    }
+    assert_eq!(timed, json(&[&trace]));
+}
+
+#[test]
+fn the_table_fits_and_says_what_was_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    for columns in [80, 120] {
+        let output = command(&["replay", &trace])
+            .env("COLUMNS", columns.to_string())
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        let wide = text
+            .lines()
+            .skip(2)
+            .find(|line| line.chars().count() > columns);
+        assert_eq!(wide, None, "{text}");
+        for part in [
+            "utilisation",
+            "one object",
+            "cross-CPU frees",
+            "64 KiB pages",
+            "1 orphaned frees",
+            "MiB",
+        ] {
+            assert!(text.contains(part) || part == "MiB", "{part}: {text}");
+        }
+    }
+    let caches = stdout(&[
+        "replay",
+        &trace,
+        "--caches",
+        "--design",
+        "slub",
+        "--page-size",
+        "4k",
+    ]);
+    assert!(
+        caches.contains("filp") && caches.contains("kmalloc-128"),
+        "{caches}"
+    );
+}
+
+#[test]
+fn settings_change_what_they_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let report = json(&[
+        &trace,
+        "--page-size",
+        "4k",
+        "--set",
+        "slub_max_order=0",
+        "--set",
+        "slubq.min_partial=99",
+    ]);
+    for run in report["runs"].as_array().unwrap() {
+        let orders = run["slabs_by_order"].as_array().unwrap();
+        assert!(orders[1..].iter().all(|slabs| *slabs == 0), "{run}");
+        for cache in run["caches"].as_array().unwrap() {
+            assert_eq!(cache["min_partial"] == 99, run["design"] == "slubq");
+        }
+    }
+}
+
+#[test]
+fn wrong_questions() {
+    let ask = |args: &[&str]| quarry(&[&["replay"], args].concat());
+    assert_fails(
+        &ask(&["--design", "slob"]),
+        2,
+        &["unknown design \"slob\"; designs are slub, slubq"],
+    );
+    assert_fails(
+        &ask(&["--design", "slub@4.13"]),
+        2,
+        &["replay knows slub@5.9, slub@6.1, slub@6.18"],
+    );
+    assert_fails(
+        &ask(&["--page-size", "8k"]),
+        2,
+        &["valid page sizes are 4k, 16k and 64k"],
+    );
+    assert_fails(
+        &ask(&["--cpus", "0"]),
+        2,
+        &["0 CPUs: a machine has 1 to 4096"],
+    );
+    assert_fails(
+        &ask(&["--cpus", "1000000"]),
+        2,
+        &["1000000 CPUs: a machine has 1 to 4096"],
+    );
+    assert_fails(
+        &ask(&["--set", "bogus=1"]),
+        2,
+        &["slub@6.18 has", "slubq@2.6.35 has", "cpu_queue_size"],
+    );
+    assert_fails(
+        &ask(&["--set", "cpu_queue_size=1"]),
+        2,
+        &["it takes 4..=10000 (objects)"],
+    );
+    assert_fails(&ask(&["--set", "cpu_partial"]), 2, &["there is no \"=\""]);
+    assert_fails(&ask(&["--memory", "x"]), 2, &["is not a size"]);
+    assert_fails(&ask(&["--memory", "0"]), 2, &["0 bytes of memory"]);
+    assert_fails(&ask(&["--cache-line", "7"]), 2, &["cache line of 7 bytes"]);
+    assert_fails(&ask(&["-j", "0"]), 2, &["--jobs"]);
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = fs::read(small_trace(dir.path())).unwrap();
+    let mut damaged = good.clone();
+    damaged[good.len() / 3] ^= 1;
+    let with = |bytes: &[u8]| {
+        let path = dir.path().join("t.parquet");
+        fs::write(&path, bytes).unwrap();
+        quarry(&["replay", path.to_str().unwrap()])
+    };
+    assert_fails(&with(b""), 1, &["the file is empty"]);
+    assert_fails(
+        &with(b"some text\n"),
+        1,
+        &["not a Parquet file", "quarry import"],
+    );
+    assert_fails(&with(&good[..good.len() / 2]), 1, &["truncated"]);
+    assert_fails(&with(&damaged), 1, &["damaged"]);
+    let absent = quarry(&["replay", "absent"]);
+    assert_fails(
+        &absent,
+        1,
+        &[
+            "cannot read absent",
+            "bundled recordings are hackbench, kv, tbench",
+        ],
+    );
+    assert_fails(
+        &quarry(&["replay", dir.path().to_str().unwrap()]),
+        1,
+        &["cannot read"],
+    );
+}
+
+#[test]
+fn exhausted_memory_names_the_event() {
+    let output = quarry(&["replay", "hackbench", "--memory", "4M", "--design", "slub"]);
+    assert_fails(
+        &output,
+        1,
+        &[
+            "slub@6.18, 4k pages, 2 CPUs: memory is exhausted at event ",
+            "--memory",
+        ],
+    );
+}
+
+#[test]
+fn a_file_wins_over_a_bundled_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundled = json(&["tbench", "--design", "slub", "--page-size", "4k"]);
+    assert_eq!(bundled["trace"]["events"], 187_803);
+    fs::rename(small_trace(dir.path()), dir.path().join("tbench")).unwrap();
+    let output = command(&["replay", "tbench", "--json"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["trace"]["events"], 5401);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let mut child = command(&["replay", &trace, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    assert_eq!(
+        (child.wait().unwrap().code(), stderr.as_str()),
+        (Some(0), "")
+    );
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = command(&["replay", &trace]).stdout(full).output().unwrap();
+    assert_fails(&output, 1, &["cannot write to stdout"]);
+}

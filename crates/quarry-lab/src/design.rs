@@ -1,0 +1,176 @@
+//! The designs that can be named on a command line, and how their names are parsed.
+
+use std::fmt;
+
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+
+use crate::error::LabError;
+use crate::replay::{self, ReplayFn};
+
+/// One design, with its generic functions made concrete.
+pub struct DesignEntry {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// Eras that can be replayed, oldest first.
+    pub eras: &'static [Era],
+    /// The era meant when none is given.
+    pub default_era: Era,
+    /// Sizes, order and limits of a cache.
+    pub geometry:
+        fn(Era, &MachineParams, &BootParams, &CacheParams) -> Result<Geometry, GeometryError>,
+    /// Replays a trace.
+    pub(crate) replay: ReplayFn,
+}
+
+const fn entry<D: Design>() -> DesignEntry {
+    DesignEntry {
+        name: D::NAME,
+        eras: D::ERAS,
+        default_era: D::DEFAULT_ERA,
+        geometry: D::geometry,
+        replay: replay::run::<D>,
+    }
+}
+
+/// All designs. A new one is a new line here.
+pub static DESIGNS: &[DesignEntry] = &[
+    entry::<Slub>(), //
+    entry::<Slubq>(),
+];
+
+impl DesignEntry {
+    /// Whether the design's geometry is known for an era; more of them than can be replayed.
+    #[must_use]
+    pub fn has_geometry(&self, era: Era) -> bool {
+        let machine = MachineParams {
+            page_shift: 12,
+            nr_cpus: 1,
+            cache_line: 64,
+        };
+        let tried = (self.geometry)(era, &machine, &BootParams::default(), &CacheParams::new(64));
+        !matches!(tried, Err(GeometryError::UnknownEra { .. }))
+    }
+
+    /// Eras whose geometry is known, oldest first.
+    pub fn geometry_eras(&self) -> impl Iterator<Item = Era> + '_ {
+        Era::ALL.into_iter().filter(|era| self.has_geometry(*era))
+    }
+}
+
+/// A design in one era.
+#[derive(Clone, Copy)]
+pub struct DesignSpec {
+    /// The design.
+    pub design: &'static DesignEntry,
+    /// The era.
+    pub era: Era,
+}
+
+impl fmt::Display for DesignSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.design.name, self.era)
+    }
+}
+
+impl fmt::Debug for DesignSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq for DesignSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.design.name == other.design.name && self.era == other.era
+    }
+}
+
+impl DesignSpec {
+    /// Parses `slub` or `slub@6.1` for a replay.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`], which lists the designs or the design's eras.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        Self::parse_with(text, "replay", |design, era| design.eras.contains(&era))
+    }
+
+    /// Parses the same for geometry, which knows more eras.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`], which lists the designs or the design's eras.
+    pub fn parse_geometry(text: &str) -> Result<Self, LabError> {
+        Self::parse_with(text, "geometry", DesignEntry::has_geometry)
+    }
+
+    fn parse_with(
+        text: &str,
+        what: &str,
+        valid: fn(&DesignEntry, Era) -> bool,
+    ) -> Result<Self, LabError> {
+        let (name, era) = match text.split_once('@') {
+            Some((name, era)) => (name, Some(era)),
+            None => (text, None),
+        };
+        let Some(design) = DESIGNS.iter().find(|design| design.name == name) else {
+            return Err(LabError::Usage(format!(
+                "unknown design {name:?}; designs are {}",
+                list(DESIGNS.iter().map(|design| design.name))
+            )));
+        };
+        let era = match era {
+            None => Some(design.default_era),
+            Some(era) => Era::parse(era).filter(|era| valid(design, *era)),
+        };
+        match era {
+            Some(era) => Ok(Self { design, era }),
+            None => Err(LabError::Usage(format!(
+                "unknown era in {text:?}; {what} knows {}",
+                list(
+                    Era::ALL
+                        .into_iter()
+                        .filter(|era| valid(design, *era))
+                        .map(|era| format!("{name}@{era}"))
+                )
+            ))),
+        }
+    }
+}
+
+/// `a, b, c`.
+pub(crate) fn list(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_eras() {
+        for (text, shown) in [
+            ("slub", "slub@6.18"),
+            ("slub@5.9", "slub@5.9"),
+            ("slubq", "slubq@2.6.35"),
+            ("slubq@2.6.35", "slubq@2.6.35"),
+        ] {
+            assert_eq!(DesignSpec::parse(text).unwrap().to_string(), shown);
+        }
+        assert!(DesignSpec::parse_geometry("slub@2.6.22").is_ok());
+        let message = |text| DesignSpec::parse(text).unwrap_err().to_string();
+        assert_eq!(
+            message("slob"),
+            "unknown design \"slob\"; designs are slub, slubq"
+        );
+        assert_eq!(
+            message("slub@2.6.22"),
+            "unknown era in \"slub@2.6.22\"; replay knows slub@5.9, slub@6.1, slub@6.18"
+        );
+        assert!(message("slubq@").contains("slubq@2.6.35"));
+    }
+}

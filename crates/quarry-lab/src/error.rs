@@ -1,0 +1,120 @@
+//! What can go wrong in the lab, by what the caller can do about it.
+
+use quarry_core::design::FreeError;
+use quarry_core::heap::CreateError;
+use quarry_sim::driver::SetupError;
+use quarry_trace::TraceError;
+
+/// Why something was refused or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// What was asked for does not exist or is out of range: ask for something else.
+    #[error("{0}")]
+    Usage(String),
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(Box<TraceError>),
+    /// There is neither a file nor a bundled recording of this name.
+    #[error("{source}; bundled recordings are {bundled}")]
+    NoTrace {
+        /// Names of the bundled recordings.
+        bundled: String,
+        /// What opening the file says.
+        source: Box<TraceError>,
+    },
+    /// A row of the trace contradicts the rows before it.
+    #[error("{trace}: row {row}: {what}; the trace is damaged: import the recording again")]
+    BadRow {
+        /// The trace.
+        trace: String,
+        /// Row, counted from 1.
+        row: u64,
+        /// What cannot be.
+        what: String,
+    },
+    /// The heap refuses a free that the trace says is possible.
+    #[error(
+        "{trace}: row {row}: the free of object {object} is refused ({source}); the trace is \
+         damaged: import the recording again"
+    )]
+    Free {
+        /// The trace.
+        trace: String,
+        /// Row, counted from 1.
+        row: u64,
+        /// The object's number in the trace.
+        object: u32,
+        /// What the heap says.
+        source: FreeError,
+    },
+    /// The virtual machine has no memory left.
+    #[error(
+        "{run}: memory is exhausted at event {row} of {rows}: {used_bytes} of {memory_bytes} bytes \
+         are slabs, and {wanted} bytes for {cache} were asked for; give the machine more with \
+         --memory"
+    )]
+    Memory {
+        /// The run.
+        run: String,
+        /// Row, counted from 1.
+        row: u64,
+        /// Rows of the trace.
+        rows: u64,
+        /// Bytes of slabs.
+        used_bytes: u64,
+        /// Bytes of the machine.
+        memory_bytes: u64,
+        /// Bytes asked for.
+        wanted: u32,
+        /// For which cache.
+        cache: String,
+    },
+    /// A cache of the trace cannot exist in the design.
+    #[error("{run}: event {row}: cache {cache} of {object_size} bytes: {source}")]
+    Cache {
+        /// The run.
+        run: String,
+        /// Row, counted from 1.
+        row: u64,
+        /// The cache.
+        cache: String,
+        /// Bytes of an object.
+        object_size: u32,
+        /// Why not.
+        source: CreateError,
+    },
+    /// A cache does not take a tunable's value.
+    #[error("{run}: cache {cache} refuses {name} = {value}: no room for its per-CPU structures")]
+    Refused {
+        /// The run.
+        run: String,
+        /// The cache.
+        cache: String,
+        /// The tunable.
+        name: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// The machine or its heap cannot be made.
+    #[error("{run}: {source}")]
+    Setup {
+        /// The run.
+        run: String,
+        /// Why not.
+        source: SetupError,
+    },
+    /// The table of live objects does not fit into memory.
+    #[error("{trace}: no memory for the table of {objects} objects that are alive at once")]
+    Table {
+        /// The trace.
+        trace: String,
+        /// Objects.
+        objects: u32,
+    },
+}
+
+impl From<TraceError> for LabError {
+    fn from(error: TraceError) -> Self {
+        Self::Trace(Box::new(error))
+    }
+}

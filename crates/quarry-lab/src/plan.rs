@@ -1,0 +1,153 @@
+//! Which runs an experiment has, and running them on several threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use quarry_core::machine::MAX_CPUS;
+use quarry_sim::{Config, ConfigError};
+
+use crate::design::DesignSpec;
+use crate::error::LabError;
+use crate::replay::input::Input;
+use crate::replay::report::RunReport;
+use crate::setting::{Setting, Settings, resolve};
+
+/// Page sizes that machines have.
+pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
+
+/// One replay.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// Design and era.
+    pub design: DesignSpec,
+    /// The virtual machine.
+    pub config: Config,
+    /// Tunables.
+    pub settings: Settings,
+}
+
+impl RunSpec {
+    /// The run in words, for messages.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let Config {
+            cpus, page_bytes, ..
+        } = self.config;
+        format!("{}, {}k pages, {cpus} CPUs", self.design, page_bytes >> 10)
+    }
+}
+
+/// What a plan is made from: every design with every page size and every CPU count.
+#[derive(Clone, Debug)]
+pub struct Axes {
+    /// Designs with eras.
+    pub designs: Vec<DesignSpec>,
+    /// Page sizes in bytes.
+    pub page_bytes: Vec<u64>,
+    /// Numbers of CPUs.
+    pub cpus: Vec<u32>,
+    /// Tunables.
+    pub settings: Vec<Setting>,
+    /// Bytes of each machine's memory.
+    pub memory_bytes: u64,
+    /// Bytes of a cache line.
+    pub cache_line: u32,
+}
+
+/// Several runs, in the order in which they are reported.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The runs.
+    pub runs: Vec<RunSpec>,
+}
+
+/// Called with the number of events that were just done, by any thread.
+pub type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+
+impl Plan {
+    /// All combinations, designs first, then page sizes, then CPU counts.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if a value is out of range or a tunable does not exist.
+    pub fn new(axes: &Axes) -> Result<Self, LabError> {
+        let settings = resolve(&axes.settings, &axes.designs)?;
+        let mut runs = Vec::new();
+        for (design, settings) in axes.designs.iter().zip(&settings) {
+            for page_bytes in &axes.page_bytes {
+                for cpus in &axes.cpus {
+                    let config = Config {
+                        cpus: *cpus,
+                        nodes: 1,
+                        page_bytes: *page_bytes,
+                        memory_bytes: axes.memory_bytes,
+                        cache_line: axes.cache_line,
+                        faults: None,
+                    };
+                    check(&config)?;
+                    runs.push(RunSpec {
+                        design: *design,
+                        config,
+                        settings: settings.clone(),
+                    });
+                }
+            }
+        }
+        Ok(Self { runs })
+    }
+
+    /// Replays the trace in every run, on at most `jobs` threads. Reports are in the plan's order.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first run, in the plan's order, that has one.
+    pub fn execute(
+        &self,
+        input: &Input,
+        jobs: usize,
+        progress: Progress<'_>,
+    ) -> Result<Vec<RunReport>, LabError> {
+        let next = AtomicUsize::new(0);
+        let done: Vec<Mutex<Option<Result<RunReport, LabError>>>> =
+            self.runs.iter().map(|_| Mutex::new(None)).collect();
+        let work = || {
+            // Relaxed: the number is all that is shared; results are behind their locks.
+            let claim = || {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                self.runs.get(at).zip(done.get(at))
+            };
+            while let Some((run, cell)) = claim() {
+                let result = (run.design.design.replay)(run, input, progress);
+                *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..jobs.clamp(1, self.runs.len().max(1)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        done.into_iter()
+            .filter_map(|cell| cell.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .collect()
+    }
+}
+
+/// Refuses what the machine would refuse, before anything runs.
+fn check(config: &Config) -> Result<(), LabError> {
+    let error = if config.cpus == 0 || config.cpus > MAX_CPUS {
+        ConfigError::Cpus(config.cpus)
+    } else if !PAGE_BYTES.contains(&config.page_bytes) {
+        ConfigError::PageBytes(config.page_bytes)
+    } else if !config.cache_line.is_power_of_two() || !(8..=256).contains(&config.cache_line) {
+        ConfigError::CacheLine(config.cache_line)
+    } else if !(1..=1 << 31).contains(&(config.memory_bytes / config.page_bytes)) {
+        ConfigError::Memory {
+            memory_bytes: config.memory_bytes,
+            page_bytes: config.page_bytes,
+        }
+    } else {
+        return Ok(());
+    };
+    Err(LabError::Usage(error.to_string()))
+}

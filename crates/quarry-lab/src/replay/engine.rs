@@ -1,0 +1,353 @@
+//! The loop: one event after the other.
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::MachineParams;
+use quarry_core::heap::CreateError;
+use quarry_core::machine::CpuId;
+use quarry_core::slub::geometry::{KmallocTarget, SlubEra, kmalloc_index};
+use quarry_core::tunables::Tunable;
+use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
+use quarry_trace::{Flags, Kind, ReplayEvent};
+
+use super::input::Input;
+use super::report::Tally;
+use crate::error::LabError;
+use crate::plan::RunSpec;
+
+/// [`Entry::cache`] of an object of kmalloc.
+const KMALLOC: u16 = u16::MAX - 1;
+/// [`Entry::cache`] of an object that the era's kmalloc does not serve.
+const UNSERVED: u16 = u16::MAX - 2;
+/// [`Entry::cache`] of an entry without an object, and of a cache that is not made yet.
+const NONE: u16 = u16::MAX;
+
+/// An object of the trace while it is alive.
+struct Entry<'h> {
+    /// What frees it.
+    object: Option<ObjectRef<'h>>,
+    /// Bytes asked for.
+    bytes: u32,
+    /// The driver's cache, or one of the constants.
+    cache: u16,
+    /// The virtual CPU that allocated it.
+    cpu: u16,
+}
+
+const _: () = assert!(size_of::<Entry<'_>>() == 16);
+
+/// Sums at the end of a replay.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    pub(super) peak_pages: u64,
+    pub(super) peak_object_bytes: u64,
+    pub(super) peak_row: u64,
+    pub(super) object_bytes: u64,
+    pub(super) large_bytes: u64,
+    pub(super) large_bytes_peak: u64,
+}
+
+/// A replay under way.
+pub(super) struct Engine<'a, 'h, D: Design> {
+    driver: &'a mut Driver<'h, D>,
+    spec: &'a RunSpec,
+    input: &'a Input,
+    kmalloc: &'static SlubEra,
+    params: MachineParams,
+    /// kmallocs of more bytes are not served from slabs.
+    kmalloc_bytes_max: u64,
+    /// Virtual CPU by recorded CPU.
+    cpu_of: Vec<u16>,
+    /// The driver's cache by cache index of the trace, [`NONE`] until its first use.
+    cache_of: Vec<u16>,
+    table: Vec<Entry<'h>>,
+    row: u64,
+    outcome: Outcome,
+}
+
+impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
+    pub(super) fn new(
+        driver: &'a mut Driver<'h, D>,
+        spec: &'a RunSpec,
+        input: &'a Input,
+    ) -> Result<Self, LabError> {
+        let meta = input.file.meta();
+        let mut table = Vec::new();
+        let slots = meta.object_slots;
+        table
+            .try_reserve_exact(slots as usize)
+            .map_err(|_| LabError::Table {
+                trace: input.name.clone(),
+                objects: slots,
+            })?;
+        table.resize_with(slots as usize, || Entry {
+            object: None,
+            bytes: 0,
+            cache: NONE,
+            cpu: 0,
+        });
+        let kmalloc = D::kmalloc_era(spec.design.era)
+            .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", spec.design)))?;
+        let params = MachineParams {
+            page_shift: spec.config.page_bytes.ilog2(),
+            nr_cpus: spec.config.cpus,
+            cache_line: spec.config.cache_line,
+        };
+        // A machine has at most 4096 CPUs.
+        let cpu_of = (0..meta.cpus)
+            .map(|cpu| (cpu % spec.config.cpus) as u16)
+            .collect();
+        let engine = Self {
+            kmalloc_bytes_max: 1 << kmalloc.kmalloc.shift_high(params.page_shift),
+            driver,
+            spec,
+            input,
+            kmalloc,
+            params,
+            cpu_of,
+            cache_of: vec![NONE; meta.caches.len()],
+            table,
+            row: 0,
+            outcome: Outcome::default(),
+        };
+        engine.tune_kmalloc()?;
+        Ok(engine)
+    }
+
+    /// Performs the events of a chunk.
+    pub(super) fn run_chunk(&mut self, chunk: &[ReplayEvent]) -> Result<(), LabError> {
+        for event in chunk {
+            self.row += 1;
+            match event.kind {
+                Kind::Kmalloc
+                | Kind::KmallocNode
+                | Kind::KmemCacheAlloc
+                | Kind::KmemCacheAllocNode => self.alloc(event)?,
+                Kind::Kfree | Kind::KmemCacheFree => self.free(event)?,
+                Kind::MmPageAlloc | Kind::MmPageFree => self.outcome.tally.page_events += 1,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Outcome {
+        self.outcome
+    }
+
+    #[inline(always)]
+    fn alloc(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        let cpu = self.cpu_of[usize::from(event.cpu)];
+        self.driver.run_on(CpuId(cpu.into()));
+        if self.table[event.object as usize].cache != NONE {
+            return Err(self.bad_row(&format!("object {} is allocated twice", event.object)));
+        }
+        let (cache, object) = if event.kind.is_kmalloc() {
+            if u64::from(event.bytes_req) > self.kmalloc_bytes_max {
+                return self.kmalloc_large(event, cpu);
+            }
+            (KMALLOC, self.driver.kmalloc(event.bytes_req))
+        } else {
+            let mut cache = self.cache_of[usize::from(event.cache)];
+            if cache == NONE {
+                cache = self.first_use(event)?;
+            }
+            (cache, self.driver.alloc(CacheIndex(cache)))
+        };
+        if object.is_none() {
+            return Err(self.out_of_memory(event));
+        }
+        self.table[event.object as usize] = Entry {
+            object,
+            bytes: event.bytes_req,
+            cache,
+            cpu,
+        };
+        let outcome = &mut self.outcome;
+        outcome.tally.allocs += 1;
+        outcome.object_bytes += u64::from(event.bytes_req);
+        let pages = self.driver.slab_pages();
+        if pages > outcome.peak_pages {
+            outcome.peak_pages = pages;
+            outcome.peak_object_bytes = outcome.object_bytes;
+            outcome.peak_row = self.row;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn free(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        if event.flags.has(Flags::UNKNOWN) {
+            self.outcome.tally.orphans += 1;
+            return Ok(());
+        }
+        let cpu = self.cpu_of[usize::from(event.cpu)];
+        self.driver.run_on(CpuId(cpu.into()));
+        let entry = &mut self.table[event.object as usize];
+        let Some(object) = entry.object.take() else {
+            return self.free_without_object(event);
+        };
+        let (cache, bytes) = (entry.cache, u64::from(entry.bytes));
+        entry.cache = NONE;
+        let allocated_on = CpuId(entry.cpu.into());
+        let freed = if cache == KMALLOC {
+            self.driver.kfree(object, allocated_on)
+        } else {
+            self.driver.free(CacheIndex(cache), object, allocated_on)
+        };
+        if let Err(source) = freed {
+            return Err(LabError::Free {
+                trace: self.input.name.clone(),
+                row: self.row,
+                object: event.object,
+                source,
+            });
+        }
+        self.outcome.tally.frees += 1;
+        self.outcome.tally.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
+        if cache == KMALLOC && bytes > self.kmalloc_bytes_max {
+            self.outcome.large_bytes -= self.large_bytes(bytes).unwrap_or_default();
+        } else {
+            self.outcome.object_bytes -= bytes;
+        }
+        Ok(())
+    }
+
+    /// A kmalloc that no slab serves.
+    #[cold]
+    fn kmalloc_large(&mut self, event: &ReplayEvent, cpu: u16) -> Result<(), LabError> {
+        let mut entry = Entry {
+            object: None,
+            bytes: event.bytes_req,
+            cache: UNSERVED,
+            cpu,
+        };
+        if let Some(bytes) = self.large_bytes(event.bytes_req.into()) {
+            let object = self.driver.kmalloc(event.bytes_req);
+            if object.is_none() {
+                return Err(self.out_of_memory(event));
+            }
+            (entry.object, entry.cache) = (object, KMALLOC);
+            let outcome = &mut self.outcome;
+            outcome.tally.allocs += 1;
+            outcome.tally.large += 1;
+            outcome.large_bytes += bytes;
+            outcome.large_bytes_peak = outcome.large_bytes_peak.max(outcome.large_bytes);
+        } else {
+            self.outcome.tally.unserved += 1;
+        }
+        self.table[event.object as usize] = entry;
+        Ok(())
+    }
+
+    /// Bytes of the pages that serve a large kmalloc; `None` if the era does not serve it.
+    fn large_bytes(&self, bytes: u64) -> Option<u64> {
+        match kmalloc_index(self.kmalloc, &self.params, bytes) {
+            KmallocTarget::Pages { order } => Some(self.params.slab_bytes(order)),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn free_without_object(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        let entry = &mut self.table[event.object as usize];
+        if entry.cache == UNSERVED {
+            entry.cache = NONE;
+            return Ok(());
+        }
+        Err(self.bad_row(&format!(
+            "object {} is freed, but it is not allocated",
+            event.object
+        )))
+    }
+
+    /// Makes the cache of an event.
+    #[cold]
+    fn first_use(&mut self, event: &ReplayEvent) -> Result<u16, LabError> {
+        let group = self.input.cache_of[usize::from(event.cache)];
+        let cache = &self.input.caches[usize::from(group)];
+        let Some(inferred) = cache.inferred else {
+            return Err(self.bad_row(&format!(
+                "an object of cache {} is allocated, which has no size",
+                cache.name
+            )));
+        };
+        let spec = CacheSpec {
+            name: &cache.name,
+            object_size: inferred.object_size,
+            align: inferred.align,
+            flags: inferred.flags,
+        };
+        let index = match self.driver.create_cache(&spec) {
+            Ok(index) if index.0 < UNSERVED => Ok(index),
+            Ok(_) => Err(CreateError::NoRoom),
+            Err(error) => Err(error),
+        };
+        let index = index.map_err(|source| LabError::Cache {
+            run: self.spec.label(),
+            row: self.row,
+            cache: cache.name.clone(),
+            object_size: inferred.object_size,
+            source,
+        })?;
+        if let Some(view) = self.driver.cache(index) {
+            self.tune(&view)?;
+        }
+        for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
+            if *other == group {
+                *into = index.0;
+            }
+        }
+        Ok(index.0)
+    }
+
+    fn tune_kmalloc(&self) -> Result<(), LabError> {
+        let mut result = Ok(());
+        if !self.spec.settings.cache.is_empty() {
+            self.driver.for_each_cache(|cache| {
+                if result.is_ok() {
+                    result = self.tune(&cache);
+                }
+            });
+        }
+        result
+    }
+
+    fn tune(&self, cache: &CacheView<'_, D>) -> Result<(), LabError> {
+        let refused = |tunable: &'static Tunable, value| LabError::Refused {
+            run: self.spec.label(),
+            cache: cache.head().name().to_string(),
+            name: tunable.name,
+            value,
+        };
+        for (tunable, value) in &self.spec.settings.cache {
+            if !cache.set_attribute(tunable.name, *value) {
+                return Err(refused(tunable, *value));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn bad_row(&self, what: &str) -> LabError {
+        LabError::BadRow {
+            trace: self.input.name.clone(),
+            row: self.row,
+            what: what.to_string(),
+        }
+    }
+
+    #[cold]
+    fn out_of_memory(&self, event: &ReplayEvent) -> LabError {
+        let group = self.input.cache_of.get(usize::from(event.cache));
+        let cache = group.map(|group| &self.input.caches[usize::from(*group)]);
+        LabError::Memory {
+            run: self.spec.label(),
+            row: self.row,
+            rows: self.input.file.meta().rows,
+            used_bytes: self.driver.slab_pages() * self.spec.config.page_bytes,
+            memory_bytes: self.spec.config.memory_bytes,
+            wanted: event.bytes_req,
+            cache: cache.map_or_else(|| "kmalloc".to_string(), |cache| cache.name.clone()),
+        }
+    }
+}

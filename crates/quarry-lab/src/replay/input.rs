@@ -1,0 +1,95 @@
+//! A trace with what every run on it needs to know first.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use quarry_trace::TraceFile;
+
+use crate::bundled::{BUNDLED, Bundled};
+use crate::design::list;
+use crate::error::LabError;
+use crate::infer::{Inferred, Recorded, infer};
+
+/// A cache of the recorded kernel.
+#[derive(Clone, Debug)]
+pub struct RecordedCache {
+    /// Its name.
+    pub name: String,
+    /// Bytes of an object, the largest that any event tells.
+    pub object_size: u32,
+    /// What it is created with. `None` if no event tells its sizes.
+    pub inferred: Option<Inferred>,
+}
+
+/// An open trace and its caches.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The trace.
+    pub file: TraceFile,
+    /// What messages call it.
+    pub name: String,
+    /// The recorded kernel's caches.
+    pub caches: Vec<RecordedCache>,
+    /// From a cache index of the trace to one of `caches`.
+    pub(crate) cache_of: Vec<u16>,
+}
+
+impl Input {
+    /// Opens a file, or the bundled recording of this name if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Trace`], or [`LabError::NoTrace`] if there is neither.
+    pub fn open(name: &str) -> Result<Self, LabError> {
+        match Bundled::find(name).filter(|_| !Path::new(name).exists()) {
+            Some(bundled) => Ok(Self::new(bundled.open()?, name)),
+            None => match TraceFile::open(name) {
+                Err(error) if !Path::new(name).exists() => Err(LabError::NoTrace {
+                    bundled: list(BUNDLED.iter().map(|bundled| bundled.name)),
+                    source: Box::new(error),
+                }),
+                opened => Ok(Self::new(opened?, name)),
+            },
+        }
+    }
+
+    /// Prepares an open trace; `name` is what messages call it.
+    #[must_use]
+    pub fn new(file: TraceFile, name: &str) -> Self {
+        let meta = file.meta();
+        let recorded = Recorded::new(meta.kernel.as_deref(), meta.page_size);
+        let mut caches: Vec<RecordedCache> = Vec::new();
+        let mut slab_sizes = Vec::new();
+        let mut known = HashMap::new();
+        let mut cache_of = Vec::with_capacity(meta.caches.len());
+        for entry in &meta.caches {
+            // The same name with another size is another cache: file systems come in several
+            // versions, and a provisional cache is only told by its sizes.
+            let key = (entry.name.as_str(), entry.slab_size);
+            let at = *known.entry(key).or_insert_with(|| {
+                slab_sizes.push(entry.slab_size);
+                caches.push(RecordedCache {
+                    name: entry.name.clone(),
+                    object_size: 0,
+                    inferred: None,
+                });
+                caches.len() - 1
+            });
+            let cache = &mut caches[at];
+            cache.object_size = cache.object_size.max(entry.object_size);
+            // A trace has fewer than 2^16 caches.
+            cache_of.push(u16::try_from(at).unwrap_or(u16::MAX));
+        }
+        for (cache, slab_size) in caches.iter_mut().zip(slab_sizes) {
+            if cache.object_size > 0 {
+                cache.inferred = Some(infer(&recorded, cache.object_size, slab_size));
+            }
+        }
+        Self {
+            name: name.to_string(),
+            caches,
+            cache_of,
+            file,
+        }
+    }
+}

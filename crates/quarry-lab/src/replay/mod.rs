@@ -1,0 +1,120 @@
+//! One replay: the events of a trace, performed on one heap.
+//!
+//! ```text
+//!   trace --chunk--> Engine::step --+--> table[object] (16 bytes: receipt, bytes, cache, CPU)
+//!                                   +--> Driver (alloc, free) --> design --> page allocator
+//! ```
+
+mod engine;
+pub mod input;
+pub mod report;
+#[cfg(test)]
+mod tests;
+
+use std::time::Instant;
+
+use quarry_core::design::{Design, Usage};
+use quarry_core::stats::{Stat, Stats};
+use quarry_sim::driver::{self, Driver};
+
+use crate::error::LabError;
+use crate::plan::{Progress, RunSpec};
+use engine::Engine;
+use input::Input;
+use report::{CacheReport, PcpReport, RunReport};
+
+/// A replay with its design made concrete.
+pub(crate) type ReplayFn = fn(&RunSpec, &Input, Progress<'_>) -> Result<RunReport, LabError>;
+
+/// Replays a trace on one design.
+pub(crate) fn run<D: Design>(
+    spec: &RunSpec,
+    input: &Input,
+    progress: Progress<'_>,
+) -> Result<RunReport, LabError> {
+    let start = Instant::now();
+    let driven = driver::drive::<D, _>(
+        spec.config,
+        spec.design.era,
+        spec.settings.boot,
+        |driver| -> Result<RunReport, LabError> {
+            let mut engine = Engine::new(driver, spec, input)?;
+            let (mut events, mut chunk) = (input.file.events(), Vec::new());
+            while events.next_chunk(&mut chunk)? {
+                engine.run_chunk(&chunk)?;
+                progress(chunk.len() as u64);
+            }
+            let outcome = engine.finish();
+            Ok(report(spec, driver, &outcome))
+        },
+    );
+    let mut report = driven.map_err(|source| LabError::Setup {
+        run: spec.label(),
+        source,
+    })??;
+    let seconds = start.elapsed().as_secs_f64().max(1e-9);
+    report.events_per_second = input.file.meta().rows as f64 / seconds;
+    Ok(report)
+}
+
+fn report<D: Design>(
+    spec: &RunSpec,
+    driver: &Driver<'_, D>,
+    outcome: &engine::Outcome,
+) -> RunReport {
+    let page_bytes = spec.config.page_bytes;
+    let (mut stats, mut usage) = (Stats::default(), Usage::default());
+    let mut caches = Vec::new();
+    driver.for_each_cache(|cache| {
+        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes);
+        stats.add(&cache_stats);
+        usage.add(&cache_usage);
+        if report.allocs > 0 || report.slabs > 0 {
+            caches.push(report);
+        }
+    });
+    caches.sort_by(|a, b| {
+        let key = |cache: &CacheReport| (std::cmp::Reverse(cache.slab_bytes), cache.slab_size);
+        (key(a), &a.name).cmp(&(key(b), &b.name))
+    });
+    let counters = driver.machine().counters();
+    let pages = driver.page_stats();
+    let peak_slab_bytes = outcome.peak_pages * page_bytes;
+    RunReport {
+        design: spec.design.design.name,
+        era: spec.design.era.name(),
+        page_size: page_bytes,
+        cpus: spec.config.cpus,
+        peak_slab_bytes,
+        final_slab_bytes: usage.pages * page_bytes,
+        object_bytes: outcome.peak_object_bytes,
+        utilisation: outcome.peak_object_bytes as f64 / peak_slab_bytes.max(1) as f64,
+        peak_event: outcome.peak_row,
+        final_object_bytes: outcome.object_bytes,
+        large_bytes_peak: outcome.large_bytes_peak,
+        alloc_fastpath: stats.get(Stat::AllocFastpath),
+        alloc_slowpath: stats.get(Stat::AllocSlowpath),
+        free_fastpath: stats.get(Stat::FreeFastpath),
+        free_slowpath: stats.get(Stat::FreeSlowpath),
+        cross_cpu_frees: counters.cross_cpu_frees,
+        slabs: usage.slabs,
+        slabs_by_order: usage.slabs_by_order,
+        partial_slabs: usage.partial_slabs,
+        one_object_slabs: usage.one_object_slabs,
+        page_allocs: pages.allocs(),
+        page_frees: pages.frees(),
+        events_per_second: 0.0,
+        replayed: outcome.tally,
+        stats,
+        pcp: PcpReport {
+            allocs: pages.pcp.allocs,
+            frees: pages.pcp.frees,
+            refills: pages.pcp.refills,
+            trims: pages.pcp.trims,
+        },
+        locks: report::locks(&counters),
+        touches: report::touches(&counters),
+        overhead_bytes: driver.overhead_bytes() as u64,
+        caches,
+    }
+}

@@ -1,0 +1,228 @@
+//! What a run reports.
+
+use quarry_core::design::{Design, Usage};
+use quarry_core::machine::{Access, Line, LockClass};
+use quarry_core::page::ORDERS;
+use quarry_core::stats::{Stat, Stats};
+use quarry_sim::Counters;
+use quarry_sim::driver::CacheView;
+use serde::{Serialize, Serializer};
+
+/// One run's results. All but `events_per_second` depend on the trace and the run alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// The design's name.
+    pub design: &'static str,
+    /// The era.
+    pub era: &'static str,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// CPUs of the virtual machine.
+    pub cpus: u32,
+    /// Most bytes of slabs at once.
+    pub peak_slab_bytes: u64,
+    /// Bytes of slabs at the end.
+    pub final_slab_bytes: u64,
+    /// Bytes asked for by the objects in slabs when the peak was first reached.
+    pub object_bytes: u64,
+    /// `object_bytes` over `peak_slab_bytes`.
+    pub utilisation: f64,
+    /// The event at which the peak was first reached, counted from 1; 0 without slabs.
+    pub peak_event: u64,
+    /// Bytes asked for by the objects in slabs at the end.
+    pub final_object_bytes: u64,
+    /// Most bytes of pages at once of kmallocs too large for a slab.
+    pub large_bytes_peak: u64,
+    /// Allocations served by the CPU's own list or queue.
+    pub alloc_fastpath: u64,
+    /// Allocations that needed more.
+    pub alloc_slowpath: u64,
+    /// Frees that stayed with the CPU's own list or queue.
+    pub free_fastpath: u64,
+    /// Frees that needed more.
+    pub free_slowpath: u64,
+    /// Frees on another CPU than the allocating one.
+    pub cross_cpu_frees: u64,
+    /// Slabs at the end.
+    pub slabs: u64,
+    /// Slabs at the end by order.
+    pub slabs_by_order: [u64; ORDERS],
+    /// Slabs at the end that are neither full nor empty and that no CPU allocates from.
+    pub partial_slabs: u64,
+    /// Those of `partial_slabs` with exactly one object in use.
+    pub one_object_slabs: u64,
+    /// Calls to the page allocator for a block.
+    pub page_allocs: u64,
+    /// Calls to the page allocator to take a block back.
+    pub page_frees: u64,
+    /// Events of the trace per second of the whole run, decoding included; 0 if not measured.
+    pub events_per_second: f64,
+    /// What became of the trace's events.
+    pub replayed: Tally,
+    /// The design's counters by their sysfs names, summed over caches.
+    #[serde(serialize_with = "by_sysfs_name")]
+    pub stats: Stats,
+    /// Per-CPU page lists.
+    pub pcp: PcpReport,
+    /// Lock acquisitions by class, of the whole run.
+    #[serde(serialize_with = "as_map")]
+    pub locks: Vec<(&'static str, u64)>,
+    /// Cache-line touches by kind: reads and writes, of the whole run.
+    #[serde(serialize_with = "as_map")]
+    pub touches: Vec<(&'static str, Touches)>,
+    /// Bytes of the allocators' own structures.
+    pub overhead_bytes: u64,
+    /// Caches that served something, by slab memory, largest first.
+    pub caches: Vec<CacheReport>,
+}
+
+/// What became of the events of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Objects allocated.
+    pub allocs: u64,
+    /// Objects freed, implied frees included.
+    pub frees: u64,
+    /// Frees that the importer inserted, among `frees`.
+    pub implied_frees: u64,
+    /// Frees skipped because their object is from before the recording.
+    pub orphans: u64,
+    /// kmallocs among `allocs` that were too large for a slab.
+    pub large: u64,
+    /// kmallocs that the era cannot serve; their frees are skipped.
+    pub unserved: u64,
+    /// Events of the page allocator, not replayed.
+    pub page_events: u64,
+}
+
+/// Counters of the per-CPU page lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PcpReport {
+    /// Blocks handed out.
+    pub allocs: u64,
+    /// Blocks taken back.
+    pub frees: u64,
+    /// Times an empty list was refilled from the zone.
+    pub refills: u64,
+    /// Times the lists overflowed.
+    pub trims: u64,
+}
+
+/// Touches of one kind of cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Touches {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+/// One cache at the end of a run: the columns of slabinfo, and more.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheReport {
+    /// Name.
+    pub name: String,
+    /// Bytes of an object.
+    pub object_size: u32,
+    /// Bytes from one object to the next.
+    pub slab_size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+    /// Objects in use as slabinfo counts them.
+    pub active_objs: u64,
+    /// Objects that all slabs could hold.
+    pub num_objs: u64,
+    /// Objects in a normal slab.
+    pub objs_per_slab: u32,
+    /// Pages in a normal slab.
+    pub pages_per_slab: u32,
+    /// Order of a normal slab.
+    pub order: u32,
+    /// Slabs.
+    pub slabs: u64,
+    /// Bytes of all slabs.
+    pub slab_bytes: u64,
+    /// Slabs that are neither full nor empty and that no CPU allocates from.
+    pub partial_slabs: u64,
+    /// Those of `partial_slabs` with exactly one object in use.
+    pub one_object_slabs: u64,
+    /// Slabs kept on a node even if empty.
+    pub min_partial: u64,
+    /// Allocations.
+    pub allocs: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Allocations on the fast path.
+    pub alloc_fastpath: u64,
+    /// Frees on the fast path.
+    pub free_fastpath: u64,
+}
+
+impl CacheReport {
+    /// Of a cache as it is now. Also gives its counters and how its memory is used.
+    pub(crate) fn of<D: Design>(cache: &CacheView<'_, D>, page_bytes: u64) -> (Self, Stats, Usage) {
+        let stats = cache.stats();
+        // Most kmalloc classes were never used, and looking for their slabs takes time.
+        let usage = match stats.get(Stat::AllocSlab) {
+            0 => Usage::default(),
+            _ => cache.usage(),
+        };
+        let geometry = cache.head().geometry();
+        let report = Self {
+            name: cache.head().name().to_string(),
+            object_size: geometry.layout.object_size,
+            slab_size: geometry.layout.size,
+            align: geometry.layout.align,
+            active_objs: usage.active_objs,
+            num_objs: usage.num_objs,
+            objs_per_slab: geometry.objects,
+            pages_per_slab: 1 << geometry.order,
+            order: geometry.order,
+            slabs: usage.slabs,
+            slab_bytes: usage.pages * page_bytes,
+            partial_slabs: usage.partial_slabs,
+            one_object_slabs: usage.one_object_slabs,
+            min_partial: cache
+                .attribute("min_partial")
+                .unwrap_or(geometry.min_partial.into()),
+            allocs: stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
+            frees: stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
+            alloc_fastpath: stats.get(Stat::AllocFastpath),
+            free_fastpath: stats.get(Stat::FreeFastpath),
+        };
+        (report, stats, usage)
+    }
+}
+
+/// The machine's lock counters.
+pub(crate) fn locks(counters: &Counters) -> Vec<(&'static str, u64)> {
+    LockClass::ALL
+        .iter()
+        .map(|(class, name)| (*name, counters.locks(*class)))
+        .collect()
+}
+
+/// The machine's touch counters.
+pub(crate) fn touches(counters: &Counters) -> Vec<(&'static str, Touches)> {
+    Line::ALL
+        .iter()
+        .map(|(line, name)| {
+            let touches = Touches {
+                reads: counters.touches(*line, Access::Read),
+                writes: counters.touches(*line, Access::Write),
+            };
+            (*name, touches)
+        })
+        .collect()
+}
+
+fn as_map<S: Serializer, V: Serialize>(
+    pairs: &[(&'static str, V)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
+fn by_sysfs_name<S: Serializer>(stats: &Stats, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(stats.iter().map(|(stat, value)| (stat.name(), value)))
+}

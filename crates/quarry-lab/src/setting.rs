@@ -1,0 +1,252 @@
+//! Tunables as users set them: `name=value`, `design.name=value`, `design@era.name=value`.
+
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, Geometry};
+use quarry_core::slub::geometry::cpu_partial_slabs;
+use quarry_core::tunables::{Scope, Tunable, TunableError, check, tunables_of};
+
+use crate::design::{DesignSpec, list};
+use crate::error::LabError;
+
+/// One `--set`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The only design it is for.
+    design: Option<String>,
+    /// The only era it is for.
+    era: Option<Era>,
+    name: String,
+    value: u64,
+    text: String,
+}
+
+/// The settings of one design, checked.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Boot parameters.
+    pub boot: BootParams,
+    /// Tunables of every cache, in the order in which they are set.
+    pub cache: Vec<(&'static Tunable, u64)>,
+}
+
+impl Setting {
+    /// Parses one setting. Whether such a tunable exists is seen later, by [`resolve`].
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if it does not have the form of a setting.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let usage = |problem: String| {
+            LabError::Usage(format!(
+                "setting {text:?}: {problem}; write NAME=VALUE, DESIGN.NAME=VALUE or \
+                 DESIGN@ERA.NAME=VALUE, for example slub.cpu_partial=0"
+            ))
+        };
+        let (left, value) = text
+            .split_once('=')
+            .ok_or_else(|| usage("there is no \"=\"".to_string()))?;
+        let value = value
+            .trim()
+            .parse()
+            .map_err(|_| usage(format!("{value:?} is not a number from 0 on")))?;
+        // Eras have dots, names have none.
+        let (scope, name) = match left.rsplit_once('.') {
+            Some((scope, name)) => (Some(scope), name),
+            None => (None, left),
+        };
+        let (design, era) = match scope.map(|scope| scope.split_once('@').unwrap_or((scope, ""))) {
+            None => (None, None),
+            Some((design, "")) => (Some(design.to_string()), None),
+            Some((design, era)) => {
+                let era = Era::parse(era).ok_or_else(|| usage(format!("unknown era {era:?}")))?;
+                (Some(design.to_string()), Some(era))
+            }
+        };
+        Ok(Self {
+            design,
+            era,
+            name: name.trim().to_string(),
+            value,
+            text: text.to_string(),
+        })
+    }
+
+    /// The same without a design, from its parts.
+    #[must_use]
+    pub fn of(name: &str, value: u64) -> Self {
+        Self {
+            design: None,
+            era: None,
+            name: name.to_string(),
+            value,
+            text: format!("{name}={value}"),
+        }
+    }
+
+    fn is_for(&self, spec: &DesignSpec) -> bool {
+        self.design
+            .as_ref()
+            .is_none_or(|name| name == spec.design.name)
+            && self.era.is_none_or(|era| era == spec.era)
+    }
+
+    fn check(&self, spec: &DesignSpec) -> Result<&'static Tunable, TunableError<'_>> {
+        check(spec.design.name, spec.era, &self.name, self.value)
+    }
+}
+
+/// The settings of each design of an experiment. A setting without a design is for those designs
+/// that have such a tunable; one of them at least must.
+///
+/// # Errors
+///
+/// [`LabError::Usage`] if nothing takes a setting, or a value is out of range.
+pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Settings>, LabError> {
+    let mut resolved = vec![Settings::default(); designs.len()];
+    for setting in settings {
+        let mut taken = false;
+        for (spec, into) in designs.iter().zip(&mut resolved) {
+            if !setting.is_for(spec) {
+                continue;
+            }
+            match setting.check(spec) {
+                Ok(tunable) => {
+                    into.set(tunable, setting.value);
+                    taken = true;
+                }
+                Err(error @ TunableError::OutOfRange { .. }) => {
+                    return Err(LabError::Usage(format!(
+                        "setting {:?}: {error}",
+                        setting.text
+                    )));
+                }
+                Err(TunableError::Unknown { .. }) => {}
+            }
+        }
+        if !taken {
+            return Err(nobody_takes(setting, designs));
+        }
+    }
+    Ok(resolved)
+}
+
+fn nobody_takes(setting: &Setting, designs: &[DesignSpec]) -> LabError {
+    let mut asked = designs
+        .iter()
+        .filter(|spec| setting.is_for(spec))
+        .peekable();
+    if asked.peek().is_none() {
+        return LabError::Usage(format!(
+            "setting {:?} is for a design that does not take part; designs are {}",
+            setting.text,
+            list(designs)
+        ));
+    }
+    let names = |spec: &DesignSpec| {
+        list(tunables_of(spec.design.name, spec.era).map(|tunable| tunable.name))
+    };
+    LabError::Usage(format!(
+        "setting {:?}: no such tunable; {}",
+        setting.text,
+        asked
+            .map(|spec| format!("{spec} has {}", names(spec)))
+            .collect::<Vec<_>>()
+            .join("; ")
+    ))
+}
+
+impl Settings {
+    fn set(&mut self, tunable: &'static Tunable, value: u64) {
+        // The ranges of the table keep the values below 2^32.
+        let small = u32::try_from(value).unwrap_or(u32::MAX);
+        match (tunable.scope, tunable.name) {
+            (Scope::Boot, "slub_min_order") => self.boot.slub_min_order = small,
+            (Scope::Boot, "slub_max_order") => self.boot.slub_max_order = Some(small),
+            (Scope::Boot, "slub_min_objects") => self.boot.slub_min_objects = small,
+            _ => self.cache.push((tunable, value)),
+        }
+    }
+
+    /// What the cache tunables make of a cache's geometry.
+    pub fn adjust(&self, geometry: &mut Geometry) {
+        for (tunable, value) in &self.cache {
+            let value = u32::try_from(*value).unwrap_or(u32::MAX);
+            match tunable.name {
+                "min_partial" => geometry.min_partial = value,
+                "cpu_partial" => {
+                    if geometry.cpu_partial_slabs > 0 {
+                        geometry.cpu_partial_slabs = cpu_partial_slabs(value, geometry.objects);
+                    }
+                    geometry.cpu_partial = value;
+                }
+                "cpu_queue_size" => geometry.queue = value,
+                "cpu_batch_size" => geometry.batch = value,
+                _ => {}
+            }
+        }
+        geometry.batch = geometry.batch.min(geometry.queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(settings: &[&str], designs: &[&str]) -> Result<Vec<Settings>, String> {
+        let designs: Vec<DesignSpec> = designs
+            .iter()
+            .map(|text| DesignSpec::parse(text).unwrap())
+            .collect();
+        let settings: Result<Vec<Setting>, LabError> =
+            settings.iter().map(|text| Setting::parse(text)).collect();
+        settings
+            .and_then(|settings| resolve(&settings, &designs))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_setting_reaches_those_that_have_it() {
+        let all = run(
+            &["cpu_partial=0", "slub_max_order=1", "slubq.min_partial=9"],
+            &["slub", "slubq"],
+        )
+        .unwrap();
+        let names = |settings: &Settings| -> Vec<&str> {
+            settings
+                .cache
+                .iter()
+                .map(|(tunable, _)| tunable.name)
+                .collect()
+        };
+        assert_eq!(names(&all[0]), ["cpu_partial"]);
+        assert_eq!(names(&all[1]), ["min_partial"]);
+        assert!(
+            all.iter()
+                .all(|settings| settings.boot.slub_max_order == Some(1))
+        );
+    }
+
+    #[test]
+    fn an_era_narrows() {
+        let all = run(&["slub@6.1.cpu_partial=0"], &["slub@6.1", "slub@6.18"]).unwrap();
+        assert_eq!((all[0].cache.len(), all[1].cache.len()), (1, 0));
+    }
+
+    #[test]
+    fn errors_say_what_is_valid() {
+        for (setting, part) in [
+            ("cpu_partial", "there is no \"=\""),
+            ("cpu_partial=-1", "\"-1\" is not a number"),
+            ("slub@9.cpu_partial=1", "unknown era \"9\""),
+            (
+                "slubq.min_partial=1",
+                "does not take part; designs are slub@6.18",
+            ),
+            ("bogus=1", "slub@6.18 has slub_min_order, slub_max_order"),
+            ("slub_max_order=11", "it takes 0..=10 (order)"),
+        ] {
+            let message = run(&[setting], &["slub"]).unwrap_err();
+            assert!(message.contains(part), "{setting}: {message}");
+        }
+    }
+}
