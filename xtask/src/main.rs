@@ -11,6 +11,7 @@ mod bench;
 mod ci;
 mod machine;
 mod models;
+mod picture;
 mod record;
 mod shell;
 mod tidy;
@@ -46,6 +47,8 @@ enum Command {
     Accounting(accounting::Options),
     /// Runs the benchmarks and keeps their output under docs/results.
     Bench(bench::Options),
+    /// Draws the replay of the bundled recording for the README (docs/replay.svg).
+    Picture,
     /// Records allocation events of this machine's kernel under a workload (as root).
     Record(record::Options),
     /// The part of `record` that runs inside the recording.
@@ -72,6 +75,7 @@ fn run(command: Command) -> Result<()> {
         Command::Aarch64 => report(aarch64::run()?),
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Picture => picture::run(),
         Command::Record(options) => record::run(&options),
         Command::RecordWorkload(options) => record::run_workload(&options),
     }
