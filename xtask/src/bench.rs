@@ -49,13 +49,36 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .lines()
         .map(|line| format!("{}\n", line.trim_end()))
         .collect();
-    fs::write(directory.join("raw.txt"), raw)?;
+    fs::write(directory.join("raw.txt"), &raw)?;
     fs::write(
         directory.join("README.md"),
         readme(&facts, &date, rustc.trim(), &commit, &typed),
     )?;
     println!("kept in {}", directory.display());
+    let path = shell::root().join("README.md");
+    let text = fs::read_to_string(&path).context("cannot read README.md")?;
+    if let Some(text) = with_results(&text, &raw) {
+        fs::write(&path, text).context("cannot write README.md")?;
+    }
     Ok(())
+}
+
+const BEGIN: &str = "<!-- bench -->";
+const END: &str = "<!-- /bench -->";
+
+/// The README with the table of these results between its marks; `None` if it has no marks.
+fn with_results(readme: &str, raw: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    let rows = raw
+        .lines()
+        .skip_while(|line| !line.contains(" ns per object"));
+    // Rules between the rows make a terminal readable and a README long.
+    let rows = rows.filter(|line| !line.starts_with('\u{2500}'));
+    let table: String = rows.map(|line| format!("{}\n", line.trim_end())).collect();
+    Some(format!(
+        "{before}{BEGIN}\n```text\n{table}```\n{END}{after}"
+    ))
 }
 
 /// The commit, with a mark if the files differ from it.
@@ -106,6 +129,17 @@ fn readme(facts: &Machine, date: &str, rustc: &str, commit: &str, command: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_readme_shows_the_latest_table() {
+        let readme = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let raw = "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n";
+        let text = with_results(&readme, raw).expect("marks");
+        assert!(text.contains("alloc+free, ns per object\n slub 1.0\n"));
+        assert!(!text.contains("old") && !text.contains("Finished"));
+        assert!(text.starts_with("a\n") && text.ends_with("\nb\n"));
+        assert!(with_results("no marks", raw).is_none());
+    }
 
     #[test]
     fn results_are_filed_by_cpu_and_name_every_fact() {
