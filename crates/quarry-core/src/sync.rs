@@ -4,3 +4,11 @@
 pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Between two `SeqCst` accesses of one thread: the model checker takes those for `AcqRel` and
+/// orders only fences, so models need one where the language does not.
+#[inline(always)]
+pub(crate) fn model_fence() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}

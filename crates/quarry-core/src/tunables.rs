@@ -153,7 +153,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "min_partial",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_35, SLUBQ],
+        available: &[SLUB_2_6_35],
         min: 0,
         max: COUNT_MAX,
         unit: "slabs",
@@ -310,7 +310,7 @@ mod tests {
             names("slub", Era::V5_9)[3..],
             ["min_partial", "cpu_partial"]
         );
-        let queue = ["min_partial", "cpu_queue_size", "cpu_batch_size"];
+        let queue = ["cpu_queue_size", "cpu_batch_size"];
         assert_eq!(names("slubq", Era::V2_6_35)[3..], queue);
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
     }

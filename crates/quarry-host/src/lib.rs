@@ -15,6 +15,7 @@
 //! | [`protocol`] | taking the word of *another* CPU's slot; shared with the model checker |
 //! | [`fork`] | what must be brought to rest before a `fork` |
 //! | `machine` | [`HostMachine`]: mode, CPU choice, spin locks |
+//! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `topology`, `os` | address space, `/sys`, system calls |
 //!
 //! # Modes
@@ -58,6 +59,7 @@ mod os;
 pub mod protocol;
 pub mod rseq;
 mod topology;
+mod waiters;
 
 pub use builder::Builder;
 pub use error::HostError;

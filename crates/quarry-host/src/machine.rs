@@ -13,6 +13,7 @@ use crate::memory::Memory;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use crate::rseq::commits;
 use crate::rseq::{self, FAILED, RseqUnavailable};
+use crate::waiters::Waiters;
 use crate::{os, protocol};
 
 /// How a machine takes the per-CPU lock words.
@@ -51,6 +52,7 @@ pub struct HostMachine {
     cpus: u32,
     /// Remote acquisitions so far; makes their claims differ.
     tickets: AtomicU32,
+    waiters: Waiters,
     reason: Option<RseqUnavailable>,
     topology: Topology,
     memory: Memory,
@@ -78,6 +80,7 @@ impl HostMachine {
             area: area.unwrap_or(0),
             cpus: topology.cpus,
             tickets: AtomicU32::new(0),
+            waiters: Waiters::new(),
             reason: area.err(),
             topology,
             memory,
@@ -154,14 +157,22 @@ impl HostMachine {
 
     #[cold]
     #[inline(never)]
-    fn lock_contended(&self, lock: &RawLock, owner: usize) -> Result<(), Reentered> {
+    fn lock_contended(
+        &self,
+        lock: &RawLock,
+        class: LockClass,
+        owner: usize,
+    ) -> Result<(), Reentered> {
         let mut attempt = 0;
         loop {
             match lock.owner() {
                 0 if lock.acquire(owner) => return Ok(()),
                 // Only this thread stores its own number, so it cannot go away meanwhile.
                 held if held == owner => return Err(Reentered),
-                _ => os::pause(attempt),
+                _ if attempt < os::SPINS => os::pause(attempt),
+                // Its holder may wait, in a signal handler, for what this thread holds.
+                _ if self.waiters.wait(lock, class, owner, attempt) => return Err(Reentered),
+                _ => (),
             }
             attempt = attempt.saturating_add(1);
         }
@@ -315,12 +326,12 @@ unsafe impl Machine for HostMachine {
     }
 
     #[inline]
-    fn lock(&self, lock: &RawLock, _class: LockClass) -> Result<(), Reentered> {
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         let owner = self.thread_id();
         if lock.acquire(owner) {
             Ok(())
         } else {
-            self.lock_contended(lock, owner)
+            self.lock_contended(lock, class, owner)
         }
     }
 

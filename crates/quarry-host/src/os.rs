@@ -10,7 +10,7 @@ const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
 const FLAG_CPU: libc::c_int = 1;
 
 /// Spins before a waiter gives up its CPU.
-const SPINS: u32 = 128;
+pub(crate) const SPINS: u32 = 128;
 /// Waits of a remote acquisition before it sleeps instead of yielding.
 const YIELDS: u32 = 2048;
 /// One sleep; a few hundred of them outlast the time slices of several preempting threads.
@@ -70,6 +70,27 @@ pub(crate) fn current_cpu() -> Option<u32> {
     // SAFETY: sched_getcpu takes nothing.
     let cpu = keeping_errno(|| unsafe { libc::sched_getcpu() });
     u32::try_from(cpu).ok()
+}
+
+/// Blocks all signals for the calling thread; its mask before.
+pub(crate) fn block_signals() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid set.
+    let (mut all, mut old) = unsafe { core::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
+    if !cfg!(miri) {
+        // SAFETY: the set is valid for writes.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: both sets outlive the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
+    }
+    old
+}
+
+/// Gives the calling thread the mask that [`block_signals`] returned.
+pub(crate) fn restore_signals(old: &libc::sigset_t) {
+    if !cfg!(miri) {
+        // SAFETY: the set outlives the call; nothing is written through a null pointer.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old, core::ptr::null_mut()) };
+    }
 }
 
 /// Lets others run: a spin hint at first, then the rest of the time slice.

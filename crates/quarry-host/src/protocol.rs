@@ -30,7 +30,7 @@
 
 use core::sync::atomic::Ordering;
 
-use quarry_core::machine::{PERCPU_FREE, PERCPU_REMOTE, SlotLock};
+use quarry_core::machine::{PERCPU_FREE, PERCPU_QUIESCED, PERCPU_REMOTE, SlotLock};
 
 /// Attempts of one acquisition; with the pauses of [`Kernel::pause`] a quarter of a second.
 pub const ATTEMPTS: u32 = 4096;
@@ -40,6 +40,11 @@ pub trait Word {
     /// Stores `to` if the word is `from`, in one step; whether it was. Acquires on success: pairs
     /// with the Release by which the last holder stored 0.
     fn exchange(&self, from: u32, to: u32) -> bool;
+
+    /// Whether the word is held for a fork, which waits for the caller in turn.
+    fn quiesced(&self) -> bool {
+        false
+    }
 }
 
 impl Word for SlotLock {
@@ -48,6 +53,10 @@ impl Word for SlotLock {
         self.word()
             .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
+    }
+
+    fn quiesced(&self) -> bool {
+        self.word().load(Ordering::Relaxed) == PERCPU_QUIESCED
     }
 }
 
@@ -78,6 +87,8 @@ pub fn acquire<W: Word, K: Kernel>(word: &W, kernel: &K, claim: u32, attempts: u
             if word.exchange(claim, PERCPU_REMOTE) {
                 return true;
             }
+        } else if word.quiesced() {
+            return false;
         }
         kernel.pause(attempt);
     }
@@ -89,6 +100,9 @@ pub fn acquire_fallback<W: Word, K: Kernel>(word: &W, kernel: &K, attempts: u32)
     for attempt in 0..attempts {
         if word.exchange(PERCPU_FREE, PERCPU_REMOTE) {
             return true;
+        }
+        if word.quiesced() {
+            return false;
         }
         kernel.pause(attempt);
     }

@@ -26,7 +26,8 @@
 //! // SAFETY: the object was allocated above and is not used any more.
 //! unsafe { cache.free(object) }.unwrap();
 //! assert_eq!(cache.usage().slabs, 1);
-//! cache.destroy().unwrap();
+//! // SAFETY: there is no other handle to the cache.
+//! unsafe { cache.destroy() }.unwrap();
 //! ```
 
 mod counters;

@@ -130,18 +130,20 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.body.design.flush(self.env())
     }
 
-    /// Counters.
+    /// Counters; those of CPUs that are busy at this moment are missing.
     pub fn stats(&self) -> Stats {
         self.body.design.stats(self.env())
     }
 
     /// How the cache's memory is used. Costs time proportional to the pages ever used.
     pub fn usage(&self) -> Usage {
+        let _pass = self.heap.pages.gate().enter(self.heap.machine());
         self.body.design.usage(self.env())
     }
 
     /// Calls `f` for every allocated object, in address order; the cache must be idle.
     pub fn for_each_live(&self, mut f: impl FnMut(NonNull<u8>)) {
+        let _pass = self.heap.pages.gate().enter(self.heap.machine());
         self.body.design.live_objects(self.env(), &mut f);
     }
 
@@ -151,6 +153,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// The first contradiction.
     pub fn check_consistency(&self) -> Result<(), SlabInconsistency> {
+        let _pass = self.heap.pages.gate().enter(self.heap.machine());
         self.body.design.check_consistency(self.env())
     }
 
@@ -165,12 +168,17 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.body.design.set_attribute(self.env(), name, value)
     }
 
-    /// Destroys the cache. Only one thread may still use it, and none may walk the heap's caches.
+    /// Destroys the cache.
     ///
     /// # Errors
     ///
     /// [`DestroyError`] if objects are still allocated: its message names them.
-    pub fn destroy(self) -> Result<(), DestroyError<'h, M, D>> {
+    ///
+    /// # Safety
+    ///
+    /// No copy of this handle is used any more, whichever thread has it; if the cache is a kmalloc
+    /// class, no other thread uses kmalloc meanwhile. An error leaves the cache as it was.
+    pub unsafe fn destroy(self) -> Result<(), DestroyError<'h, M, D>> {
         let busy_cpus = self.shrink();
         let mut live = 0;
         self.for_each_live(|_| live += 1);
@@ -214,7 +222,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         // A kmalloc class is made anew at its next use.
         let body = core::ptr::from_ref(self.body).cast_mut();
         for class in &self.heap.classes {
-            // Relaxed: by the method's contract no other thread uses the cache.
+            // Relaxed: by the caller's contract no other thread uses the cache.
             let _ = class.compare_exchange(
                 body,
                 core::ptr::null_mut(),
@@ -222,19 +230,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 Ordering::Relaxed,
             );
         }
-        // SAFETY: no slab is left, the handle is consumed, and by the method's contract no other
-        // thread uses the cache.
+        // SAFETY: no slab is left, and by the caller's contract nobody else uses the cache.
         unsafe { self.body.design.release(self.env()) };
-        let block = NonNull::from(self.body).cast::<u8>();
-        // SAFETY: the body is dead now; zeroing its bytes is what the region asks for.
-        unsafe { block.write_bytes(0, size_of::<CacheBody<D>>()) };
-        // SAFETY: the region handed out this block for these bytes; it is zeroed.
-        unsafe {
-            self.heap
-                .pages
-                .meta()
-                .free(machine, block, size_of::<CacheBody<D>>())
-        };
+        // SAFETY: the cache is off the list, and nobody else uses it.
+        unsafe { self.heap.free_body(NonNull::from(self.body)) };
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! A heap: one machine, its page allocator, and named caches of one design.
 //!
 //! ```text
-//!   Heap  --> kmalloc-8 ... kmalloc-8k      (made when the heap is)
+//!   Heap  --> kmalloc-8 ... kmalloc-8k      (each made at its first use)
 //!     |   --> cache "dentry" ...            (Heap::create_cache)
 //!     +-----> PageAllocator --> Machine
 //! ```
@@ -91,7 +91,8 @@ unsafe impl<M: Machine + Sync, D: Design> Sync for Heap<M, D> {}
 unsafe impl<M: Machine + Send, D: Design> Send for Heap<M, D> {}
 
 impl<M: Machine, D: Design> Heap<M, D> {
-    /// Boots a heap on a fresh machine, with its kmalloc caches.
+    /// Boots a heap on a fresh machine. Its kmalloc caches are made at their first use, or all at
+    /// once by [`Heap::make_kmalloc_caches`].
     ///
     /// # Errors
     ///
@@ -175,37 +176,66 @@ impl<M: Machine, D: Design> Heap<M, D> {
         unsafe { place.cast::<CacheHead>().write(head) };
         // SAFETY: initialised just now, and the block is never moved (M3).
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
-        let design = D::create(Env {
+        let Some(design) = D::create(Env {
             pages: &self.pages,
             cache: head,
-        })
-        .ok_or(CreateError::NoRoom)?;
+        }) else {
+            // SAFETY: nobody else knows the block.
+            unsafe { self.free_body(place) };
+            return Err(CreateError::NoRoom);
+        };
         // SAFETY: the field lies inside the block and is not initialised yet.
         let slot = unsafe { &raw mut (*place.as_ptr()).design };
         // SAFETY: as above.
         unsafe { slot.write(design) };
-        let mut newest = self.caches.lock(machine).ok_or(CreateError::NoRoom)?;
+        // SAFETY: both fields are initialised; the block lives as long as the heap.
+        let body = unsafe { place.as_ref() };
+        let Some(mut newest) = self.caches.lock(machine) else {
+            // SAFETY: nobody else knows the cache.
+            unsafe { body.design.release(self.env(head)) };
+            // SAFETY: as above.
+            unsafe { self.free_body(place) };
+            return Err(CreateError::NoRoom);
+        };
         // SAFETY: links are only touched under the list's lock, which is held.
         unsafe { *head.list_next.get() = *newest };
         *newest = head;
         drop(newest);
-        // SAFETY: both fields are initialised; the block lives as long as the heap.
-        Ok(unsafe { place.as_ref() })
+        Ok(body)
     }
 
-    /// Calls `f` for every cache, newest first.
+    /// Returns a cache's block.
+    ///
+    /// # Safety
+    ///
+    /// `create_body` took the block from the region, and nobody uses it any more.
+    unsafe fn free_body(&self, place: NonNull<CacheBody<D>>) {
+        let bytes = size_of::<CacheBody<D>>();
+        let block = place.cast::<u8>();
+        // SAFETY: the block has this many bytes; zeroing them is what the region asks for.
+        unsafe { block.write_bytes(0, bytes) };
+        // SAFETY: the region handed out this block for these bytes, and it is zeroed.
+        unsafe { self.pages.meta().free(self.machine(), block, bytes) };
+    }
+
+    /// Calls `f` for every cache, newest first. The list of caches is locked meanwhile, so `f` can
+    /// neither make nor destroy caches, nor be the first to kmalloc of a class.
     pub fn for_each_cache(&self, mut f: impl FnMut(Cache<'_, M, D>)) {
         let _pass = self.pages.gate().enter(self.machine());
-        let mut next = match self.caches.lock(self.machine()) {
-            Some(newest) => *newest,
-            None => return,
-        };
+        if let Some(newest) = self.caches.lock(self.machine()) {
+            self.walk(*newest, &mut f);
+        }
+    }
+
+    /// Calls `f` for a cache of the list, whose lock is held, and all older ones.
+    fn walk(&self, newest: *const CacheHead, f: &mut impl FnMut(Cache<'_, M, D>)) {
+        let mut next = newest;
         while !next.is_null() {
             // SAFETY: the list holds heads of caches of this heap, which are first in their
             // bodies; bodies are never unmapped while the heap lives.
             let body = unsafe { &*next.cast::<CacheBody<D>>() };
-            // SAFETY: a link of a listed head; destroyed caches leave the list under its lock, and
-            // destruction requires that nobody else uses the heap's list (see `Cache::destroy`).
+            // SAFETY: a link of a listed head, and links change only under the list's lock, which
+            // the caller holds; a cache is unlinked under it before it is destroyed.
             next = unsafe { *body.head.list_next.get() };
             f(Cache { heap: self, body });
         }
@@ -232,14 +262,34 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Stops all operations of other threads, so that the process can fork: takes every per-CPU
-    /// slot, then waits until nobody works without one. Returns how many slots could not be had;
-    /// those CPUs' caches stay locked in the child, which then works without them.
+    /// slot, then waits until nobody works without one. Returns how much could not be brought to
+    /// rest in bounded time, 0 if all is well. In the child of a fork after a miss, allocation may
+    /// wait for ever: that child should do no more than `exec`.
     pub fn quiesce(&self) -> u32 {
-        let mut missed = self.pages.quiesce();
-        self.for_each_cache(|cache| {
-            missed += cache.body.design.quiesce(self.env(&cache.body.head));
-        });
-        missed + u32::from(!self.pages.gate().close(self.machine()))
+        /// How often a cache may be made between the walk and the closing of the gate.
+        const ATTEMPTS: u32 = 8;
+        let mut missed = 0;
+        for _ in 0..ATTEMPTS {
+            missed = self.pages.quiesce();
+            let walked = self.caches.lock(self.machine()).map(|newest| {
+                self.walk(*newest, &mut |cache| {
+                    missed += cache.body.design.quiesce(self.env(&cache.body.head));
+                });
+                *newest
+            });
+            // The gate is closed without the list's lock: occupants may need it to leave.
+            let closed = self.pages.gate().close(self.machine());
+            let newest = self.caches.lock(self.machine()).map(|newest| *newest);
+            if closed && walked == newest {
+                return missed;
+            }
+            missed += 1;
+            if !closed {
+                return missed;
+            }
+            self.resume(false);
+        }
+        missed
     }
 
     /// Ends what [`Heap::quiesce`] began. `in_child` says that all other threads are gone.
@@ -247,8 +297,18 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if in_child {
             self.pages.gate().forget_others(self.machine());
         }
-        self.pages.gate().open();
-        self.for_each_cache(|cache| cache.body.design.resume(self.env(&cache.body.head)));
+        let newest = if in_child {
+            // After a miss the holder may be a thread that the child does not have.
+            self.caches.try_lock(self.machine())
+        } else {
+            self.caches.lock(self.machine())
+        };
+        if let Some(newest) = newest {
+            self.walk(*newest, &mut |cache| {
+                cache.body.design.resume(self.env(&cache.body.head));
+            });
+        }
         self.pages.resume();
+        self.pages.gate().open();
     }
 }

@@ -5,27 +5,32 @@
 //! the closed gate empty. Slots come first: a signal handler that interrupts the holder of a slot
 //! must still be able to pass the gate, or the holder would never finish. A handler that
 //! interrupts an occupant of the gate is known by its thread and passes a closed gate, for the
-//! same reason.
+//! same reason; so is one that interrupts whoever closed it.
 
 use super::Machine;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering, model_fence};
 
-/// Threads that can be inside at the same time; more wait their turn.
-const OCCUPANTS: usize = 64;
+/// Threads inside that are known by name; more are only counted.
+const OCCUPANTS: usize = if cfg!(loom) { 2 } else { 64 };
 /// How often [`Gate::close`] looks for remaining occupants before it gives up.
-const CLOSE_ATTEMPTS: u32 = 1 << 16;
+const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 
 /// See the module's documentation.
 pub(crate) struct Gate {
     occupants: [AtomicUsize; OCCUPANTS],
-    closed: AtomicU32,
+    /// Occupants that found no place. They must not wait for one: the holder of a slot may be among
+    /// those that wait, in a signal handler, for an occupant that waits for a lock of that holder.
+    unnamed: AtomicUsize,
+    /// The thread that closed the gate, 0 while it is open.
+    closed: AtomicUsize,
 }
 
 impl Gate {
     pub(crate) fn new() -> Self {
         Self {
             occupants: core::array::from_fn(|_| AtomicUsize::new(0)),
-            closed: AtomicU32::new(0),
+            unnamed: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
         }
     }
 
@@ -33,44 +38,53 @@ impl Gate {
     pub(crate) fn enter<'a, M: Machine>(&'a self, machine: &'a M) -> Pass<'a> {
         let thread = machine.thread_id();
         // Relaxed: a thread's own earlier store is always visible to it.
-        if self
-            .occupants
-            .iter()
-            .any(|o| o.load(Ordering::Relaxed) == thread)
-        {
-            return Pass { occupant: None };
+        let mine = |word: &AtomicUsize| word.load(Ordering::Relaxed) == thread;
+        if mine(&self.closed) || self.occupants.iter().any(mine) {
+            return Pass {
+                place: Place::Nested,
+            };
         }
         let mut attempt = 0;
         loop {
-            for occupant in &self.occupants {
-                // SeqCst: orders this store before the load of `closed` below, against the
-                // opposite order in `close`; one of the two sees the other.
-                let took =
-                    occupant.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed);
-                if took.is_err() {
-                    continue;
-                }
-                // SeqCst: see above.
-                if self.closed.load(Ordering::SeqCst) == 0 {
-                    return Pass {
-                        occupant: Some(occupant),
-                    };
-                }
-                occupant.store(0, Ordering::Release);
-                break;
+            let pass = self.take_place(thread);
+            model_fence();
+            // SeqCst: after the store of the place; see `close`.
+            if self.closed.load(Ordering::SeqCst) == 0 {
+                return pass;
             }
+            drop(pass);
             machine.pause(attempt);
             attempt = attempt.saturating_add(1);
+        }
+    }
+
+    fn take_place(&self, thread: usize) -> Pass<'_> {
+        for occupant in &self.occupants {
+            // SeqCst: orders this store before the load of `closed` that follows, against the
+            // opposite order in `close`; one of the two sees the other.
+            let took = occupant.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed);
+            if took.is_ok() {
+                return Pass {
+                    place: Place::Named(occupant),
+                };
+            }
+        }
+        // SeqCst: as above.
+        self.unnamed.fetch_add(1, Ordering::SeqCst);
+        Pass {
+            place: Place::Unnamed(&self.unnamed),
         }
     }
 
     /// Closes the gate and waits until nobody is inside. `false` if somebody stays.
     pub(crate) fn close<M: Machine>(&self, machine: &M) -> bool {
         // SeqCst: see `enter`.
-        self.closed.store(1, Ordering::SeqCst);
+        self.closed.store(machine.thread_id(), Ordering::SeqCst);
+        model_fence();
         (0..CLOSE_ATTEMPTS).any(|attempt| {
             // SeqCst: see `enter`.
-            let empty = self.occupants.iter().all(|o| o.load(Ordering::SeqCst) == 0);
+            let named = self.occupants.iter().any(|o| o.load(Ordering::SeqCst) != 0);
+            let empty = !named && self.unnamed.load(Ordering::SeqCst) == 0;
             if !empty {
                 machine.pause(attempt);
             }
@@ -91,19 +105,31 @@ impl Gate {
                 occupant.store(0, Ordering::Relaxed);
             }
         }
+        self.unnamed.store(0, Ordering::Relaxed);
     }
 }
 
 /// Being inside; leaves when dropped.
 pub(crate) struct Pass<'a> {
-    occupant: Option<&'a AtomicUsize>,
+    place: Place<'a>,
+}
+
+enum Place<'a> {
+    /// The thread was inside already.
+    Nested,
+    Named(&'a AtomicUsize),
+    Unnamed(&'a AtomicUsize),
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if let Some(occupant) = self.occupant {
-            // Release: pairs with the SeqCst load in `close`.
-            occupant.store(0, Ordering::Release);
+        // Release: pairs with the SeqCst loads in `close`.
+        match self.place {
+            Place::Nested => (),
+            Place::Named(occupant) => occupant.store(0, Ordering::Release),
+            Place::Unnamed(count) => {
+                count.fetch_sub(1, Ordering::Release);
+            }
         }
     }
 }

@@ -115,6 +115,18 @@ impl<T> SpinLock<T> {
         }
     }
 
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock<'a, M: Machine>(&'a self, machine: &'a M) -> Option<Guard<'a, M, T>> {
+        // The guard must not exist unless the lock was taken: its drop would free another's.
+        if !machine.try_lock(&self.raw, self.class) {
+            return None;
+        }
+        Some(Guard {
+            lock: self,
+            machine,
+        })
+    }
+
     /// Waits for the lock; `None` if the calling thread holds it already (see [`Reentered`]).
     #[inline]
     pub(crate) fn lock<'a, M: Machine>(&'a self, machine: &'a M) -> Option<Guard<'a, M, T>> {

@@ -80,10 +80,20 @@ impl<T> PerCpu<T> {
     /// The all-zero bit pattern is a valid `T`.
     pub(crate) unsafe fn new<M: Machine>(machine: &M, areas: &Region) -> Option<Self> {
         let slot0 = areas.alloc(machine, Self::BYTES)?.cast();
-        Some(Self {
+        let new = Self {
             slot0,
             state: PhantomData,
-        })
+        };
+        #[cfg(loom)]
+        for cpu in (0..machine.topology().cpus).map(CpuId) {
+            let word = AtomicU32::new(PERCPU_FREE);
+            // SAFETY: the block was reserved just now, and nobody else knows it. A modelled atomic
+            // is not valid when it is all zero.
+            unsafe {
+                Self::lock_of(new.slot::<M>(cpu)).write(SlotLock { word });
+            }
+        }
+        Some(new)
     }
 
     /// Returns the slots of all CPUs to the area; they are zeroed for the next user.

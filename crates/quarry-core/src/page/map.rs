@@ -24,10 +24,28 @@ impl MemMap {
     pub(crate) fn new<M: Machine>(machine: &M) -> Self {
         let ranges = machine.ranges();
         let page_shift = machine.topology().page_shift;
-        let described = ranges.descriptors.bytes / DESCRIPTOR_BYTES;
+        // Modelled atomics are larger than real ones.
+        let bytes = if cfg!(loom) {
+            size_of::<Page>()
+        } else {
+            DESCRIPTOR_BYTES
+        };
+        let described = ranges.descriptors.bytes / bytes;
         let pages = (ranges.pages.bytes >> page_shift)
             .min(described)
             .min(u32::MAX as usize - 1);
+        #[cfg(loom)]
+        for page in 0..pages {
+            // SAFETY: the range has room for this many descriptors and nobody uses it yet (M2).
+            unsafe {
+                ranges
+                    .descriptors
+                    .base
+                    .cast::<Page>()
+                    .add(page)
+                    .write(Page::new())
+            };
+        }
         Self {
             base: ranges.pages.base,
             descriptors: ranges.descriptors.base.cast(),

@@ -38,8 +38,9 @@
 //! # Departures from the kernel
 //!
 //! Memory that was never handed out is on no list; it is taken from the frontier, lowest address
-//! first, when the lists are empty. Migrate types, watermark checks and the self-tuning of `high`
-//! are not modelled yet.
+//! first, when the lists are empty. Migrate types, watermark checks, the self-tuning of `high`, the
+//! factors by which 6.1 and later refill and trim more than a batch, and the lists of huge pages are
+//! not modelled yet.
 
 mod buddy;
 mod bulk;
@@ -187,6 +188,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Bytes taken so far for the allocators' own structures, per-CPU slots included.
     pub fn overhead_bytes(&self) -> usize {
+        let _pass = self.gate.enter(&self.machine);
         let cpus = self.machine.topology().cpus as usize;
         self.meta.used_bytes(&self.machine) + cpus * self.percpu.used_bytes(&self.machine)
     }
@@ -300,15 +302,22 @@ impl<M: Machine> PageAllocator<M> {
                 allocated,
             });
         }
-        if !page.claim_kind(PageKind::Allocated, PageKind::Pcp, order) {
-            return Err(PageError::NotAllocated(pfn, page.kind()));
-        }
         let zone = self.zone_of(pfn);
-        if !self.free_pcp(zone, pfn, order) {
+        let claim = || page.claim_kind(PageKind::Allocated, PageKind::Pcp, order);
+        // The claim is made where a fork waits for its end, or the child would miss the block.
+        let claimed = self.free_pcp(zone, pfn, order, claim).unwrap_or_else(|| {
             let _pass = self.gate.enter(&self.machine);
-            zone.free_direct(&self.machine, &self.map, pfn, order);
+            let claimed = claim();
+            if claimed {
+                zone.free_direct(&self.machine, &self.map, pfn, order);
+            }
+            claimed
+        });
+        if claimed {
+            Ok(())
+        } else {
+            Err(PageError::NotAllocated(pfn, page.kind()))
         }
-        Ok(())
     }
 
     fn pick_node(&self, node: Option<NodeId>) -> Option<NodeId> {
@@ -323,24 +332,32 @@ impl<M: Machine> PageAllocator<M> {
         if !zone.lists_hold(order) {
             return None;
         }
-        let pfn = zone.pcp.try_with(&self.machine, |pcp, _| {
-            pcp.alloc(&self.machine, &self.map, zone, order)
-        })?;
-        if let Some(pfn) = pfn {
+        zone.pcp.try_with(&self.machine, |pcp, _| {
+            let pfn = pcp.alloc(&self.machine, &self.map, zone, order)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
-        }
-        Some(pfn)
+            Some(pfn)
+        })
     }
 
+    /// `None` if the per-CPU lists cannot be used, else whether `claim` gave the block.
     #[inline]
-    fn free_pcp(&self, zone: &Zone, pfn: Pfn, order: u32) -> bool {
-        zone.lists_hold(order)
-            && zone
-                .pcp
-                .try_with(&self.machine, |pcp, _| {
-                    pcp.free(&self.machine, &self.map, zone, pfn, order);
-                })
-                .is_some()
+    fn free_pcp(
+        &self,
+        zone: &Zone,
+        pfn: Pfn,
+        order: u32,
+        claim: impl FnOnce() -> bool,
+    ) -> Option<bool> {
+        if !zone.lists_hold(order) {
+            return None;
+        }
+        zone.pcp.try_with(&self.machine, |pcp, _| {
+            let claimed = claim();
+            if claimed {
+                pcp.free(&self.machine, &self.map, zone, pfn, order);
+            }
+            claimed
+        })
     }
 
     /// Allocation for callers that hold a per-CPU slot or are inside the gate.
@@ -363,9 +380,19 @@ impl<M: Machine> PageAllocator<M> {
                 .find_map(|zone| zone.alloc_direct(&self.machine, &self.map, order))
         };
         direct().or_else(|| {
+            if self.zones_reentered() {
+                return None;
+            }
             self.drain_all();
             direct()
         })
+    }
+
+    /// Whether the caller interrupted the holder of a zone lock. The per-CPU lists are of no help
+    /// then, and waiting for the slot that the interrupted thread holds would take long.
+    fn zones_reentered(&self) -> bool {
+        self.zones()
+            .any(|zone| zone.lock(&self.machine, &self.map).is_none())
     }
 
     /// Free for callers that hold a per-CPU slot or are inside the gate: changes a block of kind
@@ -380,7 +407,7 @@ impl<M: Machine> PageAllocator<M> {
         );
         page.set_kind(PageKind::Pcp, order);
         let zone = self.zone_of(pfn);
-        if !self.free_pcp(zone, pfn, order) {
+        if self.free_pcp(zone, pfn, order, || true).is_none() {
             zone.free_direct(&self.machine, &self.map, pfn, order);
         }
     }

@@ -1,6 +1,8 @@
 //! Page descriptors: what is known of each page, and of each slab.
 
-use crate::machine::{DESCRIPTOR_BYTES, NodeId, RawLock};
+#[cfg(not(loom))]
+use crate::machine::DESCRIPTOR_BYTES;
+use crate::machine::{NodeId, RawLock};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Largest order of a block: 2^10 pages (`MAX_PAGE_ORDER`).
@@ -98,6 +100,24 @@ pub(crate) struct Page {
 const _: () = assert!(size_of::<Page>() == DESCRIPTOR_BYTES);
 
 impl Page {
+    /// A descriptor as zero-filled memory would be, if modelled atomics could be all zero.
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            cache: AtomicPtr::new(core::ptr::null_mut()),
+            lock: RawLock::new(),
+            next: AtomicU32::new(0),
+            prev: AtomicU32::new(0),
+            head: AtomicU32::new(0),
+            kind_order: AtomicU32::new(0),
+            objects: AtomicU32::new(0),
+            on_list: AtomicU32::new(0),
+            private: AtomicU64::new(0),
+            private2: AtomicU64::new(0),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn kind(&self) -> PageKind {
         PageKind::from_bits(self.kind_order.load(Ordering::Relaxed))

@@ -279,15 +279,19 @@ impl Slub {
                 inuse: old.inuse + 1,
                 frozen: false,
             };
+            // Once the slab is full, the next free may take it, and its links, to a cpu partial
+            // list without the list lock: it leaves the list before.
+            if first == 0 {
+                page.set_on_list(false);
+                list.remove(map, slab);
+            }
             match old.replace(page, new) {
-                Ok(()) => {
-                    if first == 0 {
-                        page.set_on_list(false);
-                        list.remove(map, slab);
-                    }
-                    return Some(object);
-                }
+                Ok(()) => return Some(object),
                 Err(now) => old = now,
+            }
+            if first == 0 {
+                page.set_on_list(true);
+                list.push_front(map, slab);
             }
         }
     }

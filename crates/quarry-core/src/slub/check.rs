@@ -62,7 +62,8 @@ impl Slub {
             }
         }
         self.unmark(env);
-        usage.active_objs = usage.num_objs - free_on_nodes;
+        // Saturating: a slab may come between the two counts on a busy cache.
+        usage.active_objs = usage.num_objs.saturating_sub(free_on_nodes);
         usage
     }
 

@@ -36,10 +36,10 @@ impl Slub {
             }
         }
         // SAFETY: the caller's contract is the same.
-        unsafe { self.free_locked(env, object) }
+        unsafe { self.free_locked(env, link, object) }
     }
 
-    /// Frees with the CPU's slot held, if it can be had.
+    /// Frees with the CPU's slot held, if it can be had; `link` is the object's [`Slub::slab_link`].
     ///
     /// # Safety
     ///
@@ -48,10 +48,11 @@ impl Slub {
     unsafe fn free_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
+        link: u32,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        let slab = Self::slab_of(env, object)?;
+        let slab = Pfn::from_link(link).ok_or(FreeError::Foreign)?;
         let freed = self.cpu.try_with(machine, |cpu, _| {
             touch(
                 machine,

@@ -56,7 +56,9 @@
 //! The fast path runs under the CPU's try-lock instead of a double-word compare-and-swap on a
 //! transaction id; when the lock is held by somebody else the operation goes to the node's list
 //! (counted as `cpu_slot_busy`). A slab's list and counters share one 64-bit word. A free that
-//! finds the list lock re-entered is deferred. RCU caches free their slabs at once.
+//! finds the list lock re-entered is deferred through its first word, even in caches with
+//! constructors. An operation without a slot takes single objects and does not count
+//! `alloc_from_partial`. RCU caches free their slabs at once.
 //!
 //! # 8 Cost
 //!

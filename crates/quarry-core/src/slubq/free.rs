@@ -39,7 +39,7 @@ impl Slubq {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        let slab = Self::slab_of(env, object)?;
+        let slab = Self::lookup(env, object)?;
         let freed = self
             .cpu
             .try_with(machine, |cpu, id| self.free_on_cpu(env, cpu, id, object));

@@ -107,7 +107,11 @@ impl Design for Slubq {
         let geometry = &env.cache.geometry;
         // SAFETY: all-zero is a valid `CpuQueue`: no entries, no room for any, zero counters.
         let cpu = unsafe { PerCpu::new(env.pages.machine(), env.pages.percpu()) }?;
-        let entries = types::alloc_entries(env, geometry.queue)?;
+        let Some(entries) = types::alloc_entries(env, geometry.queue) else {
+            // SAFETY: nobody has used the slots.
+            unsafe { cpu.free(env.pages.machine(), env.pages.percpu()) };
+            return None;
+        };
         let config = QueueConfig {
             entries,
             queue: geometry.queue,
@@ -117,7 +121,6 @@ impl Design for Slubq {
             size: geometry.layout.size as usize,
             batch: AtomicU32::new(geometry.batch),
             queue: AtomicU32::new(geometry.queue),
-            min_partial: AtomicU32::new(geometry.min_partial),
             config: SpinLock::new(LockClass::CacheList, config),
             nodes: core::array::from_fn::<Node, MAX_NODES, _>(|_| Node::new()),
         })
@@ -196,7 +199,8 @@ impl Design for Slubq {
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
         let value = match name {
-            "min_partial" => self.min_partial.load(Ordering::Relaxed),
+            // Kept for its readers; the design gives empty slabs back without asking.
+            "min_partial" => cache.geometry.min_partial,
             "cpu_queue_size" => self.queue.load(Ordering::Relaxed),
             "cpu_batch_size" => self.batch.load(Ordering::Relaxed),
             "order" => cache.geometry.order,
@@ -212,7 +216,6 @@ impl Design for Slubq {
     fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
         let value = value.min(u64::from(u32::MAX)) as u32;
         match name {
-            "min_partial" => self.min_partial.store(value, Ordering::Relaxed),
             "cpu_batch_size" => self.batch.store(value.max(1), Ordering::Relaxed),
             "cpu_queue_size" => return self.resize(env, value),
             _ => return false,

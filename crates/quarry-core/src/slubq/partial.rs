@@ -47,9 +47,8 @@ impl Slubq {
         Some(locked)
     }
 
-    /// Puts a slab at the tail of its node's list if it has free objects, and unlocks it. The
-    /// caller has had the list's lock since its thread could last be interrupted, or has checked
-    /// [`Slubq::lists_reentered`].
+    /// Puts a slab at the tail of its node's list if it has free objects, and unlocks it. If the
+    /// list's lock is not to be had, the free objects are deferred, which makes the slab full.
     pub(super) fn put_partial<M: Machine>(&self, env: Env<'_, M>, locked: LockedSlab<'_, M>) {
         if locked.free() == 0 {
             return;
@@ -59,7 +58,12 @@ impl Slubq {
         if let Some(mut list) = node.partial.lock(env.pages.machine()) {
             map.page(locked.slab).set_on_list(true);
             list.push_back(map, locked.slab);
+            return;
         }
+        locked.take(self.size, locked.free(), |object| {
+            // SAFETY: the object was free in the slab, so it is this cache's and nobody's (I1).
+            unsafe { env.cache.defer(object) };
+        });
     }
 
     /// Gives the oldest entries of a queue back to their slabs.

@@ -37,8 +37,8 @@ impl Slubq {
         self.flush_all(env)
     }
 
-    /// Gives all CPUs queues of another size. `false`, with nothing changed but flushed queues, if
-    /// there is no room or a CPU is busy.
+    /// Gives all CPUs queues of another size; a CPU that is busy keeps its old one. `false`, with
+    /// nothing changed, if there is no room.
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, queue: u32) -> bool {
         let _pass = env.pages.gate().enter(env.pages.machine());
         let Some(entries) = types::alloc_entries(env, queue) else {
@@ -46,6 +46,8 @@ impl Slubq {
         };
         let new = QueueConfig { entries, queue };
         let Some(mut config) = self.config.lock(env.pages.machine()) else {
+            // SAFETY: nobody has seen the entries.
+            unsafe { types::free_entries(env, &new) };
             return false;
         };
         let old = core::mem::replace(&mut *config, new);

@@ -189,15 +189,31 @@ impl Slubq {
         })
     }
 
-    /// The slab of an object of this cache.
+    /// The slab of an object of this cache, whose descriptor is read for it.
     pub(super) fn slab_of<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        let slab = Self::lookup(env, object)?;
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Read,
+            slab.0 as usize,
+        );
+        Ok(slab)
+    }
+
+    /// [`Slubq::slab_of`] for callers that have accounted the read.
+    pub(super) fn lookup<M: Machine>(
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<Pfn, FreeError> {
         let map = env.pages.map();
         let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
-        if !Self::owns(env, object) {
+        let page = map.page(pfn);
+        let slab = page.head().ok_or(FreeError::Foreign)?;
+        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
             return Err(FreeError::WrongCache);
         }
         Ok(slab)

@@ -18,7 +18,6 @@ pub struct Slubq {
     pub(super) batch: AtomicU32,
     /// Entries per CPU as last configured (`cpu_queue_size`); [`QueueConfig`] decides.
     pub(super) queue: AtomicU32,
-    pub(super) min_partial: AtomicU32,
     /// Where the queues of all CPUs are; each CPU copies it at its next slow operation.
     pub(super) config: SpinLock<QueueConfig>,
     pub(super) nodes: [Node; MAX_NODES],

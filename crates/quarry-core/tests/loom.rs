@@ -1,0 +1,277 @@
+//! Model of SLUB's lists: the crate's own code, with the model checker's atomics and scheduler.
+//!
+//! Built by `RUSTFLAGS="--cfg loom" cargo test -p quarry-core --release --test loom`.
+//!
+//! Everything runs that runs in a process, on a machine of two CPUs and six pages. What is checked
+//! is every order of the atomics within the bound on forced switches; the free pointers inside
+//! objects and the per-CPU states are ordinary memory, whose orders are not explored.
+#![cfg(loom)]
+
+mod loom_machine;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use loom::sync::atomic::Ordering;
+use loom::thread;
+
+use quarry_core::design::CacheSpec;
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::heap::{Cache, Heap};
+use quarry_core::machine::RawLock;
+use quarry_core::slub::Slub;
+
+use loom_machine::{LoomMachine, Me, SLOTLESS, be};
+
+type ModelHeap = Heap<LoomMachine, Slub>;
+type Objects = Vec<usize>;
+
+/// What one thread does.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Free(usize),
+    Alloc,
+}
+
+fn me(cpu: u32) -> Me {
+    Me {
+        cpu,
+        reentered: false,
+    }
+}
+
+const HANDLER: Me = Me {
+    cpu: SLOTLESS,
+    reentered: true,
+};
+
+fn cache(heap: &ModelHeap) -> Cache<'_, LoomMachine, Slub> {
+    let mut found = None;
+    // SAFETY: the cache lives as long as the heap; the closure's lifetime is shorter than that.
+    heap.for_each_cache(|cache| {
+        found = Some(unsafe {
+            std::mem::transmute::<Cache<'_, LoomMachine, Slub>, Cache<'_, LoomMachine, Slub>>(cache)
+        })
+    });
+    found.unwrap()
+}
+
+fn free(heap: &ModelHeap, object: usize) {
+    let object = NonNull::new(std::ptr::with_exposed_provenance_mut(object)).unwrap();
+    // SAFETY: every object is freed once.
+    unsafe { cache(heap).free(object) }.unwrap();
+}
+
+fn alloc(heap: &ModelHeap) -> Option<usize> {
+    cache(heap).alloc().map(|o| o.expose_provenance().get())
+}
+
+/// Starts a thread whose stack has room for a heap.
+fn spawn<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
+    thread::Builder::new()
+        .stack_size(64 << 10)
+        .spawn(f)
+        .unwrap()
+}
+
+/// Explores `f` with at most two forced switches.
+fn explore(f: impl Fn() + Copy + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 100_000;
+    builder.check(move || spawn(f).join().unwrap());
+}
+
+/// Three slabs of two objects: `objects[0..4]` fill two that nobody owns, the others the slab of
+/// CPU 0. Then runs each actor on its own thread, and checks what is left.
+fn model(era: Era, excludes: bool, before: &'static [usize], actors: &'static [(Me, Does)]) {
+    explore(move || {
+        be(me(0));
+        let boot = BootParams {
+            slub_max_order: Some(0),
+            ..BootParams::default()
+        };
+        let heap = Arc::new(ModelHeap::new(LoomMachine::new(excludes), era, boot).unwrap());
+        heap.create_cache(&CacheSpec {
+            name: "model",
+            object_size: 2048,
+            align: 0,
+            flags: CacheFlags::NONE,
+        })
+        .unwrap();
+        let mut objects: Objects = (0..6).map(|_| alloc(&heap).unwrap()).collect();
+        be(me(SLOTLESS));
+        for &number in before {
+            free(&heap, std::mem::take(&mut objects[number]));
+        }
+        let threads: Vec<_> = actors
+            .iter()
+            .map(|&(me, does)| {
+                let heap = Arc::clone(&heap);
+                let object = match does {
+                    Does::Free(number) => std::mem::take(&mut objects[number]),
+                    Does::Alloc => 0,
+                };
+                spawn(move || {
+                    be(me);
+                    match does {
+                        Does::Free(_) => free(&heap, object),
+                        Does::Alloc => return alloc(&heap),
+                    }
+                    None
+                })
+            })
+            .collect();
+        objects.extend(threads.into_iter().filter_map(|t| t.join().unwrap()));
+        be(me(0));
+        finish(&heap, objects);
+    });
+}
+
+/// No object is lost or in two places, and all memory comes back.
+fn finish(heap: &ModelHeap, mut objects: Objects) {
+    objects.retain(|&object| object != 0);
+    objects.sort_unstable();
+    let cache = cache(heap);
+    let mut live = Vec::new();
+    cache.for_each_live(|object| live.push(object.addr().get()));
+    assert_eq!(live, objects, "live objects");
+    cache.check_consistency().unwrap();
+    objects.into_iter().for_each(|object| free(heap, object));
+    assert_eq!(cache.shrink(), 0);
+    cache.check_consistency().unwrap();
+    assert_eq!(cache.usage().slabs, 0);
+    assert_eq!(heap.pages().check_consistency().unwrap().slab, 0);
+}
+
+const ERAS: [Era; 2] = [Era::V5_9, Era::V6_18];
+const NODE: Me = Me {
+    cpu: SLOTLESS,
+    reentered: false,
+};
+const CPU0: Me = Me {
+    cpu: 0,
+    reentered: false,
+};
+const CPU1: Me = Me {
+    cpu: 1,
+    reentered: false,
+};
+
+fn both_eras(before: &'static [usize], actors: &'static [(Me, Does)]) {
+    ERAS.into_iter()
+        .for_each(|era| model(era, true, before, actors));
+}
+
+#[test]
+fn two_frees_of_a_full_slab_list_it_once() {
+    both_eras(&[], &[(NODE, Does::Free(0)), (NODE, Does::Free(1))]);
+}
+
+#[test]
+fn cpu_partial_put_against_node_free() {
+    both_eras(&[], &[(CPU1, Does::Free(0)), (NODE, Does::Free(1))]);
+}
+
+#[test]
+fn cpu_partial_put_on_two_cpus() {
+    both_eras(&[], &[(CPU1, Does::Free(0)), (CPU0, Does::Free(1))]);
+}
+
+#[test]
+fn pushes_against_the_owner_who_takes_all() {
+    both_eras(&[], &[(CPU0, Does::Alloc), (CPU1, Does::Free(5))]);
+}
+
+#[test]
+fn last_free_against_taking_from_the_list() {
+    both_eras(&[0], &[(CPU1, Does::Alloc), (NODE, Does::Free(1))]);
+}
+
+#[test]
+fn taking_the_last_object_off_a_listed_slab_against_a_cpu_partial_put() {
+    both_eras(&[0, 2], &[(NODE, Does::Alloc), (CPU1, Does::Free(1))]);
+}
+
+#[test]
+fn deferred_frees_against_settling() {
+    both_eras(&[], &[(HANDLER, Does::Free(0)), (NODE, Does::Free(1))]);
+}
+
+#[test]
+#[should_panic]
+fn without_list_lock_two_take_one_slab_off() {
+    model(
+        Era::V6_18,
+        false,
+        &[0, 2],
+        &[(NODE, Does::Alloc), (NODE, Does::Alloc)],
+    );
+}
+
+#[test]
+#[should_panic]
+fn without_list_lock_two_slabs_clash() {
+    model(
+        Era::V5_9,
+        false,
+        &[],
+        &[(NODE, Does::Free(0)), (NODE, Does::Free(2))],
+    );
+}
+
+#[test]
+fn a_closed_gate_keeps_everybody_out() {
+    explore(|| {
+        be(CPU0);
+        let boot = BootParams {
+            slub_max_order: Some(0),
+            ..BootParams::default()
+        };
+        let heap = Arc::new(ModelHeap::new(LoomMachine::new(true), Era::V6_18, boot).unwrap());
+        let spec = CacheSpec {
+            name: "model",
+            object_size: 2048,
+            align: 0,
+            flags: CacheFlags::NONE,
+        };
+        heap.create_cache(&spec).unwrap();
+        let objects: Objects = (0..2).map(|_| alloc(&heap).unwrap()).collect();
+        let other = Arc::clone(&heap);
+        let first = objects[0];
+        let thread = spawn(move || {
+            be(NODE);
+            free(&other, first);
+        });
+        if heap.quiesce() == 0 {
+            // Acquire would say nothing more: what `quiesce` has seen orders this load.
+            assert_eq!(
+                heap.machine().held.load(Ordering::Relaxed),
+                0,
+                "not at rest"
+            );
+        }
+        heap.resume(false);
+        thread.join().unwrap();
+        finish(&heap, objects[1..].to_vec());
+    });
+}
+
+#[test]
+fn raw_lock_excludes_and_orders() {
+    loom::model(|| {
+        let shared = Arc::new((RawLock::new(), loom::cell::UnsafeCell::new(0)));
+        let other = Arc::clone(&shared);
+        let work = |shared: &(RawLock, loom::cell::UnsafeCell<u32>), me| {
+            if shared.0.acquire(me) {
+                // SAFETY: the lock is held; that this suffices is what the model checks.
+                shared.1.with_mut(|n| unsafe { *n += 1 });
+                shared.0.release();
+            }
+        };
+        let thread = thread::spawn(move || work(&other, 1));
+        work(&shared, 2);
+        thread.join().unwrap();
+    });
+}

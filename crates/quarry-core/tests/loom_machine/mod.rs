@@ -1,0 +1,197 @@
+//! A machine whose atomics are the model checker's.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use loom::cell::Cell;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+
+use quarry_core::machine::{
+    CpuId, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange,
+    Reentered, SlotLock, Topology,
+};
+
+const CPUS: u32 = 2;
+const PAGES: usize = 6;
+const PAGE: usize = 4096;
+const META: usize = 128 << 10;
+const DESCRIPTORS: usize = 16 << 10;
+/// How often a remote acquisition tries.
+const ATTEMPTS: u32 = 2;
+
+/// Who a thread is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Me {
+    /// Its CPU; one that has no slot makes every operation go to the node level.
+    pub(crate) cpu: u32,
+    /// Whether it is a handler that interrupted a holder of every list lock.
+    pub(crate) reentered: bool,
+}
+
+/// A CPU without a slot.
+pub(crate) const SLOTLESS: u32 = 7;
+
+loom::thread_local! {
+    static ME: Cell<(u32, bool)> = Cell::new((0, false));
+}
+
+/// Makes the calling thread somebody.
+pub(crate) fn be(me: Me) {
+    ME.with(|cell| cell.set((me.cpu, me.reentered)));
+}
+
+fn me() -> (u32, bool) {
+    ME.with(Cell::get)
+}
+
+pub(crate) struct LoomMachine {
+    topology: Topology,
+    ranges: Ranges,
+    base: NonNull<u8>,
+    /// Spin locks that are held.
+    pub(crate) held: AtomicUsize,
+    /// Whether list locks exclude.
+    excludes: bool,
+}
+
+// SAFETY: the address only names the machine's own memory.
+unsafe impl Send for LoomMachine {}
+// SAFETY: as above.
+unsafe impl Sync for LoomMachine {}
+
+fn layout() -> Layout {
+    let bytes =
+        PAGES * PAGE + DESCRIPTORS + META + (CPUS as usize) * (1 << LoomMachine::PERCPU_SHIFT);
+    Layout::from_size_align(bytes, PAGE).unwrap()
+}
+
+impl LoomMachine {
+    pub(crate) fn new(excludes: bool) -> Self {
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout()) }).unwrap();
+        let mut at = 0;
+        let mut cut = |bytes| {
+            // SAFETY: the sum of all ranges is the layout's size.
+            let base = unsafe { base.byte_add(at) };
+            at += bytes;
+            RawRange { base, bytes }
+        };
+        let ranges = Ranges {
+            pages: cut(PAGES * PAGE),
+            descriptors: cut(DESCRIPTORS),
+            meta: cut(META),
+            percpu: cut((CPUS as usize) << Self::PERCPU_SHIFT),
+        };
+        Self {
+            topology: Topology {
+                cpus: CPUS,
+                nodes: 1,
+                page_shift: 12,
+                cache_line: 64,
+            },
+            ranges,
+            base,
+            held: AtomicUsize::new(0),
+            excludes,
+        }
+    }
+}
+
+impl Drop for LoomMachine {
+    fn drop(&mut self) {
+        // SAFETY: `new` allocated it.
+        unsafe { dealloc(self.base.as_ptr(), layout()) };
+    }
+}
+
+// SAFETY: the ranges are disjoint parts of zero-filled memory that lives as long as the machine.
+// Slots are taken by compare-and-swap, locks by `RawLock`; with `excludes` unset the list locks
+// break the contract, which is what those tests want to see.
+unsafe impl Machine for LoomMachine {
+    const PERCPU_SHIFT: u32 = 13;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        let (cpu, _) = me();
+        if cpu >= CPUS {
+            return None;
+        }
+        // SAFETY: every CPU has a slot at this distance.
+        let slot = unsafe { slot0.byte_add((cpu as usize) << Self::PERCPU_SHIFT) };
+        // SAFETY: the slot lives as long as the machine.
+        let word = unsafe { slot.as_ref() }.word();
+        // Acquire: pairs with the Release in `SlotLock::release`.
+        word.compare_exchange(
+            PERCPU_FREE,
+            PERCPU_OWNER,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+        .then_some(slot)
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
+        (0..ATTEMPTS).any(|attempt| {
+            // Acquire: as above.
+            let took = slot.word().compare_exchange(
+                PERCPU_FREE,
+                PERCPU_REMOTE,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if took.is_err() {
+                self.pause(attempt);
+            }
+            took.is_ok()
+        })
+    }
+
+    fn thread_id(&self) -> usize {
+        let (cpu, reentered) = me();
+        1 + cpu as usize * 2 + usize::from(reentered)
+    }
+
+    fn pause(&self, _attempt: u32) {
+        loom::thread::yield_now();
+    }
+
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        if class == LockClass::NodeList && me().1 {
+            return Err(Reentered);
+        }
+        if class == LockClass::NodeList && !self.excludes {
+            return Ok(());
+        }
+        while !lock.acquire(self.thread_id()) {
+            loom::thread::yield_now();
+        }
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn try_lock(&self, lock: &RawLock, _class: LockClass) -> bool {
+        let took = lock.acquire(self.thread_id());
+        self.held.fetch_add(usize::from(took), Ordering::Relaxed);
+        took
+    }
+
+    unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
+        if class == LockClass::NodeList && !self.excludes {
+            return;
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        lock.release();
+    }
+}

@@ -1,0 +1,174 @@
+//! Heaps on this process's own memory.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::geometry::BootParams;
+use quarry_core::heap::{CreateError, Heap};
+use quarry_host::fork::{self, ForkError, ForkHooks};
+use quarry_host::{HostError, HostMachine, Mode};
+
+/// A heap on this process's memory and CPUs.
+pub type HostHeap<D> = Heap<HostMachine, D>;
+
+/// Why a heap could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The machine could not be had: sizes, mode, address space.
+    Host(HostError),
+    /// The heap did not fit the machine, or the design has no such era.
+    Heap(CreateError),
+    /// The heap could not be registered to rest during forks.
+    Fork(ForkError),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(error) => error.fmt(f),
+            Self::Heap(error) => error.fmt(f),
+            Self::Fork(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Configures a [`HostHeap`]; every setting has a default.
+///
+/// # Examples
+///
+/// ```
+/// use quarry::{Builder, Slub};
+///
+/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+/// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+/// // SAFETY: the object was allocated from this heap and is not used any more.
+/// unsafe { heap.kfree(object) }?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Builder<D> {
+    machine: quarry_host::Builder,
+    era: Era,
+    boot: BootParams,
+    design: PhantomData<fn() -> D>,
+}
+
+impl<D: Design> Default for Builder<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Design> Builder<D> {
+    /// A configuration with all defaults: 16 GiB of address space, 4 KiB pages, the design's
+    /// newest era.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            machine: HostMachine::builder(),
+            era: D::DEFAULT_ERA,
+            boot: BootParams::default(),
+            design: PhantomData,
+        }
+    }
+
+    /// Address space that the heap may hand out; only what is touched costs memory.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.machine = self.machine.memory_bytes(bytes);
+        self
+    }
+
+    /// Page size: 4096, 16384 or 65536 bytes, a multiple of the operating system's.
+    #[must_use]
+    pub fn page_size(mut self, bytes: usize) -> Self {
+        self.machine = self.machine.page_size(bytes);
+        self
+    }
+
+    /// How per-CPU state is locked.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.machine = self.machine.mode(mode);
+        self
+    }
+
+    /// The kernel version whose rules the heap follows.
+    #[must_use]
+    pub fn era(mut self, era: Era) -> Self {
+        self.era = era;
+        self
+    }
+
+    /// Boot parameters of the slab allocator.
+    #[must_use]
+    pub fn boot(mut self, boot: BootParams) -> Self {
+        self.boot = boot;
+        self
+    }
+
+    /// Makes the heap and brings it to rest around every later `fork`.
+    ///
+    /// The heap lives until the process ends: its address space and one box are leaked, so that
+    /// objects, signal handlers and forks may refer to it at any time. At most
+    /// [`OBJECTS_MAX`](fork::OBJECTS_MAX) heaps can exist.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] tells which setting cannot be had.
+    pub fn build(self) -> Result<&'static HostHeap<D>, Error> {
+        let machine = self.machine.build().map_err(Error::Host)?;
+        let heap = Heap::new(machine, self.era, self.boot).map_err(Error::Heap)?;
+        let heap = Box::new(heap);
+        let hooks = ForkHooks {
+            prepare: prepare::<D>,
+            parent: parent::<D>,
+            child: child::<D>,
+        };
+        // SAFETY: the hooks take a heap of this type. The box is leaked below, before anything
+        // that could drop it, so the address stays valid for ever; hooks register nothing.
+        unsafe { fork::register(NonNull::from(&*heap).cast(), hooks) }.map_err(Error::Fork)?;
+        Ok(Box::leak(heap))
+    }
+}
+
+/// See [`fork_misses`].
+static FORK_MISSES: AtomicU64 = AtomicU64::new(0);
+
+/// How many locks of heaps could not be had in time before the forks so far. A heap that was
+/// missed may be unusable in the child, which should only `exec` then.
+#[must_use]
+pub fn fork_misses() -> u64 {
+    FORK_MISSES.load(Ordering::Relaxed)
+}
+
+/// # Safety
+///
+/// `heap` is a `HostHeap<D>` that lives.
+unsafe fn prepare<D: Design>(heap: NonNull<()>) {
+    // SAFETY: the caller's contract.
+    let missed = unsafe { heap.cast::<HostHeap<D>>().as_ref() }.quiesce();
+    FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
+}
+
+/// # Safety
+///
+/// As for [`prepare`].
+unsafe fn parent<D: Design>(heap: NonNull<()>) {
+    // SAFETY: the caller's contract.
+    unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(false);
+}
+
+/// # Safety
+///
+/// As for [`prepare`].
+unsafe fn child<D: Design>(heap: NonNull<()>) {
+    // SAFETY: the caller's contract.
+    unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(true);
+}

@@ -1,0 +1,64 @@
+//! Object caches, kmalloc and pages of the Linux kernel for user space.
+//!
+//! The allocators themselves are [`core`]: caches of equal objects after the kernel's designs
+//! ([`core::slub`], [`core::slubq`]), over a buddy page allocator with per-CPU lists. They run on
+//! any machine that implements [`core::machine::Machine`].
+//!
+//! On this process's own memory, with typed objects:
+//!
+//! ```
+//! use quarry::{Builder, Cache, Slub};
+//!
+//! let heap = Builder::<Slub>::new().build()?;
+//! let cache = Cache::<[u64; 24], Slub>::new(heap, "numbers")?;
+//! let mut object = cache.alloc([0; 24]).ok_or("out of memory")?;
+//! object[0] = 1;
+//! drop(object);
+//! cache.destroy()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! On a virtual machine:
+//!
+//! ```
+//! use quarry::core::design::CacheSpec;
+//! use quarry::core::era::Era;
+//! use quarry::core::geometry::{BootParams, CacheFlags};
+//! use quarry::core::heap::Heap;
+//! use quarry::core::slub::Slub;
+//! use quarry_sim::{Config, VirtualMachine};
+//!
+//! // Two CPUs and SLUB as of Linux 6.18.
+//! let machine = VirtualMachine::new(Config { cpus: 2, ..Config::default() })?;
+//! let heap = Heap::<_, Slub>::new(machine, Era::V6_18, BootParams::default())?;
+//! let cache = heap.create_cache(&CacheSpec {
+//!     name: "dentry",
+//!     object_size: 192,
+//!     align: 0,
+//!     flags: CacheFlags::RECLAIM,
+//! })?;
+//!
+//! let object = cache.alloc().ok_or("out of memory")?;
+//! assert_eq!(cache.usage().slabs, 1);
+//! // SAFETY: the object was allocated from this cache and is not used any more.
+//! unsafe { cache.free(object) }?;
+//! // SAFETY: there is no other handle to the cache.
+//! unsafe { cache.destroy() }.map_err(|error| error.to_string())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod host;
+mod typed;
+
+pub use host::{Builder, Error, HostHeap, fork_misses};
+pub use quarry_core as core;
+pub use quarry_core::design::{CacheSpec, FreeError};
+pub use quarry_core::era::Era;
+pub use quarry_core::geometry::{BootParams, CacheFlags};
+pub use quarry_core::heap::Heap;
+pub use quarry_core::page::{PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn};
+pub use quarry_core::slub::Slub;
+pub use quarry_core::slubq::Slubq;
+pub use quarry_core::stats::{Stat, Stats};
+pub use quarry_host::{HostError, HostMachine, Mode};
+pub use typed::{Cache, DestroyError, Owned};

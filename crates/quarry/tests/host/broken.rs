@@ -1,0 +1,201 @@
+//! A host machine with one operation broken, and the process that runs on it.
+
+use std::process::{Command, Stdio};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use quarry::core::machine::{
+    CpuId, ListLayout, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges,
+    RawLock, Reentered, SlotLock, StackLayout, Topology,
+};
+use quarry::{HostMachine, Mode};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// Taking the running CPU's slot: a check and then a store, with nothing to hold them
+    /// together.
+    Slot,
+    /// Spin locks: everybody has them.
+    Lock,
+    /// Taking another CPU's slot: just a store.
+    Remote,
+}
+
+const FAULTS: [Fault; 4] = [Fault::None, Fault::Slot, Fault::Lock, Fault::Remote];
+const MODES: [Mode; 3] = [Mode::Auto, Mode::Rseq, Mode::Fallback];
+/// Name of the environment variable that asks for one fault: design, fault, mode.
+const VARIABLE: &str = "QUARRY_STRESS_FAULT";
+/// Longest search for what a fault does.
+pub(crate) const SECONDS: f64 = 10.0;
+/// When a process that should have ended counts as hanging.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// See the module's documentation.
+pub(crate) struct Broken {
+    machine: HostMachine,
+    fault: Fault,
+}
+
+impl Broken {
+    /// `None` if the mode does not exist here.
+    pub(crate) fn new(fault: Fault, mode: Mode, memory: usize) -> Option<Self> {
+        let builder = HostMachine::builder().memory_bytes(memory).mode(mode);
+        let machine = builder.build().ok()?;
+        Some(Self { machine, fault })
+    }
+}
+
+// SAFETY: with `Fault::None` all is passed on to a machine that keeps the contract. With a fault it
+// is not kept, which is the purpose: such a machine only runs in a process of its own, whose end is
+// all that anybody looks at.
+unsafe impl Machine for Broken {
+    const PERCPU_SHIFT: u32 = HostMachine::PERCPU_SHIFT;
+
+    fn topology(&self) -> &Topology {
+        self.machine.topology()
+    }
+
+    fn ranges(&self) -> &Ranges {
+        self.machine.ranges()
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        self.machine.current_cpu()
+    }
+
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        if self.fault != Fault::Slot {
+            // SAFETY: the caller's contract is the same.
+            return unsafe { self.machine.percpu_try_lock(slot0) };
+        }
+        let offset = (self.current_cpu().0 as usize) << Self::PERCPU_SHIFT;
+        // SAFETY: every CPU has a slot at this distance.
+        let slot = unsafe { slot0.byte_add(offset) };
+        // SAFETY: the slot lives as long as the machine, and its word is atomic.
+        let word = unsafe { slot.as_ref() }.word();
+        if word.load(Relaxed) != PERCPU_FREE {
+            return None;
+        }
+        // Long enough that the storm meets it in bounded time: the bare gap is nanoseconds.
+        (0..100).for_each(|_| std::hint::spin_loop());
+        word.store(PERCPU_OWNER, Relaxed);
+        Some(slot)
+    }
+
+    unsafe fn percpu_pop_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.machine.percpu_pop_list::<L>(slot0, link) }
+    }
+
+    unsafe fn percpu_push_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+        owner: u32,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe {
+            self.machine
+                .percpu_push_list::<L>(slot0, link, owner, object)
+        }
+    }
+
+    unsafe fn percpu_pop_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.machine.percpu_pop_stack::<L>(slot0) }
+    }
+
+    unsafe fn percpu_push_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.machine.percpu_push_stack::<L>(slot0, object) }
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        if self.fault != Fault::Remote {
+            return self.machine.percpu_lock_remote(slot, cpu);
+        }
+        slot.word().store(PERCPU_REMOTE, Relaxed);
+        true
+    }
+
+    fn thread_id(&self) -> usize {
+        self.machine.thread_id()
+    }
+
+    fn pause(&self, attempt: u32) {
+        self.machine.pause(attempt);
+    }
+
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        if self.fault == Fault::Lock {
+            return Ok(());
+        }
+        self.machine.lock(lock, class)
+    }
+
+    fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.fault == Fault::Lock || self.machine.try_lock(lock, class)
+    }
+
+    unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
+        if self.fault != Fault::Lock {
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.machine.unlock(lock, class) };
+        }
+    }
+}
+
+/// What this process was started for.
+pub(crate) fn asked() -> Option<(String, Fault, Mode)> {
+    let text = std::env::var(VARIABLE).ok()?;
+    let mut words = text.split(' ');
+    let design = words.next()?.to_owned();
+    let fault = words.next()?;
+    let mode = words.next()?;
+    let fault = FAULTS.into_iter().find(|f| format!("{f:?}") == fault)?;
+    let mode = MODES.into_iter().find(|m| format!("{m:?}") == mode)?;
+    Some((design, fault, mode))
+}
+
+/// Starts a process with a fault; whether it crashed, hung, or found something wrong.
+pub(crate) fn is_seen(design: &str, fault: Fault, mode: Mode) -> bool {
+    let start = Instant::now();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "one_fault", "--ignored", "--test-threads=1"])
+        .env(VARIABLE, format!("{design} {fault:?} {mode:?}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = loop {
+        match child.try_wait().unwrap() {
+            Some(status) if status.success() => break "nothing seen".to_owned(),
+            Some(status) => break format!("seen: {status}"),
+            None if start.elapsed() > LIMIT => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                break "seen: hung".to_owned();
+            }
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let after = start.elapsed();
+    eprintln!("{design} {mode:?} {fault:?}: {end} after {after:.1?}");
+    end != "nothing seen"
+}

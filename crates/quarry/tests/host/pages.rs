@@ -1,0 +1,159 @@
+//! The page allocator alone: every page has an owner in a table.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quarry::core::machine::Machine;
+use quarry::{HostMachine, Mode, PageAllocator, Pfn};
+
+use super::storm::{self, Target, Threads};
+use super::sys::{self, Random};
+
+/// Blocks that a worker keeps at most.
+const HAND: usize = 128;
+/// Owner of pages that a handler has.
+const HANDLER: u32 = u32::MAX;
+
+struct Table {
+    pages: &'static PageAllocator<HostMachine>,
+    /// Owner by page; 0 while it is free.
+    owners: Vec<AtomicU32>,
+    allocs: AtomicU64,
+    clashes: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Table {
+    fn change(&self, pfn: Pfn, order: u32, from: u32, to: u32) {
+        for owner in &self.owners[pfn.0 as usize..][..1 << order] {
+            if owner.swap(to, Relaxed) != from {
+                self.clashes.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn alloc(&self, me: u32, order: u32) -> Option<(Pfn, u32)> {
+        let Some(pfn) = self.pages.alloc(order, None) else {
+            self.misses.fetch_add(u64::from(me != HANDLER), Relaxed);
+            return None;
+        };
+        self.allocs.fetch_add(1, Relaxed);
+        self.change(pfn, order, 0, me);
+        Some((pfn, order))
+    }
+
+    fn free(&self, me: u32, (pfn, order): (Pfn, u32)) {
+        self.change(pfn, order, me, 0);
+        if self.pages.free(pfn, order).is_err() {
+            self.clashes.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn work(&self, me: u32, stop: &AtomicBool) -> u64 {
+        let mut random = Random(u64::from(me) * 31_337);
+        let mut hand = Vec::with_capacity(HAND);
+        let mut ops = 0;
+        while !stop.load(Relaxed) {
+            match random.below(100) {
+                0..45 if hand.len() < HAND => {
+                    hand.extend(self.alloc(me, random.below(4) as u32));
+                }
+                45..49 => self.bulk(me, 1 + random.below(32)),
+                _ if !hand.is_empty() => {
+                    let place = random.below(hand.len());
+                    self.free(me, hand.swap_remove(place));
+                }
+                _ => (),
+            }
+            ops += 1;
+        }
+        hand.into_iter().for_each(|block| self.free(me, block));
+        ops
+    }
+
+    /// Many single pages, back at once.
+    fn bulk(&self, me: u32, count: usize) {
+        let mut slots = [None; 32];
+        let slots = &mut slots[..count];
+        let filled = self.pages.alloc_bulk(None, slots);
+        self.allocs.fetch_add(filled as u64, Relaxed);
+        self.misses.fetch_add((count - filled) as u64, Relaxed);
+        let change = |slots: &[Option<Pfn>], from, to| {
+            slots
+                .iter()
+                .flatten()
+                .for_each(|&pfn| self.change(pfn, 0, from, to));
+        };
+        change(slots, 0, me);
+        change(slots, me, 0);
+        if self.pages.free_bulk(slots).is_err() {
+            self.clashes.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Target for Table {
+    fn on_signal(&self, dice: u64) {
+        if let Some(block) = self.alloc(HANDLER, dice as u32 % 4) {
+            self.free(HANDLER, block);
+        }
+    }
+}
+
+/// Blows the storm over a page allocator.
+pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode: Mode) {
+    let table: &'static Table = Box::leak(Box::new(Table {
+        pages,
+        owners: (0..pages.pages()).map(|_| AtomicU32::new(0)).collect(),
+        allocs: AtomicU64::new(0),
+        clashes: AtomicU64::new(0),
+        misses: AtomicU64::new(0),
+    }));
+    let allowed = sys::allowed_cpus();
+    let threads = Threads::new(storm::workers(&allowed));
+    let [disturbers_stop, workers_stop] = [const { AtomicBool::new(false) }; 2];
+    let handled = storm::handled();
+    storm::aim(Some(table));
+    sys::profile_timer(1000);
+    let (mut ops, mut moves) = (0, 0);
+    thread::scope(|scope| {
+        let working: Vec<_> = (0..storm::workers(&allowed))
+            .map(|index| {
+                let (threads, stop) = (&threads, &workers_stop);
+                scope.spawn(move || {
+                    threads.enter(index);
+                    let ops = table.work(index as u32 + 1, stop);
+                    Threads::leave();
+                    ops
+                })
+            })
+            .collect();
+        let disturbing = scope.spawn(|| threads.disturb(&allowed, &disturbers_stop));
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < seconds {
+            pages.drain_all();
+            pages.stats();
+            thread::sleep(Duration::from_millis(1));
+        }
+        disturbers_stop.store(true, Relaxed);
+        moves = disturbing.join().unwrap();
+        sys::profile_timer(0);
+        workers_stop.store(true, Relaxed);
+        ops = working.into_iter().map(|w| w.join().unwrap()).sum::<u64>();
+    });
+    storm::aim(None);
+    let handled = storm::handled() - handled;
+    let allocs = table.allocs.load(Relaxed);
+    eprintln!("pages {mode:?}: {ops} ops, {allocs} allocs, {moves} moves, {handled} signals");
+    assert_eq!(table.clashes.load(Relaxed), 0);
+    assert_eq!(table.misses.load(Relaxed), 0);
+    assert!(table.owners.iter().all(|owner| owner.load(Relaxed) == 0));
+    let census = pages.check_consistency().unwrap();
+    assert_eq!(census.total(), u64::from(pages.pages()));
+    assert_eq!((census.slab, census.large, census.allocated), (0, 0, 0));
+    let stats = pages.stats();
+    assert_eq!((stats.allocs(), stats.frees()), (allocs, allocs));
+    assert_eq!(pages.machine().topology().page_size(), 4096);
+}

@@ -1,0 +1,209 @@
+//! The storm: workers, and all that may disturb them.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quarry::core::design::Design;
+use quarry::core::machine::Machine;
+
+use super::forks;
+use super::sys::{self, Random};
+use super::worker::Worker;
+use super::world::World;
+
+/// What happened in a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) ops: u64,
+    pub(crate) aborts: u64,
+    pub(crate) moves: u64,
+    pub(crate) handled: u64,
+    pub(crate) handler_misses: u64,
+    pub(crate) changes: u64,
+    pub(crate) forks: u64,
+    pub(crate) child_failures: u64,
+    pub(crate) fork_misses: u64,
+    pub(crate) clashes: u64,
+}
+
+/// What signal handlers work on.
+pub(crate) trait Target: Sync {
+    /// Allocates and frees as a handler may.
+    fn on_signal(&self, dice: u64);
+}
+
+impl<M: Machine + Send + Sync, D: Design> Target for World<M, D> {
+    fn on_signal(&self, dice: u64) {
+        self.handler(dice);
+    }
+}
+
+thread_local! {
+    /// State of the handler's numbers; 0 in threads whose handler does nothing.
+    static DICE: Cell<u64> = const { Cell::new(0) };
+}
+static TARGET: AtomicPtr<&'static dyn Target> = AtomicPtr::new(std::ptr::null_mut());
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    let seed = DICE.get();
+    // Acquire: pairs with the Release in `aim`.
+    let target = TARGET.load(Ordering::Acquire);
+    if seed == 0 || target.is_null() {
+        return;
+    }
+    let mut random = Random(seed);
+    let dice = random.next();
+    DICE.set(random.0);
+    // SAFETY: `aim` leaked what it stored.
+    unsafe { &*target }.on_signal(dice);
+    HANDLED.fetch_add(1, Relaxed);
+}
+
+/// Points the handler at a target, or at nothing.
+pub(crate) fn aim(target: Option<&'static dyn Target>) {
+    let target = target.map_or(std::ptr::null_mut(), |target| {
+        std::ptr::from_mut(Box::leak(Box::new(target)))
+    });
+    // Release: pairs with the Acquire in `on_signal`.
+    TARGET.store(target, Ordering::Release);
+    sys::handle_signal(on_signal);
+}
+
+/// Signals that were handled so far.
+pub(crate) fn handled() -> u64 {
+    HANDLED.load(Relaxed)
+}
+
+/// The numbers of the worker threads; 0 before they begin.
+pub(crate) struct Threads(Vec<AtomicI32>);
+
+impl Threads {
+    pub(crate) fn new(count: usize) -> Self {
+        Self((0..count).map(|_| AtomicI32::new(0)).collect())
+    }
+
+    /// Makes the calling thread one that is moved and signalled.
+    pub(crate) fn enter(&self, index: usize) {
+        DICE.set(index as u64 * 999_983 + 17);
+        self.0[index].store(sys::thread_number(), Relaxed);
+    }
+
+    /// No more signals for the calling thread.
+    pub(crate) fn leave() {
+        DICE.set(0);
+    }
+
+    /// Moves any worker anywhere at any time, and signals it; how often.
+    pub(crate) fn disturb(&self, allowed: &[usize], stop: &AtomicBool) -> u64 {
+        let mut random = Random(77);
+        let mut moves = 0;
+        while !stop.load(Relaxed) {
+            let thread = self.0[random.below(self.0.len())].load(Relaxed);
+            if thread != 0 {
+                sys::pin(thread, allowed[random.below(allowed.len())]);
+                sys::signal(thread);
+                moves += 1;
+            }
+            match random.below(8) {
+                0..6 => thread::sleep(Duration::from_micros(50)),
+                _ => thread::yield_now(),
+            }
+        }
+        moves
+    }
+}
+
+/// Flushes, shrinks, resizes and reads counters; how often.
+fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &AtomicBool) -> u64 {
+    let mut random = Random(4711);
+    let mut changes = 0;
+    while !stop.load(Relaxed) {
+        let cache = &world.caches[random.below(world.caches.len())];
+        let value = [0, 1, 6, 30, 120][random.below(5)];
+        match random.below(8) {
+            0 => drop(cache.shrink()),
+            1 => drop(cache.flush()),
+            2 => drop(cache.set_attribute("cpu_partial", value)),
+            3 => drop(cache.set_attribute("cpu_queue_size", value.max(1))),
+            4 => drop(cache.set_attribute("cpu_batch_size", 1 + value / 4)),
+            5 => drop(cache.set_attribute("min_partial", value / 4)),
+            6 => drop(world.heap.pages().drain_all()),
+            _ => {
+                cache.stats();
+                world.heap.pages().stats();
+            }
+        }
+        changes += 1;
+        thread::sleep(Duration::from_micros(200));
+    }
+    changes
+}
+
+/// Threads of a run.
+pub(crate) fn workers(allowed: &[usize]) -> usize {
+    8 * allowed.len().min(8)
+}
+
+/// Lets the storm blow until `seconds` have passed or something is wrong, then frees everything.
+pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
+    world: &'static World<M, D>,
+    seconds: f64,
+    with_forks: bool,
+) -> Outcome {
+    let allowed = sys::allowed_cpus();
+    let threads = Threads::new(workers(&allowed));
+    let [disturbers_stop, workers_stop] = [const { AtomicBool::new(false) }; 2];
+    let (aborts, handled_before) = (quarry_host::rseq::aborts(), handled());
+    aim(Some(world));
+    sys::profile_timer(1000);
+    let mut outcome = Outcome::default();
+    thread::scope(|scope| {
+        let working: Vec<_> = (0..workers(&allowed))
+            .map(|index| {
+                let (threads, allowed, stop) = (&threads, &allowed, &workers_stop);
+                scope.spawn(move || {
+                    threads.enter(index);
+                    let ops = Worker::new(world, index as u64, allowed).run(stop);
+                    Threads::leave();
+                    ops
+                })
+            })
+            .collect();
+        let disturbing = scope.spawn(|| threads.disturb(&allowed, &disturbers_stop));
+        let changing = scope.spawn(|| change(world, &disturbers_stop));
+        let forking = with_forks.then(|| {
+            scope.spawn(|| {
+                // Its handler runs during forks too.
+                DICE.set(23);
+                let result = forks::run(world, &disturbers_stop);
+                Threads::leave();
+                result
+            })
+        });
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < seconds && world.clashes.load(Relaxed) == 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        disturbers_stop.store(true, Relaxed);
+        if let Some(forking) = forking {
+            let result = forking.join().unwrap();
+            (outcome.forks, outcome.child_failures, outcome.fork_misses) = result;
+        }
+        outcome.moves = disturbing.join().unwrap();
+        outcome.changes = changing.join().unwrap();
+        sys::profile_timer(0);
+        workers_stop.store(true, Relaxed);
+        outcome.ops = working.into_iter().map(|w| w.join().unwrap()).sum();
+    });
+    aim(None);
+    world.empty();
+    outcome.aborts = quarry_host::rseq::aborts() - aborts;
+    outcome.handled = handled() - handled_before;
+    outcome.handler_misses = world.handler_misses.load(Relaxed);
+    outcome.clashes = world.clashes.load(Relaxed);
+    outcome
+}

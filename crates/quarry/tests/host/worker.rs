@@ -1,0 +1,142 @@
+//! A thread that allocates, hands over and frees.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use quarry::core::design::Design;
+use quarry::core::machine::Machine;
+
+use super::owner::{Held, Source};
+use super::sys::{self, Random};
+use super::world::World;
+
+/// Objects that a worker keeps at most.
+const HAND: usize = 160;
+/// Objects of the largest bulk call.
+const BULK: usize = 24;
+
+pub(crate) struct Worker<'w, M: Machine, D: Design> {
+    pub(crate) world: &'w World<M, D>,
+    pub(crate) random: Random,
+    pub(crate) hand: Vec<Held>,
+    pub(crate) allowed: &'w [usize],
+}
+
+impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
+    pub(crate) fn new(world: &'w World<M, D>, seed: u64, allowed: &'w [usize]) -> Self {
+        Self {
+            world,
+            random: Random(0x9e37_79b9 + seed * 77_777),
+            hand: Vec::with_capacity(HAND + BULK),
+            allowed,
+        }
+    }
+
+    /// Works until told to stop or until something is wrong, then frees all; how often.
+    pub(crate) fn run(&mut self, stop: &AtomicBool) -> u64 {
+        let mut ops = 0;
+        while !stop.load(Relaxed) && self.world.clashes.load(Relaxed) == 0 {
+            self.step();
+            ops += 1;
+        }
+        while let Some(held) = self.hand.pop() {
+            self.world.free(held, false);
+        }
+        ops
+    }
+
+    fn step(&mut self) {
+        let dice = self.random.below(1000);
+        let room = self.hand.len() < HAND;
+        match dice {
+            0..380 if room => self.alloc(),
+            380..400 if room => self.alloc_bulk(),
+            400..500 if room => self.kmalloc(),
+            500..540 => self.exchange(),
+            540..560 => self.free_bulk(),
+            990 => sys::pin(0, self.allowed[self.random.below(self.allowed.len())]),
+            991..993 => std::thread::yield_now(),
+            _ => self.free(),
+        }
+    }
+
+    fn alloc(&mut self) {
+        let number = self.random.below(self.world.caches.len());
+        // Large objects take long to fill.
+        let number = number.min(self.random.below(self.world.caches.len()));
+        self.hand.extend(self.world.alloc(number, false));
+    }
+
+    fn kmalloc(&mut self) {
+        let shift = 3 + self.random.below(9);
+        let shift = if self.random.below(100) == 0 {
+            14
+        } else {
+            shift
+        };
+        let bytes = (1 << shift) - 8 * self.random.below(1 << shift >> 4 | 1);
+        self.hand.extend(self.world.kmalloc(bytes));
+    }
+
+    fn alloc_bulk(&mut self) {
+        let number = 1 + self.random.below(self.world.caches.len() - 1);
+        let mut batch = [None; BULK];
+        let batch = &mut batch[..1 + self.random.below(BULK)];
+        let all = self.world.caches[number].alloc_bulk(batch);
+        self.world.note_miss(!all, false);
+        let bytes = self.world.caches[number]
+            .head()
+            .geometry()
+            .layout
+            .object_size as usize;
+        for object in batch.iter().flatten().filter(|_| all) {
+            let source = Source::Cache(number);
+            self.hand.push(self.world.own(*object, bytes, source));
+        }
+    }
+
+    fn free_bulk(&mut self) {
+        let number = 1 + self.random.below(self.world.caches.len() - 1);
+        let mut batch: [Option<NonNull<u8>>; BULK] = [None; BULK];
+        let mut places = batch.iter_mut();
+        let mut at = 0;
+        while at < self.hand.len() {
+            if self.hand[at].source != Source::Cache(number) {
+                at += 1;
+                continue;
+            }
+            let Some(place) = places.next() else { break };
+            let held = self.hand.swap_remove(at);
+            self.world.check(&held, false);
+            *place = Some(held.object);
+        }
+        self.world.free_bulk(number, &mut batch);
+    }
+
+    fn free(&mut self) {
+        if !self.hand.is_empty() {
+            let place = self.random.below(self.hand.len());
+            let held = self.hand.swap_remove(place);
+            self.world.free(held, false);
+        }
+    }
+
+    /// Gives objects to whoever opens the mailbox next, and takes others.
+    fn exchange(&mut self) {
+        let mailbox = self.random.below(self.world.mailboxes.len());
+        let Ok(mut letters) = self.world.mailboxes[mailbox].try_lock() else {
+            return;
+        };
+        for _ in 0..self.random.below(8) {
+            if letters.len() < letters.capacity() {
+                letters.extend(self.hand.pop());
+            }
+        }
+        for _ in 0..self.random.below(8) {
+            if self.hand.len() < HAND && !letters.is_empty() {
+                let place = self.random.below(letters.len());
+                self.hand.push(letters.swap_remove(place));
+            }
+        }
+    }
+}

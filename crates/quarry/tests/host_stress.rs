@@ -1,0 +1,160 @@
+//! Whole heaps on real threads: eight threads per CPU allocate, fill, hand over, check and free
+//! objects of all kinds while others move them between CPUs, signal them, flush and resize their
+//! caches, and fork.
+//!
+//! Every live object carries its owner's number over its whole length. Each correct run has
+//! negative controls, the same storm on a machine with one operation broken; they run in a process
+//! of their own, because they may crash or hang, and prove that the storm would show a mistake.
+//! `QUARRY_STRESS_SECONDS` lengthens the correct runs; `--nocapture` shows what happened.
+
+mod host;
+
+use std::sync::{Mutex, PoisonError};
+
+use quarry::core::design::Design;
+use quarry::core::machine::Machine;
+use quarry::{Builder, Era, Mode, Slub, Slubq};
+
+use host::broken::{self, Broken, Fault};
+use host::storm::{self, Outcome};
+use host::world::World;
+
+/// The storm uses process-wide things: signals, timers, forks. One run at a time.
+static STORM: Mutex<()> = Mutex::new(());
+
+/// Bytes that a heap may hand out.
+const MEMORY: usize = 256 << 20;
+
+fn seconds() -> f64 {
+    std::env::var("QUARRY_STRESS_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1.5)
+}
+
+/// Blows the storm over a heap that rests during forks, and checks all that must hold then.
+fn must_hold<D: Design>(mode: Mode, era: Era) {
+    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    let builder = Builder::<D>::new().memory_bytes(MEMORY);
+    let heap = match builder.mode(mode).era(era).build() {
+        Ok(heap) => heap,
+        Err(error) => {
+            assert_eq!(mode, Mode::Rseq, "only sequences may be missing");
+            eprintln!("{} {era} {mode:?}: skipped: {error}", D::NAME);
+            return;
+        }
+    };
+    let world = World::leak(heap);
+    let outcome = storm::run(world, seconds(), true);
+    eprintln!("{} {era} {mode:?}: {outcome:?}", D::NAME);
+    check(world, &outcome);
+}
+
+fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Outcome) {
+    assert_eq!(world.complaint(), None);
+    assert_eq!(outcome.child_failures, 0, "{outcome:?}");
+    assert!(outcome.ops > 0 && outcome.handled > 0 && outcome.moves > 0);
+    world.check_end(outcome.aborts);
+}
+
+#[test]
+fn slub_with_sequences_holds() {
+    for &era in Slub::ERAS {
+        must_hold::<Slub>(Mode::Rseq, era);
+    }
+}
+
+#[test]
+fn slub_with_fallback_holds() {
+    for &era in Slub::ERAS {
+        must_hold::<Slub>(Mode::Fallback, era);
+    }
+}
+
+#[test]
+fn slubq_with_sequences_holds() {
+    must_hold::<Slubq>(Mode::Rseq, Slubq::DEFAULT_ERA);
+}
+
+#[test]
+fn slubq_with_fallback_holds() {
+    must_hold::<Slubq>(Mode::Fallback, Slubq::DEFAULT_ERA);
+}
+
+#[test]
+fn pages_hold() {
+    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    for mode in [Mode::Rseq, Mode::Fallback] {
+        match Builder::<Slub>::new()
+            .memory_bytes(MEMORY)
+            .mode(mode)
+            .build()
+        {
+            Ok(heap) => host::pages::run(heap.pages(), seconds() / 2.0, mode),
+            Err(error) => eprintln!("pages {mode:?}: skipped: {error}"),
+        }
+    }
+}
+
+/// Blows the storm over a machine with a fault; ends with a panic if something is wrong.
+fn with_fault<D: Design>(fault: Fault, mode: Mode, seconds: f64) {
+    let Some(machine) = Broken::new(fault, mode, MEMORY) else {
+        return;
+    };
+    let heap = quarry::Heap::<_, D>::new(machine, D::DEFAULT_ERA, quarry::BootParams::default());
+    let world = World::leak(Box::leak(Box::new(heap.unwrap())));
+    let outcome = storm::run(world, seconds, false);
+    eprintln!("{} {mode:?} {fault:?}: {outcome:?}", D::NAME);
+    check(world, &outcome);
+}
+
+/// What a process started by [`broken::is_seen`] does; nothing otherwise.
+#[test]
+#[ignore = "run by the negative controls"]
+fn one_fault() {
+    let Some((design, fault, mode)) = broken::asked() else {
+        return;
+    };
+    match design.as_str() {
+        Slub::NAME => with_fault::<Slub>(fault, mode, broken::SECONDS),
+        Slubq::NAME => with_fault::<Slubq>(fault, mode, broken::SECONDS),
+        other => panic!("no design {other}"),
+    }
+}
+
+#[test]
+fn a_wrapped_machine_holds() {
+    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
+    with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
+}
+
+fn must_be_seen(fault: Fault, mode: Mode) {
+    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    if host::sys::allowed_cpus().len() < 2 {
+        eprintln!("{mode:?} {fault:?}: skipped: one CPU shows no clash in bounded time");
+        return;
+    }
+    for design in [Slub::NAME, Slubq::NAME] {
+        assert!(
+            broken::is_seen(design, fault, mode),
+            "{design} {mode:?} {fault:?}: the storm does not see a broken machine"
+        );
+    }
+}
+
+#[test]
+fn negative_control_unprotected_slot() {
+    must_be_seen(Fault::Slot, Mode::Fallback);
+    must_be_seen(Fault::Slot, Mode::Auto);
+}
+
+#[test]
+fn negative_control_locks_do_not_exclude() {
+    must_be_seen(Fault::Lock, Mode::Auto);
+}
+
+#[test]
+fn negative_control_remote_only_stores() {
+    must_be_seen(Fault::Remote, Mode::Auto);
+}

@@ -1,0 +1,236 @@
+//! What must hold between operations: lists, counters, the census of pages.
+
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::heap::Cache;
+use quarry_core::machine::Machine;
+use quarry_core::page::{PageCensus, PageInconsistency};
+use quarry_core::stats::{Stat, Stats};
+
+use super::design::{Driver, Tracked, calls};
+use super::ledger::Owner;
+use super::place::Placement;
+use super::{Check, ensure, ensure_eq};
+
+/// Attempts to reach CPUs that hide at random.
+const ATTEMPTS: u32 = 2000;
+
+/// The identities of a SLUB cache whose calls all succeeded on free slots.
+fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
+    let get = |stat| stats.get(stat);
+    let partial = get(Stat::CpuPartialAlloc);
+    let mut sources = get(Stat::AllocRefill) + get(Stat::AllocFromPartial) + get(Stat::AllocSlab);
+    if era >= Era::V6_18 {
+        sources += partial;
+    } else {
+        // A slab of another node than the wanted one is taken and put back.
+        ensure!(
+            partial <= get(Stat::AllocRefill) || by_node,
+            "cpu_partial_alloc {partial} without alloc_refill"
+        );
+    }
+    let slow = get(Stat::AllocSlowpath);
+    let put_back = by_node && era >= Era::V6_18;
+    ensure!(
+        slow == sources || put_back && slow <= sources,
+        "alloc_slowpath {slow} and its sources {sources}"
+    );
+    let drained = get(Stat::CpuPartialDrain);
+    let pushed = get(Stat::CpuPartialFree) + get(Stat::CpuPartialNode);
+    ensure!(drained <= pushed, "{drained} drains of {pushed} slabs");
+    Ok(())
+}
+
+/// What SLUB+Queuing never counts.
+fn slubq_identities(stats: &Stats) -> Check {
+    let never = [
+        Stat::FreeFrozen,
+        Stat::AllocRefill,
+        Stat::CpuslabFlush,
+        Stat::DeactivateFull,
+        Stat::CpuPartialAlloc,
+        Stat::CpuPartialFree,
+        Stat::CpuPartialNode,
+    ];
+    for stat in never {
+        ensure_eq!(stats.get(stat), 0, "{}", stat.name());
+    }
+    Ok(())
+}
+
+impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
+    /// Everything but the walk over objects, which changes slubq's queues.
+    pub(crate) fn audit(&self) -> Check {
+        let mut slab_pages = 0;
+        let mut first_error = Ok(());
+        self.heap.for_each_cache(|cache| {
+            slab_pages += cache.usage().pages;
+            let checked = self.audit_cache(cache);
+            let named = checked.map_err(|error| format!("{}: {error}", cache.name()));
+            first_error = std::mem::replace(&mut first_error, Ok(())).and(named);
+        });
+        first_error?;
+        for tracked in &self.caches {
+            self.audit_calls(tracked)
+                .map_err(|error| format!("{}: {error}", tracked.cache.name()))?;
+        }
+        self.ledger.all_intact()?;
+        let (allocs, frees) = self.heap.large_counts();
+        ensure_eq!(allocs - frees, self.large.0, "large kmallocs");
+        let Some(census) = self.census()? else {
+            return Ok(());
+        };
+        ensure_eq!(census.slab, slab_pages, "pages of slabs");
+        let counted = self.heap.pages().slab_pages();
+        ensure_eq!(census.slab, counted, "pages of slabs, walked and counted");
+        ensure_eq!(census.large, self.large.1, "pages of large kmallocs");
+        ensure_eq!(census.allocated, 0, "pages allocated by nobody");
+        Ok(())
+    }
+
+    fn census(&self) -> Check<Option<PageCensus>> {
+        match self.heap.pages().check_consistency() {
+            Ok(census) => Ok(Some(census)),
+            Err(PageInconsistency::Busy(_)) if self.limits.cpus_hide => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn audit_cache(&self, cache: Cache<'_, M, D>) -> Check {
+        cache
+            .check_consistency()
+            .map_err(|error| error.to_string())?;
+        let usage = cache.usage();
+        let by_order: u64 = usage.slabs_by_order.iter().sum();
+        ensure_eq!(by_order, usage.slabs, "slabs by order");
+        ensure!(usage.active_objs <= usage.num_objs, "{usage:?}");
+        ensure!(usage.one_object_slabs <= usage.partial_slabs, "{usage:?}");
+        ensure!(usage.partial_slabs <= usage.slabs, "{usage:?}");
+        if self.limits.cpus_hide {
+            return Ok(());
+        }
+        let stats = cache.stats();
+        let alive = stats.get(Stat::AllocSlab) - stats.get(Stat::FreeSlab);
+        ensure_eq!(alive, usage.slabs, "alloc_slab - free_slab and slabs alive");
+        let busy = stats.get(Stat::CpuSlotBusy);
+        ensure!(busy == 0 || self.limits.slots_fail, "cpu_slot_busy {busy}");
+        ensure_eq!(stats.get(Stat::FreeDeferred), 0, "deferred frees");
+        if D::NAME == "slubq" {
+            slubq_identities(&stats)?;
+        }
+        Ok(())
+    }
+
+    /// The counters of calls against what was called.
+    fn audit_calls(&self, tracked: &Tracked<'_, M, D>) -> Check {
+        let live = self.ledger.count(tracked.owner) as u64;
+        let usage = tracked.cache.usage();
+        ensure!(
+            usage.active_objs >= live,
+            "{live} objects live in {usage:?}"
+        );
+        if self.limits.cpus_hide {
+            return Ok(());
+        }
+        let stats = tracked.cache.stats();
+        let counted = calls(&stats);
+        ensure_eq!(counted, (tracked.allocs, tracked.frees), "calls counted");
+        if D::NAME == "slub" && !self.limits.scarce && !self.limits.slots_fail {
+            slub_identities(&stats, self.heap.era(), tracked.by_node)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the objects that the caches say are live with the model's.
+    pub(crate) fn walk(&self) -> Check {
+        let check = |name: &str, mut found: Vec<usize>, expected: &[usize]| -> Check {
+            let ascending = found.is_sorted();
+            ensure!(ascending, "{name}: live objects are not in address order");
+            if self.limits.cpus_hide {
+                found.retain(|address| expected.binary_search(address).is_ok());
+            }
+            ensure_eq!(found.as_slice(), expected, "{name}: live objects");
+            Ok(())
+        };
+        for tracked in &self.caches {
+            let mut found = Vec::new();
+            tracked
+                .cache
+                .for_each_live(|object| found.push(object.addr().get()));
+            check(
+                tracked.cache.name(),
+                found,
+                &self.ledger.addresses(tracked.owner),
+            )?;
+        }
+        let mut found = Vec::new();
+        self.heap.for_each_cache(|cache| {
+            if cache.name().starts_with("kmalloc-") {
+                cache.for_each_live(|object| found.push(object.addr().get()));
+            }
+        });
+        found.sort_unstable();
+        let mut expected = self.ledger.addresses(Owner::Kmalloc);
+        expected.retain(|&address| {
+            let object = std::ptr::NonNull::new(std::ptr::without_provenance_mut(address));
+            object.is_some_and(|object| self.heap.cache_of(object).is_some())
+        });
+        check("kmalloc", found, &expected)
+    }
+
+    /// Frees everything and checks that nothing stays behind.
+    pub(crate) fn finish(&mut self) -> Check {
+        self.walk()?;
+        for owner in self.ledger.owners() {
+            self.free_all(owner)?;
+        }
+        self.audit()?;
+        self.walk()?;
+        let mut first_error = Ok(());
+        self.heap.for_each_cache(|cache| {
+            let shrunk = self.shrink_to_nothing(cache);
+            first_error = std::mem::replace(&mut first_error, Ok(())).and(shrunk);
+        });
+        first_error?;
+        self.audit()?;
+        while !self.caches.is_empty() && !self.limits.cpus_hide {
+            let before = self.caches.len();
+            self.destroy(before - 1)?;
+            ensure!(
+                self.caches.len() < before,
+                "an empty cache was not destroyed"
+            );
+        }
+        let pages = self.heap.pages();
+        let attempts = if self.limits.cpus_hide { ATTEMPTS } else { 1 };
+        let drained = (0..attempts).any(|_| pages.drain_all() == 0);
+        ensure!(drained, "CPUs kept their page lists");
+        let census = (0..attempts).find_map(|_| self.census().transpose());
+        let Some(census) = census.transpose()? else {
+            return Err("no census could be made".into());
+        };
+        ensure_eq!(
+            census.slab + census.large + census.allocated,
+            0,
+            "pages in use"
+        );
+        ensure_eq!(census.pcp, 0, "pages on per-CPU lists after a drain");
+        ensure_eq!(
+            pages.stats().free_blocks,
+            self.boot_blocks,
+            "free blocks, now and at boot"
+        );
+        Ok(())
+    }
+
+    fn shrink_to_nothing(&self, cache: Cache<'_, M, D>) -> Check {
+        let attempts = if self.limits.cpus_hide { ATTEMPTS } else { 1 };
+        for _ in 0..attempts {
+            cache.shrink();
+            if cache.usage().slabs == 0 {
+                return Ok(());
+            }
+        }
+        Err(format!("{}: slabs stay: {:?}", cache.name(), cache.usage()))
+    }
+}

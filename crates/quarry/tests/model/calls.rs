@@ -1,0 +1,207 @@
+//! Allocating and freeing through the driver: every object passes the ledger.
+
+use std::ptr::NonNull;
+
+use quarry_core::design::Design;
+use quarry_core::heap::{Cache, ZERO_SIZE_ADDRESS};
+use quarry_core::machine::{Machine, NodeId};
+use quarry_core::page::ORDERS;
+
+use super::design::Driver;
+use super::ledger::{Live, Owner, Pick};
+use super::place::Placement;
+use super::{Check, ensure, ensure_eq};
+
+impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
+    /// An allocation failed: memory must have run out of blocks of this order.
+    fn exhausted(&self, order: u32) -> Check {
+        ensure!(self.limits.scarce, "an allocation failed with ample memory");
+        let free = self.heap.pages().stats().free_blocks;
+        let left: u64 = free[order as usize..].iter().sum();
+        ensure!(
+            left == 0 || self.limits.cpus_hide,
+            "failed for want of order {order} with free blocks {free:?}"
+        );
+        Ok(())
+    }
+
+    pub(crate) fn alloc(&mut self, slot: usize, node: Option<NodeId>) -> Check {
+        let tracked = &mut self.caches[slot];
+        let (cache, owner) = (tracked.cache, tracked.owner);
+        tracked.allocs += 1;
+        let object = match node {
+            Some(node) => cache.alloc_node(node),
+            None => cache.alloc(),
+        };
+        let Some(object) = object else {
+            return self.exhausted(cache.head().geometry().min_order);
+        };
+        let bytes = cache.head().geometry().layout.object_size as usize;
+        self.admit(owner, cache, object, bytes)?;
+        let found = self.heap.pages().pfn_of(object);
+        match (node, found.map(|pfn| self.heap.pages().node_of(pfn))) {
+            (Some(wanted), Some(got)) if !self.limits.scarce => {
+                ensure_eq!(got, wanted, "the node of the object");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks where a cache's new object lies and enters it in the ledger.
+    fn admit(
+        &mut self,
+        owner: Owner,
+        cache: Cache<'h, M, D>,
+        object: NonNull<u8>,
+        bytes: usize,
+    ) -> Check {
+        let align = cache.head().geometry().layout.align as usize;
+        ensure!(
+            object.addr().get().is_multiple_of(align),
+            "{object:p} is not aligned to {align}"
+        );
+        let home = self.heap.cache_of(object).map(|home| home.name());
+        ensure_eq!(home, Some(cache.name()), "the cache of {object:p}");
+        // SAFETY: only the address is used, and an object has at least one byte.
+        let last = unsafe { object.byte_add(bytes - 1) };
+        let end = self.heap.cache_of(last).map(|home| home.name());
+        ensure_eq!(
+            end,
+            Some(cache.name()),
+            "the cache of the end of {object:p}"
+        );
+        self.ledger.admit(owner, object, bytes)
+    }
+
+    pub(crate) fn free(&mut self, slot: usize, pick: Pick) -> Check<Option<Live>> {
+        let tracked = &mut self.caches[slot];
+        let Some(live) = self.ledger.dismiss(tracked.owner, pick)? else {
+            return Ok(None);
+        };
+        tracked.frees += 1;
+        // SAFETY: the ledger has just forgotten the object, so nobody uses it any more.
+        let freed = unsafe { tracked.cache.free(live.object) };
+        ensure_eq!(freed, Ok(()), "freeing {:p}", live.object);
+        Ok(Some(live))
+    }
+
+    pub(crate) fn alloc_bulk(&mut self, slot: usize, count: usize) -> Check {
+        let tracked = &mut self.caches[slot];
+        let (cache, owner) = (tracked.cache, tracked.owner);
+        let mut slots = vec![None; count];
+        if !cache.alloc_bulk(&mut slots) {
+            tracked.rebase();
+            let left = slots.iter().flatten().count();
+            ensure_eq!(left, 0, "objects left by a bulk allocation that failed");
+            ensure!(
+                self.limits.scarce,
+                "a bulk allocation failed with ample memory"
+            );
+            return Ok(());
+        }
+        let before = tracked.allocs;
+        tracked.rebase();
+        let counted = tracked.allocs.saturating_sub(before);
+        // An attempt that fails for want of memory is made once more, past the CPU's slot.
+        let again = u64::from(self.limits.scarce);
+        let objects = count as u64;
+        ensure!(
+            self.limits.cpus_hide || (objects..=objects + again).contains(&counted),
+            "a bulk allocation of {objects} objects counts as {counted}"
+        );
+        let bytes = cache.head().geometry().layout.object_size as usize;
+        for object in slots {
+            let Some(object) = object else {
+                return Err("a bulk allocation left a slot empty".into());
+            };
+            self.admit(owner, cache, object, bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn free_bulk(
+        &mut self,
+        slot: usize,
+        pick: Pick,
+        count: usize,
+        gaps: usize,
+    ) -> Check {
+        let owner = self.caches[slot].owner;
+        let mut slots = Vec::new();
+        for at in 0..count {
+            let Some(live) = self.ledger.dismiss(owner, pick)? else {
+                break;
+            };
+            slots.push(Some(live.object));
+            if gaps > 0 && at % gaps == 0 {
+                slots.push(None);
+            }
+        }
+        let tracked = &mut self.caches[slot];
+        let before = tracked.frees;
+        // SAFETY: the ledger has just forgotten the objects.
+        let freed = unsafe { tracked.cache.free_bulk(&mut slots) };
+        ensure_eq!(freed, Ok(()), "a bulk free");
+        let left = slots.iter().flatten().count();
+        ensure_eq!(left, 0, "objects left by a bulk free");
+        let objects = slots.len().min(count) as u64;
+        tracked.rebase();
+        // SLUB counts one free for each list of one slab's objects.
+        let counted = tracked.frees.saturating_sub(before);
+        ensure!(
+            self.limits.cpus_hide || counted <= objects && (counted > 0 || objects == 0),
+            "a bulk free of {objects} objects counts as {counted}"
+        );
+        Ok(())
+    }
+
+    /// The largest order that holds so many bytes.
+    fn order_for(&self, bytes: usize) -> u32 {
+        let pages = bytes.div_ceil(self.heap.machine().topology().page_size());
+        pages.next_power_of_two().ilog2()
+    }
+
+    pub(crate) fn kmalloc(&mut self, bytes: usize, node: Option<NodeId>) -> Check {
+        let largest = self.heap.machine().topology().page_size() << (ORDERS - 1);
+        let class = self.heap.kmalloc_cache(bytes);
+        let order = self.order_for(bytes.max(1));
+        let Some(object) = self.heap.kmalloc(bytes, node) else {
+            let needed = class.map_or(order, |class| class.head().geometry().min_order);
+            return if bytes > largest {
+                Ok(())
+            } else {
+                self.exhausted(needed)
+            };
+        };
+        ensure!(bytes <= largest, "kmalloc of {bytes} bytes at {object:p}");
+        if bytes == 0 {
+            ensure_eq!(object.addr().get(), ZERO_SIZE_ADDRESS, "kmalloc of nothing");
+            // SAFETY: there is nothing to use.
+            let freed = unsafe { self.heap.kfree(object) };
+            ensure_eq!(freed, Ok(()), "kfree of nothing");
+            return Ok(());
+        }
+        if let Some(class) = class {
+            return self.admit(Owner::Kmalloc, class, object, bytes);
+        }
+        let page_size = self.heap.machine().topology().page_size();
+        ensure!(object.addr().get().is_multiple_of(page_size), "{object:p}");
+        self.large = (self.large.0 + 1, self.large.1 + (1 << order));
+        self.ledger.admit(Owner::Kmalloc, object, bytes)
+    }
+
+    pub(crate) fn kfree(&mut self, pick: Pick) -> Check<bool> {
+        let Some(live) = self.ledger.dismiss(Owner::Kmalloc, pick)? else {
+            return Ok(false);
+        };
+        if self.heap.kmalloc_cache(live.bytes).is_none() {
+            let pages = 1 << self.order_for(live.bytes);
+            self.large = (self.large.0 - 1, self.large.1 - pages);
+        }
+        // SAFETY: the ledger has just forgotten the object.
+        let freed = unsafe { self.heap.kfree(live.object) };
+        ensure_eq!(freed, Ok(()), "kfree of {:p}", live.object);
+        Ok(true)
+    }
+}

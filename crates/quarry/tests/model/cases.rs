@@ -1,0 +1,65 @@
+//! How many cases a property is tried on, and how a failure is repeated.
+
+use std::fmt::Debug;
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use super::Check;
+
+/// Environment variable with the number of cases of each property.
+const CASES: &str = "QUARRY_PROPTEST_CASES";
+/// Environment variable with the number that all cases are derived from.
+const SEED: &str = "QUARRY_PROPTEST_SEED";
+/// The seed when none is given: every run tries the same cases.
+const DEFAULT_SEED: u64 = 0x5eed;
+/// Attempts to make a failing case smaller.
+const SHRINK_ITERATIONS: u32 = 4000;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let parsed = text.parse();
+    Some(parsed.unwrap_or_else(|_| panic!("{name} is {text:?}; it takes a decimal number")))
+}
+
+/// The number of cases to run where `default` is usual.
+pub(crate) fn case_count(default: u32) -> u32 {
+    number(CASES).map_or(default, |cases| cases as u32)
+}
+
+/// Tries a property on random values. A failure is made as small as possible and reported with
+/// the line that repeats it.
+///
+/// # Panics
+///
+/// If the property fails.
+pub(crate) fn check_property<S>(
+    name: &str,
+    default_cases: u32,
+    values: S,
+    property: impl Fn(S::Value) -> Check,
+) where
+    S: Strategy,
+    S::Value: Debug,
+{
+    let cases = case_count(default_cases);
+    let seed = number(SEED).unwrap_or(DEFAULT_SEED);
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: SHRINK_ITERATIONS,
+        ..Config::default()
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&values, |value| {
+        property(value).map_err(TestCaseError::fail)
+    });
+    let repeat = format!("repeat with: {SEED}={seed} {CASES}={cases} cargo test -p quarry {name}");
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, value)) => panic!("{reason}\n{value:#?}\n{repeat}"),
+        Err(TestError::Abort(reason)) => panic!("gave up: {reason}\n{repeat}"),
+    }
+}

@@ -1,0 +1,328 @@
+//! The driver: runs a script on a heap of any design and any machine, beside the ledger.
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::era::Era;
+use quarry_core::heap::{Cache, CreateError, Heap};
+use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::page::{ORDERS, PageStats};
+use quarry_core::stats::{Stat, Stats};
+use quarry_core::tunables;
+use quarry_sim::{Counters, VirtualMachine};
+
+use super::ledger::{Ledger, Owner, Pick};
+use super::place::{Placement, Virtual};
+use super::script::{ATTRIBUTES, Ask, Op, Script};
+use super::setup::{Limits, Setup};
+use super::{Check, ensure, ensure_eq};
+
+/// Operations between two audits.
+const AUDIT_EVERY: usize = 4;
+
+/// A cache and what the driver has done with it.
+pub(crate) struct Tracked<'h, M: Machine, D: Design> {
+    pub(crate) cache: Cache<'h, M, D>,
+    /// Names the cache in the ledger.
+    pub(crate) owner: Owner,
+    /// Allocations that the cache's counters should show.
+    pub(crate) allocs: u64,
+    /// Frees that the cache's counters should show.
+    pub(crate) frees: u64,
+    /// Whether objects of a certain node were ever asked for.
+    pub(crate) by_node: bool,
+}
+
+/// Sums of the counters of calls: allocations and frees.
+pub(crate) fn calls(stats: &Stats) -> (u64, u64) {
+    (
+        stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
+        stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
+    )
+}
+
+impl<M: Machine, D: Design> Tracked<'_, M, D> {
+    /// Takes the counters as they are for right, after an operation whose count is not known.
+    pub(crate) fn rebase(&mut self) {
+        (self.allocs, self.frees) = calls(&self.cache.stats());
+    }
+}
+
+/// Runs operations on a heap and checks every answer.
+pub(crate) struct Driver<'h, M: Machine, D: Design, P> {
+    pub(crate) heap: &'h Heap<M, D>,
+    pub(crate) place: P,
+    pub(crate) limits: Limits,
+    pub(crate) caches: Vec<Tracked<'h, M, D>>,
+    pub(crate) ledger: Ledger,
+    /// Live kmallocs too large for a slab, and their pages.
+    pub(crate) large: (u64, u64),
+    /// Free blocks by order before anything was allocated.
+    pub(crate) boot_blocks: [u64; ORDERS],
+    created: usize,
+}
+
+impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
+    /// A driver of a heap that nobody has used.
+    pub(crate) fn new(heap: &'h Heap<M, D>, place: P, limits: Limits) -> Self {
+        Self {
+            heap,
+            place,
+            limits,
+            caches: Vec::new(),
+            ledger: Ledger::default(),
+            large: (0, 0),
+            boot_blocks: heap.pages().stats().free_blocks,
+            created: 0,
+        }
+    }
+
+    /// Runs a script, auditing in between, and gives everything back at the end.
+    pub(crate) fn run(&mut self, script: &Script) -> Check {
+        for ask in &script.caches {
+            self.create(ask)?;
+        }
+        for (at, op) in script.ops.iter().enumerate() {
+            self.apply(op)
+                .map_err(|error| format!("operation {at}, {op:?}: {error}"))?;
+            if at % AUDIT_EVERY == 0 {
+                self.audit()
+                    .map_err(|error| format!("after operation {at}, {op:?}: {error}"))?;
+            }
+        }
+        self.finish()
+            .map_err(|error| format!("at the end: {error}"))
+    }
+
+    pub(crate) fn go(&self, cpu: u16) {
+        let cpus = self.heap.machine().topology().cpus;
+        let cpu = CpuId(u32::from(cpu) % cpus);
+        self.place.run_on(self.heap.machine(), cpu);
+    }
+
+    fn slot(&self, cache: u8) -> Option<usize> {
+        (!self.caches.is_empty()).then(|| usize::from(cache) % self.caches.len())
+    }
+
+    fn node(&self, node: u8) -> NodeId {
+        NodeId(u32::from(node) % self.heap.machine().topology().nodes)
+    }
+
+    /// Does one operation.
+    pub(crate) fn apply(&mut self, op: &Op) -> Check {
+        match *op {
+            Op::Create(ref ask) => self.create(ask),
+            Op::Kmalloc { cpu, bytes, node } => {
+                self.go(cpu);
+                let node = node.map(|node| self.node(node));
+                self.kmalloc(bytes as usize, node)
+            }
+            Op::Kfree { cpu, pick } => {
+                self.go(cpu);
+                self.kfree(pick).map(|_| ())
+            }
+            Op::DrainPages => {
+                let busy = self.heap.pages().drain_all();
+                ensure!(busy == 0 || self.limits.cpus_hide, "{busy} CPUs were busy");
+                Ok(())
+            }
+            Op::Walk => self.walk(),
+            Op::Alloc { cache, .. }
+            | Op::AllocNode { cache, .. }
+            | Op::Free { cache, .. }
+            | Op::AllocBulk { cache, .. }
+            | Op::FreeBulk { cache, .. }
+            | Op::Flush { cache }
+            | Op::Shrink { cache }
+            | Op::Set { cache, .. }
+            | Op::Destroy { cache, .. }
+            | Op::Wrong { cache, .. } => match self.slot(cache) {
+                Some(slot) => self.apply_to(slot, op),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn apply_to(&mut self, slot: usize, op: &Op) -> Check {
+        match *op {
+            Op::Alloc { cpu, count, .. } => {
+                self.go(cpu);
+                (0..count).try_for_each(|_| self.alloc(slot, None))
+            }
+            Op::AllocNode {
+                cpu, node, count, ..
+            } => {
+                self.go(cpu);
+                self.caches[slot].by_node = true;
+                (0..count).try_for_each(|_| self.alloc(slot, Some(self.node(node))))
+            }
+            Op::Free {
+                cpu, pick, count, ..
+            } => {
+                self.go(cpu);
+                (0..count).try_for_each(|_| self.free(slot, pick).map(|_| ()))
+            }
+            Op::AllocBulk { cpu, count, .. } => {
+                self.go(cpu);
+                self.alloc_bulk(slot, usize::from(count))
+            }
+            Op::FreeBulk {
+                cpu,
+                pick,
+                count,
+                gaps,
+                ..
+            } => {
+                self.go(cpu);
+                self.free_bulk(slot, pick, usize::from(count), usize::from(gaps))
+            }
+            Op::Flush { .. } => self.not_busy(self.caches[slot].cache.flush()),
+            Op::Shrink { .. } => self.not_busy(self.caches[slot].cache.shrink()),
+            Op::Set {
+                attribute, value, ..
+            } => self.set(slot, ATTRIBUTES[attribute], value),
+            Op::Destroy { cpu, empty, .. } => {
+                self.go(cpu);
+                if empty {
+                    self.free_all(self.caches[slot].owner)?;
+                }
+                self.destroy(slot)
+            }
+            Op::Wrong {
+                cpu, mistake, pick, ..
+            } => {
+                self.go(cpu);
+                self.wrong(slot, mistake, pick)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn not_busy(&self, busy: u32) -> Check {
+        ensure!(busy == 0 || self.limits.cpus_hide, "{busy} CPUs were busy");
+        Ok(())
+    }
+
+    fn create(&mut self, ask: &Ask) -> Check {
+        let name = format!("cache-{}", self.created);
+        let spec = CacheSpec {
+            name: &name,
+            object_size: ask.size,
+            align: ask.align,
+            flags: ask.flags,
+        };
+        let cache = match self.heap.create_cache(&spec) {
+            Ok(cache) => cache,
+            Err(CreateError::Geometry(_)) => return Ok(()),
+            Err(error) => return Err(format!("{ask:?}: {error}")),
+        };
+        ensure_eq!(cache.name(), name, "the cache's name");
+        let layout = cache.head().geometry().layout;
+        ensure_eq!(layout.object_size, ask.size, "the cache's object size");
+        ensure!(layout.align.is_multiple_of(ask.align.max(8)), "{layout:?}");
+        self.caches.push(Tracked {
+            cache,
+            owner: Owner::Cache(self.created),
+            allocs: 0,
+            frees: 0,
+            by_node: false,
+        });
+        self.created += 1;
+        Ok(())
+    }
+
+    fn set(&mut self, slot: usize, attribute: &str, value: u32) -> Check {
+        let cache = self.caches[slot].cache;
+        let before = cache.attribute(attribute);
+        let value = u64::from(value);
+        let valid = tunables::check(D::NAME, self.heap.era(), attribute, value).is_ok();
+        if !valid {
+            let known =
+                tunables::tunables_of(D::NAME, self.heap.era()).any(|t| t.name == attribute);
+            let set = !known && cache.set_attribute(attribute, value);
+            ensure!(!set, "{attribute} was set, but the design has none");
+            return Ok(());
+        }
+        ensure!(
+            cache.set_attribute(attribute, value),
+            "{attribute} was refused"
+        );
+        let after = cache.attribute(attribute);
+        ensure_eq!(after, Some(value), "{attribute} (it was {before:?})");
+        Ok(())
+    }
+
+    /// Frees all objects of an owner, on several CPUs.
+    pub(crate) fn free_all(&mut self, owner: Owner) -> Check {
+        let slot = self
+            .caches
+            .iter()
+            .position(|tracked| tracked.owner == owner);
+        let mut turn = 0u16;
+        loop {
+            turn = turn.wrapping_add(7919);
+            if turn.is_multiple_of(5) {
+                self.go(turn / 5);
+            }
+            let freed = match slot {
+                Some(slot) => self.free(slot, Pick::Any(turn))?.is_some(),
+                None => self.kfree(Pick::Any(turn))?,
+            };
+            if !freed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Destroys a cache: refused, with the objects named, as long as it has any.
+    pub(crate) fn destroy(&mut self, slot: usize) -> Check {
+        let tracked = &self.caches[slot];
+        let mut addresses = self.ledger.addresses(tracked.owner);
+        let name = tracked.cache.name().to_owned();
+        // SAFETY: the test uses no copy of the handle afterwards.
+        let destroyed = unsafe { tracked.cache.destroy() };
+        match destroyed {
+            Ok(()) => {
+                ensure!(
+                    addresses.is_empty(),
+                    "destroyed with objects {addresses:x?}"
+                );
+                self.caches.remove(slot);
+                Ok(())
+            }
+            Err(_) if self.limits.cpus_hide => Ok(()),
+            Err(error) => {
+                ensure!(!addresses.is_empty(), "refused without reason: {error}");
+                ensure_eq!(error.live, addresses.len() as u64, "objects named");
+                let message = error.to_string();
+                addresses.truncate(8);
+                let named = addresses
+                    .iter()
+                    .all(|a| message.contains(&format!("{a:#x}")));
+                ensure!(named && message.contains(&name), "{message}");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a run on a virtual machine counted: the same script gives the same trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    counters: Counters,
+    pages: PageStats,
+    pub(crate) caches: Vec<(String, Stats)>,
+}
+
+/// Runs a script on a virtual machine and checks it against the model.
+pub(crate) fn check_design<D: Design>(setup: &Setup, era: Era, script: &Script) -> Check<Trace> {
+    let heap = Heap::<VirtualMachine, D>::new(setup.machine(), era, setup.boot())
+        .map_err(|error| error.to_string())?;
+    let mut driver = Driver::new(&heap, Virtual, setup.limits());
+    driver.run(script)?;
+    let mut caches = Vec::new();
+    heap.for_each_cache(|cache| caches.push((cache.name().to_owned(), cache.stats())));
+    Ok(Trace {
+        counters: heap.machine().counters(),
+        pages: heap.pages().stats(),
+        caches,
+    })
+}

@@ -1,0 +1,141 @@
+//! A machine that is interrupted: at any of its hooks a handler may run, as a signal handler runs
+//! on top of the code it interrupts. The handler may use the same heap.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+
+use quarry_core::machine::{
+    Access, CpuId, Line, LockClass, Machine, Ranges, RawLock, Reentered, SlotLock, Topology, Work,
+};
+use quarry_sim::{Rng, VirtualMachine};
+
+type Handler = Box<dyn FnMut()>;
+
+/// A virtual machine with interrupts.
+pub(crate) struct Interrupted {
+    inner: VirtualMachine,
+    handler: RefCell<Option<Handler>>,
+    rng: RefCell<Rng>,
+    /// Of 1000 hooks, how many are interrupted.
+    per_mille: Cell<u16>,
+    /// Interrupts so far.
+    taken: Cell<u64>,
+}
+
+impl Interrupted {
+    /// Nothing interrupts the machine until a handler is set.
+    pub(crate) fn new(inner: VirtualMachine, seed: u64) -> Self {
+        Self {
+            inner,
+            handler: RefCell::new(None),
+            rng: RefCell::new(Rng::new(seed)),
+            per_mille: Cell::new(0),
+            taken: Cell::new(0),
+        }
+    }
+
+    /// From now on the handler runs at so many of 1000 hooks. It is not interrupted itself.
+    pub(crate) fn interrupt(&self, per_mille: u16, handler: Handler) {
+        *self.handler.borrow_mut() = Some(handler);
+        self.per_mille.set(per_mille);
+    }
+
+    /// Ends the interrupts and drops the handler. Returns how many there were.
+    pub(crate) fn quiet(&self) -> u64 {
+        self.per_mille.set(0);
+        self.handler.borrow_mut().take();
+        self.taken.get()
+    }
+
+    /// The CPU on which what follows runs.
+    pub(crate) fn run_on(&self, cpu: CpuId) {
+        self.inner.run_on(cpu);
+    }
+
+    fn hook(&self) {
+        let per_mille = self.per_mille.get();
+        if per_mille == 0 || !self.rng.borrow_mut().chance(per_mille) {
+            return;
+        }
+        // Taken out while it runs, so that it does not interrupt itself.
+        let Some(mut handler) = self.handler.borrow_mut().take() else {
+            return;
+        };
+        self.taken.set(self.taken.get() + 1);
+        handler();
+        *self.handler.borrow_mut() = Some(handler);
+    }
+}
+
+// SAFETY: all memory and all lock operations are the virtual machine's, which keeps the contract.
+// A handler runs between them, on the same thread, and works with the same words, so it finds
+// what is held by the code it interrupted.
+unsafe impl Machine for Interrupted {
+    const PERCPU_SHIFT: u32 = VirtualMachine::PERCPU_SHIFT;
+
+    fn topology(&self) -> &Topology {
+        self.inner.topology()
+    }
+
+    fn ranges(&self) -> &Ranges {
+        self.inner.ranges()
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        self.inner.current_cpu()
+    }
+
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        self.hook();
+        // SAFETY: the caller's contract is the same.
+        let taken = unsafe { self.inner.percpu_try_lock(slot0) };
+        self.hook();
+        taken
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        self.hook();
+        let taken = self.inner.percpu_lock_remote(slot, cpu);
+        self.hook();
+        taken
+    }
+
+    fn thread_id(&self) -> usize {
+        self.inner.thread_id()
+    }
+
+    fn pause(&self, attempt: u32) {
+        self.inner.pause(attempt);
+    }
+
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        self.hook();
+        let taken = self.inner.lock(lock, class);
+        self.hook();
+        taken
+    }
+
+    fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.hook();
+        let taken = self.inner.try_lock(lock, class);
+        self.hook();
+        taken
+    }
+
+    unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
+        self.hook();
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.unlock(lock, class) };
+        self.hook();
+    }
+
+    fn touch(&self, line: Line, access: Access, address: usize) {
+        self.inner.touch(line, access, address);
+        self.hook();
+    }
+
+    fn work(&self, work: Work) {
+        self.inner.work(work);
+        self.hook();
+    }
+}

@@ -1,0 +1,364 @@
+//! The same for the page allocator alone: a map of live blocks against the real thing.
+
+use std::collections::BTreeMap;
+
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::page::{MAX_ORDER, ORDERS, PageAllocator, PageError, PageStats, Pfn};
+use quarry_sim::{Counters, VirtualMachine};
+
+use super::page_script::PageOp;
+use super::place::{Placement, Virtual};
+use super::setup::{Limits, Setup};
+use super::{Check, ensure, ensure_eq};
+
+/// Blocks that one [`PageOp::Exhaust`] takes at most.
+const EXHAUST_MAX: usize = 3000;
+
+/// Runs operations on a page allocator and checks every answer.
+pub(crate) struct PageDriver<'a, M: Machine, P> {
+    pub(crate) pages: &'a PageAllocator<M>,
+    pub(crate) place: P,
+    pub(crate) limits: Limits,
+    /// Order and mark of every live block.
+    pub(crate) live: BTreeMap<Pfn, (u32, u64)>,
+    pub(crate) live_pages: u64,
+    pub(crate) allocs: u64,
+    pub(crate) frees: u64,
+    pub(crate) boot_blocks: [u64; ORDERS],
+}
+
+impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
+    /// A driver of a page allocator that nobody has used.
+    pub(crate) fn new(pages: &'a PageAllocator<M>, place: P, limits: Limits) -> Self {
+        Self {
+            pages,
+            place,
+            limits,
+            live: BTreeMap::new(),
+            live_pages: 0,
+            allocs: 0,
+            frees: 0,
+            boot_blocks: pages.stats().free_blocks,
+        }
+    }
+
+    /// Runs a script, auditing after every operation, and gives everything back at the end.
+    pub(crate) fn run(&mut self, script: &[PageOp]) -> Check {
+        for (at, op) in script.iter().enumerate() {
+            self.apply(op)
+                .and_then(|()| self.audit())
+                .map_err(|error| format!("operation {at}, {op:?}: {error}"))?;
+        }
+        self.finish()
+            .map_err(|error| format!("at the end: {error}"))
+    }
+
+    fn go(&self, cpu: u16) {
+        let cpu = CpuId(u32::from(cpu) % self.pages.machine().topology().cpus);
+        self.place.run_on(self.pages.machine(), cpu);
+    }
+
+    fn node(&self, node: Option<u8>) -> Option<NodeId> {
+        let nodes = self.pages.machine().topology().nodes;
+        node.map(|node| NodeId(u32::from(node) % nodes))
+    }
+
+    fn pick(&self, pick: u16) -> Option<(Pfn, u32)> {
+        let at = usize::from(pick) % self.live.len().max(1);
+        self.live
+            .iter()
+            .nth(at)
+            .map(|(&pfn, &(order, _))| (pfn, order))
+    }
+
+    fn apply(&mut self, op: &PageOp) -> Check {
+        match *op {
+            PageOp::Alloc { cpu, node, order } => {
+                self.go(cpu);
+                self.alloc(order, self.node(node)).map(|_| ())
+            }
+            PageOp::Exhaust { cpu, order } => {
+                self.go(cpu);
+                for _ in 0..EXHAUST_MAX >> order.min(6) {
+                    if !self.alloc(order, None)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            PageOp::Free { cpu, pick, count } => {
+                self.go(cpu);
+                (0..count).try_for_each(|i| self.free(pick.wrapping_add(i)).map(|_| ()))
+            }
+            PageOp::AllocBulk {
+                cpu,
+                node,
+                slots,
+                filled,
+            } => {
+                self.go(cpu);
+                self.alloc_bulk(self.node(node), usize::from(slots), usize::from(filled))
+            }
+            PageOp::FreeBulk {
+                cpu,
+                pick,
+                slots,
+                mistake,
+            } => {
+                self.go(cpu);
+                self.free_bulk(pick, usize::from(slots), mistake)
+            }
+            PageOp::Drain => self.drain(1),
+            ref mistake => self.mistake(mistake),
+        }
+    }
+
+    fn mistake(&mut self, op: &PageOp) -> Check {
+        match *op {
+            PageOp::Double { cpu, pick } => {
+                self.go(cpu);
+                match self.free(pick)? {
+                    Some((pfn, order)) => self.refused(pfn, order, |error| {
+                        matches!(error, PageError::NotAllocated(..))
+                    }),
+                    None => Ok(()),
+                }
+            }
+            PageOp::WrongOrder { pick, order } => match self.pick(pick) {
+                Some((pfn, allocated)) if allocated != order => self.refused(pfn, order, |error| {
+                    let expected = PageError::WrongOrder {
+                        pfn,
+                        given: order,
+                        allocated,
+                    };
+                    error == expected
+                }),
+                _ => Ok(()),
+            },
+            PageOp::Foreign { beyond, order } => {
+                let pfn = Pfn(self.pages.pages().saturating_add(beyond));
+                self.refused(pfn, order, |error| error == PageError::Foreign(pfn))
+            }
+            PageOp::Inside { pick, offset } => match self.pick(pick) {
+                Some((pfn, order)) if order > 0 => {
+                    let inside = Pfn(pfn.0 + 1 + u32::from(offset) % ((1 << order) - 1));
+                    let not_allocated = |error| matches!(error, PageError::NotAllocated(..));
+                    self.refused(inside, 0, not_allocated)?;
+                    self.refused(inside, order, not_allocated)
+                }
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// A free that must be refused and must change nothing.
+    fn refused(&self, pfn: Pfn, order: u32, expected: impl Fn(PageError) -> bool) -> Check {
+        let before = self.pages.stats();
+        let freed = self.pages.free(pfn, order);
+        ensure!(
+            freed.is_err_and(expected),
+            "freeing {pfn:?}, order {order}, gave {freed:?}"
+        );
+        let after = self.pages.stats();
+        ensure!(
+            before == after || self.limits.cpus_hide,
+            "a refused free changed counters"
+        );
+        Ok(())
+    }
+
+    /// Address of the last word of a block, for the mark.
+    fn mark_of(&self, pfn: Pfn, order: u32) -> Check<std::ptr::NonNull<u64>> {
+        let bytes = self.pages.machine().topology().page_size() << order;
+        let Some(first) = self.pages.address(pfn) else {
+            return Err(format!("{pfn:?} has no address"));
+        };
+        ensure_eq!(
+            self.pages.pfn_of(first),
+            Some(pfn),
+            "the page of the address of {pfn:?}"
+        );
+        // SAFETY: the block has so many bytes.
+        Ok(unsafe { first.byte_add(bytes - size_of::<u64>()) }.cast())
+    }
+
+    fn admit(&mut self, pfn: Pfn, order: u32) -> Check {
+        let end = pfn.0 + (1 << order);
+        ensure!(
+            pfn.0.is_multiple_of(1 << order),
+            "{pfn:?} is no place for order {order}"
+        );
+        ensure!(
+            end <= self.pages.pages(),
+            "{pfn:?}, order {order}, ends outside of memory"
+        );
+        if let Some((other, (other_order, _))) = self.live.range(..Pfn(end)).next_back() {
+            ensure!(
+                other.0 + (1 << other_order) <= pfn.0,
+                "{pfn:?}, order {order}, overlaps {other:?}, order {other_order}"
+            );
+        }
+        self.allocs += 1;
+        self.live_pages += 1 << order;
+        let mark = self.allocs.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // SAFETY: the block is this driver's; the address is its last word.
+        unsafe { self.mark_of(pfn, order)?.write(mark) };
+        self.live.insert(pfn, (order, mark));
+        Ok(())
+    }
+
+    fn dismiss(&mut self, pfn: Pfn) -> Check<u32> {
+        let Some((order, mark)) = self.live.remove(&pfn) else {
+            return Err(format!("the model does not know {pfn:?}"));
+        };
+        self.live_pages -= 1 << order;
+        // SAFETY: `admit` wrote it.
+        let found = unsafe { self.mark_of(pfn, order)?.read() };
+        ensure_eq!(found, mark, "the contents of {pfn:?}, order {order}");
+        Ok(order)
+    }
+
+    fn exhausted(&self, order: u32) -> Check {
+        ensure!(
+            self.limits.scarce,
+            "no block of order {order} in ample memory"
+        );
+        let free = self.pages.stats().free_blocks;
+        let left: u64 = free[order as usize..].iter().sum();
+        ensure!(
+            left == 0 || self.limits.cpus_hide,
+            "order {order} failed with {free:?}"
+        );
+        Ok(())
+    }
+
+    fn alloc(&mut self, order: u32, node: Option<NodeId>) -> Check<bool> {
+        let wanted = node.unwrap_or_else(|| {
+            let machine = self.pages.machine();
+            machine.topology().node_of(machine.current_cpu())
+        });
+        let Some(pfn) = self.pages.alloc(order, node) else {
+            if order <= MAX_ORDER {
+                self.exhausted(order)?;
+            }
+            return Ok(false);
+        };
+        ensure!(order <= MAX_ORDER, "a block of order {order}: {pfn:?}");
+        self.admit(pfn, order)?;
+        // While little is in use, the wanted node has what is asked for.
+        let share = self.pages.pages() / self.pages.machine().topology().nodes;
+        if !self.limits.scarce && order <= 3 && self.live_pages < u64::from(share) / 32 {
+            ensure_eq!(self.pages.node_of(pfn), wanted, "the node of {pfn:?}");
+        }
+        Ok(true)
+    }
+
+    /// Frees a block; gives back what it was.
+    fn free(&mut self, pick: u16) -> Check<Option<(Pfn, u32)>> {
+        let Some((pfn, _)) = self.pick(pick) else {
+            return Ok(None);
+        };
+        let order = self.dismiss(pfn)?;
+        ensure_eq!(
+            self.pages.free(pfn, order),
+            Ok(()),
+            "freeing {pfn:?}, order {order}"
+        );
+        self.frees += 1;
+        Ok(Some((pfn, order)))
+    }
+
+    fn alloc_bulk(&mut self, node: Option<NodeId>, slots: usize, filled: usize) -> Check {
+        // What fills a slot beforehand must not be looked at.
+        let stranger = Pfn(u32::MAX);
+        let is_filled = |at: usize| filled > 0 && at.is_multiple_of(filled + 1);
+        let mut array: Vec<_> = (0..slots)
+            .map(|at| is_filled(at).then_some(stranger))
+            .collect();
+        let answer = self.pages.alloc_bulk(node, &mut array);
+        ensure_eq!(
+            answer,
+            array.iter().flatten().count(),
+            "filled slots and the answer"
+        );
+        for (at, slot) in array.iter().enumerate() {
+            match *slot {
+                Some(pfn) if is_filled(at) => ensure_eq!(pfn, stranger, "a filled slot"),
+                Some(pfn) => self.admit(pfn, 0)?,
+                None => ensure!(!is_filled(at), "slot {at} was emptied"),
+            }
+        }
+        if answer < slots {
+            self.exhausted(0)?;
+        }
+        Ok(())
+    }
+
+    fn free_bulk(&mut self, pick: u16, slots: usize, mistake: bool) -> Check {
+        let singles = self.live.iter().filter(|(_, (order, _))| *order == 0);
+        let skipped = usize::from(pick) % self.live.len().max(1);
+        let chosen: Vec<Pfn> = singles
+            .map(|(&pfn, _)| pfn)
+            .skip(skipped)
+            .take(slots)
+            .collect();
+        let mut array = Vec::new();
+        for &pfn in &chosen {
+            self.dismiss(pfn)?;
+            array.extend([Some(pfn), None]);
+        }
+        let stranger = Pfn(self.pages.pages());
+        let expected = if mistake {
+            array.insert(array.len() / 2, Some(stranger));
+            Err(PageError::Foreign(stranger))
+        } else {
+            Ok(())
+        };
+        ensure_eq!(self.pages.free_bulk(&mut array), expected, "a bulk free");
+        let left: Vec<Pfn> = array.into_iter().flatten().collect();
+        let strangers = if mistake { vec![stranger] } else { vec![] };
+        ensure_eq!(left, strangers, "what a bulk free left");
+        self.frees += chosen.len() as u64;
+        Ok(())
+    }
+
+    fn drain(&self, attempts: u32) -> Check {
+        let drained = (0..attempts).any(|_| self.pages.drain_all() == 0);
+        ensure!(drained || self.limits.cpus_hide, "CPUs kept their lists");
+        Ok(())
+    }
+
+    /// Frees everything and checks that memory is as it was at boot.
+    pub(crate) fn finish(&mut self) -> Check {
+        let mut turn = 1u16;
+        while self.free(turn)?.is_some() {
+            turn = turn.wrapping_mul(31).wrapping_add(7);
+            self.go(turn);
+        }
+        self.audit()?;
+        let attempts = if self.limits.cpus_hide { 2000 } else { 1 };
+        self.drain(attempts)?;
+        let census = (0..attempts).find_map(|_| self.census().transpose());
+        let Some(census) = census.transpose()? else {
+            return Err("no census could be made".into());
+        };
+        ensure_eq!(census.pcp + census.allocated, 0, "pages not given back");
+        let now = self.pages.stats().free_blocks;
+        ensure_eq!(now, self.boot_blocks, "free blocks, now and at boot");
+        Ok(())
+    }
+}
+
+/// Runs a script on a virtual machine; the same script gives the same counts.
+pub(crate) fn check_pages(
+    setup: &Setup,
+    era: Era,
+    script: &[PageOp],
+) -> Check<(Counters, PageStats)> {
+    let pages: PageAllocator<VirtualMachine> =
+        PageAllocator::new(setup.machine(), era).map_err(|error| error.to_string())?;
+    PageDriver::new(&pages, Virtual, setup.limits()).run(script)?;
+    Ok((pages.machine().counters(), pages.stats()))
+}

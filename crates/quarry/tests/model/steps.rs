@@ -1,0 +1,226 @@
+//! A virtual machine that also has the single steps of the fast paths, done as their contract in
+//! [`Machine`] says.
+
+use std::ptr::NonNull;
+
+use quarry_core::machine::{
+    Access, CpuId, Line, ListLayout, LockClass, Machine, Ranges, RawLock, Reentered, SlotLock,
+    StackLayout, Topology, Work,
+};
+use quarry_sim::VirtualMachine;
+
+use super::place::Placement;
+
+/// Bytes of an entry of a stack.
+const ENTRY: u64 = size_of::<usize>() as u64;
+
+/// See the module's documentation.
+pub(crate) struct Stepping(pub(crate) VirtualMachine);
+
+/// It runs where it is told, too.
+#[derive(Clone, Copy)]
+pub(crate) struct OnSteps;
+
+impl Placement<Stepping> for OnSteps {
+    fn run_on(&self, machine: &Stepping, cpu: CpuId) {
+        machine.0.run_on(cpu);
+    }
+}
+
+/// A slot whose word is held.
+#[derive(Clone, Copy)]
+struct Held(NonNull<SlotLock>);
+
+impl Held {
+    fn get<T: Copy>(self, field: usize) -> T {
+        // SAFETY: the layout says where the field is; the slot is at least that long.
+        let field = unsafe { self.0.byte_add(field) }.cast::<T>();
+        // SAFETY: M1 - the word is held.
+        unsafe { field.read() }
+    }
+
+    fn set<T: Copy>(self, field: usize, value: T) {
+        // SAFETY: as in `get`.
+        let field = unsafe { self.0.byte_add(field) }.cast::<T>();
+        // SAFETY: as in `get`.
+        unsafe { field.write(value) };
+    }
+
+    fn add_one(self, field: usize) {
+        self.set(field, self.get::<u64>(field).wrapping_add(1));
+    }
+
+    fn stack_difference<L: StackLayout>(self) -> u64 {
+        let pops: u64 = self.get(L::POPS);
+        self.get::<u64>(L::PUSHES).wrapping_sub(pops)
+    }
+
+    /// Where the entry above so many is.
+    fn stack_entry<L: StackLayout>(self, difference: u64) -> *mut Option<NonNull<u8>> {
+        let entries: *mut u8 = self.get(L::ENTRIES);
+        let offset = difference.wrapping_mul(ENTRY) as usize;
+        entries.wrapping_add(offset).cast()
+    }
+
+    fn pop_list<L: ListLayout>(self, link: usize) -> Option<NonNull<u8>> {
+        let first = NonNull::new(self.get::<*mut u8>(L::HEAD))?;
+        // SAFETY: the contract of `percpu_pop_list`: a link lies there.
+        let next = unsafe { first.byte_add(link) }.cast::<*mut u8>();
+        // SAFETY: as above.
+        self.set(L::HEAD, unsafe { next.read() });
+        self.add_one(L::POPS);
+        Some(first)
+    }
+
+    fn push_list<L: ListLayout>(self, link: usize, owner: u32, object: NonNull<u8>) -> bool {
+        let head: *mut u8 = self.get(L::HEAD);
+        if self.get::<u32>(L::OWNER) != owner || head == object.as_ptr() {
+            return false;
+        }
+        // SAFETY: the contract of `percpu_push_list`: the caller owns the object.
+        let next = unsafe { object.byte_add(link) }.cast::<*mut u8>();
+        // SAFETY: as above.
+        unsafe { next.write(head) };
+        self.set(L::HEAD, object.as_ptr());
+        self.add_one(L::PUSHES);
+        true
+    }
+
+    fn pop_stack<L: StackLayout>(self) -> Option<NonNull<u8>> {
+        let difference = self.stack_difference::<L>();
+        if difference == self.get::<u64>(L::FLOOR) {
+            return None;
+        }
+        // SAFETY: the contract of `StackLayout`: filled entries can be read.
+        let newest = unsafe { self.stack_entry::<L>(difference.wrapping_sub(1)).read() };
+        self.add_one(L::POPS);
+        newest
+    }
+
+    fn push_stack<L: StackLayout>(self, object: NonNull<u8>) -> bool {
+        let difference = self.stack_difference::<L>();
+        if difference == self.get::<u64>(L::CEILING) {
+            return false;
+        }
+        // SAFETY: the contract of `StackLayout`: even the word in front of the first entry can be.
+        let newest = unsafe { self.stack_entry::<L>(difference.wrapping_sub(1)).read() };
+        if newest == Some(object) {
+            return false;
+        }
+        // SAFETY: the stack is not full, so the entry is the stack's.
+        unsafe { self.stack_entry::<L>(difference).write(Some(object)) };
+        self.add_one(L::PUSHES);
+        true
+    }
+}
+
+impl Stepping {
+    /// Does something with the running CPU's slot, if it is free.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Machine::percpu_try_lock`].
+    unsafe fn step<R>(&self, slot0: NonNull<SlotLock>, f: impl FnOnce(Held) -> R) -> Option<R> {
+        // SAFETY: the caller's contract is the same.
+        let lock = unsafe { self.0.percpu_try_lock(slot0) }?;
+        let result = f(Held(lock));
+        // SAFETY: the word lives as long as the machine.
+        unsafe { lock.as_ref() }.release();
+        Some(result)
+    }
+}
+
+// SAFETY: all memory and all lock operations are the virtual machine's, which keeps the contract;
+// a step holds the slot's word from its beginning to its end.
+unsafe impl Machine for Stepping {
+    const PERCPU_SHIFT: u32 = VirtualMachine::PERCPU_SHIFT;
+
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+
+    fn ranges(&self) -> &Ranges {
+        self.0.ranges()
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        self.0.current_cpu()
+    }
+
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.0.percpu_try_lock(slot0) }
+    }
+
+    unsafe fn percpu_pop_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.step(*slot0, |held| held.pop_list::<L>(link)) }.flatten()
+    }
+
+    unsafe fn percpu_push_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+        owner: u32,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: the caller's contract is the same.
+        let pushed = unsafe { self.step(*slot0, |held| held.push_list::<L>(link, owner, object)) };
+        pushed == Some(true)
+    }
+
+    unsafe fn percpu_pop_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.step(*slot0, |held| held.pop_stack::<L>()) }.flatten()
+    }
+
+    unsafe fn percpu_push_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        // SAFETY: the caller's contract is the same.
+        let pushed = unsafe { self.step(*slot0, |held| held.push_stack::<L>(object)) };
+        pushed == Some(true)
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        self.0.percpu_lock_remote(slot, cpu)
+    }
+
+    fn thread_id(&self) -> usize {
+        self.0.thread_id()
+    }
+
+    fn pause(&self, attempt: u32) {
+        self.0.pause(attempt);
+    }
+
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        self.0.lock(lock, class)
+    }
+
+    fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.0.try_lock(lock, class)
+    }
+
+    unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.0.unlock(lock, class) };
+    }
+
+    fn touch(&self, line: Line, access: Access, address: usize) {
+        self.0.touch(line, access, address);
+    }
+
+    fn work(&self, work: Work) {
+        self.0.work(work);
+    }
+}

@@ -1,0 +1,70 @@
+//! Every design against the model, by random scripts on random virtual machines.
+
+#[allow(dead_code, reason = "each test file uses its part of the model")]
+mod model;
+
+use model::cases::check_property;
+use model::design::check_design;
+use model::script::scripts;
+use model::setup::setups;
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+
+/// Scripts that a property is tried on by default.
+const CASES: u32 = 250;
+/// Operations in a script at most.
+const OPS: usize = 120;
+
+fn agrees_with_the_model<D: Design>(name: &str, era: Era) {
+    check_property(name, CASES, (setups(), scripts(OPS)), |(setup, script)| {
+        check_design::<D>(&setup, era, &script).map(|_| ())
+    });
+}
+
+#[test]
+fn slub_5_9_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_5_9_agrees_with_the_model", Era::V5_9);
+}
+
+#[test]
+fn slub_6_1_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_6_1_agrees_with_the_model", Era::V6_1);
+}
+
+#[test]
+fn slub_6_18_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_6_18_agrees_with_the_model", Era::V6_18);
+}
+
+#[test]
+fn slubq_2_6_35_agrees_with_the_model() {
+    agrees_with_the_model::<Slubq>("slubq_2_6_35_agrees_with_the_model", Era::V2_6_35);
+}
+
+/// The same script twice: the same counts, down to each cache line touched.
+fn repeats<D: Design>(name: &str, era: Era) {
+    check_property(
+        name,
+        CASES / 4,
+        (setups(), scripts(OPS / 2)),
+        |(setup, script)| {
+            let first = check_design::<D>(&setup, era, &script)?;
+            let second = check_design::<D>(&setup, era, &script)?;
+            model::ensure_eq!(first, second, "two runs of one script");
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn slub_repeats() {
+    repeats::<Slub>("slub_repeats", Era::V6_18);
+    repeats::<Slub>("slub_repeats", Era::V5_9);
+}
+
+#[test]
+fn slubq_repeats() {
+    repeats::<Slubq>("slubq_repeats", Era::V2_6_35);
+}

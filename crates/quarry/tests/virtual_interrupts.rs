@@ -1,0 +1,218 @@
+//! Signal handlers: every point at which the allocators call their machine may be interrupted by
+//! code that allocates and frees on the same heap. Whatever is held then, nothing may be lost,
+//! handed out twice, or waited for.
+
+#[allow(dead_code, reason = "each test file uses its part of the model")]
+mod model;
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use model::cases::case_count;
+use model::interrupts::Interrupted;
+use model::ledger::{Ledger, Owner, Pick};
+use model::setup::Setup;
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::heap::{Cache, Heap};
+use quarry_core::machine::CpuId;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_core::stats::Stat;
+use quarry_sim::Rng;
+
+type TestHeap<D> = Heap<Interrupted, D>;
+
+/// Runs of each design by default.
+const SEEDS: u32 = 15;
+/// Operations of the interrupted code in one run.
+const OPERATIONS: u32 = 3000;
+const MINE: Owner = Owner::Cache(0);
+const HANDLERS: Owner = Owner::Cache(1);
+
+/// One allocation or free of a cache's objects. `None` from an allocation is no failure: it may
+/// have found a lock that the code below holds.
+fn step<D: Design>(
+    cache: Cache<'_, Interrupted, D>,
+    ledger: &RefCell<Ledger>,
+    rng: &mut Rng,
+    owner: Owner,
+    most: usize,
+) -> bool {
+    let count = ledger.borrow().count(owner);
+    if rng.below(most as u64 + 1) >= count as u64 {
+        let Some(object) = cache.alloc() else {
+            return false;
+        };
+        let bytes = cache.head().geometry().layout.object_size as usize;
+        let admitted = ledger.borrow_mut().admit(owner, object, bytes);
+        admitted.expect("an object that nobody has");
+    } else {
+        let pick = Pick::Any(rng.next_u64() as u16);
+        let live = ledger.borrow_mut().dismiss(owner, pick);
+        if let Some(live) = live.expect("contents as written") {
+            // SAFETY: the ledger has just forgotten the object.
+            unsafe { cache.free(live.object) }.expect("a live object");
+        }
+    }
+    true
+}
+
+/// A bulk allocation and a bulk free of as many.
+fn bulk<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>, count: usize) {
+    let mut slots = vec![None; count];
+    assert!(
+        cache.alloc_bulk(&mut slots),
+        "only a handler may find locks held"
+    );
+    let bytes = cache.head().geometry().layout.object_size as usize;
+    for object in slots.iter().flatten() {
+        let admitted = ledger.borrow_mut().admit(MINE, *object, bytes);
+        admitted.expect("an object that nobody has");
+    }
+    for slot in &mut slots {
+        let live = ledger.borrow_mut().dismiss(MINE, Pick::Oldest);
+        *slot = live.expect("contents as written").map(|live| live.object);
+    }
+    // SAFETY: the ledger has just forgotten the objects.
+    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    assert!(slots.iter().all(Option::is_none));
+}
+
+/// Finds the test's cache again: a handler cannot hold a borrow of its own machine's heap.
+fn with_cache<D: Design>(
+    heap: &TestHeap<D>,
+    bytes: usize,
+    f: impl FnOnce(Cache<'_, Interrupted, D>),
+) {
+    let kmalloc = heap.kmalloc_cache(bytes);
+    f(kmalloc.expect("a kmalloc class"));
+}
+
+/// Objects of these sizes are tried: few in a slab, and so many that slubq keeps their bitmap in it.
+const BYTES: [usize; 2] = [500, 32];
+
+fn handler<D: Design>(
+    heap: Weak<TestHeap<D>>,
+    ledger: Rc<RefCell<Ledger>>,
+    bytes: usize,
+    seed: u64,
+) -> Box<dyn FnMut()> {
+    let mut rng = Rng::new(seed);
+    Box::new(move || {
+        let Some(heap) = heap.upgrade() else { return };
+        with_cache(&heap, bytes, |cache| {
+            for _ in 0..=rng.below(3) {
+                step(cache, &ledger, &mut rng, HANDLERS, 60);
+            }
+        });
+        if rng.chance(100)
+            && let Some(page) = heap.pages().alloc(rng.below(3) as u32, None)
+        {
+            let order = (0..3).find(|&order| heap.pages().free(page, order).is_ok());
+            assert!(order.is_some(), "the page was allocated");
+        }
+    })
+}
+
+fn drop_all<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>) {
+    for owner in [MINE, HANDLERS] {
+        while let Some(live) = ledger
+            .borrow_mut()
+            .dismiss(owner, Pick::Newest)
+            .expect("contents as written")
+        {
+            // SAFETY: the ledger has just forgotten the object.
+            unsafe { cache.free(live.object) }.expect("a live object");
+        }
+    }
+}
+
+fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16) -> u64 {
+    let machine = Interrupted::new(setup.machine(), setup.seed);
+    let heap = Rc::new(TestHeap::<D>::new(machine, era, setup.boot()).expect("a heap"));
+    let ledger = Rc::new(RefCell::new(Ledger::default()));
+    let bytes = BYTES[setup.seed as usize / 2 % BYTES.len()];
+    let mut deferred = 0;
+    with_cache(&heap, bytes, |cache| {
+        let runs = handler(
+            Rc::downgrade(&heap),
+            Rc::clone(&ledger),
+            bytes,
+            setup.seed ^ 1,
+        );
+        heap.machine().interrupt(per_mille, runs);
+        let mut rng = Rng::new(setup.seed ^ 2);
+        for at in 0..OPERATIONS {
+            if rng.chance(50) {
+                let cpu = rng.below(setup.cpus.into()) as u32;
+                heap.machine().run_on(CpuId(cpu));
+            }
+            let done = step(cache, &ledger, &mut rng, MINE, 200);
+            assert!(done, "{era}: only a handler may find locks held");
+            match at % 500 {
+                100 => drop(cache.flush()),
+                200 => bulk(cache, &ledger, 70),
+                300 => drop(cache.shrink()),
+                400 => drop(heap.pages().drain_all()),
+                _ => {}
+            }
+        }
+        let taken = heap.machine().quiet();
+        assert!(taken > 20, "{era}: only {taken} interrupts");
+        drop_all(cache, &ledger);
+        cache.shrink();
+        let usage = cache.usage();
+        assert_eq!(
+            cache.check_consistency(),
+            Ok(()),
+            "{era}, seed {}",
+            setup.seed
+        );
+        assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
+        deferred = cache.stats().get(Stat::FreeDeferred);
+    });
+    assert_eq!(heap.pages().drain_all(), 0);
+    let census = heap.pages().check_consistency().expect("consistent");
+    assert_eq!(
+        (census.slab, census.pcp, census.allocated),
+        (0, 0, 0),
+        "{era}"
+    );
+    deferred
+}
+
+fn survives_all<D: Design>(era: Era) {
+    let mut deferred = 0;
+    for seed in 0..u64::from(case_count(SEEDS)) {
+        let setup = Setup {
+            cpus: 3,
+            nodes: 1 + (seed % 2) as u32,
+            page_shift: 12,
+            seed,
+            ..Setup::default()
+        };
+        deferred += survives::<D>(era, setup, [5, 40, 200][seed as usize % 3]);
+    }
+    assert!(deferred > 0, "{era}: no free was ever deferred");
+}
+
+#[test]
+fn slub_5_9_survives_interrupts() {
+    survives_all::<Slub>(Era::V5_9);
+}
+
+#[test]
+fn slub_6_1_survives_interrupts() {
+    survives_all::<Slub>(Era::V6_1);
+}
+
+#[test]
+fn slub_6_18_survives_interrupts() {
+    survives_all::<Slub>(Era::V6_18);
+}
+
+#[test]
+fn slubq_survives_interrupts() {
+    survives_all::<Slubq>(Era::V2_6_35);
+}

@@ -1,0 +1,274 @@
+//! The page allocator against the model, and its limits.
+
+#[allow(dead_code, reason = "each test file uses its part of the model")]
+mod model;
+
+use model::cases::check_property;
+use model::page_script::page_scripts;
+use model::pages::check_pages;
+use model::setup::{Setup, setups};
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, NodeId};
+use quarry_core::page::{MAX_ORDER, ORDERS, PageAllocator, PageError, PageKind, Pfn};
+use quarry_sim::VirtualMachine;
+
+/// Scripts that a property is tried on by default.
+const CASES: u32 = 300;
+
+fn agrees_with_the_model(name: &str, era: Era) {
+    check_property(
+        name,
+        CASES,
+        (setups(), page_scripts(60)),
+        |(setup, script)| check_pages(&setup, era, &script).map(|_| ()),
+    );
+}
+
+#[test]
+fn pages_5_9_agree_with_the_model() {
+    agrees_with_the_model("pages_5_9_agree_with_the_model", Era::V5_9);
+}
+
+#[test]
+fn pages_6_18_agree_with_the_model() {
+    agrees_with_the_model("pages_6_18_agree_with_the_model", Era::V6_18);
+}
+
+#[test]
+fn pages_repeat() {
+    check_property(
+        "pages_repeat",
+        CASES / 4,
+        (setups(), page_scripts(40)),
+        |(setup, script)| {
+            let first = check_pages(&setup, Era::V6_18, &script)?;
+            let second = check_pages(&setup, Era::V6_18, &script)?;
+            model::ensure_eq!(first, second, "two runs of one script");
+            Ok(())
+        },
+    );
+}
+
+fn boot(setup: Setup, era: Era) -> PageAllocator<VirtualMachine> {
+    PageAllocator::new(setup.machine(), era).expect("a page allocator")
+}
+
+/// Memory of odd sizes on several nodes is handed out to the last page, once each, and comes back
+/// whole.
+#[test]
+fn memory_is_used_to_the_last_page_and_recovers() {
+    for (pages_in_all, cpus, nodes) in [
+        (1, 1, 1),
+        (7, 2, 1),
+        (1023, 2, 2),
+        (2500, 4, 2),
+        (5000, 3, 3),
+    ] {
+        for era in [Era::V5_9, Era::V6_18] {
+            let setup = Setup {
+                pages: pages_in_all,
+                cpus,
+                nodes,
+                ..Setup::default()
+            };
+            let pages = boot(setup, era);
+            let at_boot = pages.stats().free_blocks;
+            for round in 0..2 {
+                let mut got = Vec::new();
+                while let Some(pfn) = pages.alloc(0, None) {
+                    pages.machine().run_on(CpuId(got.len() as u32 % cpus));
+                    got.push(pfn);
+                }
+                got.sort_unstable();
+                let all: Vec<Pfn> = (0..pages_in_all).map(Pfn).collect();
+                assert_eq!(got, all, "round {round}");
+                assert_eq!(pages.stats().free_pages, 0);
+                for (at, pfn) in got.into_iter().enumerate() {
+                    pages.machine().run_on(CpuId(at as u32 * 7 % cpus));
+                    pages.free(pfn, 0).expect("a page that was allocated");
+                }
+                assert_eq!(pages.drain_all(), 0);
+                assert_eq!(pages.stats().free_blocks, at_boot, "buddies merged");
+                assert_eq!(
+                    pages.check_consistency().map(|census| census.allocated),
+                    Ok(0)
+                );
+            }
+        }
+    }
+}
+
+/// Freeing every second page leaves single pages only; freeing the rest merges all of them.
+#[test]
+fn buddies_merge_as_soon_as_both_are_free() {
+    let pages = boot(
+        Setup {
+            pages: 1024,
+            ..Setup::default()
+        },
+        Era::V2_6_35,
+    );
+    assert_eq!(
+        pages.pcp_params(NodeId(0)).map(|params| params.high),
+        Some(0)
+    );
+    let all: Vec<Pfn> = std::iter::from_fn(|| pages.alloc(0, None)).collect();
+    assert_eq!(all.len(), 1024);
+    let (even, odd): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|pfn| pfn.0 % 2 == 0);
+    even.iter()
+        .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+    let stats = pages.stats();
+    assert_eq!((stats.free_blocks[0], stats.merges), (512, 0));
+    assert_eq!(pages.alloc(1, None), None, "fragmented");
+    odd.iter()
+        .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+    let stats = pages.stats();
+    let mut one_block = [0; ORDERS];
+    one_block[MAX_ORDER as usize] = 1;
+    assert_eq!((stats.free_blocks, stats.merges), (one_block, 1023));
+}
+
+/// Splitting gives the lower half out and keeps the upper ones; merging undoes it.
+#[test]
+fn a_split_keeps_the_upper_halves() {
+    let pages = boot(
+        Setup {
+            pages: 1024,
+            ..Setup::default()
+        },
+        Era::V5_9,
+    );
+    let block = pages.alloc(4, None).expect("memory");
+    assert_eq!(block, Pfn(0));
+    let stats = pages.stats();
+    let halves: [u64; ORDERS] = std::array::from_fn(|order| u64::from((4..10).contains(&order)));
+    assert_eq!((stats.free_blocks, stats.splits), (halves, 6));
+    assert_eq!(pages.alloc(4, None), Some(Pfn(16)), "the buddy comes next");
+    pages.free(Pfn(16), 4).expect("allocated");
+    pages.free(Pfn(0), 4).expect("allocated");
+    assert_eq!(pages.stats().free_blocks[MAX_ORDER as usize], 1);
+}
+
+/// 4.13's lists at 4 KiB: refills of 31, trimmed to 155 when they reach 186 (facts 7.2).
+#[test]
+fn per_cpu_lists_refill_and_trim_by_the_batch() {
+    let setup = Setup {
+        pages: 1 << 18,
+        ..Setup::default()
+    };
+    let pages = boot(setup, Era::V4_13);
+    let got: Vec<Pfn> = (0..186).filter_map(|_| pages.alloc(0, None)).collect();
+    let pcp = pages.stats().pcp;
+    assert_eq!((pcp.allocs, pcp.refills, pcp.refilled), (186, 6, 186));
+    assert!(
+        got.is_sorted(),
+        "a refill hands pages out in ascending order"
+    );
+    let census = || pages.check_consistency().expect("consistent").pcp;
+    for (at, &pfn) in got.iter().enumerate() {
+        assert_eq!(pages.stats().pcp.trims, 0, "before free {at}");
+        pages.free(pfn, 0).expect("allocated");
+    }
+    let pcp = pages.stats().pcp;
+    assert_eq!(
+        (pcp.frees, pcp.trims, pcp.trimmed, census()),
+        (186, 1, 31, 155)
+    );
+    let newest = got[got.len() - 1];
+    assert_eq!(
+        pages.alloc(0, None),
+        Some(newest),
+        "the page freed last comes first"
+    );
+    assert_eq!((pages.drain_all(), census()), (0, 0));
+}
+
+/// Only order 0 is listed until 5.9, orders 0 to 3 from 6.1 on.
+#[test]
+fn higher_orders_pass_the_lists_by() {
+    for (era, largest) in [(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)] {
+        let pages = boot(
+            Setup {
+                pages: 1 << 16,
+                ..Setup::default()
+            },
+            era,
+        );
+        for order in 0..=MAX_ORDER {
+            let before = pages.stats();
+            let block = pages.alloc(order, None).expect("memory");
+            pages.free(block, order).expect("allocated");
+            let after = pages.stats();
+            let listed = after.pcp.allocs - before.pcp.allocs + after.pcp.frees - before.pcp.frees;
+            let direct = after.allocs() + after.frees() - before.allocs() - before.frees() - listed;
+            let expected = if order <= largest { (2, 0) } else { (0, 2) };
+            assert_eq!((listed, direct), expected, "{era} order {order}");
+        }
+    }
+}
+
+#[test]
+fn wrong_frees_are_refused() {
+    let pages = boot(
+        Setup {
+            pages: 2048,
+            ..Setup::default()
+        },
+        Era::V6_18,
+    );
+    let block = pages.alloc(3, None).expect("memory");
+    let before = pages.stats();
+    let wrong = PageError::WrongOrder {
+        pfn: block,
+        given: 2,
+        allocated: 3,
+    };
+    assert_eq!(pages.free(block, 2), Err(wrong));
+    let inside = Pfn(block.0 + 1);
+    assert!(matches!(
+        pages.free(inside, 0),
+        Err(PageError::NotAllocated(..))
+    ));
+    assert_eq!(pages.free(Pfn(2048), 0), Err(PageError::Foreign(Pfn(2048))));
+    assert_eq!(
+        pages.free(Pfn(u32::MAX), 11),
+        Err(PageError::Foreign(Pfn(u32::MAX)))
+    );
+    let untouched = PageError::NotAllocated(Pfn(2000), PageKind::Untouched);
+    assert_eq!(pages.free(Pfn(2000), 0), Err(untouched));
+    assert_eq!(pages.stats(), before);
+    assert_eq!(pages.free(block, 3), Ok(()));
+    let again = PageError::NotAllocated(block, PageKind::Pcp);
+    assert_eq!(pages.free(block, 3), Err(again));
+    assert_eq!(pages.drain_all(), 0);
+    let again = PageError::NotAllocated(block, PageKind::Buddy);
+    assert_eq!(pages.free(block, 3), Err(again));
+    assert_eq!(pages.alloc(MAX_ORDER + 1, None), None);
+    assert_eq!(
+        pages.alloc(0, Some(NodeId(1))),
+        None,
+        "there is no such node"
+    );
+}
+
+/// With a slot that is never to be had, everything goes to the zone, under its lock.
+#[test]
+fn a_busy_slot_leads_to_the_zone() {
+    let setup = Setup {
+        pages: 4096,
+        slot_per_mille: 1000,
+        ..Setup::default()
+    };
+    let pages = boot(setup, Era::V6_18);
+    let mut slots = [None, Some(Pfn(u32::MAX)), None];
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 3);
+    assert_eq!(slots[1], Some(Pfn(u32::MAX)));
+    let stats = pages.stats();
+    assert_eq!((stats.pcp.allocs, stats.direct_allocs), (0, 2));
+    slots[1] = None;
+    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(
+        (pages.stats().pcp.frees, pages.stats().direct_frees),
+        (0, 2)
+    );
+}
