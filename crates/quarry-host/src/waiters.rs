@@ -33,10 +33,11 @@ const NUMBER_SHIFT: u32 = 8;
 const fn rank(class: LockClass) -> u64 {
     match class {
         LockClass::CacheList => 0,
-        LockClass::Slab => 1,
-        LockClass::NodeList => 2,
-        LockClass::Zone => 3,
-        LockClass::Region => 4,
+        LockClass::QueueConfig => 1,
+        LockClass::Slab => 2,
+        LockClass::NodeList => 3,
+        LockClass::Zone => 4,
+        LockClass::Region => 5,
     }
 }
 

@@ -207,7 +207,11 @@ mod tests {
     #[test]
     fn a_setting_reaches_those_that_have_it() {
         let all = run(
-            &["cpu_partial=0", "slub_max_order=1", "slubq.min_partial=9"],
+            &[
+                "cpu_partial=0",
+                "slub_max_order=1",
+                "slubq.cpu_queue_size=9",
+            ],
             &["slub", "slubq"],
         )
         .unwrap();
@@ -219,7 +223,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(names(&all[0]), ["cpu_partial"]);
-        assert_eq!(names(&all[1]), ["min_partial"]);
+        assert_eq!(names(&all[1]), ["cpu_queue_size"]);
         assert!(
             all.iter()
                 .all(|settings| settings.boot.slub_max_order == Some(1))

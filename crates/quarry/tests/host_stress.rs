@@ -48,6 +48,10 @@ fn must_hold<D: Design>(mode: Mode, era: Era) {
     let outcome = storm::run(world, seconds(), true);
     eprintln!("{} {era} {mode:?}: {outcome:?}", D::NAME);
     check(world, &outcome);
+    assert!(
+        outcome.forks > outcome.fork_misses,
+        "no child was asked: {outcome:?}"
+    );
 }
 
 fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Outcome) {

@@ -88,7 +88,7 @@ fn a_refill_pops_the_lowest_address_first() {
 fn an_empty_slab_goes_at_once() {
     let heap = small(1);
     let cache = sized(&heap, "scenario", 192);
-    assert!(cache.set_attribute("min_partial", 100));
+    assert_eq!(cache.attribute("min_partial"), Some(7));
     let objects = take(cache, 21);
     let slabs = cache.usage().slabs;
     assert_eq!(slabs, 3, "a batch of 60");

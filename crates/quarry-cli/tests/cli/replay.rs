@@ -171,13 +171,13 @@ fn settings_change_what_they_name() {
         "--set",
         "slub_max_order=0",
         "--set",
-        "slubq.min_partial=99",
+        "slub.min_partial=99",
     ]);
     for run in report["runs"].as_array().unwrap() {
         let orders = run["slabs_by_order"].as_array().unwrap();
         assert!(orders[1..].iter().all(|slabs| *slabs == 0), "{run}");
         for cache in run["caches"].as_array().unwrap() {
-            assert_eq!(cache["min_partial"] == 99, run["design"] == "slubq");
+            assert_eq!(cache["min_partial"] == 99, run["design"] == "slub");
         }
     }
 }

@@ -248,8 +248,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
         }
     }
 
-    /// The cache that an object belongs to, if it is in a slab.
-    pub fn cache_of(&self, object: NonNull<u8>) -> Option<Cache<'_, M, D>> {
+    /// The cache that an address lies in, if it is in a slab.
+    ///
+    /// # Safety
+    ///
+    /// That cache is not destroyed while the handle is used, for example because an object of it
+    /// stays allocated.
+    pub unsafe fn cache_of(&self, object: NonNull<u8>) -> Option<Cache<'_, M, D>> {
         let map = self.pages.map();
         let slab = map.page(map.pfn_of(object)?).head()?;
         let body = map
@@ -257,7 +262,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .cache
             .load(Ordering::Relaxed)
             .cast::<CacheBody<D>>();
-        // SAFETY: as in `kfree`.
+        // SAFETY: not null means that a cache of this heap stored its own address there, and by the
+        // caller's contract it is not destroyed.
         unsafe { body.as_ref() }.map(|body| Cache { heap: self, body })
     }
 

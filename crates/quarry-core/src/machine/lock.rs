@@ -20,11 +20,13 @@ pub enum LockClass {
     Region,
     /// The list of caches (`slab_mutex`).
     CacheList,
+    /// Where a cache's queues are.
+    QueueConfig,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -32,6 +34,7 @@ impl LockClass {
         (LockClass::Zone, "zone"),
         (LockClass::Region, "region"),
         (LockClass::CacheList, "cache_list"),
+        (LockClass::QueueConfig, "queue_config"),
     ];
 }
 

@@ -121,7 +121,7 @@ impl Design for Slubq {
             size: geometry.layout.size as usize,
             batch: AtomicU32::new(geometry.batch),
             queue: AtomicU32::new(geometry.queue),
-            config: SpinLock::new(LockClass::CacheList, config),
+            config: SpinLock::new(LockClass::QueueConfig, config),
             nodes: core::array::from_fn::<Node, MAX_NODES, _>(|_| Node::new()),
         })
     }

@@ -173,7 +173,8 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         let mut expected = self.ledger.addresses(Owner::Kmalloc);
         expected.retain(|&address| {
             let object = std::ptr::NonNull::new(std::ptr::without_provenance_mut(address));
-            object.is_some_and(|object| self.heap.cache_of(object).is_some())
+            // SAFETY: the handle is not used.
+            object.is_some_and(|object| unsafe { self.heap.cache_of(object) }.is_some())
         });
         check("kmalloc", found, &expected)
     }

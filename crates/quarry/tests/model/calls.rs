@@ -61,11 +61,13 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             object.addr().get().is_multiple_of(align),
             "{object:p} is not aligned to {align}"
         );
-        let home = self.heap.cache_of(object).map(|home| home.name());
+        // SAFETY: the object is allocated, so its cache cannot be destroyed.
+        let home = unsafe { self.heap.cache_of(object) }.map(|home| home.name());
         ensure_eq!(home, Some(cache.name()), "the cache of {object:p}");
         // SAFETY: only the address is used, and an object has at least one byte.
         let last = unsafe { object.byte_add(bytes - 1) };
-        let end = self.heap.cache_of(last).map(|home| home.name());
+        // SAFETY: as above.
+        let end = unsafe { self.heap.cache_of(last) }.map(|home| home.name());
         ensure_eq!(
             end,
             Some(cache.name()),
