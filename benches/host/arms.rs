@@ -117,7 +117,11 @@ macro_rules! malloc_like {
 }
 
 malloc_like!(Glibc, libc::malloc, libc::free);
-malloc_like!(MiMalloc, libmimalloc_sys::mi_malloc, libmimalloc_sys::mi_free);
+malloc_like!(
+    MiMalloc,
+    libmimalloc_sys::mi_malloc,
+    libmimalloc_sys::mi_free
+);
 malloc_like!(Jemalloc, tikv_jemalloc_sys::malloc, tikv_jemalloc_sys::free);
 
 struct Stack {
@@ -189,12 +193,17 @@ impl Allocator for MutexedList {
     }
 
     fn free(&self, object: NonNull<u8>) {
-        self.free.lock().expect("not poisoned").push(object.as_ptr().expose_provenance());
+        self.free
+            .lock()
+            .expect("not poisoned")
+            .push(object.as_ptr().expose_provenance());
     }
 }
 
 fn heap<D: Design>() -> Heap<HostMachine, D> {
-    let machine = HostMachine::builder().build().expect("address space for a heap");
+    let machine = HostMachine::builder()
+        .build()
+        .expect("address space for a heap");
     eprintln!("{}: {:?}", D::NAME, machine.mode());
     Heap::new(machine, D::DEFAULT_ERA, BootParams::default()).expect("a fresh machine")
 }
@@ -212,9 +221,15 @@ pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
     let slub = QuarryCache(slub_heap.create_cache(&spec).expect("a cache"));
     let slubq = QuarryCache(slubq_heap.create_cache(&spec).expect("a cache"));
     let kmalloc = Kmalloc(&slub_heap, size);
-    let list = MutexedList { size, free: Mutex::new(Vec::new()) };
+    let list = MutexedList {
+        size,
+        free: Mutex::new(Vec::new()),
+    };
     fn named<'a, A: Allocator>(name: &str, allocator: &'a A) -> Named<'a, A> {
-        Named { name: name.to_owned(), allocator }
+        Named {
+            name: name.to_owned(),
+            allocator,
+        }
     }
     f(&[
         &named("slub", &slub),

@@ -27,8 +27,13 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Single, Self::Batch(8), Self::Batch(64), Self::Bulk(16), Self::OtherThread];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Single,
+        Self::Batch(8),
+        Self::Batch(64),
+        Self::Bulk(16),
+        Self::OtherThread,
+    ];
 
     pub(crate) fn name(self) -> String {
         match self {

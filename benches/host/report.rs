@@ -36,10 +36,14 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 
 impl Results {
     pub(crate) fn add(&mut self, arm: &str, pattern: Pattern, ns: f64) {
-        let at = self.arms.iter().position(|name| name == arm).unwrap_or_else(|| {
-            self.arms.push(arm.to_owned());
-            self.arms.len() - 1
-        });
+        let at = self
+            .arms
+            .iter()
+            .position(|name| name == arm)
+            .unwrap_or_else(|| {
+                self.arms.push(arm.to_owned());
+                self.arms.len() - 1
+            });
         self.times.entry((at, pattern)).or_default().push(ns);
     }
 
