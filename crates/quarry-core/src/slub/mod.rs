@@ -38,7 +38,7 @@
 //!
 //! # 5 Locks and their order
 //!
-//! The CPU's slot (tried only) -> `list_lock` of one node -> a slab's [`word`] by compare-and-swap.
+//! The CPU's slot (tried only) -> `list_lock` of one node -> a slab's word by compare-and-swap.
 //! Pages are allocated and freed with no list lock held.
 //!
 //! # 6 Invariants
