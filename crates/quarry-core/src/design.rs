@@ -8,7 +8,7 @@ use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
-use crate::page::{MAX_ORDER, PageAllocator, PageKind, Pfn};
+use crate::page::{PageAllocator, Pfn};
 use crate::slub::geometry::SlubEra;
 use crate::stats::{SharedStats, Stats};
 use crate::sync::{AtomicPtr, Ordering};
@@ -260,31 +260,6 @@ impl<M: Machine> Clone for Env<'_, M> {
 }
 
 impl<M: Machine> Copy for Env<'_, M> {}
-
-/// A cache's slabs in address order.
-pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn> + use<'a, M> {
-    let map = env.pages.map();
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        while at < map.pages() {
-            let pfn = Pfn(at);
-            let page = map.page(pfn);
-            match page.kind() {
-                // Nothing above the first untouched page of a zone has been used; the next zone
-                // starts at a multiple of the largest block.
-                PageKind::Untouched => at = (at | ((1 << MAX_ORDER) - 1)) + 1,
-                PageKind::Tail => at += 1,
-                _ => at += 1 << page.order(),
-            }
-            let owned = page.kind() == PageKind::Slab
-                && page.cache.load(Ordering::Relaxed) == env.cache.id();
-            if owned {
-                return Some(pfn);
-            }
-        }
-        None
-    })
-}
 
 /// One slab allocator design: the per-cache state and everything that can be done with it.
 ///

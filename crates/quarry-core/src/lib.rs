@@ -11,6 +11,7 @@
 //! |---|---|
 //! | the seam: CPUs, per-CPU try-locks, locks, memory, accounting | [`machine`] |
 //! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
+//! | what the designs' slabs share | `slabs` |
 //! | the designs, behind [`design::Design`] | [`slub`], [`slubq`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
 //!
@@ -26,6 +27,7 @@ pub mod geometry;
 pub mod heap;
 pub mod machine;
 pub mod page;
+mod slabs;
 pub mod slub;
 pub mod slubq;
 pub mod stats;

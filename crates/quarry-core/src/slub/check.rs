@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::cpus;
 use super::types::Slub;
 use super::word::SlabWord;
-use crate::design::{Env, SlabInconsistency, Usage, slabs};
+use crate::design::{Env, SlabInconsistency, Usage};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
+use crate::slabs::{cpus, slabs};
 use crate::sync::Ordering;
 
 /// Most objects that a slab can hold (16 bits of the slab's word).

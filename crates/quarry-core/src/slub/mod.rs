@@ -81,12 +81,13 @@ use core::ptr::NonNull;
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::era::Era;
 use crate::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
-use crate::machine::{CpuId, MAX_NODES, Machine, NodeId, PerCpu};
+use crate::machine::{Machine, NodeId, PerCpu};
+use crate::slabs::{self, cpus};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
 
+use types::CpuSlab;
 pub use types::Slub;
-use types::{CpuSlab, Node};
 
 impl Design for Slub {
     const NAME: &'static str = "slub";
@@ -121,7 +122,7 @@ impl Design for Slub {
             cpu_partial: AtomicU32::new(geometry.cpu_partial),
             cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
             defrag_clock: AtomicU32::new(0),
-            nodes: core::array::from_fn::<Node, MAX_NODES, _>(|_| Node::new()),
+            nodes: slabs::nodes(),
         })
     }
 
@@ -229,11 +230,6 @@ impl Design for Slub {
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
         self.cpu.resume(env.pages.machine());
     }
-}
-
-/// All CPUs of the machine.
-fn cpus<M: Machine>(env: Env<'_, M>) -> impl Iterator<Item = CpuId> + use<M> {
-    (0..env.pages.machine().topology().cpus).map(CpuId)
 }
 
 /// Counts on the CPU's counters if its slot is held, else on the shared ones.

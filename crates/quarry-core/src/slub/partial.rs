@@ -4,11 +4,12 @@ use core::ptr::NonNull;
 
 use super::count;
 use super::geometry::{DeactivateEnd, ListEnd, PartialTake};
-use super::types::{CpuSlab, Detached, Node, Slub};
+use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, Work, touch, work};
 use crate::page::{PageList, Pfn};
+use crate::slabs::Node;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 

@@ -1,11 +1,11 @@
 //! Flush, shrink: emptying per-CPU state and giving empty slabs back (facts 2.9).
 
-use super::cpus;
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
+use crate::slabs::cpus;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 

@@ -7,7 +7,8 @@ use super::word::SlabWord;
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
 use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
-use crate::page::{Page, PageKind, Pfn};
+use crate::page::{PageKind, Pfn};
+use crate::slabs::{self, NewSlab};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -201,27 +202,16 @@ impl Slub {
         node: Option<NodeId>,
         stats: &mut Stats,
     ) -> Option<(Pfn, NonNull<u8>, u32)> {
-        let geometry = &env.cache.geometry;
-        let (slab, order, objects) = match env.pages.alloc_block(geometry.order, node) {
-            Some(slab) => (slab, geometry.order, geometry.objects),
-            None if geometry.min_order < geometry.order => {
-                let slab = env.pages.alloc_block(geometry.min_order, node)?;
-                stats.count(Stat::OrderFallback);
-                (slab, geometry.min_order, geometry.min_objects)
-            }
-            None => return None,
-        };
-        let map = env.pages.map();
-        let page: &Page = map.page(slab);
-        page.set_kind(PageKind::Slab, order);
-        env.pages.slab_made(order);
-        page.objects.store(objects, Ordering::Relaxed);
-        page.set_on_list(false);
-        for tail in 0..1 << order {
-            let page = map.page(Pfn(slab.0 + tail));
-            page.cache.store(env.cache.id(), Ordering::Relaxed);
-            page.set_head(Some(slab));
+        let NewSlab {
+            slab,
+            objects,
+            fallback,
+        } = slabs::take(env, &self.nodes, node)?;
+        if fallback {
+            stats.count(Stat::OrderFallback);
         }
+        let map = env.pages.map();
+        let page = map.page(slab);
         SlabWord {
             first: 0,
             inuse: objects,
@@ -241,30 +231,12 @@ impl Slub {
             // SAFETY: the slab is new, so all its objects are the caller's.
             unsafe { self.set_next_free(env, object, next) };
         }
-        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
-        node.nr_slabs.fetch_add(1, Ordering::Relaxed);
-        node.total_objects
-            .fetch_add(u64::from(objects), Ordering::Relaxed);
         stats.count(Stat::AllocSlab);
         Some((slab, first, objects))
     }
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.
     pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        let map = env.pages.map();
-        let page = map.page(slab);
-        let order = page.order();
-        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
-        node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
-        let objects = page.objects.load(Ordering::Relaxed);
-        node.total_objects
-            .fetch_sub(u64::from(objects), Ordering::Relaxed);
-        for tail in 0..1 << order {
-            let page = map.page(Pfn(slab.0 + tail));
-            page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
-            page.set_head(None);
-        }
-        env.pages.slab_gone(order);
-        env.pages.free_block(slab, order, PageKind::Slab);
+        slabs::give_back(env, &self.nodes, slab);
     }
 }

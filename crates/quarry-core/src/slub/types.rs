@@ -4,10 +4,11 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::geometry::RunRules;
-use crate::machine::{ListLayout, LockClass, MAX_NODES, PerCpu, SpinLock};
-use crate::page::{PageList, Pfn};
+use crate::machine::{ListLayout, PerCpu};
+use crate::page::Pfn;
+use crate::slabs::Nodes;
 use crate::stats::{Stat, Stats};
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::AtomicU32;
 
 /// State of one cache.
 pub struct Slub {
@@ -25,7 +26,7 @@ pub struct Slub {
     pub(super) cpu_partial_slabs: AtomicU32,
     /// Stands for the cycle counter that decides whether other nodes are looked at.
     pub(super) defrag_clock: AtomicU32,
-    pub(super) nodes: [Node; MAX_NODES],
+    pub(super) nodes: Nodes,
 }
 
 /// One CPU's part, behind its slot. All-zero is the empty state. The fields that fast operations
@@ -77,27 +78,6 @@ impl CpuSlab {
     #[inline]
     pub(super) fn set_partial(&mut self, slab: Option<Pfn>) {
         self.partial = Pfn::link(slab);
-    }
-}
-
-/// One node's part.
-#[repr(align(64))]
-pub(super) struct Node {
-    /// The partial list behind `list_lock`.
-    pub(super) partial: SpinLock<PageList>,
-    /// Slabs of the cache on this node.
-    pub(super) nr_slabs: AtomicU64,
-    /// Objects that those slabs could hold.
-    pub(super) total_objects: AtomicU64,
-}
-
-impl Node {
-    pub(super) fn new() -> Self {
-        Self {
-            partial: SpinLock::new(LockClass::NodeList, PageList::EMPTY),
-            nr_slabs: AtomicU64::new(0),
-            total_objects: AtomicU64::new(0),
-        }
     }
 }
 

@@ -4,8 +4,9 @@ use core::ptr::NonNull;
 
 use super::slab::LockedSlab;
 use super::types::Slubq;
-use crate::design::{Env, SlabInconsistency, Usage, slabs};
+use crate::design::{Env, SlabInconsistency, Usage};
 use crate::machine::Machine;
+use crate::slabs::slabs;
 use crate::sync::Ordering;
 
 impl Slubq {

@@ -74,13 +74,14 @@ use core::ptr::NonNull;
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::era::Era;
 use crate::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
-use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, NodeId, PerCpu, SpinLock};
+use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::slabs::{self, cpus};
 use crate::slub::geometry::{SlubEra, slub_era};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
 
+use types::QueueConfig;
 pub use types::Slubq;
-use types::{Node, QueueConfig};
 
 impl Design for Slubq {
     const NAME: &'static str = "slubq";
@@ -122,7 +123,7 @@ impl Design for Slubq {
             batch: AtomicU32::new(geometry.batch),
             queue: AtomicU32::new(geometry.queue),
             config: SpinLock::new(LockClass::QueueConfig, config),
-            nodes: core::array::from_fn::<Node, MAX_NODES, _>(|_| Node::new()),
+            nodes: slabs::nodes(),
         })
     }
 
@@ -230,11 +231,6 @@ impl Design for Slubq {
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
         self.cpu.resume(env.pages.machine());
     }
-}
-
-/// All CPUs of the machine.
-fn cpus<M: Machine>(env: Env<'_, M>) -> impl Iterator<Item = CpuId> + use<M> {
-    (0..env.pages.machine().topology().cpus).map(CpuId)
 }
 
 /// Counts on the CPU's counters if its slot is held, else on the shared ones.

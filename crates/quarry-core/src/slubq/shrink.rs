@@ -1,9 +1,10 @@
 //! Flush, shrink, and resizing of the queues.
 
+use super::types;
 use super::types::{CpuQueue, QueueConfig, Slubq};
-use super::{cpus, types};
 use crate::design::Env;
 use crate::machine::Machine;
+use crate::slabs::cpus;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 

@@ -5,7 +5,8 @@ use core::ptr::NonNull;
 use super::types::Slubq;
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, Line, LockClass, Machine, NodeId, touch};
-use crate::page::{Page, PageKind, Pfn};
+use crate::page::{Page, Pfn};
+use crate::slabs::{self, NewSlab};
 use crate::slubq::geometry::bitmap_bytes;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -226,53 +227,18 @@ impl Slubq {
         node: Option<NodeId>,
         mut stats: Option<&mut Stats>,
     ) -> Option<Pfn> {
-        let geometry = &env.cache.geometry;
-        let (slab, order, objects) = match env.pages.alloc_block(geometry.order, node) {
-            Some(slab) => (slab, geometry.order, geometry.objects),
-            None if geometry.min_order < geometry.order => {
-                let slab = env.pages.alloc_block(geometry.min_order, node)?;
-                super::count(env, stats.as_deref_mut(), Stat::OrderFallback);
-                (slab, geometry.min_order, geometry.min_objects)
-            }
-            None => return None,
-        };
-        let map = env.pages.map();
-        let page = map.page(slab);
-        page.set_kind(PageKind::Slab, order);
-        env.pages.slab_made(order);
-        page.objects.store(objects, Ordering::Relaxed);
-        page.set_on_list(false);
-        for tail in 0..1 << order {
-            let page = map.page(Pfn(slab.0 + tail));
-            page.cache.store(env.cache.id(), Ordering::Relaxed);
-            page.set_head(Some(slab));
+        let NewSlab { slab, fallback, .. } = slabs::take(env, &self.nodes, node)?;
+        if fallback {
+            super::count(env, stats.as_deref_mut(), Stat::OrderFallback);
         }
         // Nobody else knows the slab, so its lock is free unless a mistaken free looks at it.
         LockedSlab::lock(env, slab)?.fill(self.size);
-        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
-        node.nr_slabs.fetch_add(1, Ordering::Relaxed);
-        node.total_objects
-            .fetch_add(u64::from(objects), Ordering::Relaxed);
         super::count(env, stats, Stat::AllocSlab);
         Some(slab)
     }
 
     /// Gives an empty slab's pages back. The slab is on no list and its lock is free.
     pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        let map = env.pages.map();
-        let page = map.page(slab);
-        let order = page.order();
-        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
-        node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
-        let objects = page.objects.load(Ordering::Relaxed);
-        node.total_objects
-            .fetch_sub(u64::from(objects), Ordering::Relaxed);
-        for tail in 0..1 << order {
-            let page = map.page(Pfn(slab.0 + tail));
-            page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
-            page.set_head(None);
-        }
-        env.pages.slab_gone(order);
-        env.pages.free_block(slab, order, PageKind::Slab);
+        slabs::give_back(env, &self.nodes, slab);
     }
 }

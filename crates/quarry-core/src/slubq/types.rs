@@ -4,10 +4,10 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use crate::design::Env;
-use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, PerCpu, SpinLock, StackLayout};
-use crate::page::PageList;
+use crate::machine::{CpuId, Machine, PerCpu, SpinLock, StackLayout};
+use crate::slabs::Nodes;
 use crate::stats::{Stat, Stats};
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::AtomicU32;
 
 /// State of one cache.
 pub struct Slubq {
@@ -20,7 +20,7 @@ pub struct Slubq {
     pub(super) queue: AtomicU32,
     /// Where the queues of all CPUs are; each CPU copies it at its next slow operation.
     pub(super) config: SpinLock<QueueConfig>,
-    pub(super) nodes: [Node; MAX_NODES],
+    pub(super) nodes: Nodes,
 }
 
 /// Memory and size of the queues.
@@ -229,25 +229,4 @@ pub(super) unsafe fn free_entries<M: Machine>(env: Env<'_, M>, config: &QueueCon
     }
     // SAFETY: `alloc_entries` reserved exactly this block; it is zeroed and goes back once.
     unsafe { env.pages.percpu().free(machine, config.entries, bytes) };
-}
-
-/// One node's part.
-#[repr(align(64))]
-pub(super) struct Node {
-    /// The partial list behind `list_lock`.
-    pub(super) partial: SpinLock<PageList>,
-    /// Slabs of the cache on this node.
-    pub(super) nr_slabs: AtomicU64,
-    /// Objects that those slabs could hold.
-    pub(super) total_objects: AtomicU64,
-}
-
-impl Node {
-    pub(super) fn new() -> Self {
-        Self {
-            partial: SpinLock::new(LockClass::NodeList, PageList::EMPTY),
-            nr_slabs: AtomicU64::new(0),
-            total_objects: AtomicU64::new(0),
-        }
-    }
 }

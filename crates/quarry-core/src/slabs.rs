@@ -1,0 +1,132 @@
+//! What the designs' slabs have in common: their pages, their nodes, how they are found.
+
+use crate::design::Env;
+use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, NodeId, SpinLock};
+use crate::page::{MAX_ORDER, PageKind, PageList, Pfn};
+use crate::sync::{AtomicU64, Ordering};
+
+/// One node's part.
+#[repr(align(64))]
+pub(crate) struct Node {
+    /// The partial list behind `list_lock`.
+    pub(crate) partial: SpinLock<PageList>,
+    /// Slabs of the cache on this node.
+    pub(crate) nr_slabs: AtomicU64,
+    /// Objects that those slabs could hold.
+    pub(crate) total_objects: AtomicU64,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        Self {
+            partial: SpinLock::new(LockClass::NodeList, PageList::EMPTY),
+            nr_slabs: AtomicU64::new(0),
+            total_objects: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The parts of all nodes of a cache.
+pub(crate) type Nodes = [Node; MAX_NODES];
+
+/// Parts of all nodes of a new cache.
+pub(crate) fn nodes() -> Nodes {
+    core::array::from_fn(|_| Node::new())
+}
+
+/// A run of pages that has just become a slab.
+pub(crate) struct NewSlab {
+    /// Its first page.
+    pub(crate) slab: Pfn,
+    /// Objects that it holds.
+    pub(crate) objects: u32,
+    /// The normal order was not to be had.
+    pub(crate) fallback: bool,
+}
+
+/// Makes pages a slab of the cache, of the normal or the fallback order, on no list. It belongs to
+/// the caller, who has to set its word.
+pub(crate) fn take<M: Machine>(
+    env: Env<'_, M>,
+    nodes: &Nodes,
+    node: Option<NodeId>,
+) -> Option<NewSlab> {
+    let geometry = &env.cache.geometry;
+    let (slab, order, objects) = match env.pages.alloc_block(geometry.order, node) {
+        Some(slab) => (slab, geometry.order, geometry.objects),
+        None if geometry.min_order < geometry.order => {
+            let slab = env.pages.alloc_block(geometry.min_order, node)?;
+            (slab, geometry.min_order, geometry.min_objects)
+        }
+        None => return None,
+    };
+    let map = env.pages.map();
+    let page = map.page(slab);
+    page.set_kind(PageKind::Slab, order);
+    env.pages.slab_made(order);
+    page.objects.store(objects, Ordering::Relaxed);
+    page.set_on_list(false);
+    for tail in 0..1 << order {
+        let page = map.page(Pfn(slab.0 + tail));
+        page.cache.store(env.cache.id(), Ordering::Relaxed);
+        page.set_head(Some(slab));
+    }
+    let node = &nodes[env.pages.node_of(slab).0 as usize];
+    node.nr_slabs.fetch_add(1, Ordering::Relaxed);
+    node.total_objects
+        .fetch_add(u64::from(objects), Ordering::Relaxed);
+    Some(NewSlab {
+        slab,
+        objects,
+        fallback: order < geometry.order,
+    })
+}
+
+/// Gives the pages of an empty slab back. It is on no list and the caller's; no list lock is held.
+pub(crate) fn give_back<M: Machine>(env: Env<'_, M>, nodes: &Nodes, slab: Pfn) {
+    let map = env.pages.map();
+    let page = map.page(slab);
+    let order = page.order();
+    let node = &nodes[env.pages.node_of(slab).0 as usize];
+    node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
+    let objects = page.objects.load(Ordering::Relaxed);
+    node.total_objects
+        .fetch_sub(u64::from(objects), Ordering::Relaxed);
+    for tail in 0..1 << order {
+        let page = map.page(Pfn(slab.0 + tail));
+        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
+        page.set_head(None);
+    }
+    env.pages.slab_gone(order);
+    env.pages.free_block(slab, order, PageKind::Slab);
+}
+
+/// All CPUs of the machine.
+pub(crate) fn cpus<M: Machine>(env: Env<'_, M>) -> impl Iterator<Item = CpuId> + use<M> {
+    (0..env.pages.machine().topology().cpus).map(CpuId)
+}
+
+/// A cache's slabs in address order.
+pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn> + use<'a, M> {
+    let map = env.pages.map();
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        while at < map.pages() {
+            let pfn = Pfn(at);
+            let page = map.page(pfn);
+            match page.kind() {
+                // Nothing above the first untouched page of a zone has been used; the next zone
+                // starts at a multiple of the largest block.
+                PageKind::Untouched => at = (at | ((1 << MAX_ORDER) - 1)) + 1,
+                PageKind::Tail => at += 1,
+                _ => at += 1 << page.order(),
+            }
+            let owned = page.kind() == PageKind::Slab
+                && page.cache.load(Ordering::Relaxed) == env.cache.id();
+            if owned {
+                return Some(pfn);
+            }
+        }
+        None
+    })
+}
