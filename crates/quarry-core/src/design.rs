@@ -5,11 +5,10 @@ use core::ptr::NonNull;
 
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
 use crate::page::{PageAllocator, Pfn};
-use crate::slub::geometry::SlubEra;
 use crate::stats::{SharedStats, Stats};
 use crate::sync::{AtomicPtr, Ordering};
 
@@ -66,6 +65,14 @@ pub struct Usage {
     pub num_objs: u64,
     /// Objects as `/proc/slabinfo` counts active ones: what no node list offers as free.
     pub active_objs: u64,
+    /// Slabs as `/proc/slabinfo` counts active ones.
+    pub active_slabs: u64,
+    /// Objects in the arrays that CPUs of a node share (`sharedavail`).
+    pub shared_avail: u64,
+    /// Slabs that CPUs allocate from (sysfs `cpu_slabs`).
+    pub cpu_slabs: u64,
+    /// Slabs on the CPUs' partial lists (sysfs `slabs_cpu_partial`).
+    pub cpu_partial_slabs: u64,
     /// Slabs that are neither full nor empty and that no CPU allocates from.
     pub partial_slabs: u64,
     /// Those of `partial_slabs` with exactly one object in use.
@@ -81,6 +88,10 @@ impl Usage {
         self.pages += other.pages;
         self.num_objs += other.num_objs;
         self.active_objs += other.active_objs;
+        self.active_slabs += other.active_slabs;
+        self.shared_avail += other.shared_avail;
+        self.cpu_slabs += other.cpu_slabs;
+        self.cpu_partial_slabs += other.cpu_partial_slabs;
         self.partial_slabs += other.partial_slabs;
         self.one_object_slabs += other.one_object_slabs;
         for (sum, slabs) in self.slabs_by_order.iter_mut().zip(other.slabs_by_order) {
@@ -245,12 +256,29 @@ impl CacheHead {
     }
 }
 
+/// The general caches of a heap, for what a design itself keeps in them: SLAB's arrays and
+/// off-slab management, sheaves.
+pub trait General {
+    /// Allocates at least `bytes` bytes, on the given node if one is wanted. `None` when memory is
+    /// exhausted.
+    fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>>;
+
+    /// Frees what [`General::kmalloc`] allocated.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    unsafe fn kfree(&self, object: NonNull<u8>);
+}
+
 /// What an operation on a cache works with.
 pub struct Env<'a, M: Machine> {
     /// Where slabs come from, and the machine.
     pub pages: &'a PageAllocator<M>,
     /// The cache.
     pub cache: &'a CacheHead,
+    /// kmalloc of the same heap.
+    pub general: &'a dyn General,
 }
 
 impl<M: Machine> Clone for Env<'_, M> {
@@ -266,6 +294,9 @@ impl<M: Machine> Copy for Env<'_, M> {}
 /// The methods take the cache's [`Env`]; callers go through [`crate::heap::Heap`], which keeps the
 /// two together.
 pub trait Design: Sized + Send + Sync + 'static {
+    /// What all caches of a heap share; `()` for most designs.
+    type Shared: Send + Sync + 'static;
+
     /// The name on the command line: `slub`, `slubq`.
     const NAME: &'static str;
     /// Eras that exist, oldest first.
@@ -285,11 +316,14 @@ pub trait Design: Sized + Send + Sync + 'static {
         cache: &CacheParams,
     ) -> Result<Geometry, GeometryError>;
 
-    /// Whose kmalloc caches the design has in this era. `None` if the design has no such era.
-    fn kmalloc_era(era: Era) -> Option<&'static SlubEra>;
+    /// Which kmalloc caches the design has in this era. `None` if it has no such era.
+    fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules>;
 
-    /// State of a new cache. `None` if there is no room for it.
-    fn create<M: Machine>(env: Env<'_, M>) -> Option<Self>;
+    /// What the caches of a new heap share.
+    fn share(era: Era) -> Self::Shared;
+
+    /// State of a new cache. `None` if there is no room for it. `shared` outlives the cache.
+    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Self::Shared>) -> Option<Self>;
 
     /// Returns the state's per-CPU slots. Only after [`Design::flush`] and when no slab is left.
     ///
@@ -339,6 +373,63 @@ pub trait Design: Sized + Send + Sync + 'static {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError>;
+
+    /// Allocates an object from the slabs of the nodes, past all per-CPU state: what an operation
+    /// does that cannot have its CPU's slot, and how caches with debugging always allocate.
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>>;
+
+    /// Frees an object to its slab, past all per-CPU state.
+    ///
+    /// # Errors
+    ///
+    /// As [`Design::free`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Design::free`].
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError>;
+
+    /// A kmalloc of a design that serves all sizes itself ([`KmallocService::Design`]); the cache
+    /// is the heap's nameless one.
+    ///
+    /// [`KmallocService::Design`]: crate::geometry::KmallocService::Design
+    fn kmalloc<M: Machine>(
+        &self,
+        _env: Env<'_, M>,
+        _bytes: usize,
+        _node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// Frees what [`Design::kmalloc`] allocated.
+    ///
+    /// # Errors
+    ///
+    /// As [`Design::free`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Design::free`].
+    unsafe fn kfree<M: Machine>(
+        &self,
+        _env: Env<'_, M>,
+        _object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        Err(FreeError::Foreign)
+    }
+
+    /// What the kernel does from time to time on the running CPU: expires what lies idle in queues.
+    /// `now_ns` counts from any moment. Designs without such work do nothing.
+    fn reap<M: Machine>(&self, _env: Env<'_, M>, _now_ns: u64) {}
 
     /// Empties all per-CPU state into the slabs. Returns how many CPUs were busy and kept theirs.
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32;

@@ -21,9 +21,14 @@
 
 mod error;
 mod flags;
+mod kmalloc;
 
 pub use error::GeometryError;
 pub use flags::{CacheFlags, FlagError};
+pub use kmalloc::{
+    KmallocAlign, KmallocBeyond, KmallocClass, KmallocRules, KmallocService, KmallocTarget,
+    kmalloc_classes, kmalloc_index, kmalloc_params,
+};
 
 /// Bytes in a machine word: the size of a pointer on the 64-bit machines modelled here, and their
 /// minimum slab alignment (`ARCH_KMALLOC_MINALIGN`, `ARCH_SLAB_MINALIGN` on x86-64).

@@ -4,9 +4,12 @@ use core::ptr::NonNull;
 
 use super::{Cache, CacheBody, Heap, ZERO_SIZE_ADDRESS};
 use crate::design::{CacheSpec, Design, FreeError};
+use crate::geometry::{
+    CacheFlags, KmallocService, KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params,
+};
 use crate::machine::{Machine, NodeId};
 use crate::page::{PageKind, Pfn};
-use crate::slub::geometry::{KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params};
+
 use crate::sync::Ordering;
 
 impl<M: Machine, D: Design> Heap<M, D> {
@@ -16,16 +19,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let KmallocTarget::Class(class) = target else {
             return None;
         };
-        // Acquire: pairs with the Release in `make_class`.
+        // Acquire: pairs with the Release in `publish`.
         let body = self.classes[class.index as usize].load(Ordering::Acquire);
-        // SAFETY: not null means that `make_class` stored an initialised body.
+        // SAFETY: not null means that `publish` stored an initialised body.
         unsafe { body.as_ref() }.or_else(|| self.make_class(class.index))
     }
 
     #[cold]
     fn make_class(&self, index: u32) -> Option<&CacheBody<D>> {
-        let class = kmalloc_classes(self.kmalloc, self.params.page_shift)
-            .find(|class| class.index == index)?;
+        let class =
+            kmalloc_classes(self.kmalloc, &self.params).find(|class| class.index == index)?;
         let params = kmalloc_params(self.kmalloc, class);
         let mut name = NameBuffer::default();
         core::fmt::Write::write_fmt(&mut name, format_args!("{class}")).ok()?;
@@ -37,6 +40,29 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 flags: params.flags,
             })
             .ok()?;
+        self.publish(index, body)
+    }
+
+    /// The cache through which a design serves kmallocs of all sizes, made at its first use.
+    fn direct(&self) -> Option<&CacheBody<D>> {
+        // Acquire: pairs with the Release in `publish`. Such designs have no classes, so the first
+        // place is free for this.
+        let body = self.classes[0].load(Ordering::Acquire);
+        // SAFETY: not null means that `publish` stored an initialised body.
+        if let Some(body) = unsafe { body.as_ref() } {
+            return Some(body);
+        }
+        let body = self.create_body(&CacheSpec {
+            name: "kmalloc",
+            object_size: 1,
+            align: 0,
+            flags: CacheFlags::KMALLOC,
+        });
+        self.publish(0, body.ok()?)
+    }
+
+    /// Makes a new cache the one of its index, or gives the one that another thread made.
+    fn publish<'a>(&'a self, index: u32, body: &'a CacheBody<D>) -> Option<&'a CacheBody<D>> {
         // Release: publishes the body. Acquire on failure: another thread's body is used instead;
         // this one stays on the list, empty.
         let stored = self.classes[index as usize].compare_exchange(
@@ -47,14 +73,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
         );
         match stored {
             Ok(_) => Some(body),
-            // SAFETY: not null, so stored by another `make_class`.
+            // SAFETY: not null, so stored by another `publish`.
             Err(other) => unsafe { other.as_ref() },
         }
     }
 
     /// Makes all kmalloc caches now instead of at their first use.
     pub fn make_kmalloc_caches(&self) {
-        for class in kmalloc_classes(self.kmalloc, self.params.page_shift) {
+        for class in kmalloc_classes(self.kmalloc, &self.params) {
             self.class(KmallocTarget::Class(class));
         }
     }
@@ -77,6 +103,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
             }
             KmallocTarget::ZeroSize => {
                 NonNull::new(core::ptr::without_provenance_mut(ZERO_SIZE_ADDRESS))
+            }
+            KmallocTarget::Design => {
+                let body = self.direct()?;
+                body.design.kmalloc(self.env(&body.head), bytes, node)
             }
             KmallocTarget::Pages { order } => self.kmalloc_large(order, node),
             KmallocTarget::TooLarge => None,
@@ -117,6 +147,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match unsafe { body.as_ref() } {
             // SAFETY: the caller's contract is the same.
             Some(body) => unsafe { body.design.free(self.env(&body.head), object) },
+            None if self.kmalloc.service == KmallocService::Design => {
+                let body = self.direct().ok_or(FreeError::Foreign)?;
+                // SAFETY: the caller's contract is the same.
+                unsafe { body.design.kfree(self.env(&body.head), object) }
+            }
             None => self.kfree_large(slab, object),
         }
     }

@@ -16,12 +16,13 @@ pub use cache::{Cache, DestroyError};
 
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, CacheSpec, Design, Env};
+use crate::design::{CacheHead, CacheSpec, Design, Env, General};
 use crate::era::Era;
-use crate::geometry::{BootParams, CacheFlags, CacheParams, GeometryError, MachineParams};
-use crate::machine::{LockClass, Machine, SpinLock};
+use crate::geometry::{
+    BootParams, CacheFlags, CacheParams, GeometryError, KmallocRules, MachineParams,
+};
+use crate::machine::{LockClass, Machine, NodeId, SpinLock};
 use crate::page::{BootError, PageAllocator};
-use crate::slub::geometry::SlubEra;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// The address that a kmalloc of 0 bytes returns; freeing it does nothing (`ZERO_SIZE_PTR`).
@@ -76,7 +77,8 @@ pub struct Heap<M: Machine, D: Design> {
     era: Era,
     params: MachineParams,
     boot: BootParams,
-    kmalloc: &'static SlubEra,
+    kmalloc: &'static KmallocRules,
+    shared: NonNull<D::Shared>,
     classes: [AtomicPtr<CacheBody<D>>; KMALLOC_INDEXES],
     /// Newest cache; the list is linked through the heads.
     caches: SpinLock<*const CacheHead>,
@@ -104,14 +106,22 @@ impl<M: Machine, D: Design> Heap<M, D> {
             nr_cpus: topology.cpus,
             cache_line: topology.cache_line,
         };
-        let kmalloc = D::kmalloc_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        let kmalloc = D::kmalloc_rules(era).ok_or(GeometryError::UnknownEra { era })?;
         let pages = PageAllocator::new(machine, era).map_err(CreateError::Boot)?;
+        let shared = pages
+            .meta()
+            .alloc(pages.machine(), size_of::<D::Shared>().max(1))
+            .ok_or(CreateError::NoRoom)?
+            .cast::<D::Shared>();
+        // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
+        unsafe { shared.write(D::share(era)) };
         Ok(Self {
             pages,
             era,
             params,
             boot,
             kmalloc,
+            shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
             large_allocs: AtomicU64::new(0),
@@ -176,10 +186,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         unsafe { place.cast::<CacheHead>().write(head) };
         // SAFETY: initialised just now, and the block is never moved (M3).
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
-        let Some(design) = D::create(Env {
-            pages: &self.pages,
-            cache: head,
-        }) else {
+        let Some(design) = D::create(self.env(head), self.shared) else {
             // SAFETY: nobody else knows the block.
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
@@ -245,6 +252,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Env {
             pages: &self.pages,
             cache: head,
+            general: self,
         }
     }
 
@@ -265,6 +273,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: not null means that a cache of this heap stored its own address there, and by the
         // caller's contract it is not destroyed.
         unsafe { body.as_ref() }.map(|body| Cache { heap: self, body })
+    }
+
+    /// Lets every cache do on the running CPU what the kernel does there from time to time, such as
+    /// expiring idle queues. `now_ns` are nanoseconds of any clock that the caller keeps using.
+    pub fn reap(&self, now_ns: u64) {
+        let _pass = self.pages.gate().enter(self.machine());
+        if let Some(newest) = self.caches.lock(self.machine()) {
+            self.walk(*newest, &mut |cache| {
+                cache.body.design.reap(self.env(&cache.body.head), now_ns);
+            });
+        }
     }
 
     /// Stops all operations of other threads, so that the process can fork: takes every per-CPU
@@ -316,5 +335,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
         }
         self.pages.resume();
         self.pages.gate().open();
+    }
+}
+
+impl<M: Machine, D: Design> General for Heap<M, D> {
+    fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        Heap::kmalloc(self, bytes, node)
+    }
+
+    unsafe fn kfree(&self, object: NonNull<u8>) {
+        // SAFETY: the caller's contract is the same.
+        let freed = unsafe { Heap::kfree(self, object) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }

@@ -212,13 +212,22 @@ impl Slub {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        env.cache.shared_stats.count(Stat::CpuSlotBusy);
+        self.alloc_from_slabs(env, node)
+    }
+
+    /// One object from a node's list or a new slab. The gate has been entered.
+    pub(super) fn alloc_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
         let shared = &env.cache.shared_stats;
-        shared.count(Stat::CpuSlotBusy);
         shared.count(Stat::AllocSlowpath);
         let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
         if let Some(object) = self.alloc_one_from_node(env, wanted) {

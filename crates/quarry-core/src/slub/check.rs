@@ -62,6 +62,7 @@ impl Slub {
             }
         }
         self.unmark(env);
+        usage.active_slabs = usage.slabs;
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free_on_nodes);
         usage

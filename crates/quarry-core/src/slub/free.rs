@@ -103,7 +103,7 @@ impl Slub {
     ///
     /// Nobody uses the object any more.
     #[inline(never)]
-    unsafe fn free_slow<M: Machine>(
+    pub(super) unsafe fn free_slow<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,

@@ -1,4 +1,4 @@
-//! SLUB geometry: slot layout, slab order, partial-list limits and kmalloc classes, by era.
+//! SLUB geometry: slot layout, slab order and partial-list limits, by era.
 //!
 //! # Theory
 //!
@@ -32,17 +32,12 @@
 //! Every number is a field of [`SlubEra`]; the functions only know the shapes of the rules.
 
 mod eras;
-mod kmalloc;
 mod order;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 pub use eras::{ERAS, slub_era};
-pub use kmalloc::{
-    KmallocAlign, KmallocBeyond, KmallocClass, KmallocRules, KmallocTarget, kmalloc_classes,
-    kmalloc_index, kmalloc_params,
-};
 pub use order::{MinObjects, ObjectLimit, OrderRules, OrderSearch, calculate_order};
 pub use rules::{
     AlignRule, CpuCount, CpuPartialRules, CpuPartialUnit, DeactivateEnd, DebugAlloc, FreePointer,

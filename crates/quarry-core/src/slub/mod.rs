@@ -80,7 +80,9 @@ use core::ptr::NonNull;
 
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::era::Era;
-use crate::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
+use crate::geometry::{
+    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+};
 use crate::machine::{Machine, NodeId, PerCpu};
 use crate::slabs::{self, cpus};
 use crate::stats::{Stat, Stats};
@@ -90,6 +92,8 @@ use types::CpuSlab;
 pub use types::Slub;
 
 impl Design for Slub {
+    type Shared = ();
+
     const NAME: &'static str = "slub";
     const ERAS: &'static [Era] = &[Era::V5_9, Era::V6_1, Era::V6_18];
     const DEFAULT_ERA: Era = Era::V6_18;
@@ -104,11 +108,13 @@ impl Design for Slub {
         geometry::geometry(era, machine, boot, cache)
     }
 
-    fn kmalloc_era(era: Era) -> Option<&'static geometry::SlubEra> {
-        geometry::slub_era(era)
+    fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
+        geometry::slub_era(era).map(|era| &era.kmalloc)
     }
 
-    fn create<M: Machine>(env: Env<'_, M>) -> Option<Self> {
+    fn share(_: Era) {}
+
+    fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let geometry = &env.cache.geometry;
         let era = geometry::slub_era(env.cache.era)?;
         // SAFETY: all-zero is a valid `CpuSlab`: no list, no slab, zero counters.
@@ -162,6 +168,26 @@ impl Design for Slub {
     ) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_many(env, slots) }
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.alloc_from_slabs(env, node)
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let slab = Self::slab_of(env, object)?;
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_slow(env, None, slab, object) }
     }
 
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {

@@ -34,6 +34,7 @@ impl Slubq {
                 usage.one_object_slabs += u64::from(used == 1);
             }
         }
+        usage.active_slabs = usage.slabs;
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free);
         usage

@@ -109,6 +109,17 @@ impl Slubq {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let _pass = env.pages.gate().enter(env.pages.machine());
+        env.cache.shared_stats.count(Stat::CpuSlotBusy);
+        self.free_to_its_slab(env, slab, object)
+    }
+
+    /// Frees one object past the queues. The gate has been entered.
+    pub(super) fn free_to_its_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
@@ -118,7 +129,6 @@ impl Slubq {
         if !offset.is_multiple_of(self.size) || offset / self.size >= objects {
             return Err(FreeError::NotAnObject);
         }
-        env.cache.shared_stats.count(Stat::CpuSlotBusy);
         if !self.free_to_slab(env, slab, &[object], None) {
             return Err(FreeError::DoubleFree);
         }

@@ -73,10 +73,12 @@ use core::ptr::NonNull;
 
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::era::Era;
-use crate::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
+use crate::geometry::{
+    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+};
 use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::slabs::{self, cpus};
-use crate::slub::geometry::{SlubEra, slub_era};
+use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -84,6 +86,8 @@ use types::QueueConfig;
 pub use types::Slubq;
 
 impl Design for Slubq {
+    type Shared = ();
+
     const NAME: &'static str = "slubq";
     const ERAS: &'static [Era] = &[Era::V2_6_35];
     const DEFAULT_ERA: Era = Era::V2_6_35;
@@ -100,11 +104,14 @@ impl Design for Slubq {
         geometry::geometry(&geometry::RULES, machine, boot, cache)
     }
 
-    fn kmalloc_era(era: Era) -> Option<&'static SlubEra> {
-        Self::ERAS.contains(&era).then(|| slub_era(era)).flatten()
+    fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
+        let known = Self::ERAS.contains(&era).then(|| slub_era(era)).flatten();
+        known.map(|era| &era.kmalloc)
     }
 
-    fn create<M: Machine>(env: Env<'_, M>) -> Option<Self> {
+    fn share(_: Era) {}
+
+    fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let geometry = &env.cache.geometry;
         // SAFETY: all-zero is a valid `CpuQueue`: no entries, no room for any, zero counters.
         let cpu = unsafe { PerCpu::new(env.pages.machine(), env.pages.percpu()) }?;
@@ -167,6 +174,25 @@ impl Design for Slubq {
     ) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_many(env, slots) }
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.alloc_from_slabs(env, node)
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let slab = Self::slab_of(env, object)?;
+        self.free_to_its_slab(env, slab, object)
     }
 
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {

@@ -2,9 +2,9 @@
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::MachineParams;
+use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc_index};
 use quarry_core::heap::CreateError;
 use quarry_core::machine::CpuId;
-use quarry_core::slub::geometry::{KmallocTarget, SlubEra, kmalloc_index};
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, ReplayEvent};
@@ -52,7 +52,7 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     driver: &'a mut Driver<'h, D>,
     spec: &'a RunSpec,
     input: &'a Input,
-    kmalloc: &'static SlubEra,
+    kmalloc: &'static KmallocRules,
     params: MachineParams,
     /// kmallocs of more bytes are not served from slabs.
     kmalloc_bytes_max: u64,
@@ -86,7 +86,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             cache: NONE,
             cpu: 0,
         });
-        let kmalloc = D::kmalloc_era(spec.design.era)
+        let kmalloc = D::kmalloc_rules(spec.design.era)
             .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", spec.design)))?;
         let params = MachineParams {
             page_shift: spec.config.page_bytes.ilog2(),
@@ -98,7 +98,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
         let engine = Self {
-            kmalloc_bytes_max: 1 << kmalloc.kmalloc.shift_high(params.page_shift),
+            kmalloc_bytes_max: match kmalloc.service {
+                KmallocService::Classes => 1 << kmalloc.shift_high(params.page_shift),
+                KmallocService::Design => u64::MAX,
+            },
             driver,
             spec,
             input,

@@ -2,10 +2,11 @@
 
 use super::{
     AlignRule, CpuCount, CpuPartialRules, CpuPartialUnit, DeactivateEnd, DebugAlloc, FreePointer,
-    KmallocAlign, KmallocBeyond, KmallocRules, LayoutRules, ListEnd, MinObjects, MinPartial,
-    ObjectLimit, OrderRules, OrderSearch, PartialTake, RunRules, SlubEra,
+    LayoutRules, ListEnd, MinObjects, MinPartial, ObjectLimit, OrderRules, OrderSearch,
+    PartialTake, RunRules, SlubEra,
 };
 use crate::era::Era;
+use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 
 /// Every era of SLUB with cpu slabs, oldest first.
 ///
@@ -44,10 +45,15 @@ const V2_6_22: SlubEra = SlubEra {
     cpu_partial: None,
     min_partial: MinPartial::Constant(2),
     kmalloc: KmallocRules {
+        service: KmallocService::Classes,
+        shift_low: 3,
+        between_by_line: false,
         page_shift_plus: 10,
         shift_max: 25,
         beyond: KmallocBeyond::Nothing,
         align: KmallocAlign::Word,
+        hwcache_align: false,
+        prefix: "kmalloc-",
         short_names: false,
     },
     run: RunRules {

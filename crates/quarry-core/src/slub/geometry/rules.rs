@@ -1,7 +1,8 @@
 //! The shapes of the rules: what an era's numbers mean.
 
-use super::{KmallocRules, OrderRules};
+use super::OrderRules;
 use crate::era::Era;
+use crate::geometry::KmallocRules;
 
 /// How a request for cache-line alignment is answered (`calculate_alignment()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,19 +16,22 @@ fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
     }
 }
 
-fn era(era: Era) -> &'static SlubEra {
-    slub_era(era).unwrap()
+fn rules(era: Era) -> &'static KmallocRules {
+    &slub_era(era).unwrap().kmalloc
 }
 
 #[test]
 fn kmalloc_of_each_era() {
-    let largest = |version, page_shift| kmalloc_classes(era(version), page_shift).last().unwrap();
+    let largest = |version, page_shift| {
+        let machine = machine(page_shift, 2);
+        kmalloc_classes(rules(version), &machine).last().unwrap()
+    };
     assert_eq!(largest(Era::V2_6_22, 12).size, 4 << 20);
     assert_eq!(largest(Era::V2_6_22, 16).size, 32 << 20);
     assert_eq!(largest(Era::V2_6_24, 16).size, 32768);
     assert_eq!(largest(Era::V2_6_35, 12).to_string(), "kmalloc-8192");
     assert_eq!(largest(Era::V6_18, 16).to_string(), "kmalloc-128k");
-    let target = |version, size| kmalloc_index(era(version), &machine(12, 2), size);
+    let target = |version, size| kmalloc_index(rules(version), &machine(12, 2), size);
     assert_eq!(
         target(Era::V2_6_24, 2049),
         KmallocTarget::Pages { order: 0 }
@@ -56,23 +59,25 @@ fn kmalloc_of_each_era() {
 fn kmalloc_classes_serve_requests() {
     for known in &ERAS {
         let machine = machine(12, 2);
-        let classes: Vec<_> = kmalloc_classes(known, machine.page_shift).collect();
+        let classes: Vec<_> = kmalloc_classes(&known.kmalloc, &machine).collect();
         assert!(classes.is_sorted_by(|a, b| a.size < b.size));
         for size in 1..=classes.last().unwrap().size.min(20000) {
             let smallest = classes.iter().find(|class| class.size >= size).unwrap();
-            let target = kmalloc_index(known, &machine, size.into());
+            let target = kmalloc_index(&known.kmalloc, &machine, size.into());
             assert_eq!(target, KmallocTarget::Class(*smallest));
         }
         for class in classes {
-            let cache = kmalloc_params(known, class);
+            let cache = kmalloc_params(&known.kmalloc, class);
             let g = geometry(known, &machine, &BootParams::default(), &cache).unwrap();
             assert_eq!(g.layout.size, class.size, "{} {class}", known.era);
         }
     }
     let align = |version, index: usize| {
         kmalloc_params(
-            era(version),
-            kmalloc_classes(era(version), 12).nth(index).unwrap(),
+            rules(version),
+            kmalloc_classes(rules(version), &machine(12, 2))
+                .nth(index)
+                .unwrap(),
         )
         .align
     };

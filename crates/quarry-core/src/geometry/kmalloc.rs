@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use super::SlubEra;
-use crate::geometry::{CacheFlags, CacheParams, MachineParams, WORD_BYTES};
+use super::{CacheFlags, CacheParams, MachineParams, WORD_BYTES};
 
 /// Where a request above the largest class goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,9 +24,25 @@ pub enum KmallocAlign {
     LargestPowerOfTwo,
 }
 
+/// Who answers kmalloc.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KmallocService {
+    /// A cache for each class of sizes.
+    Classes,
+    /// The design itself, whatever the size (SLOB).
+    Design,
+}
+
 /// The numbers of kmalloc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KmallocRules {
+    /// Who answers.
+    pub service: KmallocService,
+    /// log2 of the smallest class (`KMALLOC_SHIFT_LOW`).
+    pub shift_low: u32,
+    /// The classes between powers of two, 96 and 192, only exist with cache lines below 64 and 128
+    /// bytes (SLAB of 2.6.24).
+    pub between_by_line: bool,
     /// The largest class is `1 << (page_shift + page_shift_plus)` bytes (`KMALLOC_SHIFT_HIGH`).
     pub page_shift_plus: i32,
     /// Upper bound of that shift.
@@ -36,6 +51,10 @@ pub struct KmallocRules {
     pub beyond: KmallocBeyond,
     /// Alignment of the classes.
     pub align: KmallocAlign,
+    /// The classes also ask for the alignment of a cache line (SLAB).
+    pub hwcache_align: bool,
+    /// What stands in front of the size in a cache's name.
+    pub prefix: &'static str,
     /// Caches are called `kmalloc-4k`, not `kmalloc-4096`.
     pub short_names: bool,
 }
@@ -47,10 +66,16 @@ impl KmallocRules {
             .saturating_add_signed(self.page_shift_plus)
             .min(self.shift_max)
     }
-}
 
-/// log2 of the smallest class (`KMALLOC_SHIFT_LOW`): 8 bytes.
-const SHIFT_LOW: u32 = 3;
+    /// Whether there is a class of this index on this machine.
+    fn has(&self, index: u32, cache_line: u32) -> bool {
+        match index {
+            1 => !self.between_by_line || cache_line < 64,
+            2 => !self.between_by_line || cache_line < 128,
+            shift => shift >= self.shift_low,
+        }
+    }
+}
 
 /// Requests up to this many bytes have classes between the powers of two.
 const BETWEEN_MAX: u32 = 192;
@@ -62,13 +87,15 @@ pub struct KmallocClass {
     pub index: u32,
     /// Bytes of an object.
     pub size: u32,
+    /// What stands in front of the size in the name.
+    prefix: &'static str,
     /// The name's unit is shortened, see [`KmallocRules::short_names`].
     short_name: bool,
 }
 
 impl KmallocClass {
     /// The class of this index (`kmalloc_info[]`).
-    const fn from_index(index: u32, short_name: bool) -> Self {
+    const fn from_index(index: u32, rules: &KmallocRules) -> Self {
         let size = match index {
             1 => 96,
             2 => 192,
@@ -77,7 +104,8 @@ impl KmallocClass {
         KmallocClass {
             index,
             size,
-            short_name,
+            prefix: rules.prefix,
+            short_name: rules.short_names,
         }
     }
 }
@@ -85,11 +113,11 @@ impl KmallocClass {
 /// The cache's name, for example `kmalloc-192`, `kmalloc-4096` or `kmalloc-4k`.
 impl fmt::Display for KmallocClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = self.size;
+        let (prefix, size) = (self.prefix, self.size);
         match (self.short_name, size) {
-            (true, 1_048_576..) => write!(f, "kmalloc-{}M", size >> 20),
-            (true, 1024..) => write!(f, "kmalloc-{}k", size >> 10),
-            _ => write!(f, "kmalloc-{size}"),
+            (true, 1_048_576..) => write!(f, "{prefix}{}M", size >> 20),
+            (true, 1024..) => write!(f, "{prefix}{}k", size >> 10),
+            _ => write!(f, "{prefix}{size}"),
         }
     }
 }
@@ -101,6 +129,8 @@ pub enum KmallocTarget {
     ZeroSize,
     /// A cache.
     Class(KmallocClass),
+    /// The design itself.
+    Design,
     /// The page allocator, with this order.
     Pages {
         /// The smallest order that holds the request.
@@ -110,31 +140,46 @@ pub enum KmallocTarget {
     TooLarge,
 }
 
-/// The era's classes by ascending size.
+/// The era's classes on this machine by ascending size.
 ///
 /// ```
-/// use quarry_core::{era::Era, slub::geometry::{kmalloc_classes, slub_era}};
-/// let sizes = kmalloc_classes(slub_era(Era::V2_6_24).unwrap(), 12).map(|class| class.size);
+/// use quarry_core::{era::Era, slub::geometry::slub_era};
+/// use quarry_core::geometry::{MachineParams, kmalloc_classes};
+/// let machine = MachineParams { page_shift: 12, nr_cpus: 1, cache_line: 64 };
+/// let rules = &slub_era(Era::V2_6_24).unwrap().kmalloc;
+/// let sizes = kmalloc_classes(rules, &machine).map(|class| class.size);
 /// assert!(sizes.eq([8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048]));
 /// ```
-pub fn kmalloc_classes(
-    era: &SlubEra,
-    page_shift: u32,
-) -> impl Iterator<Item = KmallocClass> + Clone + use<> {
+pub fn kmalloc_classes<'a>(
+    rules: &'a KmallocRules,
+    machine: &MachineParams,
+) -> impl Iterator<Item = KmallocClass> + Clone + use<'a> {
     const BY_SIZE: [u32; 7] = [3, 4, 5, 6, 1, 7, 2];
-    let short_name = era.kmalloc.short_names;
-    let shifts = 8..=era.kmalloc.shift_high(page_shift);
-    BY_SIZE
-        .into_iter()
+    let line = machine.cache_line;
+    let shifts = match rules.service {
+        KmallocService::Classes => 8..=rules.shift_high(machine.page_shift),
+        // No class at all.
+        KmallocService::Design => 1..=0,
+    };
+    let small = match rules.service {
+        KmallocService::Classes => &BY_SIZE[..],
+        KmallocService::Design => &[],
+    };
+    small
+        .iter()
+        .copied()
         .chain(shifts)
-        .map(move |index| KmallocClass::from_index(index, short_name))
+        .filter(move |index| rules.has(*index, line))
+        .map(move |index| KmallocClass::from_index(index, rules))
 }
 
 /// Who serves a request of `size` bytes (`kmalloc_index()`, `kmalloc_slab()`, `kmalloc_large()`).
-pub fn kmalloc_index(era: &SlubEra, machine: &MachineParams, size: u64) -> KmallocTarget {
-    let rules = &era.kmalloc;
+pub fn kmalloc_index(rules: &KmallocRules, machine: &MachineParams, size: u64) -> KmallocTarget {
     if size == 0 {
         return KmallocTarget::ZeroSize;
+    }
+    if rules.service == KmallocService::Design {
+        return KmallocTarget::Design;
     }
     if size > 1 << rules.shift_high(machine.page_shift) {
         let fits = size <= machine.slab_bytes_max();
@@ -146,27 +191,31 @@ pub fn kmalloc_index(era: &SlubEra, machine: &MachineParams, size: u64) -> Kmall
         };
     }
     let index = match size as u32 {
-        65..=96 => 1,
-        129..=BETWEEN_MAX => 2,
-        size => size.next_power_of_two().ilog2().max(SHIFT_LOW),
+        65..=96 if rules.has(1, machine.cache_line) => 1,
+        129..=BETWEEN_MAX if rules.has(2, machine.cache_line) => 2,
+        size => size.next_power_of_two().ilog2().max(rules.shift_low),
     };
-    KmallocTarget::Class(KmallocClass::from_index(index, rules.short_names))
+    KmallocTarget::Class(KmallocClass::from_index(index, rules))
 }
 
 /// What the kernel asks for when it creates the cache of a class (`create_kmalloc_cache()`).
-pub fn kmalloc_params(era: &SlubEra, class: KmallocClass) -> CacheParams {
+pub fn kmalloc_params(rules: &KmallocRules, class: KmallocClass) -> CacheParams {
     let size = class.size;
-    let natural = match era.kmalloc.align {
+    let natural = match rules.align {
         KmallocAlign::Word => WORD_BYTES,
         KmallocAlign::PowerOfTwoClass if !size.is_power_of_two() => WORD_BYTES,
         KmallocAlign::PowerOfTwoClass | KmallocAlign::LargestPowerOfTwo => {
             1 << size.trailing_zeros()
         }
     };
+    let flags = match rules.hwcache_align {
+        true => CacheFlags::KMALLOC | CacheFlags::HWCACHE_ALIGN,
+        false => CacheFlags::KMALLOC,
+    };
     CacheParams {
         object_size: size,
         align: natural.max(WORD_BYTES),
-        flags: CacheFlags::KMALLOC,
+        flags,
     }
 }
 
