@@ -8,9 +8,10 @@ use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
-use crate::page::{PageAllocator, Pfn};
+use crate::page::Pfn;
 use crate::stats::{SharedStats, Stats};
 use crate::sync::{AtomicPtr, Ordering};
+use crate::system::System;
 
 /// Longest cache name in bytes; longer ones are cut.
 pub const NAME_BYTES: usize = 48;
@@ -256,29 +257,32 @@ impl CacheHead {
     }
 }
 
-/// The general caches of a heap, for what a design itself keeps in them: SLAB's arrays and
-/// off-slab management, sheaves.
-pub trait General {
-    /// Allocates at least `bytes` bytes, on the given node if one is wanted. `None` when memory is
-    /// exhausted.
-    fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>>;
+/// What an operation on a cache works with: two words, which travel in registers. More would be
+/// stored to the stack before every fast path.
+pub struct Env<'a, M: Machine> {
+    /// Where slabs come from, the machine, and all else that the caches of a heap hang on.
+    pub pages: &'a System<M>,
+    /// The cache.
+    pub cache: &'a CacheHead,
+}
 
-    /// Frees what [`General::kmalloc`] allocated.
+impl<M: Machine> Env<'_, M> {
+    /// kmalloc of the same heap, for what a design itself keeps in general caches: SLAB's arrays
+    /// and off-slab management, sheaves. `None` when memory is exhausted.
+    pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        // SAFETY: the function is called with its own system.
+        unsafe { (self.pages.general.kmalloc)(self.pages, bytes, node) }
+    }
+
+    /// Frees what [`Env::kmalloc`] allocated.
     ///
     /// # Safety
     ///
     /// Nobody uses the object any more.
-    unsafe fn kfree(&self, object: NonNull<u8>);
-}
-
-/// What an operation on a cache works with.
-pub struct Env<'a, M: Machine> {
-    /// Where slabs come from, and the machine.
-    pub pages: &'a PageAllocator<M>,
-    /// The cache.
-    pub cache: &'a CacheHead,
-    /// kmalloc of the same heap.
-    pub general: &'a dyn General,
+    pub unsafe fn kfree(&self, object: NonNull<u8>) {
+        // SAFETY: the function is called with its own system; the caller's contract is the same.
+        unsafe { (self.pages.general.kfree)(self.pages, object) }
+    }
 }
 
 impl<M: Machine> Clone for Env<'_, M> {

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | the seam: CPUs, per-CPU try-locks, locks, memory, accounting | [`machine`] |
 //! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
+//! | what the caches of one heap hang on | [`system`] |
 //! | what the designs' slabs share | `slabs` |
 //! | the designs, behind [`design::Design`] | [`slub`], [`slubq`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
@@ -32,4 +33,5 @@ pub mod slub;
 pub mod slubq;
 pub mod stats;
 mod sync;
+pub mod system;
 pub mod tunables;

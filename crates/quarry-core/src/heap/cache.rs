@@ -137,13 +137,13 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
 
     /// How the cache's memory is used. Costs time proportional to the pages ever used.
     pub fn usage(&self) -> Usage {
-        let _pass = self.heap.pages.gate().enter(self.heap.machine());
+        let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         self.body.design.usage(self.env())
     }
 
     /// Calls `f` for every allocated object, in address order; the cache must be idle.
     pub fn for_each_live(&self, mut f: impl FnMut(NonNull<u8>)) {
-        let _pass = self.heap.pages.gate().enter(self.heap.machine());
+        let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         self.body.design.live_objects(self.env(), &mut f);
     }
 
@@ -153,7 +153,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// The first contradiction.
     pub fn check_consistency(&self) -> Result<(), SlabInconsistency> {
-        let _pass = self.heap.pages.gate().enter(self.heap.machine());
+        let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         self.body.design.check_consistency(self.env())
     }
 
@@ -190,8 +190,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
             });
         }
         let machine = self.heap.machine();
-        let _pass = self.heap.pages.gate().enter(machine);
-        let Some(mut newest) = self.heap.caches.lock(machine) else {
+        let _pass = self.heap.system.pages.gate().enter(machine);
+        let Some(mut newest) = self.heap.system.caches.lock(machine) else {
             return Err(DestroyError {
                 cache: self,
                 live,
@@ -220,8 +220,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         }
         drop(newest);
         // A kmalloc class is made anew at its next use.
-        let body = core::ptr::from_ref(self.body).cast_mut();
-        for class in &self.heap.classes {
+        let body = core::ptr::from_ref(self.body).cast_mut().cast();
+        for class in &self.heap.system.classes {
             // Relaxed: by the caller's contract no other thread uses the cache.
             let _ = class.compare_exchange(
                 body,

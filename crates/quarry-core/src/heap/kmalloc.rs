@@ -20,16 +20,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return None;
         };
         // Acquire: pairs with the Release in `publish`.
-        let body = self.classes[class.index as usize].load(Ordering::Acquire);
+        let body = self.system.classes[class.index as usize].load(Ordering::Acquire);
+        let body = body.cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
         unsafe { body.as_ref() }.or_else(|| self.make_class(class.index))
     }
 
     #[cold]
     fn make_class(&self, index: u32) -> Option<&CacheBody<D>> {
-        let class =
-            kmalloc_classes(self.kmalloc, &self.params).find(|class| class.index == index)?;
-        let params = kmalloc_params(self.kmalloc, class);
+        let class = kmalloc_classes(self.system.kmalloc, &self.system.params)
+            .find(|class| class.index == index)?;
+        let params = kmalloc_params(self.system.kmalloc, class);
         let mut name = NameBuffer::default();
         core::fmt::Write::write_fmt(&mut name, format_args!("{class}")).ok()?;
         let body = self
@@ -47,7 +48,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     fn direct(&self) -> Option<&CacheBody<D>> {
         // Acquire: pairs with the Release in `publish`. Such designs have no classes, so the first
         // place is free for this.
-        let body = self.classes[0].load(Ordering::Acquire);
+        let body = self.system.classes[0].load(Ordering::Acquire);
+        let body = body.cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
         if let Some(body) = unsafe { body.as_ref() } {
             return Some(body);
@@ -65,22 +67,22 @@ impl<M: Machine, D: Design> Heap<M, D> {
     fn publish<'a>(&'a self, index: u32, body: &'a CacheBody<D>) -> Option<&'a CacheBody<D>> {
         // Release: publishes the body. Acquire on failure: another thread's body is used instead;
         // this one stays on the list, empty.
-        let stored = self.classes[index as usize].compare_exchange(
+        let stored = self.system.classes[index as usize].compare_exchange(
             core::ptr::null_mut(),
-            core::ptr::from_ref(body).cast_mut(),
+            core::ptr::from_ref(body).cast_mut().cast(),
             Ordering::AcqRel,
             Ordering::Acquire,
         );
         match stored {
             Ok(_) => Some(body),
             // SAFETY: not null, so stored by another `publish`.
-            Err(other) => unsafe { other.as_ref() },
+            Err(other) => unsafe { other.cast::<CacheBody<D>>().as_ref() },
         }
     }
 
     /// Makes all kmalloc caches now instead of at their first use.
     pub fn make_kmalloc_caches(&self) {
-        for class in kmalloc_classes(self.kmalloc, &self.params) {
+        for class in kmalloc_classes(self.system.kmalloc, &self.system.params) {
             self.class(KmallocTarget::Class(class));
         }
     }
@@ -88,7 +90,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// The cache that serves kmallocs of this size; `None` for 0 bytes and for sizes that go to
     /// the page allocator or fail.
     pub fn kmalloc_cache(&self, bytes: usize) -> Option<Cache<'_, M, D>> {
-        let target = kmalloc_index(self.kmalloc, &self.params, bytes as u64);
+        let target = kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64);
         self.class(target).map(|body| Cache { heap: self, body })
     }
 
@@ -96,7 +98,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// exhausted or the size is above the era's largest. 0 bytes yield [`ZERO_SIZE_ADDRESS`].
     #[inline]
     pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        match kmalloc_index(self.kmalloc, &self.params, bytes as u64) {
+        match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => {
                 let body = self.class(target)?;
                 body.design.alloc(self.env(&body.head), node)
@@ -115,11 +117,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     #[cold]
     fn kmalloc_large(&self, order: u32, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        let pfn = self.pages.alloc(order, node)?;
-        let map = self.pages.map();
+        let pfn = self.system.pages.alloc(order, node)?;
+        let map = self.system.pages.map();
         map.page(pfn).set_kind(PageKind::LargeKmalloc, order);
         map.page(pfn).set_head(Some(pfn));
-        self.large_allocs.fetch_add(1, Ordering::Relaxed);
+        self.system.large_allocs.fetch_add(1, Ordering::Relaxed);
         Some(map.address(pfn))
     }
 
@@ -137,7 +139,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if object.addr().get() == ZERO_SIZE_ADDRESS {
             return Ok(());
         }
-        let map = self.pages.map();
+        let map = self.system.pages.map();
         let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
         let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
         let page = map.page(slab);
@@ -147,7 +149,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match unsafe { body.as_ref() } {
             // SAFETY: the caller's contract is the same.
             Some(body) => unsafe { body.design.free(self.env(&body.head), object) },
-            None if self.kmalloc.service == KmallocService::Design => {
+            None if self.system.kmalloc.service == KmallocService::Design => {
                 let body = self.direct().ok_or(FreeError::Foreign)?;
                 // SAFETY: the caller's contract is the same.
                 unsafe { body.design.kfree(self.env(&body.head), object) }
@@ -158,7 +160,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     #[cold]
     fn kfree_large(&self, pfn: Pfn, object: NonNull<u8>) -> Result<(), FreeError> {
-        let map = self.pages.map();
+        let map = self.system.pages.map();
         let page = map.page(pfn);
         if page.kind() != PageKind::LargeKmalloc {
             return Err(FreeError::Foreign);
@@ -171,8 +173,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return Err(FreeError::DoubleFree);
         }
         page.set_head(None);
-        self.large_frees.fetch_add(1, Ordering::Relaxed);
-        self.pages
+        self.system.large_frees.fetch_add(1, Ordering::Relaxed);
+        self.system
+            .pages
             .free(pfn, order)
             .map_err(|_| FreeError::DoubleFree)
     }

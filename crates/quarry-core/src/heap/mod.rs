@@ -14,22 +14,19 @@ mod kmalloc;
 
 pub use cache::{Cache, DestroyError};
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, CacheSpec, Design, Env, General};
+use crate::design::{CacheHead, CacheSpec, Design, Env};
 use crate::era::Era;
-use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, GeometryError, KmallocRules, MachineParams,
-};
-use crate::machine::{LockClass, Machine, NodeId, SpinLock};
+use crate::geometry::{BootParams, CacheFlags, CacheParams, GeometryError, MachineParams};
+use crate::machine::{Machine, NodeId};
 use crate::page::{BootError, PageAllocator};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::Ordering;
+use crate::system::{General, System};
 
 /// The address that a kmalloc of 0 bytes returns; freeing it does nothing (`ZERO_SIZE_PTR`).
 pub const ZERO_SIZE_ADDRESS: usize = 16;
-
-/// kmalloc indexes that the eras' class lists use.
-const KMALLOC_INDEXES: usize = 32;
 
 /// Why a cache or heap could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,25 +69,12 @@ struct CacheBody<D> {
 }
 
 /// See the [module's documentation](self).
+// Transparent: `Heap::of_system` relies on the two being one in memory.
+#[repr(transparent)]
 pub struct Heap<M: Machine, D: Design> {
-    pages: PageAllocator<M>,
-    era: Era,
-    params: MachineParams,
-    boot: BootParams,
-    kmalloc: &'static KmallocRules,
-    shared: NonNull<D::Shared>,
-    classes: [AtomicPtr<CacheBody<D>>; KMALLOC_INDEXES],
-    /// Newest cache; the list is linked through the heads.
-    caches: SpinLock<*const CacheHead>,
-    large_allocs: AtomicU64,
-    large_frees: AtomicU64,
+    system: System<M>,
+    design: PhantomData<fn() -> D>,
 }
-
-// SAFETY: the raw pointers name caches in the machine's structure range, which live as long as
-// the heap and are themselves `Sync`; the list head is only touched under its lock.
-unsafe impl<M: Machine + Sync, D: Design> Sync for Heap<M, D> {}
-// SAFETY: as for `Sync`.
-unsafe impl<M: Machine + Send, D: Design> Send for Heap<M, D> {}
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Boots a heap on a fresh machine. Its kmalloc caches are made at their first use, or all at
@@ -115,40 +99,68 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .cast::<D::Shared>();
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
         unsafe { shared.write(D::share(era)) };
+        let general = General {
+            kmalloc: Self::system_kmalloc,
+            kfree: Self::system_kfree,
+        };
         Ok(Self {
-            pages,
-            era,
-            params,
-            boot,
-            kmalloc,
-            shared,
-            classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
-            caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
-            large_allocs: AtomicU64::new(0),
-            large_frees: AtomicU64::new(0),
+            system: System::new(pages, era, params, boot, kmalloc, general, shared.cast()),
+            design: PhantomData,
         })
+    }
+
+    /// # Safety
+    ///
+    /// The system is one that `Heap::<M, D>::new` made.
+    unsafe fn of_system(system: &System<M>) -> &Self {
+        // SAFETY: a heap is its system and nothing else (`repr(transparent)`), and the caller
+        // guarantees that it is one of this design.
+        unsafe { &*core::ptr::from_ref(system).cast() }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Heap::of_system`].
+    unsafe fn system_kmalloc(
+        system: &System<M>,
+        bytes: usize,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { Self::of_system(system) }.kmalloc(bytes, node)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Heap::of_system`] and [`Heap::kfree`].
+    unsafe fn system_kfree(system: &System<M>, object: NonNull<u8>) {
+        // SAFETY: the caller's contract is the same.
+        let heap = unsafe { Self::of_system(system) };
+        // SAFETY: the caller's contract is the same.
+        let freed = unsafe { heap.kfree(object) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
     /// The page allocator below.
     pub fn pages(&self) -> &PageAllocator<M> {
-        &self.pages
+        &self.system.pages
     }
 
     /// The machine below.
     pub fn machine(&self) -> &M {
-        self.pages.machine()
+        self.system.pages.machine()
     }
 
     /// The era whose rules the heap follows.
     pub fn era(&self) -> Era {
-        self.era
+        self.system.era
     }
 
     /// Kmallocs too large for a slab: blocks allocated and freed.
     pub fn large_counts(&self) -> (u64, u64) {
         (
-            self.large_allocs.load(Ordering::Relaxed),
-            self.large_frees.load(Ordering::Relaxed),
+            self.system.large_allocs.load(Ordering::Relaxed),
+            self.system.large_frees.load(Ordering::Relaxed),
         )
     }
 
@@ -171,22 +183,28 @@ impl<M: Machine, D: Design> Heap<M, D> {
             align: spec.align,
             flags: spec.flags,
         };
-        let geometry = D::geometry(self.era, &self.params, &self.boot, &params)?;
+        let geometry = D::geometry(
+            self.system.era,
+            &self.system.params,
+            &self.system.boot,
+            &params,
+        )?;
         let machine = self.machine();
-        let _pass = self.pages.gate().enter(machine);
+        let _pass = self.system.pages.gate().enter(machine);
         let place = self
+            .system
             .pages
             .meta()
             .alloc(machine, size_of::<CacheBody<D>>())
             .ok_or(CreateError::NoRoom)?
             .cast::<CacheBody<D>>();
-        let head = CacheHead::new(spec, self.era, geometry);
+        let head = CacheHead::new(spec, self.system.era, geometry);
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region); the
         // head is the first field.
         unsafe { place.cast::<CacheHead>().write(head) };
         // SAFETY: initialised just now, and the block is never moved (M3).
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
-        let Some(design) = D::create(self.env(head), self.shared) else {
+        let Some(design) = D::create(self.env(head), self.system.shared.cast()) else {
             // SAFETY: nobody else knows the block.
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
@@ -197,7 +215,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         unsafe { slot.write(design) };
         // SAFETY: both fields are initialised; the block lives as long as the heap.
         let body = unsafe { place.as_ref() };
-        let Some(mut newest) = self.caches.lock(machine) else {
+        let Some(mut newest) = self.system.caches.lock(machine) else {
             // SAFETY: nobody else knows the cache.
             unsafe { body.design.release(self.env(head)) };
             // SAFETY: as above.
@@ -222,14 +240,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: the block has this many bytes; zeroing them is what the region asks for.
         unsafe { block.write_bytes(0, bytes) };
         // SAFETY: the region handed out this block for these bytes, and it is zeroed.
-        unsafe { self.pages.meta().free(self.machine(), block, bytes) };
+        unsafe { self.system.pages.meta().free(self.machine(), block, bytes) };
     }
 
     /// Calls `f` for every cache, newest first. The list of caches is locked meanwhile, so `f` can
     /// neither make nor destroy caches, nor be the first to kmalloc of a class.
     pub fn for_each_cache(&self, mut f: impl FnMut(Cache<'_, M, D>)) {
-        let _pass = self.pages.gate().enter(self.machine());
-        if let Some(newest) = self.caches.lock(self.machine()) {
+        let _pass = self.system.pages.gate().enter(self.machine());
+        if let Some(newest) = self.system.caches.lock(self.machine()) {
             self.walk(*newest, &mut f);
         }
     }
@@ -250,9 +268,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     fn env<'a>(&'a self, head: &'a CacheHead) -> Env<'a, M> {
         Env {
-            pages: &self.pages,
+            pages: &self.system,
             cache: head,
-            general: self,
         }
     }
 
@@ -263,7 +280,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// That cache is not destroyed while the handle is used, for example because an object of it
     /// stays allocated.
     pub unsafe fn cache_of(&self, object: NonNull<u8>) -> Option<Cache<'_, M, D>> {
-        let map = self.pages.map();
+        let map = self.system.pages.map();
         let slab = map.page(map.pfn_of(object)?).head()?;
         let body = map
             .page(slab)
@@ -278,8 +295,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Lets every cache do on the running CPU what the kernel does there from time to time, such as
     /// expiring idle queues. `now_ns` are nanoseconds of any clock that the caller keeps using.
     pub fn reap(&self, now_ns: u64) {
-        let _pass = self.pages.gate().enter(self.machine());
-        if let Some(newest) = self.caches.lock(self.machine()) {
+        let _pass = self.system.pages.gate().enter(self.machine());
+        if let Some(newest) = self.system.caches.lock(self.machine()) {
             self.walk(*newest, &mut |cache| {
                 cache.body.design.reap(self.env(&cache.body.head), now_ns);
             });
@@ -295,16 +312,20 @@ impl<M: Machine, D: Design> Heap<M, D> {
         const ATTEMPTS: u32 = 8;
         let mut missed = 0;
         for _ in 0..ATTEMPTS {
-            missed = self.pages.quiesce();
-            let walked = self.caches.lock(self.machine()).map(|newest| {
+            missed = self.system.pages.quiesce();
+            let walked = self.system.caches.lock(self.machine()).map(|newest| {
                 self.walk(*newest, &mut |cache| {
                     missed += cache.body.design.quiesce(self.env(&cache.body.head));
                 });
                 *newest
             });
             // The gate is closed without the list's lock: occupants may need it to leave.
-            let closed = self.pages.gate().close(self.machine());
-            let newest = self.caches.lock(self.machine()).map(|newest| *newest);
+            let closed = self.system.pages.gate().close(self.machine());
+            let newest = self
+                .system
+                .caches
+                .lock(self.machine())
+                .map(|newest| *newest);
             if closed && walked == newest {
                 return missed;
             }
@@ -320,32 +341,20 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Ends what [`Heap::quiesce`] began. `in_child` says that all other threads are gone.
     pub fn resume(&self, in_child: bool) {
         if in_child {
-            self.pages.gate().forget_others(self.machine());
+            self.system.pages.gate().forget_others(self.machine());
         }
         let newest = if in_child {
             // After a miss the holder may be a thread that the child does not have.
-            self.caches.try_lock(self.machine())
+            self.system.caches.try_lock(self.machine())
         } else {
-            self.caches.lock(self.machine())
+            self.system.caches.lock(self.machine())
         };
         if let Some(newest) = newest {
             self.walk(*newest, &mut |cache| {
                 cache.body.design.resume(self.env(&cache.body.head));
             });
         }
-        self.pages.resume();
-        self.pages.gate().open();
-    }
-}
-
-impl<M: Machine, D: Design> General for Heap<M, D> {
-    fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        Heap::kmalloc(self, bytes, node)
-    }
-
-    unsafe fn kfree(&self, object: NonNull<u8>) {
-        // SAFETY: the caller's contract is the same.
-        let freed = unsafe { Heap::kfree(self, object) };
-        debug_assert!(freed.is_ok(), "{freed:?}");
+        self.system.pages.resume();
+        self.system.pages.gate().open();
     }
 }

@@ -1,0 +1,81 @@
+//! What the caches of one heap hang on, whatever their design: pages, kmalloc, the list of caches.
+
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use crate::design::CacheHead;
+use crate::era::Era;
+use crate::geometry::{BootParams, KmallocRules, MachineParams};
+use crate::machine::{LockClass, Machine, NodeId, SpinLock};
+use crate::page::PageAllocator;
+use crate::sync::{AtomicPtr, AtomicU64};
+
+/// kmalloc indexes that the eras' class lists use.
+const KMALLOC_INDEXES: usize = 32;
+
+/// kmalloc of the heap that a system belongs to: the heap's functions, without its type. They may
+/// only be called with the system that they are in.
+pub(crate) struct General<M: Machine> {
+    pub(crate) kmalloc: unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>,
+    pub(crate) kfree: unsafe fn(&System<M>, NonNull<u8>),
+}
+
+/// See the [module's documentation](self). It stands for the page allocator in it.
+pub struct System<M: Machine> {
+    pub(crate) pages: PageAllocator<M>,
+    pub(crate) era: Era,
+    pub(crate) params: MachineParams,
+    pub(crate) boot: BootParams,
+    pub(crate) kmalloc: &'static KmallocRules,
+    pub(crate) general: General<M>,
+    /// What the design's caches share, in the machine's structure range.
+    pub(crate) shared: NonNull<()>,
+    /// Bodies of the kmalloc caches, as the heap makes them.
+    pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
+    /// Newest cache; the list is linked through the heads.
+    pub(crate) caches: SpinLock<*const CacheHead>,
+    pub(crate) large_allocs: AtomicU64,
+    pub(crate) large_frees: AtomicU64,
+}
+
+// SAFETY: the raw pointers name caches and the designs' shared state in the machine's structure
+// range, which live as long as the system and are themselves `Sync` (`Design` asks for it); the
+// list head is only touched under its lock.
+unsafe impl<M: Machine + Sync> Sync for System<M> {}
+// SAFETY: as for `Sync`.
+unsafe impl<M: Machine + Send> Send for System<M> {}
+
+impl<M: Machine> System<M> {
+    pub(crate) fn new(
+        pages: PageAllocator<M>,
+        era: Era,
+        params: MachineParams,
+        boot: BootParams,
+        kmalloc: &'static KmallocRules,
+        general: General<M>,
+        shared: NonNull<()>,
+    ) -> Self {
+        Self {
+            pages,
+            era,
+            params,
+            boot,
+            kmalloc,
+            general,
+            shared,
+            classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
+            large_allocs: AtomicU64::new(0),
+            large_frees: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<M: Machine> Deref for System<M> {
+    type Target = PageAllocator<M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &PageAllocator<M> {
+        &self.pages
+    }
+}
