@@ -47,7 +47,7 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct HostMachine {
     /// Distance of the threads' areas from the thread pointer; 0 selects the fallback (H2).
-    area: isize,
+    pub(crate) area: isize,
     /// Copy of the topology's number, beside `area` for the fast path.
     cpus: u32,
     /// Remote acquisitions so far; makes their claims differ.
@@ -65,6 +65,9 @@ unsafe impl Send for HostMachine {}
 unsafe impl Sync for HostMachine {}
 
 impl HostMachine {
+    /// Where the sequences find `cpus`.
+    pub(crate) const CPUS_AT: usize = core::mem::offset_of!(Self, cpus);
+
     /// A configuration with all defaults.
     #[must_use]
     pub fn builder() -> Builder {
@@ -251,9 +254,7 @@ unsafe impl Machine for HostMachine {
             return None;
         }
         // SAFETY: H2 for the area; the caller's contract for the slots.
-        NonNull::new(unsafe {
-            commits::pop_list::<L, { Self::PERCPU_SHIFT }>(self.area, &self.cpus, slot0, link)
-        })
+        NonNull::new(unsafe { commits::pop_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link) })
     }
 
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
@@ -269,9 +270,7 @@ unsafe impl Machine for HostMachine {
         // SAFETY: H2 for the area; the caller's contract for the slots and the object.
         self.area != 0
             && unsafe {
-                commits::push_list::<L, { Self::PERCPU_SHIFT }>(
-                    self.area, &self.cpus, slot0, link, owner, object,
-                )
+                commits::push_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link, owner, object)
             }
     }
 
@@ -285,9 +284,7 @@ unsafe impl Machine for HostMachine {
             return None;
         }
         // SAFETY: H2 for the area; the caller's contract for the slots.
-        NonNull::new(unsafe {
-            commits::pop_stack::<L, { Self::PERCPU_SHIFT }>(self.area, &self.cpus, slot0)
-        })
+        NonNull::new(unsafe { commits::pop_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0) })
     }
 
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
@@ -300,11 +297,7 @@ unsafe impl Machine for HostMachine {
         let object = object.as_ptr();
         // SAFETY: H2 for the area; the caller's contract for the slots and the object.
         self.area != 0
-            && unsafe {
-                commits::push_stack::<L, { Self::PERCPU_SHIFT }>(
-                    self.area, &self.cpus, slot0, object,
-                )
-            }
+            && unsafe { commits::push_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0, object) }
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {

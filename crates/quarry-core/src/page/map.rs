@@ -87,6 +87,24 @@ impl MemMap {
         (offset < self.bytes).then_some(Pfn((offset >> self.page_shift) as u32))
     }
 
+    /// The number and descriptor of the page that an address lies in; `None` for a foreign address.
+    /// One step less than going by the number.
+    #[inline(always)]
+    pub(crate) fn page_of(&self, address: NonNull<u8>) -> Option<(Pfn, &Page)> {
+        let pfn = self.pfn_of(address)?;
+        if cfg!(loom) {
+            return Some((pfn, self.page(pfn)));
+        }
+        let offset = address.addr().get() - self.base.addr().get();
+        let at = (offset >> (self.page_shift - DESCRIPTOR_BYTES.ilog2())) & !(DESCRIPTOR_BYTES - 1);
+        const { assert!(DESCRIPTOR_BYTES.is_power_of_two()) };
+        // SAFETY: `at` is the page's number times the size of a descriptor (a power of two), and
+        // the number is below `pages`, each of which has a descriptor in the range.
+        let page = unsafe { self.descriptors.byte_add(at) };
+        // SAFETY: as in `page`.
+        Some((pfn, unsafe { page.as_ref() }))
+    }
+
     /// First byte of a page.
     #[inline(always)]
     pub(crate) fn address(&self, pfn: Pfn) -> NonNull<u8> {

@@ -85,8 +85,7 @@ impl Slub {
     /// Link to the slab that an object would be in, whichever cache's it is; 0 for none.
     #[inline(always)]
     pub(super) fn slab_link<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {
-        let map = env.pages.map();
-        let Some(pfn) = map.pfn_of(object) else {
+        let Some((pfn, page)) = env.pages.map().page_of(object) else {
             return 0;
         };
         touch(
@@ -95,7 +94,7 @@ impl Slub {
             Access::Read,
             pfn.0 as usize,
         );
-        map.page(pfn).head_link()
+        page.head_link()
     }
 
     /// [`Slub::slab_link`] as a page number.

@@ -178,15 +178,14 @@ impl Slubq {
     /// Whether an object lies in a slab of this cache.
     #[inline(always)]
     pub(super) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let map = env.pages.map();
-        map.pfn_of(object).is_some_and(|pfn| {
+        env.pages.map().page_of(object).is_some_and(|(pfn, page)| {
             touch(
                 env.pages.machine(),
                 Line::Slab,
                 Access::Read,
                 pfn.0 as usize,
             );
-            map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
+            page.cache.load(Ordering::Relaxed) == env.cache.id()
         })
     }
 

@@ -6,7 +6,8 @@
 //! it never sees them.
 //!
 //! Each block follows the shape of [`super::arch`]: labels 2 (descriptor), 3 (arm), 4 (start),
-//! 5 (end), 6 (failure), 7 (abort). Inputs are read only, outputs are made anew after a restart.
+//! 5 (end), 6 (failure), 7 (abort). The commit is the last instruction; where it is `inc` of a
+//! word in memory, that is one instruction too, and so happens or not. Inputs are read only, outputs are made anew after a restart.
 //! What may happen twice when a restart falls between them: the store to the object's link (the
 //! caller owns the object), the store to the stack's free entry (nobody reads it), and the
 //! counter, which may thus run ahead by one per restart.
@@ -20,10 +21,13 @@ use core::ptr::NonNull;
 use quarry_core::machine::{ListLayout, SlotLock, StackLayout};
 
 use super::ABORTS;
+use crate::machine::HostMachine;
 
-macro_rules! sequence {
-    ([$($body:literal,)*], $area:expr, $cpus:expr, $slot0:expr, $shift:expr,
-     $slot:ident, $result:ident, { $($operand:tt)* }) => {
+/// What all sequences have in common. `$slot` and `$slot32` are the register that holds the slot's
+/// address, `$fail` is where a failure jumps to and `$failure` what stands there.
+macro_rules! frame {
+    ([$($body:literal,)*], $slot:literal, $slot32:literal, $fail:literal, [$($failure:literal,)*],
+     $machine:expr, $slot0:expr, $shift:expr, { $($operand:tt)* }) => {
         asm!(
             ".pushsection .data.rel.ro.quarry_rseq, \"aw\", @progbits",
             ".balign 32",
@@ -32,39 +36,69 @@ macro_rules! sequence {
             ".quad 4f, 5f - 4f, 7f",
             ".popsection",
             "3:",
-            "lea {slot}, [rip + 2b]",
-            "mov qword ptr fs:[{area} + 8], {slot}",
+            concat!("lea ", $slot, ", [rip + 2b]"),
+            concat!("mov qword ptr fs:[{area} + 8], ", $slot),
             "4:",
-            "mov {slot:e}, dword ptr fs:[{area} + 4]",
-            "cmp {slot:e}, dword ptr [{cpus}]",
-            "jae 6f",
-            "shl {slot}, {shift}",
-            "add {slot}, qword ptr [{slot0}]",
-            "cmp dword ptr [{slot}], 0",
-            "jne 6f",
+            concat!("mov ", $slot32, ", dword ptr fs:[{area} + 4]"),
+            concat!("cmp ", $slot32, ", dword ptr [{machine} + {cpus}]"),
+            concat!("jae ", $fail),
+            concat!("shl ", $slot, ", {shift}"),
+            concat!("add ", $slot, ", qword ptr [{slot0}]"),
+            concat!("cmp dword ptr [", $slot, "], 0"),
+            concat!("jne ", $fail),
             $($body,)*
             "5:",
             ".pushsection .text.unlikely.quarry_rseq, \"ax\", @progbits",
-            "6:",
-            "xor {result:e}, {result:e}",
-            "jmp 5b",
+            $($failure,)*
             // `ud1` with the signature as displacement: traps if it is ever reached.
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "7:",
-            "mov {slot}, qword ptr [rip + {aborts}@GOTPCREL]",
-            "lock inc qword ptr [{slot}]",
+            concat!("mov ", $slot, ", qword ptr [rip + {aborts}@GOTPCREL]"),
+            concat!("lock inc qword ptr [", $slot, "]"),
             "jmp 3b",
             ".popsection",
-            area = in(reg) $area,
-            cpus = in(reg) core::ptr::from_ref($cpus),
+            area = in(reg) $machine.area,
+            machine = in(reg) core::ptr::from_ref($machine),
+            cpus = const HostMachine::CPUS_AT,
             slot0 = in(reg) core::ptr::from_ref($slot0),
             shift = const $shift,
             aborts = sym ABORTS,
-            slot = out(reg) $slot,
-            result = out(reg) $result,
             $($operand)*
             options(nostack),
+        )
+    };
+}
+
+/// A sequence with a result, which is 0 if it fails.
+macro_rules! pop {
+    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr, $result:ident,
+     { $($operand:tt)* }) => {
+        frame!(
+            [$($body,)*],
+            "{slot}", "{slot:e}", "6f", ["6:", "xor {result:e}, {result:e}", "jmp 5b",],
+            $machine, $slot0, $shift,
+            { slot = out(reg) _, result = out(reg) $result, $($operand)* }
+        )
+    };
+}
+
+/// A sequence without a result: a failure returns `false` from the function. A block that may leave
+/// can have no outputs, so its scratch registers are fixed: r11 for the slot, r9 and r10.
+macro_rules! push {
+    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr,
+     { $($operand:tt)* }) => {
+        frame!(
+            [$($body,)*],
+            "r11", "r11d", "{failed}", [],
+            $machine, $slot0, $shift,
+            {
+                failed = label { return false; },
+                out("r9") _,
+                out("r10") _,
+                out("r11") _,
+                $($operand)*
+            }
         )
     };
 }
@@ -77,19 +111,16 @@ macro_rules! sequence {
 /// their lists holds the address of the next one, or null, at `link` bytes from its start.
 #[inline(always)]
 pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
-    area: isize,
-    cpus: &u32,
+    machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     link: usize,
 ) -> *mut u8 {
     let result: *mut u8;
-    let _slot: usize;
-    let _next: usize;
     // SAFETY: by the caller's contract area, slots and links are there. The stores go to the
     // area's `rseq_cs`, and to the counter and the head of a slot that belongs to this CPU and is
     // not locked; the kernel restarts the sequence if that may have changed.
     unsafe {
-        sequence!(
+        pop!(
             [
                 "mov {result}, qword ptr [{slot} + {head}]",
                 "test {result}, {result}",
@@ -98,12 +129,12 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
                 "inc qword ptr [{slot} + {pops}]",
                 "mov qword ptr [{slot} + {head}], {next}",
             ],
-            area, cpus, slot0, SHIFT, _slot, result,
+            machine, slot0, SHIFT, result,
             {
                 head = const L::HEAD,
                 pops = const L::POPS,
                 link = in(reg) link,
-                next = out(reg) _next,
+                next = out(reg) _,
             }
         );
     }
@@ -118,30 +149,26 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
 /// As for [`pop_list`]; the caller owns the object.
 #[inline(always)]
 pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
-    area: isize,
-    cpus: &u32,
+    machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     link: usize,
     owner: u32,
     object: *mut u8,
 ) -> bool {
-    let result: usize;
-    let _slot: usize;
     // SAFETY: as in `pop_list`; the store to the object's link is the caller's to make.
     unsafe {
-        sequence!(
+        push!(
             [
-                "cmp dword ptr [{slot} + {owner_at}], {owner:e}",
-                "jne 6f",
-                "mov {result}, qword ptr [{slot} + {head}]",
-                "cmp {result}, {object}",
-                "je 6f",
-                "mov qword ptr [{object} + {link}], {result}",
-                "mov {result:e}, 1",
-                "inc qword ptr [{slot} + {pushes}]",
-                "mov qword ptr [{slot} + {head}], {object}",
+                "cmp dword ptr [r11 + {owner_at}], {owner:e}",
+                "jne {failed}",
+                "mov r10, qword ptr [r11 + {head}]",
+                "cmp r10, {object}",
+                "je {failed}",
+                "mov qword ptr [{object} + {link}], r10",
+                "inc qword ptr [r11 + {pushes}]",
+                "mov qword ptr [r11 + {head}], {object}",
             ],
-            area, cpus, slot0, SHIFT, _slot, result,
+            machine, slot0, SHIFT,
             {
                 head = const L::HEAD,
                 owner_at = const L::OWNER,
@@ -152,7 +179,7 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
             }
         );
     }
-    result != 0
+    true
 }
 
 /// Takes the newest entry off the running CPU's stack; null if that cannot be done in one step.
@@ -163,35 +190,29 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
 /// As for [`try_lock`](super::try_lock); the slots are laid out as `L` says.
 #[inline(always)]
 pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
-    area: isize,
-    cpus: &u32,
+    machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
 ) -> *mut u8 {
     let result: *mut u8;
-    let _slot: usize;
-    let (_pops, _filled): (u64, u64);
     // SAFETY: as in `pop_list`; entries above the floor are filled.
     unsafe {
-        sequence!(
+        pop!(
             [
-                "mov {pops}, qword ptr [{slot} + {pops_at}]",
                 "mov {filled}, qword ptr [{slot} + {pushes_at}]",
-                "sub {filled}, {pops}",
+                "sub {filled}, qword ptr [{slot} + {pops_at}]",
                 "cmp {filled}, qword ptr [{slot} + {floor}]",
                 "je 6f",
                 "mov {result}, qword ptr [{slot} + {entries}]",
                 "mov {result}, qword ptr [{result} + 8 * {filled} - 8]",
-                "inc {pops}",
-                "mov qword ptr [{slot} + {pops_at}], {pops}",
+                "inc qword ptr [{slot} + {pops_at}]",
             ],
-            area, cpus, slot0, SHIFT, _slot, result,
+            machine, slot0, SHIFT, result,
             {
                 floor = const L::FLOOR,
                 entries = const L::ENTRIES,
                 pops_at = const L::POPS,
                 pushes_at = const L::PUSHES,
-                pops = out(reg) _pops,
-                filled = out(reg) _filled,
+                filled = out(reg) _,
             }
         );
     }
@@ -206,42 +227,33 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
 /// As for [`pop_stack`]; the word in front of the oldest entry may be read.
 #[inline(always)]
 pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
-    area: isize,
-    cpus: &u32,
+    machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     object: *mut u8,
 ) -> bool {
-    let result: usize;
-    let _slot: usize;
-    let (_pushes, _filled): (u64, u64);
     // SAFETY: as in `pop_list`; the entry below the ceiling is inside the stack's room and free.
     unsafe {
-        sequence!(
+        push!(
             [
-                "mov {pushes}, qword ptr [{slot} + {pushes_at}]",
-                "mov {filled}, {pushes}",
-                "sub {filled}, qword ptr [{slot} + {pops_at}]",
-                "cmp {filled}, qword ptr [{slot} + {ceiling}]",
-                "je 6f",
-                "mov {result}, qword ptr [{slot} + {entries}]",
-                "cmp qword ptr [{result} + 8 * {filled} - 8], {object}",
-                "je 6f",
-                "mov qword ptr [{result} + 8 * {filled}], {object}",
-                "mov {result:e}, 1",
-                "inc {pushes}",
-                "mov qword ptr [{slot} + {pushes_at}], {pushes}",
+                "mov r10, qword ptr [r11 + {pushes_at}]",
+                "sub r10, qword ptr [r11 + {pops_at}]",
+                "cmp r10, qword ptr [r11 + {ceiling}]",
+                "je {failed}",
+                "mov r9, qword ptr [r11 + {entries}]",
+                "cmp qword ptr [r9 + 8 * r10 - 8], {object}",
+                "je {failed}",
+                "mov qword ptr [r9 + 8 * r10], {object}",
+                "inc qword ptr [r11 + {pushes_at}]",
             ],
-            area, cpus, slot0, SHIFT, _slot, result,
+            machine, slot0, SHIFT,
             {
                 ceiling = const L::CEILING,
                 entries = const L::ENTRIES,
                 pops_at = const L::POPS,
                 pushes_at = const L::PUSHES,
                 object = in(reg) object,
-                pushes = out(reg) _pushes,
-                filled = out(reg) _filled,
             }
         );
     }
-    result != 0
+    true
 }
