@@ -12,7 +12,7 @@
 //! | the seam: CPUs, per-CPU try-locks, locks, memory, accounting | [`machine`] |
 //! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
 //! | what the caches of one heap hang on | [`system`] |
-//! | what the designs' slabs share | `slabs` |
+//! | what the designs' slabs and queues share | `slabs`, `queue` |
 //! | the designs, behind [`design::Design`] | [`slub`], [`slubq`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
 //!
@@ -28,6 +28,7 @@ pub mod geometry;
 pub mod heap;
 pub mod machine;
 pub mod page;
+mod queue;
 mod slabs;
 pub mod slub;
 pub mod slubq;

@@ -132,16 +132,15 @@ pub trait ListLayout {
 }
 
 /// Where a stack of object addresses is in a per-CPU slot: distances in bytes from the slot's lock
-/// word. With d = pushes - pops, modulo 2^64, the stack is empty when d equals the floor, full when
-/// it equals the ceiling, and the newest entry lies at `entries + 8 * d - 8`.
+/// word. The stack grows upward; it is empty when the top equals the base, full when it equals the
+/// limit. All three may be null.
 pub trait StackLayout {
-    /// The floor (8 bytes).
-    const FLOOR: usize;
-    /// The ceiling (8 bytes).
-    const CEILING: usize;
-    /// The address `entries` (8 bytes), modulo 2^64; the word in front of the oldest entry can be
-    /// read.
-    const ENTRIES: usize;
+    /// Address of the entry above the newest (8 bytes).
+    const TOP: usize;
+    /// Address of the oldest entry (8 bytes); the word in front of it can be read.
+    const BASE: usize;
+    /// Address behind the last entry (8 bytes).
+    const LIMIT: usize;
     /// Counter of objects taken by single steps (8 bytes).
     const POPS: usize;
     /// Counter of objects put by single steps (8 bytes).

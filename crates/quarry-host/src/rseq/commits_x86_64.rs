@@ -6,8 +6,7 @@
 //! it never sees them.
 //!
 //! Each block follows the shape of [`super::arch`]: labels 2 (descriptor), 3 (arm), 4 (start),
-//! 5 (end), 6 (failure), 7 (abort). The commit is the last instruction; where it is `inc` of a
-//! word in memory, that is one instruction too, and so happens or not. Inputs are read only, outputs are made anew after a restart.
+//! 5 (end), 6 (failure), 7 (abort). The commit is the last instruction. Inputs are read only, outputs are made anew after a restart.
 //! What may happen twice when a restart falls between them: the store to the object's link (the
 //! caller owns the object), the store to the stack's free entry (nobody reads it), and the
 //! counter, which may thus run ahead by one per restart.
@@ -183,7 +182,6 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
 }
 
 /// Takes the newest entry off the running CPU's stack; null if that cannot be done in one step.
-/// The counter of pops is the commit.
 ///
 /// # Safety
 ///
@@ -194,25 +192,24 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
     slot0: &NonNull<SlotLock>,
 ) -> *mut u8 {
     let result: *mut u8;
-    // SAFETY: as in `pop_list`; entries above the floor are filled.
+    // SAFETY: as in `pop_list`; entries below the top are filled.
     unsafe {
         pop!(
             [
-                "mov {filled}, qword ptr [{slot} + {pushes_at}]",
-                "sub {filled}, qword ptr [{slot} + {pops_at}]",
-                "cmp {filled}, qword ptr [{slot} + {floor}]",
+                "mov {top}, qword ptr [{slot} + {top_at}]",
+                "cmp {top}, qword ptr [{slot} + {base}]",
                 "je 6f",
-                "mov {result}, qword ptr [{slot} + {entries}]",
-                "mov {result}, qword ptr [{result} + 8 * {filled} - 8]",
-                "inc qword ptr [{slot} + {pops_at}]",
+                "mov {result}, qword ptr [{top} - 8]",
+                "inc qword ptr [{slot} + {pops}]",
+                "sub {top}, 8",
+                "mov qword ptr [{slot} + {top_at}], {top}",
             ],
             machine, slot0, SHIFT, result,
             {
-                floor = const L::FLOOR,
-                entries = const L::ENTRIES,
-                pops_at = const L::POPS,
-                pushes_at = const L::PUSHES,
-                filled = out(reg) _,
+                top_at = const L::TOP,
+                base = const L::BASE,
+                pops = const L::POPS,
+                top = out(reg) _,
             }
         );
     }
@@ -220,7 +217,7 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
 }
 
 /// Puts an object on the running CPU's stack if there is room and the newest entry is another.
-/// `false` if that cannot be done in one step. The counter of pushes is the commit.
+/// `false` if that cannot be done in one step.
 ///
 /// # Safety
 ///
@@ -231,26 +228,25 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
     slot0: &NonNull<SlotLock>,
     object: *mut u8,
 ) -> bool {
-    // SAFETY: as in `pop_list`; the entry below the ceiling is inside the stack's room and free.
+    // SAFETY: as in `pop_list`; the entry at the top is inside the stack's room and free.
     unsafe {
         push!(
             [
-                "mov r10, qword ptr [r11 + {pushes_at}]",
-                "sub r10, qword ptr [r11 + {pops_at}]",
-                "cmp r10, qword ptr [r11 + {ceiling}]",
+                "mov r10, qword ptr [r11 + {top_at}]",
+                "cmp r10, qword ptr [r11 + {limit}]",
                 "je {failed}",
-                "mov r9, qword ptr [r11 + {entries}]",
-                "cmp qword ptr [r9 + 8 * r10 - 8], {object}",
+                "cmp qword ptr [r10 - 8], {object}",
                 "je {failed}",
-                "mov qword ptr [r9 + 8 * r10], {object}",
-                "inc qword ptr [r11 + {pushes_at}]",
+                "mov qword ptr [r10], {object}",
+                "inc qword ptr [r11 + {pushes}]",
+                "add r10, 8",
+                "mov qword ptr [r11 + {top_at}], r10",
             ],
             machine, slot0, SHIFT,
             {
-                ceiling = const L::CEILING,
-                entries = const L::ENTRIES,
-                pops_at = const L::POPS,
-                pushes_at = const L::PUSHES,
+                top_at = const L::TOP,
+                limit = const L::LIMIT,
+                pushes = const L::PUSHES,
                 object = in(reg) object,
             }
         );

@@ -227,14 +227,13 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         let sum = |stats: &quarry::Stats, a, b| stats.get(a) + stats.get(b);
         let allocs = sum(&stats, Stat::AllocFastpath, Stat::AllocSlowpath);
         let frees = sum(&stats, Stat::FreeFastpath, Stat::FreeSlowpath);
-        // SLUB's single steps may count once more per restart.
-        let ahead = if D::NAME == "slub" { aborts } else { 0 };
+        // Single steps may count once more per restart.
         for (counted, made) in [
             (allocs, self.allocs.load(Relaxed)),
             (frees, self.frees.load(Relaxed)),
         ] {
             assert!(
-                (made..=made + ahead).contains(&counted),
+                (made..=made + aborts).contains(&counted),
                 "{counted} of {made}"
             );
         }

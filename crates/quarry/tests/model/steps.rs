@@ -50,18 +50,6 @@ impl Held {
         self.set(field, self.get::<u64>(field).wrapping_add(1));
     }
 
-    fn stack_difference<L: StackLayout>(self) -> u64 {
-        let pops: u64 = self.get(L::POPS);
-        self.get::<u64>(L::PUSHES).wrapping_sub(pops)
-    }
-
-    /// Where the entry above so many is.
-    fn stack_entry<L: StackLayout>(self, difference: u64) -> *mut Option<NonNull<u8>> {
-        let entries: *mut u8 = self.get(L::ENTRIES);
-        let offset = difference.wrapping_mul(ENTRY) as usize;
-        entries.wrapping_add(offset).cast()
-    }
-
     fn pop_list<L: ListLayout>(self, link: usize) -> Option<NonNull<u8>> {
         let first = NonNull::new(self.get::<*mut u8>(L::HEAD))?;
         // SAFETY: the contract of `percpu_pop_list`: a link lies there.
@@ -87,28 +75,29 @@ impl Held {
     }
 
     fn pop_stack<L: StackLayout>(self) -> Option<NonNull<u8>> {
-        let difference = self.stack_difference::<L>();
-        if difference == self.get::<u64>(L::FLOOR) {
+        let top: *mut Option<NonNull<u8>> = self.get(L::TOP);
+        if top == self.get(L::BASE) {
             return None;
         }
-        // SAFETY: the contract of `StackLayout`: filled entries can be read.
-        let newest = unsafe { self.stack_entry::<L>(difference.wrapping_sub(1)).read() };
+        let newest = top.wrapping_sub(1);
+        self.set(L::TOP, newest);
         self.add_one(L::POPS);
-        newest
+        // SAFETY: the contract of `StackLayout`: filled entries can be read.
+        unsafe { newest.read() }
     }
 
     fn push_stack<L: StackLayout>(self, object: NonNull<u8>) -> bool {
-        let difference = self.stack_difference::<L>();
-        if difference == self.get::<u64>(L::CEILING) {
+        let top: *mut Option<NonNull<u8>> = self.get(L::TOP);
+        if top == self.get(L::LIMIT) {
             return false;
         }
         // SAFETY: the contract of `StackLayout`: even the word in front of the first entry can be.
-        let newest = unsafe { self.stack_entry::<L>(difference.wrapping_sub(1)).read() };
-        if newest == Some(object) {
+        if unsafe { top.wrapping_sub(1).read() } == Some(object) {
             return false;
         }
         // SAFETY: the stack is not full, so the entry is the stack's.
-        unsafe { self.stack_entry::<L>(difference).write(Some(object)) };
+        unsafe { top.write(Some(object)) };
+        self.set(L::TOP, top.wrapping_add(1));
         self.add_one(L::PUSHES);
         true
     }

@@ -1,0 +1,207 @@
+//! A CPU's stack of objects, on which fast operations are one step of the machine: the queue of
+//! SLUB+Queuing, the array cache of SLAB.
+
+use core::mem::{MaybeUninit, offset_of};
+use core::ptr::NonNull;
+
+use crate::design::Env;
+use crate::machine::{CpuId, Machine, PerCpu, StackLayout};
+use crate::stats::{Stat, Stats};
+
+/// Memory and size of the queues.
+#[derive(Clone, Copy)]
+pub(crate) struct QueueConfig {
+    /// CPU 0's entries; the other CPUs' are at the same offset of their areas.
+    pub(crate) entries: NonNull<u8>,
+    /// Entries per CPU (`cpu_queue_size`).
+    pub(crate) queue: u32,
+}
+
+// SAFETY: the address is in the per-CPU range, which outlives the cache; each CPU's entries are
+// only used by the holder of that CPU's slot.
+unsafe impl Send for QueueConfig {}
+
+/// One CPU's queue, behind its slot. All-zero is an empty queue without room, which the first slow
+/// operation replaces. The fields that fast operations use share the lock word's cache line.
+#[repr(C)]
+pub(crate) struct CpuQueue {
+    /// The entry above the newest.
+    top: *mut NonNull<u8>,
+    /// Entry 0; null while `queue` is 0.
+    base: *mut NonNull<u8>,
+    /// Behind the last entry.
+    limit: *mut NonNull<u8>,
+    pub(crate) stats: Stats,
+    /// Room for entries.
+    pub(crate) queue: u32,
+}
+
+// SAFETY: the entries are memory that only the holder of the slot uses, and name objects that the
+// allocator owns (I3).
+unsafe impl Send for CpuQueue {}
+
+/// Per-CPU state of a cache that begins with a queue.
+///
+/// # Safety
+///
+/// The type is `repr(C)` and its first field is a [`CpuQueue`].
+pub(crate) unsafe trait BeginsWithQueue {}
+
+// SAFETY: it is one.
+unsafe impl BeginsWithQueue for CpuQueue {}
+
+impl<T: BeginsWithQueue> StackLayout for T {
+    const TOP: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, top);
+    const BASE: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, base);
+    const LIMIT: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, limit);
+    const POPS: usize =
+        PerCpu::<T>::STATE + offset_of!(CpuQueue, stats) + Stats::offset(Stat::AllocFastpath);
+    const PUSHES: usize =
+        PerCpu::<T>::STATE + offset_of!(CpuQueue, stats) + Stats::offset(Stat::FreeFastpath);
+}
+
+impl CpuQueue {
+    /// Filled entries.
+    #[inline(always)]
+    pub(crate) fn objects(&self) -> u32 {
+        let bytes = self.top.addr() - self.base.addr();
+        (bytes / size_of::<NonNull<u8>>()) as u32
+    }
+
+    /// Says how many entries are filled, without counting fast operations.
+    pub(crate) fn set_objects(&mut self, objects: u32) {
+        debug_assert!(objects <= self.queue);
+        self.top = self.entry(objects);
+    }
+
+    #[inline(always)]
+    fn entry(&self, number: u32) -> *mut NonNull<u8> {
+        self.base.wrapping_add(number as usize)
+    }
+
+    /// Takes the newest entry; a fast allocation.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<NonNull<u8>> {
+        let newest = self.take_newest()?;
+        self.stats.count(Stat::AllocFastpath);
+        Some(newest)
+    }
+
+    /// Takes the newest entry at the end of a slow allocation.
+    pub(crate) fn take_newest(&mut self) -> Option<NonNull<u8>> {
+        let newest = self.newest()?;
+        self.top = self.top.wrapping_sub(1);
+        Some(newest)
+    }
+
+    /// Adds an entry, a fast free; `false` if there is no room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, object: NonNull<u8>) -> bool {
+        let pushed = self.put_newest(object);
+        if pushed {
+            self.stats.count(Stat::FreeFastpath);
+        }
+        pushed
+    }
+
+    /// Adds an entry at the end of a slow free; `false` if there is no room.
+    pub(crate) fn put_newest(&mut self, object: NonNull<u8>) -> bool {
+        if self.top == self.limit {
+            return false;
+        }
+        // SAFETY: below the limit, so the entry is inside the block, which the slot's holder owns.
+        unsafe { self.top.write(object) };
+        self.top = self.top.wrapping_add(1);
+        true
+    }
+
+    /// The newest entry.
+    #[inline(always)]
+    pub(crate) fn newest(&self) -> Option<NonNull<u8>> {
+        if self.top == self.base {
+            return None;
+        }
+        // SAFETY: the entry below the top is filled, and the slot's holder may read it.
+        Some(unsafe { self.top.wrapping_sub(1).read() })
+    }
+
+    /// The filled entries, oldest first.
+    pub(crate) fn filled(&self) -> &[NonNull<u8>] {
+        if self.queue == 0 {
+            return &[];
+        }
+        // SAFETY: this many entries of the block are filled; they are the slot's holder's, and the
+        // borrow of `self` keeps it from changing them.
+        unsafe { core::slice::from_raw_parts(self.base, self.objects() as usize) }
+    }
+
+    /// The first `room` entries, filled or not, to be written before they are read.
+    pub(crate) fn room(&mut self, room: u32) -> &mut [MaybeUninit<NonNull<u8>>] {
+        let room = room.min(self.queue) as usize;
+        if room == 0 {
+            return &mut [];
+        }
+        // SAFETY: the block has `queue` entries; `MaybeUninit` asks for no initialised value.
+        unsafe { core::slice::from_raw_parts_mut(self.base.cast(), room) }
+    }
+
+    /// Removes the oldest entries.
+    pub(crate) fn forget_oldest(&mut self, n: u32) {
+        let objects = self.objects();
+        let n = n.min(objects);
+        let rest = objects - n;
+        if rest > 0 {
+            // SAFETY: both ranges lie in the block, as n + rest = objects; `copy` allows the
+            // overlap.
+            unsafe { core::ptr::copy(self.entry(n), self.base, rest as usize) };
+        }
+        self.set_objects(rest);
+    }
+
+    /// Where the newest entry is, for accounting.
+    #[inline(always)]
+    pub(crate) fn entry_address(&self) -> usize {
+        self.top.addr()
+    }
+
+    /// Takes up the configured memory. The queue must be empty.
+    pub(crate) fn adopt<M: Machine>(&mut self, config: &QueueConfig, cpu: CpuId) {
+        let offset = (cpu.0 as usize) << M::PERCPU_SHIFT;
+        self.base = config.entries.as_ptr().wrapping_byte_add(offset).cast();
+        self.queue = config.queue;
+        self.limit = self.entry(config.queue);
+        self.top = self.base;
+    }
+
+    /// Lets go of the memory. The queue must be empty.
+    pub(crate) fn abandon(&mut self) {
+        self.queue = 0;
+        self.base = core::ptr::null_mut();
+        (self.top, self.limit) = (self.base, self.base);
+    }
+}
+
+/// Reserves entries for all CPUs.
+pub(crate) fn alloc_entries<M: Machine>(env: Env<'_, M>, queue: u32) -> Option<NonNull<u8>> {
+    env.pages
+        .percpu()
+        .alloc(env.pages.machine(), queue as usize * size_of::<usize>())
+}
+
+/// Returns the entries of all CPUs.
+///
+/// # Safety
+///
+/// No CPU's queue uses them.
+pub(crate) unsafe fn free_entries<M: Machine>(env: Env<'_, M>, config: &QueueConfig) {
+    let machine = env.pages.machine();
+    let bytes = config.queue as usize * size_of::<usize>();
+    for cpu in 0..machine.topology().cpus as usize {
+        // SAFETY: the block lies at the same offset in the area of every CPU.
+        let entries = unsafe { config.entries.byte_add(cpu << M::PERCPU_SHIFT) };
+        // SAFETY: the block has this many bytes, and nobody uses it.
+        unsafe { entries.write_bytes(0, bytes) };
+    }
+    // SAFETY: `alloc_entries` reserved exactly this block; it is zeroed and goes back once.
+    unsafe { env.pages.percpu().free(machine, config.entries, bytes) };
+}
