@@ -8,7 +8,7 @@ use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
-use crate::page::Pfn;
+use crate::page::{PageAllocator, Pfn};
 use crate::stats::{SharedStats, Stats};
 use crate::sync::{AtomicPtr, Ordering};
 use crate::system::System;
@@ -80,6 +80,8 @@ pub struct Usage {
     pub one_object_slabs: u64,
     /// Slabs by order, orders 0..=10.
     pub slabs_by_order: [u64; crate::page::ORDERS],
+    /// Bytes of objects in pages that caches share, which are nobody's slabs (SLOB).
+    pub shared_bytes: u64,
 }
 
 impl Usage {
@@ -95,6 +97,7 @@ impl Usage {
         self.cpu_partial_slabs += other.cpu_partial_slabs;
         self.partial_slabs += other.partial_slabs;
         self.one_object_slabs += other.one_object_slabs;
+        self.shared_bytes += other.shared_bytes;
         for (sum, slabs) in self.slabs_by_order.iter_mut().zip(other.slabs_by_order) {
             *sum += slabs;
         }
@@ -429,6 +432,16 @@ pub trait Design: Sized + Send + Sync + 'static {
         _object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         Err(FreeError::Foreign)
+    }
+
+    /// The cache whose object an address lies in, if it is in a slab that holds objects of many
+    /// caches; asked only for slabs that name no cache. Designs without such slabs have none.
+    fn owner_of<M: Machine>(
+        _pages: &PageAllocator<M>,
+        _shared: &Self::Shared,
+        _address: NonNull<u8>,
+    ) -> Option<NonNull<CacheHead>> {
+        None
     }
 
     /// What the kernel does from time to time on the running CPU: expires what lies idle in queues.

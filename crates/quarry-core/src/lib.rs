@@ -13,7 +13,7 @@
 //! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
 //! | what the caches of one heap hang on | [`system`] |
 //! | what the designs' slabs and queues share | `slabs`, `queue` |
-//! | the designs, behind [`design::Design`] | [`slub`], [`slubq`] |
+//! | the designs, behind [`design::Design`] | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
 //!
 //! [`era`], [`geometry`] and [`tunables`] are pure data and functions that every layer may use.
@@ -30,6 +30,7 @@ pub mod machine;
 pub mod page;
 mod queue;
 mod slabs;
+pub mod slob;
 pub mod slub;
 pub mod slubq;
 pub mod stats;

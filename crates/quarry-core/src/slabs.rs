@@ -108,6 +108,15 @@ pub(crate) fn cpus<M: Machine>(env: Env<'_, M>) -> impl Iterator<Item = CpuId> +
 
 /// A cache's slabs in address order.
 pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn> + use<'a, M> {
+    let cache = env.cache.id();
+    slabs_of(env, move |owner| owner == cache)
+}
+
+/// Slabs of all caches that are asked for, in address order; the null cache is nobody's.
+pub(crate) fn slabs_of<'a, M: Machine, F: Fn(*mut ()) -> bool>(
+    env: Env<'a, M>,
+    wanted: F,
+) -> impl Iterator<Item = Pfn> + use<'a, M, F> {
     let map = env.pages.map();
     let mut at = 0;
     core::iter::from_fn(move || {
@@ -121,9 +130,7 @@ pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn
                 PageKind::Tail => at += 1,
                 _ => at += 1 << page.order(),
             }
-            let owned = page.kind() == PageKind::Slab
-                && page.cache.load(Ordering::Relaxed) == env.cache.id();
-            if owned {
+            if page.kind() == PageKind::Slab && wanted(page.cache.load(Ordering::Relaxed)) {
                 return Some(pfn);
             }
         }

@@ -36,8 +36,9 @@ const fn rank(class: LockClass) -> u64 {
         LockClass::QueueConfig => 1,
         LockClass::Slab => 2,
         LockClass::NodeList => 3,
-        LockClass::Zone => 4,
-        LockClass::Region => 5,
+        LockClass::Slob => 4,
+        LockClass::Zone => 5,
+        LockClass::Region => 6,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Object caches, kmalloc and pages of the Linux kernel for user space.
 //!
 //! The allocators themselves are [`core`]: caches of equal objects after the kernel's designs
-//! ([`core::slub`], [`core::slubq`]), over a buddy page allocator with per-CPU lists. They run on
+//! ([`core::slub`], [`core::slubq`], [`core::slob`]), over a buddy page allocator with per-CPU lists. They run on
 //! any machine that implements [`core::machine::Machine`].
 //!
 //! On this process's own memory, with typed objects:
@@ -57,6 +57,7 @@ pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
 pub use quarry_core::page::{PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn};
+pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;
 pub use quarry_core::slubq::Slubq;
 pub use quarry_core::stats::{Stat, Stats};

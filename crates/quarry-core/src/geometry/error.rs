@@ -35,6 +35,13 @@ pub enum GeometryError {
         /// Bytes of the largest slab.
         max_bytes: u64,
     },
+    /// The alignment is above what the object's page or run of pages has.
+    AlignAboveBlock {
+        /// The alignment in bytes.
+        align: u32,
+        /// Bytes of the page or run.
+        block_bytes: u64,
+    },
     /// The page size is not covered.
     PageShift {
         /// log2 of the page size.
@@ -87,6 +94,11 @@ impl fmt::Display for GeometryError {
                     "alignment {align} is above the largest slab, {max_bytes} bytes"
                 )
             }
+            Self::AlignAboveBlock { align, block_bytes } => write!(
+                f,
+                "alignment {align} is above the {block_bytes} bytes of pages that hold the object; \
+                 this design aligns within them"
+            ),
             Self::PageShift { page_shift } => write!(
                 f,
                 "page shift {page_shift} is not in {PAGE_SHIFT_MIN}..={PAGE_SHIFT_MAX} \

@@ -158,8 +158,8 @@ pub fn kmalloc_classes<'a>(
     let line = machine.cache_line;
     let shifts = match rules.service {
         KmallocService::Classes => 8..=rules.shift_high(machine.page_shift),
-        // No class at all.
-        KmallocService::Design => 1..=0,
+        // No class at all: there is none of index 0.
+        KmallocService::Design => 0..=0,
     };
     let small = match rules.service {
         KmallocService::Classes => &BY_SIZE[..],

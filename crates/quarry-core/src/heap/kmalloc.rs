@@ -125,11 +125,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Some(map.address(pfn))
     }
 
-    /// Frees what [`Heap::kmalloc`] or any cache of this heap allocated.
+    /// Frees what [`Heap::kmalloc`] or any cache of this heap allocated; with a design that serves
+    /// kmalloc itself only the former.
     ///
     /// # Errors
     ///
-    /// [`FreeError`].
+    /// [`FreeError`]; [`FreeError::WrongCache`] for a cache's object with such a design, which
+    /// needs to be told the object's cache.
     ///
     /// # Safety
     ///
@@ -142,6 +144,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let map = self.system.pages.map();
         let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
         let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
+        if self.system.kmalloc.service == KmallocService::Design {
+            let body = self.direct().ok_or(FreeError::Foreign)?;
+            // SAFETY: the caller's contract is the same.
+            return unsafe { body.design.kfree(self.env(&body.head), object) };
+        }
         let page = map.page(slab);
         let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
         // SAFETY: not null means that a cache of this heap stored its own address there, which is
@@ -149,11 +156,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match unsafe { body.as_ref() } {
             // SAFETY: the caller's contract is the same.
             Some(body) => unsafe { body.design.free(self.env(&body.head), object) },
-            None if self.system.kmalloc.service == KmallocService::Design => {
-                let body = self.direct().ok_or(FreeError::Foreign)?;
-                // SAFETY: the caller's contract is the same.
-                unsafe { body.design.kfree(self.env(&body.head), object) }
-            }
             None => self.kfree_large(slab, object),
         }
     }

@@ -289,7 +289,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .cast::<CacheBody<D>>();
         // SAFETY: not null means that a cache of this heap stored its own address there, and by the
         // caller's contract it is not destroyed.
-        unsafe { body.as_ref() }.map(|body| Cache { heap: self, body })
+        if let Some(body) = unsafe { body.as_ref() } {
+            return Some(Cache { heap: self, body });
+        }
+        // SAFETY: initialised in `new`, and it lives as long as the heap.
+        let shared = unsafe { self.system.shared.cast::<D::Shared>().as_ref() };
+        let head = D::owner_of(&self.system.pages, shared, object)?;
+        // SAFETY: heads of caches of this heap are first in their bodies; by the caller's contract
+        // this one is not destroyed.
+        let body = unsafe { head.cast::<CacheBody<D>>().as_ref() };
+        Some(Cache { heap: self, body })
     }
 
     /// Lets every cache do on the running CPU what the kernel does there from time to time, such as

@@ -22,11 +22,13 @@ pub enum LockClass {
     CacheList,
     /// Where a cache's queues are.
     QueueConfig,
+    /// SLOB's page lists and all of their pages (`slob_lock`).
+    Slob,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -35,6 +37,7 @@ impl LockClass {
         (LockClass::Region, "region"),
         (LockClass::CacheList, "cache_list"),
         (LockClass::QueueConfig, "queue_config"),
+        (LockClass::Slob, "slob"),
     ];
 }
 

@@ -85,6 +85,21 @@ impl PageList {
         Some(last)
     }
 
+    /// Makes a page that is on this list its first: those before it move, in order, to the end.
+    pub(crate) fn rotate_to(&mut self, map: &MemMap, pfn: Pfn) {
+        let (Some(before), Some(first), Some(last)) =
+            (map.page(pfn).prev(), self.first(), self.last())
+        else {
+            return;
+        };
+        map.page(last).set_next(Some(first));
+        map.page(first).set_prev(Some(last));
+        map.page(before).set_next(None);
+        map.page(pfn).set_prev(None);
+        self.head = Pfn::link(Some(pfn));
+        self.tail = Pfn::link(Some(before));
+    }
+
     /// The pages from first to last; the list must not change meanwhile.
     pub(crate) fn iter<'a>(&self, map: &'a MemMap) -> impl Iterator<Item = Pfn> + use<'a> {
         core::iter::successors(self.first(), |&pfn| map.page(pfn).next())

@@ -1,0 +1,125 @@
+//! Allocation: a block from the page lists, or a run of pages.
+
+use core::ptr::NonNull;
+
+use super::geometry::{HEADER_BYTES, kmalloc_is_block};
+use super::owners::Mark;
+use super::slab::take_pages;
+use super::types::{Request, Slob};
+use crate::design::Env;
+use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::page::MAX_ORDER;
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+impl Slob {
+    /// One object of the cache.
+    pub(super) fn alloc_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let _pass = env.pages.gate().enter(machine);
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
+        let geometry = &env.cache.geometry;
+        let layout = &geometry.layout;
+        if layout.size >= 1 << env.pages.map().page_shift() {
+            return self.alloc_run(env, geometry.order, node);
+        }
+        let request = Request {
+            bytes: layout.size,
+            lead: 0,
+            align: layout.align,
+        };
+        self.alloc_block(env, node, &request)
+    }
+
+    /// A kmalloc: a block with a header, or pages.
+    pub(super) fn kmalloc_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        bytes: usize,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let _pass = env.pages.gate().enter(machine);
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
+        let page_shift = env.pages.map().page_shift();
+        if !kmalloc_is_block(page_shift, bytes as u64) {
+            let pages = bytes.div_ceil(1 << page_shift);
+            let order = (0..=MAX_ORDER).find(|&order| pages <= 1 << order)?;
+            return self.alloc_run(env, order, node);
+        }
+        let bytes = bytes as u32;
+        let request = Request {
+            bytes: bytes + HEADER_BYTES,
+            lead: HEADER_BYTES,
+            align: self.shared().era.kmalloc_align(bytes),
+        };
+        let object = self.alloc_block(env, node, &request)?;
+        // SAFETY: the block begins with the header.
+        let header = unsafe { object.byte_sub(HEADER_BYTES as usize) }.cast::<u32>();
+        let address = header.addr().get();
+        touch(machine, Line::Object, Access::Write, address);
+        // SAFETY: the header is the caller's and aligned to a word.
+        unsafe { header.write(bytes) };
+        Some(object)
+    }
+
+    fn alloc_block<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        request: &Request,
+    ) -> Option<NonNull<u8>> {
+        let mark = Mark::new(self.id, request.lead > 0);
+        let (pfn, offset) = self.shared().take_block(env, node, request, mark)?;
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.block_bytes
+            .fetch_add(request.bytes.into(), Ordering::Relaxed);
+        let first = env.pages.map().address(pfn);
+        // SAFETY: `take_block` returns an offset inside the page.
+        Some(unsafe { first.byte_add(offset as usize) })
+    }
+
+    /// An object that has pages of its own.
+    fn alloc_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        order: u32,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let pfn = take_pages(env, order, node, env.cache.id())?;
+        env.cache.shared_stats.count(Stat::AllocSlab);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.runs[order as usize].fetch_add(1, Ordering::Relaxed);
+        Some(env.pages.map().address(pfn))
+    }
+
+    /// All slots or none: single allocations, as in the kernel.
+    pub(super) fn alloc_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        let mut filled = 0;
+        for slot in slots.iter_mut() {
+            *slot = self.alloc_one(env, node);
+            if slot.is_none() {
+                break;
+            }
+            filled += 1;
+        }
+        if filled == slots.len() {
+            return true;
+        }
+        // SAFETY: the objects were allocated above and nobody has seen them.
+        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
+        debug_assert!(undone.is_ok(), "{undone:?}");
+        false
+    }
+}

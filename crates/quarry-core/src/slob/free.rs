@@ -1,0 +1,208 @@
+//! Freeing: a block to its page, a run of pages to the page allocator.
+
+use core::ptr::NonNull;
+
+use super::owners::{Mark, Owners};
+use super::slab::{HeapPage, give_pages_back};
+use super::types::{Lists, Slob};
+use crate::design::{Env, FreeError};
+use crate::geometry::WORD_BYTES;
+use crate::machine::{Machine, Work, work};
+use crate::page::{PageKind, PageList, Pfn};
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+impl Slob {
+    /// Frees an object of the cache; with `kfree`, one that kmalloc allocated.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    pub(super) unsafe fn free_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+        kfree: bool,
+    ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let _pass = env.pages.gate().enter(machine);
+        let first = Self::first_page(env, object)?;
+        if !env
+            .pages
+            .map()
+            .page(first)
+            .cache
+            .load(Ordering::Relaxed)
+            .is_null()
+        {
+            self.free_run(env, first, object)?;
+        } else {
+            let shared = self.shared();
+            let freed = shared.with_lists(env, |lists, empty| {
+                self.free_block(env, lists, empty, object, kfree)
+            });
+            let bytes = match freed {
+                Some(freed) => freed?,
+                None => self.defer(env, first, object, kfree)?,
+            };
+            self.block_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
+        }
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        env.cache.shared_stats.count(Stat::FreeSlowpath);
+        Ok(())
+    }
+
+    /// The first page of the heap page or run that an address lies in.
+    fn first_page<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
+        let map = env.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        let first = map.page(pfn).head().ok_or(FreeError::Foreign)?;
+        let ours = map.page(first).kind() == PageKind::Slab;
+        ours.then_some(first).ok_or(FreeError::Foreign)
+    }
+
+    fn offset<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {
+        object.addr().get() as u32 & ((1 << env.pages.map().page_shift()) - 1)
+    }
+
+    /// Frees an object on a heap page, with the lock held. Returns the bytes of its block.
+    fn free_block<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        lists: &mut Lists,
+        empty: &mut PageList,
+        object: NonNull<u8>,
+        kfree: bool,
+    ) -> Result<u32, FreeError> {
+        // A mistaken free may have been overtaken by whoever gave the page back.
+        let pfn = Self::first_page(env, object)?;
+        let offset = Self::offset(env, object);
+        let (owners, mark) = match self.marked(env, pfn, object, kfree) {
+            Err(FreeError::DoubleFree) if !Self::is_free(env, pfn, offset) => {
+                return Err(FreeError::NotAnObject);
+            }
+            marked => marked?,
+        };
+        let shared = self.shared();
+        let block = shared.registry.block_of(env.pages, object, mark);
+        let block = block.ok_or(FreeError::NotAnObject)?;
+        let start = offset - block.lead;
+        shared.give_block(env, lists, empty, pfn, start, block.bytes)?;
+        owners.set(offset, Mark::NONE);
+        Ok(block.bytes)
+    }
+
+    /// Whether there is no object, with the lock held: a free block, or one that waits to be.
+    fn is_free<M: Machine>(env: Env<'_, M>, pfn: Pfn, offset: u32) -> bool {
+        let deferred = Owners::of(env.pages, pfn).is_some_and(|at| at.get(offset).is_deferred());
+        let page = HeapPage::new(env, pfn);
+        deferred || page.is_free(page.at(offset))
+    }
+
+    /// The mark of a live object of this cache.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`]: what the address is instead; of a word where no object starts it takes that
+    /// one did.
+    fn marked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        pfn: Pfn,
+        object: NonNull<u8>,
+        kfree: bool,
+    ) -> Result<(Owners, Mark), FreeError> {
+        let owners = Owners::of(env.pages, pfn).ok_or(FreeError::Foreign)?;
+        let offset = Self::offset(env, object);
+        let starts = offset.is_multiple_of(WORD_BYTES);
+        let mark = if starts {
+            owners.get(offset)
+        } else {
+            Mark::NONE
+        };
+        if mark.is_deferred() {
+            return Err(FreeError::DoubleFree);
+        }
+        if mark != Mark::NONE {
+            let mine = mark.id() == self.id && (mark.has_header() || !kfree);
+            return match mine {
+                true => Ok((owners, mark)),
+                false => Err(FreeError::WrongCache),
+            };
+        }
+        match starts {
+            true => Err(FreeError::DoubleFree),
+            false => Err(FreeError::NotAnObject),
+        }
+    }
+
+    /// The lock is not to be had: leaves the object to the next holder. Returns the bytes of its
+    /// block.
+    #[cold]
+    fn defer<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        pfn: Pfn,
+        object: NonNull<u8>,
+        kfree: bool,
+    ) -> Result<u32, FreeError> {
+        let offset = Self::offset(env, object);
+        let (owners, mark) = self.marked(env, pfn, object, kfree)?;
+        let block = self.shared().registry.block_of(env.pages, object, mark);
+        let block = block.ok_or(FreeError::NotAnObject)?;
+        if !owners.defer(offset, mark) {
+            return Err(FreeError::DoubleFree);
+        }
+        self.shared().push_deferred(env, pfn);
+        env.cache.shared_stats.count(Stat::FreeDeferred);
+        Ok(block.bytes)
+    }
+
+    /// Frees an object that has pages of its own.
+    fn free_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        first: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let map = env.pages.map();
+        let page = map.page(first);
+        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+            return Err(FreeError::WrongCache);
+        }
+        if object != map.address(first) {
+            return Err(FreeError::NotAnObject);
+        }
+        let order = page.order();
+        if !page.claim_kind(PageKind::Slab, PageKind::Allocated, order) {
+            return Err(FreeError::DoubleFree);
+        }
+        self.runs[order as usize].fetch_sub(1, Ordering::Relaxed);
+        env.cache.shared_stats.count(Stat::FreeSlab);
+        give_pages_back(env, first, PageKind::Allocated);
+        Ok(())
+    }
+
+    /// Frees the objects of all filled slots one by one, as in the kernel.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    pub(super) unsafe fn free_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        for slot in slots {
+            let Some(object) = *slot else { continue };
+            // SAFETY: the caller's contract is the same.
+            match unsafe { self.free_one(env, object, false) } {
+                Ok(()) => *slot = None,
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+}

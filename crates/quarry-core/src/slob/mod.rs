@@ -1,0 +1,263 @@
+//! SLOB: blocks of any size side by side in pages, found by first fit.
+//!
+//! # 1 Idea and source
+//!
+//! Matt Mackall's allocator for small machines, Linux 2.6.16 to 6.3: the memory that objects need
+//! and hardly more, paid for with a search under one lock. Eras 2.6.24 and 6.1, from facts about
+//! these versions. What differs between them is data ([`geometry::SlobEra`]).
+//!
+//! # 2 Objects
+//!
+//! ```text
+//!  Shared: the one lock, and pages with free room by block size (2.6.24: one list for all)
+//!  +------+-------------+---------------------------+
+//!  | lock | below 256   | page <-> page <-> page    |   the front is where the last search
+//!  |      | below 1024  | page <-> page             |   on this list ended
+//!  |      | larger      | page                      |
+//!  +------+-------------+---------------------------+
+//!  page:  [block][free][block][block][  free       ][block]     descriptor: free units,
+//!                 |                   ^                         first free block
+//!                 +-- size, next -----+          owners: whose object starts at each word
+//! ```
+//!
+//! A page is divided into units of 2 bytes (4 on 64 KiB pages). A free block holds its size and
+//! the next one's offset, in units, in its first two units; one of a single unit holds the negated
+//! offset. The last one's next is the page's end.
+//!
+//! # 3 States of a page
+//!
+//! full (no free unit, on no list), partial (on the list of the block that was first taken from it
+//! or, once it has been full, first given back to it), empty (given back at once). A run of pages
+//! that is one object has none of this.
+//!
+//! # 4 Paths
+//!
+//! *Alloc*: walk the list of the block's size; in each page with enough free units take the first
+//! free block that holds the wanted one aligned. What alignment leaves in front stays a free block.
+//! If the page keeps free units, the list is rotated to begin with it; else it leaves the list. No
+//! page: a new one, with the lock dropped meanwhile, at the front. *Free*: link the block in by
+//! address and merge it with free neighbours; 2.6.24 does not merge in front of the first free
+//! block. *kmalloc*: a block with its size in an 8-byte header; 6.1 aligns powers of two to
+//! themselves, and it is the address behind the header that is aligned. Objects of a page, and
+//! kmallocs of a page less the header, are runs of pages.
+//!
+//! # 5 Locks and their order
+//!
+//! The one lock (`slob`), with nothing inside it. Pages come and go with it dropped.
+//!
+//! # 6 Invariants
+//!
+//! * **I1** Free blocks, a heap page's descriptor word and the lists change only under the lock;
+//!   the memory of a free block is nobody else's.
+//! * **I2** Blocks and free blocks of a heap page lie end to end from its start to its end, the
+//!   free ones in ascending order of address. Where merging is complete no two are neighbours.
+//! * **I3** A heap page is on a list exactly if it has free units, whenever the lock is free.
+//! * **I4** An entry in a page's table of owners is set exactly while an object starts at its word.
+//!
+//! # 7 Departures from the kernel
+//!
+//! A table beside each page says whose objects start where (module `owners`): the kernel cannot name the
+//! objects of a cache, nor notice a free of what is no object; here both are required. A `kfree` of
+//! a cache's object, which in the kernel reads the object's neighbour as its size, is refused.
+//! A free that finds the lock re-entered is noted in the table. Objects of RCU caches have their
+//! footer but are freed at once. Constructors are the user's affair. An alignment above the page,
+//! or above an object's own pages, is refused. 2.6.24 is taken not to rotate past a page that
+//! became full, as 6.1. That version's usable-size bug is not reproduced: nothing asks for that size.
+//! The kernel has no statistics of SLOB; here all calls count as slow ones, and the runs of pages as
+//! slabs of one object. Heap pages belong to no cache and show only in the heap's slab pages; a cache
+//! knows the bytes of its blocks.
+//!
+//! # 8 Cost
+//!
+//! A search touches the descriptor of each page that it passes and each free block of pages that
+//! have room. No per-CPU state. The table of owners takes 2 bytes per word of every page ever used,
+//! a quarter of the heap, outside of slab memory; it bounds a heap to four times the machine's
+//! range for structures, and its numbers bound the caches to 16383.
+
+mod alloc;
+mod check;
+mod free;
+pub mod geometry;
+mod owners;
+mod partial;
+mod shrink;
+mod slab;
+mod types;
+
+use core::ptr::NonNull;
+
+use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::era::Era;
+use crate::geometry::{
+    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+};
+use crate::machine::{Machine, NodeId};
+use crate::page::PageAllocator;
+use crate::stats::Stats;
+use crate::sync::AtomicU64;
+
+use geometry::{ERAS, slob_era};
+pub use types::{Shared, Slob};
+
+impl Design for Slob {
+    type Shared = Shared;
+
+    const NAME: &'static str = "slob";
+    const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
+    const DEFAULT_ERA: Era = Era::V6_1;
+
+    fn geometry(
+        era: Era,
+        machine: &MachineParams,
+        boot: &BootParams,
+        cache: &CacheParams,
+    ) -> Result<Geometry, GeometryError> {
+        let rules = slob_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        geometry::geometry(rules, machine, boot, cache)
+    }
+
+    fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
+        slob_era(era).map(|era| &era.kmalloc)
+    }
+
+    fn share(era: Era) -> Shared {
+        // A heap is only made in an era with kmalloc rules.
+        Shared::new(slob_era(era).unwrap_or(&ERAS[0]))
+    }
+
+    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shared>) -> Option<Self> {
+        let mut slob = Self {
+            id: 0,
+            shared,
+            live: AtomicU64::new(0),
+            block_bytes: AtomicU64::new(0),
+            runs: core::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        slob.id = slob.shared().registry.enter(env)?;
+        Some(slob)
+    }
+
+    unsafe fn release<M: Machine>(&self, _: Env<'_, M>) {
+        self.shared().registry.leave(self.id);
+    }
+
+    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_one(env, node)
+    }
+
+    unsafe fn free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object, false) }
+    }
+
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        self.alloc_many(env, node, slots)
+    }
+
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_many(env, slots) }
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        self.alloc_one(env, node)
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object, false) }
+    }
+
+    fn kmalloc<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        bytes: usize,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        self.kmalloc_one(env, bytes, node)
+    }
+
+    unsafe fn kfree<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object, true) }
+    }
+
+    fn owner_of<M: Machine>(
+        pages: &PageAllocator<M>,
+        shared: &Shared,
+        address: NonNull<u8>,
+    ) -> Option<NonNull<CacheHead>> {
+        shared.owner_of(pages, address)
+    }
+
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush_all(env)
+    }
+
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.shrink_all(env)
+    }
+
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        env.cache.shared_stats.snapshot()
+    }
+
+    fn usage<M: Machine>(&self, _: Env<'_, M>) -> Usage {
+        self.count_usage()
+    }
+
+    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
+        self.walk_live_objects(env, found);
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        self.check(env)
+    }
+
+    fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
+        let value = match name {
+            "order" => cache.geometry.order,
+            "objs_per_slab" => cache.geometry.objects,
+            "slab_size" => cache.geometry.layout.size,
+            "object_size" => cache.geometry.layout.object_size,
+            "align" => cache.geometry.layout.align,
+            _ => return None,
+        };
+        Some(u64::from(value))
+    }
+
+    fn set_attribute<M: Machine>(&self, _: Env<'_, M>, _: &str, _: u64) -> bool {
+        false
+    }
+
+    fn quiesce<M: Machine>(&self, _: Env<'_, M>) -> u32 {
+        0
+    }
+
+    fn resume<M: Machine>(&self, _: Env<'_, M>) {}
+}
