@@ -5,6 +5,7 @@ use std::fmt;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -37,10 +38,7 @@ const fn entry<D: Design>() -> DesignEntry {
 }
 
 /// All designs. A new one is a new line here.
-pub static DESIGNS: &[DesignEntry] = &[
-    entry::<Slub>(), //
-    entry::<Slubq>(),
-];
+pub static DESIGNS: &[DesignEntry] = &[entry::<Slub>(), entry::<Slubq>(), entry::<Slob>()];
 
 impl DesignEntry {
     /// Whether the design's geometry is known for an era; more of them than can be replayed.
@@ -158,14 +156,16 @@ mod tests {
             ("slub@5.9", "slub@5.9"),
             ("slubq", "slubq@2.6.35"),
             ("slubq@2.6.35", "slubq@2.6.35"),
+            ("slob", "slob@6.1"),
+            ("slob@2.6.24", "slob@2.6.24"),
         ] {
             assert_eq!(DesignSpec::parse(text).unwrap().to_string(), shown);
         }
         assert!(DesignSpec::parse_geometry("slub@2.6.22").is_ok());
         let message = |text| DesignSpec::parse(text).unwrap_err().to_string();
         assert_eq!(
-            message("slob"),
-            "unknown design \"slob\"; designs are slub, slubq"
+            message("slib"),
+            "unknown design \"slib\"; designs are slub, slubq, slob"
         );
         assert_eq!(
             message("slub@2.6.22"),

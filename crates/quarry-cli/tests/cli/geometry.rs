@@ -116,8 +116,8 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
     for (key, value, part) in [
         (
             "design",
-            json!("slob"),
-            "unknown design \"slob\"; designs are slub, slubq",
+            json!("slib"),
+            "unknown design \"slib\"; designs are slub, slubq, slob",
         ),
         (
             "design",
@@ -174,7 +174,7 @@ fn wrong_questions() {
         2,
         &["1000000 CPUs is not in 1..="],
     );
-    assert_fails(&ask(&["--design", "slab"]), 2, &["designs are slub, slubq"]);
+    assert_fails(&ask(&["--design", "slab"]), 2, &["designs are slub, slubq, slob"]);
     assert_fails(
         &ask(&["--set", "x=1"]),
         2,
@@ -207,7 +207,7 @@ fn tunables_are_listed() {
     assert_fails(
         &quarry(&["tunables", "--design", "x"]),
         2,
-        &["designs are slub, slubq"],
+        &["designs are slub, slubq, slob"],
     );
 }
 

@@ -186,9 +186,9 @@ fn settings_change_what_they_name() {
 fn wrong_questions() {
     let ask = |args: &[&str]| quarry(&[&["replay"], args].concat());
     assert_fails(
-        &ask(&["--design", "slob"]),
+        &ask(&["--design", "slib"]),
         2,
-        &["unknown design \"slob\"; designs are slub, slubq"],
+        &["unknown design \"slib\"; designs are slub, slubq, slob"],
     );
     assert_fails(
         &ask(&["--design", "slub@4.13"]),

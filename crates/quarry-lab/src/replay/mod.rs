@@ -86,7 +86,7 @@ fn report<D: Design>(
         page_size: page_bytes,
         cpus: spec.config.cpus,
         peak_slab_bytes,
-        final_slab_bytes: usage.pages * page_bytes,
+        final_slab_bytes: driver.slab_pages() * page_bytes,
         object_bytes: outcome.peak_object_bytes,
         utilisation: outcome.peak_object_bytes as f64 / peak_slab_bytes.max(1) as f64,
         peak_event: outcome.peak_row,

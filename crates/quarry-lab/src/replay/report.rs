@@ -140,7 +140,7 @@ pub struct CacheReport {
     pub order: u32,
     /// Slabs.
     pub slabs: u64,
-    /// Bytes of all slabs.
+    /// Bytes of all slabs; with a design whose caches share pages, bytes of the objects in these.
     pub slab_bytes: u64,
     /// Slabs that are neither full nor empty and that no CPU allocates from.
     pub partial_slabs: u64,
@@ -162,8 +162,9 @@ impl CacheReport {
     /// Of a cache as it is now. Also gives its counters and how its memory is used.
     pub(crate) fn of<D: Design>(cache: &CacheView<'_, D>, page_bytes: u64) -> (Self, Stats, Usage) {
         let stats = cache.stats();
+        let allocs = stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath);
         // Most kmalloc classes were never used, and looking for their slabs takes time.
-        let usage = match stats.get(Stat::AllocSlab) {
+        let usage = match allocs {
             0 => Usage::default(),
             _ => cache.usage(),
         };
@@ -179,13 +180,13 @@ impl CacheReport {
             pages_per_slab: 1 << geometry.order,
             order: geometry.order,
             slabs: usage.slabs,
-            slab_bytes: usage.pages * page_bytes,
+            slab_bytes: usage.pages * page_bytes + usage.shared_bytes,
             partial_slabs: usage.partial_slabs,
             one_object_slabs: usage.one_object_slabs,
             min_partial: cache
                 .attribute("min_partial")
                 .unwrap_or(geometry.min_partial.into()),
-            allocs: stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
+            allocs,
             frees: stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
             alloc_fastpath: stats.get(Stat::AllocFastpath),
             free_fastpath: stats.get(Stat::FreeFastpath),
