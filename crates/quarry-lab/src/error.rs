@@ -5,6 +5,8 @@ use quarry_core::heap::CreateError;
 use quarry_sim::driver::SetupError;
 use quarry_trace::TraceError;
 
+use crate::kernel::ReportError;
+
 /// Why something was refused or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -22,6 +24,9 @@ pub enum LabError {
         /// What opening the file says.
         source: Box<TraceError>,
     },
+    /// A kernel's report cannot be used.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// A row of the trace contradicts the rows before it.
     #[error("{trace}: row {row}: {what}; the trace is damaged: import the recording again")]
     BadRow {

@@ -40,6 +40,7 @@ pub mod bundled;
 pub mod design;
 mod error;
 pub mod infer;
+pub mod kernel;
 pub mod plan;
 pub mod replay;
 pub mod setting;

@@ -1,0 +1,67 @@
+//! Reports as files: reading them, packed or not, and what is wrong with them.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Why a kernel's report cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The file cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file does not say what such a report says.
+    #[error("{file}: {place}: {what}")]
+    Bad {
+        /// The file.
+        file: String,
+        /// Where in it, for example `line 3`.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl ReportError {
+    pub(crate) fn bad(file: &str, place: impl fmt::Display, what: impl fmt::Display) -> Self {
+        Self::Bad {
+            file: file.to_string(),
+            place: place.to_string(),
+            what: what.to_string(),
+        }
+    }
+}
+
+/// The first bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Reads a text file, which may be packed with gzip, whatever its name.
+///
+/// # Errors
+///
+/// [`ReportError::Read`], also if the text is not UTF-8.
+pub fn read_report(path: &Path) -> Result<String, ReportError> {
+    let read = |source| ReportError::Read {
+        file: path.display().to_string(),
+        source,
+    };
+    let bytes = std::fs::read(path).map_err(read)?;
+    let mut text = String::new();
+    if bytes.starts_with(&GZIP) {
+        flate2::read::MultiGzDecoder::new(bytes.as_slice())
+            .read_to_string(&mut text)
+            .map_err(read)?;
+        return Ok(text);
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        read(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is not a text: not UTF-8",
+        ))
+    })
+}
