@@ -1,0 +1,105 @@
+//! Snapshots as a folder: copies of `/proc/slabinfo` and `/sys/kernel/slab`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{Snapshot, json, page_bytes_of};
+use crate::kernel::file::{ReportError, read_report};
+use crate::kernel::slabinfo::Slabinfo;
+use crate::kernel::sysfs::CacheAttributes;
+
+/// Files beside the caches, each with the name of its JSON key.
+const META: [&str; 6] = [
+    "page_size",
+    "cpu_possible",
+    "cpu_present",
+    "kernel_release",
+    "meminfo",
+    "cmdline",
+];
+
+pub(super) fn read(folder: &Path) -> Result<Snapshot, ReportError> {
+    let file = folder.display().to_string();
+    let bad = |what: String| ReportError::bad(&file, "snapshot", what);
+    let slabinfo = folder.join("slabinfo");
+    if !slabinfo.is_file() {
+        return Err(bad(
+            "a folder with slabinfo (a copy of /proc/slabinfo) and slab/ (a copy of \
+             /sys/kernel/slab) is expected"
+                .to_string(),
+        ));
+    }
+    let (sysfs, aliases) = match directories(&folder.join("slab")) {
+        Some(found) => found?,
+        None => Default::default(),
+    };
+    let mut snapshot = Snapshot {
+        file: file.clone(),
+        slabinfo: Slabinfo::read(&slabinfo)?,
+        sysfs,
+        aliases,
+        ..Snapshot::default()
+    };
+    json::meta(&mut snapshot, &meta(folder)?).map_err(bad)?;
+    if snapshot.page_bytes == 0 {
+        snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
+            .ok_or_else(|| bad("page_size is missing and cannot be guessed".to_string()))?;
+    }
+    Ok(snapshot)
+}
+
+/// `meta.json`, and over it the files.
+fn meta(folder: &Path) -> Result<Map<String, Value>, ReportError> {
+    let path = folder.join("meta.json");
+    let mut meta = Map::new();
+    if path.is_file() {
+        let file = path.display().to_string();
+        meta = serde_json::from_str(&read_report(&path)?)
+            .map_err(|error| ReportError::bad(&file, format!("line {}", error.line()), error))?;
+    }
+    for name in META {
+        let path = folder.join(name);
+        if path.is_file() {
+            meta.insert(name.to_string(), Value::String(read_report(&path)?));
+        }
+    }
+    Ok(meta)
+}
+
+/// Attributes by cache, and directories by alias.
+pub(super) type Directories = (BTreeMap<String, CacheAttributes>, BTreeMap<String, String>);
+
+/// The caches of a folder such as `/sys/kernel/slab`; `None` if there is no such folder. Files that
+/// cannot be read, as some of sysfs are only to be written, are left out.
+pub(super) fn directories(folder: &Path) -> Option<Result<Directories, ReportError>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(source) => {
+            let file = folder.display().to_string();
+            return Some(Err(ReportError::Read { file, source }));
+        }
+    };
+    let (mut caches, mut aliases) = (BTreeMap::new(), BTreeMap::new());
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Ok(own) = fs::read_link(entry.path()) {
+            let own = own
+                .file_name()
+                .map(|own| own.to_string_lossy().into_owned());
+            aliases.extend(own.map(|own| (name, own)));
+            continue;
+        }
+        let mut attributes = CacheAttributes::default();
+        for file in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+            if let Ok(text) = fs::read_to_string(file.path()) {
+                attributes.set(&file.file_name().to_string_lossy(), &text);
+            }
+        }
+        caches.insert(name, attributes);
+    }
+    Some(Ok((caches, aliases)))
+}

@@ -1,0 +1,201 @@
+//! Snapshots as JSON: of one moment, and of a boot in stages.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Snapshot, meminfo_slab, page_bytes_of};
+use crate::design::list;
+use crate::kernel::file::ReportError;
+use crate::kernel::slabinfo::Slabinfo;
+use crate::kernel::sysfs::CacheAttributes;
+
+type Object = Map<String, Value>;
+
+/// Parses either form.
+pub(super) fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Snapshot, ReportError> {
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        let what = format!(
+            "{error}; a snapshot is a JSON file (quarry snapshot makes one) or a folder with \
+             slabinfo and slab/"
+        );
+        ReportError::bad(file, format!("line {}", error.line()), what)
+    })?;
+    let Value::Object(root) = &value else {
+        return Err(ReportError::bad(file, "line 1", "it is not a JSON object"));
+    };
+    let in_file = |what: String| ReportError::bad(file, "snapshot", what);
+    let mut snapshot = match root.get("stages") {
+        Some(Value::Object(stages)) => boot(file, root, stages, stage)?,
+        Some(_) => return Err(in_file("stages is not an object".to_string())),
+        None => moment(file, root)?,
+    };
+    snapshot.file = file.to_string();
+    if snapshot.page_bytes == 0 {
+        snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
+            .ok_or_else(|| in_file("page_size is missing and cannot be guessed".to_string()))?;
+    }
+    if !crate::plan::PAGE_BYTES.contains(&snapshot.page_bytes) {
+        return Err(in_file(format!(
+            "a page size of {} bytes is not known; known are 4096, 16384 and 65536",
+            snapshot.page_bytes
+        )));
+    }
+    Ok(snapshot)
+}
+
+fn text<'v>(object: &'v Object, key: &str) -> Option<&'v str> {
+    object.get(key).and_then(Value::as_str)
+}
+
+/// One moment.
+fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
+    let slabinfo = match (root.get("slabinfo"), text(root, "slabinfo_text")) {
+        (Some(rows), _) => Slabinfo::parse_json(file, rows)?,
+        (None, Some(text)) => Slabinfo::parse_text(file, text)?,
+        (None, None) => {
+            let what = "neither \"slabinfo\", \"slabinfo_text\" nor \"stages\" is in it";
+            return Err(ReportError::bad(file, "snapshot", what));
+        }
+    };
+    let mut snapshot = Snapshot {
+        slabinfo,
+        sysfs: attributes(file, root.get("sysfs_slab"))?,
+        aliases: aliases(root.get("sysfs_aliases")),
+        ..Snapshot::default()
+    };
+    meta(&mut snapshot, root).map_err(|what| ReportError::bad(file, "snapshot", what))?;
+    Ok(snapshot)
+}
+
+/// What is said about the machine beside the caches.
+pub(super) fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
+    if let Some(page_size) = root.get("page_size") {
+        let number = page_size.as_u64();
+        let number = number.or_else(|| page_size.as_str()?.trim().parse().ok());
+        snapshot.page_bytes =
+            number.ok_or_else(|| format!("page_size: {page_size} is not a number"))?;
+    }
+    let trimmed = |key| text(root, key).map(|text| text.trim().to_string());
+    snapshot.release = trimmed("kernel_release");
+    snapshot.cmdline = trimmed("cmdline");
+    snapshot.meminfo_slab_bytes = text(root, "meminfo").and_then(meminfo_slab);
+    snapshot.set_cpus(text(root, "cpu_possible"), text(root, "cpu_present"))
+}
+
+/// One stage of a boot.
+fn boot(
+    file: &str,
+    root: &Object,
+    stages: &Object,
+    stage: Option<&str>,
+) -> Result<Snapshot, ReportError> {
+    let ordered: Vec<&str> = match root.get("stage_order") {
+        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+        _ => stages.keys().map(String::as_str).collect(),
+    };
+    let name = stage.or(ordered.first().copied()).unwrap_or_default();
+    let Some(Value::Object(at)) = stages.get(name) else {
+        let what = format!("no stage {name:?}; stages are {}", list(&ordered));
+        return Err(ReportError::bad(file, "stages", what));
+    };
+    let bad = |what: String| ReportError::bad(file, format!("stage {name}"), what);
+    // What only one stage has is of the whole boot.
+    let of_boot = |key: &str| {
+        at.get(key)
+            .or_else(|| stages.values().find_map(|stage| stage.get(key)))
+    };
+    let of_boot_text = |key: &str| of_boot(key).and_then(Value::as_str);
+    let rows = at
+        .get("slabinfo")
+        .ok_or_else(|| bad("it has no \"slabinfo\"".to_string()))?;
+    let slab_kb = at.get("meminfo_kB").and_then(|info| info.get("Slab"));
+    let mut snapshot = Snapshot {
+        stage: Some(name.to_string()),
+        slabinfo: Slabinfo::parse_json(file, rows)?,
+        sysfs: stage_attributes(file, at, of_boot("sysfs_slab"))?,
+        aliases: aliases(of_boot("aliases")),
+        page_bytes: root.get("page_kB").and_then(Value::as_u64).unwrap_or(0) * 1024,
+        // "Linux version 6.1.0-50-powerpc64le (...) ..."
+        release: of_boot_text("version")
+            .and_then(|version| version.split_whitespace().nth(2))
+            .map(str::to_string),
+        cmdline: of_boot_text("cmdline").map(str::to_string),
+        meminfo_slab_bytes: slab_kb.and_then(Value::as_u64).map(|kb| kb * 1024),
+        ..Snapshot::default()
+    };
+    let cpus = of_boot_text("cpus").unwrap_or_default();
+    let cpus_line = |word: &str| {
+        let mut lines = cpus.lines().map(str::trim);
+        lines
+            .find_map(|line| line.strip_prefix(word))
+            .map(str::trim)
+    };
+    snapshot
+        .set_cpus(cpus_line("possible"), cpus_line("present"))
+        .map_err(bad)?;
+    Ok(snapshot)
+}
+
+/// A stage's attributes: its own, or the boot's with what has changed. If it has neither, counts
+/// are not known.
+fn stage_attributes(
+    file: &str,
+    at: &Object,
+    boot: Option<&Value>,
+) -> Result<BTreeMap<String, CacheAttributes>, ReportError> {
+    let mut caches = attributes(file, boot)?;
+    if at.contains_key("sysfs_slab") {
+        return Ok(caches);
+    }
+    let Some(changed) = at.get("sysfs_slab_changed_since_boot") else {
+        caches.values_mut().for_each(CacheAttributes::forget_counts);
+        return Ok(caches);
+    };
+    for (cache, changed) in attributes(file, Some(changed))? {
+        let into = caches.entry(cache).or_default();
+        changed.iter().for_each(|(file, text)| into.set(file, text));
+    }
+    Ok(caches)
+}
+
+fn attributes(
+    file: &str,
+    value: Option<&Value>,
+) -> Result<BTreeMap<String, CacheAttributes>, ReportError> {
+    let mut caches = BTreeMap::new();
+    let caches_of = match value {
+        None | Some(Value::Null) => return Ok(caches),
+        Some(Value::Object(caches_of)) => caches_of,
+        Some(_) => {
+            let what = "an object is expected: cache, then file, then value";
+            return Err(ReportError::bad(file, "sysfs_slab", what));
+        }
+    };
+    for (cache, files) in caches_of {
+        let Value::Object(files) = files else {
+            let what = format!("{cache}: an object with the cache's files is expected");
+            return Err(ReportError::bad(file, "sysfs_slab", what));
+        };
+        let mut attributes = CacheAttributes::default();
+        for (name, value) in files {
+            match value {
+                Value::String(text) => attributes.set(name, text),
+                Value::Null => {}
+                other => attributes.set(name, &other.to_string()),
+            }
+        }
+        caches.insert(cache.clone(), attributes);
+    }
+    Ok(caches)
+}
+
+fn aliases(value: Option<&Value>) -> BTreeMap<String, String> {
+    let Some(Value::Object(aliases)) = value else {
+        return BTreeMap::new();
+    };
+    aliases
+        .iter()
+        .filter_map(|(alias, own)| Some((alias.clone(), own.as_str()?.to_string())))
+        .collect()
+}

@@ -1,0 +1,139 @@
+//! A snapshot of a kernel: slabinfo, sysfs, and what they need to be understood.
+//!
+//! [`Snapshot::read`] takes three forms:
+//!
+//! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
+//!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
+//!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
+//!   `meminfo`, `cmdline`; or all of these in `meta.json`.
+//! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
+//!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`.
+//! * **JSON of a boot** with `stages`: each has `slabinfo`, `meminfo_kB`, and `sysfs_slab` or
+//!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
+//!   `page_kB` stands beside the stages.
+//!
+//! JSON may be packed with gzip.
+
+mod folder;
+mod json;
+mod take;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::file::{ReportError, read_report};
+use super::slabinfo::{Slabinfo, SlabinfoRow};
+use super::sysfs::{CacheAttributes, cpu_list};
+
+/// What a kernel reported at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Where it comes from, for messages.
+    pub file: String,
+    /// Which of several moments it is.
+    pub stage: Option<String>,
+    /// The kernel's release, such as `6.1.0-50-powerpc64le`.
+    pub release: Option<String>,
+    /// Page size in bytes; if nobody says, the smallest that the slabs fit in.
+    pub page_bytes: u64,
+    /// One more than the highest possible CPU (`nr_cpu_ids`).
+    pub nr_cpu_ids: Option<u32>,
+    /// CPUs that are present.
+    pub present_cpus: Option<u32>,
+    /// The caches.
+    pub slabinfo: Slabinfo,
+    /// Attributes by the name of the cache's own directory.
+    pub sysfs: BTreeMap<String, CacheAttributes>,
+    /// Directory by another name of the cache.
+    pub aliases: BTreeMap<String, String>,
+    /// `Slab:` of meminfo in bytes.
+    pub meminfo_slab_bytes: Option<u64>,
+    /// The kernel's command line.
+    pub cmdline: Option<String>,
+}
+
+impl Snapshot {
+    /// Reads a snapshot; `stage` names one of the stages of a boot, the first if it is `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`]: what cannot be read, what is missing, which stages there are.
+    pub fn read(path: &Path, stage: Option<&str>) -> Result<Self, ReportError> {
+        let file = path.display().to_string();
+        let snapshot = if path.is_dir() {
+            folder::read(path)?
+        } else {
+            json::parse(&file, &read_report(path)?, stage)?
+        };
+        if stage.is_some() && snapshot.stage.is_none() {
+            let what = "there are no stages in it: leave --stage out";
+            return Err(ReportError::bad(&file, "snapshot", what));
+        }
+        if snapshot.slabinfo.rows.is_empty() {
+            let place = snapshot.stage.as_deref().unwrap_or("slabinfo");
+            let what = "no caches; a kernel with SLOB reports none";
+            return Err(ReportError::bad(&file, place, what));
+        }
+        Ok(snapshot)
+    }
+
+    /// The attributes of a cache by its name in slabinfo.
+    #[must_use]
+    pub fn attributes(&self, cache: &str) -> Option<&CacheAttributes> {
+        let own = self.aliases.get(cache).map_or(cache, String::as_str);
+        self.sysfs.get(own).or_else(|| self.sysfs.get(cache))
+    }
+
+    /// Bytes of all slabs.
+    #[must_use]
+    pub fn slab_bytes(&self) -> u64 {
+        self.slabinfo.slab_bytes(self.page_bytes)
+    }
+
+    /// The number that a parameter of the kernel's command line has; the last one counts.
+    #[must_use]
+    pub fn boot_number(&self, names: &[&str]) -> Option<u32> {
+        self.cmdline
+            .as_deref()?
+            .split_whitespace()
+            .filter_map(|word| word.split_once('='))
+            .filter(|(name, _)| names.contains(name))
+            .filter_map(|(_, value)| value.parse().ok())
+            .next_back()
+    }
+
+    /// Takes over lists of CPUs.
+    fn set_cpus(&mut self, possible: Option<&str>, present: Option<&str>) -> Result<(), String> {
+        let parse = |list: Option<&str>| match list {
+            None => Ok(None),
+            Some(list) => cpu_list(list)
+                .map(Some)
+                .ok_or_else(|| format!("{list:?} is not a list of CPUs such as 0-3")),
+        };
+        let (possible, present) = (parse(possible)?, parse(present)?);
+        self.nr_cpu_ids = possible.or(present).map(|(_, ids)| ids);
+        self.present_cpus = present.or(possible).map(|(count, _)| count);
+        Ok(())
+    }
+}
+
+/// `Slab:` of meminfo's text, in bytes.
+fn meminfo_slab(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Slab:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// The smallest page size that all slabs fit in.
+fn page_bytes_of(rows: &[SlabinfoRow]) -> Option<u64> {
+    let fits = |page: &u64| {
+        rows.iter().all(|row| {
+            let slab = row.pagesperslab.saturating_mul(*page);
+            row.objsize.saturating_mul(row.objperslab) <= slab
+        })
+    };
+    crate::plan::PAGE_BYTES.into_iter().find(fits)
+}
+
+#[cfg(test)]
+mod tests;

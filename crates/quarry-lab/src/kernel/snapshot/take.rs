@@ -1,0 +1,101 @@
+//! A snapshot of this machine.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::{Snapshot, folder};
+use crate::kernel::file::ReportError;
+use crate::kernel::slabinfo::Slabinfo;
+
+/// Texts of the kernel by their key.
+const TEXTS: [(&str, &str); 7] = [
+    ("kernel_release", "/proc/sys/kernel/osrelease"),
+    ("cmdline", "/proc/cmdline"),
+    ("cpu_possible", "/sys/devices/system/cpu/possible"),
+    ("cpu_present", "/sys/devices/system/cpu/present"),
+    ("cpu_online", "/sys/devices/system/cpu/online"),
+    ("node_online", "/sys/devices/system/node/online"),
+    ("meminfo", "/proc/meminfo"),
+];
+
+/// The word of the auxiliary vector that says the page size (`AT_PAGESZ`).
+const AT_PAGESZ: usize = 6;
+
+impl Snapshot {
+    /// Takes a snapshot of this machine's kernel: JSON of one moment. slabinfo is read first, so
+    /// that reading the many files of sysfs, which itself allocates, is not in it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::Read`] where the kernel does not let us, or has no slabinfo.
+    pub fn take() -> Result<Value, ReportError> {
+        Self::take_from(Path::new("/"))
+    }
+
+    pub(super) fn take_from(root: &Path) -> Result<Value, ReportError> {
+        let at = |path: &str| root.join(path.trim_start_matches('/'));
+        let slabinfo = read_as_root(&at("/proc/slabinfo"))?;
+        let mut snapshot = Map::new();
+        for (key, path) in TEXTS {
+            if let Ok(text) = fs::read_to_string(at(path)) {
+                let text = if key == "meminfo" { &text } else { text.trim() };
+                snapshot.insert(key.to_string(), json!(text));
+            }
+        }
+        if let Some(page_bytes) = page_bytes(&at("/proc/self/auxv")) {
+            snapshot.insert("page_size".to_string(), json!(page_bytes));
+        }
+        let rows = Slabinfo::parse_text("/proc/slabinfo", &slabinfo)?;
+        snapshot.insert("slabinfo".to_string(), json!(rows));
+        snapshot.insert("slabinfo_text".to_string(), json!(slabinfo));
+        // SLAB and SLOB have no such folder.
+        if let Some(found) = folder::directories(&at("/sys/kernel/slab")) {
+            let (caches, aliases) = found.map_err(explain_permission)?;
+            let caches: Map<String, Value> = caches
+                .iter()
+                .map(|(name, files)| {
+                    let files: Map<String, Value> = files
+                        .iter()
+                        .map(|(file, text)| (file.to_string(), json!(text)))
+                        .collect();
+                    (name.clone(), Value::Object(files))
+                })
+                .collect();
+            snapshot.insert("sysfs_slab".to_string(), Value::Object(caches));
+            snapshot.insert("sysfs_aliases".to_string(), json!(aliases));
+        }
+        Ok(Value::Object(snapshot))
+    }
+}
+
+fn read_as_root(path: &Path) -> Result<String, ReportError> {
+    let file = path.display().to_string();
+    fs::read_to_string(path)
+        .map_err(|source| explain_permission(ReportError::Read { file, source }))
+}
+
+/// Says what to do where the kernel lets only root read.
+fn explain_permission(error: ReportError) -> ReportError {
+    match error {
+        ReportError::Read { file, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+            let what = "only root may read it: run quarry snapshot as root";
+            let source = io::Error::new(source.kind(), what);
+            ReportError::Read { file, source }
+        }
+        error => error,
+    }
+}
+
+/// The page size from the auxiliary vector: pairs of words.
+fn page_bytes(auxv: &Path) -> Option<usize> {
+    const WORD: usize = size_of::<usize>();
+    let bytes = fs::read(auxv).ok()?;
+    let word = |bytes: &[u8]| bytes.try_into().map(usize::from_ne_bytes).ok();
+    bytes
+        .chunks_exact(2 * WORD)
+        .find(|pair| word(&pair[..WORD]) == Some(AT_PAGESZ))
+        .and_then(|pair| word(&pair[WORD..]))
+}

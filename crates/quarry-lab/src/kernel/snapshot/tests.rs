@@ -1,0 +1,175 @@
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const SLABINFO: &str = "slabinfo - version: 2.1\n\
+    dentry 21 42 192 21 1 : tunables 0 0 0 : slabdata 2 2 0\n\
+    pid 16 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
+
+fn parse(value: &Value, stage: Option<&str>) -> Result<Snapshot, String> {
+    json::parse("f", &value.to_string(), stage).map_err(|error| error.to_string())
+}
+
+fn row(objs: u64) -> Value {
+    json!([{"name": "pid", "active_objs": objs, "num_objs": 32, "objsize": 256,
+        "objperslab": 16, "pagesperslab": 1, "active_slabs": 2, "num_slabs": 2}])
+}
+
+fn boot() -> Value {
+    json!({
+        "page_kB": 4,
+        "stage_order": ["boot", "after", "light"],
+        "stages": {
+            "after": {"slabinfo": row(20), "meminfo_kB": {"Slab": 12},
+                "sysfs_slab_changed_since_boot": {":0000256": {"objects": 20}}},
+            "boot": {"slabinfo": row(10), "aliases": {"pid": ":0000256"},
+                "sysfs_slab": {":0000256": {"objects": 10, "order": 0, "ctor": ""}},
+                "cpus": "possible 0-7\npresent 0-3\nonline 0-3",
+                "cmdline": "quiet slub_max_order=1 slub_max_order=2",
+                "version": "Linux version 6.1.0-50-powerpc64le (gcc) #1 SMP"},
+            "light": {"slabinfo": row(30)},
+        },
+    })
+}
+
+#[test]
+fn stages_of_a_boot() {
+    let first = parse(&boot(), None).unwrap();
+    assert_eq!(first.stage.as_deref(), Some("boot"));
+    assert_eq!(first.release.as_deref(), Some("6.1.0-50-powerpc64le"));
+    assert_eq!((first.nr_cpu_ids, first.present_cpus), (Some(8), Some(4)));
+    assert_eq!((first.page_bytes, first.slab_bytes()), (4096, 8192));
+    assert_eq!(first.boot_number(&["slub_max_order"]), Some(2));
+    assert_eq!(first.boot_number(&["slub_min_order"]), None);
+    let objects = |snapshot: &Snapshot| snapshot.attributes("pid").unwrap().number("objects");
+    assert_eq!(objects(&first), Some(10));
+    let after = parse(&boot(), Some("after")).unwrap();
+    assert_eq!(
+        (objects(&after), after.slabinfo.rows[0].active_objs),
+        (Some(20), 20)
+    );
+    assert_eq!(after.attributes("pid").unwrap().number("order"), Some(0));
+    assert_eq!(
+        (after.meminfo_slab_bytes, after.nr_cpu_ids),
+        (Some(12288), Some(8))
+    );
+    let light = parse(&boot(), Some("light")).unwrap();
+    assert_eq!(objects(&light), None);
+    assert_eq!(light.attributes("pid").unwrap().number("order"), Some(0));
+    let message = parse(&boot(), Some("x")).unwrap_err();
+    assert_eq!(
+        message,
+        "f: stages: no stage \"x\"; stages are boot, after, light"
+    );
+}
+
+#[test]
+fn one_moment() {
+    let moment = json!({"page_size": 4096, "cpu_possible": "0-1", "kernel_release": "6.18.44\n",
+        "slabinfo_text": SLABINFO, "meminfo": "MemFree: 1 kB\nSlab:   20 kB\n"});
+    let found = parse(&moment, None).unwrap();
+    assert_eq!(found.slabinfo.rows.len(), 2);
+    assert_eq!((found.nr_cpu_ids, found.present_cpus), (Some(2), Some(2)));
+    assert_eq!(found.meminfo_slab_bytes, Some(20480));
+    assert_eq!(found.release.as_deref(), Some("6.18.44"));
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (value, part) in [
+        (json!([]), "not a JSON object"),
+        (json!({"page_size": 4096}), "neither \"slabinfo\""),
+        (json!({"stages": 1}), "stages is not an object"),
+        (json!({"stages": {}}), "no stage \"\""),
+        (
+            json!({"stages": {"a": {}}}),
+            "stage a: it has no \"slabinfo\"",
+        ),
+        (
+            json!({"slabinfo": row(1), "page_size": 5000}),
+            "5000 bytes is not known",
+        ),
+        (
+            json!({"slabinfo": row(1), "page_size": "x"}),
+            "page_size: \"x\"",
+        ),
+        (
+            json!({"slabinfo": row(1), "cpu_possible": "x"}),
+            "\"x\" is not a list of CPUs",
+        ),
+        (
+            json!({"slabinfo": row(1), "sysfs_slab": []}),
+            "sysfs_slab: an object",
+        ),
+        (
+            json!({"slabinfo": row(1), "sysfs_slab": {"a": 1}}),
+            "a: an object with",
+        ),
+    ] {
+        let message = parse(&value, None).unwrap_err();
+        assert!(message.contains(part), "{value}: {message}");
+    }
+    let message = json::parse("f", "{", None).unwrap_err().to_string();
+    assert!(
+        message.contains("f: line 1: ") && message.contains("quarry snapshot"),
+        "{message}"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.json");
+    fs::write(&path, json!({"slabinfo": []}).to_string()).unwrap();
+    let read = |stage| Snapshot::read(&path, stage).unwrap_err().to_string();
+    assert!(read(None).contains("SLOB reports none"));
+    assert!(read(Some("boot")).contains("leave --stage out"));
+    let folder = Snapshot::read(dir.path(), None).unwrap_err().to_string();
+    assert!(folder.contains("a copy of /proc/slabinfo"), "{folder}");
+}
+
+/// A root folder as a kernel shows it.
+fn machine(root: &Path) {
+    let file = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    file("proc/slabinfo", SLABINFO);
+    file("proc/sys/kernel/osrelease", "6.1.0\n");
+    file("proc/meminfo", "Slab: 16 kB\n");
+    file("sys/devices/system/cpu/possible", "0-3\n");
+    file("sys/devices/system/cpu/present", "0-1\n");
+    file("sys/kernel/slab/:0000256/slabs", "1 N0=1\n");
+    file("sys/kernel/slab/dentry/slabs", "2 N0=2\n");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(":0000256", root.join("sys/kernel/slab/pid")).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_machine_is_taken_and_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    machine(dir.path());
+    let taken = Snapshot::take_from(dir.path()).unwrap();
+    let path = dir.path().join("taken.json");
+    fs::write(&path, taken.to_string()).unwrap();
+    let json = Snapshot::read(&path, None).unwrap();
+    // The same as a folder.
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("slabinfo"), SLABINFO).unwrap();
+    fs::rename(dir.path().join("sys/kernel/slab"), folder.join("slab")).unwrap();
+    fs::write(folder.join("meta.json"), "{\"cpu_possible\": \"0-3\"}").unwrap();
+    fs::write(folder.join("cpu_present"), "0-1\n").unwrap();
+    let folder = Snapshot::read(&folder, None).unwrap();
+    for found in [&json, &folder] {
+        assert_eq!((found.nr_cpu_ids, found.present_cpus), (Some(4), Some(2)));
+        assert_eq!(found.page_bytes, 4096);
+        assert_eq!(found.attributes("pid").unwrap().number("slabs"), Some(1));
+        assert_eq!(found.attributes("dentry").unwrap().number("slabs"), Some(2));
+        assert!(found.attributes("other").is_none());
+    }
+    assert_eq!(json.slabinfo, folder.slabinfo);
+    fs::remove_file(dir.path().join("proc/slabinfo")).unwrap();
+    let absent = Snapshot::take_from(dir.path()).unwrap_err().to_string();
+    assert!(absent.starts_with("cannot read "), "{absent}");
+}

@@ -1,0 +1,185 @@
+//! The attributes of a cache in `/sys/kernel/slab`, and how many CPUs a kernel's list names.
+
+use std::collections::BTreeMap;
+
+use quarry_core::geometry::{CacheFlags, CacheParams};
+
+/// The files of one cache's directory.
+///
+/// ```
+/// use quarry_lab::kernel::CacheAttributes;
+///
+/// let mut cache = CacheAttributes::default();
+/// cache.set("slabs", "59 N0=59");
+/// cache.set("slabs_cpu_partial", "72(9) C0=24(3) C1=48(6)");
+/// assert_eq!(cache.number("slabs"), Some(59));
+/// assert_eq!(cache.cpu_partial_slabs(), Some(9));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheAttributes {
+    values: BTreeMap<String, String>,
+}
+
+/// Files that tell how many objects and slabs there are at the moment.
+const COUNTS: [&str; 7] = [
+    "cpu_slabs",
+    "objects",
+    "objects_partial",
+    "partial",
+    "slabs",
+    "slabs_cpu_partial",
+    "total_objects",
+];
+
+impl CacheAttributes {
+    /// Sets the text of a file.
+    pub fn set(&mut self, file: &str, text: &str) {
+        self.values
+            .insert(file.to_string(), text.trim().to_string());
+    }
+
+    /// The text of a file, without white space around it.
+    #[must_use]
+    pub fn text(&self, file: &str) -> Option<&str> {
+        self.values.get(file).map(String::as_str)
+    }
+
+    /// The files with their text.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values
+            .iter()
+            .map(|(file, text)| (file.as_str(), text.as_str()))
+    }
+
+    /// The number that a file begins with; parts by node or CPU follow it.
+    #[must_use]
+    pub fn number(&self, file: &str) -> Option<u64> {
+        leading(self.text(file)?)
+    }
+
+    /// Slabs on the CPUs' partial lists: the number in the brackets of `slabs_cpu_partial`, whose
+    /// first number is the kernel's guess of free objects.
+    #[must_use]
+    pub fn cpu_partial_slabs(&self) -> Option<u64> {
+        let (_, in_brackets) = self.text("slabs_cpu_partial")?.split_once('(')?;
+        leading(in_brackets)
+    }
+
+    /// Forgets how many objects and slabs there were; sizes, limits and flags stay.
+    pub fn forget_counts(&mut self) {
+        for file in COUNTS {
+            self.values.remove(file);
+        }
+    }
+
+    /// Whether the file shows that something is on.
+    fn is_on(&self, file: &str) -> bool {
+        self.number(file).is_some_and(|number| number > 0)
+    }
+
+    /// The flags that sysfs shows.
+    #[must_use]
+    pub fn flags(&self) -> CacheFlags {
+        let mut flags = CacheFlags::NONE;
+        for (file, flag) in [
+            ("hwcache_align", CacheFlags::HWCACHE_ALIGN),
+            ("destroy_by_rcu", CacheFlags::RCU),
+            ("reclaim_account", CacheFlags::RECLAIM),
+            ("red_zone", CacheFlags::RED_ZONE),
+            ("poison", CacheFlags::POISON),
+            ("store_user", CacheFlags::STORE_USER),
+            ("sanity_checks", CacheFlags::CONSISTENCY),
+        ] {
+            if self.is_on(file) {
+                flags |= flag;
+            }
+        }
+        if self.text("ctor").is_some_and(|text| !text.is_empty()) {
+            flags |= CacheFlags::CTOR;
+        }
+        flags
+    }
+
+    /// What the cache was asked to be. The alignment is the one that sysfs shows, which is the
+    /// result of cache-line alignment where that was asked for. `None` without the sizes.
+    #[must_use]
+    pub fn params(&self) -> Option<CacheParams> {
+        let small = |file| u32::try_from(self.number(file)?).ok();
+        Some(
+            CacheParams::new(small("object_size")?)
+                .with_align(small("align")?)
+                .with_flags(self.flags()),
+        )
+    }
+}
+
+fn leading(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text[..end.unwrap_or(text.len())].parse().ok()
+}
+
+/// The CPUs of a kernel's list such as `0-3,8`: how many there are, and one more than the highest
+/// (`nr_cpu_ids` of a list of possible CPUs). `None` if it is no such list.
+///
+/// ```
+/// assert_eq!(quarry_lab::kernel::sysfs::cpu_list("0-3,8\n"), Some((5, 9)));
+/// ```
+#[must_use]
+pub fn cpu_list(text: &str) -> Option<(u32, u32)> {
+    let (mut count, mut ids) = (0u32, 0);
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+        ids = ids.max(last.checked_add(1)?);
+    }
+    Some((count, ids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_and_sizes() {
+        let mut cache = CacheAttributes::default();
+        assert_eq!(cache.params(), None);
+        for (file, text) in [
+            ("object_size", "176"),
+            ("align", "64"),
+            ("hwcache_align", "1"),
+            ("destroy_by_rcu", "0"),
+            ("poison", "1\n"),
+            ("ctor", "init_once+0x0/0x20"),
+        ] {
+            cache.set(file, text);
+        }
+        let flags = CacheFlags::HWCACHE_ALIGN | CacheFlags::POISON | CacheFlags::CTOR;
+        let params = CacheParams::new(176).with_align(64).with_flags(flags);
+        assert_eq!(cache.params(), Some(params));
+        cache.set("ctor", "\n");
+        assert!(!cache.flags().contains(CacheFlags::CTOR));
+    }
+
+    #[test]
+    fn counts_can_be_forgotten() {
+        let mut cache = CacheAttributes::default();
+        cache.set("slabs", "3 N0=3");
+        cache.set("order", "2");
+        cache.forget_counts();
+        assert_eq!(
+            (cache.number("slabs"), cache.number("order")),
+            (None, Some(2))
+        );
+        assert_eq!(cache.cpu_partial_slabs(), None);
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("0"), Some((1, 1)));
+        assert_eq!(cpu_list("0-15"), Some((16, 16)));
+        for bad in ["", "a", "3-1", "0-4294967295", "1,,2"] {
+            assert_eq!(cpu_list(bad), None, "{bad}");
+        }
+    }
+}
