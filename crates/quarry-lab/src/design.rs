@@ -4,7 +4,9 @@ use std::fmt;
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheParams, Geometry, GeometryError, MachineParams};
+use quarry_core::geometry::{
+    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+};
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -23,6 +25,8 @@ pub struct DesignEntry {
     /// Sizes, order and limits of a cache.
     pub geometry:
         fn(Era, &MachineParams, &BootParams, &CacheParams) -> Result<Geometry, GeometryError>,
+    /// The kmalloc caches of an era that can be replayed.
+    pub kmalloc_rules: fn(Era) -> Option<&'static KmallocRules>,
     /// Replays a trace.
     pub(crate) replay: ReplayFn,
 }
@@ -33,6 +37,7 @@ const fn entry<D: Design>() -> DesignEntry {
         eras: D::ERAS,
         default_era: D::DEFAULT_ERA,
         geometry: D::geometry,
+        kmalloc_rules: D::kmalloc_rules,
         replay: replay::run::<D>,
     }
 }

@@ -69,7 +69,7 @@ impl Recorded {
 }
 
 /// The numbers at the head of a release: `6.18.44-fc` is `[6, 18, 44]`.
-fn version(release: &str) -> [u32; 3] {
+pub(crate) fn version(release: &str) -> [u32; 3] {
     let mut numbers = [0; 3];
     let parts = release.split(|c: char| !c.is_ascii_digit());
     for (number, part) in numbers.iter_mut().zip(parts) {

@@ -44,6 +44,7 @@ pub mod kernel;
 pub mod plan;
 pub mod replay;
 pub mod setting;
+pub mod whatif;
 
 pub use design::{DESIGNS, DesignEntry, DesignSpec};
 pub use error::LabError;

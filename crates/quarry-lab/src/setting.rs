@@ -83,6 +83,11 @@ impl Setting {
         }
     }
 
+    /// The tunable's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn is_for(&self, spec: &DesignSpec) -> bool {
         self.design
             .as_ref()

@@ -1,0 +1,268 @@
+//! One cache: how its objects lie in the snapshot, and what they need elsewhere.
+
+use quarry_core::geometry::{CacheParams, Geometry};
+
+use crate::kernel::{CacheAttributes, SlabinfoRow};
+
+use super::demand::{Demand, Hidden, pinned};
+use super::users::Users;
+use super::world;
+
+/// Fewest, expected and most.
+pub(super) type Range = [f64; 3];
+
+/// What each end of a range assumes of the hidden objects.
+const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
+
+/// How the objects of a cache lie.
+#[derive(Clone, Debug)]
+pub(super) struct Lay {
+    /// Objects of a slab.
+    slots: f64,
+    /// Slabs.
+    slabs: f64,
+    /// What CPUs have taken.
+    demand: Demand,
+    /// Slabs on the CPUs' partial lists.
+    cpu_partial: f64,
+    /// Slabs on the nodes' partial lists, and their objects.
+    partial: f64,
+    partial_objects: f64,
+}
+
+/// The geometry as far as memory depends on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shape {
+    /// Bytes of a slab.
+    pub(super) slab_bytes: f64,
+    /// Objects of a slab.
+    pub(super) slots: f64,
+    /// Objects that a CPU takes at once: a slab of SLUB, a batch of designs with queues.
+    pub(super) grain: f64,
+    /// Slabs on a CPU's partial list at most.
+    pub(super) cpu_partial: f64,
+    /// Empty slabs that a node keeps.
+    pub(super) min_partial: f64,
+}
+
+impl Shape {
+    /// Of computed geometry.
+    pub(super) fn of(geometry: &Geometry, page_bytes: u64) -> Self {
+        let slots = f64::from(geometry.objects.max(1));
+        let grain = if geometry.queue > 0 {
+            f64::from(geometry.batch.clamp(1, geometry.queue))
+        } else {
+            slots
+        };
+        Self {
+            slab_bytes: (page_bytes << geometry.order) as f64,
+            slots,
+            grain,
+            cpu_partial: f64::from(geometry.cpu_partial_slabs.max(
+                // Eras that count objects: a list of full slabs' first frees.
+                if geometry.cpu_partial_slabs == 0 {
+                    geometry.cpu_partial
+                } else {
+                    0
+                },
+            )),
+            min_partial: f64::from(geometry.min_partial),
+        }
+    }
+}
+
+impl Lay {
+    /// From what the kernel reports. Without counts of sysfs, every CPU that can hold a slab does,
+    /// and the free objects that slabinfo shows are in half-full slabs.
+    pub(super) fn of(row: &SlabinfoRow, sysfs: Option<&CacheAttributes>, cpus: u32) -> Self {
+        let slots = (row.objperslab.max(1)) as f64;
+        let slabs = row.num_slabs as f64;
+        let counts = sysfs.filter(|sysfs| sysfs.number("slabs").is_some());
+        let number = |file| counts.and_then(|sysfs| sysfs.number(file)).unwrap_or(0) as f64;
+        if row.limit > 0 {
+            return Self::of_arrays(row, cpus);
+        }
+        let (held, partial, partial_objects, cpu_partial) = match counts {
+            Some(sysfs) => (
+                world::users(sysfs) as f64,
+                number("partial"),
+                number("objects_partial"),
+                sysfs.cpu_partial_slabs().unwrap_or(0) as f64,
+            ),
+            None => {
+                let free = row.num_objs.saturating_sub(row.active_objs) as f64;
+                let partial = (2.0 * free / slots).ceil().min(slabs);
+                let held = f64::from(cpus).min(slabs - partial);
+                (held, partial, partial * slots - free, 0.0)
+            }
+        };
+        let partial = partial.min(slabs);
+        let cpu_partial = cpu_partial.min(slabs - partial);
+        // On machines with more nodes CPUs may hold slabs that were counted twice; never more than
+        // there are.
+        let held = held.min(slabs - partial - cpu_partial);
+        let full = slabs - partial - cpu_partial - held;
+        Self {
+            slots,
+            slabs,
+            demand: Demand::new(slots, full, held),
+            cpu_partial,
+            partial,
+            partial_objects: partial_objects.min(partial * slots),
+        }
+    }
+
+    /// SLAB: objects in arrays count as active, and CPUs take batches from slabs that all share.
+    fn of_arrays(row: &SlabinfoRow, cpus: u32) -> Self {
+        let slots = row.objperslab.max(1) as f64;
+        let slabs = row.num_slabs as f64;
+        let batch = row.batchcount.max(1) as f64;
+        let active = row.active_objs as f64;
+        let held = f64::from(cpus).min((active / batch).floor());
+        let free = row.num_objs.saturating_sub(row.active_objs) as f64;
+        let partial = (2.0 * free / slots).ceil().min(slabs);
+        Self {
+            slots,
+            slabs,
+            demand: Demand::new(batch, (active / batch - held).max(0.0), held),
+            cpu_partial: 0.0,
+            partial,
+            partial_objects: (partial * slots - free).max(0.0),
+        }
+    }
+
+    /// CPUs that use the cache.
+    pub(super) fn users(&self) -> f64 {
+        self.demand.users
+    }
+
+    /// Objects that are in use, as estimated; a cpu partial slab is half full.
+    pub(super) fn objects(&self) -> f64 {
+        self.demand.objects() + self.partial_objects + self.cpu_partial * self.slots / 2.0
+    }
+
+    /// Slabs of the shape `to` that the same objects need, in place of `from`.
+    pub(super) fn slabs_in(&self, from: &Shape, to: &Shape, users: &Users, more: f64) -> Range {
+        let users = users.scale(self.demand.users);
+        let mut range = [0.0; 3];
+        for (end, hidden) in HIDDEN.into_iter().enumerate() {
+            let full = self.full_with(end, users[end], more);
+            let demand = self.demand.with(full, users[end]);
+            range[end] = self.taken(&demand, to, hidden) + self.scattered(end, &demand, from, to);
+        }
+        // What CPUs share between each other need not fit into whole slabs of one CPU.
+        let concentrated = self.demand.full * self.demand.grain / to.slots + range_max(users);
+        if to.grain >= to.slots && to.slots > self.slots {
+            range[2] = range[2].max(concentrated + self.scattered(2, &self.demand, from, to));
+        }
+        range
+    }
+
+    /// Grains that have been used up: with more CPUs at most in proportion, with fewer at least.
+    fn full_with(&self, end: usize, users: f64, more: f64) -> f64 {
+        let full = self.demand.full;
+        match end {
+            0 if more < 1.0 => full * more,
+            2 if more > 1.0 => full * more,
+            // The objects of CPUs that are gone, on those that remain.
+            2 if more < 1.0 => {
+                let hidden = self.demand.objects() / self.demand.grain - full;
+                let gone = (self.demand.users - users).max(0.0) / self.demand.users.max(1.0);
+                full + hidden * gone
+            }
+            _ => full,
+        }
+    }
+
+    /// Slabs for what CPUs take.
+    fn taken(&self, demand: &Demand, to: &Shape, hidden: Hidden) -> f64 {
+        let grains = demand.grains(to.grain, hidden);
+        if to.grain >= to.slots {
+            return grains;
+        }
+        // Grains come out of slabs that all CPUs share; the last one is half used up.
+        let taken = grains * to.grain / to.slots;
+        if taken > 0.0 { taken.max(1.0) } else { 0.0 }
+    }
+
+    /// Slabs that hold what was left when others were freed.
+    fn scattered(&self, end: usize, demand: &Demand, from: &Shape, to: &Shape) -> f64 {
+        let grows = to.slots > self.slots;
+        let place = |slabs: f64, objects: f64| {
+            if slabs <= 0.0 {
+                return 0.0;
+            }
+            let likely = pinned(slabs, objects, self.slots, to.slots);
+            if to.slots == self.slots {
+                return slabs;
+            }
+            let packed = (objects / to.slots).max(objects.min(1.0));
+            let apart = if grows {
+                slabs
+            } else {
+                (slabs * self.slots / to.slots).min(objects)
+            };
+            [packed.min(likely), likely, apart.max(likely)][end]
+        };
+        let per_cpu = demand.users / self.demand.users.max(1.0);
+        let limit = if from.cpu_partial > 0.0 {
+            to.cpu_partial / from.cpu_partial
+        } else {
+            1.0
+        };
+        let listed = self.cpu_partial * per_cpu.max(f64::from(end == 2));
+        // A shorter list gives slabs to the node, where other CPUs fill them up.
+        let private = listed * limit.min(1.0);
+        let shared = [0.0, 0.5, 1.0][end] * (listed - private);
+        let mut slabs = place(private + shared, (private + shared) * self.slots / 2.0)
+            + place(self.partial, self.partial_objects);
+        if end == 2 {
+            slabs += (to.cpu_partial - from.cpu_partial).max(0.0)
+                * demand.users
+                * f64::from(self.cpu_partial > 0.0 || self.partial > 0.0);
+            slabs += (to.min_partial - from.min_partial.max(self.partial)).max(0.0)
+                * f64::from(self.slabs > 0.0);
+        }
+        slabs
+    }
+
+    /// The same objects in the shape of the snapshot: what the estimate gives where the answer is
+    /// known. 1 if it is right.
+    pub(super) fn calibration(&self, from: &Shape) -> f64 {
+        let grain = self.demand.grain;
+        let taken = self.demand.grains(grain, Hidden::Expected) * grain / self.slots;
+        let model = taken + self.scattered(1, &self.demand, from, from);
+        if model > 0.0 { self.slabs / model } else { 1.0 }
+    }
+}
+
+fn range_max(range: Range) -> f64 {
+    range.into_iter().fold(0.0, f64::max)
+}
+
+/// A class of kmalloc by its cache's name, in bytes: `kmalloc-rcl-96`, `kmalloc-cg-8k`.
+pub(super) fn kmalloc_bytes(name: &str) -> Option<u64> {
+    let class = name.strip_prefix("dma-").unwrap_or(name);
+    let class = class.strip_prefix("kmalloc-")?.rsplit('-').next()?;
+    let digits = class.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &class[digits.len()..] {
+        "" => 1,
+        "k" => 1 << 10,
+        "M" => 1 << 20,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The slot of a cache where only orders change, and its request where the slot is laid out anew.
+pub(super) fn params(
+    row: &SlabinfoRow,
+    sysfs: Option<&CacheAttributes>,
+    new_layout: bool,
+) -> Option<CacheParams> {
+    if new_layout {
+        world::request(row, sysfs)
+    } else {
+        world::slot(row)
+    }
+}

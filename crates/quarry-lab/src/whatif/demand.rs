@@ -1,0 +1,240 @@
+//! How many objects the CPUs that use a cache have taken, seen through the slabs they took them in.
+//!
+//! A CPU takes objects in *grains*: SLUB's whole slabs, other designs' batches. Of `users` CPUs
+//! that hold a grain each, `full` further grains have been used up. What the last grain of a CPU
+//! has been used for is hidden: the kernel counts all of it as in use.
+//!
+//! The demand of a CPU is taken as memoryless: each object after the first is followed by another
+//! with the same chance, so the number of used-up grains is geometric, and the used part of the
+//! last one is of the same law, cut off at the grain's end. How large the demand is nobody says; a
+//! prior that prefers no scale (Jeffreys' for this law, which is flat in the logarithm of the mean)
+//! is weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled
+//! its slab of 8" says that the demand is far below 8, without saying that it is nothing.
+
+/// What is assumed of the hidden part of the last grain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hidden {
+    /// One object is in use.
+    Least,
+    /// As estimated.
+    Expected,
+    /// All objects are in use.
+    Most,
+}
+
+/// The demand on a cache.
+#[derive(Clone, Debug)]
+pub(super) struct Demand {
+    /// Objects of a grain.
+    pub(super) grain: f64,
+    /// Grains that have been used up.
+    pub(super) full: f64,
+    /// CPUs that hold one.
+    pub(super) users: f64,
+    /// Likely demands: the logarithm of the chance of another object, and the weight.
+    likely: Vec<(f64, f64)>,
+}
+
+/// Terms of a sum after which the rest is what a smooth demand would give.
+const TERMS: u32 = 512;
+/// Points of the grid of demands, evenly in the logarithm of the mean.
+const POINTS: u32 = 160;
+/// The smallest mean that is considered; the chance of a second object is then next to nothing.
+const MEAN_MIN: f64 = 0.1;
+/// The largest, in what has been seen per CPU.
+const MEAN_MAX: f64 = 100.0;
+
+/// The posterior weights of the demands.
+fn likely(grain: f64, full: f64, users: f64) -> Vec<(f64, f64)> {
+    let mean_max = grain * (full / users.max(1.0) + 1.0) * MEAN_MAX;
+    let steps = (mean_max / MEAN_MIN).ln() / f64::from(POINTS);
+    let mut points: Vec<(f64, f64)> = (0..POINTS)
+        .map(|point| {
+            let mean = MEAN_MIN * (f64::from(point) * steps).exp();
+            // Another object follows with the chance s.
+            let ln_s = -1.0 / mean;
+            // s^(-1/2) / (1 - s) ds, where ds is s / mean times a step of the logarithm.
+            let prior = (0.5 * ln_s).exp() / -ln_s.exp_m1() / mean;
+            let not_used_up = -(ln_s * grain).exp_m1();
+            let seen = ln_s * grain * full + users * not_used_up.ln();
+            (ln_s, prior.ln() + seen)
+        })
+        .collect();
+    let top = points.iter().map(|point| point.1).fold(f64::MIN, f64::max);
+    points
+        .iter_mut()
+        .for_each(|point| point.1 = (point.1 - top).exp());
+    let sum: f64 = points.iter().map(|point| point.1).sum();
+    points.iter_mut().for_each(|point| point.1 /= sum);
+    points.retain(|point| point.1 > 1e-6);
+    points
+}
+
+impl Demand {
+    pub(super) fn new(grain: f64, full: f64, users: f64) -> Self {
+        Self {
+            grain,
+            full,
+            users,
+            likely: likely(grain, full, users),
+        }
+    }
+
+    /// The chance that a CPU has taken more than `objects` of its last grain.
+    fn hidden_above(&self, objects: f64, hidden: Hidden) -> f64 {
+        match hidden {
+            Hidden::Least => f64::from(objects < 1.0),
+            Hidden::Most => 1.0,
+            Hidden::Expected => self
+                .likely
+                .iter()
+                .map(|(ln_s, weight)| {
+                    let end = ln_s * self.grain;
+                    // (s^objects - s^grain) / (1 - s^grain), also where s is next to 1.
+                    weight * (1.0 - (ln_s * objects).exp_m1() / end.exp_m1())
+                })
+                .sum(),
+        }
+    }
+
+    /// Grains of `grain` objects that the same demand takes, of all users. A user takes one at
+    /// least.
+    pub(super) fn grains(&self, grain: f64, hidden: Hidden) -> f64 {
+        if self.users <= 0.0 {
+            return self.full * self.grain / grain;
+        }
+        let q = self.full / (self.full + self.users);
+        let mut per_user = 0.0;
+        for k in 0..TERMS {
+            let objects = f64::from(k) * grain;
+            let used_up = (objects / self.grain).floor();
+            let reached = q.powf(used_up);
+            if reached < 1e-9 {
+                return self.users * per_user;
+            }
+            let rest = self.hidden_above(objects - used_up * self.grain, hidden);
+            per_user += reached * (q + (1.0 - q) * rest);
+        }
+        // Far beyond a grain of either size: what is left is spread evenly.
+        let objects = f64::from(TERMS) * grain;
+        let left = q.powf(objects / self.grain) * self.grain / (1.0 - q);
+        self.users * (per_user + left / grain)
+    }
+
+    /// Objects taken, those of the hidden part as estimated.
+    pub(super) fn objects(&self) -> f64 {
+        let hidden: f64 = self
+            .likely
+            .iter()
+            .map(|(ln_s, weight)| {
+                let end = ln_s * self.grain;
+                // The mean of the law that is cut off at the end of the grain.
+                weight * (-1.0 / ln_s.exp_m1() - self.grain * end.exp() / -end.exp_m1())
+            })
+            .sum();
+        self.full * self.grain + self.users * hidden.clamp(1.0, self.grain.max(1.0))
+    }
+
+    /// The same law with other CPUs.
+    pub(super) fn with(&self, full: f64, users: f64) -> Self {
+        Self {
+            full,
+            users,
+            ..self.clone()
+        }
+    }
+}
+
+/// Slabs that scattered objects pin.
+///
+/// `slabs` slabs of `slots` slots hold `objects` objects, none is empty: those that became empty
+/// are gone. Taking the objects as what is left of many that were freed at random, the number in a
+/// slab is Poisson's, zero left out; its mean says how many slabs became empty. The same objects
+/// at the same places pin this many slabs of `new_slots` slots.
+pub(super) fn pinned(slabs: f64, objects: f64, slots: f64, new_slots: f64) -> f64 {
+    if slabs <= 0.0 || objects <= 0.0 {
+        return slabs * slots / new_slots;
+    }
+    let mean = mean_with_zeros(objects / slabs);
+    let before = slabs / -(-mean).exp_m1();
+    let new_mean = mean * new_slots / slots;
+    before * slots / new_slots * -(-new_mean).exp_m1()
+}
+
+/// The mean of Poisson's law from its mean where zeros are left out.
+fn mean_with_zeros(mean_without: f64) -> f64 {
+    // x / (1 - exp(-x)) grows with x from 1 on; a mean of one object means scattered singles.
+    let target = mean_without.max(1.001);
+    let (mut low, mut high) = (0.0, target);
+    for _ in 0..60 {
+        let x: f64 = (low + high) / 2.0;
+        if x / -(-x).exp_m1() < target {
+            low = x;
+        } else {
+            high = x;
+        }
+    }
+    (low + high) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(found: f64, expected: f64) {
+        let error = (found - expected).abs() / expected.max(1.0);
+        assert!(error < 0.01, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn the_same_grain_changes_nothing() {
+        for (full, users) in [(0.0, 16.0), (4.0, 6.0), (77.0, 1.0), (100_000.0, 2.0)] {
+            for hidden in [Hidden::Least, Hidden::Expected, Hidden::Most] {
+                let demand = Demand::new(21.0, full, users);
+                close(demand.grains(21.0, hidden), full + users);
+            }
+        }
+        close(
+            Demand::new(21.0, 3.0, 0.0).grains(7.0, Hidden::Expected),
+            9.0,
+        );
+    }
+
+    #[test]
+    fn smaller_grains_show_the_hidden_part() {
+        // Nobody has filled a grain of 8: at least one object each, at most 8.
+        let demand = Demand::new(8.0, 0.0, 16.0);
+        close(demand.grains(2.0, Hidden::Least), 16.0);
+        close(demand.grains(2.0, Hidden::Most), 64.0);
+        let expected = demand.grains(2.0, Hidden::Expected);
+        assert!((18.0..32.0).contains(&expected), "{expected}");
+        assert!((16.0..64.0).contains(&demand.objects()));
+        // Much has been used up: half of the last grain is in use, and half of the new one.
+        let demand = Demand::new(8.0, 1000.0, 1.0);
+        close(demand.grains(2.0, Hidden::Expected), 4002.5);
+        close(demand.objects(), 8004.0);
+    }
+
+    #[test]
+    fn larger_grains_hold_more() {
+        let demand = Demand::new(10.0, 1000.0, 10.0);
+        // Ten CPUs with 1005 objects each on average, spread widely.
+        close(
+            demand.grains(1000.0, Hidden::Expected),
+            10.0 / -(-1000.0 / 1005.0f64).exp_m1(),
+        );
+        close(Demand::new(10.0, 0.0, 3.0).grains(80.0, Hidden::Most), 3.0);
+    }
+
+    #[test]
+    fn scattered_objects_pin_slabs() {
+        close(pinned(10.0, 37.0, 16.0, 16.0), 10.0);
+        // Single survivors pin a slab of any size.
+        close(pinned(10.0, 10.0, 16.0, 8.0), 10.0);
+        close(pinned(10.0, 10.0, 16.0, 32.0), 10.0);
+        // Nearly full slabs are cut and joined.
+        close(pinned(10.0, 150.0, 16.0, 8.0), 20.0);
+        close(pinned(10.0, 150.0, 16.0, 32.0), 5.0);
+        close(pinned(4.0, 0.0, 16.0, 8.0), 8.0);
+    }
+}

@@ -1,0 +1,335 @@
+//! What the slab memory of a kernel would be under other settings, from one snapshot of it.
+//!
+//! # What a snapshot tells
+//!
+//! Exact: the slabs of every cache and their geometry; the slabs on the nodes' partial lists and
+//! the objects in them; how many slabs CPUs hold (sysfs `cpu_slabs`), and how many of these wait on
+//! their partial lists. All other slabs are full.
+//!
+//! # What it cannot tell
+//!
+//! * *What CPUs use of the slabs they hold.* The kernel counts all of it as in use. With 64 KiB
+//!   pages and 16 CPUs this is most of the memory. Estimated from how many slabs CPUs have used up
+//!   before: `demand.rs`.
+//! * *Where objects lie in partial slabs.* Taken as left over at random: `demand.rs`.
+//! * *Which objects exist because of a CPU or a page.* Live objects are taken over as they are.
+//!   Kernels allocate some for every CPU, and some in sizes of pages.
+//! * *How many CPUs would use a cache* on a machine with more or fewer of them: `users.rs`.
+//! * *How many slabs stand empty*, which a node keeps up to `min_partial` of.
+//!
+//! # How it is computed
+//!
+//! For each cache the geometry under the other settings is exact (the design's formulas). Slabs are
+//! then counted in three parts: those that CPUs filled or hold, those on CPUs' partial lists, those
+//! on nodes' lists. Where neither geometry nor CPUs change, the cache stays as it was observed.
+//! Caches that a kernel with those pages would not have leave the total: kmalloc classes above the
+//! largest (the page allocator serves them), and `thread_stack`, which only exists where a page is
+//! larger than a stack.
+//!
+//! `low` and `high` put every unknown at its best and its worst, in all caches at once: one object
+//! or all in what CPUs hold, left-over objects packed or each in a slab of its own, full slabs
+//! proportional to the CPUs or not. They are bounds of the estimate, not a measured spread; two
+//! boots of the same machine differ by about 2 %.
+
+mod cache;
+mod demand;
+mod users;
+mod world;
+
+use quarry_core::geometry::{CacheParams, Geometry, KmallocService};
+use quarry_core::slub::geometry::cpu_partial_slabs;
+use serde::Serialize;
+
+use crate::design::DesignSpec;
+use crate::error::LabError;
+use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
+use crate::setting::Setting;
+
+use cache::{Lay, Range, Shape};
+use users::Users;
+use world::World;
+
+/// What is asked: whatever is `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// Another design or era.
+    pub design: Option<DesignSpec>,
+    /// Another page size in bytes.
+    pub page_bytes: Option<u64>,
+    /// Another number of CPUs, present and possible.
+    pub cpus: Option<u32>,
+    /// Another number of possible CPUs.
+    pub possible_cpus: Option<u32>,
+    /// Tunables.
+    pub settings: Vec<Setting>,
+}
+
+/// The slab memory that is predicted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    /// Design and era that the snapshot is taken to be of.
+    pub snapshot_design: String,
+    /// Caches whose observed geometry the formulas reproduce, of all in `caches`.
+    pub explained_caches: usize,
+    /// Design and era that were asked about.
+    pub design: String,
+    /// Page size in bytes.
+    pub page_size: u64,
+    /// CPUs at work.
+    pub cpus: u32,
+    /// Possible CPUs.
+    pub possible_cpus: u32,
+    /// Expected bytes of all slabs.
+    pub predicted_bytes: u64,
+    /// With every unknown at its best.
+    pub low_bytes: u64,
+    /// With every unknown at its worst.
+    pub high_bytes: u64,
+    /// Bytes of all slabs in the snapshot.
+    pub observed_bytes: u64,
+    /// Bytes that leave the slabs for the page allocator, because no cache of that size exists.
+    pub to_pages_bytes: u64,
+    /// Bytes that were kmallocs above the largest class and have one now; in `predicted_bytes`.
+    pub from_pages_bytes: u64,
+    /// Every cache, in the snapshot's order.
+    pub caches: Vec<CachePrediction>,
+}
+
+/// One cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct CachePrediction {
+    /// Its name in slabinfo.
+    pub name: String,
+    /// Bytes from object to object.
+    pub slab_size: u64,
+    /// Objects in use, as estimated.
+    pub objects: u64,
+    /// Objects a slab in the snapshot.
+    pub observed_objs_per_slab: u64,
+    /// Objects a slab under the other settings; 0 if the cache does not exist there.
+    pub objs_per_slab: u64,
+    /// Pages a slab in the snapshot, of the snapshot's size.
+    pub observed_pages_per_slab: u64,
+    /// Pages a slab under the other settings.
+    pub pages_per_slab: u64,
+    /// Expected bytes.
+    pub predicted_bytes: u64,
+    /// At best.
+    pub low_bytes: u64,
+    /// At worst.
+    pub high_bytes: u64,
+    /// Bytes in the snapshot.
+    pub observed_bytes: u64,
+}
+
+/// Predicts.
+///
+/// # Errors
+///
+/// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
+pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, LabError> {
+    let (old, explained) = World::of(snapshot)?;
+    let new = old.asked(question)?;
+    let teller = Teller {
+        snapshot,
+        line: world::line_of(snapshot),
+        users: users(snapshot, &old, &new),
+        old: &old,
+        new: &new,
+    };
+    let rows = &snapshot.slabinfo.rows;
+    let mut caches: Vec<_> = rows.iter().map(|row| teller.cache(row)).collect();
+    let from_pages_bytes = teller.from_pages();
+    if from_pages_bytes > 0 {
+        caches.push(CachePrediction::of_pages(from_pages_bytes));
+    }
+    let sum = |bytes: fn(&CachePrediction) -> u64| caches.iter().map(bytes).sum();
+    let gone = caches.iter().filter(|cache| cache.objs_per_slab == 0);
+    Ok(Prediction {
+        snapshot_design: old.design.to_string(),
+        explained_caches: explained,
+        design: new.design.to_string(),
+        page_size: new.page_bytes,
+        cpus: new.cpus,
+        possible_cpus: new.nr_cpu_ids,
+        predicted_bytes: sum(|cache| cache.predicted_bytes),
+        low_bytes: sum(|cache| cache.low_bytes),
+        high_bytes: sum(|cache| cache.high_bytes),
+        observed_bytes: snapshot.slab_bytes(),
+        to_pages_bytes: gone.map(|cache| cache.objects * cache.slab_size).sum(),
+        from_pages_bytes,
+        caches,
+    })
+}
+
+/// How many CPUs use the caches that any CPU could use.
+fn users(snapshot: &Snapshot, old: &World, new: &World) -> Users {
+    let rows = snapshot.slabinfo.rows.iter();
+    let used_by: Vec<f64> = rows
+        .map(|row| Lay::of(row, snapshot.attributes(&row.name), old.cpus).users())
+        .filter(|users| *users > 0.0)
+        .collect();
+    Users::new(old.cpus, new.cpus, &used_by)
+}
+
+/// What the cache `name` is, beside its size.
+fn is_thread_stack(name: &str) -> bool {
+    name == "thread_stack"
+}
+
+struct Teller<'a> {
+    snapshot: &'a Snapshot,
+    line: u32,
+    users: Users,
+    old: &'a World,
+    new: &'a World,
+}
+
+impl Teller<'_> {
+    fn cache(&self, row: &SlabinfoRow) -> CachePrediction {
+        let sysfs = self.snapshot.attributes(&row.name);
+        let lay = Lay::of(row, sysfs, self.old.cpus);
+        let observed = row.slab_bytes(self.snapshot.page_bytes);
+        let mut told = CachePrediction {
+            name: row.name.clone(),
+            slab_size: row.objsize,
+            objects: lay.objects().round() as u64,
+            observed_objs_per_slab: row.objperslab,
+            objs_per_slab: row.objperslab,
+            observed_pages_per_slab: row.pagesperslab,
+            pages_per_slab: row.pagesperslab,
+            predicted_bytes: observed,
+            low_bytes: observed,
+            high_bytes: observed,
+            observed_bytes: observed,
+        };
+        if self.is_gone(row) {
+            told.set_shape(0, 0);
+            told.set_bytes([0.0; 3]);
+            return told;
+        }
+        let new_layout = self.old.design != self.new.design;
+        let params = cache::params(row, sysfs, new_layout);
+        let geometry_in = |world: &World, params: &CacheParams| world.geometry(params, self.line);
+        let Some(params) = params else { return told };
+        let (Some(before), Some(after)) = (
+            geometry_in(self.old, &params),
+            geometry_in(self.new, &params),
+        ) else {
+            return told;
+        };
+        let mut from = Shape::of(&before, self.old.page_bytes);
+        let mut to = Shape::of(&after, self.new.page_bytes);
+        self.keep_limits(sysfs, &before, &mut from, &after, &mut to);
+        let same_shape = !new_layout
+            && self.old.page_bytes == self.new.page_bytes
+            && (from.slab_bytes, from.slots) == (to.slab_bytes, to.slots);
+        if same_shape {
+            // What the formulas do not explain stays as it is.
+            from.slots = row.objperslab.max(1) as f64;
+            from.slab_bytes = (row.pagesperslab * self.old.page_bytes) as f64;
+            (to.slots, to.slab_bytes, to.grain) = (from.slots, from.slab_bytes, from.slots);
+        } else {
+            told.set_shape(u64::from(after.objects), 1 << after.order);
+        }
+        if same_shape && from == to && self.old.cpus == self.new.cpus {
+            return told;
+        }
+        let more = f64::from(self.new.cpus) / f64::from(self.old.cpus);
+        let slabs = lay.slabs_in(&from, &to, &self.users, more);
+        let right = lay.calibration(&from);
+        told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
+        told
+    }
+
+    /// Limits may have been written while the kernel ran; they stay unless others are asked for.
+    fn keep_limits(
+        &self,
+        sysfs: Option<&CacheAttributes>,
+        before: &Geometry,
+        from: &mut Shape,
+        after: &Geometry,
+        to: &mut Shape,
+    ) {
+        if self.old.design != self.new.design {
+            return;
+        }
+        let written = |file| sysfs.and_then(|sysfs| sysfs.number(file));
+        let stays = |name| {
+            let mut set = self.new.settings.cache.iter();
+            set.all(|(tunable, _)| tunable.name != name)
+        };
+        if let Some(slabs) = written("min_partial") {
+            from.min_partial = slabs as f64;
+        }
+        if stays("min_partial") {
+            to.min_partial = from.min_partial;
+        }
+        if let Some(objects) = written("cpu_partial").filter(|_| before.cpu_partial_slabs > 0) {
+            let objects = u32::try_from(objects).unwrap_or(u32::MAX);
+            from.cpu_partial = cpu_partial_slabs(objects, before.objects).into();
+            if stays("cpu_partial") {
+                to.cpu_partial = cpu_partial_slabs(objects, after.objects).into();
+            }
+        }
+    }
+
+    /// Whether the new kernel has no such cache: the page allocator serves its objects.
+    fn is_gone(&self, row: &SlabinfoRow) -> bool {
+        if is_thread_stack(&row.name) {
+            return row.objsize >= self.new.page_bytes;
+        }
+        self.old.page_bytes != self.new.page_bytes
+            && cache::kmalloc_bytes(&row.name)
+                .is_some_and(|bytes| bytes > self.kmalloc_max(self.new))
+    }
+
+    /// The largest kmalloc class in bytes.
+    fn kmalloc_max(&self, world: &World) -> u64 {
+        let rules = (world.design.design.kmalloc_rules)(world.design.era);
+        match rules {
+            Some(rules) if rules.service == KmallocService::Classes => {
+                1 << rules.shift_high(world.page_bytes.ilog2())
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
+    fn from_pages(&self) -> u64 {
+        if self.kmalloc_max(self.new) <= self.kmalloc_max(self.old) {
+            return 0;
+        }
+        let all = self.snapshot.meminfo_slab_bytes.unwrap_or(0);
+        all.saturating_sub(self.snapshot.slab_bytes())
+    }
+}
+
+impl CachePrediction {
+    fn of_pages(bytes: u64) -> Self {
+        Self {
+            name: "(kmalloc of pages)".to_string(),
+            slab_size: 0,
+            objects: 0,
+            observed_objs_per_slab: 0,
+            objs_per_slab: 1,
+            observed_pages_per_slab: 0,
+            pages_per_slab: 0,
+            predicted_bytes: bytes,
+            low_bytes: 0,
+            high_bytes: bytes,
+            observed_bytes: 0,
+        }
+    }
+
+    fn set_shape(&mut self, objects: u64, pages: u64) {
+        self.objs_per_slab = objects;
+        self.pages_per_slab = pages;
+    }
+
+    fn set_bytes(&mut self, [low, expected, high]: Range) {
+        self.predicted_bytes = expected.round() as u64;
+        self.low_bytes = low.min(expected).round() as u64;
+        self.high_bytes = high.max(expected).round() as u64;
+    }
+}

@@ -1,0 +1,190 @@
+//! The kernel of a snapshot, and the one that is asked about.
+
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheParams, Geometry, MachineParams};
+use quarry_core::slub::geometry::slub_era;
+
+use crate::design::{DESIGNS, DesignSpec};
+use crate::error::LabError;
+use crate::infer::version;
+use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
+use crate::setting::{Settings, resolve};
+
+use super::Question;
+
+/// A kernel, as far as geometry depends on it.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) design: DesignSpec,
+    pub(super) page_bytes: u64,
+    /// Possible CPUs.
+    pub(super) nr_cpu_ids: u32,
+    /// CPUs at work.
+    pub(super) cpus: u32,
+    pub(super) settings: Settings,
+}
+
+/// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
+/// Only caches without sysfs attributes depend on it.
+fn cache_line(release: Option<&str>) -> u32 {
+    let is_ppc = release.is_some_and(|release| release.contains("powerpc"));
+    if is_ppc { 128 } else { 64 }
+}
+
+impl World {
+    /// The kernel that the snapshot was taken of, and for how many of its caches the formulas give
+    /// what it reports.
+    pub(super) fn of(snapshot: &Snapshot) -> Result<(Self, usize), LabError> {
+        let busiest = snapshot.sysfs.values().map(users).max().unwrap_or(1);
+        let busiest = u32::try_from(busiest).unwrap_or(1).max(1);
+        let guesses = match snapshot.present_cpus {
+            Some(cpus) => vec![cpus],
+            None => std::iter::once(busiest)
+                .chain((0..9).map(|shift| 1 << shift))
+                .filter(|cpus| *cpus >= busiest)
+                .collect(),
+        };
+        let boot = BootParams {
+            slub_min_order: snapshot
+                .boot_number(&["slub_min_order", "slab_min_order"])
+                .unwrap_or(0),
+            slub_max_order: snapshot.boot_number(&["slub_max_order", "slab_max_order"]),
+            slub_min_objects: snapshot
+                .boot_number(&["slub_min_objects", "slab_min_objects"])
+                .unwrap_or(0),
+        };
+        let mut best: Option<(Self, usize)> = None;
+        for design in designs(snapshot) {
+            for cpus in &guesses {
+                let world = Self {
+                    design,
+                    page_bytes: snapshot.page_bytes,
+                    nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
+                    cpus: *cpus,
+                    settings: Settings {
+                        boot,
+                        ..Settings::default()
+                    },
+                };
+                let rows = &snapshot.slabinfo.rows;
+                let explained = rows.iter().filter(|row| world.explains(row)).count();
+                if best.as_ref().is_none_or(|(_, most)| explained > *most) {
+                    best = Some((world, explained));
+                }
+            }
+        }
+        best.ok_or_else(|| LabError::Usage(format!("{}: no design fits it", snapshot.file)))
+    }
+
+    /// The kernel that is asked about.
+    pub(super) fn asked(&self, question: &Question) -> Result<Self, LabError> {
+        let design = question.design.unwrap_or(self.design);
+        let mut settings = resolve(&question.settings, &[design])?
+            .pop()
+            .unwrap_or_default();
+        // What is not set stays as the snapshot's kernel was booted with.
+        let (boot, old) = (&mut settings.boot, self.settings.boot);
+        let is_set = |name: &str| question.settings.iter().any(|set| set.name() == name);
+        boot.slub_max_order = boot.slub_max_order.or(old.slub_max_order);
+        if !is_set("slub_min_order") {
+            boot.slub_min_order = old.slub_min_order;
+        }
+        if !is_set("slub_min_objects") {
+            boot.slub_min_objects = old.slub_min_objects;
+        }
+        let cpus = question.cpus.unwrap_or(self.cpus);
+        let possible = match question.cpus {
+            Some(cpus) => cpus,
+            None => self.nr_cpu_ids,
+        };
+        let world = Self {
+            design,
+            page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
+            nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
+            cpus,
+            settings,
+        };
+        if world.nr_cpu_ids < world.cpus {
+            return Err(LabError::Usage(format!(
+                "{} possible CPUs are fewer than the {} at work",
+                world.nr_cpu_ids, world.cpus
+            )));
+        }
+        world
+            .machine(64)
+            .check()
+            .map_err(|error| LabError::Usage(error.to_string()))?;
+        Ok(world)
+    }
+
+    pub(super) fn machine(&self, cache_line: u32) -> MachineParams {
+        let era = slub_era(self.design.era);
+        MachineParams {
+            page_shift: self.page_bytes.ilog2(),
+            nr_cpus: era.map_or(self.cpus, |era| {
+                era.formula_cpus(self.nr_cpu_ids, self.cpus)
+            }),
+            cache_line,
+        }
+    }
+
+    /// A cache's geometry; `None` if it cannot exist there.
+    pub(super) fn geometry(&self, params: &CacheParams, line: u32) -> Option<Geometry> {
+        let compute = self.design.design.geometry;
+        let machine = self.machine(line);
+        let mut geometry = compute(self.design.era, &machine, &self.settings.boot, params).ok()?;
+        self.settings.adjust(&mut geometry);
+        Some(geometry)
+    }
+
+    /// Whether the formulas give the order and the objects of a row from its object size.
+    fn explains(&self, row: &SlabinfoRow) -> bool {
+        let geometry = slot(row).and_then(|slot| self.geometry(&slot, 64));
+        geometry.is_some_and(|geometry| {
+            u64::from(geometry.objects) == row.objperslab && 1 << geometry.order == row.pagesperslab
+        })
+    }
+}
+
+/// CPUs that hold a slab; sysfs counts the slabs of their partial lists with them.
+pub(super) fn users(cache: &CacheAttributes) -> u64 {
+    let held = cache.number("cpu_slabs").unwrap_or(0);
+    held.saturating_sub(cache.cpu_partial_slabs().unwrap_or(0))
+}
+
+/// A cache of plain objects that lie as far apart as those of the row.
+pub(super) fn slot(row: &SlabinfoRow) -> Option<CacheParams> {
+    let size = u32::try_from(row.objsize).ok()?;
+    Some(CacheParams::new(size))
+}
+
+/// What the cache was asked to be: from sysfs, or its slot.
+pub(super) fn request(row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Option<CacheParams> {
+    match sysfs.and_then(CacheAttributes::params) {
+        Some(params) => Some(params),
+        None => slot(row),
+    }
+}
+
+/// The cache line of the snapshot's machine.
+pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
+    cache_line(snapshot.release.as_deref())
+}
+
+/// The designs that the snapshot can be of, the likeliest first: SLAB has tunables; the era is the
+/// newest that is not newer than the kernel, or one after it, if its formulas fit better.
+fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
+    let is_slab = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
+    let name = if is_slab { "slab" } else { "slub" };
+    let find = |name: &str| DESIGNS.iter().find(|design| design.name == name);
+    // Not all builds have SLAB; SLUB's formulas then stand for it where sizes do not matter.
+    let Some(design) = find(name).or_else(|| find("slub")) else {
+        return Vec::new();
+    };
+    let release = snapshot.release.as_deref().map_or([0; 3], version);
+    let (older, newer): (Vec<Era>, Vec<Era>) = design
+        .geometry_eras()
+        .partition(|era| release == [0; 3] || version(era.name()) <= release);
+    let era_of = |era: Era| DesignSpec { design, era };
+    older.into_iter().rev().chain(newer).map(era_of).collect()
+}
