@@ -8,8 +8,11 @@ mod import;
 mod output;
 mod replay;
 mod replay_tables;
+mod snapshot;
 mod tunables;
 mod units;
+mod what_if;
+mod what_if_tables;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,7 @@ Examples:
   quarry replay                       the bundled hackbench, all designs
   quarry geometry --page-size 64k --cpus 16 --object-size 9856
   quarry tunables --design slub@5.9
+  quarry snapshot -o now.json && quarry what-if now.json --page-size 64k
   quarry import kmem.txt.gz -o kmem.parquet && quarry replay kmem.parquet";
 
 #[derive(Subcommand)]
@@ -41,6 +45,10 @@ enum Command {
     Replay(replay::Args),
     /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
     Import(import::Args),
+    /// Write down what this machine's kernel says about its slab caches.
+    Snapshot(snapshot::Args),
+    /// Predict a real kernel's slab memory under other settings, from a snapshot of it.
+    WhatIf(what_if::Args),
     /// Slab size, order, objects per slab and limits of a cache.
     Geometry(geometry::Args),
     /// List the tunables: name, scope, range, default and meaning.
@@ -51,6 +59,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::WhatIf(args) => what_if::run(&args),
         Command::Geometry(args) => geometry::run(&args),
         Command::Tunables(args) => tunables::run(&args),
     };

@@ -1,0 +1,48 @@
+//! `quarry snapshot`: what this machine's kernel says about its slab caches.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use quarry_lab::kernel::Snapshot;
+
+use crate::output;
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where to write it; `-` for stdout.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+What is in it: JSON with slabinfo (rows, and the text), sysfs_slab (cache, then
+file, then value: every readable file of /sys/kernel/slab), sysfs_aliases,
+page_size, cpu_possible, cpu_present, cpu_online, node_online, kernel_release,
+cmdline and meminfo. Nothing of it names a process or a file of the machine but
+the kernel's command line.
+
+Exit codes:
+  0 done; 1 the kernel does not let us read (run as root), or FILE cannot be
+  written; 2 wrong usage
+
+Examples:
+  sudo quarry snapshot -o now.json
+  sudo quarry snapshot -o - | gzip > now.json.gz
+  quarry what-if now.json --page-size 64k";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let snapshot = Snapshot::take()?;
+    if args.output == Path::new("-") {
+        return output::print_json(&snapshot);
+    }
+    let mut text = serde_json::to_vec(&snapshot)?;
+    text.push(b'\n');
+    let path = args.output.display();
+    std::fs::File::create(&args.output)
+        .and_then(|mut file| file.write_all(&text))
+        .with_context(|| format!("cannot write {path}"))
+}

@@ -1,0 +1,138 @@
+//! `quarry what-if`: a real kernel's slab memory under other settings.
+
+use std::path::PathBuf;
+
+use quarry_lab::DesignSpec;
+use quarry_lab::kernel::Snapshot;
+use quarry_lab::setting::Setting;
+use quarry_lab::whatif::{Prediction, Question, predict};
+
+use crate::{output, units, what_if_tables};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A snapshot: JSON (may be packed with gzip), or a folder with slabinfo and slab/.
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: PathBuf,
+    /// Which stage of a recorded boot; the first by default.
+    #[arg(long, value_name = "NAME")]
+    stage: Option<String>,
+    /// Other designs or eras, separated by commas; the snapshot's own by default.
+    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
+    design: Vec<String>,
+    /// Other page sizes: 4k, 16k, 64k, separated by commas.
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        value_parser = units::parse_page_bytes
+    )]
+    page_size: Vec<u64>,
+    /// Other numbers of CPUs, separated by commas; present and possible ones.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    cpus: Vec<u32>,
+    /// Another number of possible CPUs (nr_cpu_ids); as many as are present by default.
+    #[arg(long, value_name = "N")]
+    possible_cpus: Option<u32>,
+    /// Set a tunable; may be repeated. `quarry tunables` lists them.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    settings: Vec<String>,
+    /// Show every cache, not only those that change most.
+    #[arg(long)]
+    caches: bool,
+    /// Print JSON: an object for one prediction, a list for several.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+A snapshot is what `quarry snapshot` writes, or a folder with a copy of
+/proc/slabinfo as slabinfo and of /sys/kernel/slab as slab/; beside them, if
+wanted, files page_size, cpu_possible, cpu_present, kernel_release, cmdline and
+meminfo, or meta.json with these keys. Without them page size and CPUs are
+guessed from the slabs.
+
+How it is predicted:
+  Exact: the slabs of each cache under other settings have the size and objects
+  that the design's formulas give; full slabs and the objects on nodes' partial
+  lists are counted by the kernel.
+  Estimated, because no snapshot tells: what CPUs use of the slabs they hold
+  (the kernel counts all of it as used), from how many they have filled before;
+  where objects lie in partial slabs, as if left over at random; how many CPUs
+  would use a cache, from how many do. Other settings apply to the same live
+  objects: what the kernel allocates for every CPU or page is not known.
+  `low` and `high` put all of these at their best and worst, in all caches at
+  once. Two boots of one machine differ by about 2 %.
+  Caches that cannot exist with other pages (kmalloc above the largest class,
+  thread_stack with pages below its size) leave the slabs for the page
+  allocator, and are told.
+
+Exit codes:
+  0 done; 1 SNAPSHOT cannot be read; 2 wrong usage
+
+Examples:
+  quarry what-if now.json --page-size 64k
+  quarry what-if boot.json.gz --stage boot --set slub_max_order=0
+  quarry what-if now.json --cpus 2,16,64 --caches
+  quarry what-if folder/ --design slub@5.9,slubq --page-size 4k,64k --json";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let questions = questions(args)?;
+    let snapshot = Snapshot::read(&args.snapshot, args.stage.as_deref())
+        .map_err(quarry_lab::LabError::from)?;
+    let predictions: Result<Vec<Prediction>, _> = questions
+        .iter()
+        .map(|question| predict(&snapshot, question))
+        .collect();
+    let predictions = predictions?;
+    if !args.json {
+        let text = what_if_tables::text(&snapshot, &predictions, args.caches);
+        return output::print_text(&text);
+    }
+    match predictions.as_slice() {
+        [one] => output::print_json(one),
+        several => output::print_json(&several),
+    }
+}
+
+/// Every design with every page size and every CPU count.
+fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
+    let settings: Result<Vec<_>, _> = args
+        .settings
+        .iter()
+        .map(|text| Setting::parse(text))
+        .collect();
+    let settings = settings?;
+    let designs: Result<Vec<_>, _> = args
+        .design
+        .iter()
+        .map(|text| DesignSpec::parse_geometry(text))
+        .collect();
+    let mut questions = Vec::new();
+    for design in or_none(&designs?) {
+        for page_bytes in or_none(&args.page_size) {
+            for cpus in or_none(&args.cpus) {
+                questions.push(Question {
+                    design,
+                    page_bytes,
+                    cpus,
+                    possible_cpus: args.possible_cpus,
+                    settings: settings.clone(),
+                });
+            }
+        }
+    }
+    Ok(questions)
+}
+
+/// The values, or that there are none.
+fn or_none<T: Copy>(values: &[T]) -> Vec<Option<T>> {
+    if values.is_empty() {
+        vec![None]
+    } else {
+        values.iter().copied().map(Some).collect()
+    }
+}

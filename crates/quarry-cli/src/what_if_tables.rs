@@ -1,0 +1,171 @@
+//! The tables of `quarry what-if`: a line for each prediction, and its caches.
+
+use quarry_lab::kernel::Snapshot;
+use quarry_lab::whatif::{CachePrediction, Prediction};
+
+use crate::output;
+use crate::units::{bytes, count};
+
+/// Caches that are shown unless all are asked for.
+const CACHES_SHOWN: usize = 12;
+
+/// Everything that the command prints.
+pub(crate) fn text(snapshot: &Snapshot, predictions: &[Prediction], all: bool) -> String {
+    let mut text = head(snapshot, predictions);
+    text.push_str(&format!("\n{}\n", totals(predictions)));
+    for prediction in predictions {
+        text.push_str(&notes(prediction));
+    }
+    for prediction in predictions {
+        text.push_str(&caches(prediction, all));
+    }
+    text
+}
+
+fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
+    let stage = snapshot.stage.as_deref();
+    let stage = stage.map_or(String::new(), |stage| format!(", stage {stage}"));
+    let release = snapshot.release.as_deref().unwrap_or("unknown");
+    let cpus = snapshot.present_cpus;
+    let cpus = cpus.map_or("unknown".to_string(), |cpus| cpus.to_string());
+    let mut text = format!(
+        "{}{stage}: kernel {release}, {} pages, {cpus} CPUs, {} in slabs\n",
+        snapshot.file,
+        bytes(snapshot.page_bytes),
+        bytes(snapshot.slab_bytes()),
+    );
+    if let Some(first) = predictions.first() {
+        text.push_str(&format!(
+            "taken as {}: its formulas give the slabs of {} of {} caches\n",
+            first.snapshot_design,
+            first.explained_caches,
+            snapshot.slabinfo.rows.len(),
+        ));
+    }
+    text
+}
+
+fn totals(predictions: &[Prediction]) -> String {
+    let header = [
+        "design",
+        "pages",
+        "CPUs",
+        "observed",
+        "predicted",
+        "change",
+        "low",
+        "high",
+    ];
+    let mut table = output::table(&header, &[]);
+    for told in predictions {
+        table.add_row([
+            told.design.clone(),
+            bytes(told.page_size),
+            count(told.cpus.into()),
+            bytes(told.observed_bytes),
+            bytes(told.predicted_bytes),
+            change(told.predicted_bytes, told.observed_bytes),
+            bytes(told.low_bytes),
+            bytes(told.high_bytes),
+        ]);
+    }
+    table.to_string()
+}
+
+/// By how much more or less, in per cent.
+fn change(predicted: u64, observed: u64) -> String {
+    if observed == 0 {
+        return "-".to_string();
+    }
+    let percent = (predicted as f64 / observed as f64 - 1.0) * 100.0;
+    format!("{percent:+.1} %")
+}
+
+/// What moved between slabs and the page allocator.
+fn notes(told: &Prediction) -> String {
+    let mut text = String::new();
+    let pages = bytes(told.page_size);
+    if told.to_pages_bytes > 0 {
+        text.push_str(&format!(
+            "with {pages} pages: about {} of objects go to the page allocator, outside of all \
+             slabs\n",
+            bytes(told.to_pages_bytes)
+        ));
+    }
+    if told.from_pages_bytes > 0 {
+        text.push_str(&format!(
+            "with {pages} pages: {} of large kmallocs, now pages, come into slabs\n",
+            bytes(told.from_pages_bytes)
+        ));
+    }
+    text
+}
+
+fn caches(told: &Prediction, all: bool) -> String {
+    let mut rows: Vec<&CachePrediction> = told
+        .caches
+        .iter()
+        .filter(|cache| cache.observed_bytes + cache.predicted_bytes > 0)
+        .collect();
+    rows.sort_by(|a, b| {
+        let size = |cache: &CachePrediction| {
+            let changed = cache.predicted_bytes.abs_diff(cache.observed_bytes);
+            let largest = cache.predicted_bytes.max(cache.observed_bytes);
+            if all {
+                (largest, changed)
+            } else {
+                (changed, largest)
+            }
+        };
+        size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    let total = rows.len();
+    if !all {
+        rows.truncate(CACHES_SHOWN);
+    }
+    let header = [
+        "name",
+        "slab\nsize",
+        "objs per\nslab",
+        "pages per\nslab",
+        "observed",
+        "predicted",
+        "change",
+        "low",
+        "high",
+    ];
+    let mut table = output::unbroken(output::table(&header, &[]));
+    for cache in &rows {
+        table.add_row([
+            cache.name.clone(),
+            cache.slab_size.to_string(),
+            became(cache.observed_objs_per_slab, cache.objs_per_slab),
+            became(cache.observed_pages_per_slab, cache.pages_per_slab),
+            bytes(cache.observed_bytes),
+            bytes(cache.predicted_bytes),
+            change(cache.predicted_bytes, cache.observed_bytes),
+            bytes(cache.low_bytes),
+            bytes(cache.high_bytes),
+        ]);
+    }
+    let shown = if rows.len() < total {
+        format!(", {} of {total} caches: those that change most", rows.len())
+    } else {
+        String::new()
+    };
+    format!(
+        "\n{}, {} pages, {} CPUs{shown}\n{table}\n",
+        told.design,
+        bytes(told.page_size),
+        told.cpus
+    )
+}
+
+/// `32` or `32 > 8`.
+fn became(old: u64, new: u64) -> String {
+    if old == new {
+        old.to_string()
+    } else {
+        format!("{old} > {new}")
+    }
+}
