@@ -1,15 +1,12 @@
 //! One cache: how its objects lie in the snapshot, and what they need elsewhere.
 
-use quarry_core::geometry::{CacheParams, Geometry};
+use quarry_core::geometry::{CacheFlags, CacheParams, Geometry};
 
 use crate::kernel::{CacheAttributes, SlabinfoRow};
 
 use super::demand::{Demand, Hidden, pinned};
-use super::users::Users;
+use super::users::{Cpus, Range};
 use super::world;
-
-/// Fewest, expected and most.
-pub(super) type Range = [f64; 3];
 
 /// What each end of a range assumes of the hidden objects.
 const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
@@ -28,6 +25,8 @@ pub(super) struct Lay {
     /// Slabs on the nodes' partial lists, and their objects.
     partial: f64,
     partial_objects: f64,
+    /// The objects can be reclaimed under memory pressure.
+    reclaim: bool,
 }
 
 /// The geometry as far as memory depends on it.
@@ -109,6 +108,7 @@ impl Lay {
             cpu_partial,
             partial,
             partial_objects: partial_objects.min(partial * slots),
+            reclaim: sysfs.is_some_and(|sysfs| sysfs.flags().contains(CacheFlags::RECLAIM)),
         }
     }
 
@@ -128,12 +128,8 @@ impl Lay {
             cpu_partial: 0.0,
             partial,
             partial_objects: (partial * slots - free).max(0.0),
+            reclaim: false,
         }
-    }
-
-    /// CPUs that use the cache.
-    pub(super) fn users(&self) -> f64 {
-        self.demand.users
     }
 
     /// Objects that are in use, as estimated; a cpu partial slab is half full.
@@ -142,36 +138,38 @@ impl Lay {
     }
 
     /// Slabs of the shape `to` that the same objects need, in place of `from`.
-    pub(super) fn slabs_in(&self, from: &Shape, to: &Shape, users: &Users, more: f64) -> Range {
-        let users = users.scale(self.demand.users);
+    pub(super) fn slabs_in(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Range {
+        let users = cpus.users(self.demand.users);
         let mut range = [0.0; 3];
         for (end, hidden) in HIDDEN.into_iter().enumerate() {
-            let full = self.full_with(end, users[end], more);
+            let full = self.full_with(end, users[end], cpus);
             let demand = self.demand.with(full, users[end]);
             range[end] = self.taken(&demand, to, hidden) + self.scattered(end, &demand, from, to);
         }
         // What CPUs share between each other need not fit into whole slabs of one CPU.
-        let concentrated = self.demand.full * self.demand.grain / to.slots + range_max(users);
+        let full = self.demand.full * self.demand.grain / to.slots;
+        let concentrated = full + users[2];
         if to.grain >= to.slots && to.slots > self.slots {
             range[2] = range[2].max(concentrated + self.scattered(2, &self.demand, from, to));
         }
         range
     }
 
-    /// Grains that have been used up: with more CPUs at most in proportion, with fewer at least.
-    fn full_with(&self, end: usize, users: f64, more: f64) -> f64 {
+    /// Grains that have been used up.
+    fn full_with(&self, end: usize, users: f64, cpus: &Cpus) -> f64 {
         let full = self.demand.full;
-        match end {
-            0 if more < 1.0 => full * more,
-            2 if more > 1.0 => full * more,
-            // The objects of CPUs that are gone, on those that remain.
-            2 if more < 1.0 => {
-                let hidden = self.demand.objects() / self.demand.grain - full;
-                let gone = (self.demand.users - users).max(0.0) / self.demand.users.max(1.0);
-                full + hidden * gone
-            }
-            _ => full,
+        let factor = if self.reclaim {
+            1.0
+        } else {
+            cpus.factors()[end]
+        };
+        if end < 2 {
+            return full * factor;
         }
+        // At worst, the objects of CPUs that are gone are on those that remain.
+        let hidden = self.demand.objects() / self.demand.grain - full;
+        let gone = (self.demand.users - users).max(0.0) / self.demand.users.max(1.0);
+        full * factor + hidden * gone
     }
 
     /// Slabs for what CPUs take.
@@ -234,10 +232,6 @@ impl Lay {
         let model = taken + self.scattered(1, &self.demand, from, from);
         if model > 0.0 { self.slabs / model } else { 1.0 }
     }
-}
-
-fn range_max(range: Range) -> f64 {
-    range.into_iter().fold(0.0, f64::max)
 }
 
 /// A class of kmalloc by its cache's name, in bytes: `kmalloc-rcl-96`, `kmalloc-cg-8k`.

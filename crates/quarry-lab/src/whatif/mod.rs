@@ -12,9 +12,10 @@
 //!   pages and 16 CPUs this is most of the memory. Estimated from how many slabs CPUs have used up
 //!   before: `demand.rs`.
 //! * *Where objects lie in partial slabs.* Taken as left over at random: `demand.rs`.
-//! * *Which objects exist because of a CPU or a page.* Live objects are taken over as they are.
-//!   Kernels allocate some for every CPU, and some in sizes of pages.
-//! * *How many CPUs would use a cache* on a machine with more or fewer of them: `users.rs`.
+//! * *Which objects exist because of a CPU*, and how many CPUs would use a cache on a machine with
+//!   more or fewer of them: `users.rs`. What only *possible* CPUs cost is not in the prediction.
+//! * *Which objects exist because of a page*, or have sizes that depend on it: taken over as they
+//!   are.
 //! * *How many slabs stand empty*, which a node keeps up to `min_partial` of.
 //!
 //! # How it is computed
@@ -45,8 +46,8 @@ use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::setting::Setting;
 
-use cache::{Lay, Range, Shape};
-use users::Users;
+use cache::{Lay, Shape};
+use users::{Cpus, Range};
 use world::World;
 
 /// What is asked: whatever is `None` stays as it is.
@@ -133,7 +134,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
     let teller = Teller {
         snapshot,
         line: world::line_of(snapshot),
-        users: users(snapshot, &old, &new),
+        cpus: Cpus::new(old.cpus, new.cpus),
         old: &old,
         new: &new,
     };
@@ -162,16 +163,6 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
     })
 }
 
-/// How many CPUs use the caches that any CPU could use.
-fn users(snapshot: &Snapshot, old: &World, new: &World) -> Users {
-    let rows = snapshot.slabinfo.rows.iter();
-    let used_by: Vec<f64> = rows
-        .map(|row| Lay::of(row, snapshot.attributes(&row.name), old.cpus).users())
-        .filter(|users| *users > 0.0)
-        .collect();
-    Users::new(old.cpus, new.cpus, &used_by)
-}
-
 /// What the cache `name` is, beside its size.
 fn is_thread_stack(name: &str) -> bool {
     name == "thread_stack"
@@ -180,7 +171,7 @@ fn is_thread_stack(name: &str) -> bool {
 struct Teller<'a> {
     snapshot: &'a Snapshot,
     line: u32,
-    users: Users,
+    cpus: Cpus,
     old: &'a World,
     new: &'a World,
 }
@@ -235,8 +226,7 @@ impl Teller<'_> {
         if same_shape && from == to && self.old.cpus == self.new.cpus {
             return told;
         }
-        let more = f64::from(self.new.cpus) / f64::from(self.old.cpus);
-        let slabs = lay.slabs_in(&from, &to, &self.users, more);
+        let slabs = lay.slabs_in(&from, &to, &self.cpus);
         let right = lay.calibration(&from);
         told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
         told

@@ -1,15 +1,25 @@
-//! How many CPUs use a cache on a machine with another number of CPUs.
+//! What changes with the number of CPUs: who uses a cache, and how many objects there are.
 //!
-//! Work comes to CPUs at random: after `visits` of them, each on one of N CPUs, a cache is used by
-//! `N (1 - (1 - 1/N)^visits)` CPUs. A cache that not all CPUs use thereby tells its visits. A cache
-//! that all use had many; how many is not seen. Its visits are taken from the law that the other
-//! caches of the snapshot follow: uniform in the logarithm, up to a number that explains how many
-//! of the caches all CPUs use.
+//! *Users.* Work comes to CPUs at random: after `visits` of them, each on one of N CPUs, a cache is
+//! used by `N (1 - (1 - 1/N)^visits)` CPUs. A cache that not all CPUs use thereby tells its visits,
+//! and so its users on another machine. A cache that all use does not.
+//!
+//! *Exponent.* What the snapshot does not tell is taken to grow with the CPUs to the power of an
+//! exponent between 0 (it does not depend on them) and 1 (each CPU has its own). The expected value
+//! takes the middle, 1/2: nothing speaks for either end, and a prediction for more CPUs and back
+//! again comes out where it began. This holds for the users of caches that all CPUs use, and for
+//! the objects in full slabs, unless the cache is one of objects that can be reclaimed: those stand
+//! for files and names, not for CPUs.
 
-/// Most visits that are considered.
-const VISITS_MAX: f64 = 10_000.0;
-/// Points of the logarithmic grid up to [`VISITS_MAX`].
-const POINTS: u32 = 400;
+/// Fewest, expected and most.
+pub(super) type Range = [f64; 3];
+
+/// The CPUs of the snapshot and of the other machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpus {
+    old: f64,
+    new: f64,
+}
 
 fn reached(visits: f64, cpus: f64) -> f64 {
     if cpus <= 1.0 {
@@ -18,73 +28,42 @@ fn reached(visits: f64, cpus: f64) -> f64 {
     cpus * (1.0 - (1.0 - 1.0 / cpus).powf(visits))
 }
 
-/// The chance that all CPUs are reached, as if they were reached independently.
-fn all_reached(visits: f64, cpus: f64) -> f64 {
-    (reached(visits, cpus) / cpus).powf(cpus)
-}
-
-/// The CPUs of a snapshot, and what its caches tell about who uses them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Users {
-    cpus: f64,
-    new_cpus: f64,
-    /// Expected users on the new machine of a cache that all CPUs use.
-    of_all: f64,
-}
-
-impl Users {
-    /// From the number of CPUs that use each cache, for caches that any CPU uses.
-    pub(super) fn new(cpus: u32, new_cpus: u32, used_by: &[f64]) -> Self {
-        let (cpus, new_cpus) = (f64::from(cpus), f64::from(new_cpus));
-        let all = used_by.iter().filter(|users| **users >= cpus).count() as f64;
-        let share = all / (used_by.len() as f64).max(1.0);
-        let mut sums = (0.0, 0.0, 0.0);
-        for point in 0..POINTS {
-            let visits = VISITS_MAX.powf(f64::from(point) / f64::from(POINTS));
-            let chance = all_reached(visits, cpus);
-            sums.0 += 1.0;
-            sums.1 += chance;
-            sums.2 += chance * reached(visits, new_cpus);
-            if sums.1 >= share * sums.0 && visits > cpus {
-                break;
-            }
-        }
-        let of_all = if sums.1 > 0.0 {
-            sums.2 / sums.1
-        } else {
-            new_cpus
-        };
+impl Cpus {
+    pub(super) fn new(old: u32, new: u32) -> Self {
         Self {
-            cpus,
-            new_cpus,
-            of_all,
+            old: f64::from(old.max(1)),
+            new: f64::from(new.max(1)),
         }
     }
 
-    /// The CPUs that use a cache which `users` use now: fewest, expected, most.
-    pub(super) fn scale(&self, users: f64) -> [f64; 3] {
-        let users = users.min(self.cpus);
-        if users <= 0.0 || self.cpus == self.new_cpus {
+    /// Factors of what depends on CPUs in an unknown way.
+    pub(super) fn factors(&self) -> Range {
+        let ratio = self.new / self.old;
+        [ratio.min(1.0), ratio.sqrt(), ratio.max(1.0)]
+    }
+
+    /// The CPUs that use a cache which `users` use now.
+    pub(super) fn users(&self, users: f64) -> Range {
+        let users = users.min(self.old);
+        if users <= 0.0 || self.old == self.new {
             return [users; 3];
         }
-        let expected = if users >= self.cpus {
-            if self.new_cpus < self.cpus {
-                self.new_cpus
-            } else {
-                self.of_all.max(users)
-            }
+        let [least, middle, most] = self.factors();
+        let fewest = (users * least).max(1.0);
+        let most = (users * most).min(self.new);
+        let expected = if users < self.old {
+            let visits = (1.0 - users / self.old).ln() / (1.0 - 1.0 / self.old).ln();
+            reached(visits, self.new)
+        } else if self.new < self.old {
+            self.new
         } else {
-            let visits = (1.0 - users / self.cpus).ln() / (1.0 - 1.0 / self.cpus).ln();
-            reached(visits, self.new_cpus)
+            users * middle
         };
-        let proportional = users * self.new_cpus / self.cpus;
-        let (fewest, most) = if self.new_cpus < self.cpus {
-            (proportional.max(1.0), users.min(self.new_cpus))
-        } else {
-            (users, proportional)
-        };
-        let expected = expected.clamp(fewest.min(most), fewest.max(most));
-        [fewest, expected, most]
+        [
+            fewest,
+            expected.clamp(fewest, most.max(fewest)),
+            most.max(fewest),
+        ]
     }
 }
 
@@ -94,29 +73,26 @@ mod tests {
 
     #[test]
     fn fewer_cpus() {
-        let users = Users::new(16, 4, &[16.0, 10.0, 5.0, 1.0]);
-        assert_eq!(users.scale(16.0), [4.0; 3]);
-        let [fewest, expected, most] = users.scale(10.0);
+        let cpus = Cpus::new(16, 4);
+        assert_eq!(cpus.users(16.0), [4.0; 3]);
+        let [fewest, expected, most] = cpus.users(10.0);
         assert_eq!((fewest, most), (2.5, 4.0));
         assert!((3.9..4.0).contains(&expected), "{expected}");
-        let [_, expected, most] = users.scale(1.0);
-        assert_eq!((expected, most), (1.0, 1.0));
-        assert_eq!(users.scale(0.0), [0.0; 3]);
+        assert_eq!(cpus.users(1.0), [1.0; 3]);
+        assert_eq!(cpus.users(0.0), [0.0; 3]);
+        assert_eq!(cpus.factors(), [0.25, 0.5, 1.0]);
+        assert_eq!(Cpus::new(16, 1).users(7.0), [1.0; 3]);
     }
 
     #[test]
     fn more_cpus() {
-        let few = Users::new(4, 16, &[4.0, 3.0, 2.0, 1.0, 1.0, 2.0]).scale(4.0);
-        let many = Users::new(4, 16, &[4.0, 4.0, 4.0, 4.0, 4.0, 1.0]).scale(4.0);
-        assert_eq!((few[0], few[2]), (4.0, 16.0));
-        assert!(
-            4.0 < few[1] && few[1] < many[1] && many[1] < 16.0,
-            "{few:?} {many:?}"
-        );
-        assert_eq!(Users::new(4, 4, &[4.0]).scale(3.0), [3.0; 3]);
-        // From one CPU on, nothing is known but the bounds.
-        let [fewest, expected, most] = Users::new(1, 4, &[1.0]).scale(1.0);
-        assert_eq!((fewest, most), (1.0, 4.0));
-        assert!((1.0..=4.0).contains(&expected));
+        let cpus = Cpus::new(4, 16);
+        assert_eq!(cpus.users(4.0), [4.0, 8.0, 16.0]);
+        let [fewest, expected, most] = cpus.users(3.0);
+        assert_eq!((fewest, most), (3.0, 12.0));
+        assert!((4.0..5.0).contains(&expected), "{expected}");
+        assert_eq!(cpus.factors(), [1.0, 2.0, 4.0]);
+        assert_eq!(Cpus::new(4, 4).users(3.0), [3.0; 3]);
+        assert_eq!(Cpus::new(1, 4).users(1.0), [1.0, 2.0, 4.0]);
     }
 }
