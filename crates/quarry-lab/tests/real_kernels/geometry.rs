@@ -1,0 +1,190 @@
+//! The geometry of every cache of every recorded kernel, by the formulas of its design and era.
+//!
+//! The recordings are not part of the repository: without them the test says so and passes.
+
+use std::collections::BTreeMap;
+
+use crate::groundtruth::{kernels, stages};
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheFlags, CacheParams, Geometry, MachineParams};
+use quarry_core::slub::geometry::slub_era;
+use quarry_lab::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_lab::{DESIGNS, DesignEntry};
+
+/// Caches whose creators name a place inside the object for the free pointer, which sysfs does not
+/// show: from the kernels of era 6.18 on they have no word behind the object although they are
+/// type-safe by RCU.
+const FREEPTR_CACHES: [&str; 2] = ["vm_area_struct", "filp"];
+
+/// Caches that are not compared, by kernel and name, and why.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+
+fn exception(kernel: &str, cache: &str) -> Option<&'static str> {
+    EXCEPTIONS
+        .iter()
+        .find(|(at, name, _)| kernel.starts_with(at) && *name == cache)
+        .map(|(_, _, cause)| *cause)
+}
+
+/// The eras whose formulas a kernel may follow: the newest that is not newer, then the next one,
+/// of which some changes may have come before its own version.
+fn era(release: &str) -> Era {
+    let version = |text: &str| -> Vec<u32> {
+        let numbers = text.split(|c: char| !c.is_ascii_digit());
+        numbers.take(2).map(|n| n.parse().unwrap()).collect()
+    };
+    match version(release) {
+        // The order search of 6.18 came with 6.7 or so.
+        release if release >= version("6.8") => Era::V6_18,
+        _ => Era::V6_1,
+    }
+}
+
+fn machine(snapshot: &Snapshot, era: Era) -> MachineParams {
+    let is_ppc = snapshot.release.as_ref().unwrap().contains("powerpc");
+    let (ids, present) = (snapshot.nr_cpu_ids.unwrap(), snapshot.present_cpus.unwrap());
+    MachineParams {
+        page_shift: snapshot.page_bytes.ilog2(),
+        nr_cpus: slub_era(era).unwrap().formula_cpus(ids, present),
+        cache_line: if is_ppc { 128 } else { 64 },
+    }
+}
+
+fn boot(snapshot: &Snapshot) -> BootParams {
+    let number = |slub, slab| snapshot.boot_number(&[slub, slab]);
+    BootParams {
+        slub_min_order: number("slub_min_order", "slab_min_order").unwrap_or(0),
+        slub_max_order: number("slub_max_order", "slab_max_order"),
+        slub_min_objects: number("slub_min_objects", "slab_min_objects").unwrap_or(0),
+    }
+}
+
+/// One kernel: its formulas, and what did not come out.
+struct Kernel<'a> {
+    name: &'a str,
+    machine: MachineParams,
+    boot: BootParams,
+    era: Era,
+    compared: usize,
+    wrong: Vec<String>,
+}
+
+impl Kernel<'_> {
+    fn geometry(&self, design: &DesignEntry, params: &CacheParams) -> Geometry {
+        (design.geometry)(self.era, &self.machine, &self.boot, params).unwrap()
+    }
+
+    fn expect(&mut self, cache: &str, what: &str, found: u64, reported: u64) {
+        if found != reported && exception(self.name, cache).is_none() {
+            let name = self.name;
+            self.wrong.push(format!(
+                "{name}: {cache}: {what} is {reported}, the formulas say {found}"
+            ));
+        }
+    }
+
+    /// A cache's directory in sysfs.
+    fn check_sysfs(&mut self, slub: &DesignEntry, cache: &str, sysfs: &CacheAttributes) {
+        let mut params = sysfs.params().unwrap();
+        if FREEPTR_CACHES.contains(&cache) {
+            params.flags |= CacheFlags::FREEPTR_OFFSET;
+        }
+        if cache.starts_with("kmalloc-") || cache.starts_with("dma-kmalloc-") {
+            params.flags |= CacheFlags::KMALLOC;
+        }
+        let geometry = self.geometry(slub, &params);
+        for (file, found) in [
+            ("align", geometry.layout.align),
+            ("slab_size", geometry.layout.size),
+            ("order", geometry.order),
+            ("objs_per_slab", geometry.objects),
+            ("min_partial", geometry.min_partial),
+            ("cpu_partial", geometry.cpu_partial),
+        ] {
+            self.expect(cache, file, found.into(), sysfs.number(file).unwrap());
+        }
+        self.compared += 1;
+    }
+
+    /// A row of slabinfo against the geometry of what its cache was asked to be.
+    fn check_row(&mut self, design: &DesignEntry, row: &SlabinfoRow, params: &CacheParams) {
+        let geometry = self.geometry(design, params);
+        for (column, found, reported) in [
+            ("objsize", u64::from(geometry.layout.size), row.objsize),
+            ("objperslab", geometry.objects.into(), row.objperslab),
+            ("pagesperslab", 1 << geometry.order, row.pagesperslab),
+        ] {
+            self.expect(&row.name, column, found, reported);
+        }
+        self.compared += 1;
+    }
+}
+
+#[test]
+fn every_cache_of_every_kernel() {
+    let kernels = kernels();
+    if kernels.is_empty() {
+        return println!("skipped: no recordings of kernels are here");
+    }
+    let design = |name: &str| DESIGNS.iter().find(|design| design.name == name);
+    let slub = design("slub").unwrap();
+    // What caches were asked to be, for kernels that do not show it: from another one that was
+    // built from the same source with the same options.
+    let mut asked: BTreeMap<String, CacheParams> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (name, path) in &kernels {
+        for stage in stages(path) {
+            let Ok(snapshot) = Snapshot::read(path, stage.as_deref()) else {
+                // SLOB reports no caches.
+                assert!(name.contains("slob"), "{name}");
+                continue;
+            };
+            let era = era(snapshot.release.as_ref().unwrap());
+            let mut kernel = Kernel {
+                name,
+                machine: machine(&snapshot, era),
+                boot: boot(&snapshot),
+                era,
+                compared: 0,
+                wrong: Vec::new(),
+            };
+            let is_slab = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
+            if !is_slab {
+                for (cache, sysfs) in &snapshot.sysfs {
+                    kernel.check_sysfs(slub, cache, sysfs);
+                }
+            }
+            let design = if is_slab { design("slab") } else { Some(slub) };
+            for row in &snapshot.slabinfo.rows {
+                let own = snapshot
+                    .attributes(&row.name)
+                    .and_then(CacheAttributes::params);
+                if let (Some(own), true) = (own, name.starts_with("E-6.1-slub")) {
+                    asked.insert(row.name.clone(), own);
+                }
+                let size = CacheParams::new(u32::try_from(row.objsize).unwrap());
+                let params = match own {
+                    // Checked with sysfs above, where the place of the free pointer is known.
+                    Some(_) => size,
+                    None if is_slab => asked.get(&row.name).copied().unwrap_or(size),
+                    None => size,
+                };
+                if let Some(design) = design {
+                    kernel.check_row(design, row, &params);
+                }
+            }
+            if stage.as_deref().is_none_or(|stage| stage == "boot") {
+                println!("{name}: {} rows and directories compared", kernel.compared);
+            }
+            wrong.extend(kernel.wrong);
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(
+        wrong.is_empty(),
+        "{} differences:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
