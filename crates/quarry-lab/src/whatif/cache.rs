@@ -155,6 +155,22 @@ impl Lay {
         range
     }
 
+    /// Slabs for parts of what CPUs have taken of this cache, as objects of another one.
+    pub(super) fn demand_in(&self, to: &Shape, cpus: &Cpus, parts: Range) -> Range {
+        let users = cpus.users(self.demand.users);
+        let mut range = [0.0; 3];
+        for (end, hidden) in HIDDEN.into_iter().enumerate() {
+            let full = self.full_with(end, users[end], cpus) * parts[end];
+            range[end] = self.taken(&self.demand.with(full, users[end]), to, hidden);
+        }
+        range
+    }
+
+    /// By how much the number of CPUs that use the cache differs from boot to boot: the variance.
+    pub(super) fn users_variance(&self, cpus: &Cpus) -> f64 {
+        cpus.users_variance(self.demand.users)
+    }
+
     /// Grains that have been used up.
     fn full_with(&self, end: usize, users: f64, cpus: &Cpus) -> f64 {
         let full = self.demand.full;
@@ -232,20 +248,6 @@ impl Lay {
         let model = taken + self.scattered(1, &self.demand, from, from);
         if model > 0.0 { self.slabs / model } else { 1.0 }
     }
-}
-
-/// A class of kmalloc by its cache's name, in bytes: `kmalloc-rcl-96`, `kmalloc-cg-8k`.
-pub(super) fn kmalloc_bytes(name: &str) -> Option<u64> {
-    let class = name.strip_prefix("dma-").unwrap_or(name);
-    let class = class.strip_prefix("kmalloc-")?.rsplit('-').next()?;
-    let digits = class.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &class[digits.len()..] {
-        "" => 1,
-        "k" => 1 << 10,
-        "M" => 1 << 20,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// The slot of a cache where only orders change, and its request where the slot is laid out anew.

@@ -23,21 +23,21 @@
 //! For each cache the geometry under the other settings is exact (the design's formulas). Slabs are
 //! then counted in three parts: those that CPUs filled or hold, those on CPUs' partial lists, those
 //! on nodes' lists. Where neither geometry nor CPUs change, the cache stays as it was observed.
-//! Caches that a kernel with those pages would not have leave the total: kmalloc classes above the
-//! largest (the page allocator serves them), and `thread_stack`, which only exists where a page is
-//! larger than a stack.
+//! With other pages some caches come or go: `pages.rs`. `observed` and `predicted` are slabs only;
+//! what goes to the page allocator is told beside them.
 //!
 //! `low` and `high` put every unknown at its best and its worst, in all caches at once: one object
 //! or all in what CPUs hold, left-over objects packed or each in a slab of its own, full slabs
-//! proportional to the CPUs or not. They are bounds of the estimate, not a measured spread; two
-//! boots of the same machine differ by about 2 %.
+//! proportional to the CPUs or not. The total is wider by twice the standard deviation of chance:
+//! another boot has other CPUs use a cache.
 
 mod cache;
 mod demand;
+mod pages;
 mod users;
 mod world;
 
-use quarry_core::geometry::{CacheParams, Geometry, KmallocService};
+use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use serde::Serialize;
 
@@ -49,6 +49,9 @@ use crate::setting::Setting;
 use cache::{Lay, Shape};
 use users::{Cpus, Range};
 use world::World;
+
+/// Standard deviations of chance by which `low` and `high` are wider.
+const SIGMAS: f64 = 2.0;
 
 /// What is asked: whatever is `None` stays as it is.
 #[derive(Clone, Debug, Default)]
@@ -82,9 +85,9 @@ pub struct Prediction {
     pub possible_cpus: u32,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
-    /// With every unknown at its best.
+    /// With every unknown at its best, less chance.
     pub low_bytes: u64,
-    /// With every unknown at its worst.
+    /// With every unknown at its worst, and chance.
     pub high_bytes: u64,
     /// Bytes of all slabs in the snapshot.
     pub observed_bytes: u64,
@@ -139,13 +142,26 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         new: &new,
     };
     let rows = &snapshot.slabinfo.rows;
-    let mut caches: Vec<_> = rows.iter().map(|row| teller.cache(row)).collect();
-    let from_pages_bytes = teller.from_pages();
-    if from_pages_bytes > 0 {
-        caches.push(CachePrediction::of_pages(from_pages_bytes));
-    }
-    let sum = |bytes: fn(&CachePrediction) -> u64| caches.iter().map(bytes).sum();
-    let gone = caches.iter().filter(|cache| cache.objs_per_slab == 0);
+    let mut variance = 0.0;
+    let mut caches: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let (told, squared) = teller.cache(row);
+            variance += squared;
+            told
+        })
+        .collect();
+    caches.extend(teller.of_larger_pages());
+    let changes = caches.iter().any(|cache| !cache.stays());
+    let chance = if changes {
+        SIGMAS * variance.sqrt()
+    } else {
+        0.0
+    } as u64;
+    let sum = |bytes: fn(&CachePrediction) -> u64| -> u64 { caches.iter().map(bytes).sum() };
+    let gone = caches
+        .iter()
+        .filter(|cache| cache.observed_bytes > 0 && cache.objs_per_slab == 0);
     Ok(Prediction {
         snapshot_design: old.design.to_string(),
         explained_caches: explained,
@@ -154,18 +170,13 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         cpus: new.cpus,
         possible_cpus: new.nr_cpu_ids,
         predicted_bytes: sum(|cache| cache.predicted_bytes),
-        low_bytes: sum(|cache| cache.low_bytes),
-        high_bytes: sum(|cache| cache.high_bytes),
+        low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
+        high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
         observed_bytes: snapshot.slab_bytes(),
         to_pages_bytes: gone.map(|cache| cache.objects * cache.slab_size).sum(),
-        from_pages_bytes,
+        from_pages_bytes: teller.from_pages(),
         caches,
     })
-}
-
-/// What the cache `name` is, beside its size.
-fn is_thread_stack(name: &str) -> bool {
-    name == "thread_stack"
 }
 
 struct Teller<'a> {
@@ -177,9 +188,12 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    fn cache(&self, row: &SlabinfoRow) -> CachePrediction {
+    /// A cache, and the variance of its bytes by chance.
+    fn cache(&self, row: &SlabinfoRow) -> (CachePrediction, f64) {
         let sysfs = self.snapshot.attributes(&row.name);
         let lay = Lay::of(row, sysfs, self.old.cpus);
+        // The snapshot is of one boot by chance, and what it is compared with of another.
+        let variance = |slab_bytes: f64| 2.0 * lay.users_variance(&self.cpus) * slab_bytes.powi(2);
         let observed = row.slab_bytes(self.snapshot.page_bytes);
         let mut told = CachePrediction {
             name: row.name.clone(),
@@ -197,17 +211,19 @@ impl Teller<'_> {
         if self.is_gone(row) {
             told.set_shape(0, 0);
             told.set_bytes([0.0; 3]);
-            return told;
+            return (told, 0.0);
         }
         let new_layout = self.old.design != self.new.design;
         let params = cache::params(row, sysfs, new_layout);
         let geometry_in = |world: &World, params: &CacheParams| world.geometry(params, self.line);
-        let Some(params) = params else { return told };
+        let Some(params) = params else {
+            return (told, 0.0);
+        };
         let (Some(before), Some(after)) = (
             geometry_in(self.old, &params),
             geometry_in(self.new, &params),
         ) else {
-            return told;
+            return (told, 0.0);
         };
         let mut from = Shape::of(&before, self.old.page_bytes);
         let mut to = Shape::of(&after, self.new.page_bytes);
@@ -224,12 +240,12 @@ impl Teller<'_> {
             told.set_shape(u64::from(after.objects), 1 << after.order);
         }
         if same_shape && from == to && self.old.cpus == self.new.cpus {
-            return told;
+            return (told, variance(from.slab_bytes));
         }
         let slabs = lay.slabs_in(&from, &to, &self.cpus);
         let right = lay.calibration(&from);
         told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
-        told
+        (told, variance(to.slab_bytes))
     }
 
     /// Limits may have been written while the kernel ran; they stay unless others are asked for.
@@ -263,53 +279,29 @@ impl Teller<'_> {
             }
         }
     }
-
-    /// Whether the new kernel has no such cache: the page allocator serves its objects.
-    fn is_gone(&self, row: &SlabinfoRow) -> bool {
-        if is_thread_stack(&row.name) {
-            return row.objsize >= self.new.page_bytes;
-        }
-        self.old.page_bytes != self.new.page_bytes
-            && cache::kmalloc_bytes(&row.name)
-                .is_some_and(|bytes| bytes > self.kmalloc_max(self.new))
-    }
-
-    /// The largest kmalloc class in bytes.
-    fn kmalloc_max(&self, world: &World) -> u64 {
-        let rules = (world.design.design.kmalloc_rules)(world.design.era);
-        match rules {
-            Some(rules) if rules.service == KmallocService::Classes => {
-                1 << rules.shift_high(world.page_bytes.ilog2())
-            }
-            _ => u64::MAX,
-        }
-    }
-
-    /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
-    fn from_pages(&self) -> u64 {
-        if self.kmalloc_max(self.new) <= self.kmalloc_max(self.old) {
-            return 0;
-        }
-        let all = self.snapshot.meminfo_slab_bytes.unwrap_or(0);
-        all.saturating_sub(self.snapshot.slab_bytes())
-    }
 }
 
 impl CachePrediction {
-    fn of_pages(bytes: u64) -> Self {
+    /// Of a cache that the snapshot has not.
+    fn new(name: String, slab_size: u64) -> Self {
         Self {
-            name: "(kmalloc of pages)".to_string(),
-            slab_size: 0,
+            name,
+            slab_size,
             objects: 0,
             observed_objs_per_slab: 0,
-            objs_per_slab: 1,
+            objs_per_slab: 0,
             observed_pages_per_slab: 0,
             pages_per_slab: 0,
-            predicted_bytes: bytes,
+            predicted_bytes: 0,
             low_bytes: 0,
-            high_bytes: bytes,
+            high_bytes: 0,
             observed_bytes: 0,
         }
+    }
+
+    /// Whether nothing changes.
+    fn stays(&self) -> bool {
+        [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
     }
 
     fn set_shape(&mut self, objects: u64, pages: u64) {

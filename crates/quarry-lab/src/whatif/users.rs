@@ -28,6 +28,19 @@ fn reached(visits: f64, cpus: f64) -> f64 {
     cpus * (1.0 - (1.0 - 1.0 / cpus).powf(visits))
 }
 
+/// The variance of the number of CPUs reached, of which `mean` are expected: two CPUs are both
+/// missed by `(1 - 2/N)^visits`.
+fn variance(mean: f64, cpus: f64) -> f64 {
+    if mean >= cpus || cpus <= 2.0 {
+        return 0.0;
+    }
+    let missed = 1.0 - mean / cpus;
+    let visits = missed.ln() / (1.0 - 1.0 / cpus).ln();
+    let both = (1.0 - 2.0 / cpus).powf(visits);
+    let variance = cpus * missed + cpus * (cpus - 1.0) * both - (cpus * missed).powi(2);
+    variance.max(0.0)
+}
+
 impl Cpus {
     pub(super) fn new(old: u32, new: u32) -> Self {
         Self {
@@ -65,6 +78,11 @@ impl Cpus {
             most.max(fewest),
         ]
     }
+
+    /// The variance of the users on the new machine.
+    pub(super) fn users_variance(&self, users: f64) -> f64 {
+        variance(self.users(users)[1], self.new)
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +100,17 @@ mod tests {
         assert_eq!(cpus.users(0.0), [0.0; 3]);
         assert_eq!(cpus.factors(), [0.25, 0.5, 1.0]);
         assert_eq!(Cpus::new(16, 1).users(7.0), [1.0; 3]);
+    }
+
+    #[test]
+    fn users_differ_by_chance() {
+        // One visit reaches one CPU, many reach all.
+        assert!(variance(1.0, 16.0) < 1e-9);
+        assert_eq!(variance(16.0, 16.0), 0.0);
+        assert_eq!(variance(1.0, 1.0), 0.0);
+        // Two visits reach one CPU with the chance 1/4, else two.
+        assert!((variance(1.75, 4.0) - 3.0 / 16.0).abs() < 1e-9);
+        assert_eq!(Cpus::new(16, 4).users_variance(16.0), 0.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Snapshot, meminfo_slab, page_bytes_of};
+use super::{Snapshot, meminfo, page_bytes_of};
 use crate::design::list;
 use crate::kernel::file::ReportError;
 use crate::kernel::slabinfo::Slabinfo;
@@ -79,7 +79,9 @@ pub(super) fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String>
     let trimmed = |key| text(root, key).map(|text| text.trim().to_string());
     snapshot.release = trimmed("kernel_release");
     snapshot.cmdline = trimmed("cmdline");
-    snapshot.meminfo_slab_bytes = text(root, "meminfo").and_then(meminfo_slab);
+    let in_meminfo = |name| meminfo(text(root, "meminfo")?, name);
+    snapshot.meminfo_slab_bytes = in_meminfo("Slab");
+    snapshot.kernel_stack_bytes = in_meminfo("KernelStack");
     snapshot.set_cpus(text(root, "cpu_possible"), text(root, "cpu_present"))
 }
 
@@ -109,7 +111,7 @@ fn boot(
     let rows = at
         .get("slabinfo")
         .ok_or_else(|| bad("it has no \"slabinfo\"".to_string()))?;
-    let slab_kb = at.get("meminfo_kB").and_then(|info| info.get("Slab"));
+    let in_meminfo = |name| at.get("meminfo_kB")?.get(name)?.as_u64()?.checked_mul(1024);
     let mut snapshot = Snapshot {
         stage: Some(name.to_string()),
         slabinfo: Slabinfo::parse_json(file, rows)?,
@@ -121,7 +123,8 @@ fn boot(
             .and_then(|version| version.split_whitespace().nth(2))
             .map(str::to_string),
         cmdline: of_boot_text("cmdline").map(str::to_string),
-        meminfo_slab_bytes: slab_kb.and_then(Value::as_u64).map(|kb| kb * 1024),
+        meminfo_slab_bytes: in_meminfo("Slab"),
+        kernel_stack_bytes: in_meminfo("KernelStack"),
         ..Snapshot::default()
     };
     let cpus = of_boot_text("cpus").unwrap_or_default();

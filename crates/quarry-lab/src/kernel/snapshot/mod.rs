@@ -48,6 +48,8 @@ pub struct Snapshot {
     pub aliases: BTreeMap<String, String>,
     /// `Slab:` of meminfo in bytes.
     pub meminfo_slab_bytes: Option<u64>,
+    /// `KernelStack:` of meminfo in bytes.
+    pub kernel_stack_bytes: Option<u64>,
     /// The kernel's command line.
     pub cmdline: Option<String>,
 }
@@ -117,9 +119,10 @@ impl Snapshot {
     }
 }
 
-/// `Slab:` of meminfo's text, in bytes.
-fn meminfo_slab(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("Slab:"))?;
+/// A line of meminfo's text, in bytes.
+fn meminfo(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     kilobytes.checked_mul(1024)
 }

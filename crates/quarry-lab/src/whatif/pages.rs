@@ -1,0 +1,160 @@
+//! Which caches there are because of the page size, and which there would be with another.
+//!
+//! * *kmalloc classes* end where the design's formula says; what is larger comes from the page
+//!   allocator. When classes are added, the bytes of such kmallocs are what meminfo's `Slab` has
+//!   beyond slabinfo; their sizes are not told.
+//! * *A page asked of kmalloc.* Code that wants a buffer of one page asks for `PAGE_SIZE` bytes: the
+//!   class of 4096 with 4 KiB pages, of 65536 with 64 KiB pages. How many objects of the class of
+//!   one page are that is not told: between none and all, half is expected.
+//! * *Thread stacks* are a cache, `thread_stack`, where a page is larger than a stack. On kernels
+//!   recorded with 4 KiB pages there is none, with 64 KiB pages there is one, with objects of 16
+//!   KiB. meminfo's `KernelStack` tells their bytes, and they come and go with `task_struct`. On
+//!   arm64 a stack is never smaller than a page.
+
+use quarry_core::geometry::{CacheParams, KmallocService};
+
+use crate::kernel::SlabinfoRow;
+
+use super::cache::{Lay, Shape};
+use super::users::Range;
+use super::world::World;
+use super::{CachePrediction, Teller};
+
+const THREAD_STACK: &str = "thread_stack";
+
+/// A class of kmalloc by its cache's name: what stands before the size, and the size in bytes.
+fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
+    let (family, class) = name.rsplit_once('-')?;
+    if !family.split('-').any(|word| word == "kmalloc") {
+        return None;
+    }
+    let digits = class.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &class[digits.len()..] {
+        "" => 1,
+        "k" => 1 << 10,
+        "M" => 1 << 20,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    Some((family, bytes))
+}
+
+/// The largest kmalloc class in bytes.
+fn kmalloc_max(world: &World) -> u64 {
+    let rules = (world.design.design.kmalloc_rules)(world.design.era);
+    match rules {
+        Some(rules) if rules.service == KmallocService::Classes => {
+            1 << rules.shift_high(world.page_bytes.ilog2())
+        }
+        _ => u64::MAX,
+    }
+}
+
+impl Teller<'_> {
+    /// Whether the new kernel has no such cache: the page allocator serves its objects.
+    pub(super) fn is_gone(&self, row: &SlabinfoRow) -> bool {
+        if self.old.page_bytes == self.new.page_bytes {
+            return false;
+        }
+        if row.name == THREAD_STACK {
+            return row.objsize >= self.new.page_bytes;
+        }
+        kmalloc_class(&row.name).is_some_and(|(_, bytes)| bytes > kmalloc_max(self.new))
+    }
+
+    /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
+    pub(super) fn from_pages(&self) -> u64 {
+        if kmalloc_max(self.new) <= kmalloc_max(self.old) {
+            return 0;
+        }
+        let all = self.snapshot.meminfo_slab_bytes.unwrap_or(0);
+        all.saturating_sub(self.snapshot.slab_bytes())
+    }
+
+    /// Caches that the snapshot has not, or not with these objects.
+    pub(super) fn of_larger_pages(&self) -> Vec<CachePrediction> {
+        if self.new.page_bytes <= self.old.page_bytes {
+            return Vec::new();
+        }
+        let rows = self.snapshot.slabinfo.rows.iter();
+        let mut caches: Vec<_> = rows.filter_map(|row| self.pages_of_class(row)).collect();
+        caches.extend(self.thread_stacks());
+        let bytes = self.from_pages();
+        if bytes > 0 {
+            let mut told = CachePrediction::new("(kmalloc of pages)".to_string(), 0);
+            told.predicted_bytes = bytes;
+            told.high_bytes = bytes;
+            caches.push(told);
+        }
+        caches
+    }
+
+    /// The requests for a page in the class of a page.
+    fn pages_of_class(&self, row: &SlabinfoRow) -> Option<CachePrediction> {
+        let (family, bytes) = kmalloc_class(&row.name)?;
+        let page = self.new.page_bytes;
+        if bytes != self.old.page_bytes || page > kmalloc_max(self.new) {
+            return None;
+        }
+        let name = format!("{family}-{}k", page >> 10);
+        let [_, half, all] = self.demand_in(row, page, [0.0, 0.5, 1.0])?;
+        let mut told = CachePrediction::new(name, page);
+        told.set_bytes([0.0, half, all]);
+        Some(told)
+    }
+
+    /// The stacks of all tasks.
+    fn thread_stacks(&self) -> Option<CachePrediction> {
+        let rows = &self.snapshot.slabinfo;
+        let is_arm64 = self
+            .snapshot
+            .release
+            .as_ref()
+            .is_some_and(|release| release.contains("arm64") || release.contains("aarch64"));
+        if is_arm64 || rows.row(THREAD_STACK).is_some() {
+            return None;
+        }
+        let tasks = rows.row("task_struct")?;
+        let all = self.snapshot.kernel_stack_bytes?;
+        // Tasks that are counted as active may be free: a stack is not smaller than this.
+        let at_least = all.checked_div(tasks.active_objs)?;
+        let stack = at_least.checked_next_power_of_two()?;
+        if stack >= self.new.page_bytes {
+            return None;
+        }
+        let mut told = CachePrediction::new(THREAD_STACK.to_string(), stack);
+        told.objects = all / stack;
+        told.set_bytes(self.demand_in(tasks, stack, [1.0; 3])?);
+        Some(told)
+    }
+
+    /// Bytes of slabs if parts of the objects of `row` were objects of `size` bytes.
+    fn demand_in(&self, row: &SlabinfoRow, size: u64, parts: Range) -> Option<Range> {
+        let lay = Lay::of(row, self.snapshot.attributes(&row.name), self.old.cpus);
+        let params = CacheParams::new(u32::try_from(size).ok()?);
+        let to = Shape::of(&self.new.geometry(&params, self.line)?, self.new.page_bytes);
+        let slabs = lay.demand_in(&to, &self.cpus, parts);
+        Some(slabs.map(|slabs| slabs * to.slab_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_kmalloc() {
+        for (name, expected) in [
+            ("kmalloc-96", Some(("kmalloc", 96))),
+            ("kmalloc-cg-8k", Some(("kmalloc-cg", 8192))),
+            ("dma-kmalloc-1M", Some(("dma-kmalloc", 1 << 20))),
+            ("kmalloc-rnd-01-4k", Some(("kmalloc-rnd-01", 4096))),
+            ("kmalloc", None),
+            ("bio-256", None),
+            ("kmalloc-x", None),
+            ("kmalloc-4q", None),
+        ] {
+            assert_eq!(kmalloc_class(name), expected, "{name}");
+        }
+    }
+}
