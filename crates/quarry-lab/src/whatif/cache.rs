@@ -38,6 +38,8 @@ pub(super) struct Shape {
     pub(super) slots: f64,
     /// Objects that a CPU takes at once: a slab of SLUB, a batch of designs with queues.
     pub(super) grain: f64,
+    /// Slabs hold objects of all caches (SLOB).
+    pub(super) shared: bool,
     /// Slabs on a CPU's partial list at most.
     pub(super) cpu_partial: f64,
     /// Empty slabs that a node keeps.
@@ -45,26 +47,27 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of computed geometry.
-    pub(super) fn of(geometry: &Geometry, page_bytes: u64) -> Self {
+    /// Of computed geometry. With `shared` slabs no cache and no CPU has slabs of its own.
+    pub(super) fn of(geometry: &Geometry, page_bytes: u64, shared: bool) -> Self {
         let slots = f64::from(geometry.objects.max(1));
-        let grain = if geometry.queue > 0 {
+        let grain = if shared {
+            1.0
+        } else if geometry.queue > 0 {
             f64::from(geometry.batch.clamp(1, geometry.queue))
         } else {
             slots
+        };
+        let lists = match geometry.cpu_partial_slabs {
+            // Eras that count objects: a list of slabs that were full, with one free object each.
+            0 => geometry.cpu_partial,
+            slabs => slabs,
         };
         Self {
             slab_bytes: (page_bytes << geometry.order) as f64,
             slots,
             grain,
-            cpu_partial: f64::from(geometry.cpu_partial_slabs.max(
-                // Eras that count objects: a list of full slabs' first frees.
-                if geometry.cpu_partial_slabs == 0 {
-                    geometry.cpu_partial
-                } else {
-                    0
-                },
-            )),
+            shared,
+            cpu_partial: f64::from(lists),
             min_partial: f64::from(geometry.min_partial),
         }
     }
@@ -194,9 +197,10 @@ impl Lay {
         if to.grain >= to.slots {
             return grains;
         }
-        // Grains come out of slabs that all CPUs share; the last one is half used up.
+        // Grains come out of slabs that all CPUs share.
         let taken = grains * to.grain / to.slots;
-        if taken > 0.0 { taken.max(1.0) } else { 0.0 }
+        let at_least = if taken > 0.0 && !to.shared { 1.0 } else { 0.0 };
+        taken.max(at_least)
     }
 
     /// Slabs that hold what was left when others were freed.
@@ -206,10 +210,14 @@ impl Lay {
             if slabs <= 0.0 {
                 return 0.0;
             }
-            let likely = pinned(slabs, objects, self.slots, to.slots);
+            if to.shared {
+                // What is free between them serves other caches.
+                return objects / to.slots;
+            }
             if to.slots == self.slots {
                 return slabs;
             }
+            let likely = pinned(slabs, objects, self.slots, to.slots);
             let packed = (objects / to.slots).max(objects.min(1.0));
             let apart = if grows {
                 slabs

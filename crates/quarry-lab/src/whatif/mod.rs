@@ -225,8 +225,8 @@ impl Teller<'_> {
         ) else {
             return (told, 0.0);
         };
-        let mut from = Shape::of(&before, self.old.page_bytes);
-        let mut to = Shape::of(&after, self.new.page_bytes);
+        let mut from = self.old.shape(&before);
+        let mut to = self.new.shape(&after);
         self.keep_limits(sysfs, &before, &mut from, &after, &mut to);
         let same_shape = !new_layout
             && self.old.page_bytes == self.new.page_bytes

@@ -15,7 +15,7 @@ use quarry_core::geometry::{CacheParams, KmallocService};
 
 use crate::kernel::SlabinfoRow;
 
-use super::cache::{Lay, Shape};
+use super::cache::Lay;
 use super::users::Range;
 use super::world::World;
 use super::{CachePrediction, Teller};
@@ -97,9 +97,8 @@ impl Teller<'_> {
             return None;
         }
         let name = format!("{family}-{}k", page >> 10);
-        let [_, half, all] = self.demand_in(row, page, [0.0, 0.5, 1.0])?;
-        let mut told = CachePrediction::new(name, page);
-        told.set_bytes([0.0, half, all]);
+        let mut told = self.as_cache(name, row, page, [0.0, 0.5, 1.0])?;
+        told.low_bytes = 0;
         Some(told)
     }
 
@@ -122,19 +121,28 @@ impl Teller<'_> {
         if stack >= self.new.page_bytes {
             return None;
         }
-        let mut told = CachePrediction::new(THREAD_STACK.to_string(), stack);
+        let mut told = self.as_cache(THREAD_STACK.to_string(), tasks, stack, [1.0; 3])?;
         told.objects = all / stack;
-        told.set_bytes(self.demand_in(tasks, stack, [1.0; 3])?);
         Some(told)
     }
 
-    /// Bytes of slabs if parts of the objects of `row` were objects of `size` bytes.
-    fn demand_in(&self, row: &SlabinfoRow, size: u64, parts: Range) -> Option<Range> {
+    /// The cache `name` if parts of the objects of `row` were objects of `size` bytes.
+    fn as_cache(
+        &self,
+        name: String,
+        row: &SlabinfoRow,
+        size: u64,
+        parts: Range,
+    ) -> Option<CachePrediction> {
         let lay = Lay::of(row, self.snapshot.attributes(&row.name), self.old.cpus);
         let params = CacheParams::new(u32::try_from(size).ok()?);
-        let to = Shape::of(&self.new.geometry(&params, self.line)?, self.new.page_bytes);
+        let geometry = self.new.geometry(&params, self.line)?;
+        let to = self.new.shape(&geometry);
         let slabs = lay.demand_in(&to, &self.cpus, parts);
-        Some(slabs.map(|slabs| slabs * to.slab_bytes))
+        let mut told = CachePrediction::new(name, size);
+        told.set_shape(geometry.objects.into(), 1 << geometry.order);
+        told.set_bytes(slabs.map(|slabs| slabs * to.slab_bytes));
+        Some(told)
     }
 }
 

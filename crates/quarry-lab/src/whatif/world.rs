@@ -1,7 +1,7 @@
 //! The kernel of a snapshot, and the one that is asked about.
 
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheParams, Geometry, MachineParams};
+use quarry_core::geometry::{BootParams, CacheParams, Geometry, KmallocService, MachineParams};
 use quarry_core::slub::geometry::slub_era;
 
 use crate::design::{DESIGNS, DesignSpec};
@@ -11,6 +11,7 @@ use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::setting::{Settings, resolve};
 
 use super::Question;
+use super::cache::Shape;
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
@@ -135,6 +136,14 @@ impl World {
         let mut geometry = compute(self.design.era, &machine, &self.settings.boot, params).ok()?;
         self.settings.adjust(&mut geometry);
         Some(geometry)
+    }
+
+    /// What memory depends on.
+    pub(super) fn shape(&self, geometry: &Geometry) -> Shape {
+        let rules = (self.design.design.kmalloc_rules)(self.design.era);
+        // A design that serves all sizes itself does so from the same slabs.
+        let shared = rules.is_some_and(|rules| rules.service == KmallocService::Design);
+        Shape::of(geometry, self.page_bytes, shared)
     }
 
     /// Whether the formulas give the order and the objects of a row from its object size.
