@@ -2,11 +2,15 @@
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_lab::bundled::BUNDLED;
+use quarry_lab::infer::Recorded;
+use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
+use quarry_lab::replay::part::{Moment, Part};
 use quarry_lab::setting::Setting;
 use quarry_lab::{DESIGNS, DesignSpec, Plan, RunReport};
 use quarry_trace::TraceMeta;
@@ -21,16 +25,17 @@ pub(crate) struct Args {
     /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
     #[arg(value_name = "TRACE")]
     trace: Option<String>,
-    /// Designs with optional eras, separated by commas; all designs by default.
+    /// Designs with optional eras, separated by commas; all designs by default, the recorded one
+    /// with --initial or --check.
     #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
     design: Vec<String>,
-    /// Page sizes: 4k, 16k, 64k, separated by commas.
+    /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
+    /// --initial or --check.
     #[arg(
         long,
         value_name = "BYTES,...",
         value_delimiter = ',',
-        value_parser = units::parse_page_bytes,
-        default_value = "4k,64k"
+        value_parser = units::parse_page_bytes
     )]
     page_size: Vec<u64>,
     /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
@@ -45,6 +50,18 @@ pub(crate) struct Args {
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     cache_line: u32,
+    /// Start from what the kernel held: a copy of its /proc/slabinfo, or a JSON list of its rows.
+    #[arg(long, value_name = "SLABINFO")]
+    initial: Option<PathBuf>,
+    /// Compare the end with what the kernel reported: the same kinds of file.
+    #[arg(long, value_name = "SLABINFO")]
+    check: Option<PathBuf>,
+    /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
+    #[arg(long, value_name = "T", value_parser = Moment::parse)]
+    from: Option<Moment>,
+    /// Stop before this time, written in the same way.
+    #[arg(long, value_name = "T", value_parser = Moment::parse)]
+    until: Option<Moment>,
     /// Print slabinfo's columns for each cache, too.
     #[arg(long)]
     caches: bool,
@@ -141,7 +158,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !axes.cpus.is_empty() {
         Plan::new(&axes)?;
     }
-    let input = Input::open(trace)?;
+    let read = |file: &Option<PathBuf>| file.as_deref().map(Slabinfo::read).transpose();
+    let (initial, check) = (read(&args.initial)?, read(&args.check)?);
+    let mut input = Input::open(trace)?;
+    input.part = Part {
+        from: args.from,
+        until: args.until,
+    };
+    if let Some(report) = initial.as_ref().or(check.as_ref()) {
+        let recorded = recorded(input.file.meta(), report)?;
+        axes.designs = if args.design.is_empty() {
+            vec![recorded]
+        } else {
+            axes.designs
+        };
+        if args.page_size.is_empty() {
+            axes.page_bytes = vec![input.file.meta().page_size.into()];
+        }
+    }
+    (input.initial, input.check) = (initial, check);
     let meta = input.file.meta();
     if axes.cpus.is_empty() {
         axes.cpus
@@ -170,6 +205,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// The design that a kernel had: the era from its release, the allocator from its slabinfo, where
+/// only SLAB has tunables.
+fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
+    let name = match report.rows.iter().any(|row| row.limit > 0) {
+        true => "slab",
+        false => "slub",
+    };
+    let era = Recorded::new(meta.kernel.as_deref(), meta.page_size).era();
+    Ok(DesignSpec::parse(&format!("{name}@{era}"))?)
+}
+
 fn axes(args: &Args) -> anyhow::Result<Axes> {
     let designs = if args.design.is_empty() {
         DESIGNS
@@ -194,7 +240,10 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
         .collect();
     Ok(Axes {
         designs,
-        page_bytes: args.page_size.clone(),
+        page_bytes: match args.page_size.as_slice() {
+            [] => vec![4096, 65536],
+            sizes => sizes.to_vec(),
+        },
         cpus: args.cpus.clone(),
         settings: settings?,
         memory_bytes: args.memory,

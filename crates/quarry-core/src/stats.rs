@@ -124,6 +124,14 @@ impl Stats {
         }
     }
 
+    /// What was counted after `earlier`, a snapshot of the same counters.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(core::array::from_fn(|i| {
+            self.0[i].saturating_sub(earlier.0[i])
+        }))
+    }
+
     /// All counters with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Stat, u64)> + '_ {
         Stat::ALL.iter().copied().zip(self.0)

@@ -88,6 +88,43 @@ pub enum LabError {
         /// Why not.
         source: CreateError,
     },
+    /// A cache of the initial state cannot exist in the design.
+    #[error("{run}: initial state: cache {cache} of {object_size} bytes: {source}")]
+    InitialCache {
+        /// The run.
+        run: String,
+        /// The cache.
+        cache: String,
+        /// Bytes of an object.
+        object_size: u32,
+        /// Why not.
+        source: CreateError,
+    },
+    /// The initial state does not fit.
+    #[error(
+        "{run}: initial state: no memory for the {objects} objects of cache {cache}; give the \
+         machine more than {memory_bytes} bytes (--memory)"
+    )]
+    InitialMemory {
+        /// The run.
+        run: String,
+        /// The cache.
+        cache: String,
+        /// Objects that it is to hold.
+        objects: u64,
+        /// Bytes of the machine.
+        memory_bytes: u64,
+    },
+    /// The heap refuses to free an object of the initial state.
+    #[error("{run}: initial state: an object of cache {cache} cannot be freed: {source}")]
+    InitialFree {
+        /// The run.
+        run: String,
+        /// The cache.
+        cache: String,
+        /// Why not.
+        source: FreeError,
+    },
     /// A cache does not take a tunable's value.
     #[error("{run}: cache {cache} refuses {name} = {value}: no room for its per-CPU structures")]
     Refused {

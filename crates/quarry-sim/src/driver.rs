@@ -30,6 +30,7 @@
 //! assert_eq!(frees.unwrap(), 1);
 //! ```
 
+use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -86,6 +87,12 @@ impl<'h> ObjectRef<'h> {
             address,
             brand: PhantomData,
         }
+    }
+
+    /// The order of the objects in memory: the objects of a slab lie together.
+    #[must_use]
+    pub fn by_address(&self, other: &Self) -> Ordering {
+        self.address.cmp(&other.address)
     }
 }
 
@@ -204,6 +211,13 @@ impl<'h, D: Design> Driver<'h, D> {
         unsafe { self.heap.kfree(object.address) }
     }
 
+    /// The cache that serves kmallocs of this size; `None` if no cache does.
+    #[must_use]
+    pub fn kmalloc_cache(&self, bytes: u32) -> Option<CacheView<'h, D>> {
+        let cache = self.heap.kmalloc_cache(bytes as usize)?;
+        Some(CacheView { cache })
+    }
+
     /// Pages that are slabs now, of all caches.
     #[inline(always)]
     #[must_use]
@@ -252,6 +266,11 @@ impl<D: Design> CacheView<'_, D> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.cache.stats()
+    }
+
+    /// Empties all per-CPU state into the slabs. Returns how many CPUs were busy and kept theirs.
+    pub fn flush(&self) -> u32 {
+        self.cache.flush()
     }
 
     /// How the cache's memory is used. Costs time proportional to the pages ever used.

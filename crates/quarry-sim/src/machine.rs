@@ -263,6 +263,11 @@ impl VirtualMachine {
         self.count(|counters| counters.clone())
     }
 
+    /// Counts from zero again, after work that is not to be counted.
+    pub fn reset_counters(&self) {
+        self.count(|counters| *counters = Counters::default());
+    }
+
     #[inline(always)]
     fn count<R>(&self, f: impl FnOnce(&mut Counters) -> R) -> R {
         // SAFETY: the machine is not `Sync` (it holds an `UnsafeCell`), and the closures of this

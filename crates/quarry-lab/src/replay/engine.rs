@@ -7,11 +7,15 @@ use quarry_core::heap::CreateError;
 use quarry_core::machine::CpuId;
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
-use quarry_trace::{Flags, Kind, ReplayEvent};
+use quarry_trace::{Flags, Kind, NO_CACHE, ReplayEvent};
 
+use super::Before;
+use super::initial::{Held, Preparation, kmalloc_class};
 use super::input::Input;
+use super::part::{Phase, Window};
 use super::report::Tally;
 use crate::error::LabError;
+use crate::kernel::Slabinfo;
 use crate::plan::RunSpec;
 
 /// [`Entry::cache`] of an object of kmalloc.
@@ -19,7 +23,9 @@ const KMALLOC: u16 = u16::MAX - 1;
 /// [`Entry::cache`] of an object that the era's kmalloc does not serve.
 const UNSERVED: u16 = u16::MAX - 2;
 /// [`Entry::cache`] of an entry without an object, and of a cache that is not made yet.
-const NONE: u16 = u16::MAX;
+pub(super) const NONE: u16 = u16::MAX;
+/// [`Entry::cache`] of an object that was allocated before the part that is replayed.
+const BEFORE: u16 = u16::MAX - 3;
 
 /// An object of the trace while it is alive.
 struct Entry<'h> {
@@ -29,7 +35,7 @@ struct Entry<'h> {
     bytes: u32,
     /// The driver's cache, or one of the constants.
     cache: u16,
-    /// The virtual CPU that allocated it.
+    /// The virtual CPU that allocated it; the bits of its flags if that was before the part.
     cpu: u16,
 }
 
@@ -61,6 +67,9 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     /// The driver's cache by cache index of the trace, [`NONE`] until its first use.
     cache_of: Vec<u16>,
     table: Vec<Entry<'h>>,
+    window: Window,
+    /// What the kernel held before the part, if it is told.
+    held: Option<Held<'h>>,
     row: u64,
     outcome: Outcome,
 }
@@ -110,6 +119,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             cpu_of,
             cache_of: vec![NONE; meta.caches.len()],
             table,
+            window: Window::new(input.part, meta.first_time_ns),
+            held: None,
             row: 0,
             outcome: Outcome::default(),
         };
@@ -117,10 +128,40 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         Ok(engine)
     }
 
-    /// Performs the events of a chunk.
-    pub(super) fn run_chunk(&mut self, chunk: &[ReplayEvent]) -> Result<(), LabError> {
+    /// Allocates what the kernel held before the part.
+    pub(super) fn hold(&mut self, initial: &Slabinfo) -> Result<(), LabError> {
+        let preparation = Preparation {
+            spec: self.spec,
+            input: self.input,
+            kmalloc: self.kmalloc,
+            params: self.params,
+        };
+        let held = Held::prepare(&preparation, &initial.rows, self.driver, &mut self.cache_of)?;
+        self.outcome.object_bytes = held.object_bytes();
+        self.held = Some(held);
+        Ok(())
+    }
+
+    /// Peaks and counters begin with what is held now.
+    pub(super) fn start(&mut self) -> Before {
+        let outcome = &mut self.outcome;
+        outcome.peak_pages = self.driver.slab_pages();
+        outcome.peak_object_bytes = outcome.object_bytes;
+        Before::new(self.driver)
+    }
+
+    /// Performs the events of a chunk; false behind the last event of the part.
+    pub(super) fn run_chunk(&mut self, chunk: &[ReplayEvent]) -> Result<bool, LabError> {
         for event in chunk {
             self.row += 1;
+            match self.window.phase(event.time_ns) {
+                Phase::In => {}
+                Phase::Before => {
+                    self.note(event);
+                    continue;
+                }
+                Phase::After => return Ok(false),
+            }
             match event.kind {
                 Kind::Kmalloc
                 | Kind::KmallocNode
@@ -130,7 +171,21 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                 Kind::MmPageAlloc | Kind::MmPageFree => self.outcome.tally.page_events += 1,
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Remembers which objects are alive when the part begins, to know their caches.
+    #[cold]
+    fn note(&mut self, event: &ReplayEvent) {
+        if event.kind.is_page() || event.flags.has(Flags::UNKNOWN) {
+            return;
+        }
+        self.table[event.object as usize] = Entry {
+            object: None,
+            bytes: event.bytes_req,
+            cache: if event.kind.is_free() { NONE } else { BEFORE },
+            cpu: event.flags.0.into(),
+        };
     }
 
     pub(super) fn finish(self) -> Outcome {
@@ -148,7 +203,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             if u64::from(event.bytes_req) > self.kmalloc_bytes_max {
                 return self.kmalloc_large(event, cpu);
             }
-            (KMALLOC, self.driver.kmalloc(event.bytes_req))
+            match self.typed(event.bytes_req, event.flags) {
+                Some(cache) => (cache, self.driver.alloc(CacheIndex(cache))),
+                None => (KMALLOC, self.driver.kmalloc(event.bytes_req)),
+            }
         } else {
             let mut cache = self.cache_of[usize::from(event.cache)];
             if cache == NONE {
@@ -180,8 +238,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     #[inline(always)]
     fn free(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
         if event.flags.has(Flags::UNKNOWN) {
-            self.outcome.tally.orphans += 1;
-            return Ok(());
+            return self.orphan(event, None);
         }
         let cpu = self.cpu_of[usize::from(event.cpu)];
         self.driver.run_on(CpuId(cpu.into()));
@@ -212,6 +269,52 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         } else {
             self.outcome.object_bytes -= bytes;
         }
+        Ok(())
+    }
+
+    /// The driver's cache for a kmalloc, if a normal kmalloc cache is not it.
+    #[inline(always)]
+    fn typed(&self, bytes: u32, flags: Flags) -> Option<u16> {
+        let held = self.held.as_ref()?;
+        held.typed(kmalloc_class(self.kmalloc, &self.params, bytes)?, flags)
+    }
+
+    /// A free of an object from before the part. `noted` is what is known of it if the recording
+    /// has its allocation.
+    #[cold]
+    fn orphan(&mut self, event: &ReplayEvent, noted: Option<(u32, Flags)>) -> Result<(), LabError> {
+        let cpu = CpuId(self.cpu_of[usize::from(event.cpu)].into());
+        self.driver.run_on(cpu);
+        let cache = match (event.cache, noted) {
+            // Cache 0 is kmalloc.
+            (0, Some((bytes, flags))) => self.typed(bytes, flags).unwrap_or(KMALLOC),
+            (0 | NO_CACHE, _) => NONE,
+            (cache, _) => self.cache_of[usize::from(cache)],
+        };
+        let class = noted
+            .filter(|_| cache == KMALLOC)
+            .and_then(|(bytes, _)| kmalloc_class(self.kmalloc, &self.params, bytes));
+        let taken = self.held.as_mut().and_then(|held| match class {
+            Some(class) => held.take_of_class(class),
+            None => held.take_of_cache(cache),
+        });
+        let Some((object, bytes)) = taken else {
+            self.outcome.tally.orphans += 1;
+            return Ok(());
+        };
+        let freed = if class.is_some() {
+            self.driver.kfree(object, cpu)
+        } else {
+            self.driver.free(CacheIndex(cache), object, cpu)
+        };
+        freed.map_err(|source| LabError::Free {
+            trace: self.input.name.clone(),
+            row: self.row,
+            object: event.object,
+            source,
+        })?;
+        self.outcome.tally.initial_frees += 1;
+        self.outcome.object_bytes -= u64::from(bytes);
         Ok(())
     }
 
@@ -256,6 +359,11 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         if entry.cache == UNSERVED {
             entry.cache = NONE;
             return Ok(());
+        }
+        if entry.cache == BEFORE {
+            entry.cache = NONE;
+            let noted = (entry.bytes, Flags(entry.cpu as u8));
+            return self.orphan(event, Some(noted));
         }
         Err(self.bad_row(&format!(
             "object {} is freed, but it is not allocated",

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use quarry_trace::TraceFile;
+use quarry_trace::{CacheOrigin, TraceFile};
 
 use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
+use crate::kernel::Slabinfo;
+use crate::replay::part::Part;
 
 /// A cache of the recorded kernel.
 #[derive(Clone, Debug)]
@@ -17,6 +19,10 @@ pub struct RecordedCache {
     pub name: String,
     /// Bytes of an object, the largest that any event tells.
     pub object_size: u32,
+    /// Bytes from object to object; 0 if no event tells.
+    pub slab_size: u32,
+    /// No event told its name.
+    pub synthetic: bool,
     /// What it is created with. `None` if no event tells its sizes.
     pub inferred: Option<Inferred>,
 }
@@ -30,6 +36,12 @@ pub struct Input {
     pub name: String,
     /// The recorded kernel's caches.
     pub caches: Vec<RecordedCache>,
+    /// Which part of it is replayed.
+    pub part: Part,
+    /// What the kernel held before that part.
+    pub initial: Option<Slabinfo>,
+    /// What it held after it.
+    pub check: Option<Slabinfo>,
     /// From a cache index of the trace to one of `caches`.
     pub(crate) cache_of: Vec<u16>,
 }
@@ -59,7 +71,6 @@ impl Input {
         let meta = file.meta();
         let recorded = Recorded::new(meta.kernel.as_deref(), meta.page_size);
         let mut caches: Vec<RecordedCache> = Vec::new();
-        let mut slab_sizes = Vec::new();
         let mut known = HashMap::new();
         let mut cache_of = Vec::with_capacity(meta.caches.len());
         for entry in &meta.caches {
@@ -67,10 +78,11 @@ impl Input {
             // versions, and a provisional cache is only told by its sizes.
             let key = (entry.name.as_str(), entry.slab_size);
             let at = *known.entry(key).or_insert_with(|| {
-                slab_sizes.push(entry.slab_size);
                 caches.push(RecordedCache {
                     name: entry.name.clone(),
                     object_size: 0,
+                    slab_size: entry.slab_size,
+                    synthetic: entry.origin == CacheOrigin::Synthetic,
                     inferred: None,
                 });
                 caches.len() - 1
@@ -80,14 +92,17 @@ impl Input {
             // A trace has fewer than 2^16 caches.
             cache_of.push(u16::try_from(at).unwrap_or(u16::MAX));
         }
-        for (cache, slab_size) in caches.iter_mut().zip(slab_sizes) {
+        for cache in &mut caches {
             if cache.object_size > 0 {
-                cache.inferred = Some(infer(&recorded, cache.object_size, slab_size));
+                cache.inferred = Some(infer(&recorded, cache.object_size, cache.slab_size));
             }
         }
         Self {
             name: name.to_string(),
             caches,
+            part: Part::default(),
+            initial: None,
+            check: None,
             cache_of,
             file,
         }

@@ -5,8 +5,11 @@
 //!                                   +--> Driver (alloc, free) --> design --> page allocator
 //! ```
 
+pub mod check;
 mod engine;
+mod initial;
 pub mod input;
+pub mod part;
 pub mod report;
 #[cfg(test)]
 mod tests;
@@ -14,11 +17,13 @@ mod tests;
 use std::time::Instant;
 
 use quarry_core::design::{Design, Usage};
+use quarry_core::page::PageStats;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{self, Driver};
 
 use crate::error::LabError;
 use crate::plan::{Progress, RunSpec};
+use check::Check;
 use engine::Engine;
 use input::Input;
 use report::{CacheReport, PcpReport, RunReport};
@@ -40,12 +45,19 @@ pub(crate) fn run<D: Design>(
         |driver| -> Result<RunReport, LabError> {
             let mut engine = Engine::new(driver, spec, input)?;
             let (mut events, mut chunk) = (input.file.events(), Vec::new());
+            if let Some(initial) = &input.initial {
+                engine.hold(initial)?;
+            }
+            let before = engine.start();
             while events.next_chunk(&mut chunk)? {
-                engine.run_chunk(&chunk)?;
+                let goes_on = engine.run_chunk(&chunk)?;
                 progress(chunk.len() as u64);
+                if !goes_on {
+                    break;
+                }
             }
             let outcome = engine.finish();
-            Ok(report(spec, driver, &outcome))
+            Ok(report(spec, input, driver, &outcome, &before))
         },
     );
     let mut report = driven.map_err(|source| LabError::Setup {
@@ -57,16 +69,43 @@ pub(crate) fn run<D: Design>(
     Ok(report)
 }
 
+/// What was counted before the first event: making the initial state counts nothing.
+pub(super) struct Before {
+    /// By cache, newest first.
+    caches: Vec<Stats>,
+    pages: PageStats,
+}
+
+impl Before {
+    pub(super) fn new<D: Design>(driver: &Driver<'_, D>) -> Self {
+        let mut caches = Vec::new();
+        driver.for_each_cache(|cache| caches.push(cache.stats()));
+        driver.machine().reset_counters();
+        Self {
+            caches,
+            pages: driver.page_stats(),
+        }
+    }
+}
+
 fn report<D: Design>(
     spec: &RunSpec,
+    input: &Input,
     driver: &Driver<'_, D>,
     outcome: &engine::Outcome,
+    before: &Before,
 ) -> RunReport {
     let page_bytes = spec.config.page_bytes;
     let (mut stats, mut usage) = (Stats::default(), Usage::default());
     let mut caches = Vec::new();
+    let mut newer = 0;
+    driver.for_each_cache(|_| newer += 1);
+    newer -= before.caches.len();
+    let mut before_of_cache =
+        std::iter::repeat_n(None, newer).chain(before.caches.iter().map(Some));
     driver.for_each_cache(|cache| {
-        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes);
+        let before = before_of_cache.next().flatten();
+        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes, before);
         stats.add(&cache_stats);
         usage.add(&cache_usage);
         if report.allocs > 0 || report.slabs > 0 {
@@ -78,7 +117,7 @@ fn report<D: Design>(
         (key(a), &a.name).cmp(&(key(b), &b.name))
     });
     let counters = driver.machine().counters();
-    let pages = driver.page_stats();
+    let (pages, pages_before) = (driver.page_stats(), &before.pages);
     let peak_slab_bytes = outcome.peak_pages * page_bytes;
     RunReport {
         design: spec.design.design.name,
@@ -101,20 +140,21 @@ fn report<D: Design>(
         slabs_by_order: usage.slabs_by_order,
         partial_slabs: usage.partial_slabs,
         one_object_slabs: usage.one_object_slabs,
-        page_allocs: pages.allocs(),
-        page_frees: pages.frees(),
+        page_allocs: pages.allocs() - pages_before.allocs(),
+        page_frees: pages.frees() - pages_before.frees(),
         events_per_second: 0.0,
         replayed: outcome.tally,
         stats,
         pcp: PcpReport {
-            allocs: pages.pcp.allocs,
-            frees: pages.pcp.frees,
-            refills: pages.pcp.refills,
-            trims: pages.pcp.trims,
+            allocs: pages.pcp.allocs - pages_before.pcp.allocs,
+            frees: pages.pcp.frees - pages_before.pcp.frees,
+            refills: pages.pcp.refills - pages_before.pcp.refills,
+            trims: pages.pcp.trims - pages_before.pcp.trims,
         },
         locks: report::locks(&counters),
         touches: report::touches(&counters),
         overhead_bytes: driver.overhead_bytes() as u64,
+        check: Check::new(input, &caches),
         caches,
     }
 }

@@ -8,6 +8,8 @@ use quarry_sim::Counters;
 use quarry_sim::driver::CacheView;
 use serde::{Serialize, Serializer};
 
+use super::check::Check;
+
 /// One run's results. All but `events_per_second` depend on the trace and the run alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
@@ -72,6 +74,9 @@ pub struct RunReport {
     pub touches: Vec<(&'static str, Touches)>,
     /// Bytes of the allocators' own structures.
     pub overhead_bytes: u64,
+    /// Predicted beside observed, if there is an observation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
     /// Caches that served something, by slab memory, largest first.
     pub caches: Vec<CacheReport>,
 }
@@ -85,8 +90,10 @@ pub struct Tally {
     pub frees: u64,
     /// Frees that the importer inserted, among `frees`.
     pub implied_frees: u64,
-    /// Frees skipped because their object is from before the recording.
+    /// Frees skipped because their object is from before the recording, or the replayed part.
     pub orphans: u64,
+    /// Frees of such objects that freed one of the initial state.
+    pub initial_frees: u64,
     /// kmallocs among `allocs` that were too large for a slab.
     pub large: u64,
     /// kmallocs that the era cannot serve; their frees are skipped.
@@ -159,15 +166,20 @@ pub struct CacheReport {
 }
 
 impl CacheReport {
-    /// Of a cache as it is now. Also gives its counters and how its memory is used.
-    pub(crate) fn of<D: Design>(cache: &CacheView<'_, D>, page_bytes: u64) -> (Self, Stats, Usage) {
-        let stats = cache.stats();
-        let allocs = stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath);
+    /// Of a cache as it is now, with what was counted since `before`. Also gives its counters and
+    /// how its memory is used.
+    pub(crate) fn of<D: Design>(
+        cache: &CacheView<'_, D>,
+        page_bytes: u64,
+        before: Option<&Stats>,
+    ) -> (Self, Stats, Usage) {
+        let all = cache.stats();
         // Most kmalloc classes were never used, and looking for their slabs takes time.
-        let usage = match allocs {
+        let usage = match all.get(Stat::AllocFastpath) + all.get(Stat::AllocSlowpath) {
             0 => Usage::default(),
             _ => cache.usage(),
         };
+        let stats = before.map_or(all, |before| all.since(before));
         let geometry = cache.head().geometry();
         let report = Self {
             name: cache.head().name().to_string(),

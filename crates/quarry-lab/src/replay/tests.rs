@@ -237,7 +237,9 @@ fn feed(rows: &[(Kind, u32, u16)]) -> Result<(), LabError> {
         ..Config::default()
     };
     let fed = driver::drive::<Slub, _>(config, spec.design.era, spec.settings.boot, |driver| {
-        Engine::new(driver, spec, &input)?.run_chunk(&chunk)
+        Engine::new(driver, spec, &input)?
+            .run_chunk(&chunk)
+            .map(drop)
     });
     fed.unwrap()
 }

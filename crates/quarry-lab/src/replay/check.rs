@@ -1,0 +1,123 @@
+//! Predicted beside observed: the caches of a replay and those that the kernel reported.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::input::Input;
+use super::report::CacheReport;
+use crate::kernel::{Slabinfo, SlabinfoRow};
+
+/// The slab memory that a replay predicts and the one that the kernel reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Bytes of all slabs before the replayed part, if the kernel's report of that time is given.
+    pub initial_bytes: Option<u64>,
+    /// Bytes of all slabs at the end of the replay.
+    pub predicted_bytes: u64,
+    /// Bytes of all slabs in the kernel's report, with the recorded machine's page size.
+    pub observed_bytes: u64,
+    /// Every cache that has slabs in any of the three, those with most memory first.
+    pub caches: Vec<CacheCheck>,
+}
+
+/// One cache, by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheCheck {
+    /// Name.
+    pub name: String,
+    /// Bytes of its slabs before the replayed part.
+    pub initial_bytes: Option<u64>,
+    /// Bytes of its slabs at the end of the replay.
+    pub predicted_bytes: u64,
+    /// Bytes of its slabs in the report.
+    pub observed_bytes: u64,
+    /// Objects in use at the end of the replay, as slabinfo counts them.
+    pub predicted_active_objs: u64,
+    /// The same in the report.
+    pub observed_active_objs: u64,
+    /// Objects that the slabs could hold at the end of the replay.
+    pub predicted_num_objs: u64,
+    /// The same in the report.
+    pub observed_num_objs: u64,
+    /// Allocations that the replay performed.
+    pub allocs: u64,
+    /// Frees that the replay performed.
+    pub frees: u64,
+}
+
+impl Check {
+    /// Compares a run's caches with the report that the input asks for; `None` if it asks for none.
+    pub(super) fn new(input: &Input, caches: &[CacheReport]) -> Option<Self> {
+        let observed = input.check.as_ref()?;
+        let page_bytes = u64::from(input.file.meta().page_size);
+        let mut by_name: BTreeMap<&str, CacheCheck> = BTreeMap::new();
+        for cache in caches {
+            let entry = by_name.entry(&cache.name).or_default();
+            entry.predicted_bytes += cache.slab_bytes;
+            entry.predicted_active_objs += cache.active_objs;
+            entry.predicted_num_objs += cache.num_objs;
+            entry.allocs += cache.allocs;
+            entry.frees += cache.frees;
+        }
+        for row in &observed.rows {
+            let entry = by_name.entry(&row.name).or_default();
+            entry.observed_bytes += row.slab_bytes(page_bytes);
+            entry.observed_active_objs += row.active_objs;
+            entry.observed_num_objs += row.num_objs;
+        }
+        let bytes = |row: &SlabinfoRow| row.slab_bytes(page_bytes);
+        if let Some(initial) = &input.initial {
+            by_name
+                .values_mut()
+                .for_each(|cache| cache.initial_bytes = Some(0));
+            for row in &initial.rows {
+                let entry = by_name.entry(&row.name).or_default();
+                *entry.initial_bytes.get_or_insert(0) += bytes(row);
+            }
+        }
+        let mut caches: Vec<CacheCheck> = by_name
+            .into_iter()
+            .map(|(name, cache)| CacheCheck {
+                name: name.to_string(),
+                ..cache
+            })
+            .filter(|cache| cache.most_bytes() > 0)
+            .collect();
+        caches.sort_by_key(|cache| Reverse(cache.most_bytes()));
+        let initial = input.initial.as_ref();
+        Some(Self {
+            initial_bytes: initial.map(|initial: &Slabinfo| initial.slab_bytes(page_bytes)),
+            predicted_bytes: caches.iter().map(|cache| cache.predicted_bytes).sum(),
+            observed_bytes: observed.slab_bytes(page_bytes),
+            caches,
+        })
+    }
+
+    /// The caches that hold this part of the observed memory, largest first.
+    #[must_use]
+    pub fn holding(&self, percent: u64) -> &[CacheCheck] {
+        let wanted = self.observed_bytes.saturating_mul(percent).div_ceil(100);
+        let mut sum = 0;
+        let count = self
+            .caches
+            .iter()
+            .take_while(|cache| {
+                let before = sum;
+                sum += cache.observed_bytes;
+                before < wanted
+            })
+            .count();
+        &self.caches[..count]
+    }
+}
+
+impl CacheCheck {
+    /// The largest of the amounts of memory.
+    fn most_bytes(&self) -> u64 {
+        self.predicted_bytes
+            .max(self.observed_bytes)
+            .max(self.initial_bytes.unwrap_or_default())
+    }
+}
