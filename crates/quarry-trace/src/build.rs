@@ -95,6 +95,15 @@ impl<W: Write + Send> TraceBuilder<W> {
         (self.objects.live(), self.pages.live())
     }
 
+    /// Whether something that is alive starts at this page frame number, or at this address.
+    pub(crate) fn is_live(&self, page: bool, address: u64) -> bool {
+        if page {
+            self.pages.has(address)
+        } else {
+            self.objects.has(address)
+        }
+    }
+
     /// Adds an event.
     ///
     /// # Errors

@@ -37,6 +37,11 @@ impl Space {
         self.by_start.len()
     }
 
+    /// Whether something alive starts at `start`.
+    pub(crate) fn has(&self, start: u64) -> bool {
+        self.by_start.contains_key(&start)
+    }
+
     /// How many slots were ever needed = most alive at once.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()

@@ -12,6 +12,7 @@ pub(crate) mod live;
 mod perf;
 #[cfg(test)]
 mod tests;
+mod ties;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -24,6 +25,7 @@ use crate::outfile::OutFile;
 use fields::Fault;
 use input::Lines;
 use line::{Line, Writer};
+use ties::Ties;
 
 /// What an import is told beside the text. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +176,7 @@ pub fn import<W: Write + Send>(
         name: name.to_path_buf(),
         options,
         facts: Facts::default(),
+        ties: Ties::default(),
         trace: TraceBuilder::new(out, out_name, options.zstd_level)?,
         first_line: None,
     };
@@ -205,6 +208,7 @@ struct Import<'a, W: Write + Send> {
     name: PathBuf,
     options: &'a ImportOptions,
     facts: Facts,
+    ties: Ties,
     trace: TraceBuilder<W>,
     first_line: Option<String>,
 }
@@ -233,7 +237,7 @@ impl<W: Write + Send> Import<'_, W> {
                     ))));
                 }
                 self.count(writer);
-                self.trace.push(&event)?;
+                self.ties.push(&event, &mut self.trace)?;
             }
             Ok(Line::Lost(count, Writer::Perf)) => self.facts.lost_records += count,
             Ok(Line::Lost(count, Writer::Ftrace)) => self.facts.lost_marks += count,
@@ -294,6 +298,7 @@ impl<W: Write + Send> Import<'_, W> {
                 first_line,
             });
         }
+        self.ties.flush(&mut self.trace)?;
         let (facts, options) = (self.facts, self.options);
         let meta = self.trace.meta_mut();
         meta.source = match (facts.perf_lines, facts.ftrace_lines) {

@@ -1,0 +1,98 @@
+use std::path::Path;
+
+use crate::event::{Kind, RawEvent};
+use crate::read::TraceFile;
+use crate::{Orphans, TraceBuilder};
+
+use super::Ties;
+
+/// CPU, time, `a`llocation or `f`ree, address.
+type Step = (u16, u64, char, u64);
+
+/// Orphans of these events, and CPU and address of their rows.
+fn run(steps: &[Step]) -> (Orphans, Vec<(u16, u64)>) {
+    let mut bytes = Vec::new();
+    let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
+    let mut ties = Ties::default();
+    for (cpu, time_ns, what, address) in steps {
+        let kind = if *what == 'a' {
+            Kind::Kmalloc
+        } else {
+            Kind::Kfree
+        };
+        let site = address.to_string();
+        let event = RawEvent {
+            time_ns: *time_ns,
+            cpu: *cpu,
+            bytes_req: 8,
+            bytes_alloc: 8,
+            call_site: Some(site.as_bytes()),
+            ..RawEvent::new(kind, (1 << 40) + *address * 64)
+        };
+        ties.push(&event, &mut trace).unwrap();
+    }
+    ties.flush(&mut trace).unwrap();
+    let orphans = trace.finish().unwrap().orphans;
+    let file = TraceFile::from_bytes(bytes).unwrap();
+    let (mut rows, mut reader, mut chunk) = (Vec::new(), file.rows(), Vec::new());
+    while reader.next_chunk(&mut chunk).unwrap() {
+        let site = |row: &crate::FullRow| row.call_site.as_deref().unwrap().parse().unwrap();
+        rows.extend(chunk.iter().map(|row| (row.event.cpu, site(row))));
+    }
+    (orphans, rows)
+}
+
+#[test]
+fn what_another_cpu_allocates_is_freed_after_that() {
+    let printed = [
+        (0, 5, 'f', 1),
+        (0, 5, 'f', 2),
+        (1, 5, 'a', 1),
+        (1, 5, 'a', 2),
+    ];
+    let (orphans, rows) = run(&printed);
+    assert_eq!(orphans, Orphans::default());
+    assert_eq!(rows, [(1, 1), (0, 1), (1, 2), (0, 2)]);
+    // At times of their own the same events are orphans.
+    let apart: Vec<Step> = (0..)
+        .zip(printed)
+        .map(|(n, (c, _, w, a))| (c, n, w, a))
+        .collect();
+    assert_eq!(run(&apart).0.unknown_kfree, 2);
+}
+
+#[test]
+fn what_another_cpu_frees_is_allocated_after_that() {
+    let steps = [
+        (1, 1, 'a', 1),
+        (0, 5, 'a', 1),
+        (0, 5, 'f', 1),
+        (1, 5, 'f', 1),
+    ];
+    let (orphans, rows) = run(&steps);
+    assert_eq!(orphans, Orphans::default());
+    assert_eq!(rows, [(1, 1), (1, 1), (0, 1), (0, 1)]);
+}
+
+#[test]
+fn cpus_go_on_evenly() {
+    let mut steps: Vec<Step> = (0..6).map(|n| (0, 5, 'a', n)).collect();
+    steps.extend((6..9).map(|n| (2, 5, 'a', n)));
+    let cpus: Vec<u16> = run(&steps).1.into_iter().map(|(cpu, _)| cpu).collect();
+    assert_eq!(cpus, [0, 2, 0, 0, 2, 0, 0, 2, 0]);
+}
+
+#[test]
+fn a_group_that_contradicts_itself_still_passes() {
+    // Each CPU frees first what the other allocates later.
+    let steps = [
+        (0, 5, 'f', 1),
+        (0, 5, 'a', 2),
+        (1, 5, 'f', 2),
+        (1, 5, 'a', 1),
+    ];
+    let (orphans, rows) = run(&steps);
+    assert_eq!((orphans.unknown_kfree, rows.len()), (1, 4));
+    // A free of what nobody allocates waits for nobody.
+    assert_eq!(run(&[(0, 5, 'f', 1), (1, 5, 'f', 1)]).0.unknown_kfree, 2);
+}
