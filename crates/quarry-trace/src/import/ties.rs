@@ -8,11 +8,10 @@
 //! order:
 //!
 //! 1. each CPU's events stay in their order;
-//! 2. the CPUs go on evenly: the next event is that of the CPU which has the smallest part of its
-//!    group behind it, of the first such CPU if there are several;
-//! 3. but a free of something that is not alive waits while another CPU still has to allocate it, and
-//!    an allocation of something alive waits while another CPU still has to free it; if all wait,
-//!    rule 2 alone decides.
+//! 2. a free of something that is not alive waits while another CPU still has to allocate it, and
+//!    an allocation of something alive waits while another CPU still has to free it;
+//! 3. the next event is the first one in the printed order that does not wait; if all wait, the first
+//!    one.
 //!
 //! Groups of a single CPU pass unchanged. The events of a group are copied; a group is cut at
 //! [`GROUP_EVENTS_MAX`], so that memory stays bounded whatever the clock.
@@ -66,11 +65,6 @@ struct Queue {
 impl Queue {
     fn head(&self) -> Option<usize> {
         self.events.get(self.done).copied()
-    }
-
-    /// Whether less of this queue is done than of the other, which counts as less if it is equal.
-    fn is_behind(&self, other: &Self) -> bool {
-        (2 * self.done + 1) * other.events.len() < (2 * other.done + 1) * self.events.len()
     }
 }
 
@@ -151,18 +145,18 @@ impl Ties {
                         .filter(|other| other.queue != at)
                         .any(|other| if frees { other.allocs } else { other.frees } > 0)
             };
-            let mut next: Option<(bool, usize)> = None;
-            for (at, queue) in queues.iter().enumerate() {
-                let Some(held) = event(queue) else { continue };
-                let waits = waits(at, held);
-                let better = next.is_none_or(|(other_waits, other)| {
-                    (waits, !queue.is_behind(&queues[other])) < (other_waits, true)
-                });
-                if better {
-                    next = Some((waits, at));
-                }
-            }
-            let Some((_, at)) = next else { break };
+            // The queues are in the order of their first events.
+            let heads = || {
+                queues
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, queue)| queue.head().is_some())
+            };
+            let ready =
+                heads().find(|(at, queue)| event(queue).is_some_and(|held| !waits(*at, held)));
+            let Some((at, _)) = ready.or_else(|| heads().next()) else {
+                break;
+            };
             let Some(held) = event(&queues[at]) else {
                 break;
             };

@@ -75,11 +75,16 @@ fn what_another_cpu_frees_is_allocated_after_that() {
 }
 
 #[test]
-fn cpus_go_on_evenly() {
-    let mut steps: Vec<Step> = (0..6).map(|n| (0, 5, 'a', n)).collect();
-    steps.extend((6..9).map(|n| (2, 5, 'a', n)));
+fn what_need_not_wait_stays_in_the_printed_order() {
+    let steps = [
+        (2, 5, 'a', 1),
+        (2, 5, 'f', 1),
+        (0, 5, 'a', 2),
+        (0, 5, 'f', 9),
+        (2, 5, 'a', 3),
+    ];
     let cpus: Vec<u16> = run(&steps).1.into_iter().map(|(cpu, _)| cpu).collect();
-    assert_eq!(cpus, [0, 2, 0, 0, 2, 0, 0, 2, 0]);
+    assert_eq!(cpus, [2, 2, 2, 0, 0]);
 }
 
 #[test]
