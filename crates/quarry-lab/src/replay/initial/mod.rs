@@ -16,8 +16,9 @@
 //!    that are free as a whole: a node keeps `min_partial` of them, and after a burst it has them.
 //!    The rest is spread over slabs that are half free. A SLAB tells how many slabs are free as a
 //!    whole: `num_slabs - active_slabs`.
-//! 3. Each CPU has a slab that is half free, which counts as active. A cache with fewer slabs than
-//!    CPUs has one on so many CPUs.
+//! 3. Each CPU has a slab that is half free, which counts as active. A cache with fewer such slabs
+//!    than CPUs has them on those CPUs that allocate from it first in the recording: those that use
+//!    it have used it.
 //! 4. If the nodes' lists hold free objects, the CPUs' own lists of partial slabs have overflowed
 //!    onto them. A list that overflows is emptied and grows again, so each is taken to have half of
 //!    what it may hold, in slabs that are free as a whole; they count as active, too. If the nodes'
@@ -34,6 +35,9 @@
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 
+mod shape;
+mod users;
+
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::{CacheFlags, MachineParams};
 use quarry_core::heap::CreateError;
@@ -47,16 +51,21 @@ use quarry_trace::Flags;
 use super::engine::NONE;
 use super::input::{Input, RecordedCache};
 use crate::error::LabError;
+use crate::infer::Inferred;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
+use shape::Shape;
+use users::Users;
 
-/// kmalloc caches beside the normal ones: which flag leads there and what their names begin with.
-/// The first flag that an allocation has decides.
-const KMALLOC_TYPES: [(Flags, &str); 3] = [
+/// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
+/// with. The first flag that an allocation has decides.
+const KMALLOC_KINDS: [(Flags, &str); 3] = [
     (Flags::DMA, "dma-kmalloc-"),
     (Flags::RECLAIMABLE, "kmalloc-rcl-"),
     (Flags::ACCOUNTED, "kmalloc-cg-"),
 ];
+/// The kind without a flag.
+const NORMAL: usize = KMALLOC_KINDS.len();
 /// What names of normal kmalloc caches begin with.
 const KMALLOC_NORMAL: &str = "kmalloc-";
 /// Above every [`KmallocClass::index`].
@@ -86,7 +95,7 @@ pub(super) struct Held<'h> {
     /// Pool by kmalloc class.
     pool_of_class: [u16; CLASSES],
     /// Driver's cache by type of kmalloc and class.
-    typed: [[u16; CLASSES]; KMALLOC_TYPES.len()],
+    typed: [[u16; CLASSES]; KMALLOC_KINDS.len()],
 }
 
 /// What preparing needs to know.
@@ -110,28 +119,36 @@ impl<'h> Held<'h> {
             pools: Vec::new(),
             pool_of_cache: Vec::new(),
             pool_of_class: [NONE; CLASSES],
-            typed: [[NONE; CLASSES]; KMALLOC_TYPES.len()],
+            typed: [[NONE; CLASSES]; KMALLOC_KINDS.len()],
         };
         driver.run_on(CpuId(0));
+        let users = Users::scan(preparation)?;
         for row in rows {
             let pool = u16::try_from(held.pools.len()).unwrap_or(NONE);
-            let (source, view) = match preparation.class_of(KMALLOC_NORMAL, row) {
-                Some(class) => {
-                    held.pool_of_class[class.index as usize] = pool;
-                    (
-                        Source::Kmalloc(class.size),
-                        driver.kmalloc_cache(class.size),
-                    )
+            let kmalloc = preparation.class_of(row);
+            let groups = preparation.groups_of(row);
+            let cpus = users.cpus(kmalloc, &groups);
+            let (source, view) = if let Some((NORMAL, class)) = kmalloc {
+                held.pool_of_class[class.index as usize] = pool;
+                let view = driver.kmalloc_cache(class.size);
+                (Source::Kmalloc(class.size), view)
+            } else {
+                let spec = preparation.spec_of(row, kmalloc, &groups);
+                let index = preparation.create(&spec, driver)?;
+                if let Some((kind, class)) = kmalloc {
+                    held.typed[kind][class.index as usize] = index.0;
                 }
-                None => {
-                    let index = preparation.create(row, driver, cache_of, &mut held.typed)?;
-                    held.pool_of_cache.resize(usize::from(index.0) + 1, NONE);
-                    held.pool_of_cache[usize::from(index.0)] = pool;
-                    (Source::Cache(index), driver.cache(index))
+                for (into, group) in cache_of.iter_mut().zip(&preparation.input.cache_of) {
+                    if groups.contains(&usize::from(*group)) {
+                        *into = index.0;
+                    }
                 }
+                held.pool_of_cache.resize(usize::from(index.0) + 1, NONE);
+                held.pool_of_cache[usize::from(index.0)] = pool;
+                (Source::Cache(index), driver.cache(index))
             };
             let Some(view) = view else { continue };
-            let objects = preparation.fill(row, source, &view, driver)?;
+            let objects = preparation.fill(row, source, &view, &cpus, driver)?;
             held.pools.push(Pool {
                 object_size: view.head().geometry().layout.object_size,
                 objects,
@@ -143,7 +160,7 @@ impl<'h> Held<'h> {
     /// The driver's cache that serves a kmalloc with these flags; `None` if a normal one does.
     #[inline(always)]
     pub(super) fn typed(&self, class: KmallocClass, flags: Flags) -> Option<u16> {
-        let kind = KMALLOC_TYPES
+        let kind = KMALLOC_KINDS
             .iter()
             .position(|(flag, _)| flags.has(*flag))?;
         Some(self.typed[kind][class.index as usize]).filter(|cache| *cache != NONE)
@@ -172,120 +189,66 @@ impl<'h> Held<'h> {
     }
 }
 
-/// How a row's free objects lie.
-struct Shape {
-    /// Slabs of the nodes that are free as a whole.
-    free_slabs: u64,
-    /// Other slabs with free objects on the lists of the nodes.
-    partial_slabs: u64,
-    /// Free objects in these.
-    partial_objects: u64,
-    /// CPUs that have a slab.
-    cpu_slabs: u32,
-    /// Slabs, free as a whole, on each CPU's own list.
-    listed_slabs: u64,
-}
-
-impl Shape {
-    fn of<D: Design>(row: &SlabinfoRow, view: &CacheView<'_, D>, cpus: u32) -> Self {
-        let geometry = view.head().geometry();
-        let objects = row.objperslab;
-        let known_free = row
-            .num_objs
-            .saturating_sub(row.active_objs)
-            .min(row.num_objs);
-        let kept_free = if row.active_slabs < row.num_slabs {
-            row.num_slabs - row.active_slabs
-        } else {
-            geometry.min_partial.into()
-        };
-        let free_slabs = kept_free.min(known_free / objects);
-        let partial_objects = known_free - free_slabs * objects;
-        let partial_slabs = (2 * partial_objects).div_ceil(objects);
-        let mut left = row.num_slabs.saturating_sub(free_slabs + partial_slabs);
-        let cpu_slabs = left.min(cpus.into());
-        left -= cpu_slabs;
-        let listed = match known_free {
-            0 => 0,
-            _ => (u64::from(geometry.cpu_partial) + objects / 2) / objects,
-        };
-        Self {
-            free_slabs,
-            partial_slabs,
-            partial_objects,
-            cpu_slabs: cpu_slabs as u32,
-            listed_slabs: left.checked_div(cpu_slabs).unwrap_or(0).min(listed),
-        }
-    }
-}
-
 impl Preparation<'_> {
-    /// The kmalloc class of a row whose name begins with `prefix`.
-    fn class_of(&self, prefix: &str, row: &SlabinfoRow) -> Option<KmallocClass> {
-        let size = row.name.strip_prefix(prefix)?;
+    /// Kind and class of a row that is a kmalloc cache.
+    fn class_of(&self, row: &SlabinfoRow) -> Option<(usize, KmallocClass)> {
+        let prefixes = KMALLOC_KINDS.iter().map(|(_, prefix)| *prefix);
+        let (kind, size) = prefixes
+            .chain([KMALLOC_NORMAL])
+            .enumerate()
+            .find_map(|(kind, prefix)| Some((kind, row.name.strip_prefix(prefix)?)))?;
         kmalloc_classes(self.kmalloc, self.params.page_shift)
             .find(|class| class.to_string().strip_prefix(KMALLOC_NORMAL) == Some(size))
+            .map(|class| (kind, class))
+    }
+
+    /// What the cache of a row is created with.
+    fn spec_of<'r>(
+        &self,
+        row: &'r SlabinfoRow,
+        kmalloc: Option<(usize, KmallocClass)>,
+        groups: &[usize],
+    ) -> CacheSpec<'r> {
+        if let Some((_, class)) = kmalloc {
+            let params = kmalloc_params(self.kmalloc, class);
+            return CacheSpec {
+                name: &row.name,
+                object_size: params.object_size,
+                align: params.align,
+                flags: params.flags,
+            };
+        }
+        let inferred = groups
+            .iter()
+            .find_map(|group| self.input.caches[*group].inferred);
+        // Without a recorded size: objects of this many bytes lie as far apart as the kernel's.
+        let inferred = inferred.unwrap_or(Inferred {
+            object_size: u32::try_from(row.objsize).unwrap_or(u32::MAX),
+            align: 8,
+            flags: CacheFlags::NONE,
+        });
+        CacheSpec {
+            name: &row.name,
+            object_size: inferred.object_size,
+            align: inferred.align,
+            flags: inferred.flags,
+        }
     }
 
     fn create<D: Design>(
         &self,
-        row: &SlabinfoRow,
+        spec: &CacheSpec<'_>,
         driver: &mut Driver<'_, D>,
-        cache_of: &mut [u16],
-        typed: &mut [[u16; CLASSES]],
     ) -> Result<CacheIndex, LabError> {
-        let kmalloc = KMALLOC_TYPES
-            .iter()
-            .zip(typed)
-            .find_map(|((_, prefix), classes)| Some((self.class_of(prefix, row)?, classes)));
-        let groups: Vec<usize> = self.groups_of(row);
-        let inferred = groups
-            .iter()
-            .find_map(|group| self.input.caches[*group].inferred);
-        let spec = match (&kmalloc, inferred) {
-            (Some((class, _)), _) => {
-                let params = kmalloc_params(self.kmalloc, *class);
-                CacheSpec {
-                    name: &row.name,
-                    object_size: params.object_size,
-                    align: params.align,
-                    flags: params.flags,
-                }
-            }
-            (None, Some(inferred)) => CacheSpec {
-                name: &row.name,
-                object_size: inferred.object_size,
-                align: inferred.align,
-                flags: inferred.flags,
-            },
-            // Padded objects of this many bytes lie as far apart as the kernel's.
-            (None, None) => CacheSpec {
-                name: &row.name,
-                object_size: u32::try_from(row.objsize).unwrap_or(u32::MAX),
-                align: 8,
-                flags: CacheFlags::NONE,
-            },
-        };
-        let index = match driver.create_cache(&spec) {
-            Ok(index) if index.0 < NONE - 2 => index,
-            other => {
-                return Err(LabError::InitialCache {
-                    run: self.spec.label(),
-                    cache: row.name.clone(),
-                    object_size: spec.object_size,
-                    source: other.err().unwrap_or(CreateError::NoRoom),
-                });
-            }
-        };
-        if let Some((class, classes)) = kmalloc {
-            classes[class.index as usize] = index.0;
+        match driver.create_cache(spec) {
+            Ok(index) if index.0 < NONE - 3 => Ok(index),
+            other => Err(LabError::InitialCache {
+                run: self.spec.label(),
+                cache: spec.name.to_string(),
+                object_size: spec.object_size,
+                source: other.err().unwrap_or(CreateError::NoRoom),
+            }),
         }
-        for (into, group) in cache_of.iter_mut().zip(&self.input.cache_of) {
-            if groups.contains(&usize::from(*group)) {
-                *into = index.0;
-            }
-        }
-        Ok(index)
     }
 
     /// The recording's caches that are this row's: those of its name, or, for a cache whose name no
@@ -315,6 +278,7 @@ impl Preparation<'_> {
         row: &SlabinfoRow,
         source: Source,
         view: &CacheView<'h, D>,
+        cpus: &[u16],
         driver: &Driver<'h, D>,
     ) -> Result<Vec<ObjectRef<'h>>, LabError> {
         let geometry = view.head().geometry();
@@ -344,7 +308,7 @@ impl Preparation<'_> {
         }
         // All slabs are full, so that in the order of addresses each slab is a run of `per_slab`.
         objects.sort_by(ObjectRef::by_address);
-        let shape = Shape::of(row, view, self.spec.config.cpus);
+        let shape = Shape::of(row, geometry, self.spec.config.cpus);
         let release = |object, cpu| self.release(row, source, object, cpu, driver);
         let mut live = Vec::new();
         // Takes a slab and frees some of its objects.
@@ -361,13 +325,14 @@ impl Preparation<'_> {
             open((shape.partial_objects + n) / shape.partial_slabs, 0)?;
         }
         view.flush();
-        for cpu in 0..shape.cpu_slabs {
+        let owners = || cpus.iter().take(shape.cpu_slabs as usize);
+        for cpu in owners() {
             for _ in 0..shape.listed_slabs {
-                open(row.objperslab, cpu)?;
+                open(row.objperslab, (*cpu).into())?;
             }
         }
-        for cpu in 0..shape.cpu_slabs {
-            open(row.objperslab / 2, cpu)?;
+        for cpu in owners() {
+            open(row.objperslab / 2, (*cpu).into())?;
         }
         objects.extend(live.into_iter().flatten());
         Ok(objects)
@@ -393,6 +358,13 @@ impl Preparation<'_> {
             source,
         })
     }
+}
+
+/// The kind of kmalloc caches that serves an allocation with these flags, if there is such a cache.
+#[inline(always)]
+fn kmalloc_kind(flags: Flags) -> usize {
+    let kind = KMALLOC_KINDS.iter().position(|(flag, _)| flags.has(*flag));
+    kind.unwrap_or(NORMAL)
 }
 
 /// The class that serves a kmalloc.
