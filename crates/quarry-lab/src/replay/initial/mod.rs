@@ -318,6 +318,9 @@ impl Preparation<'_> {
             live.push(slab.split_off((count as usize).min(slab.len())));
             slab.into_iter().try_for_each(|object| release(object, cpu))
         };
+        // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
+        let min_partial = view.attribute("min_partial");
+        view.set_attribute("min_partial", u32::MAX.into());
         for _ in 0..shape.free_slabs {
             open(row.objperslab, 0)?;
         }
@@ -333,6 +336,9 @@ impl Preparation<'_> {
         }
         for cpu in owners() {
             open(row.objperslab / 2, (*cpu).into())?;
+        }
+        if let Some(value) = min_partial {
+            view.set_attribute("min_partial", value);
         }
         objects.extend(live.into_iter().flatten());
         Ok(objects)
