@@ -174,7 +174,11 @@ fn wrong_questions() {
         2,
         &["1000000 CPUs is not in 1..="],
     );
-    assert_fails(&ask(&["--design", "slab"]), 2, &["designs are slub, slubq, slob"]);
+    assert_fails(
+        &ask(&["--design", "slab"]),
+        2,
+        &["designs are slub, slubq, slob"],
+    );
     assert_fails(
         &ask(&["--set", "x=1"]),
         2,

@@ -198,7 +198,7 @@ impl CacheReport {
             min_partial: cache
                 .attribute("min_partial")
                 .unwrap_or(geometry.min_partial.into()),
-            allocs,
+            allocs: stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
             frees: stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
             alloc_fastpath: stats.get(Stat::AllocFastpath),
             free_fastpath: stats.get(Stat::FreeFastpath),

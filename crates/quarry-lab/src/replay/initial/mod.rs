@@ -39,12 +39,12 @@ mod shape;
 mod users;
 
 use quarry_core::design::{CacheSpec, Design};
-use quarry_core::geometry::{CacheFlags, MachineParams};
+use quarry_core::geometry::{
+    CacheFlags, KmallocClass, KmallocRules, KmallocTarget, MachineParams, kmalloc_classes,
+    kmalloc_index, kmalloc_params,
+};
 use quarry_core::heap::CreateError;
 use quarry_core::machine::CpuId;
-use quarry_core::slub::geometry::{
-    KmallocClass, KmallocTarget, SlubEra, kmalloc_classes, kmalloc_index, kmalloc_params,
-};
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::Flags;
 
@@ -102,7 +102,7 @@ pub(super) struct Held<'h> {
 pub(super) struct Preparation<'a> {
     pub(super) spec: &'a RunSpec,
     pub(super) input: &'a Input,
-    pub(super) kmalloc: &'static SlubEra,
+    pub(super) kmalloc: &'static KmallocRules,
     pub(super) params: MachineParams,
 }
 
@@ -197,7 +197,7 @@ impl Preparation<'_> {
             .chain([KMALLOC_NORMAL])
             .enumerate()
             .find_map(|(kind, prefix)| Some((kind, row.name.strip_prefix(prefix)?)))?;
-        kmalloc_classes(self.kmalloc, self.params.page_shift)
+        kmalloc_classes(self.kmalloc, &self.params)
             .find(|class| class.to_string().strip_prefix(KMALLOC_NORMAL) == Some(size))
             .map(|class| (kind, class))
     }
@@ -375,7 +375,7 @@ fn kmalloc_kind(flags: Flags) -> usize {
 
 /// The class that serves a kmalloc.
 pub(super) fn kmalloc_class(
-    kmalloc: &SlubEra,
+    kmalloc: &KmallocRules,
     params: &MachineParams,
     bytes: u32,
 ) -> Option<KmallocClass> {

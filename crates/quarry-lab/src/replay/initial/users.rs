@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use quarry_core::slub::geometry::KmallocClass;
+use quarry_core::geometry::KmallocClass;
 
 use super::{Preparation, kmalloc_class, kmalloc_kind};
 use crate::error::LabError;
