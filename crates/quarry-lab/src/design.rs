@@ -167,14 +167,16 @@ mod tests {
             assert_eq!(DesignSpec::parse(text).unwrap().to_string(), shown);
         }
         assert!(DesignSpec::parse_geometry("slub@2.6.22").is_ok());
+        assert!(DesignSpec::parse("slub@2.6.22").is_ok());
         let message = |text| DesignSpec::parse(text).unwrap_err().to_string();
         assert_eq!(
             message("slib"),
             "unknown design \"slib\"; designs are slub, slubq, slob"
         );
         assert_eq!(
-            message("slub@2.6.22"),
-            "unknown era in \"slub@2.6.22\"; replay knows slub@5.9, slub@6.1, slub@6.18"
+            message("slub@7.0"),
+            "unknown era in \"slub@7.0\"; replay knows slub@2.6.22, slub@2.6.24, slub@2.6.35, \
+             slub@4.13, slub@5.9, slub@6.1, slub@6.18"
         );
         assert!(message("slubq@").contains("slubq@2.6.35"));
     }

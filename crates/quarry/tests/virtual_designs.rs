@@ -24,6 +24,26 @@ fn agrees_with_the_model<D: Design>(name: &str, era: Era) {
 }
 
 #[test]
+fn slub_2_6_22_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_2_6_22_agrees_with_the_model", Era::V2_6_22);
+}
+
+#[test]
+fn slub_2_6_24_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_2_6_24_agrees_with_the_model", Era::V2_6_24);
+}
+
+#[test]
+fn slub_2_6_35_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_2_6_35_agrees_with_the_model", Era::V2_6_35);
+}
+
+#[test]
+fn slub_4_13_agrees_with_the_model() {
+    agrees_with_the_model::<Slub>("slub_4_13_agrees_with_the_model", Era::V4_13);
+}
+
+#[test]
 fn slub_5_9_agrees_with_the_model() {
     agrees_with_the_model::<Slub>("slub_5_9_agrees_with_the_model", Era::V5_9);
 }
@@ -62,6 +82,7 @@ fn repeats<D: Design>(name: &str, era: Era) {
 fn slub_repeats() {
     repeats::<Slub>("slub_repeats", Era::V6_18);
     repeats::<Slub>("slub_repeats", Era::V5_9);
+    repeats::<Slub>("slub_repeats", Era::V2_6_24);
 }
 
 #[test]

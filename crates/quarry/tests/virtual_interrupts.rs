@@ -198,6 +198,16 @@ fn survives_all<D: Design>(era: Era) {
 }
 
 #[test]
+fn slub_2_6_22_survives_interrupts() {
+    survives_all::<Slub>(Era::V2_6_22);
+}
+
+#[test]
+fn slub_2_6_35_survives_interrupts() {
+    survives_all::<Slub>(Era::V2_6_35);
+}
+
+#[test]
 fn slub_5_9_survives_interrupts() {
     survives_all::<Slub>(Era::V5_9);
 }

@@ -48,6 +48,7 @@ fn steps_change_nothing<D: Design>(name: &str, era: Era) {
 fn slub_agrees_in_steps() {
     steps_change_nothing::<Slub>("slub_agrees_in_steps", Era::V6_18);
     steps_change_nothing::<Slub>("slub_agrees_in_steps", Era::V5_9);
+    steps_change_nothing::<Slub>("slub_agrees_in_steps", Era::V2_6_35);
 }
 
 #[test]

@@ -191,9 +191,9 @@ fn wrong_questions() {
         &["unknown design \"slib\"; designs are slub, slubq, slob"],
     );
     assert_fails(
-        &ask(&["--design", "slub@4.13"]),
+        &ask(&["--design", "slub@7.0"]),
         2,
-        &["replay knows slub@5.9, slub@6.1, slub@6.18"],
+        &["replay knows slub@2.6.22, slub@2.6.24, slub@2.6.35, slub@4.13, slub@5.9"],
     );
     assert_fails(
         &ask(&["--page-size", "8k"]),

@@ -90,17 +90,39 @@ impl Slub {
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(cpu));
         }
+        if !self.rules.slowpath_counts_success {
+            cpu.stats.count(Stat::AllocSlowpath);
+            return self.alloc_from_any(env, cpu, node);
+        }
+        let object = self.alloc_from_any(env, cpu, node)?;
         cpu.stats.count(Stat::AllocSlowpath);
+        Some(object)
+    }
+
+    /// One object from the first source that has any.
+    fn alloc_from_any<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
         if let Some(slab) = cpu.slab() {
             if self.matches(env, cpu, node) {
-                if let Some((head, _)) = self.take_freelist(env, slab) {
+                let taken = self.take_freelist(env, slab);
+                if taken.is_some() || self.rules.refill_counts_attempts {
                     cpu.stats.count(Stat::AllocRefill);
+                }
+                if let Some((head, _)) = taken {
                     // SAFETY: the list was taken whole, so it is this CPU's.
                     return Some(unsafe { self.load(env, cpu, slab, head) });
                 }
                 // Full and nobody's: its next free will find it.
                 cpu.set_slab(None);
-                cpu.stats.count(Stat::DeactivateBypass);
+                cpu.stats.count(if self.rules.exhausted_is_deactivated {
+                    Stat::DeactivateFull
+                } else {
+                    Stat::DeactivateBypass
+                });
             } else {
                 cpu.stats.count(Stat::AllocNodeMismatch);
                 if !self.deactivate(env, cpu) {
@@ -223,12 +245,27 @@ impl Slub {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
         let shared = &env.cache.shared_stats;
-        shared.count(Stat::AllocSlowpath);
+        let count_early = !self.rules.slowpath_counts_success;
+        if count_early {
+            shared.count(Stat::AllocSlowpath);
+        }
+        let object = self.alloc_one_from_slabs(env, node)?;
+        if !count_early {
+            shared.count(Stat::AllocSlowpath);
+        }
+        Some(object)
+    }
+
+    fn alloc_one_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
         let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
         if let Some(object) = self.alloc_one_from_node(env, wanted) {
             return Some(object);
@@ -236,7 +273,7 @@ impl Slub {
         let mut stats = Stats::default();
         let (slab, first, objects) = self.new_slab(env, node, &mut stats)?;
         for (stat, n) in stats.iter().filter(|(_, n)| *n > 0) {
-            shared.count_by(stat, n);
+            env.cache.shared_stats.count_by(stat, n);
         }
         // SAFETY: the objects of a new slab are the caller's.
         let rest = NonNull::new(unsafe { self.next_free(env, first) });

@@ -5,8 +5,9 @@
 //!
 //! Christoph Lameter's SLUB (Linux 2.6.22, 2007) keeps no queues: each CPU owns one slab and takes
 //! its whole list of free objects; frees go straight to the object's slab. From 3.2 to 6.18 a CPU
-//! also keeps a short list of partial slabs. Eras here: 2.6.22 to 6.18; what differs between them
-//! is data ([`geometry::RunRules`]). Facts, not code, of those kernels were used.
+//! also keeps a short list of partial slabs. Eras here: 2.6.22 to 6.18 (4.13's run time is inferred
+//! from its neighbours); what differs between them is data ([`geometry::RunRules`]). Facts, not
+//! code, of those kernels were used.
 //!
 //! # 2 Objects
 //!
@@ -95,7 +96,15 @@ impl Design for Slub {
     type Shared = ();
 
     const NAME: &'static str = "slub";
-    const ERAS: &'static [Era] = &[Era::V5_9, Era::V6_1, Era::V6_18];
+    const ERAS: &'static [Era] = &[
+        Era::V2_6_22,
+        Era::V2_6_24,
+        Era::V2_6_35,
+        Era::V4_13,
+        Era::V5_9,
+        Era::V6_1,
+        Era::V6_18,
+    ];
     const DEFAULT_ERA: Era = Era::V6_18;
 
     fn geometry(
@@ -236,7 +245,9 @@ impl Design for Slub {
     fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
         let value = value.min(u64::from(u32::MAX)) as u32;
         match name {
-            "min_partial" => self.min_partial.store(value, Ordering::Relaxed),
+            "min_partial" if self.rules.min_partial_writable => {
+                self.min_partial.store(value, Ordering::Relaxed);
+            }
             "cpu_partial" if self.rules.has_cpu_partial => {
                 let objects = env.cache.geometry.objects;
                 let slabs = geometry::cpu_partial_slabs(value, objects);

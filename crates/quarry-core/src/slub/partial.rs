@@ -313,6 +313,9 @@ impl Slub {
             debug_assert!(!page.on_list());
             Self::add_partial(env, &mut list, slab, end);
             cpu.stats.count(match end {
+                _ if after.inuse == 0 && self.rules.kept_empty_counts_as_empty => {
+                    Stat::DeactivateEmpty
+                }
                 ListEnd::Head => Stat::DeactivateToHead,
                 ListEnd::Tail => Stat::DeactivateToTail,
             });

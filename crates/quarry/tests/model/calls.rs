@@ -3,14 +3,21 @@
 use std::ptr::NonNull;
 
 use quarry_core::design::Design;
+use quarry_core::era::Era;
 use quarry_core::heap::{Cache, ZERO_SIZE_ADDRESS};
 use quarry_core::machine::{Machine, NodeId};
 use quarry_core::page::ORDERS;
+use quarry_core::slub::geometry::slub_era;
 
 use super::design::Driver;
 use super::ledger::{Live, Owner, Pick};
 use super::place::Placement;
 use super::{Check, ensure, ensure_eq};
+
+/// Whether an allocation that fails counts nowhere.
+fn counts_success<D: Design>(era: Era) -> bool {
+    D::NAME == "slub" && slub_era(era).is_some_and(|era| era.run.slowpath_counts_success)
+}
 
 impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
     /// An allocation failed: memory must have run out of blocks of this order.
@@ -34,6 +41,8 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             None => cache.alloc(),
         };
         let Some(object) = object else {
+            let tracked = &mut self.caches[slot];
+            tracked.allocs -= u64::from(counts_success::<D>(self.heap.era()));
             return self.exhausted(cache.head().geometry().min_order);
         };
         let bytes = cache.head().geometry().layout.object_size as usize;

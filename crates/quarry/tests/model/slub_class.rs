@@ -5,8 +5,8 @@ use quarry_core::slub::Slub;
 
 use super::scenario::{Object, VirtualCache, VirtualHeap, sized, take};
 
-/// Eras of SLUB.
-pub(crate) const ERAS: [Era; 3] = [Era::V5_9, Era::V6_1, Era::V6_18];
+/// Eras of SLUB with cpu partial lists.
+pub(crate) const ERAS: [Era; 4] = [Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18];
 /// Objects in a slab.
 pub(crate) const PER_SLAB: usize = 21;
 /// The default `min_partial`.

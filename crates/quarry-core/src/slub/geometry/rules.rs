@@ -161,9 +161,20 @@ pub struct RunRules {
     /// Taking a slab from the cpu partial list counts `cpu_partial_alloc` and then `alloc_refill`;
     /// if not, only the former.
     pub refill_counts_cpu_partial_as_refill: bool,
+    /// `alloc_slowpath` counts allocations that succeed, at their end; if not, all, at their
+    /// beginning.
+    pub slowpath_counts_success: bool,
+    /// `alloc_refill` counts every look at the CPU slab's own list; if not, only those that find
+    /// objects.
+    pub refill_counts_attempts: bool,
+    /// A CPU slab found exhausted is deactivated like any other and counts `deactivate_full`; if
+    /// not, it is simply let go and counts `deactivate_bypass`.
+    pub exhausted_is_deactivated: bool,
     /// A slab whose last object is freed is kept while `nr_partial < min_partial`; if not, it is
     /// given back always.
     pub empty_kept_if_below_min_partial: bool,
+    /// sysfs has `min_partial`, to read and to write.
+    pub min_partial_writable: bool,
     /// Where a free puts a slab that was full, when it goes to the node's list.
     pub free_adds_to: ListEnd,
     /// Where deactivation puts a partly used slab.
@@ -171,6 +182,9 @@ pub struct RunRules {
     /// Where deactivation puts an empty slab that is kept; `None` for the place of a partly used
     /// one.
     pub deactivate_empty_to: Option<ListEnd>,
+    /// An empty slab that deactivation keeps counts `deactivate_empty` too; if not, it counts by
+    /// the end of the list that it is put at.
+    pub kept_empty_counts_as_empty: bool,
     /// How much one visit to a node's partial list takes.
     pub partial_take: PartialTake,
     /// Shrinking sorts a node's whole partial list; if not, it only brings slabs with at most 32
