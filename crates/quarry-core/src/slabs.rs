@@ -52,11 +52,26 @@ pub(crate) fn take<M: Machine>(
     node: Option<NodeId>,
 ) -> Option<NewSlab> {
     let geometry = &env.cache.geometry;
-    let (slab, order, objects) = match env.pages.alloc_block(geometry.order, node) {
-        Some(slab) => (slab, geometry.order, geometry.objects),
-        None if geometry.min_order < geometry.order => {
-            let slab = env.pages.alloc_block(geometry.min_order, node)?;
-            (slab, geometry.min_order, geometry.min_objects)
+    let normal = (geometry.order, geometry.objects);
+    take_from(env, nodes, normal, |order| {
+        env.pages.alloc_block(order, node)
+    })
+}
+
+/// [`take`] with a normal order and its objects that are not the geometry's, from pages that
+/// `block` finds.
+pub(crate) fn take_from<M: Machine>(
+    env: Env<'_, M>,
+    nodes: &Nodes,
+    normal: (u32, u32),
+    block: impl Fn(u32) -> Option<Pfn>,
+) -> Option<NewSlab> {
+    let geometry = &env.cache.geometry;
+    let (slab, (order, objects)) = match block(normal.0) {
+        Some(slab) => (slab, normal),
+        None if geometry.min_order < normal.0 => {
+            let slab = block(geometry.min_order)?;
+            (slab, (geometry.min_order, geometry.min_objects))
         }
         None => return None,
     };
@@ -78,7 +93,7 @@ pub(crate) fn take<M: Machine>(
     Some(NewSlab {
         slab,
         objects,
-        fallback: order < geometry.order,
+        fallback: order < normal.0,
     })
 }
 

@@ -92,6 +92,10 @@ const SLUB_ALL: Availability = Availability {
     from: Era::V2_6_22,
     to: Era::V6_18,
 };
+const SLUB_2_6_24: Availability = Availability {
+    to: Era::V2_6_24,
+    ..SLUB_ALL
+};
 const SLUB_2_6_35: Availability = Availability {
     from: Era::V2_6_35,
     ..SLUB_ALL
@@ -175,6 +179,28 @@ pub static TUNABLES: &[Tunable] = &[
              2, 6, 13, 30 until 5.9; 6, 24, 52, 120 from 6.1 on",
         ),
         doc: "Objects a CPU may hold on its list of partial slabs (slub_set_cpu_partial()).",
+    },
+    Tunable {
+        name: "defrag_ratio",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLUB_2_6_24],
+        min: 0,
+        max: 99,
+        unit: "tens of 1/1024",
+        default: DefaultValue::Value(10),
+        doc: "How often an allocation looks at other nodes' partial lists (get_any_partial()).",
+    },
+    Tunable {
+        name: "remote_node_defrag_ratio",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLUB_2_6_35],
+        min: 0,
+        max: 100,
+        unit: "tens of 1/1024",
+        default: DefaultValue::Value(100),
+        doc: "How often an allocation looks at other nodes' partial lists (get_any_partial()).",
     },
     Tunable {
         name: "cpu_queue_size",
@@ -305,11 +331,10 @@ mod tests {
     #[test]
     fn designs_have_their_own() {
         let boot = ["slub_min_order", "slub_max_order", "slub_min_objects"];
-        assert_eq!(names("slub", Era::V2_6_22), boot);
-        assert_eq!(
-            names("slub", Era::V5_9)[3..],
-            ["min_partial", "cpu_partial"]
-        );
+        assert_eq!(names("slub", Era::V2_6_22)[..3], boot);
+        assert_eq!(names("slub", Era::V2_6_22)[3..], ["defrag_ratio"]);
+        let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
+        assert_eq!(names("slub", Era::V5_9)[3..], lists);
         let queue = ["cpu_queue_size", "cpu_batch_size"];
         assert_eq!(names("slubq", Era::V2_6_35)[3..], queue);
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
@@ -336,7 +361,8 @@ mod tests {
         assert_eq!(
             message("slub", Era::V2_6_35, "cpu_partial", 3),
             "slub@2.6.35 has no tunable \"cpu_partial\"; it has \
-             slub_min_order, slub_max_order, slub_min_objects, min_partial"
+             slub_min_order, slub_max_order, slub_min_objects, min_partial, \
+             remote_node_defrag_ratio"
         );
         assert!(message("slob", Era::V5_9, "x", 0).ends_with("it has none"));
     }

@@ -79,7 +79,9 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.body.design.alloc(self.env(), None)
     }
 
-    /// Allocates an object whose memory is on the given node. `None` when memory is exhausted.
+    /// Allocates an object, on the given node if it can be had there. Where a design looks when
+    /// that node has nothing differs between eras: SLUB until 2.6.35 sometimes takes partial slabs
+    /// of other nodes first. `None` when memory is exhausted.
     #[inline]
     pub fn alloc_node(&self, node: NodeId) -> Option<NonNull<u8>> {
         self.body.design.alloc(self.env(), Some(node))

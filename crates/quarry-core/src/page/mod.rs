@@ -373,6 +373,17 @@ impl<M: Machine> PageAllocator<M> {
         self.alloc_slow(order, node)
     }
 
+    /// [`PageAllocator::alloc_block`] from this node or not at all, without emptying other CPUs'
+    /// lists for it.
+    pub(crate) fn alloc_block_on(&self, order: u32, node: NodeId) -> Option<Pfn> {
+        if order > MAX_ORDER {
+            return None;
+        }
+        let zone = self.zones.get(node.0 as usize)?.as_ref()?;
+        let listed = self.alloc_pcp(zone, order).flatten();
+        listed.or_else(|| zone.alloc_direct(&self.machine, &self.map, order))
+    }
+
     #[cold]
     fn alloc_slow(&self, order: u32, node: NodeId) -> Option<Pfn> {
         let direct = || {

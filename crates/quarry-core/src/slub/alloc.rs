@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::geometry::{CpuPartialMismatch, ExplicitNode};
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
@@ -133,12 +134,25 @@ impl Slub {
         if let Some(object) = self.alloc_from_cpu_partial(env, cpu, node) {
             return Some(object);
         }
+        let there = self.rules.explicit_node == ExplicitNode::NewSlabThere;
+        if let Some(only) = node.filter(|_| there) {
+            if let Some((slab, head)) = self.take_from_node(env, cpu, only) {
+                // SAFETY: the list was taken whole, so it is this CPU's.
+                return Some(unsafe { self.load(env, cpu, slab, head) });
+            }
+            let pages = |order| env.pages.alloc_block_on(order, only);
+            if let Some((slab, first, _)) = self.new_slab(env, &mut cpu.stats, pages) {
+                // SAFETY: the objects of a new slab are the caller's.
+                return Some(unsafe { self.load(env, cpu, slab, first) });
+            }
+        }
         if let Some((slab, head)) = self.take_from_nodes(env, cpu, node) {
-            // SAFETY: as above.
+            // SAFETY: as for one node's list.
             return Some(unsafe { self.load(env, cpu, slab, head) });
         }
-        let (slab, first, _) = self.new_slab(env, node, &mut cpu.stats)?;
-        // SAFETY: the objects of a new slab are the caller's.
+        let pages = |order| env.pages.alloc_block(order, node);
+        let (slab, first, _) = self.new_slab(env, &mut cpu.stats, pages)?;
+        // SAFETY: as for a new slab of one node.
         Some(unsafe { self.load(env, cpu, slab, first) })
     }
 
@@ -167,14 +181,13 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         while let Some(slab) = self.pop_cpu_partial(env, cpu) {
-            cpu.stats.count(Stat::CpuPartialAlloc);
             if node.is_some_and(|node| env.pages.node_of(slab) != node) {
-                cpu.stats.count(Stat::AllocNodeMismatch);
-                if !self.release_to_node(env, cpu, slab) {
+                if !self.let_go_of_cpu_partial(env, cpu, slab) {
                     return None;
                 }
                 continue;
             }
+            cpu.stats.count(Stat::CpuPartialAlloc);
             // Slabs on this list have free objects and no other owner, so this finds some.
             if let Some((head, _)) = self.take_freelist(env, slab) {
                 if self.rules.refill_counts_cpu_partial_as_refill {
@@ -185,6 +198,25 @@ impl Slub {
             }
         }
         None
+    }
+
+    /// A slab off the cpu partial list is not of the wanted node. `false` if a lock is re-entered.
+    #[cold]
+    fn let_go_of_cpu_partial<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        slab: Pfn,
+    ) -> bool {
+        match self.rules.cpu_partial_mismatch {
+            CpuPartialMismatch::Deactivate => {
+                cpu.stats.count(Stat::CpuPartialAlloc);
+                cpu.set_slab(Some(slab));
+                cpu.stats.count(Stat::AllocNodeMismatch);
+                self.deactivate(env, cpu)
+            }
+            CpuPartialMismatch::PutBack => self.release_to_node(env, cpu, slab),
+        }
     }
 
     /// Slabs from the wanted node's list, or from another's if any will do.
@@ -199,7 +231,8 @@ impl Slub {
         if let Some(found) = self.take_from_node(env, cpu, wanted) {
             return Some(found);
         }
-        if node.is_some() || topology.nodes == 1 || !self.looks_at_other_nodes() {
+        let bound = node.is_some() && self.rules.explicit_node == ExplicitNode::NewSlab;
+        if bound || topology.nodes == 1 || !self.looks_at_other_nodes() {
             return None;
         }
         (1..topology.nodes)
@@ -221,7 +254,7 @@ impl Slub {
     /// The kernel asks the cycle counter modulo 1024; here a counter steps through the same values
     /// in an order of full period, so that results repeat.
     fn looks_at_other_nodes(&self) -> bool {
-        let ratio = self.rules.remote_node_defrag_ratio;
+        let ratio = self.remote_node_defrag_ratio.load(Ordering::Relaxed);
         let clock = self.defrag_clock.fetch_add(389, Ordering::Relaxed);
         ratio != 0 && clock % 1024 <= ratio
     }
@@ -271,7 +304,8 @@ impl Slub {
             return Some(object);
         }
         let mut stats = Stats::default();
-        let (slab, first, objects) = self.new_slab(env, node, &mut stats)?;
+        let pages = |order| env.pages.alloc_block(order, node);
+        let (slab, first, objects) = self.new_slab(env, &mut stats, pages)?;
         for (stat, n) in stats.iter().filter(|(_, n)| *n > 0) {
             env.cache.shared_stats.count_by(stat, n);
         }

@@ -40,8 +40,9 @@ mod tests;
 pub use eras::{ERAS, slub_era};
 pub use order::{MinObjects, ObjectLimit, OrderRules, OrderSearch, calculate_order};
 pub use rules::{
-    AlignRule, CpuCount, CpuPartialRules, CpuPartialUnit, DeactivateEnd, DebugAlloc, FreePointer,
-    LayoutRules, ListEnd, MAX_PARTIAL, MIN_PARTIAL, MinPartial, PartialTake, RunRules, SlubEra,
+    AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,
+    DebugAlloc, ExplicitNode, FreePointer, LayoutRules, ListEnd, MAX_PARTIAL, MIN_PARTIAL,
+    MinPartial, PartialTake, RunRules, SlubEra,
 };
 
 use crate::geometry::{

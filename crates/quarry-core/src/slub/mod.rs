@@ -92,6 +92,9 @@ use crate::sync::{AtomicU32, Ordering};
 use types::CpuSlab;
 pub use types::Slub;
 
+/// What one unit of the files `defrag_ratio` and `remote_node_defrag_ratio` stands for.
+const DEFRAG_UNIT: u32 = 10;
+
 impl Design for Slub {
     type Shared = ();
 
@@ -136,6 +139,8 @@ impl Design for Slub {
             min_partial: AtomicU32::new(geometry.min_partial),
             cpu_partial: AtomicU32::new(geometry.cpu_partial),
             cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
+            remote_node_defrag_ratio: AtomicU32::new(era.run.remote_node_defrag_ratio),
+            normal: AtomicU32::new(geometry.order << 16 | geometry.objects),
             defrag_clock: AtomicU32::new(0),
             nodes: slabs::nodes(),
         })
@@ -232,6 +237,9 @@ impl Design for Slub {
         let value = match name {
             "min_partial" => self.min_partial.load(Ordering::Relaxed),
             "cpu_partial" => self.cpu_partial.load(Ordering::Relaxed),
+            name if name == self.rules.defrag_ratio_name => {
+                self.remote_node_defrag_ratio.load(Ordering::Relaxed) / DEFRAG_UNIT
+            }
             "order" => cache.geometry.order,
             "objs_per_slab" => cache.geometry.objects,
             "slab_size" => cache.geometry.layout.size,
@@ -254,6 +262,11 @@ impl Design for Slub {
                 self.cpu_partial.store(value, Ordering::Relaxed);
                 self.cpu_partial_slabs.store(slabs, Ordering::Relaxed);
                 self.flush_all(env);
+            }
+            name if name == self.rules.defrag_ratio_name => {
+                let ratio = value.saturating_mul(DEFRAG_UNIT);
+                self.remote_node_defrag_ratio
+                    .store(ratio, Ordering::Relaxed);
             }
             _ => return false,
         }

@@ -259,7 +259,8 @@ impl Slub {
         word
     }
 
-    /// Puts a slab that came off the cpu partial list on its node's list. `false` if the lock is
+    /// Puts a slab that came off the cpu partial list on its node's list, or gives it back if it is
+    /// empty and the node has enough. `false` if the lock is
     /// re-entered: the slab is back on the CPU's list then.
     pub(super) fn release_to_node<M: Machine>(
         &self,
@@ -271,7 +272,13 @@ impl Slub {
             self.push_cpu_partial(env, cpu, slab, false);
             return false;
         };
-        self.unfreeze(env, slab);
+        if self.unfreeze(env, slab).inuse == 0 && self.has_enough(&list) {
+            drop(list);
+            cpu.stats.count(Stat::DeactivateEmpty);
+            cpu.stats.count(Stat::FreeSlab);
+            self.discard(env, slab);
+            return true;
+        }
         Self::add_partial(env, &mut list, slab, ListEnd::Tail);
         cpu.stats.count(Stat::FreeAddPartial);
         true

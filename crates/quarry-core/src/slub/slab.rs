@@ -6,7 +6,7 @@ use super::types::{Detached, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
-use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{Access, Line, Machine, Work, touch, work};
 use crate::page::{PageKind, Pfn};
 use crate::slabs::{self, NewSlab};
 use crate::stats::{Stat, Stats};
@@ -193,19 +193,19 @@ impl Slub {
         old.replace(page, new).map(|()| new)
     }
 
-    /// A new slab whose objects are linked in ascending order and all count as in use. It belongs
-    /// to the caller.
+    /// A new slab of pages that `pages` finds, whose objects are linked in ascending order and all
+    /// count as in use. It belongs to the caller.
     pub(super) fn new_slab<M: Machine>(
         &self,
         env: Env<'_, M>,
-        node: Option<NodeId>,
         stats: &mut Stats,
+        pages: impl Fn(u32) -> Option<Pfn>,
     ) -> Option<(Pfn, NonNull<u8>, u32)> {
         let NewSlab {
             slab,
             objects,
             fallback,
-        } = slabs::take(env, &self.nodes, node)?;
+        } = slabs::take_from(env, &self.nodes, self.normal_order(), pages)?;
         if fallback {
             stats.count(Stat::OrderFallback);
         }
@@ -232,6 +232,12 @@ impl Slub {
         }
         stats.count(Stat::AllocSlab);
         Some((slab, first, objects))
+    }
+
+    /// Order of a normal slab, and its objects.
+    pub(super) fn normal_order(&self) -> (u32, u32) {
+        let packed = self.normal.load(Ordering::Relaxed);
+        (packed >> 16, packed & 0xffff)
     }
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.

@@ -24,6 +24,10 @@ pub struct Slub {
     pub(super) cpu_partial: AtomicU32,
     /// The same in slabs; the limit of eras that count slabs.
     pub(super) cpu_partial_slabs: AtomicU32,
+    /// Other nodes' lists are looked at in so many of 1024 cases and one more; in none if it is 0.
+    pub(super) remote_node_defrag_ratio: AtomicU32,
+    /// Order of a normal slab in the upper half, its objects in the lower.
+    pub(super) normal: AtomicU32,
     /// Stands for the cycle counter that decides whether other nodes are looked at.
     pub(super) defrag_clock: AtomicU32,
     pub(super) nodes: Nodes,

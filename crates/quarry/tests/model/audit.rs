@@ -33,11 +33,8 @@ fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
     // Until 2.6.35, looks at the CPU slab that found nothing count as refills, too.
     let looked = era <= Era::V2_6_35;
     let at_least = sources - get(Stat::AllocRefill);
-    let put_back = by_node && era >= Era::V6_18;
     ensure!(
-        slow == sources
-            || put_back && slow <= sources
-            || looked && (at_least..=sources).contains(&slow),
+        slow == sources || looked && (at_least..=sources).contains(&slow),
         "alloc_slowpath {slow} and its sources {sources}"
     );
     let drained = get(Stat::CpuPartialDrain);

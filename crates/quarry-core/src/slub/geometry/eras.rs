@@ -1,9 +1,9 @@
 //! The eras' numbers.
 
 use super::{
-    AlignRule, CpuCount, CpuPartialRules, CpuPartialUnit, DeactivateEnd, DebugAlloc, FreePointer,
-    LayoutRules, ListEnd, MinObjects, MinPartial, ObjectLimit, OrderRules, OrderSearch,
-    PartialTake, RunRules, SlubEra,
+    AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,
+    DebugAlloc, ExplicitNode, FreePointer, LayoutRules, ListEnd, MinObjects, MinPartial,
+    ObjectLimit, OrderRules, OrderSearch, PartialTake, RunRules, SlubEra,
 };
 use crate::era::Era;
 use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
@@ -71,10 +71,14 @@ const V2_6_22: SlubEra = SlubEra {
         deactivate_to: DeactivateEnd::Head,
         deactivate_empty_to: Some(ListEnd::Tail),
         kept_empty_counts_as_empty: true,
+        // There are no such lists, but for those that `cpu_slabs` asks for.
+        cpu_partial_mismatch: CpuPartialMismatch::PutBack,
+        explicit_node: ExplicitNode::OtherLists,
         partial_take: PartialTake::One,
         shrink_sorts_all: true,
         debug_alloc: DebugAlloc::CpuSlabSlowPath,
         remote_node_defrag_ratio: 100,
+        defrag_ratio_name: "defrag_ratio",
     },
 };
 
@@ -121,6 +125,7 @@ const V2_6_35: SlubEra = SlubEra {
         min_partial_writable: true,
         deactivate_to: DeactivateEnd::HeadIfCpuFreelist,
         remote_node_defrag_ratio: 1000,
+        defrag_ratio_name: "remote_node_defrag_ratio",
         ..V2_6_24.run
     },
     ..V2_6_24
@@ -158,6 +163,8 @@ const V4_13: SlubEra = SlubEra {
         deactivate_to: DeactivateEnd::TailIfRemoteFrees,
         deactivate_empty_to: None,
         kept_empty_counts_as_empty: false,
+        cpu_partial_mismatch: CpuPartialMismatch::Deactivate,
+        explicit_node: ExplicitNode::NewSlab,
         partial_take: PartialTake::HalfOfObjects,
         shrink_sorts_all: false,
         debug_alloc: DebugAlloc::Deactivate,
@@ -229,6 +236,8 @@ const V6_18: SlubEra = SlubEra {
     run: RunRules {
         freeze_cpu_partial: false,
         refill_counts_cpu_partial_as_refill: false,
+        cpu_partial_mismatch: CpuPartialMismatch::PutBack,
+        explicit_node: ExplicitNode::NewSlabThere,
         partial_take: PartialTake::HalfOfSlabsUnlessZero,
         ..V6_1.run
     },

@@ -134,6 +134,27 @@ pub enum PartialTake {
     HalfOfSlabsUnlessZero,
 }
 
+/// What happens to the top of a cpu partial list when it is not of the wanted node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuPartialMismatch {
+    /// It becomes the CPU slab, found wrong and deactivated as such [4.13 to 6.1].
+    Deactivate,
+    /// It is put back to its node's list [6.18].
+    PutBack,
+}
+
+/// Where an allocation that names a node looks when that node's partial list has nothing. It is
+/// never bound to the node: the page allocator may give pages of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExplicitNode {
+    /// Other nodes' partial lists as for any allocation, then a new slab [until 2.6.35].
+    OtherLists,
+    /// A new slab [4.13 to 6.1].
+    NewSlab,
+    /// A new slab of that node; then all that an allocation without a wish tries [6.18].
+    NewSlabThere,
+}
+
 /// How a cache with debug flags allocates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DebugAlloc {
@@ -185,6 +206,10 @@ pub struct RunRules {
     /// An empty slab that deactivation keeps counts `deactivate_empty` too; if not, it counts by
     /// the end of the list that it is put at.
     pub kept_empty_counts_as_empty: bool,
+    /// What happens to slabs of a cpu partial list that are not of the wanted node.
+    pub cpu_partial_mismatch: CpuPartialMismatch,
+    /// Where an allocation that names a node looks.
+    pub explicit_node: ExplicitNode,
     /// How much one visit to a node's partial list takes.
     pub partial_take: PartialTake,
     /// Shrinking sorts a node's whole partial list; if not, it only brings slabs with at most 32
@@ -193,8 +218,10 @@ pub struct RunRules {
     /// How a cache with debug flags allocates.
     pub debug_alloc: DebugAlloc,
     /// Other nodes' partial lists are looked at if this is not 0 and not below a random number of
-    /// 0..1024 (`defrag_ratio`, `remote_node_defrag_ratio`; sysfs shows a tenth).
+    /// 0..1024; sysfs shows a tenth.
     pub remote_node_defrag_ratio: u32,
+    /// What sysfs calls it.
+    pub defrag_ratio_name: &'static str,
 }
 
 /// The numbers of one era.
