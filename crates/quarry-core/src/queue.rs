@@ -145,6 +145,40 @@ impl CpuQueue {
         unsafe { core::slice::from_raw_parts_mut(self.base.cast(), room) }
     }
 
+    /// At most `room` entries above the filled ones, to be written before
+    /// [`CpuQueue::set_objects`] or [`CpuQueue::count_pushed`] counts them.
+    #[inline(always)]
+    pub(crate) fn vacant(&mut self, room: u32) -> &mut [MaybeUninit<NonNull<u8>>] {
+        let room = room.min(self.queue - self.objects()) as usize;
+        if room == 0 {
+            return &mut [];
+        }
+        // SAFETY: so many entries lie between the top and the limit; `MaybeUninit` asks for no
+        // initialised value.
+        unsafe { core::slice::from_raw_parts_mut(self.top.cast(), room) }
+    }
+
+    /// Says that the first `n` vacant entries have been written; fast frees.
+    #[inline(always)]
+    pub(crate) fn count_pushed(&mut self, n: u32) {
+        self.set_objects(self.objects() + n);
+        self.stats.count_by(Stat::FreeFastpath, n.into());
+    }
+
+    /// Takes up to as many entries as there are slots, newest first; fast allocations. Returns how
+    /// many.
+    #[inline(always)]
+    pub(crate) fn pop_many(&mut self, slots: &mut [Option<NonNull<u8>>]) -> usize {
+        let filled = self.filled();
+        let run = filled.len().min(slots.len());
+        for (slot, &object) in slots.iter_mut().zip(filled.iter().rev()) {
+            *slot = Some(object);
+        }
+        self.top = self.top.wrapping_sub(run);
+        self.stats.count_by(Stat::AllocFastpath, run as u64);
+        run
+    }
+
     /// Removes the oldest entries.
     pub(crate) fn forget_oldest(&mut self, n: u32) {
         let objects = self.objects();

@@ -117,6 +117,12 @@ impl Stats {
         self.0[stat as usize] += 1;
     }
 
+    /// Adds `n`.
+    #[inline(always)]
+    pub(crate) fn count_by(&mut self, stat: Stat, n: u64) {
+        self.0[stat as usize] += n;
+    }
+
     /// Adds all counters of another set.
     pub fn add(&mut self, other: &Self) {
         for (sum, value) in self.0.iter_mut().zip(other.0) {

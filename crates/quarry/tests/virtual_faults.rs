@@ -131,7 +131,8 @@ fn mistakes_are_refused<D: Design>(era: Era) {
 
 #[test]
 fn slub_refuses_mistakes() {
-    for &era in Slub::ERAS {
+    // In 2.6.22 every kmalloc is an object of a slab, so there are no large ones to mistake.
+    for &era in Slub::ERAS.iter().filter(|&&era| era > Era::V2_6_22) {
         mistakes_are_refused::<Slub>(era);
     }
 }

@@ -6,6 +6,7 @@ mod model;
 use model::scenario::{Object, boot, give, locks_taken, on, sized, small, stat, take};
 use model::setup::Setup;
 use model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
+use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::machine::{LockClass, NodeId};
 use quarry_core::slub::Slub;
@@ -193,6 +194,39 @@ fn a_bulk_free_detaches_lists() {
         assert_eq!(frees, 3, "{era}");
         assert_eq!(stat(cache, Stat::CpuPartialFree), 2, "{era}");
         assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// A bulk allocation takes runs off the CPU's list, each counting as so many fast ones, and one slow
+/// allocation between two runs; objects come as single allocations bring them.
+#[test]
+fn a_bulk_allocation_takes_runs() {
+    for &era in Slub::ERAS {
+        let heap = small::<Slub>(era, 1);
+        let (one, many) = (sized(&heap, "one", 192), sized(&heap, "many", 192));
+        let singles = take(one, 2 * PER_SLAB + 3);
+        let mut slots = vec![None; 2 * PER_SLAB + 3];
+        assert!(many.alloc_bulk(&mut slots));
+        let calls = [Stat::AllocFastpath, Stat::AllocSlowpath, Stat::AllocSlab];
+        for which in calls {
+            assert_eq!(stat(many, which), stat(one, which), "{era}");
+        }
+        let bulk: Vec<Object> = slots.iter().flatten().copied().collect();
+        let steps = |objects: &[Object]| -> Vec<bool> {
+            let pairs = objects.windows(2);
+            pairs
+                .map(|two| two[1].addr().get() - two[0].addr().get() == 192)
+                .collect()
+        };
+        assert_eq!(steps(&bulk), steps(&singles), "{era}");
+        // The CPU slab's three are one list; each of the other slabs makes one, too.
+        // SAFETY: the objects are live and not used any more.
+        unsafe { many.free_bulk(&mut slots) }.expect("live objects");
+        let frees = [Stat::FreeFastpath, Stat::FreeSlowpath].map(|which| stat(many, which));
+        assert_eq!(frees, [1, 2], "{era}");
+        // Last in, first out: the list was pushed whole and begins with its first object.
+        assert_eq!(take(many, 3), bulk[2 * PER_SLAB..], "{era}");
+        assert_eq!(many.check_consistency(), Ok(()));
     }
 }
 

@@ -235,6 +235,35 @@ fn queues_are_resized_while_in_use() {
     unsafe { cache.destroy() }.expect("nothing is live");
 }
 
+/// Bulk calls move runs of the queue and count them as single calls would.
+#[test]
+fn bulk_calls_move_runs() {
+    let heap = small(1);
+    let (one, many) = (sized(&heap, "one", 64), sized(&heap, "many", 64));
+    let singles = take(one, 150);
+    let mut slots = vec![None; 150];
+    assert!(many.alloc_bulk(&mut slots));
+    let bulk: Vec<Object> = slots.iter().flatten().copied().collect();
+    let steps = |objects: &[Object]| -> Vec<usize> {
+        let pairs = objects.windows(2);
+        pairs
+            .map(|two| two[1].addr().get().wrapping_sub(two[0].addr().get()))
+            .filter(|step| *step == 64)
+            .collect()
+    };
+    assert_eq!(steps(&bulk), steps(&singles));
+    give(one, &singles);
+    slots.insert(70, None);
+    // SAFETY: the objects are live and not used any more.
+    unsafe { many.free_bulk(&mut slots) }.expect("live objects");
+    assert!(slots.iter().all(Option::is_none));
+    for (single, bulk) in one.stats().iter().zip(many.stats().iter()) {
+        assert_eq!(single, bulk);
+    }
+    assert_eq!(take(many, 2), [bulk[149], bulk[148]]);
+    assert_eq!(many.check_consistency(), Ok(()));
+}
+
 /// With the slot never to be had, each object goes straight to its slab, which is checked there.
 #[test]
 fn a_busy_slot_leads_to_the_slab() {

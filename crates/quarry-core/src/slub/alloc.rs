@@ -376,6 +376,50 @@ impl Slub {
         }
     }
 
+    /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
+    /// run of objects off the CPU's list changes the list and its counter once.
+    #[inline(always)]
+    fn fill<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        let mut filled = 0;
+        loop {
+            let rest = &mut slots[filled..];
+            touch(
+                env.pages.machine(),
+                Line::CpuState,
+                Access::Write,
+                core::ptr::from_ref(cpu).addr(),
+            );
+            let mut run = 0;
+            if node.is_none() || self.matches(env, cpu, node) {
+                let mut next = NonNull::new(cpu.freelist);
+                for slot in rest.iter_mut() {
+                    let Some(object) = next else { break };
+                    *slot = next;
+                    // SAFETY: I1 - the list is this CPU's, whose slot is held.
+                    next = NonNull::new(unsafe { self.next_free(env, object) });
+                    run += 1;
+                }
+                cpu.freelist = next.map_or(core::ptr::null_mut(), NonNull::as_ptr);
+                cpu.stats.count_by(Stat::AllocFastpath, run as u64);
+                filled += run;
+            }
+            let Some(slot) = rest.get_mut(run) else {
+                return filled;
+            };
+            let Some(object) = self.alloc_slow(env, cpu, node) else {
+                return filled;
+            };
+            *slot = Some(object);
+            filled += 1;
+        }
+    }
+
     /// All slots or none.
     pub(super) fn alloc_many<M: Machine>(
         &self,
@@ -385,17 +429,9 @@ impl Slub {
     ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let filled = self.cpu.try_with(machine, |cpu, _| {
-            let mut filled = 0;
-            for slot in slots.iter_mut() {
-                let Some(object) = self.alloc_on_cpu(env, cpu, node) else {
-                    break;
-                };
-                *slot = Some(object);
-                filled += 1;
-            }
-            filled
-        });
+        let filled = self
+            .cpu
+            .try_with(machine, |cpu, _| self.fill(env, cpu, node, slots));
         let mut filled = filled.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {

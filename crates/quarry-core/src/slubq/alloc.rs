@@ -195,6 +195,50 @@ impl Slubq {
         taken
     }
 
+    /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
+    /// run of entries is copied and counted at once.
+    #[inline(always)]
+    fn fill<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        let machine = env.pages.machine();
+        let mut filled = 0;
+        while filled < slots.len() {
+            if node.is_none() {
+                touch(
+                    machine,
+                    Line::CpuState,
+                    Access::Write,
+                    core::ptr::from_ref(cpu).addr(),
+                );
+                for entry in cpu.filled().iter().rev().take(slots.len() - filled) {
+                    let address = core::ptr::from_ref(entry).addr();
+                    touch(machine, Line::CpuQueue, Access::Read, address);
+                }
+                filled += cpu.pop_many(&mut slots[filled..]);
+            }
+            let Some(slot) = slots.get_mut(filled) else {
+                break;
+            };
+            let object = if node.is_none() {
+                self.alloc_slow(env, cpu, id, node)
+            } else {
+                self.alloc_on_cpu(env, cpu, id, node)
+            };
+            if object.is_none() {
+                break;
+            }
+            *slot = object;
+            filled += 1;
+        }
+        filled
+    }
+
     /// All slots or none.
     pub(super) fn alloc_many<M: Machine>(
         &self,
@@ -204,17 +248,9 @@ impl Slubq {
     ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let filled = self.cpu.try_with(machine, |cpu, id| {
-            let mut filled = 0;
-            for slot in slots.iter_mut() {
-                let Some(object) = self.alloc_on_cpu(env, cpu, id, node) else {
-                    break;
-                };
-                *slot = Some(object);
-                filled += 1;
-            }
-            filled
-        });
+        let filled = self
+            .cpu
+            .try_with(machine, |cpu, id| self.fill(env, cpu, id, node, slots));
         let mut filled = filled.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {
