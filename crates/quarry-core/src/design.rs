@@ -7,11 +7,13 @@ use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{Machine, NodeId};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::{PageAllocator, Pfn};
-use crate::stats::{SharedStats, Stats};
+use crate::stats::{SharedStats, Stat, Stats};
 use crate::sync::{AtomicPtr, Ordering};
 use crate::system::System;
+
+pub use crate::usage::{CpuUsage, NodeUsage};
 
 /// Longest cache name in bytes; longer ones are cut.
 pub const NAME_BYTES: usize = 48;
@@ -70,7 +72,7 @@ pub struct Usage {
     pub active_slabs: u64,
     /// Objects in the arrays that CPUs of a node share (`sharedavail`).
     pub shared_avail: u64,
-    /// Slabs that CPUs allocate from (sysfs `cpu_slabs`).
+    /// Slabs that CPUs allocate from. Sysfs `cpu_slabs` adds `cpu_partial_slabs`.
     pub cpu_slabs: u64,
     /// Slabs on the CPUs' partial lists (sysfs `slabs_cpu_partial`).
     pub cpu_partial_slabs: u64,
@@ -459,6 +461,43 @@ pub trait Design: Sized + Send + Sync + 'static {
 
     /// How the memory is used. Busy CPUs' private state counts as in use.
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage;
+
+    /// One node's part of [`Design::usage`]. By default node 0 has everything, which is right for
+    /// machines of one node.
+    fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {
+        if node.0 != 0 {
+            return NodeUsage::default();
+        }
+        let usage = self.usage(env);
+        let free = usage.num_objs.saturating_sub(usage.active_objs);
+        let on_list = usage.partial_slabs * u64::from(env.cache.geometry.objects);
+        NodeUsage {
+            slabs: usage.slabs,
+            total_objects: usage.num_objs,
+            objects: usage.active_objs,
+            partial: usage.partial_slabs,
+            objects_partial: on_list.saturating_sub(free),
+            cpu_slabs: usage.cpu_slabs + usage.cpu_partial_slabs,
+        }
+    }
+
+    /// One CPU's part; empty if the CPU is busy. By default CPU 0 has counted everything and no
+    /// CPU has slabs.
+    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+        CpuUsage {
+            stats: match cpu {
+                CpuId(0) => self.stats(env),
+                _ => Stats::default(),
+            },
+            ..CpuUsage::default()
+        }
+    }
+
+    /// Sets a counter to 0 everywhere. Returns how many CPUs were busy and kept theirs; by default
+    /// that is all of them.
+    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, _stat: Stat) -> u32 {
+        env.pages.machine().topology().cpus
+    }
 
     /// Calls `found` for every object that is allocated by a user, in address order.
     fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>));

@@ -37,3 +37,4 @@ pub mod stats;
 mod sync;
 pub mod system;
 pub mod tunables;
+mod usage;

@@ -15,6 +15,12 @@ macro_rules! stats {
             /// All counters in the order of their numbers.
             pub const ALL: &'static [Stat] = &[$(Stat::$variant,)*];
 
+            /// The counter of this file name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Stat> {
+                Stat::ALL.iter().copied().find(|stat| stat.name() == name)
+            }
+
             /// The counter's file name in sysfs.
             #[must_use]
             pub const fn name(self) -> &'static str {
@@ -123,6 +129,11 @@ impl Stats {
         self.0[stat as usize] += n;
     }
 
+    /// Sets one to 0.
+    pub(crate) fn clear(&mut self, stat: Stat) {
+        self.0[stat as usize] = 0;
+    }
+
     /// Adds all counters of another set.
     pub fn add(&mut self, other: &Self) {
         for (sum, value) in self.0.iter_mut().zip(other.0) {
@@ -158,6 +169,10 @@ impl SharedStats {
 
     pub(crate) fn count_by(&self, stat: Stat, n: u64) {
         self.0[stat as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clear(&self, stat: Stat) {
+        self.0[stat as usize].store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn snapshot(&self) -> Stats {

@@ -3,9 +3,11 @@
 use core::ptr::NonNull;
 
 use super::{CacheBody, Heap};
-use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
-use crate::machine::{Machine, NodeId};
-use crate::stats::Stats;
+use crate::design::{
+    CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
+};
+use crate::machine::{CpuId, Machine, NodeId, Topology};
+use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// A cache of a heap.
@@ -141,6 +143,41 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     pub fn usage(&self) -> Usage {
         let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         self.body.design.usage(self.env())
+    }
+
+    /// One node's part of the usage. Costs at most as much as [`Cache::usage`].
+    pub fn node_usage(&self, node: NodeId) -> NodeUsage {
+        if node.0 >= self.topology().nodes {
+            return NodeUsage::default();
+        }
+        let _pass = self.heap.pages.gate().enter(self.heap.machine());
+        self.body.design.node_usage(self.env(), node)
+    }
+
+    /// One CPU's part: its counters and slabs; empty if the CPU is busy at this moment.
+    pub fn cpu_usage(&self, cpu: CpuId) -> CpuUsage {
+        if cpu.0 >= self.topology().cpus {
+            return CpuUsage::default();
+        }
+        self.body.design.cpu_usage(self.env(), cpu)
+    }
+
+    /// Sets a counter to 0. Returns how many CPUs were busy and kept theirs.
+    pub fn clear_stat(&self, stat: Stat) -> u32 {
+        self.body.design.clear_stat(self.env(), stat)
+    }
+
+    /// Whether kmalloc allocates from this cache.
+    pub fn serves_kmalloc(&self) -> bool {
+        let me = core::ptr::from_ref(self.body).cast_mut();
+        // Relaxed: the address is compared and not followed.
+        let mut classes = self.heap.classes.iter();
+        classes.any(|class| class.load(Ordering::Relaxed) == me)
+    }
+
+    /// CPUs and nodes of the machine.
+    pub(crate) fn topology(&self) -> &'h Topology {
+        self.heap.machine().topology()
     }
 
     /// Calls `f` for every allocated object, in address order; the cache must be idle.

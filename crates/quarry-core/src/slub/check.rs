@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::types::Slub;
 use super::word::SlabWord;
-use crate::design::{Env, SlabInconsistency, Usage};
+use crate::design::{CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs::{cpus, slabs};
@@ -62,10 +62,61 @@ impl Slub {
             }
         }
         self.unmark(env);
+        for cpu in cpus(env) {
+            let cpu = self.count_cpu_usage(env, cpu);
+            usage.cpu_slabs += cpu.slabs;
+            usage.cpu_partial_slabs += cpu.partial_slabs;
+        }
         usage.active_slabs = usage.slabs;
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free_on_nodes);
         usage
+    }
+
+    pub(super) fn count_node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
+        let (map, machine) = (env.pages.map(), env.pages.machine());
+        let node = &self.nodes[id.0 as usize];
+        let mut usage = NodeUsage {
+            slabs: node.nr_slabs.load(Ordering::Relaxed),
+            total_objects: node.total_objects.load(Ordering::Relaxed),
+            ..NodeUsage::default()
+        };
+        let mut free = 0;
+        if let Some(list) = node.partial.lock(machine) {
+            usage.partial = u64::from(list.len());
+            for slab in list.iter(map) {
+                let page = map.page(slab);
+                let inuse = SlabWord::load(page).inuse;
+                usage.objects_partial += u64::from(inuse);
+                free += u64::from(page.objects.load(Ordering::Relaxed) - inuse);
+            }
+        }
+        // Saturating: a slab may come or go between the counts on a busy cache.
+        usage.objects = usage.total_objects.saturating_sub(free);
+        for cpu in cpus(env) {
+            self.cpu.try_with_remote(machine, cpu, |state| {
+                let listed = core::iter::successors(state.partial(), |&slab| map.page(slab).next());
+                usage.cpu_slabs += state
+                    .slab()
+                    .into_iter()
+                    .chain(listed)
+                    .filter(|&slab| env.pages.node_of(slab) == id)
+                    .count() as u64;
+            });
+        }
+        usage
+    }
+
+    pub(super) fn count_cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+        let found = self
+            .cpu
+            .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
+                stats: state.stats,
+                slabs: u64::from(state.slab().is_some()),
+                partial_slabs: u64::from(state.partial_slabs),
+                partial_objects: u64::from(state.partial_objects),
+            });
+        found.unwrap_or_default()
     }
 
     /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`].

@@ -4,8 +4,8 @@ use core::ptr::NonNull;
 
 use super::slab::LockedSlab;
 use super::types::Slubq;
-use crate::design::{Env, SlabInconsistency, Usage};
-use crate::machine::Machine;
+use crate::design::{CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::slabs::slabs;
 use crate::sync::Ordering;
 
@@ -38,6 +38,43 @@ impl Slubq {
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free);
         usage
+    }
+
+    pub(super) fn count_node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
+        let node = &self.nodes[id.0 as usize];
+        let mut usage = NodeUsage {
+            slabs: node.nr_slabs.load(Ordering::Relaxed),
+            total_objects: node.total_objects.load(Ordering::Relaxed),
+            ..NodeUsage::default()
+        };
+        if usage.slabs == 0 {
+            return usage;
+        }
+        let mut free = 0;
+        // Not by the list: slab locks come before the list's lock.
+        for slab in slabs(env).filter(|&slab| env.pages.node_of(slab) == id) {
+            let Some(locked) = LockedSlab::lock(env, slab) else {
+                continue;
+            };
+            if locked.free() > 0 {
+                usage.partial += 1;
+                usage.objects_partial += u64::from(locked.objects() - locked.free());
+                free += u64::from(locked.free());
+            }
+        }
+        // Saturating: a slab may come or go between the counts on a busy cache.
+        usage.objects = usage.total_objects.saturating_sub(free);
+        usage
+    }
+
+    pub(super) fn count_cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+        let found = self
+            .cpu
+            .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
+                stats: state.stats,
+                ..CpuUsage::default()
+            });
+        found.unwrap_or_default()
     }
 
     /// Flushes the queues first, so that every free object is in its slab's bitmap.

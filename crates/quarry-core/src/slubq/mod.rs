@@ -71,12 +71,14 @@ mod types;
 
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::design::{
+    CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
+};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::slabs::{self, cpus};
 use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
@@ -214,6 +216,24 @@ impl Design for Slubq {
 
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         self.count_usage(env)
+    }
+
+    fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {
+        self.count_node_usage(env, node)
+    }
+
+    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+        self.count_cpu_usage(env, cpu)
+    }
+
+    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
+        env.cache.shared_stats.clear(stat);
+        let machine = env.pages.machine();
+        let clear = |cpu: &CpuId| {
+            self.cpu
+                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
+        };
+        cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
     }
 
     fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
