@@ -494,7 +494,8 @@ pub trait Design: Sized + Send + Sync + 'static {
     }
 
     /// Sets a counter to 0 everywhere. Returns how many CPUs were busy and kept theirs; by default
-    /// that is all of them.
+    /// that is all of them. Where fast operations count the entries of a stack by its counters
+    /// ([`crate::machine::StackLayout`]), the stack's floor has to move along.
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, _stat: Stat) -> u32 {
         env.pages.machine().topology().cpus
     }

@@ -15,6 +15,7 @@
 //! | what the designs' slabs and queues share | `slabs`, `queue` |
 //! | the designs, behind [`design::Design`] | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
+//! | what a heap shows: slabinfo, sysfs | [`inspect`] |
 //!
 //! [`era`], [`geometry`] and [`tunables`] are pure data and functions that every layer may use.
 #![no_std]
@@ -26,6 +27,7 @@ pub mod design;
 pub mod era;
 pub mod geometry;
 pub mod heap;
+pub mod inspect;
 pub mod machine;
 pub mod page;
 mod queue;

@@ -150,7 +150,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         if node.0 >= self.topology().nodes {
             return NodeUsage::default();
         }
-        let _pass = self.heap.pages.gate().enter(self.heap.machine());
+        let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         self.body.design.node_usage(self.env(), node)
     }
 
@@ -171,8 +171,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     pub fn serves_kmalloc(&self) -> bool {
         let me = core::ptr::from_ref(self.body).cast_mut();
         // Relaxed: the address is compared and not followed.
-        let mut classes = self.heap.classes.iter();
-        classes.any(|class| class.load(Ordering::Relaxed) == me)
+        let mut classes = self.heap.system.classes.iter();
+        classes.any(|class| class.load(Ordering::Relaxed) == me.cast())
     }
 
     /// CPUs and nodes of the machine.

@@ -1,0 +1,309 @@
+//! The attributes of a cache in `/sys/kernel/slab/<cache>/`, as data.
+
+use crate::design::{CacheHead, NodeUsage};
+use crate::era::Era;
+use crate::geometry::CacheFlags;
+use crate::tunables::{Availability, Scope, Tunable, tunables_of};
+
+/// What writing to an attribute does instead of setting it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Flushes the CPUs and gives empty slabs back.
+    Shrink,
+    /// Checks lists and counters.
+    Validate,
+}
+
+/// Where an attribute's value comes from, and so how it is printed.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// A number that is fixed when the cache is made.
+    Geometry(fn(&CacheHead) -> u64),
+    /// 1 if the cache has the flag, else 0.
+    Flag(CacheFlags),
+    /// A number that the design knows by this name; this one if it does not.
+    Design(u64),
+    /// `sum N<node>=<part>...`, of the nodes whose part is not 0.
+    Nodes(fn(&NodeUsage) -> u64),
+    /// `sum C<cpu>=<part>...`, of the CPUs whose part is not 0. Writing 0 clears it.
+    Statistic,
+    /// `objects(slabs) C<cpu>=<objects>(<slabs>)...` of the cpu partial lists. The objects are
+    /// counted, or estimated as half of what the slabs hold.
+    CpuPartial {
+        /// Whether they are estimated.
+        estimated: bool,
+    },
+    /// The constructor's name, or nothing.
+    Ctor,
+    /// Bytes of an object that may be copied to and from user space: all of it in kmalloc's caches.
+    UserSize,
+    /// Who allocated or freed the objects; needs user tracking.
+    Calls,
+    /// Reads as nothing; writing 1 does something.
+    Action(Action),
+}
+
+/// One attribute.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute {
+    /// The file's name.
+    pub name: &'static str,
+    /// The designs and eras that have it.
+    pub available: &'static [Availability],
+    /// The configuration without which a kernel does not have it.
+    pub config: Option<&'static str>,
+    /// Where its value comes from.
+    pub source: Source,
+}
+
+impl Attribute {
+    /// Whether this design has it in this era.
+    #[must_use]
+    pub fn applies(&self, design: &str, era: Era) -> bool {
+        self.available
+            .iter()
+            .any(|at| at.design == design && (at.from..=at.to).contains(&era))
+    }
+
+    /// Whether this design takes writes to it in this era.
+    #[must_use]
+    pub fn writable(&self, design: &str, era: Era) -> bool {
+        matches!(self.source, Source::Statistic | Source::Action(_))
+            || self.tunable(design, era).is_some()
+    }
+
+    /// The tunable behind it.
+    pub(super) fn tunable(&self, design: &str, era: Era) -> Option<&'static Tunable> {
+        tunables_of(design, era)
+            .find(|tunable| tunable.scope == Scope::Cache && tunable.name == self.name)
+    }
+}
+
+const fn span(design: &'static str, from: Era, to: Era) -> Availability {
+    Availability { design, from, to }
+}
+
+const SLUBQ: Availability = span("slubq", Era::V2_6_35, Era::V2_6_35);
+const SHEAF: Availability = span("sheaf", Era::V6_18, Era::V7_0);
+/// Every design with sysfs folders, in all its eras.
+const ALL: &[Availability] = &[span("slub", Era::V2_6_22, Era::V6_18), SLUBQ, SHEAF];
+/// Those with cpu slabs, or with their file kept.
+const CPU_SLABS: &[Availability] = &[span("slub", Era::V2_6_22, Era::V6_18), SHEAF];
+const UNTIL_2_6_24: &[Availability] = &[span("slub", Era::V2_6_22, Era::V2_6_24)];
+const UNTIL_5_9: &[Availability] = &[span("slub", Era::V2_6_22, Era::V5_9), SLUBQ];
+const FROM_2_6_35: &[Availability] = &[span("slub", Era::V2_6_35, Era::V6_18), SLUBQ, SHEAF];
+const FROM_4_13: &[Availability] = &[span("slub", Era::V4_13, Era::V6_18), SHEAF];
+const ONLY_4_13_TO_5_9: &[Availability] = &[span("slub", Era::V4_13, Era::V5_9)];
+const FROM_6_1: &[Availability] = &[span("slub", Era::V6_1, Era::V6_18), SHEAF];
+const FROM_6_18: &[Availability] = &[span("slub", Era::V6_18, Era::V6_18), SHEAF];
+const QUEUES: &[Availability] = &[SLUBQ];
+
+/// Statistics that only kernels with cpu slabs have; SLUB with queues has none of them.
+const STATS_CPU_SLAB: &[Availability] = &[
+    span("slub", Era::V2_6_35, Era::V6_18),
+    span("sheaf", Era::V6_18, Era::V6_18),
+];
+/// Statistics that came with double-word compare-and-swap and with cpu partial lists.
+const STATS_CPU_PARTIAL: &[Availability] = &[
+    span("slub", Era::V4_13, Era::V6_18),
+    span("sheaf", Era::V6_18, Era::V6_18),
+];
+/// Statistics that 7.0 dropped.
+const STATS_ONLY_6_18: &[Availability] = &[
+    span("slub", Era::V6_18, Era::V6_18),
+    span("sheaf", Era::V6_18, Era::V6_18),
+];
+
+const fn attribute(
+    name: &'static str,
+    available: &'static [Availability],
+    source: Source,
+) -> Attribute {
+    Attribute {
+        name,
+        available,
+        config: None,
+        source,
+    }
+}
+
+const fn configured(
+    name: &'static str,
+    available: &'static [Availability],
+    config: &'static str,
+    source: Source,
+) -> Attribute {
+    Attribute {
+        name,
+        available,
+        config: Some(config),
+        source,
+    }
+}
+
+const fn stat(name: &'static str, available: &'static [Availability]) -> Attribute {
+    configured(name, available, "CONFIG_SLUB_STATS", Source::Statistic)
+}
+
+/// Every attribute of the designs with sysfs folders, statistics last.
+pub static ATTRIBUTES: &[Attribute] = &[
+    attribute(
+        "slab_size",
+        ALL,
+        Source::Geometry(|head| head.geometry().layout.size.into()),
+    ),
+    attribute(
+        "object_size",
+        ALL,
+        Source::Geometry(|head| head.geometry().layout.object_size.into()),
+    ),
+    attribute(
+        "objs_per_slab",
+        ALL,
+        Source::Geometry(|head| head.geometry().objects.into()),
+    ),
+    attribute(
+        "order",
+        ALL,
+        Source::Geometry(|head| head.geometry().order.into()),
+    ),
+    attribute("min_partial", FROM_2_6_35, Source::Design(0)),
+    attribute("cpu_partial", FROM_4_13, Source::Design(0)),
+    attribute("cpu_queue_size", QUEUES, Source::Design(0)),
+    attribute("cpu_batch_size", QUEUES, Source::Design(0)),
+    attribute("objects", ALL, Source::Nodes(|node| node.objects)),
+    attribute(
+        "objects_partial",
+        FROM_2_6_35,
+        Source::Nodes(|node| node.objects_partial),
+    ),
+    attribute("partial", ALL, Source::Nodes(|node| node.partial)),
+    attribute("cpu_slabs", CPU_SLABS, Source::Nodes(|node| node.cpu_slabs)),
+    attribute("ctor", ALL, Source::Ctor),
+    attribute("aliases", ALL, Source::Design(0)),
+    attribute(
+        "align",
+        ALL,
+        Source::Geometry(|head| head.geometry().layout.align.into()),
+    ),
+    attribute(
+        "hwcache_align",
+        ALL,
+        Source::Flag(CacheFlags::HWCACHE_ALIGN),
+    ),
+    attribute("reclaim_account", ALL, Source::Flag(CacheFlags::RECLAIM)),
+    attribute("destroy_by_rcu", ALL, Source::Flag(CacheFlags::RCU)),
+    attribute("shrink", ALL, Source::Action(Action::Shrink)),
+    attribute(
+        "slabs_cpu_partial",
+        ONLY_4_13_TO_5_9,
+        Source::CpuPartial { estimated: false },
+    ),
+    attribute(
+        "slabs_cpu_partial",
+        FROM_6_1,
+        Source::CpuPartial { estimated: true },
+    ),
+    attribute(
+        "total_objects",
+        FROM_2_6_35,
+        Source::Nodes(|node| node.total_objects),
+    ),
+    attribute("slabs", ALL, Source::Nodes(|node| node.slabs)),
+    attribute("sanity_checks", ALL, Source::Flag(CacheFlags::CONSISTENCY)),
+    attribute("trace", ALL, Source::Design(0)),
+    attribute("red_zone", ALL, Source::Flag(CacheFlags::RED_ZONE)),
+    attribute("poison", ALL, Source::Flag(CacheFlags::POISON)),
+    attribute("store_user", ALL, Source::Flag(CacheFlags::STORE_USER)),
+    attribute("validate", ALL, Source::Action(Action::Validate)),
+    attribute("alloc_calls", UNTIL_5_9, Source::Calls),
+    attribute("free_calls", UNTIL_5_9, Source::Calls),
+    configured("cache_dma", ALL, "CONFIG_ZONE_DMA", Source::Design(0)),
+    configured(
+        "defrag_ratio",
+        UNTIL_2_6_24,
+        "CONFIG_NUMA",
+        Source::Design(10),
+    ),
+    configured(
+        "remote_node_defrag_ratio",
+        FROM_2_6_35,
+        "CONFIG_NUMA",
+        Source::Design(100),
+    ),
+    configured(
+        "failslab",
+        FROM_2_6_35,
+        "CONFIG_FAILSLAB",
+        Source::Design(0),
+    ),
+    configured(
+        "usersize",
+        FROM_4_13,
+        "CONFIG_HARDENED_USERCOPY",
+        Source::UserSize,
+    ),
+    configured("skip_kfence", FROM_6_1, "CONFIG_KFENCE", Source::Design(0)),
+    attribute("sheaf_capacity", FROM_6_18, Source::Design(0)),
+    stat("alloc_fastpath", FROM_2_6_35),
+    stat("alloc_slowpath", FROM_2_6_35),
+    stat("free_fastpath", FROM_2_6_35),
+    stat("free_slowpath", FROM_2_6_35),
+    stat("free_frozen", STATS_CPU_SLAB),
+    stat("free_add_partial", FROM_2_6_35),
+    stat("free_remove_partial", FROM_2_6_35),
+    stat("alloc_from_partial", STATS_CPU_SLAB),
+    stat("alloc_from_partial", QUEUES),
+    stat("alloc_slab", FROM_2_6_35),
+    stat("alloc_refill", STATS_CPU_SLAB),
+    stat("alloc_node_mismatch", FROM_4_13),
+    stat("free_slab", FROM_2_6_35),
+    stat("cpuslab_flush", STATS_CPU_SLAB),
+    stat("queue_flush", QUEUES),
+    stat("deactivate_full", STATS_CPU_SLAB),
+    stat("deactivate_empty", STATS_CPU_SLAB),
+    stat("deactivate_to_head", STATS_CPU_SLAB),
+    stat("deactivate_to_tail", STATS_CPU_SLAB),
+    stat("deactivate_remote_frees", STATS_CPU_SLAB),
+    stat("deactivate_bypass", STATS_CPU_PARTIAL),
+    stat("order_fallback", FROM_2_6_35),
+    stat("cmpxchg_double_fail", FROM_4_13),
+    stat("cmpxchg_double_cpu_fail", STATS_CPU_PARTIAL),
+    stat("cpu_partial_alloc", STATS_CPU_PARTIAL),
+    stat("cpu_partial_free", STATS_CPU_PARTIAL),
+    stat("cpu_partial_node", STATS_CPU_PARTIAL),
+    stat("cpu_partial_drain", STATS_CPU_PARTIAL),
+    stat("alloc_cpu_sheaf", STATS_ONLY_6_18),
+    stat("free_cpu_sheaf", STATS_ONLY_6_18),
+    stat("free_rcu_sheaf", FROM_6_18),
+    stat("free_rcu_sheaf_fail", FROM_6_18),
+    stat("sheaf_flush", FROM_6_18),
+    stat("sheaf_refill", FROM_6_18),
+    stat("sheaf_alloc", FROM_6_18),
+    stat("sheaf_free", FROM_6_18),
+    stat("barn_get", FROM_6_18),
+    stat("barn_get_fail", FROM_6_18),
+    stat("barn_put", FROM_6_18),
+    stat("barn_put_fail", FROM_6_18),
+    stat("sheaf_prefill_fast", FROM_6_18),
+    stat("sheaf_prefill_slow", FROM_6_18),
+    stat("sheaf_prefill_oversize", FROM_6_18),
+    stat("sheaf_return_fast", FROM_6_18),
+    stat("sheaf_return_slow", FROM_6_18),
+];
+
+/// The attributes that a cache of this design has in this era: the kernel's, then tunables of
+/// caches that the kernel does not have. None if the kernel has no sysfs folders for the design.
+pub fn attributes_of(design: &str, era: Era) -> impl Iterator<Item = Attribute> + use<'_> {
+    let kernel = move || {
+        ATTRIBUTES
+            .iter()
+            .filter(move |attribute| attribute.applies(design, era))
+            .copied()
+    };
+    let has_folder = kernel().next().is_some();
+    let own = tunables_of(design, era)
+        .filter(|tunable| tunable.scope == Scope::Cache)
+        .filter(move |tunable| has_folder && kernel().all(|known| known.name != tunable.name));
+    kernel().chain(own.map(|tunable| attribute(tunable.name, tunable.available, Source::Design(0))))
+}

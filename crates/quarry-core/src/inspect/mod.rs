@@ -1,0 +1,40 @@
+//! What a heap shows of itself, in the kernel's formats: the text of `/proc/slabinfo`, and the
+//! attributes of `/sys/kernel/slab/<cache>/`. Scripts that read these files read a heap's.
+//!
+//! | file of the kernel | here |
+//! |---|---|
+//! | read `/proc/slabinfo` | [`Heap::write_slabinfo`] |
+//! | write `/proc/slabinfo` | [`Heap::write_tunables`] |
+//! | list `/sys/kernel/slab` | [`Heap::sysfs_caches`] |
+//! | list `/sys/kernel/slab/<cache>` | [`Cache::sysfs_attributes`](crate::heap::Cache::sysfs_attributes) |
+//! | read and write one attribute | `sysfs_read`, `sysfs_write` of [`Cache`](crate::heap::Cache) |
+//!
+//! Which design has which file, and in which eras, is data: [`ATTRIBUTES`], and
+//! [`crate::tunables`] for what can be written. SLAB has no sysfs folders, SLOB neither these nor
+//! slabinfo.
+//!
+//! Nothing here allocates. A heap's list of caches is locked while its files are written, so a
+//! writer that allocates from the same heap must not be the first to kmalloc of a class.
+//!
+//! # Departures from the kernel
+//!
+//! * There is no merging, so a cache's folder has the cache's name, as under `slub_nomerge`.
+//! * Debugging is chosen when a cache is made: its switches are read-only in all eras, as they are
+//!   in modern kernels.
+//! * `validate` is taken from all caches, not only from those with debug flags, and an error is
+//!   the answer instead of a line in the log. The cache must be idle.
+//! * `ctor` shows that there is a constructor, not its name.
+//! * What happened without a CPU's slot is in a counter's sum and in no CPU's part of it.
+//! * The attributes of 4.13 are taken to be those of 5.9, and those of SLUB with queues those of
+//!   2.6.35 with its own tunables and counters and without `cpu_slabs`, of which it has none.
+
+mod attributes;
+mod slabinfo;
+mod sysfs;
+
+pub use attributes::{ATTRIBUTES, Action, Attribute, Source, attributes_of};
+pub use slabinfo::{SLABINFO_HEADER, SlabinfoError, SlabinfoRow};
+pub use sysfs::SysfsError;
+
+#[cfg(doc)]
+use crate::heap::Heap;

@@ -1,0 +1,323 @@
+//! Reading and writing the attributes of a cache.
+
+use core::fmt::{self, Write};
+
+use super::attributes::{Action, Attribute, Source, attributes_of};
+use crate::design::{CpuUsage, Design, SlabInconsistency};
+use crate::era::Era;
+use crate::geometry::CacheFlags;
+use crate::heap::{Cache, Heap};
+use crate::machine::{CpuId, Machine, NodeId};
+use crate::stats::Stat;
+use crate::tunables::{self, TunableError};
+
+/// Why an attribute could not be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SysfsError<'a> {
+    /// The design has no such attribute in this era.
+    NoAttribute {
+        /// The design's name.
+        design: &'static str,
+        /// The heap's era.
+        era: Era,
+        /// The name asked for.
+        name: &'a str,
+    },
+    /// The attribute cannot be written.
+    ReadOnly {
+        /// The design's name.
+        design: &'static str,
+        /// The heap's era.
+        era: Era,
+        /// The attribute.
+        name: &'static str,
+    },
+    /// The attribute does not take this text.
+    Invalid {
+        /// The attribute.
+        name: &'static str,
+        /// What was written.
+        text: &'a str,
+        /// What it takes.
+        takes: &'static str,
+    },
+    /// The value is out of the tunable's range.
+    Tunable(TunableError<'static>),
+    /// The cache has no room for what the value needs.
+    Refused {
+        /// The attribute.
+        name: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// Some CPUs were busy and kept their counters.
+    Busy {
+        /// The attribute.
+        name: &'static str,
+        /// How many.
+        cpus: u32,
+    },
+    /// The attribute needs user tracking, which the cache does not have.
+    NotTracked {
+        /// The attribute.
+        name: &'static str,
+    },
+    /// Validation found a contradiction.
+    Inconsistent(SlabInconsistency),
+    /// The writer failed.
+    Writer,
+}
+
+impl SysfsError<'_> {
+    /// The kernel's name of an error of this kind.
+    #[must_use]
+    pub const fn errno_name(&self) -> &'static str {
+        match self {
+            Self::NoAttribute { .. } => "ENOENT",
+            Self::ReadOnly { .. } => "EACCES",
+            Self::Invalid { .. } | Self::Tunable(_) => "EINVAL",
+            Self::Refused { .. } => "ENOMEM",
+            Self::Busy { .. } => "EBUSY",
+            Self::NotTracked { .. } => "ENOSYS",
+            Self::Inconsistent(_) | Self::Writer => "EIO",
+        }
+    }
+}
+
+impl fmt::Display for SysfsError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoAttribute { design, era, name } => {
+                write!(f, "{design}@{era} has no attribute {name:?}; ")?;
+                let mut separator = "it has ";
+                for attribute in attributes_of(design, era) {
+                    write!(f, "{separator}{}", attribute.name)?;
+                    separator = ", ";
+                }
+                if separator == "it has " {
+                    f.write_str("it has no sysfs folders")?;
+                }
+                Ok(())
+            }
+            Self::ReadOnly { design, era, name } => {
+                write!(f, "{name} of {design}@{era} is read-only; writable are")?;
+                let mut separator = " ";
+                for attribute in attributes_of(design, era) {
+                    let counter = matches!(attribute.source, Source::Statistic);
+                    if attribute.writable(design, era) && !counter {
+                        write!(f, "{separator}{}", attribute.name)?;
+                        separator = ", ";
+                    }
+                }
+                f.write_str(" and the counters")
+            }
+            Self::Invalid { name, text, takes } => write!(f, "{name} takes {takes}, not {text:?}"),
+            Self::Tunable(error) => error.fmt(f),
+            Self::Refused { name, value } => {
+                write!(f, "{name} = {value} is refused: there is no room for it")
+            }
+            Self::Busy { name, cpus } => {
+                write!(
+                    f,
+                    "{cpus} CPUs were busy and kept their {name}; write again"
+                )
+            }
+            Self::NotTracked { name } => {
+                write!(f, "{name} needs a cache with user tracking (slub_debug=U)")
+            }
+            Self::Inconsistent(ref found) => found.fmt(f),
+            Self::Writer => {
+                f.write_str("the attribute could not be written out: the writer failed")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SysfsError<'_> {}
+
+impl From<fmt::Error> for SysfsError<'_> {
+    fn from(_: fmt::Error) -> Self {
+        Self::Writer
+    }
+}
+
+impl<M: Machine, D: Design> Heap<M, D> {
+    /// Calls `f` for every cache that has a folder in `/sys/kernel/slab`, the newest first: for all
+    /// caches, or for none if the design's kernel has no such folders. The list of caches is locked
+    /// meanwhile, as by [`Heap::for_each_cache`].
+    pub fn sysfs_caches(&self, f: impl FnMut(Cache<'_, M, D>)) {
+        if attributes_of(D::NAME, self.era()).next().is_some() {
+            self.for_each_cache(f);
+        }
+    }
+}
+
+impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
+    /// The attributes that the cache has in sysfs.
+    pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<M, D> {
+        attributes_of(D::NAME, self.head().era)
+    }
+
+    fn sysfs_attribute<'a>(&self, name: &'a str) -> Result<Attribute, SysfsError<'a>> {
+        let no_attribute = SysfsError::NoAttribute {
+            design: D::NAME,
+            era: self.head().era,
+            name,
+        };
+        self.sysfs_attributes()
+            .find(|attribute| attribute.name == name)
+            .ok_or(no_attribute)
+    }
+
+    /// Writes what reading an attribute's file shows, newline included, to `out`. Attributes of
+    /// nodes and CPUs cost at most as much as [`Cache::usage`].
+    ///
+    /// # Errors
+    ///
+    /// [`SysfsError`].
+    pub fn sysfs_read<'a>(
+        &self,
+        name: &'a str,
+        out: &mut impl Write,
+    ) -> Result<(), SysfsError<'a>> {
+        let attribute = self.sysfs_attribute(name)?;
+        let value = match attribute.source {
+            Source::Geometry(of) => of(self.head()),
+            Source::Flag(flag) => u64::from(self.head().flags().contains(flag)),
+            Source::Design(default) => self.attribute(attribute.name).unwrap_or(default),
+            Source::UserSize if self.serves_kmalloc() => {
+                self.head().geometry().layout.object_size.into()
+            }
+            Source::UserSize => 0,
+            Source::Nodes(of) => return Ok(self.write_nodes(of, out)?),
+            Source::Statistic => return Ok(self.write_stat(attribute.name, out)?),
+            Source::CpuPartial { estimated } => {
+                return Ok(self.write_cpu_partial(estimated, out)?);
+            }
+            Source::Ctor => {
+                if self.head().flags().contains(CacheFlags::CTOR) {
+                    out.write_str("ctor\n")?;
+                }
+                return Ok(());
+            }
+            Source::Calls => {
+                return Err(SysfsError::NotTracked {
+                    name: attribute.name,
+                });
+            }
+            Source::Action(_) => return Ok(()),
+        };
+        Ok(writeln!(out, "{value}")?)
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = CpuId> + use<M, D> {
+        (0..self.topology().cpus).map(CpuId)
+    }
+
+    fn write_nodes(
+        &self,
+        part: fn(&crate::design::NodeUsage) -> u64,
+        out: &mut impl Write,
+    ) -> fmt::Result {
+        let mut parts = [0; crate::machine::MAX_NODES];
+        for (node, value) in (0..self.topology().nodes).zip(&mut parts) {
+            *value = part(&self.node_usage(NodeId(node)));
+        }
+        write!(out, "{}", parts.iter().sum::<u64>())?;
+        for (node, value) in parts.iter().enumerate().filter(|(_, value)| **value != 0) {
+            write!(out, " N{node}={value}")?;
+        }
+        out.write_char('\n')
+    }
+
+    fn write_stat(&self, name: &str, out: &mut impl Write) -> fmt::Result {
+        // A counter that the design does not have never counts.
+        let Some(stat) = Stat::named(name) else {
+            return out.write_str("0\n");
+        };
+        write!(out, "{}", self.stats().get(stat))?;
+        for cpu in self.cpus() {
+            let value = self.cpu_usage(cpu).stats.get(stat);
+            if value != 0 {
+                write!(out, " C{}={value}", cpu.0)?;
+            }
+        }
+        out.write_char('\n')
+    }
+
+    fn write_cpu_partial(&self, estimated: bool, out: &mut impl Write) -> fmt::Result {
+        let per_slab = u64::from(self.head().geometry().objects);
+        let objects = |cpu: &CpuUsage| match estimated {
+            true => cpu.partial_slabs * per_slab / 2,
+            false => cpu.partial_objects,
+        };
+        let mut sum = CpuUsage::default();
+        for cpu in self.cpus() {
+            let cpu = self.cpu_usage(cpu);
+            sum.partial_slabs += cpu.partial_slabs;
+            sum.partial_objects += cpu.partial_objects;
+        }
+        write!(out, "{}({})", objects(&sum), sum.partial_slabs)?;
+        for id in self.cpus() {
+            let cpu = self.cpu_usage(id);
+            if cpu.partial_slabs != 0 {
+                write!(out, " C{}={}({})", id.0, objects(&cpu), cpu.partial_slabs)?;
+            }
+        }
+        out.write_char('\n')
+    }
+
+    /// Does what writing this text to an attribute's file does: sets a tunable, clears a counter
+    /// (`0`), or shrinks or validates the cache (`1`). Space around the text is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`SysfsError`]; but for [`SysfsError::Busy`] and [`SysfsError::Inconsistent`] nothing has
+    /// changed then.
+    pub fn sysfs_write<'a>(&self, name: &'a str, text: &'a str) -> Result<(), SysfsError<'a>> {
+        let (attribute, era) = (self.sysfs_attribute(name)?, self.head().era);
+        let (name, text) = (attribute.name, text.trim());
+        let only = |wanted: &str, takes| match text == wanted {
+            true => Ok(()),
+            false => Err(SysfsError::Invalid { name, text, takes }),
+        };
+        match attribute.source {
+            Source::Statistic => {
+                only("0", "0, which clears it")?;
+                match Stat::named(name).map_or(0, |stat| self.clear_stat(stat)) {
+                    0 => Ok(()),
+                    cpus => Err(SysfsError::Busy { name, cpus }),
+                }
+            }
+            Source::Action(action) => {
+                only("1", "1, which starts it")?;
+                match action {
+                    Action::Shrink => {
+                        self.shrink();
+                        Ok(())
+                    }
+                    Action::Validate => {
+                        self.flush();
+                        self.check_consistency().map_err(SysfsError::Inconsistent)
+                    }
+                }
+            }
+            _ if attribute.tunable(D::NAME, era).is_none() => Err(SysfsError::ReadOnly {
+                design: D::NAME,
+                era,
+                name,
+            }),
+            _ => {
+                let takes = "a number from 0 on";
+                let value = text
+                    .parse()
+                    .map_err(|_| SysfsError::Invalid { name, text, takes })?;
+                tunables::check(D::NAME, era, name, value).map_err(SysfsError::Tunable)?;
+                match self.set_attribute(name, value) {
+                    true => Ok(()),
+                    false => Err(SysfsError::Refused { name, value }),
+                }
+            }
+        }
+    }
+}
