@@ -65,6 +65,10 @@ pub(crate) struct Args {
     /// Print slabinfo's columns for each cache, too.
     #[arg(long)]
     caches: bool,
+    /// Write each run's slabinfo and slab/<cache>/<attribute>, as at the end of the replay, to
+    /// DIR/<design>@<era>-<page>-<cpus>/.
+    #[arg(long, value_name = "DIR")]
+    inspect: Option<PathBuf>,
     /// Print JSON: one object, with everything that is counted.
     #[arg(long)]
     json: bool,
@@ -94,6 +98,7 @@ Examples:
   quarry replay
   quarry replay kv --design slub@5.9,slub@6.18 --page-size 64k --cpus 64
   quarry replay tbench --caches --design slubq
+  quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
   quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
   quarry replay my.parquet --json --no-timing > run.json";
 
@@ -182,7 +187,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         axes.cpus
             .push(meta.cpus.min(quarry_core::machine::MAX_CPUS));
     }
-    let plan = Plan::new(&axes)?;
+    let mut plan = Plan::new(&axes)?;
+    if let Some(dir) = &args.inspect {
+        plan.inspect_into(dir)?;
+    }
     let jobs = args
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())

@@ -1,5 +1,7 @@
 //! What can go wrong in the lab, by what the caller can do about it.
 
+use std::path::PathBuf;
+
 use quarry_core::design::FreeError;
 use quarry_core::heap::CreateError;
 use quarry_sim::driver::SetupError;
@@ -144,6 +146,14 @@ pub enum LabError {
         run: String,
         /// Why not.
         source: SetupError,
+    },
+    /// A heap's files cannot be written.
+    #[error("cannot write {}: {source}; name a folder that can be written", path.display())]
+    Inspect {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
     },
     /// The table of live objects does not fit into memory.
     #[error("{trace}: no memory for the table of {objects} objects that are alive at once")]

@@ -1,5 +1,7 @@
 //! Which runs an experiment has, and running them on several threads.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,6 +11,7 @@ use quarry_sim::{Config, ConfigError};
 use crate::design::DesignSpec;
 use crate::error::LabError;
 use crate::replay::input::Input;
+use crate::replay::inspect;
 use crate::replay::report::RunReport;
 use crate::setting::{Setting, Settings, resolve};
 
@@ -24,6 +27,8 @@ pub struct RunSpec {
     pub config: Config,
     /// Tunables.
     pub settings: Settings,
+    /// Where the heap's slabinfo and sysfs files are written at the end.
+    pub inspect: Option<PathBuf>,
 }
 
 impl RunSpec {
@@ -34,6 +39,15 @@ impl RunSpec {
             cpus, page_bytes, ..
         } = self.config;
         format!("{}, {}k pages, {cpus} CPUs", self.design, page_bytes >> 10)
+    }
+
+    /// The run as the name of a folder, such as `slub@6.18-4k-16`.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        let Config {
+            cpus, page_bytes, ..
+        } = self.config;
+        format!("{}-{}k-{cpus}", self.design, page_bytes >> 10)
     }
 }
 
@@ -89,11 +103,42 @@ impl Plan {
                         design: *design,
                         config,
                         settings: settings.clone(),
+                        inspect: None,
                     });
                 }
             }
         }
         Ok(Self { runs })
+    }
+
+    /// Lets every run leave its heap's files in a folder of `dir`: `slabinfo`, and
+    /// `slab/<cache>/<attribute>`. The folders are made at once.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if two runs are the same or a folder has something in it already,
+    /// [`LabError::Inspect`] if one cannot be made.
+    pub fn inspect_into(&mut self, dir: &Path) -> Result<(), LabError> {
+        let mut folders = BTreeSet::new();
+        for run in &mut self.runs {
+            let folder = run.folder();
+            let path = dir.join(&folder);
+            if !folders.insert(folder) {
+                return Err(LabError::Usage(format!(
+                    "two runs would write to {}; name each design, page size and CPU count once",
+                    path.display()
+                )));
+            }
+            if inspect::make_folder(&path)? {
+                run.inspect = Some(path);
+            } else {
+                return Err(LabError::Usage(format!(
+                    "{} is not empty; remove it or name another folder",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Replays the trace in every run, on at most `jobs` threads. Reports are in the plan's order.

@@ -31,6 +31,7 @@
 //! ```
 
 use std::cmp::Ordering;
+use std::fmt::Write;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -38,6 +39,7 @@ use quarry_core::design::{CacheHead, CacheSpec, Design, FreeError, SlabInconsist
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
+use quarry_core::inspect::{Attribute, SlabinfoError, SysfsError};
 use quarry_core::machine::CpuId;
 use quarry_core::page::PageStats;
 use quarry_core::stats::Stats;
@@ -242,6 +244,20 @@ impl<'h, D: Design> Driver<'h, D> {
         self.heap.for_each_cache(|cache| f(CacheView { cache }));
     }
 
+    /// Writes what `/proc/slabinfo` would show.
+    ///
+    /// # Errors
+    ///
+    /// [`SlabinfoError`].
+    pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError<'static>> {
+        self.heap.write_slabinfo(out)
+    }
+
+    /// Calls `f` for every cache that has a folder in `/sys/kernel/slab`, newest first.
+    pub fn sysfs_caches(&self, mut f: impl FnMut(CacheView<'_, D>)) {
+        self.heap.sysfs_caches(|cache| f(CacheView { cache }));
+    }
+
     /// A cache by its index.
     #[must_use]
     pub fn cache(&self, index: CacheIndex) -> Option<CacheView<'h, D>> {
@@ -297,6 +313,24 @@ impl<D: Design> CacheView<'_, D> {
     /// Sets a tunable by its sysfs name; `false` if the cache refuses.
     pub fn set_attribute(&self, name: &str, value: u64) -> bool {
         self.cache.set_attribute(name, value)
+    }
+
+    /// The attributes that the cache has in sysfs.
+    pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<D> {
+        self.cache.sysfs_attributes()
+    }
+
+    /// Writes what reading an attribute's file shows.
+    ///
+    /// # Errors
+    ///
+    /// [`SysfsError`].
+    pub fn sysfs_read<'a>(
+        &self,
+        name: &'a str,
+        out: &mut impl Write,
+    ) -> Result<(), SysfsError<'a>> {
+        self.cache.sysfs_read(name, out)
     }
 }
 

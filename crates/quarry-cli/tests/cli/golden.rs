@@ -56,7 +56,7 @@ fn digest(trace: &str) -> String {
     text
 }
 
-fn check(name: &str, found: &str) {
+pub(crate) fn check(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/cli/golden")
         .join(name);

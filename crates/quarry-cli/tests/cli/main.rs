@@ -4,4 +4,5 @@ mod common;
 mod geometry;
 mod golden;
 mod import;
+mod inspect;
 mod replay;

@@ -9,6 +9,7 @@ pub mod check;
 mod engine;
 mod initial;
 pub mod input;
+pub(crate) mod inspect;
 pub mod part;
 pub mod report;
 #[cfg(test)]
@@ -57,7 +58,11 @@ pub(crate) fn run<D: Design>(
                 }
             }
             let outcome = engine.finish();
-            Ok(report(spec, input, driver, &outcome, &before))
+            let report = report(spec, input, driver, &outcome, &before);
+            if let Some(folder) = &spec.inspect {
+                inspect::write(folder, driver)?;
+            }
+            Ok(report)
         },
     );
     let mut report = driven.map_err(|source| LabError::Setup {

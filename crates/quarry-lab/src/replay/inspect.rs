@@ -1,0 +1,121 @@
+//! The files of a replay's heap: `slabinfo` and `slab/<cache>/<attribute>`, as the kernel would show
+//! them in `/proc` and `/sys/kernel`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use quarry_core::design::Design;
+use quarry_core::inspect::{SlabinfoError, SysfsError};
+use quarry_sim::driver::{CacheView, Driver};
+
+use crate::error::LabError;
+
+/// Makes a folder and those above it; `false` if it has something in it.
+pub(crate) fn make_folder(path: &Path) -> Result<bool, LabError> {
+    let made = fs::create_dir_all(path).and_then(|()| fs::read_dir(path));
+    match made {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(source) => Err(failed(path, source)),
+    }
+}
+
+/// Writes all files of a heap.
+pub(super) fn write<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<(), LabError> {
+    let mut text = String::new();
+    match driver.write_slabinfo(&mut text) {
+        Ok(()) => put(&folder.join("slabinfo"), &text)?,
+        // Nothing is what a kernel with this design shows.
+        Err(SlabinfoError::NoFile { .. }) => (),
+        Err(error) => {
+            return Err(failed(
+                &folder.join("slabinfo"),
+                io::Error::other(error.to_string()),
+            ));
+        }
+    }
+    let (mut names, mut result) = (BTreeSet::new(), Ok(()));
+    driver.sysfs_caches(|cache| {
+        if result.is_ok() {
+            let name = unused(file_name(cache.head().name()), &mut names);
+            result = write_cache(&folder.join("slab").join(name), &cache);
+        }
+    });
+    result
+}
+
+fn write_cache<D: Design>(folder: &Path, cache: &CacheView<'_, D>) -> Result<(), LabError> {
+    fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+    for attribute in cache.sysfs_attributes() {
+        let path = folder.join(attribute.name);
+        let mut text = String::new();
+        match cache.sysfs_read(attribute.name, &mut text) {
+            Ok(()) => put(&path, &text)?,
+            // A file that has nothing to say is left out.
+            Err(SysfsError::NotTracked { .. }) => (),
+            Err(error) => return Err(failed(&path, io::Error::other(error.to_string()))),
+        }
+    }
+    Ok(())
+}
+
+fn put(path: &Path, text: &str) -> Result<(), LabError> {
+    fs::write(path, text).map_err(|source| failed(path, source))
+}
+
+fn failed(path: &Path, source: io::Error) -> LabError {
+    LabError::Inspect {
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+/// A cache's name as sysfs shows it, with `!` for `/`. A name comes from a trace, so it must not
+/// lead out of the folder.
+fn file_name(cache: &str) -> String {
+    let name = cache.replace(['/', '\0'], "!");
+    match name.as_str() {
+        "" => "!".to_string(),
+        "." | ".." => name.replace('.', "!"),
+        _ => name,
+    }
+}
+
+/// The name, or with `~2`, `~3` and so on behind it if a newer cache has taken it.
+fn unused(name: String, taken: &mut BTreeSet<String>) -> String {
+    let with_numbers = (2..).map(|number| format!("{name}~{number}"));
+    let free = std::iter::once(name.clone())
+        .chain(with_numbers)
+        .find(|name| !taken.contains(name))
+        .unwrap_or(name);
+    taken.insert(free.clone());
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_in_the_folder() {
+        for (cache, file) in [
+            ("dentry", "dentry"),
+            ("kmalloc-64", "kmalloc-64"),
+            ("../../etc/passwd", "..!..!etc!passwd"),
+            ("..", "!!"),
+            (".", "!"),
+            ("", "!"),
+            ("a\0b", "a!b"),
+        ] {
+            assert_eq!(file_name(cache), file, "{cache:?}");
+        }
+    }
+
+    #[test]
+    fn names_differ() {
+        let mut taken = BTreeSet::new();
+        let mut next = || unused("a".to_string(), &mut taken);
+        assert_eq!([next(), next(), next()], ["a", "a~2", "a~3"]);
+    }
+}
