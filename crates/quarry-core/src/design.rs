@@ -202,6 +202,12 @@ impl CacheHead {
         core::str::from_utf8(&self.name[..self.name_len]).unwrap_or("?")
     }
 
+    /// The era whose rules it follows.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.era
+    }
+
     /// Sizes and orders.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {

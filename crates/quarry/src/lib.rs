@@ -18,7 +18,39 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On a virtual machine:
+//! # Looking inside
+//!
+//! A heap shows itself as the kernel does, so that scripts and people who read `/proc/slabinfo` and
+//! `/sys/kernel/slab` can read it: [`Heap::write_slabinfo`], [`Cache::sysfs_read`] and, to set
+//! tunables or to shrink, [`Cache::sysfs_write`]. [`core::inspect`] has the formats, and
+//! `examples/slabinfo.rs` all of it at work.
+//!
+//! ```
+//! use quarry::{Builder, Cache, Slub};
+//!
+//! let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+//! let cache = Cache::<[u64; 24], Slub>::new(heap, "numbers")?;
+//! let object = cache.alloc([0; 24]).ok_or("out of memory")?;
+//!
+//! let mut slabinfo = String::new();
+//! heap.write_slabinfo(&mut slabinfo)?;
+//! let line = slabinfo.lines().nth(2).ok_or("no caches")?;
+//! assert_eq!(
+//!     line,
+//!     "numbers               21     21    192   21    1 : tunables    0    0    0 \
+//!      : slabdata      1      1      0"
+//! );
+//!
+//! cache.sysfs_write("min_partial", "2")?;
+//! let mut text = String::new();
+//! cache.sysfs_read("slabs", &mut text)?;
+//! assert_eq!(text, "1 N0=1\n");
+//! # drop(object);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # On a virtual machine
+//!
 //!
 //! ```
 //! use quarry::core::design::CacheSpec;
@@ -52,10 +84,11 @@ mod typed;
 
 pub use host::{Builder, Error, HostHeap, fork_misses};
 pub use quarry_core as core;
-pub use quarry_core::design::{CacheSpec, FreeError};
+pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
+pub use quarry_core::inspect::{SlabinfoError, SlabinfoRow, SysfsError};
 pub use quarry_core::page::{PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn};
 pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;

@@ -1,5 +1,6 @@
 //! Caches of one Rust type.
 
+use std::fmt::Write;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -7,6 +8,7 @@ use std::ptr::NonNull;
 use quarry_core::design::{CacheSpec, Design, Usage};
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap;
+use quarry_core::inspect::{Attribute, SysfsError};
 use quarry_core::stats::Stats;
 use quarry_host::HostMachine;
 
@@ -100,6 +102,34 @@ impl<T, D: Design> Cache<T, D> {
     /// Sets a tunable by its sysfs name. `false` if the design has none of that name.
     pub fn set_attribute(&self, name: &str, value: u64) -> bool {
         self.raw.set_attribute(name, value)
+    }
+
+    /// The attributes that the cache has in sysfs.
+    pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<T, D> {
+        self.raw.sysfs_attributes()
+    }
+
+    /// Writes what reading an attribute's file in `/sys/kernel/slab/<cache>/` would show.
+    ///
+    /// # Errors
+    ///
+    /// [`SysfsError`].
+    pub fn sysfs_read<'a>(
+        &self,
+        name: &'a str,
+        out: &mut impl Write,
+    ) -> Result<(), SysfsError<'a>> {
+        self.raw.sysfs_read(name, out)
+    }
+
+    /// Does what writing to that file would do: sets a tunable, clears a counter (`0`), shrinks or
+    /// validates the cache (`1`). To validate it, the cache must be idle.
+    ///
+    /// # Errors
+    ///
+    /// [`SysfsError`].
+    pub fn sysfs_write<'a>(&self, name: &'a str, text: &'a str) -> Result<(), SysfsError<'a>> {
+        self.raw.sysfs_write(name, text)
     }
 
     /// Takes the cache out of its heap and returns all its memory.

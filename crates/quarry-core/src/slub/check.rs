@@ -54,7 +54,9 @@ impl Slub {
             usage.pages += 1 << order;
             let word = SlabWord::load(page);
             if page.on_list() {
-                free_on_nodes += u64::from(page.objects.load(Ordering::Relaxed) - word.inuse);
+                // Saturating: on a busy cache the pages may have become another slab meanwhile.
+                let objects = page.objects.load(Ordering::Relaxed);
+                free_on_nodes += u64::from(objects.saturating_sub(word.inuse));
             }
             if word.first != 0 && word.inuse > 0 && Self::marked(env, slab).is_none() {
                 usage.partial_slabs += 1;

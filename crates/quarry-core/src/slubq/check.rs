@@ -28,7 +28,8 @@ impl Slubq {
             usage.slabs_by_order[order] += 1;
             usage.pages += 1 << order;
             free += u64::from(locked.free());
-            let used = locked.objects() - locked.free();
+            // Saturating: on a busy cache the pages may have become something else meanwhile.
+            let used = locked.objects().saturating_sub(locked.free());
             if locked.free() > 0 && used > 0 {
                 usage.partial_slabs += 1;
                 usage.one_object_slabs += u64::from(used == 1);
@@ -58,7 +59,9 @@ impl Slubq {
             };
             if locked.free() > 0 {
                 usage.partial += 1;
-                usage.objects_partial += u64::from(locked.objects() - locked.free());
+                // Saturating: as in `count_usage`.
+                let used = locked.objects().saturating_sub(locked.free());
+                usage.objects_partial += u64::from(used);
                 free += u64::from(locked.free());
             }
         }

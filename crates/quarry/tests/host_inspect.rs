@@ -1,0 +1,133 @@
+//! Slabinfo and sysfs of a heap of this process, read and written while threads use it.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quarry::core::heap::Cache;
+use quarry::core::inspect::{SLABINFO_HEADER, Source};
+use quarry::core::tunables::tunables_of;
+use quarry::{Builder, CacheFlags, CacheSpec, Design, HostMachine, Slub, Slubq, SysfsError};
+
+const THREADS: u64 = 4;
+/// Objects that a thread holds at once.
+const HELD: usize = 200;
+/// Rounds of reading and writing everything.
+const ROUNDS: u64 = 60;
+
+/// Allocates and frees until told to stop; each object's first word names its holder. Gives the
+/// number of allocations.
+fn churn<D: Design>(
+    cache: Cache<'_, HostMachine, D>,
+    thread: u64,
+    (started, stop): (&Barrier, &AtomicBool),
+) -> Result<u64, String> {
+    let mut held = Vec::new();
+    let mut allocs = 0;
+    started.wait();
+    while !stop.load(Ordering::Relaxed) {
+        while held.len() < HELD {
+            let object = cache.alloc().ok_or("out of memory")?.cast::<u64>();
+            allocs += 1;
+            // SAFETY: the object is fresh, of 320 bytes, and aligned to a word.
+            unsafe { object.write(thread << 32 | allocs) };
+            held.push((object, allocs));
+        }
+        for _ in 0..HELD / 2 {
+            let at = allocs as usize * 31 % held.len();
+            let (object, number) = held.swap_remove(at);
+            // SAFETY: this thread holds the object and wrote the word.
+            let found = unsafe { object.read() };
+            if found != thread << 32 | number {
+                return Err(format!(
+                    "object {number} of thread {thread} holds {found:#x}"
+                ));
+            }
+            // SAFETY: allocated from this cache, and given up here.
+            unsafe { cache.free(object.cast()) }.map_err(|error| error.to_string())?;
+        }
+    }
+    for (object, _) in held {
+        // SAFETY: as above.
+        unsafe { cache.free(object.cast()) }.map_err(|error| error.to_string())?;
+    }
+    Ok(allocs)
+}
+
+/// Reads every attribute, clears every counter, and sets every tunable to other values in turn.
+fn inspect<D: Design>(cache: &Cache<'_, HostMachine, D>, round: u64) -> Result<(), String> {
+    let era = cache.head().era();
+    for attribute in cache.sysfs_attributes() {
+        let (name, mut text) = (attribute.name, String::new());
+        match cache.sysfs_read(name, &mut text) {
+            Ok(()) | Err(SysfsError::NotTracked { .. }) => (),
+            Err(error) => return Err(error.to_string()),
+        }
+        let value = match attribute.source {
+            Source::Statistic => "0".to_string(),
+            Source::Action(_) if name == "shrink" => "1".to_string(),
+            _ => match tunables_of(D::NAME, era).find(|tunable| tunable.name == name) {
+                Some(tunable) => (tunable.min + 5 + round % 60).to_string(),
+                None => continue,
+            },
+        };
+        match cache.sysfs_write(name, &value) {
+            Ok(()) | Err(SysfsError::Busy { .. }) => (),
+            // Memory of queues that a busy CPU may still use stays reserved.
+            Err(SysfsError::Refused { .. }) => (),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn inspected_while_in_use<D: Design>() {
+    let heap = Builder::<D>::new().memory_bytes(64 << 20).build().unwrap();
+    let spec = CacheSpec {
+        name: "busy",
+        object_size: 320,
+        align: 0,
+        flags: CacheFlags::NONE,
+    };
+    let cache = heap.create_cache(&spec).unwrap();
+    let (started, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
+    let results: Vec<Result<u64, String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let flags = (&started, &stop);
+                scope.spawn(move || churn(cache, thread, flags))
+            })
+            .collect();
+        started.wait();
+        let mut result = Ok(0);
+        for round in 0..ROUNDS {
+            let mut text = String::new();
+            heap.write_slabinfo(&mut text).unwrap();
+            assert!(text.starts_with(SLABINFO_HEADER) && text.contains("\nbusy "));
+            result = result.and(inspect(&cache, round).map(|()| 0));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+        joined.chain([result]).collect()
+    });
+    let allocs: u64 = results.iter().map(|result| result.as_ref().unwrap()).sum();
+    assert!(allocs > 0);
+    // At rest all is consistent, nothing is lost and nothing stays.
+    cache.sysfs_write("validate", "1").unwrap();
+    let mut live = 0;
+    cache.for_each_live(|_| live += 1);
+    assert_eq!(live, 0);
+    cache.sysfs_write("shrink", "1").unwrap();
+    let mut slabs = String::new();
+    cache.sysfs_read("slabs", &mut slabs).unwrap();
+    assert_eq!(slabs, "0\n");
+}
+
+#[test]
+fn slub_is_inspected_while_in_use() {
+    inspected_while_in_use::<Slub>();
+}
+
+#[test]
+fn slubq_is_inspected_while_in_use() {
+    inspected_while_in_use::<Slubq>();
+}
