@@ -65,8 +65,8 @@ pub(crate) struct Args {
     /// Print slabinfo's columns for each cache, too.
     #[arg(long)]
     caches: bool,
-    /// Write each run's slabinfo and slab/<cache>/<attribute>, as at the end of the replay, to
-    /// DIR/<design>@<era>-<page>-<cpus>/.
+    /// Write slabinfo and slab/<cache>/<attribute>, as far as the design's kernel has these files and
+    /// as they are at the end, to DIR/<design>@<era>-<page>-<cpus>/ for each run.
     #[arg(long, value_name = "DIR")]
     inspect: Option<PathBuf>,
     /// Print JSON: one object, with everything that is counted.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use quarry_core::era::Era;
 use quarry_core::inspect::{ATTRIBUTES, SLABINFO_HEADER, SlabinfoRow, attributes_of};
+use quarry_core::tunables::{Scope, tunables_of};
 
 fn vector(file: &str) -> String {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -103,6 +104,28 @@ fn attributes_are_the_kernels() {
         }
     }
     assert_eq!(kinds.len(), 3);
+}
+
+/// A tunable that the kernel has not is an attribute too; none is there twice.
+#[test]
+fn tunables_of_caches_are_attributes() {
+    let mut tried = 0;
+    for design in ["slub", "slubq", "sheaf"] {
+        for era in Era::ALL {
+            let names: Vec<_> = attributes_of(design, era).map(|own| own.name).collect();
+            let unique: BTreeSet<_> = names.iter().collect();
+            assert_eq!(unique.len(), names.len(), "{design}@{era}");
+            for tunable in tunables_of(design, era).filter(|one| one.scope == Scope::Cache) {
+                tried += 1;
+                let found = attributes_of(design, era).find(|own| own.name == tunable.name);
+                let writable = found.map(|found| found.writable(design, era));
+                assert_eq!(writable, Some(true), "{design}@{era}: {}", tunable.name);
+            }
+        }
+    }
+    assert!(tried > 5);
+    // No folder for SLAB's caches, whatever can be tuned.
+    assert_eq!(attributes_of("slab", Era::V6_1).count(), 0);
 }
 
 #[test]
