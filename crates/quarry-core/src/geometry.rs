@@ -6,7 +6,8 @@
 //! of four things: the era's numbers, the machine ([`MachineParams`]), the boot parameters
 //! ([`BootParams`]) and the cache's own request ([`CacheParams`]).
 //!
-//! The functions live with their design: [`crate::slub::geometry`], [`crate::slubq::geometry`].
+//! The functions live with their design: [`crate::slab::geometry`], [`crate::slub::geometry`],
+//! [`crate::slubq::geometry`].
 //!
 //! # One slot
 //!
@@ -173,6 +174,9 @@ pub struct BootParams {
     /// `slub_max_order`: slabs are not larger than this order unless one object needs it. `None`
     /// for the era's default; values above [`PAGE_ORDER_MAX`] count as that.
     pub slub_max_order: Option<u32>,
+    /// `slab_max_order` of SLAB [6.1]: a slab that wastes much is not made larger than this order
+    /// for that. `None` for the default.
+    pub slab_max_order: Option<u32>,
     /// `slub_min_objects`: how many objects a slab should hold at least; 0 for the era's default.
     pub slub_min_objects: u32,
 }
@@ -244,13 +248,50 @@ pub struct Geometry {
     pub cpu_partial: u32,
     /// The same in slabs (`cpu_partial_slabs`), for eras that count slabs; otherwise 0.
     pub cpu_partial_slabs: u32,
-    /// SLUB with queues: objects a CPU's queue holds (`cpu_queue_size`).
+    /// Objects a CPU's queue holds. SLUB with queues: `cpu_queue_size`; SLAB: `limit`.
     pub queue: u32,
-    /// SLUB with queues: objects moved per refill or drain (`cpu_batch_size`).
+    /// Objects moved per refill or drain. SLUB with queues: `cpu_batch_size`; SLAB: `batchcount`.
     pub batch: u32,
     /// SLUB with queues: the bitmap of a normal slab lies behind its last object instead of in
     /// one word beside the slab.
     pub bitmap_in_slab: bool,
+    /// SLAB: where a slab's free objects are named, and colours.
+    pub slab: SlabGeometry,
+}
+
+/// Where a SLAB slab keeps the indices of its free objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum FreelistPlace {
+    /// The design has no such indices.
+    #[default]
+    None,
+    /// In front of the first object, behind the slab's descriptor [2.6.24].
+    SlabStart,
+    /// Behind the last object, at the very end of the slab [6.1].
+    SlabEnd,
+    /// In an object of a general cache.
+    OffSlab,
+    /// At the start of one of the free objects [6.1].
+    InObject,
+}
+
+/// What only SLAB has of a cache's geometry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct SlabGeometry {
+    /// Where the indices of free objects are.
+    pub freelist: FreelistPlace,
+    /// Bytes of one index.
+    pub index_bytes: u32,
+    /// Bytes of the descriptor and the indices (`slabp_size`, `freelist_size`).
+    pub freelist_bytes: u32,
+    /// Bytes in front of the first index that the descriptor takes [2.6.24].
+    pub descriptor_bytes: u32,
+    /// Different offsets of the first object (`colour`); 0 and 1 both mean that there is one.
+    pub colours: u32,
+    /// Bytes between two such offsets (`colour_off`).
+    pub colour_off: u32,
+    /// Room of a node's shared array in batches (`shared`, `sharedfactor`); 0 without one.
+    pub shared_factor: u32,
 }
 
 /// The position of the highest set bit, counted from 1; 0 for 0 (`fls()`).

@@ -31,6 +31,7 @@ pub mod inspect;
 pub mod machine;
 pub mod page;
 mod queue;
+pub mod slab;
 mod slabs;
 pub mod slob;
 pub mod slub;

@@ -8,7 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags, CacheParams, Geometry, MachineParams};
+use quarry_core::geometry::{
+    BootParams, CacheFlags, CacheParams, FreelistPlace, Geometry, KmallocTarget, MachineParams,
+    kmalloc_index, kmalloc_params,
+};
+use quarry_core::slab;
+use quarry_core::slab::geometry::slab_era;
 use quarry_core::slub::geometry::{geometry, slub_era};
 use quarry_core::slubq;
 
@@ -17,13 +22,27 @@ const FREEPTR_CACHES: [&str; 2] = ["vm_area_struct", "filp"];
 
 type Row = HashMap<String, String>;
 
+/// The fields of a line; a field in quotes may hold commas.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            c => fields.last_mut().expect("never empty").push(c),
+        }
+    }
+    fields
+}
+
 /// The rows of a table: fields by column name. Lines that begin with `#` are notes.
 fn rows(path: &Path) -> Option<Vec<Row>> {
     let text = fs::read_to_string(path).ok()?;
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let columns: Vec<&str> = lines.next()?.split(',').collect();
     let row = |line: &str| {
-        let fields: Vec<String> = line.split(',').map(String::from).collect();
+        let fields = fields(line);
         assert_eq!(fields.len(), columns.len(), "{}: {line}", path.display());
         columns
             .iter()
@@ -179,6 +198,116 @@ fn slubq_orders_and_queues() {
             (number(row, "queue"), number(row, "batch")),
             "{row:?}"
         );
+    });
+}
+
+/// What SLAB's tables say about any cache: sizes, order, colours, limits.
+fn check_slab(row: &Row, g: &Geometry) {
+    let want = |column| number(row, column);
+    assert_eq!(g.layout.size, want("buffer_size"), "{row:?}");
+    assert_eq!(g.layout.align, want("align"), "{row:?}");
+    assert_eq!(
+        (g.order, g.objects),
+        (want("order"), want("num")),
+        "{row:?}"
+    );
+    assert_eq!(g.slack_bytes, want("left_over"), "{row:?}");
+    assert_eq!(
+        (g.slab.colours, g.slab.colour_off),
+        (want("colours"), want("colour_off")),
+        "{row:?}"
+    );
+    assert_eq!(
+        (g.queue, g.batch, g.slab.shared_factor),
+        (want("limit"), want("batchcount"), want("shared_factor")),
+        "{row:?}"
+    );
+}
+
+#[test]
+fn slab_2_6_24() {
+    let era = slab_era(Era::V2_6_24).unwrap();
+    check_tables("slab_geometry_2_6_24.csv", 45, 45, |row| {
+        let machine = MachineParams {
+            cache_line: number(row, "cache_line"),
+            ..machine(row, 2)
+        };
+        let name = &row["cache"];
+        let mut flags = flag(name.contains("reclaim"), CacheFlags::RECLAIM);
+        flags |= flag(number(row, "align") > 8, CacheFlags::HWCACHE_ALIGN);
+        let cache = CacheParams::new(number(row, "object_size")).with_flags(flags);
+        let g = slab::geometry::geometry(era, &machine, &BootParams::default(), &cache).unwrap();
+        check_slab(row, &g);
+        let place = match number(row, "off_slab") {
+            0 => FreelistPlace::SlabStart,
+            _ => FreelistPlace::OffSlab,
+        };
+        assert_eq!(g.slab.freelist, place, "{row:?}");
+        assert_eq!(g.slab.freelist_bytes, number(row, "mgmt_bytes"), "{row:?}");
+        if let Some(class) = name.strip_prefix("size-") {
+            let target = kmalloc_index(&era.kmalloc, &machine, class.parse().unwrap());
+            let KmallocTarget::Class(class) = target else {
+                panic!("{row:?}")
+            };
+            assert_eq!(class.to_string(), *name);
+            let params = kmalloc_params(&era.kmalloc, class);
+            let of_class =
+                slab::geometry::geometry(era, &machine, &BootParams::default(), &params).unwrap();
+            assert_eq!(of_class.layout.size, g.layout.size, "{row:?}");
+        }
+    });
+}
+
+#[test]
+fn slab_6_1() {
+    let era = slab_era(Era::V6_1).unwrap();
+    check_tables("slab_geometry_6_1.csv", 129, 1310, |row| {
+        let machine = MachineParams {
+            cache_line: number(row, "cache_line"),
+            ..machine(row, 2)
+        };
+        let boot = BootParams {
+            slab_max_order: Some(number(row, "slab_max_order")),
+            ..BootParams::default()
+        };
+        let kind = row["kind"].as_str();
+        let params = match kind {
+            "kmalloc" => {
+                let bytes = number(row, "object_size").into();
+                let KmallocTarget::Class(class) = kmalloc_index(&era.kmalloc, &machine, bytes)
+                else {
+                    panic!("{row:?}")
+                };
+                assert_eq!(class.size, number(row, "object_size"), "{row:?}");
+                kmalloc_params(&era.kmalloc, class)
+            }
+            kind => {
+                let flags = flag(kind.contains("ctor"), CacheFlags::CTOR)
+                    | flag(kind.contains("reclaim"), CacheFlags::RECLAIM)
+                    | flag(row["hwcache"] == "1", CacheFlags::HWCACHE_ALIGN);
+                CacheParams::new(number(row, "object_size")).with_flags(flags)
+            }
+        };
+        let g = slab::geometry::geometry(era, &machine, &boot, &params).unwrap();
+        check_slab(row, &g);
+        let place = match row["freelist"].as_str() {
+            "in-object" => FreelistPlace::InObject,
+            "off-slab" => FreelistPlace::OffSlab,
+            "on-slab" => FreelistPlace::SlabEnd,
+            other => panic!("{other}"),
+        };
+        assert_eq!(g.slab.freelist, place, "{row:?}");
+        let bytes = number(row, "freelist_bytes");
+        assert_eq!(g.slab.freelist_bytes, bytes, "{row:?}");
+        if place == FreelistPlace::OffSlab {
+            let target = kmalloc_index(&era.kmalloc, &machine, bytes.into());
+            let KmallocTarget::Class(class) = target else {
+                panic!("{row:?}")
+            };
+            let params = kmalloc_params(&era.kmalloc, class);
+            let holder = slab::geometry::geometry(era, &machine, &boot, &params).unwrap();
+            assert_eq!(holder.layout.size, number(row, "freelist_cache"), "{row:?}");
+        }
     });
 }
 

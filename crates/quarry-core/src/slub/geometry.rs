@@ -47,7 +47,7 @@ pub use rules::{
 
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, Layout, MachineParams,
-    WORD_BYTES, up,
+    SlabGeometry, WORD_BYTES, up,
 };
 
 /// The geometry of a cache (`calculate_sizes()`, `kmem_cache_open()`).
@@ -110,6 +110,7 @@ pub fn geometry(
         queue: 0,
         batch: 0,
         bitmap_in_slab: false,
+        slab: SlabGeometry::default(),
     })
 }
 

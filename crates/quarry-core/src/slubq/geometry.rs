@@ -21,7 +21,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::geometry::{BootParams, CacheParams, Geometry, GeometryError, Layout, MachineParams};
+use crate::geometry::{
+    BootParams, CacheParams, Geometry, GeometryError, Layout, MachineParams, SlabGeometry,
+};
 use crate::slub::geometry::{
     AlignRule, CpuCount, FreePointer, LayoutRules, MinObjects, MinPartial, ObjectLimit, OrderRules,
     OrderSearch, calculate_order, layout, min_partial,
@@ -141,6 +143,7 @@ pub fn geometry(
         queue,
         batch,
         bitmap_in_slab: bitmap_bytes(objects) != 0,
+        slab: SlabGeometry::default(),
     })
 }
 

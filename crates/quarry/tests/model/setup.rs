@@ -78,7 +78,7 @@ impl Setup {
         BootParams {
             slub_min_order: self.min_order,
             slub_max_order: self.max_order,
-            slub_min_objects: 0,
+            ..BootParams::default()
         }
     }
 

@@ -281,7 +281,7 @@ fn contradicting_orders() {
         let boot = BootParams {
             slub_min_order: min,
             slub_max_order: max,
-            slub_min_objects: 0,
+            ..BootParams::default()
         };
         era(version).order.effective_orders(&machine(12, 2), &boot)
     };

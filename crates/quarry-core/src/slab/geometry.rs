@@ -1,0 +1,352 @@
+//! Geometry of SLAB, the allocator of Linux until 6.7.
+//!
+//! # Theory
+//!
+//! Objects are not linked through themselves: each slab has an **array of indices** that names its
+//! free objects, so an object costs its size and one index. Where the array lies decides how many
+//! objects fit, and that is what the eras differ in.
+//!
+//! *2.6.24*: a descriptor of 48 bytes and 4 bytes per object, in front of the objects; objects of
+//! an eighth of a page or more have both in a general cache, unless the slab's left-over has room
+//! for them anyway.
+//!
+//! *6.1*: only the array, of one byte per object with 4 KiB pages and two with larger ones. Three
+//! places are tried in turn, each with its own search for the order: inside a free object, in a
+//! general cache, at the slab's end ([`place_array`]).
+//!
+//! The **order** grows while more than an eighth of the slab is wasted, but not above a very low
+//! limit, and never for reclaimable objects. What is left over becomes **colours**: the slabs of a
+//! node start at different offsets, so that their objects spread over the processor's cache.
+//!
+//! The **limits** of the arrays depend on the size only ([`limits`]).
+
+mod eras;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use eras::{ERAS, slab_era};
+pub use rules::{
+    ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SlabEra, reaping,
+};
+
+use crate::geometry::{
+    BootParams, CacheFlags, CacheParams, FreelistPlace, Geometry, GeometryError, KmallocTarget,
+    Layout, MachineParams, PAGE_ORDER_MAX, SlabGeometry, WORD_BYTES, kmalloc_index, kmalloc_params,
+    up,
+};
+use crate::slub::geometry::{AlignRule, calculate_alignment};
+
+/// Objects that a slab may have at most where two bytes name one; no kernel comes near it where
+/// four do.
+const OBJECTS_MAX: u32 = 65_535;
+
+/// Bytes of one red zone, and of the word that names the caller.
+const DEBUG_WORD: u32 = 8;
+
+/// What an order and a place for the indices make of a slab.
+#[derive(Clone, Copy)]
+struct Fit {
+    order: u32,
+    objects: u32,
+    /// Bytes that hold neither objects nor indices.
+    left: u64,
+    place: FreelistPlace,
+    freelist_bytes: u32,
+}
+
+/// The geometry of a cache.
+///
+/// # Errors
+/// [`GeometryError`] if an input is out of range or no slab holds the object.
+///
+/// ```
+/// use quarry_core::era::Era;
+/// use quarry_core::geometry::{BootParams, CacheParams, FreelistPlace, MachineParams};
+/// use quarry_core::slab::geometry::{geometry, slab_era};
+///
+/// let machine = MachineParams { page_shift: 12, nr_cpus: 4, cache_line: 64 };
+/// let of = |era, size| {
+///     let era = slab_era(era).unwrap();
+///     geometry(era, &machine, &BootParams::default(), &CacheParams::new(size)).unwrap()
+/// };
+/// let old = of(Era::V2_6_24, 256);
+/// assert_eq!((old.objects, old.slab.freelist), (15, FreelistPlace::SlabStart));
+/// let new = of(Era::V6_1, 256);
+/// assert_eq!((new.objects, new.slab.freelist), (16, FreelistPlace::InObject));
+/// ```
+pub fn geometry(
+    era: &SlabEra,
+    machine: &MachineParams,
+    boot: &BootParams,
+    cache: &CacheParams,
+) -> Result<Geometry, GeometryError> {
+    machine.check()?;
+    boot.check()?;
+    cache.check(machine)?;
+    let index_bytes = index_bytes(era, machine);
+    let layout = layout(era, machine, cache);
+    let max_order = match boot.slab_max_order {
+        Some(order) if era.has_max_order_parameter => order.min(PAGE_ORDER_MAX),
+        _ => era.max_order,
+    };
+    let search = Search {
+        machine,
+        cache,
+        layout: &layout,
+        index_bytes,
+        max_order,
+    };
+    let (fit, descriptor_bytes) = match era.freelist {
+        FreelistRules::Descriptor {
+            descriptor_bytes,
+            off_slab_page_part,
+            ..
+        } => {
+            let off_slab_from = machine.page_bytes() / u64::from(off_slab_page_part);
+            let fit = place_descriptor(&search, descriptor_bytes, off_slab_from);
+            (fit, descriptor_bytes)
+        }
+        FreelistRules::Array { .. } => (place_array(era, &search), 0),
+    };
+    let fit = fit.ok_or(GeometryError::SizeTooLarge {
+        bytes: layout.size.into(),
+        max_bytes: machine.slab_bytes_max(),
+    })?;
+    let colour_off = machine.cache_line.max(layout.align);
+    let (queue, batch, shared_factor) = limits(&era.limits, machine, layout.size);
+    Ok(Geometry {
+        layout,
+        order: fit.order,
+        objects: fit.objects,
+        min_order: fit.order,
+        min_objects: fit.objects,
+        slack_bytes: fit.left as u32,
+        min_partial: 0,
+        cpu_partial: 0,
+        cpu_partial_slabs: 0,
+        queue,
+        batch,
+        bitmap_in_slab: false,
+        slab: SlabGeometry {
+            freelist: fit.place,
+            index_bytes,
+            freelist_bytes: fit.freelist_bytes,
+            descriptor_bytes,
+            colours: (fit.left / u64::from(colour_off)) as u32,
+            colour_off,
+            shared_factor,
+        },
+    })
+}
+
+/// Bytes of an index: where one byte is too small for the objects of a page, two [6.1].
+fn index_bytes(era: &SlabEra, machine: &MachineParams) -> u32 {
+    match era.freelist {
+        FreelistRules::Descriptor { index_bytes, .. } => index_bytes,
+        FreelistRules::Array { min_bytes } => {
+            if machine.page_bytes() / 256 <= u64::from(min_bytes) {
+                1
+            } else {
+                2
+            }
+        }
+    }
+}
+
+/// The slot of an object. SLAB needs nothing in it but what debugging adds.
+fn layout(era: &SlabEra, machine: &MachineParams, cache: &CacheParams) -> Layout {
+    let mut align = calculate_alignment(AlignRule::HalvedLine, machine, cache);
+    let mut red_zone = cache.flags.contains(CacheFlags::RED_ZONE);
+    let mut user = cache.flags.contains(CacheFlags::STORE_USER);
+    if era.align_beats_debug && align > WORD_BYTES {
+        (red_zone, user) = (false, false);
+    } else if red_zone {
+        align = cache.align.max(WORD_BYTES);
+    }
+    let object = up(cache.object_size, WORD_BYTES);
+    let zone = if red_zone { DEBUG_WORD } else { 0 };
+    let inuse = object + zone;
+    let used = zone + inuse + if user { DEBUG_WORD } else { 0 };
+    let mut size = up(used, align);
+    if let FreelistRules::Array { min_bytes } = era.freelist
+        && index_bytes(era, machine) == 1
+        && size < min_bytes
+    {
+        size = up(min_bytes, align);
+    }
+    Layout {
+        object_size: cache.object_size,
+        inuse,
+        size,
+        align,
+        free_pointer: None,
+        tracks: user.then_some(inuse),
+        requested_size: None,
+        red_left_pad: zone,
+    }
+}
+
+/// The search for an order.
+struct Search<'a> {
+    machine: &'a MachineParams,
+    cache: &'a CacheParams,
+    layout: &'a Layout,
+    index_bytes: u32,
+    max_order: u32,
+}
+
+impl Search<'_> {
+    /// The last order tried of those that may be taken. `fit` gives the objects of a slab of so
+    /// many bytes and what is left; `Err` ends the search, `Ok(None)` passes an order over.
+    fn order(
+        &self,
+        place: FreelistPlace,
+        fit: impl Fn(u64) -> Result<Option<(u64, u64, u64)>, ()>,
+    ) -> Option<Fit> {
+        let mut best = None;
+        for order in 0..=PAGE_ORDER_MAX {
+            let slab_bytes = self.machine.slab_bytes(order);
+            let Ok(found) = fit(slab_bytes) else { break };
+            let Some((objects, left, freelist_bytes)) = found.filter(|found| found.0 > 0) else {
+                continue;
+            };
+            best = Some(Fit {
+                order,
+                objects: objects as u32,
+                left,
+                place,
+                freelist_bytes: freelist_bytes as u32,
+            });
+            let reclaim = self.cache.flags.contains(CacheFlags::RECLAIM);
+            if reclaim || order >= self.max_order || left * 8 <= slab_bytes {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The most objects that a slab may have.
+    fn objects_max(&self) -> u64 {
+        if self.index_bytes == 1 {
+            255
+        } else {
+            OBJECTS_MAX.into()
+        }
+    }
+
+    /// Bytes of the indices of a slab.
+    fn array_bytes(&self, objects: u64) -> u64 {
+        objects * u64::from(self.index_bytes)
+    }
+}
+
+/// The places of 2.6.24 (`calculate_slab_order()`, `cache_estimate()`).
+fn place_descriptor(search: &Search<'_>, descriptor: u32, off_slab_from: u64) -> Option<Fit> {
+    let size = u64::from(search.layout.size);
+    let align = u64::from(search.layout.align);
+    let descriptor = u64::from(descriptor);
+    let needed = |objects| descriptor + search.array_bytes(objects);
+    let on_slab_bytes = |objects: u64| needed(objects).next_multiple_of(align);
+    // The word-rounded size decides, not what the alignment makes of it.
+    if u64::from(up(search.cache.object_size, WORD_BYTES)) < off_slab_from {
+        return search.order(FreelistPlace::SlabStart, |slab_bytes| {
+            let room = slab_bytes.saturating_sub(descriptor);
+            let mut objects = room / (size + u64::from(search.index_bytes));
+            if on_slab_bytes(objects) + objects * size > slab_bytes {
+                objects = objects.saturating_sub(1);
+            }
+            let left = slab_bytes.saturating_sub(objects * size + on_slab_bytes(objects));
+            Ok(Some((objects, left, on_slab_bytes(objects))))
+        });
+    }
+    // No descriptor may need more than an object of this very size holds.
+    let objects_max = (size - descriptor.min(size)) / u64::from(search.index_bytes);
+    let fit = search.order(FreelistPlace::OffSlab, |slab_bytes| {
+        let objects = slab_bytes / size;
+        if objects > objects_max {
+            return Err(());
+        }
+        Ok(Some((objects, slab_bytes % size, needed(objects))))
+    })?;
+    let on_slab = on_slab_bytes(fit.objects.into());
+    if fit.left < on_slab {
+        return Some(fit);
+    }
+    Some(Fit {
+        left: fit.left - on_slab,
+        place: FreelistPlace::SlabStart,
+        freelist_bytes: on_slab as u32,
+        ..fit
+    })
+}
+
+/// The places of 6.1 (`set_objfreelist_slab_cache()`, `set_off_slab_cache()`,
+/// `set_on_slab_cache()`).
+fn place_array(era: &SlabEra, search: &Search<'_>) -> Option<Fit> {
+    let size = u64::from(search.layout.size);
+    let plain = |slab_bytes: u64| {
+        let objects = slab_bytes / size;
+        if objects > search.objects_max() {
+            return Err(());
+        }
+        Ok((objects, slab_bytes % size, search.array_bytes(objects)))
+    };
+    let kept = CacheFlags::CTOR | CacheFlags::RCU;
+    if !search.cache.flags.intersects(kept) {
+        let inside = search.order(FreelistPlace::InObject, |bytes| plain(bytes).map(Some));
+        let object_size = search.cache.object_size;
+        if let Some(fit) = inside.filter(|fit| fit.freelist_bytes <= object_size) {
+            return Some(fit);
+        }
+    }
+    let off_slab = search.order(FreelistPlace::OffSlab, |slab_bytes| {
+        let fit = plain(slab_bytes)?;
+        let holder = general_bytes(era, search.machine, fit.2);
+        Ok(holder
+            .is_some_and(|bytes| bytes <= u64::from(search.cache.object_size / 2))
+            .then_some(fit))
+    });
+    if let Some(fit) = off_slab.filter(|fit| fit.left < u64::from(fit.freelist_bytes)) {
+        return Some(fit);
+    }
+    search.order(FreelistPlace::SlabEnd, |slab_bytes| {
+        let one = size + u64::from(search.index_bytes);
+        let objects = slab_bytes / one;
+        if objects > search.objects_max() {
+            return Err(());
+        }
+        let left = slab_bytes % one;
+        Ok(Some((objects, left, search.array_bytes(objects))))
+    })
+}
+
+/// Bytes that a general object of so many bytes takes; `None` if nobody serves it.
+fn general_bytes(era: &SlabEra, machine: &MachineParams, bytes: u64) -> Option<u64> {
+    match kmalloc_index(&era.kmalloc, machine, bytes) {
+        KmallocTarget::Class(class) => {
+            let params = kmalloc_params(&era.kmalloc, class);
+            Some(layout(era, machine, &params).size.into())
+        }
+        KmallocTarget::Pages { order } => Some(machine.slab_bytes(order)),
+        _ => None,
+    }
+}
+
+/// Limit, batchcount and shared factor for objects of `size` bytes (`enable_cpucache()`).
+pub fn limits(rules: &LimitRules, machine: &MachineParams, size: u32) -> (u32, u32, u32) {
+    let above_page = u64::from(size) > machine.page_bytes();
+    let limit = match size {
+        size if size > rules.huge_bytes => rules.huge,
+        _ if above_page => rules.above_page,
+        1025.. => rules.above_1024,
+        257.. => rules.above_256,
+        _ => rules.smaller,
+    };
+    let shared = machine.nr_cpus > 1 && !above_page;
+    (
+        limit,
+        limit.div_ceil(2),
+        if shared { rules.shared_factor } else { 0 },
+    )
+}

@@ -1,0 +1,125 @@
+//! The shapes of the rules: what an era's numbers mean.
+
+use crate::era::Era;
+use crate::geometry::KmallocRules;
+
+/// How a slab names its free objects, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreelistRules {
+    /// A descriptor with the indices behind it, in front of the objects; off the slab for large
+    /// objects [2.6.24].
+    Descriptor {
+        /// Bytes of the descriptor.
+        descriptor_bytes: u32,
+        /// Bytes of one index.
+        index_bytes: u32,
+        /// Objects of a page divided by this, or more, have it off the slab.
+        off_slab_page_part: u32,
+    },
+    /// Only the indices: in a free object, else off the slab if that saves something, else at the
+    /// slab's end [6.1].
+    Array {
+        /// Smallest object in bytes where indices are one byte.
+        min_bytes: u32,
+    },
+}
+
+/// A CPU array's room by buffer size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LimitRules {
+    /// Objects of more bytes than this have [`LimitRules::huge`].
+    pub huge_bytes: u32,
+    /// For those.
+    pub huge: u32,
+    /// For objects above a page.
+    pub above_page: u32,
+    /// For objects above 1024 bytes.
+    pub above_1024: u32,
+    /// For objects above 256 bytes.
+    pub above_256: u32,
+    /// For smaller objects.
+    pub smaller: u32,
+    /// The shared factor of objects up to a page, with more than one CPU.
+    pub shared_factor: u32,
+    /// Room of an alien array.
+    pub alien_limit: u32,
+}
+
+/// Which empty slab is given back when a node has more free objects than its limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReleaseRule {
+    /// Asked at each object: the slab that this object has just emptied [2.6.24].
+    JustEmptied,
+    /// Asked once after a group of objects: the last ones of the free list [6.1].
+    TailAfterGroup,
+}
+
+/// What a growing cache does with its new slab.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GrowRule {
+    /// It joins the tail of the free list, and the refill starts again [2.6.24].
+    FreeListTail,
+    /// It feeds the CPU array at once, then joins the head of the list it belongs to [6.1].
+    FeedArray,
+}
+
+/// What a node's colour counter does when a slab is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColourRule {
+    /// Its value is used, then it advances: the first slab has colour 0 [2.6.24, inferred].
+    UseThenAdvance,
+    /// It advances, then its value is used: the first slab has colour 1, if there is one [6.1].
+    AdvanceThenUse,
+}
+
+/// What happens at run time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunRules {
+    /// Which empty slabs go.
+    pub release: ReleaseRule,
+    /// New slabs.
+    pub grow: GrowRule,
+    /// Colours of new slabs.
+    pub colour: ColourRule,
+    /// A refill looks for free and shared objects before it takes the node's lock, and grows at
+    /// once if there are none [6.1].
+    pub looks_before_lock: bool,
+    /// The kmalloc caches are made before the secondary CPUs run, and never learn of one of them:
+    /// their `free_limit` is a batch lower [6.1, inferred].
+    pub kmalloc_misses_a_cpu: bool,
+    /// Objects that a CPU array brings at once if it was not used since the last reap.
+    pub untouched_batch: u32,
+}
+
+/// Reaping, the same in both eras.
+pub mod reaping {
+    /// A queue idle since the last reap gives back this part of its limit, rounded up.
+    pub const LIMIT_PART: u32 = 5;
+    /// An idle node gives back this part of the slabs that `free_limit` allows, rounded up.
+    pub const FREE_LIMIT_PART: u32 = 5;
+    /// Nanoseconds between two looks at a node's shared array and free slabs (`REAPTIMEOUT_NODE`).
+    pub const NODE_INTERVAL_NS: u64 = 4_000_000_000;
+}
+
+/// One era of SLAB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlabEra {
+    /// The era.
+    pub era: Era,
+    /// Where free objects are named.
+    pub freelist: FreelistRules,
+    /// Largest order that is tried because a smaller one wastes more than an eighth
+    /// (`slab_break_gfp_order`, `slab_max_order`), on machines with more than 32 MiB.
+    pub max_order: u32,
+    /// Whether a boot parameter changes that.
+    pub has_max_order_parameter: bool,
+    /// Red zones and user words are only left out where an alignment above a word is asked for
+    /// [6.1]; before, they lower it [2.6.24].
+    pub align_beats_debug: bool,
+    /// Room of the arrays.
+    pub limits: LimitRules,
+    /// kmalloc.
+    pub kmalloc: KmallocRules,
+    /// Run time.
+    pub run: RunRules,
+}

@@ -1,0 +1,123 @@
+//! Where indices lie by size, what constructors change, and that everything fits.
+
+use super::*;
+use crate::era::Era;
+
+fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
+    MachineParams {
+        page_shift,
+        nr_cpus,
+        cache_line: 64,
+    }
+}
+
+fn of(era: Era, machine: &MachineParams, cache: CacheParams) -> Geometry {
+    let era = slab_era(era).unwrap();
+    geometry(era, machine, &BootParams::default(), &cache).unwrap()
+}
+
+/// Facts 1.3: the requested size decides whether the array fits in an object.
+#[test]
+fn the_requested_size_decides() {
+    let machine = machine(12, 2);
+    let aligned = |size| CacheParams::new(size).with_flags(CacheFlags::HWCACHE_ALIGN);
+    let g = of(Era::V6_1, &machine, aligned(56));
+    assert_eq!((g.layout.size, g.objects), (64, 63));
+    assert_eq!(g.slab.freelist, FreelistPlace::SlabEnd);
+    let g = of(Era::V6_1, &machine, aligned(64));
+    assert_eq!((g.objects, g.slab.freelist), (64, FreelistPlace::InObject));
+}
+
+/// Facts 1.3: caches whose objects must stay intact have the array off the slab exactly where the
+/// objects nearly fill it.
+#[test]
+fn constructors_drive_the_array_out() {
+    let machine = machine(12, 2);
+    for flags in [CacheFlags::CTOR, CacheFlags::RCU] {
+        let place = |size| {
+            let cache = CacheParams::new(size).with_flags(flags);
+            of(Era::V6_1, &machine, cache).slab.freelist
+        };
+        for size in [128, 136, 240, 256, 512, 1024, 2048, 4096, 8192] {
+            assert_eq!(place(size), FreelistPlace::OffSlab, "{size}");
+        }
+        for size in [64, 120, 144, 232, 248, 264, 504, 520] {
+            assert_eq!(place(size), FreelistPlace::SlabEnd, "{size}");
+        }
+    }
+}
+
+/// Facts 3.2: an eighth of a page moves the descriptor off the slab, unless there is room anyway.
+#[test]
+fn large_objects_have_their_descriptor_elsewhere() {
+    let machine = machine(12, 2);
+    let place = |size| {
+        let g = of(Era::V2_6_24, &machine, CacheParams::new(size));
+        (g.objects, g.slab.freelist, g.slab.freelist_bytes)
+    };
+    assert_eq!(place(504), (7, FreelistPlace::SlabStart, 80));
+    assert_eq!(place(512), (8, FreelistPlace::OffSlab, 80));
+    assert_eq!(place(568), (7, FreelistPlace::SlabStart, 80));
+}
+
+#[test]
+fn slabs_hold_what_is_put_in_them() {
+    for era in [Era::V2_6_24, Era::V6_1] {
+        for page_shift in [12, 14, 16] {
+            for flags in [CacheFlags::NONE, CacheFlags::CTOR, CacheFlags::RECLAIM] {
+                for size in (1..3000).chain([4096, 10_000, 65_536, 200_000]) {
+                    let machine = machine(page_shift, 4);
+                    let g = of(era, &machine, CacheParams::new(size).with_flags(flags));
+                    let inside = match g.slab.freelist {
+                        FreelistPlace::SlabStart | FreelistPlace::SlabEnd => g.slab.freelist_bytes,
+                        _ => 0,
+                    };
+                    let used = g.objects * g.layout.size + inside;
+                    let slab = machine.slab_bytes(g.order);
+                    assert_eq!(u64::from(used + g.slack_bytes), slab, "{era} {size}");
+                    let indices = g.slab.freelist_bytes - g.slab.descriptor_bytes;
+                    assert!(indices >= g.objects * g.slab.index_bytes, "{era} {size}");
+                    let last = g.slab.colours.saturating_sub(1) * g.slab.colour_off;
+                    assert!(last <= g.slack_bytes, "{era} {size}: colours");
+                    assert_eq!(g.layout.size % 8, 0);
+                }
+            }
+        }
+    }
+}
+
+/// Facts 1.6: the limits by size, and that one CPU shares nothing.
+#[test]
+fn limits_by_size() {
+    let rules = &ERAS[1].limits;
+    let table = [
+        (256, 120, 60, 8),
+        (264, 54, 27, 8),
+        (1024, 54, 27, 8),
+        (1032, 24, 12, 8),
+        (4096, 24, 12, 8),
+        (4104, 8, 4, 0),
+        (131_072, 8, 4, 0),
+        (131_080, 1, 1, 0),
+    ];
+    for (size, limit, batch, shared) in table {
+        assert_eq!(limits(rules, &machine(12, 2), size), (limit, batch, shared));
+        assert_eq!(limits(rules, &machine(12, 1), size), (limit, batch, 0));
+    }
+    assert_eq!(limits(rules, &machine(16, 2), 65_536), (24, 12, 8));
+}
+
+/// The order may be limited from 6.1 on only.
+#[test]
+fn slab_max_order_belongs_to_6_1() {
+    let boot = BootParams {
+        slab_max_order: Some(0),
+        ..BootParams::default()
+    };
+    let cache = CacheParams::new(1680);
+    let order = |era| {
+        let era = slab_era(era).unwrap();
+        geometry(era, &machine(12, 2), &boot, &cache).unwrap().order
+    };
+    assert_eq!((order(Era::V2_6_24), order(Era::V6_1)), (1, 0));
+}

@@ -1,0 +1,2 @@
+//! SLAB.
+pub mod geometry;
