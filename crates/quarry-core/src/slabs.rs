@@ -5,21 +5,21 @@ use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, NodeId, SpinLock};
 use crate::page::{MAX_ORDER, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
-/// One node's part.
+/// One node's part. `L` is what `list_lock` protects.
 #[repr(align(64))]
-pub(crate) struct Node {
-    /// The partial list behind `list_lock`.
-    pub(crate) partial: SpinLock<PageList>,
+pub(crate) struct Node<L = PageList> {
+    /// The partial list, or all lists of a design that has more, behind `list_lock`.
+    pub(crate) partial: SpinLock<L>,
     /// Slabs of the cache on this node.
     pub(crate) nr_slabs: AtomicU64,
     /// Objects that those slabs could hold.
     pub(crate) total_objects: AtomicU64,
 }
 
-impl Node {
-    pub(crate) fn new() -> Self {
+impl<L> Node<L> {
+    fn new(lists: L) -> Self {
         Self {
-            partial: SpinLock::new(LockClass::NodeList, PageList::EMPTY),
+            partial: SpinLock::new(LockClass::NodeList, lists),
             nr_slabs: AtomicU64::new(0),
             total_objects: AtomicU64::new(0),
         }
@@ -27,11 +27,16 @@ impl Node {
 }
 
 /// The parts of all nodes of a cache.
-pub(crate) type Nodes = [Node; MAX_NODES];
+pub(crate) type Nodes<L = PageList> = [Node<L>; MAX_NODES];
 
 /// Parts of all nodes of a new cache.
 pub(crate) fn nodes() -> Nodes {
-    core::array::from_fn(|_| Node::new())
+    nodes_with(|_| PageList::EMPTY)
+}
+
+/// The same for a design with lists of its own, given a node's number.
+pub(crate) fn nodes_with<L>(lists: impl Fn(NodeId) -> L) -> Nodes<L> {
+    core::array::from_fn(|node| Node::new(lists(NodeId(node as u32))))
 }
 
 /// A run of pages that has just become a slab.
@@ -46,9 +51,9 @@ pub(crate) struct NewSlab {
 
 /// Makes pages a slab of the cache, of the normal or the fallback order, on no list. It belongs to
 /// the caller, who has to set its word.
-pub(crate) fn take<M: Machine>(
+pub(crate) fn take<M: Machine, L>(
     env: Env<'_, M>,
-    nodes: &Nodes,
+    nodes: &Nodes<L>,
     node: Option<NodeId>,
 ) -> Option<NewSlab> {
     let geometry = &env.cache.geometry;
@@ -60,9 +65,9 @@ pub(crate) fn take<M: Machine>(
 
 /// [`take`] with a normal order and its objects that are not the geometry's, from pages that
 /// `block` finds.
-pub(crate) fn take_from<M: Machine>(
+pub(crate) fn take_from<M: Machine, L>(
     env: Env<'_, M>,
-    nodes: &Nodes,
+    nodes: &Nodes<L>,
     normal: (u32, u32),
     block: impl Fn(u32) -> Option<Pfn>,
 ) -> Option<NewSlab> {
@@ -98,7 +103,7 @@ pub(crate) fn take_from<M: Machine>(
 }
 
 /// Gives the pages of an empty slab back. It is on no list and the caller's; no list lock is held.
-pub(crate) fn give_back<M: Machine>(env: Env<'_, M>, nodes: &Nodes, slab: Pfn) {
+pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: Pfn) {
     let map = env.pages.map();
     let page = map.page(slab);
     let order = page.order();

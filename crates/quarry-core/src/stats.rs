@@ -59,6 +59,14 @@ stats! {
     FreeSlab = "free_slab",
     /// CPU slab flushed.
     CpuslabFlush = "cpuslab_flush",
+    /// Slab given back because its node was idle (SLAB, `reaped` of slabinfo's `globalstat`).
+    Reaped = "reaped",
+    /// Allocation from another node than the CPU's (SLAB, likewise).
+    NodeAllocs = "node_allocs",
+    /// Free of an object of another node than the CPU's (SLAB, likewise).
+    NodeFrees = "node_frees",
+    /// Alien array drained because it was full (SLAB, `overflows` there).
+    AlienOverflow = "alien_overflow",
     /// Queue flushed (SLUB+Queuing).
     QueueFlush = "queue_flush",
     /// CPU slab given up while full.
@@ -173,6 +181,12 @@ impl SharedStats {
 
     pub(crate) fn clear(&self, stat: Stat) {
         self.0[stat as usize].store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, stats: &Stats) {
+        for (stat, n) in stats.iter().filter(|(_, n)| *n > 0) {
+            self.count_by(stat, n);
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Stats {

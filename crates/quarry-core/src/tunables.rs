@@ -110,6 +110,16 @@ const SLUBQ: Availability = Availability {
     to: Era::V2_6_35,
 };
 
+const SLAB_6_1: Availability = Availability {
+    design: "slab",
+    from: Era::V6_1,
+    to: Era::V6_1,
+};
+const SLAB: Availability = Availability {
+    from: Era::V2_6_24,
+    ..SLAB_6_1
+};
+
 /// The largest count that can still be doubled in 32 bits.
 const COUNT_MAX: u64 = i32::MAX as u64;
 
@@ -152,6 +162,17 @@ pub static TUNABLES: &[Tunable] = &[
              before, 4 with 4 KiB pages and 8 with larger ones",
         ),
         doc: "Objects that a slab should hold at least; 0 for the default (slub_min_objects).",
+    },
+    Tunable {
+        name: "slab_max_order",
+        alias: None,
+        scope: Scope::Boot,
+        available: &[SLAB_6_1],
+        min: 0,
+        max: crate::geometry::PAGE_ORDER_MAX as u64,
+        unit: "order",
+        default: DefaultValue::Value(1),
+        doc: "Highest order of a slab unless one object needs more (slab_max_order).",
     },
     Tunable {
         name: "min_partial",
@@ -226,6 +247,43 @@ pub static TUNABLES: &[Tunable] = &[
         unit: "objects",
         default: DefaultValue::Computed("half of the queue, rounded up"),
         doc: "Objects moved per refill or drain, at most the queue (cpu_batch_size).",
+    },
+    Tunable {
+        name: "limit",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLAB],
+        min: 1,
+        // The kernel has no bound; this one keeps the arrays in the per-CPU range.
+        max: QUEUE_MAX as u64,
+        unit: "objects",
+        default: DefaultValue::Computed(
+            "by buffer size (above 128 KiB, a page, 1024, 256, less): 1, 8, 24, 54, 120",
+        ),
+        doc: "Objects a CPU's array holds (do_tune_cpucache()).",
+    },
+    Tunable {
+        name: "batchcount",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLAB],
+        min: 1,
+        max: QUEUE_MAX as u64,
+        unit: "objects",
+        default: DefaultValue::Computed("half of the limit, rounded up"),
+        doc: "Objects moved per refill or flush, at most the limit (do_tune_cpucache()).",
+    },
+    Tunable {
+        name: "sharedfactor",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLAB],
+        min: 0,
+        // The kernel has no bound; above it no general object could hold the array.
+        max: 1024,
+        unit: "batches",
+        default: DefaultValue::Computed("8 with more than one CPU and objects of up to a page"),
+        doc: "Room of the array that a node's CPUs share (do_tune_cpucache()).",
     },
 ];
 
@@ -338,6 +396,9 @@ mod tests {
         let queue = ["cpu_queue_size", "cpu_batch_size"];
         assert_eq!(names("slubq", Era::V2_6_35)[3..], queue);
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
+        let arrays = ["limit", "batchcount", "sharedfactor"];
+        assert_eq!(names("slab", Era::V2_6_24), arrays);
+        assert_eq!(names("slab", Era::V6_1)[1..], arrays);
     }
 
     #[test]

@@ -34,7 +34,7 @@ const fn rank(class: LockClass) -> u64 {
     match class {
         LockClass::CacheList => 0,
         LockClass::QueueConfig => 1,
-        LockClass::Slab => 2,
+        LockClass::Slab | LockClass::Alien => 2,
         LockClass::NodeList => 3,
         LockClass::Slob => 4,
         LockClass::Zone => 5,

@@ -7,6 +7,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
+use quarry_core::slab::Slab;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -43,7 +44,12 @@ const fn entry<D: Design>() -> DesignEntry {
 }
 
 /// All designs. A new one is a new line here.
-pub static DESIGNS: &[DesignEntry] = &[entry::<Slub>(), entry::<Slubq>(), entry::<Slob>()];
+pub static DESIGNS: &[DesignEntry] = &[
+    entry::<Slab>(),
+    entry::<Slub>(),
+    entry::<Slubq>(),
+    entry::<Slob>(),
+];
 
 impl DesignEntry {
     /// Whether the design's geometry is known for an era; more of them than can be replayed.
@@ -171,7 +177,7 @@ mod tests {
         let message = |text| DesignSpec::parse(text).unwrap_err().to_string();
         assert_eq!(
             message("slib"),
-            "unknown design \"slib\"; designs are slub, slubq, slob"
+            "unknown design \"slib\"; designs are slab, slub, slubq, slob"
         );
         assert_eq!(
             message("slub@7.0"),

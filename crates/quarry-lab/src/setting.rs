@@ -167,6 +167,7 @@ impl Settings {
         match (tunable.scope, tunable.name) {
             (Scope::Boot, "slub_min_order") => self.boot.slub_min_order = small,
             (Scope::Boot, "slub_max_order") => self.boot.slub_max_order = Some(small),
+            (Scope::Boot, "slab_max_order") => self.boot.slab_max_order = Some(small),
             (Scope::Boot, "slub_min_objects") => self.boot.slub_min_objects = small,
             _ => self.cache.push((tunable, value)),
         }
@@ -184,8 +185,9 @@ impl Settings {
                     }
                     geometry.cpu_partial = value;
                 }
-                "cpu_queue_size" => geometry.queue = value,
-                "cpu_batch_size" => geometry.batch = value,
+                "cpu_queue_size" | "limit" => geometry.queue = value,
+                "cpu_batch_size" | "batchcount" => geometry.batch = value,
+                "sharedfactor" => geometry.slab.shared_factor = value,
                 _ => {}
             }
         }

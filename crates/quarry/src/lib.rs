@@ -1,8 +1,8 @@
 //! Object caches, kmalloc and pages of the Linux kernel for user space.
 //!
 //! The allocators themselves are [`core`]: caches of equal objects after the kernel's designs
-//! ([`core::slub`], [`core::slubq`], [`core::slob`]), over a buddy page allocator with per-CPU lists. They run on
-//! any machine that implements [`core::machine::Machine`].
+//! ([`core::slab`], [`core::slub`], [`core::slubq`], [`core::slob`]), over a buddy page allocator
+//! with per-CPU lists. They run on any machine that implements [`core::machine::Machine`].
 //!
 //! On this process's own memory, with typed objects:
 //!
@@ -90,6 +90,7 @@ pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{SlabinfoError, SlabinfoRow, SysfsError};
 pub use quarry_core::page::{PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn};
+pub use quarry_core::slab::Slab;
 pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;
 pub use quarry_core::slubq::Slubq;

@@ -9,6 +9,7 @@ use model::script::scripts;
 use model::setup::setups;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
+use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -44,6 +45,16 @@ fn slub_4_13_agrees_with_the_model() {
 }
 
 #[test]
+fn slab_2_6_24_agrees_with_the_model() {
+    agrees_with_the_model::<Slab>("slab_2_6_24_agrees_with_the_model", Era::V2_6_24);
+}
+
+#[test]
+fn slab_6_1_agrees_with_the_model() {
+    agrees_with_the_model::<Slab>("slab_6_1_agrees_with_the_model", Era::V6_1);
+}
+
+#[test]
 fn slub_5_9_agrees_with_the_model() {
     agrees_with_the_model::<Slub>("slub_5_9_agrees_with_the_model", Era::V5_9);
 }
@@ -76,6 +87,12 @@ fn repeats<D: Design>(name: &str, era: Era) {
             Ok(())
         },
     );
+}
+
+#[test]
+fn slab_repeats() {
+    repeats::<Slab>("slab_repeats", Era::V2_6_24);
+    repeats::<Slab>("slab_repeats", Era::V6_1);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use model::steps::{OnSteps, Stepping};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::heap::Heap;
+use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stats;
@@ -42,6 +43,12 @@ fn steps_change_nothing<D: Design>(name: &str, era: Era) {
         }
         Ok(())
     });
+}
+
+#[test]
+fn slab_agrees_in_steps() {
+    steps_change_nothing::<Slab>("slab_agrees_in_steps", Era::V2_6_24);
+    steps_change_nothing::<Slab>("slab_agrees_in_steps", Era::V6_1);
 }
 
 #[test]

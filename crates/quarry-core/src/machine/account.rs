@@ -18,7 +18,7 @@ pub enum Line {
     CpuQueue,
     /// Page descriptor of a slab: its free list, counters, links.
     Slab,
-    /// A bitmap that lies in a slab behind its objects.
+    /// What a slab's free objects are named by in memory: a bitmap behind its objects, indices.
     Bitmap,
     /// Node-level state: list heads, counters.
     Node,

@@ -24,11 +24,13 @@ pub enum LockClass {
     QueueConfig,
     /// SLOB's page lists and all of their pages (`slob_lock`).
     Slob,
+    /// An alien array of SLAB.
+    Alien,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -38,6 +40,7 @@ impl LockClass {
         (LockClass::CacheList, "cache_list"),
         (LockClass::QueueConfig, "queue_config"),
         (LockClass::Slob, "slob"),
+        (LockClass::Alien, "alien"),
     ];
 }
 

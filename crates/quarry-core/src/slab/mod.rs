@@ -1,2 +1,313 @@
-//! SLAB.
+//! SLAB: object pointers in arrays per CPU, per node and between nodes, over slabs whose free
+//! objects are named by indices.
+//!
+//! # 1 Idea and source
+//!
+//! The allocator of Linux from 2.2 to 6.7, after Bonwick's (1994, 2001): the objects freed last on
+//! a CPU are the first to be allocated there, and freeing touches no object. Queues pay for that
+//! where SLUB has lists in objects: an array per CPU and cache, one that the CPUs of a node share,
+//! and with several nodes one for each pair of them. The eras are 2.6.24 and 6.1; sources are facts
+//! read from those kernels, not their code.
+//!
+//! # 2 Objects
+//!
+//! ```text
+//!  CpuArray (one per CPU, behind its slot)    Node (one per NUMA node), under `list_lock`
+//!  +-------+-------------------------+        +---------+------+------+--------+
+//!  | avail | [o][o][o][o][ ][ ][ ]   |        | partial | full | free | shared |
+//!  +-------+-------------------------+        +----|----+--|---+--|---+---|----+
+//!       oldest ^         ^ newest: popped next     v       v      v       v
+//!                                                slab    slab   slab   [o][o][o][ ]
+//!  alien array (node pair, own lock): [o][o][ ]
+//!
+//!  2.6.24: |colour|descriptor|indices|[o][o][o][o]|   or descriptor and indices elsewhere
+//!  6.1:    |colour|[o][o][o][o]|indices|   or indices in a free object, or elsewhere
+//! ```
+//!
+//! The indices of a slab are a stack: entries `active..objects` name the free objects. Shared and
+//! alien arrays and indices off the slab are objects of general caches.
+//!
+//! # 3 States of a slab
+//!
+//! free (`active` 0), partial, full; always on the list of its state on its node. Objects in any
+//! array count as taken.
+//!
+//! # 4 Paths
+//!
+//! *Alloc*: pop the newest entry. Empty: move a batch from the shared array; if that is empty, from
+//! the first partial slabs, then free ones; if there are none, from a new slab. A fresh slab is
+//! handed out in descending order of addresses within a batch, because it was pushed ascending.
+//!
+//! *Free*: push. Full: move the oldest batch to the shared array if it has any room, else to the
+//! slabs. An object of another node goes to the alien array for that node; when this is full all of
+//! it goes home.
+//!
+//! *Empty slabs* stay on the free list until the node has more free objects than `free_limit`.
+//! *Reaping* takes a fifth of what idle arrays may hold and of what an idle node may keep.
+//!
+//! # 5 Locks and their order
+//!
+//! The CPU's slot (tried only) -> an alien array -> a node's `list_lock`. General caches and the
+//! page allocator are only called without the last two.
+//!
+//! # 6 Invariants
+//!
+//! * **I1** An object is in exactly one place: with a user, in one array, or named by its slab's
+//!   indices.
+//! * **I2** `active`, the indices and the lists of a slab change only under its node's `list_lock`,
+//!   or while the slab is on no list and only one thread knows it.
+//! * **I3** The filled entries of an array are free objects of this cache; only the holder of the
+//!   CPU's slot or of the array's lock touches them. Shared arrays hold objects of their node only.
+//! * **I4** `private` is the offset of a slab's first object, `private2` the address of its indices,
+//!   which have room for as many as it has objects; 0 while a full slab has them nowhere.
+//!
+//! # 7 Departures from the kernel
+//!
+//! * The array runs under the CPU's try-lock instead of disabled interrupts; when the lock is held
+//!   the operation goes to the slab at once (counted as `cpu_slot_busy`).
+//! * `touched` of a CPU array is no flag: it is whether the CPU's allocation counters have moved
+//!   since it was last cleared.
+//! * CPU arrays lie in the per-CPU range in both eras, as in 6.1; 2.6.24 has them in general caches,
+//!   so their 16 + 8 * limit bytes per CPU and cache are missing from its slab memory.
+//! * Shared and alien arrays are made when a slow operation first misses them, not with the cache,
+//!   and a shrink gives them back when they are empty. The pointers to alien arrays, 8 bytes per
+//!   node, are not charged.
+//! * 2.6.24 links its 4-byte indices and keeps `inuse` and `free` in the descriptor. Here they are
+//!   the same stack as in 6.1, which hands out in the same order, and the page's descriptor counts;
+//!   the room of the slab's own descriptor is kept.
+//! * There is no early boot: no cache starts with a limit of 1.
+//! * A cache's first reap stands for the time of its creation; reap nodes advance per cache.
+//! * A node that cannot grow gets a slab of another node from the page allocator, before the other
+//!   nodes' free objects are looked for.
+//! * Freelist randomising, emergency reserves and cgroup accounting are left out.
+//!
+//! Neither era's release build notices a double free. Here it is refused if the object is the
+//! newest of the array, or among the last 64 that came back to its slab when it goes there directly;
+//! when an array is flushed such an object is passed over. It goes unnoticed if the object lies
+//! deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects. A pointer
+//! into an object is noticed only where the object goes to its slab directly.
+//!
+//! # 8 Cost
+//!
+//! Fast path: the slot's line and one line of the array; a free also reads the page descriptor to
+//! refuse foreign objects and, with several nodes, to tell them apart. Per CPU and cache 8 bytes
+//! per entry, per node 16 + 8 * `sharedfactor` * `batchcount`; 1 to 4 bytes per object.
+
+mod alloc;
+mod check;
+mod free;
 pub mod geometry;
+mod partial;
+mod shrink;
+mod slab;
+mod types;
+
+use core::ptr::NonNull;
+
+use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::era::Era;
+use crate::geometry::{
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+};
+use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::slabs::{self, cpus};
+use crate::stats::Stats;
+use crate::sync::{AtomicU32, Ordering};
+
+use geometry::slab_era;
+use types::{Beside, HeapWide, Lists, QueueConfig};
+pub use types::{Shrinks, Slab};
+
+impl Design for Slab {
+    type Shared = Shrinks;
+
+    const NAME: &'static str = "slab";
+    const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
+    const DEFAULT_ERA: Era = Era::V6_1;
+
+    fn geometry(
+        era: Era,
+        machine: &MachineParams,
+        boot: &BootParams,
+        cache: &CacheParams,
+    ) -> Result<Geometry, GeometryError> {
+        let rules = slab_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        geometry::geometry(rules, machine, boot, cache)
+    }
+
+    fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
+        slab_era(era).map(|era| &era.kmalloc)
+    }
+
+    fn share(_: Era) -> Shrinks {
+        Shrinks::new()
+    }
+
+    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shrinks>) -> Option<Self> {
+        let geometry = &env.cache.geometry;
+        let machine = env.pages.machine();
+        let era = slab_era(env.cache.era)?;
+        // SAFETY: all-zero is a valid `CpuArray`: no entries, no room for any, zero counters.
+        let cpu = unsafe { PerCpu::new(machine, env.pages.percpu()) }?;
+        let Some(entries) = types::alloc_entries(env, geometry.queue) else {
+            // SAFETY: nobody has used the slots.
+            unsafe { cpu.free(machine, env.pages.percpu()) };
+            return None;
+        };
+        let config = QueueConfig {
+            entries,
+            queue: geometry.queue,
+        };
+        let boot_cache = env.cache.flags().contains(CacheFlags::KMALLOC);
+        let missed = match era.run.kmalloc_misses_a_cpu && boot_cache {
+            true => u64::from(geometry.batch),
+            false => 0,
+        };
+        let lists = |node| Lists::new(Self::free_limit(env, node, geometry.batch) - missed);
+        Some(Self {
+            cpu,
+            numa: machine.topology().nodes > 1,
+            index_bytes: geometry.slab.index_bytes,
+            size: geometry.layout.size as usize,
+            era,
+            batch: AtomicU32::new(geometry.batch),
+            limit: AtomicU32::new(geometry.queue),
+            shared_factor: AtomicU32::new(geometry.slab.shared_factor),
+            config: SpinLock::new(LockClass::QueueConfig, config),
+            nodes: slabs::nodes_with(lists),
+            beside: core::array::from_fn(|_| Beside::new()),
+            heap: HeapWide::new(shared),
+        })
+    }
+
+    unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
+        self.free_arrays(env);
+        if let Some(config) = self.config.lock(env.pages.machine()) {
+            // SAFETY: the caller guarantees that nobody uses the cache any more.
+            unsafe { types::free_entries(env, &config) };
+        }
+        // SAFETY: as above.
+        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+    }
+
+    #[inline(always)]
+    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_one(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object) }
+    }
+
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        self.alloc_many(env, node, slots)
+    }
+
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_many(env, slots) }
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.alloc_from_slabs(env, node)
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let slab = Self::slab_of(env, object)?;
+        self.free_to_its_slab(env, slab, object)
+    }
+
+    fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
+        self.reap_once(env, now_ns);
+    }
+
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush_all(env)
+    }
+
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.shrink_all(env)
+    }
+
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sum = env.cache.shared_stats.snapshot();
+        for cpu in cpus(env) {
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                sum.add(&state.queue.stats);
+            });
+        }
+        sum
+    }
+
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+        self.count_usage(env)
+    }
+
+    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
+        self.walk_live_objects(env, found);
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        self.check(env)
+    }
+
+    fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
+        let value = match name {
+            "limit" => self.limit.load(Ordering::Relaxed),
+            "batchcount" => self.batch.load(Ordering::Relaxed),
+            "sharedfactor" => self.shared_factor.load(Ordering::Relaxed),
+            "order" => cache.geometry.order,
+            "objs_per_slab" => cache.geometry.objects,
+            "slab_size" => cache.geometry.layout.size,
+            "object_size" => cache.geometry.layout.object_size,
+            "align" => cache.geometry.layout.align,
+            _ => return None,
+        };
+        Some(u64::from(value))
+    }
+
+    fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
+        let value = value.min(u64::from(u32::MAX)) as u32;
+        match name {
+            "limit" => return self.resize(env, value.max(1)),
+            "batchcount" => self.batch.store(value.max(1), Ordering::Relaxed),
+            "sharedfactor" => self.shared_factor.store(value, Ordering::Relaxed),
+            _ => return false,
+        }
+        self.tune(env);
+        true
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine())
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.cpu.resume(env.pages.machine());
+    }
+}

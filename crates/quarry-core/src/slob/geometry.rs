@@ -23,7 +23,7 @@ pub use eras::{ERAS, slob_era};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocAlign, KmallocRules,
-    Layout, MachineParams, WORD_BYTES, up,
+    Layout, MachineParams, SlabGeometry, WORD_BYTES, up,
 };
 use crate::slub::geometry::{AlignRule, calculate_alignment};
 
@@ -160,6 +160,7 @@ pub fn geometry(
         queue: 0,
         batch: 0,
         bitmap_in_slab: false,
+        slab: SlabGeometry::default(),
     })
 }
 

@@ -53,6 +53,7 @@ impl World {
             slub_min_objects: snapshot
                 .boot_number(&["slub_min_objects", "slab_min_objects"])
                 .unwrap_or(0),
+            ..BootParams::default()
         };
         let mut best: Option<(Self, usize)> = None;
         for design in designs(snapshot) {

@@ -56,6 +56,7 @@ fn boot(snapshot: &Snapshot) -> BootParams {
         slub_min_order: number("slub_min_order", "slab_min_order").unwrap_or(0),
         slub_max_order: number("slub_max_order", "slab_max_order"),
         slub_min_objects: number("slub_min_objects", "slab_min_objects").unwrap_or(0),
+        ..BootParams::default()
     }
 }
 

@@ -18,13 +18,16 @@ pub(crate) struct Ask {
 }
 
 /// A tunable that can be written while its cache is in use.
-pub(crate) const ATTRIBUTES: [&str; 6] = [
+pub(crate) const ATTRIBUTES: [&str; 9] = [
     "cpu_partial",
     "min_partial",
     "defrag_ratio",
     "remote_node_defrag_ratio",
     "cpu_queue_size",
     "cpu_batch_size",
+    "limit",
+    "batchcount",
+    "sharedfactor",
 ];
 
 /// A free that must be refused.

@@ -51,6 +51,7 @@ const V2_6_24: SlabEra = SlabEra {
         looks_before_lock: false,
         kmalloc_misses_a_cpu: false,
         untouched_batch: 16,
+        alien_limit_of_one: 0,
     },
 };
 
@@ -75,6 +76,7 @@ const V6_1: SlabEra = SlabEra {
         colour: ColourRule::AdvanceThenUse,
         looks_before_lock: true,
         kmalloc_misses_a_cpu: true,
+        alien_limit_of_one: 1,
         ..V2_6_24.run
     },
     ..V2_6_24

@@ -89,6 +89,8 @@ pub struct RunRules {
     pub kmalloc_misses_a_cpu: bool,
     /// Objects that a CPU array brings at once if it was not used since the last reap.
     pub untouched_batch: u32,
+    /// Room of an alien array of a cache whose limit is 1: none [2.6.24] or 1 [6.1].
+    pub alien_limit_of_one: u32,
 }
 
 /// Reaping, the same in both eras.

@@ -1,0 +1,172 @@
+//! Looking at a cache from outside: usage, live objects, consistency.
+
+use core::ptr::NonNull;
+
+use super::types::Slab;
+use crate::design::{Env, SlabInconsistency, Usage};
+use crate::machine::{Machine, NodeId};
+use crate::page::{PageList, Pfn};
+use crate::slabs::slabs;
+use crate::sync::Ordering;
+
+/// One bit for each object of the largest slab.
+struct Bits([u64; 1024]);
+
+impl Bits {
+    const fn new() -> Self {
+        Self([0; 1024])
+    }
+
+    /// Sets a bit; `false` if it was set.
+    fn set(&mut self, bit: u32) -> bool {
+        let word = &mut self.0[bit as usize / 64 % 1024];
+        let mask = 1 << (bit % 64);
+        let new = *word & mask == 0;
+        *word |= mask;
+        new
+    }
+
+    fn get(&self, bit: u32) -> bool {
+        self.0[bit as usize / 64 % 1024] >> (bit % 64) & 1 != 0
+    }
+}
+
+impl Slab {
+    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+        let mut usage = Usage::default();
+        let map = env.pages.map();
+        let (mut free_objects, mut free_slabs) = (0, 0);
+        for node in 0..env.pages.machine().topology().nodes {
+            let counts = &self.nodes[node as usize];
+            usage.slabs += counts.nr_slabs.load(Ordering::Relaxed);
+            usage.num_objs += counts.total_objects.load(Ordering::Relaxed);
+            let Some(lists) = self.lock_node(env, NodeId(node)) else {
+                continue;
+            };
+            free_objects += lists.free_objects;
+            free_slabs += u64::from(lists.free.len());
+            usage.shared_avail += u64::from(lists.shared.avail);
+            usage.partial_slabs += u64::from(lists.partial.len());
+            let ones = lists
+                .partial
+                .iter(map)
+                .filter(|&slab| self.open(env, slab).active() == 1);
+            usage.one_object_slabs += ones.count() as u64;
+        }
+        // Saturating: a slab may come between the counts on a busy cache.
+        usage.active_objs = usage.num_objs.saturating_sub(free_objects);
+        usage.active_slabs = usage.slabs.saturating_sub(free_slabs);
+        let order = env.cache.geometry.order;
+        usage.pages = usage.slabs << order;
+        usage.slabs_by_order[order as usize] = usage.slabs;
+        usage
+    }
+
+    /// Flushes the arrays first, so that every free object is named by its slab.
+    pub(super) fn walk_live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        found: &mut dyn FnMut(NonNull<u8>),
+    ) {
+        self.flush_all(env);
+        for slab in slabs(env) {
+            let mut free = Bits::new();
+            let open = self.open(env, slab);
+            let Some(lists) = self.lock_node(env, env.pages.node_of(slab)) else {
+                return;
+            };
+            open.each_free(|number| {
+                free.set(number);
+            });
+            drop(lists);
+            for number in (0..open.objects()).filter(|&number| !free.get(number)) {
+                found(open.object(number));
+            }
+        }
+    }
+
+    /// Lists, counters and indices of all slabs (I2, I4).
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        let equal = SlabInconsistency::equal;
+        let mut listed = 0;
+        for node in (0..env.pages.machine().topology().nodes).map(NodeId) {
+            let Some(mut lists) = self.lock_node(env, node) else {
+                continue;
+            };
+            let objects = env.cache.geometry.objects;
+            let mut free_objects = 0;
+            let kinds = [
+                ("objects taken of a partial slab", 1..objects),
+                ("objects taken of a full slab", objects..objects + 1),
+                ("objects taken of a free slab", 0..1),
+            ];
+            for (name, active) in kinds {
+                let list = lists.of(active.start, objects);
+                // With one object in a slab nothing is partial, and 1 is full.
+                if active.is_empty() {
+                    continue;
+                }
+                let (len, free) = self.check_list(env, node, list, name, &active)?;
+                equal("length of a list", None, u64::from(list.len()), len)?;
+                listed += len;
+                free_objects += free;
+            }
+            equal(
+                "free objects of a node",
+                None,
+                lists.free_objects,
+                free_objects,
+            )?;
+            let shared = &lists.shared;
+            let beyond = u64::from(shared.avail.saturating_sub(shared.limit));
+            equal("entries beyond a shared array", None, 0, beyond)?;
+        }
+        let recorded = self
+            .nodes
+            .iter()
+            .map(|node| node.nr_slabs.load(Ordering::Relaxed))
+            .sum();
+        equal("slabs on lists", None, recorded, listed)?;
+        let found = slabs(env).count() as u64;
+        equal("slabs", None, recorded, found)
+    }
+
+    /// Slabs of a list, and their free objects.
+    fn check_list<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        list: &PageList,
+        name: &'static str,
+        valid: &core::ops::Range<u32>,
+    ) -> Result<(u64, u64), SlabInconsistency> {
+        let wrong = |what, slab: Pfn, recorded: u64, found: u64| {
+            SlabInconsistency::equal(what, Some(slab), recorded, found)
+        };
+        let (mut slabs, mut free_objects) = (0, 0);
+        for slab in list.iter(env.pages.map()) {
+            let open = self.open(env, slab);
+            let (active, objects) = (open.active(), open.objects());
+            if !valid.contains(&active) {
+                return Err(SlabInconsistency {
+                    what: name,
+                    slab: Some(slab),
+                    recorded: u64::from(valid.start),
+                    found: u64::from(active),
+                });
+            }
+            let of = env.pages.node_of(slab).0;
+            wrong("node of a listed slab", slab, node.0.into(), of.into())?;
+            let mut seen = Bits::new();
+            let mut named = 0;
+            open.each_free(|number| {
+                named += u64::from(number < objects && seen.set(number));
+            });
+            let free = u64::from(objects - active);
+            wrong("free objects named once", slab, free, named)?;
+            slabs += 1;
+            free_objects += free;
+        }
+        Ok((slabs, free_objects))
+    }
+}

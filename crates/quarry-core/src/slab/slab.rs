@@ -1,0 +1,344 @@
+//! Slabs: made from pages, taken apart, their stacks of indices.
+
+use core::num::NonZeroUsize;
+use core::ptr::NonNull;
+
+use super::geometry::ColourRule;
+use super::types::Slab;
+use crate::design::{Env, FreeError};
+use crate::geometry::FreelistPlace;
+use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::page::{Page, Pfn};
+use crate::slabs;
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+/// How many of a slab's free objects a returning object is compared with.
+const COMPARED: u32 = 64;
+
+/// A slab that nobody else changes: it is new, or its node's `list_lock` is held (I2).
+///
+/// The indices of the objects are a stack: entries `active..objects` name the free ones, the next
+/// to be taken first.
+pub(super) struct OpenSlab<'a, M: Machine> {
+    env: Env<'a, M>,
+    size: usize,
+    index_bytes: u32,
+    pub(super) slab: Pfn,
+}
+
+impl<'a, M: Machine> OpenSlab<'a, M> {
+    fn page(&self) -> &'a Page {
+        self.env.pages.map().page(self.slab)
+    }
+
+    pub(super) fn objects(&self) -> u32 {
+        self.page().objects.load(Ordering::Relaxed)
+    }
+
+    /// Objects taken out of the slab.
+    pub(super) fn active(&self) -> u32 {
+        self.page().word.load(Ordering::Relaxed) as u32
+    }
+
+    fn set_active(&self, active: u32) {
+        self.page().word.store(u64::from(active), Ordering::Relaxed);
+    }
+
+    /// First object.
+    fn first(&self) -> NonNull<u8> {
+        let offset = self.page().private.load(Ordering::Relaxed) as usize;
+        // SAFETY: I4 - `new_slab` stored an offset inside the slab.
+        unsafe { self.env.pages.map().address(self.slab).byte_add(offset) }
+    }
+
+    pub(super) fn object(&self, number: u32) -> NonNull<u8> {
+        // SAFETY: number < objects, which lie one behind the other in the slab (geometry).
+        unsafe { self.first().byte_add(number as usize * self.size) }
+    }
+
+    /// Which object an address is in; `None` if in none.
+    fn number(&self, object: NonNull<u8>) -> Option<u32> {
+        let first = self.first().addr().get();
+        let number = object.addr().get().checked_sub(first)? / self.size;
+        (number < self.objects() as usize).then_some(number as u32)
+    }
+
+    /// First entry of the indices; `None` while a full slab has them nowhere.
+    fn indices(&self) -> Option<NonNull<u8>> {
+        let address = self.page().private2.load(Ordering::Relaxed) as usize;
+        let address = NonZeroUsize::new(address)?;
+        // Slabs and general objects all lie in the machine's pages.
+        Some(self.env.pages.map().address(Pfn(0)).with_addr(address))
+    }
+
+    fn set_indices(&self, indices: Option<NonNull<u8>>) {
+        let address = indices.map_or(0, |at| at.addr().get() as u64);
+        self.page().private2.store(address, Ordering::Relaxed);
+    }
+
+    fn entry(&self, entry: u32) -> Option<NonNull<u8>> {
+        debug_assert!(entry < self.objects());
+        let offset = entry as usize * self.index_bytes as usize;
+        // SAFETY: I4 - there is room for `objects` indices, and entry < objects.
+        self.indices().map(|at| unsafe { at.byte_add(offset) })
+    }
+
+    /// The number of the object that an entry names.
+    fn read(&self, entry: u32) -> Option<u32> {
+        let at = self.entry(entry)?;
+        Some(match self.index_bytes {
+            // SAFETY: I2 and I4 - the entry is inside the array, which nobody else changes.
+            1 => u32::from(unsafe { at.read() }),
+            // SAFETY: as above; the entries are aligned to their width (geometry).
+            2 => u32::from(unsafe { at.cast::<u16>().read() }),
+            // SAFETY: as above.
+            _ => unsafe { at.cast::<u32>().read() },
+        })
+    }
+
+    fn write(&self, entry: u32, number: u32) {
+        let Some(at) = self.entry(entry) else { return };
+        match self.index_bytes {
+            // SAFETY: I2 and I4 - the entry is inside the array, which nobody else uses.
+            1 => unsafe { at.write(number as u8) },
+            // SAFETY: as above; the entries are aligned to their width (geometry).
+            2 => unsafe { at.cast::<u16>().write(number as u16) },
+            // SAFETY: as above.
+            _ => unsafe { at.cast::<u32>().write(number) },
+        }
+    }
+
+    fn touch(&self, access: Access) {
+        let machine = self.env.pages.machine();
+        touch(machine, Line::Slab, Access::Write, self.slab.0 as usize);
+        let indices = self.indices().map_or(0, |at| at.addr().get());
+        touch(machine, Line::Bitmap, access, indices);
+    }
+
+    fn in_object(&self) -> bool {
+        self.env.cache.geometry.slab.freelist == FreelistPlace::InObject
+    }
+
+    /// Takes free objects, at most `wanted`, handing each to `give`. Says how many.
+    pub(super) fn take(&self, wanted: u32, mut give: impl FnMut(NonNull<u8>)) -> u32 {
+        self.touch(Access::Read);
+        let (active, objects) = (self.active(), self.objects());
+        let taken = wanted.min(objects - active);
+        for entry in active..active + taken {
+            if let Some(number) = self.read(entry) {
+                give(self.object(number));
+            }
+        }
+        self.set_active(active + taken);
+        if active + taken == objects && self.in_object() {
+            // The object that held the indices has been the last to go.
+            self.set_indices(None);
+        }
+        taken
+    }
+
+    /// Takes an object back. `false` if it is seen to be free already, or is none of the slab's.
+    pub(super) fn give_back(&self, object: NonNull<u8>) -> bool {
+        let Some(number) = self.number(object) else {
+            return false;
+        };
+        let active = self.active();
+        if active == 0 || self.came_back_lately(number) {
+            return false;
+        }
+        if self.indices().is_none() {
+            self.set_indices(Some(self.object(number)));
+        }
+        self.touch(Access::Write);
+        self.set_active(active - 1);
+        self.write(active - 1, number);
+        true
+    }
+
+    /// Whether an object is among the free ones that came back last.
+    fn came_back_lately(&self, number: u32) -> bool {
+        let active = self.active();
+        let compared = (self.objects() - active).min(COMPARED) as usize;
+        if compared == 0 {
+            return false;
+        }
+        let Some(at) = self.entry(active) else {
+            return false;
+        };
+        match self.index_bytes {
+            // SAFETY: I2 and I4 - entries from `active` on are indices that nobody changes.
+            1 => unsafe { core::slice::from_raw_parts(at.as_ptr(), compared) }
+                .contains(&(number as u8)),
+            // SAFETY: as above; the entries are aligned to their width (geometry).
+            2 => unsafe { core::slice::from_raw_parts(at.cast::<u16>().as_ptr(), compared) }
+                .contains(&(number as u16)),
+            // SAFETY: as above.
+            _ => unsafe { core::slice::from_raw_parts(at.cast::<u32>().as_ptr(), compared) }
+                .contains(&number),
+        }
+    }
+
+    /// Calls `found` with the number of each free object, the next to be taken first.
+    pub(super) fn each_free(&self, mut found: impl FnMut(u32)) {
+        for entry in self.active()..self.objects() {
+            if let Some(number) = self.read(entry) {
+                found(number);
+            }
+        }
+    }
+}
+
+impl Slab {
+    /// Whether an object lies in a slab of this cache.
+    #[inline(always)]
+    pub(super) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let map = env.pages.map();
+        map.pfn_of(object).is_some_and(|pfn| {
+            touch(
+                env.pages.machine(),
+                Line::Slab,
+                Access::Read,
+                pfn.0 as usize,
+            );
+            map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
+        })
+    }
+
+    /// The slab of an object of this cache, whose descriptor is read for it.
+    pub(super) fn slab_of<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        let slab = Self::lookup(env, object)?;
+        touch(
+            env.pages.machine(),
+            Line::Slab,
+            Access::Read,
+            slab.0 as usize,
+        );
+        Ok(slab)
+    }
+
+    /// [`Slab::slab_of`] for callers that have accounted the read.
+    pub(super) fn lookup<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        let map = env.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        let page = map.page(pfn);
+        let slab = page.head().ok_or(FreeError::Foreign)?;
+        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+            return Err(FreeError::WrongCache);
+        }
+        Ok(slab)
+    }
+
+    /// A slab that nobody else changes: it is new, or its node's `list_lock` is held.
+    pub(super) fn open<'a, M: Machine>(&self, env: Env<'a, M>, slab: Pfn) -> OpenSlab<'a, M> {
+        OpenSlab {
+            env,
+            size: self.size,
+            index_bytes: self.index_bytes,
+            slab,
+        }
+    }
+
+    /// Whether an address is where an object of the slab starts.
+    pub(super) fn is_object<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> bool {
+        let open = self.open(env, slab);
+        open.number(object)
+            .is_some_and(|number| open.object(number) == object)
+    }
+
+    /// A new slab with all objects free, on no list, preferably on the given node.
+    pub(super) fn new_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        stats: &mut Stats,
+    ) -> Option<Pfn> {
+        let place = env.cache.geometry.slab;
+        let descriptor = place.descriptor_bytes as usize;
+        let elsewhere = match place.freelist {
+            FreelistPlace::OffSlab => {
+                let bytes = place.freelist_bytes as usize;
+                Some(env.kmalloc(bytes, Some(node))?)
+            }
+            _ => None,
+        };
+        let Some(new) = slabs::take(env, &self.nodes, Some(node)) else {
+            if let Some(object) = elsewhere {
+                // SAFETY: allocated above for a slab that does not come about.
+                unsafe { env.kfree(object) };
+            }
+            return None;
+        };
+        let slab = new.slab;
+        let map = env.pages.map();
+        let page = map.page(slab);
+        let colour = self.next_colour(env, env.pages.node_of(slab)) * place.colour_off;
+        let in_front = match place.freelist {
+            FreelistPlace::SlabStart => place.freelist_bytes,
+            _ => 0,
+        };
+        page.private
+            .store(u64::from(colour + in_front), Ordering::Relaxed);
+        let open = self.open(env, slab);
+        open.set_active(0);
+        let start = map.address(slab);
+        let (holder, offset) = match (elsewhere, place.freelist) {
+            (Some(general), _) => (general, descriptor),
+            (None, FreelistPlace::SlabStart) => (start, colour as usize + descriptor),
+            (None, FreelistPlace::InObject) => (open.object(new.objects - 1), 0),
+            (None, _) => {
+                let slab_bytes = 1usize << (map.page_shift() + page.order());
+                (start, slab_bytes - place.freelist_bytes as usize)
+            }
+        };
+        // SAFETY: I4 - the holder is the slab, an object, or a general object with room for the
+        // descriptor and the indices (geometry).
+        open.set_indices(Some(unsafe { holder.byte_add(offset) }));
+        open.touch(Access::Write);
+        for number in 0..new.objects {
+            open.write(number, number);
+        }
+        stats.count(Stat::AllocSlab);
+        Some(slab)
+    }
+
+    /// The colour of the next slab of a node (`colour_next`).
+    fn next_colour<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> u32 {
+        let colours = env.cache.geometry.slab.colours;
+        let after = |colour: u32| if colour + 1 < colours { colour + 1 } else { 0 };
+        let counter = &self.beside[node.0 as usize].colour_next;
+        let mut colour = counter.load(Ordering::Relaxed);
+        // Two CPUs may use the same colour, as in the kernel.
+        counter.store(after(colour), Ordering::Relaxed);
+        if self.era.run.colour == ColourRule::AdvanceThenUse {
+            colour = after(colour);
+        }
+        colour
+    }
+
+    /// Gives an empty slab's pages and indices back. It is on no list, and no lock is held.
+    pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        let place = env.cache.geometry.slab;
+        let indices = self.open(env, slab).indices();
+        slabs::give_back(env, &self.nodes, slab);
+        if place.freelist == FreelistPlace::OffSlab
+            && let Some(indices) = indices
+        {
+            // SAFETY: `new_slab` put the indices so far behind the general object's start.
+            let object = unsafe { indices.byte_sub(place.descriptor_bytes as usize) };
+            // SAFETY: `new_slab` allocated it, and the slab is gone.
+            unsafe { env.kfree(object) };
+        }
+    }
+}
