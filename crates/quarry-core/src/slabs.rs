@@ -63,6 +63,19 @@ pub(crate) fn take<M: Machine, L>(
     })
 }
 
+/// [`take`] of one node's memory only.
+pub(crate) fn take_on<M: Machine, L>(
+    env: Env<'_, M>,
+    nodes: &Nodes<L>,
+    node: NodeId,
+) -> Option<NewSlab> {
+    let geometry = &env.cache.geometry;
+    let normal = (geometry.order, geometry.objects);
+    take_from(env, nodes, normal, |order| {
+        env.pages.alloc_block_on(order, node)
+    })
+}
+
 /// [`take`] with a normal order and its objects that are not the geometry's, from pages that
 /// `block` finds.
 pub(crate) fn take_from<M: Machine, L>(

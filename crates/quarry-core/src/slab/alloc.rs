@@ -197,25 +197,21 @@ impl Slab {
                 return drawn;
             }
         }
-        let Some((mut lists, slab)) = self.grow(env, node, stats) else {
+        let Some((mut lists, slab)) = self.grow(env, node, false, stats) else {
             return 0;
         };
-        if lists.node == node {
-            return self.draw_new(env, &mut lists, slab, room, true, stats);
-        }
-        // The node's memory is used up: arrays only hold objects of their own node.
-        self.list_new(env, &mut lists, slab);
-        0
+        self.draw_new(env, &mut lists, slab, room, true, stats)
     }
 
-    /// A new slab, preferably of a node, and the lists of the node that it has come from.
+    /// A new slab of a node, or of another one if `anywhere`, and the lists of its node.
     fn grow<'a, M: Machine>(
         &'a self,
         env: Env<'a, M>,
         node: NodeId,
+        anywhere: bool,
         stats: &mut Stats,
     ) -> Option<(LockedNode<'a, M>, Pfn)> {
-        let slab = self.new_slab(env, node, stats)?;
+        let slab = self.new_slab(env, node, anywhere, stats)?;
         let lists = self.lock_node(env, env.pages.node_of(slab));
         if lists.is_none() {
             stats.count(Stat::FreeSlab);
@@ -234,7 +230,18 @@ impl Slab {
         if let Some(object) = self.take_listed(env, node, stats)? {
             return Some(object);
         }
-        let (mut lists, slab) = self.grow(env, node, stats)?;
+        self.take_new(env, node, false, stats)
+    }
+
+    /// One object of a new slab.
+    fn take_new<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        anywhere: bool,
+        stats: &mut Stats,
+    ) -> Option<NonNull<u8>> {
+        let (mut lists, slab) = self.grow(env, node, anywhere, stats)?;
         let mut room = [MaybeUninit::uninit()];
         let drawn = self.draw_new(env, &mut lists, slab, &mut room, false, stats);
         Self::only(drawn, room)
@@ -260,7 +267,8 @@ impl Slab {
         (drawn == 1).then(|| unsafe { room[0].assume_init() })
     }
 
-    /// One object of any node's slabs (`fallback_alloc()`): the wanted one cannot grow.
+    /// One object of any node's slabs, or of a new slab of any node (`fallback_alloc()`): the wanted
+    /// node cannot grow.
     fn take_of_any_node<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -268,11 +276,16 @@ impl Slab {
         stats: &mut Stats,
     ) -> Option<NonNull<u8>> {
         let nodes = env.pages.machine().topology().nodes;
-        if wanted.0 >= nodes {
+        if !self.numa || wanted.0 >= nodes {
             return None;
         }
-        let mut others = (0..nodes).map(|distance| NodeId((wanted.0 + distance) % nodes));
-        others.find_map(|node| self.take_listed(env, node, stats).flatten())
+        for distance in 0..nodes {
+            let node = NodeId((wanted.0 + distance) % nodes);
+            if let Some(object) = self.take_listed(env, node, stats)? {
+                return Some(object);
+            }
+        }
+        self.take_new(env, wanted, true, stats)
     }
 
     /// The CPU's slot is held by somebody else: one object from the slabs.

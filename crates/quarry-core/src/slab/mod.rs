@@ -77,8 +77,6 @@
 //!   the room of the slab's own descriptor is kept.
 //! * There is no early boot: no cache starts with a limit of 1.
 //! * A cache's first reap stands for the time of its creation; reap nodes advance per cache.
-//! * A node that cannot grow gets a slab of another node from the page allocator, before the other
-//!   nodes' free objects are looked for.
 //! * Freelist randomising, emergency reserves and cgroup accounting are left out.
 //!
 //! Neither era's release build notices a double free. Here it is refused if the object is the

@@ -19,7 +19,6 @@ pub(super) type Room<'a> = &'a mut [MaybeUninit<NonNull<u8>>];
 pub(super) struct LockedNode<'a, M: Machine> {
     lists: Guard<'a, M, Lists>,
     beside: &'a Beside,
-    pub(super) node: NodeId,
 }
 
 impl<M: Machine> Deref for LockedNode<'_, M> {
@@ -72,7 +71,6 @@ impl Slab {
         Some(LockedNode {
             lists: at.partial.lock(machine)?,
             beside: &self.beside[node.0 as usize],
-            node,
         })
     }
 
@@ -157,7 +155,8 @@ impl Slab {
         let objects = open.objects();
         match self.era.run.grow {
             GrowRule::FreeListTail => {
-                self.list_new(env, lists, slab);
+                lists.free.push_back(map, slab);
+                lists.free_objects += u64::from(objects);
                 self.draw(env, lists, room, ask_shared, stats)
             }
             GrowRule::FeedArray => {
@@ -167,12 +166,6 @@ impl Slab {
                 taken
             }
         }
-    }
-
-    /// Puts a slab that nobody takes from at the tail of the free list.
-    pub(super) fn list_new<M: Machine>(&self, env: Env<'_, M>, lists: &mut Lists, slab: Pfn) {
-        lists.free.push_back(env.pages.map(), slab);
-        lists.free_objects += u64::from(self.open(env, slab).objects());
     }
 
     /// Puts objects of the node back in their slabs (`free_block()`). Slabs that are to go are put

@@ -257,11 +257,13 @@ impl Slab {
             .is_some_and(|number| open.object(number) == object)
     }
 
-    /// A new slab with all objects free, on no list, preferably on the given node.
+    /// A new slab with all objects free, on no list, on the given node or, if `anywhere`, on
+    /// another one that has memory.
     pub(super) fn new_slab<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: NodeId,
+        anywhere: bool,
         stats: &mut Stats,
     ) -> Option<Pfn> {
         let place = env.cache.geometry.slab;
@@ -273,7 +275,12 @@ impl Slab {
             }
             _ => None,
         };
-        let Some(new) = slabs::take(env, &self.nodes, Some(node)) else {
+        let taken = if anywhere || !self.numa {
+            slabs::take(env, &self.nodes, Some(node))
+        } else {
+            slabs::take_on(env, &self.nodes, node)
+        };
+        let Some(new) = taken else {
             if let Some(object) = elsewhere {
                 // SAFETY: allocated above for a slab that does not come about.
                 unsafe { env.kfree(object) };

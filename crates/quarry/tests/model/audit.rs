@@ -217,20 +217,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         }
         self.audit()?;
         self.walk()?;
-        if keeps_general_objects::<D>() {
-            // Each gives back what it keeps in the others.
-            for _ in 0..GENERAL_ROUNDS {
-                self.heap.for_each_cache(|cache| {
-                    cache.shrink();
-                });
-            }
-        }
-        let mut first_error = Ok(());
-        self.heap.for_each_cache(|cache| {
-            let shrunk = self.shrink_to_nothing(cache);
-            first_error = std::mem::replace(&mut first_error, Ok(())).and(shrunk);
-        });
-        first_error?;
+        self.shrink_to_nothing()?;
         self.audit()?;
         while !self.caches.is_empty() && !self.limits.cpus_hide {
             let before = self.caches.len();
@@ -262,14 +249,26 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         Ok(())
     }
 
-    fn shrink_to_nothing(&self, cache: Cache<'_, M, D>) -> Check {
-        let attempts = if self.limits.cpus_hide { ATTEMPTS } else { 1 };
-        for _ in 0..attempts {
-            cache.shrink();
-            if cache.usage().slabs == 0 {
-                return Ok(());
+    fn shrink_to_nothing(&self) -> Check {
+        let rounds = match (self.limits.cpus_hide, keeps_general_objects::<D>()) {
+            (true, _) => ATTEMPTS,
+            (false, true) => GENERAL_ROUNDS,
+            (false, false) => 1,
+        };
+        let mut left = None;
+        for _ in 0..rounds {
+            left = None;
+            self.heap.for_each_cache(|cache| {
+                cache.shrink();
+                let usage = cache.usage();
+                if usage.slabs > 0 {
+                    left = Some(format!("{}: slabs stay: {usage:?}", cache.name()));
+                }
+            });
+            if left.is_none() {
+                break;
             }
         }
-        Err(format!("{}: slabs stay: {:?}", cache.name(), cache.usage()))
+        left.map_or(Ok(()), Err)
     }
 }
