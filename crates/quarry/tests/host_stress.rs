@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use quarry::core::design::Design;
 use quarry::core::machine::Machine;
-use quarry::{Builder, Era, Mode, Slub, Slubq};
+use quarry::{Builder, Era, Mode, Slab, Slub, Slubq};
 
 use host::broken::{self, Broken, Fault};
 use host::storm::{self, Outcome};
@@ -59,6 +59,20 @@ fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Out
     assert_eq!(outcome.child_failures, 0, "{outcome:?}");
     assert!(outcome.ops > 0 && outcome.handled > 0 && outcome.moves > 0);
     world.check_end(outcome.aborts);
+}
+
+#[test]
+fn slab_with_sequences_holds() {
+    for &era in Slab::ERAS {
+        must_hold::<Slab>(Mode::Rseq, era);
+    }
+}
+
+#[test]
+fn slab_with_fallback_holds() {
+    for &era in Slab::ERAS {
+        must_hold::<Slab>(Mode::Fallback, era);
+    }
 }
 
 #[test]
@@ -120,6 +134,7 @@ fn one_fault() {
         return;
     };
     match design.as_str() {
+        Slab::NAME => with_fault::<Slab>(fault, mode, broken::SECONDS),
         Slub::NAME => with_fault::<Slub>(fault, mode, broken::SECONDS),
         Slubq::NAME => with_fault::<Slubq>(fault, mode, broken::SECONDS),
         other => panic!("no design {other}"),
@@ -129,6 +144,7 @@ fn one_fault() {
 #[test]
 fn a_wrapped_machine_holds() {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    with_fault::<Slab>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
 }
@@ -139,7 +155,7 @@ fn must_be_seen(fault: Fault, mode: Mode) {
         eprintln!("{mode:?} {fault:?}: skipped: one CPU shows no clash in bounded time");
         return;
     }
-    for design in [Slub::NAME, Slubq::NAME] {
+    for design in [Slab::NAME, Slub::NAME, Slubq::NAME] {
         assert!(
             broken::is_seen(design, fault, mode),
             "{design} {mode:?} {fault:?}: the storm does not see a broken machine"

@@ -11,13 +11,14 @@ use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Machine};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
+use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_sim::VirtualMachine;
 
 /// Where the fields of a page descriptor are, in bytes (`page::types::Page`, `repr(C)`).
 mod descriptor {
-    /// Free list, objects in use (SLUB); bitmap (slubq).
+    /// Free list, objects in use (SLUB); bitmap (slubq); objects taken (SLAB).
     pub(crate) const WORD: usize = 0;
     /// The next page on a list, plus one.
     pub(crate) const NEXT: usize = 24;
@@ -127,6 +128,12 @@ fn mistakes_are_refused<D: Design>(era: Era) {
         Err(FreeError::Foreign),
         "{era}: its slab is gone"
     );
+}
+
+#[test]
+fn slab_refuses_mistakes() {
+    // In 2.6.24 nothing is too large for a slab, which is what the test begins with.
+    mistakes_are_refused::<Slab>(Era::V6_1);
 }
 
 #[test]
@@ -274,6 +281,43 @@ fn slubq_finds_damaged_bitmaps() {
         }
         let found = cache.check_consistency().expect_err("no bit is set");
         assert_eq!((found.what, found.slab), ("free objects", Some(slab)));
+    }
+}
+
+/// Both an index that names a used object and one that is there twice are found.
+#[test]
+fn slab_finds_damaged_indices() {
+    for (era, indices_at, index_bytes) in [(Era::V2_6_24, 48, 4), (Era::V6_1, 4096 - 124, 1)] {
+        let heap = small::<Slab>(era, 1);
+        let cache = sized(&heap, "one", 32);
+        let objects = take(cache, 10);
+        cache.flush();
+        let slab = heap.pages().pfn_of(objects[0]).expect("a page");
+        assert_eq!(cache.check_consistency(), Ok(()));
+        let start = heap.pages().address(slab).expect("an address");
+        // Little-endian: the low byte of the last index, which no allocation has moved.
+        let last = cache.head().geometry().objects as usize - 1;
+        let index = at(start, indices_at + last * index_bytes);
+        // SAFETY: inside the slab's indices; the allocator does not run meanwhile.
+        let good = unsafe { index.read() };
+        assert_eq!(usize::from(good), last, "{era}");
+        for wrong in [good - 1, 255] {
+            // SAFETY: as above.
+            unsafe { index.write(wrong) };
+            let found = cache.check_consistency().expect_err("a wrong index");
+            let expected = ("free objects named once", Some(slab));
+            assert_eq!((found.what, found.slab), expected, "{era}");
+        }
+        // SAFETY: as above.
+        unsafe { index.write(good) };
+        assert_eq!(cache.check_consistency(), Ok(()));
+        // One more taken than the lists say.
+        damage(heap.machine(), slab, descriptor::WORD, 0u64);
+        let found = cache.check_consistency().expect_err("a partial slab");
+        assert_eq!(found.what, "objects taken of a partial slab", "{era}");
+        damage(heap.machine(), slab, descriptor::WORD, 11u64);
+        let found = cache.check_consistency().expect_err("a wrong sum");
+        assert_eq!(found.what, "free objects of a node", "{era}");
     }
 }
 

@@ -16,6 +16,7 @@ use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::CpuId;
+use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
@@ -172,6 +173,12 @@ fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16) -> u64 {
         assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
         deferred = cache.stats().get(Stat::FreeDeferred);
     });
+    // Other classes hold what a design keeps for this one, and for each other.
+    for _ in 0..4 {
+        heap.for_each_cache(|cache| {
+            cache.shrink();
+        });
+    }
     assert_eq!(heap.pages().drain_all(), 0);
     let census = heap.pages().check_consistency().expect("consistent");
     assert_eq!(
@@ -205,6 +212,16 @@ fn slub_2_6_22_survives_interrupts() {
 #[test]
 fn slub_2_6_35_survives_interrupts() {
     survives_all::<Slub>(Era::V2_6_35);
+}
+
+#[test]
+fn slab_2_6_24_survives_interrupts() {
+    survives_all::<Slab>(Era::V2_6_24);
+}
+
+#[test]
+fn slab_6_1_survives_interrupts() {
+    survives_all::<Slab>(Era::V6_1);
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &Atomi
     while !stop.load(Relaxed) {
         let cache = &world.caches[random.below(world.caches.len())];
         let value = [0, 1, 6, 30, 120][random.below(5)];
-        match random.below(8) {
+        match random.below(12) {
             0 => drop(cache.shrink()),
             1 => drop(cache.flush()),
             2 => drop(cache.set_attribute("cpu_partial", value)),
@@ -132,6 +132,10 @@ fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &Atomi
             4 => drop(cache.set_attribute("cpu_batch_size", 1 + value / 4)),
             5 => drop(cache.set_attribute("min_partial", value / 4)),
             6 => drop(world.heap.pages().drain_all()),
+            7 => drop(cache.set_attribute("limit", value.max(1))),
+            8 => drop(cache.set_attribute("batchcount", 1 + value / 2)),
+            9 => drop(cache.set_attribute("sharedfactor", value / 15)),
+            10 => world.heap.reap(changes * 1_000_000_000),
             _ => {
                 cache.stats();
                 world.heap.pages().stats();

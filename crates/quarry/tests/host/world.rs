@@ -216,6 +216,12 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
     /// What must hold when everything has been freed.
     pub(crate) fn check_end(&self, aborts: u64) {
         assert_eq!(self.thread_misses.load(Relaxed), 0, "allocations failed");
+        // Some designs keep objects of their own in the general caches.
+        for _ in 0..4 {
+            self.heap.for_each_cache(|cache| {
+                cache.shrink();
+            });
+        }
         self.heap.for_each_cache(|cache| {
             let name = cache.name();
             cache
