@@ -161,6 +161,8 @@ pub struct CacheHead {
     name_len: usize,
     pub(crate) era: Era,
     pub(crate) geometry: Geometry,
+    /// Boot parameters of the heap.
+    pub(crate) boot: BootParams,
     pub(crate) flags: CacheFlags,
     /// Counts what happens without a CPU's slot.
     pub(crate) shared_stats: SharedStats,
@@ -177,7 +179,12 @@ unsafe impl Sync for CacheHead {}
 unsafe impl Send for CacheHead {}
 
 impl CacheHead {
-    pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
+    pub(crate) fn new(
+        spec: &CacheSpec<'_>,
+        era: Era,
+        geometry: Geometry,
+        boot: BootParams,
+    ) -> Self {
         let mut cut = spec.name.len().min(NAME_BYTES);
         while !spec.name.is_char_boundary(cut) {
             cut -= 1;
@@ -189,6 +196,7 @@ impl CacheHead {
             name_len: cut,
             era,
             geometry,
+            boot,
             flags: spec.flags,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),

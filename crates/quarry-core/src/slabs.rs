@@ -56,9 +56,7 @@ pub(crate) fn take<M: Machine, L>(
     nodes: &Nodes<L>,
     node: Option<NodeId>,
 ) -> Option<NewSlab> {
-    let geometry = &env.cache.geometry;
-    let normal = (geometry.order, geometry.objects);
-    take_from(env, nodes, normal, |order| {
+    take_from(env, nodes, orders(env), |order| {
         env.pages.alloc_block(order, node)
     })
 }
@@ -69,28 +67,29 @@ pub(crate) fn take_on<M: Machine, L>(
     nodes: &Nodes<L>,
     node: NodeId,
 ) -> Option<NewSlab> {
-    let geometry = &env.cache.geometry;
-    let normal = (geometry.order, geometry.objects);
-    take_from(env, nodes, normal, |order| {
+    take_from(env, nodes, orders(env), |order| {
         env.pages.alloc_block_on(order, node)
     })
 }
 
-/// [`take`] with a normal order and its objects that are not the geometry's, from pages that
-/// `block` finds.
+/// The normal and the fallback order of the geometry, with their objects.
+fn orders<M: Machine>(env: Env<'_, M>) -> [(u32, u32); 2] {
+    let geometry = &env.cache.geometry;
+    let fallback = (geometry.min_order, geometry.min_objects);
+    [(geometry.order, geometry.objects), fallback]
+}
+
+/// [`take`] with orders and their objects that are not the geometry's, from pages that `block`
+/// finds.
 pub(crate) fn take_from<M: Machine, L>(
     env: Env<'_, M>,
     nodes: &Nodes<L>,
-    normal: (u32, u32),
+    [normal, fallback]: [(u32, u32); 2],
     block: impl Fn(u32) -> Option<Pfn>,
 ) -> Option<NewSlab> {
-    let geometry = &env.cache.geometry;
     let (slab, (order, objects)) = match block(normal.0) {
         Some(slab) => (slab, normal),
-        None if geometry.min_order < normal.0 => {
-            let slab = block(geometry.min_order)?;
-            (slab, (geometry.min_order, geometry.min_objects))
-        }
+        None if fallback.0 < normal.0 => (block(fallback.0)?, fallback),
         None => return None,
     };
     let map = env.pages.map();

@@ -100,6 +100,11 @@ const SLUB_2_6_35: Availability = Availability {
     from: Era::V2_6_35,
     ..SLUB_ALL
 };
+const SLUB_4_13_5_9: Availability = Availability {
+    from: Era::V4_13,
+    to: Era::V5_9,
+    ..SLUB_ALL
+};
 const SLUB_4_13: Availability = Availability {
     from: Era::V4_13,
     ..SLUB_ALL
@@ -173,6 +178,53 @@ pub static TUNABLES: &[Tunable] = &[
         unit: "order",
         default: DefaultValue::Value(1),
         doc: "Highest order of a slab unless one object needs more (slab_max_order).",
+    },
+    Tunable {
+        name: "slub_cpu_partial",
+        alias: None,
+        scope: Scope::Boot,
+        available: &[SLUB_4_13],
+        min: 0,
+        max: COUNT_MAX,
+        unit: "objects",
+        default: DefaultValue::Computed("by slab size, as cpu_partial"),
+        doc: "Quarry's own: cpu_partial of every cache, as measured by the 64K-page report of 2020.",
+    },
+    Tunable {
+        name: "slub_cpu_partial_by_size",
+        alias: None,
+        scope: Scope::Boot,
+        available: &[SLUB_4_13_5_9],
+        min: 0,
+        max: 1,
+        unit: "0 or 1",
+        default: DefaultValue::Value(0),
+        doc: "Quarry's own: cpu_partial 1 from 8192 bytes and 2 from 4096 at any page size, \
+              as that report proposed (set_cpu_partial()).",
+    },
+    Tunable {
+        name: "order",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLUB_ALL],
+        min: 0,
+        max: crate::geometry::PAGE_ORDER_MAX as u64,
+        unit: "order",
+        default: DefaultValue::Computed("calculate_order()"),
+        doc: "Order of new slabs, or the nearest that holds an object; in 2.6.35 from \
+              slub_min_order to slub_max_order, else only before the first slab (order_store()).",
+    },
+    Tunable {
+        name: "cpu_slabs",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLUB_ALL],
+        min: 1,
+        max: COUNT_MAX,
+        unit: "slabs",
+        default: DefaultValue::Computed("1 until 2.6.35; from 4.13 on what cpu_partial allows"),
+        doc: "Quarry's own, asked for in 2007: slabs a CPU may hold, its CPU slab among them; \
+              writing cpu_partial undoes it.",
     },
     Tunable {
         name: "min_partial",
@@ -390,9 +442,10 @@ mod tests {
     fn designs_have_their_own() {
         let boot = ["slub_min_order", "slub_max_order", "slub_min_objects"];
         assert_eq!(names("slub", Era::V2_6_22)[..3], boot);
-        assert_eq!(names("slub", Era::V2_6_22)[3..], ["defrag_ratio"]);
+        let own = ["order", "cpu_slabs", "defrag_ratio"];
+        assert_eq!(names("slub", Era::V2_6_22)[3..], own);
         let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
-        assert_eq!(names("slub", Era::V5_9)[3..], lists);
+        assert!(names("slub", Era::V5_9).ends_with(&lists));
         let queue = ["cpu_queue_size", "cpu_batch_size"];
         assert_eq!(names("slubq", Era::V2_6_35)[3..], queue);
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
@@ -422,8 +475,8 @@ mod tests {
         assert_eq!(
             message("slub", Era::V2_6_35, "cpu_partial", 3),
             "slub@2.6.35 has no tunable \"cpu_partial\"; it has \
-             slub_min_order, slub_max_order, slub_min_objects, min_partial, \
-             remote_node_defrag_ratio"
+             slub_min_order, slub_max_order, slub_min_objects, order, cpu_slabs, \
+             min_partial, remote_node_defrag_ratio"
         );
         assert!(message("slob", Era::V5_9, "x", 0).ends_with("it has none"));
     }

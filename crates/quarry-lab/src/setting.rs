@@ -169,6 +169,10 @@ impl Settings {
             (Scope::Boot, "slub_max_order") => self.boot.slub_max_order = Some(small),
             (Scope::Boot, "slab_max_order") => self.boot.slab_max_order = Some(small),
             (Scope::Boot, "slub_min_objects") => self.boot.slub_min_objects = small,
+            (Scope::Boot, "slub_cpu_partial") => self.boot.slub_cpu_partial = Some(small),
+            (Scope::Boot, "slub_cpu_partial_by_size") => {
+                self.boot.slub_cpu_partial_by_size = value != 0;
+            }
             _ => self.cache.push((tunable, value)),
         }
     }
@@ -179,6 +183,7 @@ impl Settings {
             let value = u32::try_from(*value).unwrap_or(u32::MAX);
             match tunable.name {
                 "min_partial" => geometry.min_partial = value,
+                "order" => set_order(geometry, value),
                 "cpu_partial" => {
                     if geometry.cpu_partial_slabs > 0 {
                         geometry.cpu_partial_slabs = cpu_partial_slabs(value, geometry.objects);
@@ -193,6 +198,20 @@ impl Settings {
         }
         geometry.batch = geometry.batch.min(geometry.queue);
     }
+}
+
+/// Another order of slabs, or the nearest that holds an object.
+fn set_order(geometry: &mut Geometry, order: u32) {
+    let size = u64::from(geometry.layout.size);
+    let used = size * u64::from(geometry.objects);
+    let page_bytes = (used + u64::from(geometry.slack_bytes)) >> geometry.order;
+    let lowest = size.div_ceil(page_bytes).next_power_of_two().ilog2();
+    // A slab counts its objects in 16 bits.
+    let holds = |order: u32| (page_bytes << order) / size;
+    let fits = |order: &u32| holds(*order) <= u64::from(u16::MAX);
+    geometry.order = (lowest..=order).rev().find(fits).unwrap_or(lowest);
+    geometry.objects = holds(geometry.order) as u32;
+    geometry.slack_bytes = ((page_bytes << geometry.order) % size) as u32;
 }
 
 #[cfg(test)]

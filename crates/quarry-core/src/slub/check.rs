@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::types::Slub;
+use super::types::{OBJECTS_MAX, Slub};
 use super::word::SlabWord;
 use crate::design::{CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
 use crate::machine::{CpuId, Machine, NodeId};
@@ -10,15 +10,12 @@ use crate::page::Pfn;
 use crate::slabs::{cpus, slabs};
 use crate::sync::Ordering;
 
-/// Most objects that a slab can hold (16 bits of the slab's word).
-const OBJECTS_MAX: usize = 65535;
-
 /// A set of object numbers of one slab.
-struct ObjectSet([u64; OBJECTS_MAX.div_ceil(64)]);
+struct ObjectSet([u64; OBJECTS_MAX.div_ceil(64) as usize]);
 
 impl ObjectSet {
     fn new() -> Self {
-        Self([0; OBJECTS_MAX.div_ceil(64)])
+        Self([0; OBJECTS_MAX.div_ceil(64) as usize])
     }
 
     /// `false` if it was in already.
@@ -46,7 +43,7 @@ impl Slub {
             return usage;
         }
         let map = env.pages.map();
-        self.mark(env);
+        (usage.cpu_slabs, usage.cpu_partial_slabs) = self.mark(env);
         for slab in slabs(env) {
             let page = map.page(slab);
             let order = page.order() as usize;
@@ -64,11 +61,6 @@ impl Slub {
             }
         }
         self.unmark(env);
-        for cpu in cpus(env) {
-            let cpu = self.count_cpu_usage(env, cpu);
-            usage.cpu_slabs += cpu.slabs;
-            usage.cpu_partial_slabs += cpu.partial_slabs;
-        }
         usage.active_slabs = usage.slabs;
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free_on_nodes);
@@ -121,16 +113,21 @@ impl Slub {
         found.unwrap_or_default()
     }
 
-    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`].
-    fn mark<M: Machine>(&self, env: Env<'_, M>) {
+    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`]. Returns how
+    /// many CPU slabs there are, and how many slabs on cpu partial lists.
+    fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
+        let (mut cpu_slabs, mut partial) = (0, 0);
         for cpu in cpus(env) {
             self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                partial += u64::from(state.partial_slabs);
                 if let Some(slab) = state.slab() {
+                    cpu_slabs += 1;
                     let page = env.pages.map().page(slab);
                     page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
                 }
             });
         }
+        (cpu_slabs, partial)
     }
 
     fn unmark<M: Machine>(&self, env: Env<'_, M>) {

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use super::count;
 use super::geometry::ListEnd;
+use super::partial::CpuList;
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
@@ -139,7 +140,7 @@ impl Slub {
     ) {
         let machine = env.pages.machine();
         let page = env.pages.map().page(slab);
-        let may_keep = self.rules.has_cpu_partial && cpu.is_some();
+        let may_keep = cpu.is_some() && self.cpu_list() != CpuList::None;
         let mut locked = None;
         let mut old = SlabWord::load(page);
         touch(machine, Line::Slab, Access::Write, slab.0 as usize);

@@ -89,7 +89,7 @@ pub fn geometry(
     } else {
         order
     };
-    let cpu_partial = cpu_partial(era, machine, size, cache.flags);
+    let cpu_partial = cpu_partial(era, machine, boot, size, cache.flags);
     let counts_slabs = era
         .cpu_partial
         .is_some_and(|rules| rules.unit == CpuPartialUnit::Slabs);
@@ -224,14 +224,36 @@ pub fn min_partial(rule: MinPartial, size: u32) -> u32 {
 
 /// Objects wanted on a CPU's partial list for slots of `size` bytes (`set_cpu_partial()`); 0 in
 /// eras without such lists and in caches with debug flags.
-pub fn cpu_partial(era: &SlubEra, machine: &MachineParams, size: u32, flags: CacheFlags) -> u32 {
+pub fn cpu_partial(
+    era: &SlubEra,
+    machine: &MachineParams,
+    boot: &BootParams,
+    size: u32,
+    flags: CacheFlags,
+) -> u32 {
     match era.cpu_partial {
         Some(_) if flags.debug() => 0,
-        Some(rules) if u64::from(size) >= machine.page_bytes() => rules.page,
-        Some(rules) if size >= 1024 => rules.from_1024,
-        Some(rules) if size >= 256 => rules.from_256,
-        Some(rules) => rules.smaller,
+        Some(rules) => boot
+            .slub_cpu_partial
+            .unwrap_or_else(|| cpu_partial_class(&rules, machine, boot, size)),
         None => 0,
+    }
+}
+
+fn cpu_partial_class(
+    rules: &CpuPartialRules,
+    machine: &MachineParams,
+    boot: &BootParams,
+    size: u32,
+) -> u32 {
+    let by_size = boot.slub_cpu_partial_by_size && rules.unit == CpuPartialUnit::Objects;
+    match size {
+        8192.. if by_size => 1,
+        4096.. if by_size => 2,
+        _ if !by_size && u64::from(size) >= machine.page_bytes() => rules.page,
+        1024.. => rules.from_1024,
+        256.. => rules.from_256,
+        _ => rules.smaller,
     }
 }
 

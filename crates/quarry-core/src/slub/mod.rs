@@ -61,6 +61,10 @@
 //! constructors. An operation without a slot takes single objects and does not count
 //! `alloc_from_partial`. RCU caches free their slabs at once.
 //!
+//! Knobs of its own: `cpu_slabs` gives a CPU so many slabs in any era, by means of the cpu partial
+//! list, whose slabs are not frozen until 2.6.35; `order` can be chosen before the first slab where
+//! the kernel's file is read-only.
+//!
 //! # 8 Cost
 //!
 //! Fast path: the slot's line, the object's line (written by free, read by alloc), and for a free
@@ -141,6 +145,7 @@ impl Design for Slub {
             min_partial: AtomicU32::new(geometry.min_partial),
             cpu_partial: AtomicU32::new(geometry.cpu_partial),
             cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
+            cpu_slabs: AtomicU32::new(0),
             remote_node_defrag_ratio: AtomicU32::new(era.run.remote_node_defrag_ratio),
             normal: AtomicU32::new(geometry.order << 16 | geometry.objects),
             defrag_clock: AtomicU32::new(0),
@@ -260,8 +265,9 @@ impl Design for Slub {
             name if name == self.rules.defrag_ratio_name => {
                 self.remote_node_defrag_ratio.load(Ordering::Relaxed) / DEFRAG_UNIT
             }
-            "order" => cache.geometry.order,
-            "objs_per_slab" => cache.geometry.objects,
+            "cpu_slabs" => self.cpu_slabs_max(),
+            "order" => self.normal_order().0,
+            "objs_per_slab" => self.normal_order().1,
             "slab_size" => cache.geometry.layout.size,
             "object_size" => cache.geometry.layout.object_size,
             "align" => cache.geometry.layout.align,
@@ -277,8 +283,9 @@ impl Design for Slub {
                 self.min_partial.store(value, Ordering::Relaxed);
             }
             "cpu_partial" if self.rules.has_cpu_partial => {
-                let objects = env.cache.geometry.objects;
+                let objects = self.normal_order().1;
                 let slabs = geometry::cpu_partial_slabs(value, objects);
+                self.cpu_slabs.store(0, Ordering::Relaxed);
                 self.cpu_partial.store(value, Ordering::Relaxed);
                 self.cpu_partial_slabs.store(slabs, Ordering::Relaxed);
                 self.flush_all(env);
@@ -288,6 +295,11 @@ impl Design for Slub {
                 self.remote_node_defrag_ratio
                     .store(ratio, Ordering::Relaxed);
             }
+            "cpu_slabs" => {
+                self.cpu_slabs.store(value.max(1), Ordering::Relaxed);
+                self.flush_all(env);
+            }
+            "order" => return self.set_order(env, value),
             _ => return false,
         }
         true

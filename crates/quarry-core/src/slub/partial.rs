@@ -13,6 +13,17 @@ use crate::slabs::Node;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
+/// What a CPU's partial list may hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CpuList {
+    /// Nothing: a slab that was full goes to its node's list.
+    None,
+    /// What the era says by `cpu_partial`.
+    Era,
+    /// At most so many slabs, as `cpu_slabs` says.
+    Slabs(u32),
+}
+
 impl Slub {
     pub(super) fn node_of<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> &Node {
         &self.nodes[env.pages.node_of(slab).0 as usize]
@@ -89,7 +100,7 @@ impl Slub {
         let (head, mut available) = self.take_freelist(env, slab)?;
         cpu.stats.count(Stat::AllocFromPartial);
         let mut further = 0;
-        while self.takes_more(available, further)
+        while self.takes_more(cpu, available, further)
             && let Some(slab) = list.first()
         {
             Self::remove_partial(env, &mut list, slab);
@@ -102,17 +113,44 @@ impl Slub {
 
     /// Whether one visit to the node's list goes on after `further` more slabs than the first,
     /// with `available` free objects gathered.
-    fn takes_more(&self, available: u32, further: u32) -> bool {
+    fn takes_more(&self, cpu: &CpuSlab, available: u32, further: u32) -> bool {
         let slabs = self.cpu_partial_slabs.load(Ordering::Relaxed);
-        self.rules.has_cpu_partial
-            && match self.rules.partial_take {
-                PartialTake::One => false,
-                PartialTake::HalfOfObjects => {
-                    available <= self.cpu_partial.load(Ordering::Relaxed) / 2
-                }
-                PartialTake::HalfOfSlabs => further <= slabs / 2,
-                PartialTake::HalfOfSlabsUnlessZero => slabs != 0 && further <= slabs / 2,
+        match (self.cpu_list(), self.rules.partial_take) {
+            (CpuList::None, _) | (_, PartialTake::One) => false,
+            (CpuList::Slabs(max), _) => further <= max / 2 && cpu.partial_slabs < max,
+            (CpuList::Era, PartialTake::HalfOfObjects) => {
+                available <= self.cpu_partial.load(Ordering::Relaxed) / 2
             }
+            (CpuList::Era, PartialTake::HalfOfSlabs) => further <= slabs / 2,
+            (CpuList::Era, PartialTake::HalfOfSlabsUnlessZero) => {
+                slabs != 0 && further <= slabs / 2
+            }
+        }
+    }
+
+    /// What a CPU's partial list may hold.
+    pub(super) fn cpu_list(&self) -> CpuList {
+        match self.cpu_slabs.load(Ordering::Relaxed) {
+            0 if self.rules.has_cpu_partial => CpuList::Era,
+            0 | 1 => CpuList::None,
+            slabs => CpuList::Slabs(slabs - 1),
+        }
+    }
+
+    /// Slabs that a CPU comes to hold by its own frees, its CPU slab among them.
+    pub(super) fn cpu_slabs_max(&self) -> u32 {
+        let objects = self.cpu_partial.load(Ordering::Relaxed);
+        let slabs = self.cpu_partial_slabs.load(Ordering::Relaxed);
+        let listed = match (self.cpu_list(), self.rules.partial_take) {
+            (CpuList::None, _) | (CpuList::Era, PartialTake::One) => 0,
+            (CpuList::Slabs(max), _) => max,
+            // A slab with one free object more than the limit is put on the list before it drains.
+            (CpuList::Era, PartialTake::HalfOfObjects) if objects == 0 => 0,
+            (CpuList::Era, PartialTake::HalfOfObjects) => objects.saturating_add(1),
+            // The slab that makes the list drain begins the next one.
+            (CpuList::Era, _) => slabs.max(1),
+        };
+        listed.saturating_add(1)
     }
 
     /// Puts a slab that the caller owns on the CPU's partial list, freezing it first if it is to
@@ -185,12 +223,13 @@ impl Slub {
         cpu: &mut CpuSlab,
         slab: Pfn,
     ) {
-        let full = match self.rules.partial_take {
-            PartialTake::One => true,
-            PartialTake::HalfOfObjects => {
-                cpu.partial_objects > self.cpu_partial.load(Ordering::Relaxed)
-            }
-            PartialTake::HalfOfSlabs | PartialTake::HalfOfSlabsUnlessZero => {
+        let objects = self.cpu_partial.load(Ordering::Relaxed);
+        let list = self.cpu_list();
+        let full = match (list, self.rules.partial_take) {
+            (CpuList::Slabs(max), _) => cpu.partial_slabs >= max,
+            (_, PartialTake::One) => true,
+            (_, PartialTake::HalfOfObjects) => cpu.partial_objects > objects,
+            (_, PartialTake::HalfOfSlabs | PartialTake::HalfOfSlabsUnlessZero) => {
                 cpu.partial_slabs >= self.cpu_partial_slabs.load(Ordering::Relaxed)
             }
         };
@@ -201,7 +240,7 @@ impl Slub {
         // A push by a free finds the slab frozen already if the era freezes.
         self.push_cpu_partial(env, cpu, slab, false);
         cpu.stats.count(Stat::CpuPartialFree);
-        if self.rules.zero_cpu_partial_drains && self.cpu_partial.load(Ordering::Relaxed) == 0 {
+        if self.rules.zero_cpu_partial_drains && list == CpuList::Era && objects == 0 {
             self.drain_cpu_partial(env, cpu);
         }
     }

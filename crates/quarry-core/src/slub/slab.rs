@@ -2,12 +2,13 @@
 
 use core::ptr::NonNull;
 
-use super::types::{Detached, Slub};
+use super::geometry::{order_objects, slub_era};
+use super::types::{Detached, OBJECTS_MAX, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
-use crate::geometry::WORD_BYTES;
+use crate::geometry::{MachineParams, WORD_BYTES};
 use crate::machine::{Access, Line, Machine, Work, touch, work};
-use crate::page::{PageKind, Pfn};
+use crate::page::{MAX_ORDER, PageKind, Pfn};
 use crate::slabs::{self, NewSlab};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -205,7 +206,7 @@ impl Slub {
             slab,
             objects,
             fallback,
-        } = slabs::take_from(env, &self.nodes, self.normal_order(), pages)?;
+        } = slabs::take_from(env, &self.nodes, self.orders(env), pages)?;
         if fallback {
             stats.count(Stat::OrderFallback);
         }
@@ -238,6 +239,51 @@ impl Slub {
     pub(super) fn normal_order(&self) -> (u32, u32) {
         let packed = self.normal.load(Ordering::Relaxed);
         (packed >> 16, packed & 0xffff)
+    }
+
+    /// The same of a normal slab and of one to fall back to.
+    fn orders<M: Machine>(&self, env: Env<'_, M>) -> [(u32, u32); 2] {
+        let normal = self.normal_order();
+        let geometry = &env.cache.geometry;
+        let fallback = (geometry.min_order, geometry.min_objects);
+        if self.rules.has_fallback_order {
+            [normal, fallback]
+        } else {
+            [normal; 2]
+        }
+    }
+
+    /// Sets the order of new slabs, as near to `order` as one object and the limit of objects in a
+    /// slab allow. `false` if the cache has slabs and the era does not allow it then, or if the era
+    /// allows it only between boot parameters that the order is not between (`order_store()`).
+    pub(super) fn set_order<M: Machine>(&self, env: Env<'_, M>, order: u32) -> bool {
+        let topology = env.pages.machine().topology();
+        let has_slabs = self.nodes[..topology.nodes as usize]
+            .iter()
+            .any(|node| node.nr_slabs.load(Ordering::Relaxed) > 0);
+        if has_slabs && !self.rules.order_writable {
+            return false;
+        }
+        let machine = MachineParams {
+            page_shift: topology.page_shift,
+            nr_cpus: topology.cpus,
+            cache_line: topology.cache_line,
+        };
+        let size = env.cache.geometry.layout.size;
+        if self.rules.order_writable {
+            let orders = slub_era(env.cache.era)
+                .map(|era| era.order.effective_orders(&machine, &env.cache.boot));
+            if orders.is_some_and(|(min, max)| !(min..=max).contains(&order)) {
+                return false;
+            }
+        }
+        let lowest = machine.order_for(size.into());
+        let fits = |order| order_objects(&machine, order, size) <= OBJECTS_MAX;
+        let highest = (lowest..=MAX_ORDER).rev().find(|&order| fits(order));
+        let order = order.clamp(lowest, highest.unwrap_or(lowest));
+        let objects = order_objects(&machine, order, size);
+        self.normal.store(order << 16 | objects, Ordering::Relaxed);
+        true
     }
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.

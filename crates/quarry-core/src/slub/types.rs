@@ -10,6 +10,9 @@ use crate::slabs::Nodes;
 use crate::stats::{Stat, Stats};
 use crate::sync::AtomicU32;
 
+/// Most objects that a slab can hold (16 bits of the slab's word).
+pub(super) const OBJECTS_MAX: u32 = 65535;
+
 /// State of one cache.
 pub struct Slub {
     pub(super) cpu: PerCpu<CpuSlab>,
@@ -24,6 +27,8 @@ pub struct Slub {
     pub(super) cpu_partial: AtomicU32,
     /// The same in slabs; the limit of eras that count slabs.
     pub(super) cpu_partial_slabs: AtomicU32,
+    /// Slabs that a CPU holds at most, its CPU slab among them; 0 if the era decides.
+    pub(super) cpu_slabs: AtomicU32,
     /// Other nodes' lists are looked at in so many of 1024 cases and one more; in none if it is 0.
     pub(super) remote_node_defrag_ratio: AtomicU32,
     /// Order of a normal slab in the upper half, its objects in the lower.

@@ -181,6 +181,11 @@ impl CacheReport {
         };
         let stats = before.map_or(all, |before| all.since(before));
         let geometry = cache.head().geometry();
+        let attribute = |name, of_geometry: u32| {
+            let value = cache.attribute(name);
+            value.map_or(of_geometry, |value| value as u32)
+        };
+        let order = attribute("order", geometry.order);
         let report = Self {
             name: cache.head().name().to_string(),
             object_size: geometry.layout.object_size,
@@ -188,9 +193,9 @@ impl CacheReport {
             align: geometry.layout.align,
             active_objs: usage.active_objs,
             num_objs: usage.num_objs,
-            objs_per_slab: geometry.objects,
-            pages_per_slab: 1 << geometry.order,
-            order: geometry.order,
+            objs_per_slab: attribute("objs_per_slab", geometry.objects),
+            pages_per_slab: 1 << order,
+            order,
             slabs: usage.slabs,
             slab_bytes: usage.pages * page_bytes + usage.shared_bytes,
             partial_slabs: usage.partial_slabs,

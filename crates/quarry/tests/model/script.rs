@@ -18,7 +18,8 @@ pub(crate) struct Ask {
 }
 
 /// A tunable that can be written while its cache is in use.
-pub(crate) const ATTRIBUTES: [&str; 9] = [
+pub(crate) const ATTRIBUTES: [&str; 10] = [
+    "cpu_slabs",
     "cpu_partial",
     "min_partial",
     "defrag_ratio",

@@ -66,6 +66,7 @@ const V2_6_22: SlubEra = SlubEra {
         refill_counts_attempts: true,
         exhausted_is_deactivated: true,
         empty_kept_if_below_min_partial: false,
+        order_writable: false,
         min_partial_writable: false,
         free_adds_to: ListEnd::Head,
         deactivate_to: DeactivateEnd::Head,
@@ -122,6 +123,7 @@ const V2_6_35: SlubEra = SlubEra {
     },
     run: RunRules {
         has_fallback_order: true,
+        order_writable: true,
         min_partial_writable: true,
         deactivate_to: DeactivateEnd::HeadIfCpuFreelist,
         remote_node_defrag_ratio: 1000,
@@ -160,6 +162,7 @@ const V4_13: SlubEra = SlubEra {
         refill_counts_attempts: false,
         exhausted_is_deactivated: false,
         empty_kept_if_below_min_partial: true,
+        order_writable: false,
         deactivate_to: DeactivateEnd::TailIfRemoteFrees,
         deactivate_empty_to: None,
         kept_empty_counts_as_empty: false,

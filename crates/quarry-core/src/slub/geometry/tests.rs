@@ -3,6 +3,39 @@
 use std::string::ToString;
 
 use super::*;
+
+/// The report of 2020 proposed classes of large objects by their size, whatever the page size.
+#[test]
+fn cpu_partial_by_size() {
+    let boot = BootParams {
+        slub_cpu_partial_by_size: true,
+        ..BootParams::default()
+    };
+    let of = |era, page_shift, size| {
+        let era = slub_era(era).unwrap();
+        cpu_partial(era, &machine(page_shift, 16), &boot, size, CacheFlags::NONE)
+    };
+    for page_shift in [12, 16] {
+        for (size, objects) in [
+            (9856, 1),
+            (8192, 1),
+            (8191, 2),
+            (4096, 2),
+            (4095, 6),
+            (1024, 6),
+            (256, 13),
+            (64, 30),
+        ] {
+            assert_eq!(of(Era::V5_9, page_shift, size), objects, "{size}");
+        }
+    }
+    // Without it, 64 KiB pages make them 6.
+    let plain = BootParams::default();
+    let era = slub_era(Era::V5_9).unwrap();
+    let default = cpu_partial(era, &machine(16, 16), &plain, 9856, CacheFlags::NONE);
+    assert_eq!(default, 6);
+    assert_eq!(of(Era::V6_1, 16, 9856), 24, "6.1 counts otherwise");
+}
 use crate::era::Era;
 use crate::geometry::NR_CPUS_MAX;
 
@@ -324,7 +357,10 @@ fn partial_limits() {
     assert_eq!(cpu_partial_slabs(u32::MAX / 2, 1), u32::MAX - 1);
     let flags = CacheFlags::CONSISTENCY;
     let known = era(Era::V5_9);
-    assert_eq!(cpu_partial(known, &machine(12, 2), 64, flags), 0);
+    assert_eq!(
+        cpu_partial(known, &machine(12, 2), &BootParams::default(), 64, flags),
+        0
+    );
 }
 
 #[test]
