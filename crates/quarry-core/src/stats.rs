@@ -1,5 +1,6 @@
 //! Counters of a cache, by the names of the files in `/sys/kernel/slab/<cache>/`.
 
+use crate::era::Era;
 use crate::sync::{AtomicU64, Ordering};
 
 macro_rules! stats {
@@ -91,12 +92,110 @@ stats! {
     CpuPartialNode = "cpu_partial_node",
     /// Cpu partial list moved to the node lists.
     CpuPartialDrain = "cpu_partial_drain",
+    /// The fast path lost a race on its CPU: never, as its step is restarted.
+    CmpxchgDoubleCpuFail = "cmpxchg_double_cpu_fail",
     /// A slab's free list and counters were changed by somebody else first.
     CmpxchgDoubleFail = "cmpxchg_double_fail",
     /// The CPU's slot was held, so the operation took the node-level path. Quarry's own.
     CpuSlotBusy = "cpu_slot_busy",
     /// A free found a lock re-entered and was left for the next operation. Quarry's own.
     FreeDeferred = "free_deferred",
+}
+
+/// Counters that a design has in a span of eras.
+struct Shown {
+    design: &'static str,
+    from: Era,
+    to: Era,
+    stats: &'static [Stat],
+}
+
+/// Which counters sysfs shows, by design and era (kernels with statistics configured). SLUB had none
+/// until 2.6.24; those of S+Q are the second posting's, with the later ones' for shared and alien
+/// queues. Quarry counts more than these where it helps to understand a run.
+static SHOWN: &[Shown] = &[
+    Shown {
+        design: "slub",
+        from: Era::V2_6_35,
+        to: Era::V6_18,
+        stats: &[
+            Stat::AllocFastpath,
+            Stat::AllocSlowpath,
+            Stat::FreeFastpath,
+            Stat::FreeSlowpath,
+            Stat::FreeFrozen,
+            Stat::FreeAddPartial,
+            Stat::FreeRemovePartial,
+            Stat::AllocFromPartial,
+            Stat::AllocSlab,
+            Stat::AllocRefill,
+            Stat::FreeSlab,
+            Stat::CpuslabFlush,
+            Stat::DeactivateFull,
+            Stat::DeactivateEmpty,
+            Stat::DeactivateToHead,
+            Stat::DeactivateToTail,
+            Stat::DeactivateRemoteFrees,
+            Stat::OrderFallback,
+        ],
+    },
+    Shown {
+        design: "slub",
+        from: Era::V4_13,
+        to: Era::V6_18,
+        stats: &[
+            Stat::AllocNodeMismatch,
+            Stat::DeactivateBypass,
+            Stat::CmpxchgDoubleCpuFail,
+            Stat::CmpxchgDoubleFail,
+            Stat::CpuPartialAlloc,
+            Stat::CpuPartialFree,
+            Stat::CpuPartialNode,
+            Stat::CpuPartialDrain,
+        ],
+    },
+    Shown {
+        design: "slubq",
+        from: Era::V2_6_35,
+        to: Era::V2_6_35,
+        stats: &[
+            Stat::AllocFastpath,
+            Stat::AllocSlowpath,
+            Stat::FreeFastpath,
+            Stat::FreeSlowpath,
+            Stat::FreeAddPartial,
+            Stat::FreeRemovePartial,
+            Stat::AllocFromPartial,
+            Stat::AllocSlab,
+            Stat::FreeSlab,
+            Stat::QueueFlush,
+            Stat::OrderFallback,
+        ],
+    },
+];
+
+impl Stat {
+    /// Whether sysfs has the counter's file for this design in this era.
+    ///
+    /// ```
+    /// use quarry_core::{era::Era, stats::Stat};
+    /// assert!(Stat::CpuPartialDrain.exists("slub", Era::V5_9));
+    /// assert!(!Stat::CpuPartialDrain.exists("slub", Era::V2_6_35));
+    /// ```
+    #[must_use]
+    pub fn exists(self, design: &str, era: Era) -> bool {
+        SHOWN.iter().any(|shown| {
+            shown.design == design
+                && (shown.from..=shown.to).contains(&era)
+                && shown.stats.contains(&self)
+        })
+    }
+
+    /// The counters that sysfs has for this design in this era, in the order of their numbers.
+    pub fn all_of(design: &str, era: Era) -> impl Iterator<Item = Stat> + use<'_> {
+        let all = Self::ALL.iter().copied();
+        all.filter(move |stat| stat.exists(design, era))
+    }
 }
 
 /// Number of counters.
@@ -197,6 +296,20 @@ impl SharedStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The counts of the columns of facts 2.11, 6.18's without those of sheaves.
+    #[test]
+    fn eras_show_their_counters() {
+        let count = |design, era| Stat::all_of(design, era).count();
+        assert_eq!(count("slub", Era::V2_6_22), 0);
+        assert_eq!(count("slub", Era::V2_6_24), 0);
+        assert_eq!(count("slub", Era::V2_6_35), 18);
+        assert_eq!(count("slub", Era::V4_13), 26);
+        assert_eq!(count("slub", Era::V5_9), 26);
+        assert_eq!(count("slub", Era::V6_18), 26);
+        assert_eq!(count("slubq", Era::V2_6_35), 11);
+        assert!(!Stat::CpuSlotBusy.exists("slub", Era::V6_18));
+    }
 
     #[test]
     fn numbers_follow_the_table() {
