@@ -8,6 +8,7 @@ use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{CpuId, Machine, NodeId};
+use crate::merge::{MergeRules, Merged};
 use crate::page::{PageAllocator, Pfn};
 use crate::stats::{SharedStats, Stat, Stats};
 use crate::sync::{AtomicPtr, Ordering};
@@ -154,6 +155,17 @@ impl core::fmt::Display for SlabInconsistency {
 
 impl core::error::Error for SlabInconsistency {}
 
+/// A name as structures keep it, and its length.
+pub(crate) fn cut_name(name: &str) -> ([u8; NAME_BYTES], usize) {
+    let mut cut = name.len().min(NAME_BYTES);
+    while !name.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let mut bytes = [0; NAME_BYTES];
+    bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
+    (bytes, cut)
+}
+
 /// What all designs know of a cache. It lies at the head of every cache's structure and its
 /// address names the cache in page descriptors.
 pub struct CacheHead {
@@ -168,6 +180,8 @@ pub struct CacheHead {
     pub(crate) shared_stats: SharedStats,
     /// Objects whose free found a lock re-entered: a stack linked through their first word.
     deferred: AtomicPtr<u8>,
+    /// References and names, if other caches were merged into this one.
+    pub(crate) merged: Merged,
     /// Links of the heap's list of caches, under its lock.
     pub(crate) list_next: UnsafeCell<*const CacheHead>,
 }
@@ -185,21 +199,17 @@ impl CacheHead {
         geometry: Geometry,
         boot: BootParams,
     ) -> Self {
-        let mut cut = spec.name.len().min(NAME_BYTES);
-        while !spec.name.is_char_boundary(cut) {
-            cut -= 1;
-        }
-        let mut name = [0; NAME_BYTES];
-        name[..cut].copy_from_slice(&spec.name.as_bytes()[..cut]);
+        let (name, name_len) = cut_name(spec.name);
         Self {
             name,
-            name_len: cut,
+            name_len,
             era,
             geometry,
             boot,
             flags: spec.flags,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
+            merged: Merged::new(spec.object_size),
             list_next: UnsafeCell::new(core::ptr::null()),
         }
     }
@@ -220,6 +230,12 @@ impl CacheHead {
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Bytes of an object: of the largest, if caches were merged into this one.
+    #[must_use]
+    pub fn object_size(&self) -> u32 {
+        self.merged.object_size.load(Ordering::Relaxed)
     }
 
     /// Flags it was created with.
@@ -341,6 +357,11 @@ pub trait Design: Sized + Send + Sync + 'static {
 
     /// Which kmalloc caches the design has in this era. `None` if it has no such era.
     fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules>;
+
+    /// How caches are merged in this era; `None` if they never are.
+    fn merge_rules(_era: Era) -> Option<&'static MergeRules> {
+        None
+    }
 
     /// What the caches of a new heap share.
     fn share(era: Era) -> Self::Shared;

@@ -186,6 +186,10 @@ pub struct BootParams {
     /// The cpu partial classes that the same report proposed for `set_cpu_partial()`: large objects
     /// by their size in bytes and not by the page size. Until 5.9, which counts objects.
     pub slub_cpu_partial_by_size: bool,
+    /// New caches become aliases of existing ones where the kernel would merge them: the opposite
+    /// of `slub_nomerge`. Off by default, as the kernel's default suits few programs and no replay:
+    /// recorded events carry the names that caches have after merging.
+    pub merge: bool,
 }
 
 impl BootParams {

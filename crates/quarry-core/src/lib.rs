@@ -29,6 +29,7 @@ pub mod geometry;
 pub mod heap;
 pub mod inspect;
 pub mod machine;
+pub mod merge;
 pub mod page;
 mod queue;
 pub mod slab;

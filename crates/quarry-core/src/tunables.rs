@@ -180,6 +180,18 @@ pub static TUNABLES: &[Tunable] = &[
         doc: "Highest order of a slab unless one object needs more (slab_max_order).",
     },
     Tunable {
+        name: "slub_nomerge",
+        alias: Some(("slab_nomerge", Era::V6_18)),
+        scope: Scope::Boot,
+        available: &[SLUB_ALL, SLUBQ],
+        min: 0,
+        max: 1,
+        unit: "0 or 1",
+        default: DefaultValue::Value(1),
+        doc: "0: a new cache that an existing one can serve becomes its alias, as kernels do by \
+              default; names in recordings are those after merging (slub_nomerge).",
+    },
+    Tunable {
         name: "slub_cpu_partial",
         alias: None,
         scope: Scope::Boot,
@@ -440,14 +452,19 @@ mod tests {
 
     #[test]
     fn designs_have_their_own() {
-        let boot = ["slub_min_order", "slub_max_order", "slub_min_objects"];
-        assert_eq!(names("slub", Era::V2_6_22)[..3], boot);
+        let boot = [
+            "slub_min_order",
+            "slub_max_order",
+            "slub_min_objects",
+            "slub_nomerge",
+        ];
+        assert_eq!(names("slub", Era::V2_6_22)[..4], boot);
         let own = ["order", "cpu_slabs", "defrag_ratio"];
-        assert_eq!(names("slub", Era::V2_6_22)[3..], own);
+        assert_eq!(names("slub", Era::V2_6_22)[4..], own);
         let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
         assert!(names("slub", Era::V5_9).ends_with(&lists));
         let queue = ["cpu_queue_size", "cpu_batch_size"];
-        assert_eq!(names("slubq", Era::V2_6_35)[3..], queue);
+        assert_eq!(names("slubq", Era::V2_6_35)[4..], queue);
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
         let arrays = ["limit", "batchcount", "sharedfactor"];
         assert_eq!(names("slab", Era::V2_6_24), arrays);
@@ -475,8 +492,8 @@ mod tests {
         assert_eq!(
             message("slub", Era::V2_6_35, "cpu_partial", 3),
             "slub@2.6.35 has no tunable \"cpu_partial\"; it has \
-             slub_min_order, slub_max_order, slub_min_objects, order, cpu_slabs, \
-             min_partial, remote_node_defrag_ratio"
+             slub_min_order, slub_max_order, slub_min_objects, slub_nomerge, order, \
+             cpu_slabs, min_partial, remote_node_defrag_ratio"
         );
         assert!(message("slob", Era::V5_9, "x", 0).ends_with("it has none"));
     }

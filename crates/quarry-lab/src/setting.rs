@@ -169,6 +169,7 @@ impl Settings {
             (Scope::Boot, "slub_max_order") => self.boot.slub_max_order = Some(small),
             (Scope::Boot, "slab_max_order") => self.boot.slab_max_order = Some(small),
             (Scope::Boot, "slub_min_objects") => self.boot.slub_min_objects = small,
+            (Scope::Boot, "slub_nomerge") => self.boot.merge = value == 0,
             (Scope::Boot, "slub_cpu_partial") => self.boot.slub_cpu_partial = Some(small),
             (Scope::Boot, "slub_cpu_partial_by_size") => {
                 self.boot.slub_cpu_partial_by_size = value != 0;

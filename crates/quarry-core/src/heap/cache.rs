@@ -207,7 +207,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.body.design.set_attribute(self.env(), name, value)
     }
 
-    /// Destroys the cache.
+    /// Destroys the cache, or gives up this reference to it if it has others by merging; its name
+    /// stays among the aliases then.
     ///
     /// # Errors
     ///
@@ -218,6 +219,13 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// No copy of this handle is used any more, whichever thread has it; if the cache is a kmalloc
     /// class, no other thread uses kmalloc meanwhile. An error leaves the cache as it was.
     pub unsafe fn destroy(self) -> Result<(), DestroyError<'h, M, D>> {
+        if self.aliases() > 0 {
+            let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
+            let newest = self.heap.system.caches.lock(self.heap.machine());
+            if newest.is_some() && Heap::<M, D>::drop_reference(&self.body.head) {
+                return Ok(());
+            }
+        }
         let busy_cpus = self.shrink();
         let mut live = 0;
         self.for_each_live(|_| live += 1);
@@ -237,6 +245,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 busy_cpus,
             });
         };
+        if Heap::<M, D>::drop_reference(&self.body.head) {
+            // Another cache was merged into this one just now.
+            return Ok(());
+        }
         let me: *const CacheHead = &self.body.head;
         // SAFETY: the link is this cache's own, under the list's lock.
         let after = unsafe { *self.body.head.list_next.get() };
@@ -269,6 +281,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 Ordering::Relaxed,
             );
         }
+        // SAFETY: the cache is off the list, and by the caller's contract nobody else uses it.
+        unsafe { self.heap.free_aliases(&self.body.head) };
         // SAFETY: no slab is left, and by the caller's contract nobody else uses the cache.
         unsafe { self.body.design.release(self.env()) };
         // SAFETY: the cache is off the list, and nobody else uses it.

@@ -11,6 +11,7 @@
 
 mod cache;
 mod kmalloc;
+mod merge;
 
 pub use cache::{Cache, DestroyError};
 
@@ -103,10 +104,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
             kmalloc: Self::system_kmalloc,
             kfree: Self::system_kfree,
         };
-        Ok(Self {
+        let heap = Self {
             system: System::new(pages, era, params, boot, kmalloc, general, shared.cast()),
             design: PhantomData,
-        })
+        };
+        heap.prepare_merging();
+        Ok(heap)
     }
 
     /// # Safety
@@ -164,13 +167,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
         )
     }
 
-    /// Makes a cache.
+    /// Makes a cache, or with [`BootParams::merge`] an alias of one that can serve it, which the
+    /// handle then stands for.
     ///
     /// # Errors
     ///
     /// [`CreateError`].
     pub fn create_cache(&self, spec: &CacheSpec<'_>) -> Result<Cache<'_, M, D>, CreateError> {
-        let body = self.create_body(spec)?;
+        let body = match self.merge(spec)? {
+            Some(body) => body,
+            None => self.create_body(spec)?,
+        };
         Ok(Cache { heap: self, body })
     }
 
@@ -253,7 +260,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Calls `f` for a cache of the list, whose lock is held, and all older ones.
-    fn walk(&self, newest: *const CacheHead, f: &mut impl FnMut(Cache<'_, M, D>)) {
+    fn walk<'h>(&'h self, newest: *const CacheHead, f: &mut impl FnMut(Cache<'h, M, D>)) {
         let mut next = newest;
         while !next.is_null() {
             // SAFETY: the list holds heads of caches of this heap, which are first in their

@@ -91,6 +91,7 @@ use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::merge::MergeRules;
 use crate::slabs::{self, cpus};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
@@ -128,6 +129,10 @@ impl Design for Slub {
 
     fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
         geometry::slub_era(era).map(|era| &era.kmalloc)
+    }
+
+    fn merge_rules(era: Era) -> Option<&'static MergeRules> {
+        geometry::slub_era(era).map(|era| &era.merge)
     }
 
     fn share(_: Era) {}
@@ -269,7 +274,7 @@ impl Design for Slub {
             "order" => self.normal_order().0,
             "objs_per_slab" => self.normal_order().1,
             "slab_size" => cache.geometry.layout.size,
-            "object_size" => cache.geometry.layout.object_size,
+            "object_size" => cache.object_size(),
             "align" => cache.geometry.layout.align,
             _ => return None,
         };

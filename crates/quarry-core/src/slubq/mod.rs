@@ -79,6 +79,7 @@ use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::merge::MergeRules;
 use crate::slabs::{self, cpus};
 use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
@@ -109,6 +110,11 @@ impl Design for Slubq {
     fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
         let known = Self::ERAS.contains(&era).then(|| slub_era(era)).flatten();
         known.map(|era| &era.kmalloc)
+    }
+
+    fn merge_rules(era: Era) -> Option<&'static MergeRules> {
+        let known = Self::ERAS.contains(&era).then(|| slub_era(era)).flatten();
+        known.map(|era| &era.merge)
     }
 
     fn share(_: Era) {}
@@ -253,7 +259,7 @@ impl Design for Slubq {
             "order" => cache.geometry.order,
             "objs_per_slab" => cache.geometry.objects,
             "slab_size" => cache.geometry.layout.size,
-            "object_size" => cache.geometry.layout.object_size,
+            "object_size" => cache.object_size(),
             "align" => cache.geometry.layout.align,
             _ => return None,
         };

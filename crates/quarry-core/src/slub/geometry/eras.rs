@@ -6,7 +6,8 @@ use super::{
     ObjectLimit, OrderRules, OrderSearch, PartialTake, RunRules, SlubEra,
 };
 use crate::era::Era;
-use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
+use crate::geometry::{CacheFlags, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
+use crate::merge::{MergeRules, MergeSearch, NEVER_MERGED};
 
 /// Every era of SLUB with cpu slabs, oldest first.
 ///
@@ -55,6 +56,13 @@ const V2_6_22: SlubEra = SlubEra {
         hwcache_align: false,
         prefix: "kmalloc-",
         short_names: false,
+    },
+    merge: MergeRules {
+        search: MergeSearch::NewestFirst,
+        into_kmalloc: true,
+        align_divides: false,
+        never: NEVER_MERGED,
+        same: CacheFlags::RECLAIM.union(CacheFlags::CONSISTENCY),
     },
     run: RunRules {
         has_fallback_order: false,
@@ -153,6 +161,12 @@ const V4_13: SlubEra = SlubEra {
         unit: CpuPartialUnit::Objects,
     }),
     min_partial: MinPartial::Log2 { divisor: 2 },
+    // Inferred from 6.1.
+    merge: MergeRules {
+        search: MergeSearch::OldestFirst,
+        same: CacheFlags::RECLAIM,
+        ..V2_6_35.merge
+    },
     run: RunRules {
         has_cpu_partial: true,
         freeze_cpu_partial: true,
@@ -186,6 +200,11 @@ const V5_9: SlubEra = SlubEra {
         align: KmallocAlign::PowerOfTwoClass,
         short_names: true,
         ..V4_13.kmalloc
+    },
+    // kmalloc caches have windows for copies to user space, which keep them apart.
+    merge: MergeRules {
+        into_kmalloc: false,
+        ..V4_13.merge
     },
     ..V4_13
 };

@@ -3,6 +3,7 @@
 use super::OrderRules;
 use crate::era::Era;
 use crate::geometry::KmallocRules;
+use crate::merge::MergeRules;
 
 /// How a request for cache-line alignment is answered (`calculate_alignment()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -245,6 +246,8 @@ pub struct SlubEra {
     pub min_partial: MinPartial,
     /// kmalloc.
     pub kmalloc: KmallocRules,
+    /// Which caches are merged.
+    pub merge: MergeRules,
     /// Differences at run time.
     pub run: RunRules,
 }

@@ -1,0 +1,159 @@
+//! Merging of caches: a new cache that an existing one can serve becomes an alias of it.
+//!
+//! The kernel does this unless booted with `slub_nomerge`; here it is done only on request
+//! ([`BootParams::merge`]), because a program that makes a cache for one type wants its counters,
+//! its limits and its memory to itself. A cache that is merged is one cache with several names:
+//! whoever made one of them holds a reference, and the last to destroy its own destroys the cache.
+//!
+//! [`BootParams::merge`]: crate::geometry::BootParams::merge
+
+use core::fmt;
+
+use crate::design::{CacheHead, NAME_BYTES};
+use crate::geometry::{CacheFlags, WORD_BYTES, up};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+
+/// Which of several caches that match takes the new one in. Two caches that both match would
+/// mostly have been merged with each other, so this decides only after races between creations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MergeSearch {
+    /// The one made last [2.6.22, 2.6.24; 2.6.35 inferred].
+    NewestFirst,
+    /// The one made first [6.1, 6.18; 4.13 and 5.9 inferred].
+    OldestFirst,
+}
+
+/// When caches are merged, by design and era (`find_mergeable()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeRules {
+    /// Which match wins.
+    pub search: MergeSearch,
+    /// kmalloc caches take others in; if not, the copying checks or memory cgroups keep them apart.
+    pub into_kmalloc: bool,
+    /// The new cache's alignment must divide the existing one's, too [SLAB 6.1].
+    pub align_divides: bool,
+    /// A cache with one of these flags is never merged.
+    pub never: CacheFlags,
+    /// These flags must agree.
+    pub same: CacheFlags,
+}
+
+/// What is common to all eras' [`MergeRules::never`].
+pub const NEVER_MERGED: CacheFlags = CacheFlags::RED_ZONE
+    .union(CacheFlags::POISON)
+    .union(CacheFlags::STORE_USER)
+    .union(CacheFlags::RCU)
+    .union(CacheFlags::CTOR);
+
+/// What a new cache asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// Bytes of an object.
+    pub(crate) object_size: u32,
+    /// Its alignment, as the era computes it.
+    pub(crate) align: u32,
+    pub(crate) flags: CacheFlags,
+}
+
+impl MergeRules {
+    /// Whether a cache with these flags may be merged at all.
+    fn allows(&self, flags: CacheFlags) -> bool {
+        !flags.intersects(self.never)
+    }
+
+    /// Whether a cache with these flags may have aliases.
+    pub(crate) fn takes_others(&self, flags: CacheFlags) -> bool {
+        self.allows(flags) && (self.into_kmalloc || !flags.contains(CacheFlags::KMALLOC))
+    }
+
+    /// Whether a new cache may become an alias.
+    pub(crate) fn allows_wish(&self, wish: &Wish) -> bool {
+        // kmalloc caches are made at boot, without a look at others.
+        self.allows(wish.flags) && !wish.flags.contains(CacheFlags::KMALLOC)
+    }
+
+    /// Whether an existing cache can serve a new one.
+    pub(crate) fn matches(&self, cache: &CacheHead, wish: &Wish) -> bool {
+        /// An object may lie in a slot with less slack than this, in bytes.
+        const SLACK: u32 = WORD_BYTES;
+        let flag_agrees = |flag| cache.flags.contains(flag) == wish.flags.contains(flag);
+        let agree = [CacheFlags::RECLAIM, CacheFlags::CONSISTENCY]
+            .into_iter()
+            .filter(|flag| self.same.contains(*flag))
+            .all(flag_agrees);
+        let layout = &cache.geometry.layout;
+        let size = up(up(wish.object_size, WORD_BYTES), wish.align);
+        self.takes_others(cache.flags)
+            && agree
+            && size <= layout.size
+            && layout.size.is_multiple_of(wish.align)
+            && layout.size - size < SLACK
+            && (!self.align_divides || layout.align.is_multiple_of(wish.align))
+    }
+}
+
+/// Another name of a cache. Lives in the heap's structures until the cache is destroyed.
+pub(crate) struct Alias {
+    pub(crate) next: *mut Alias,
+    pub(crate) name: [u8; NAME_BYTES],
+    pub(crate) len: usize,
+}
+
+/// What merging has made of a cache.
+pub(crate) struct Merged {
+    /// Caches that were made of this one; changes only under the lock on the list of caches.
+    pub(crate) references: AtomicU32,
+    /// Newest alias.
+    pub(crate) aliases: AtomicPtr<Alias>,
+    /// Largest object size of all.
+    pub(crate) object_size: AtomicU32,
+}
+
+impl Merged {
+    pub(crate) fn new(object_size: u32) -> Self {
+        Self {
+            references: AtomicU32::new(1),
+            aliases: AtomicPtr::new(core::ptr::null_mut()),
+            object_size: AtomicU32::new(object_size),
+        }
+    }
+
+    /// Calls `f` for each alias, newest first.
+    ///
+    /// # Safety
+    ///
+    /// The cache is not destroyed meanwhile.
+    pub(crate) unsafe fn for_each(&self, mut f: impl FnMut(&str)) {
+        // Acquire: pairs with the Release by which the heap adds an alias.
+        let mut next = self.aliases.load(Ordering::Acquire);
+        // SAFETY: aliases are initialised before they are added, never change, and live as long as
+        // the cache, which the caller keeps.
+        while let Some(alias) = unsafe { next.as_ref() } {
+            f(core::str::from_utf8(&alias.name[..alias.len]).unwrap_or("?"));
+            next = alias.next;
+        }
+    }
+}
+
+/// The name of a mergeable cache's directory in sysfs, such as `:0000192` or `:a-0000104`
+/// (`create_unique_id()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UniqueId {
+    pub(crate) flags: CacheFlags,
+    pub(crate) slab_size: u32,
+}
+
+impl fmt::Display for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(":")?;
+        let letters = [(CacheFlags::RECLAIM, "a"), (CacheFlags::CONSISTENCY, "F")];
+        let mut dash = "";
+        for (flag, letter) in letters {
+            if self.flags.contains(flag) {
+                f.write_str(letter)?;
+                dash = "-";
+            }
+        }
+        write!(f, "{dash}{:07}", self.slab_size)
+    }
+}
