@@ -34,6 +34,8 @@ pub(crate) struct CpuQueue {
     pub(crate) stats: Stats,
     /// Room for entries.
     pub(crate) queue: u32,
+    /// [`CpuQueue::uses`] at the last expiry, plus one; 0 before the first.
+    expired_at: u64,
 }
 
 // SAFETY: the entries are memory that only the holder of the slot uses, and name objects that the
@@ -61,6 +63,27 @@ impl<T: BeginsWithQueue> StackLayout for T {
 }
 
 impl CpuQueue {
+    /// Calls that used the queue.
+    fn uses(&self) -> u64 {
+        let calls = [
+            Stat::AllocFastpath,
+            Stat::AllocSlowpath,
+            Stat::FreeFastpath,
+            Stat::FreeSlowpath,
+        ];
+        calls.into_iter().map(|call| self.stats.get(call)).sum()
+    }
+
+    /// Whether nobody used the queue since its last expiry.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.expired_at == self.uses().wrapping_add(1)
+    }
+
+    /// Begins another time between expiries.
+    pub(crate) fn set_expired(&mut self) {
+        self.expired_at = self.uses().wrapping_add(1);
+    }
+
     /// Filled entries.
     #[inline(always)]
     pub(crate) fn objects(&self) -> u32 {

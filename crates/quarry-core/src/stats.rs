@@ -70,6 +70,18 @@ stats! {
     AlienOverflow = "alien_overflow",
     /// Queue flushed (SLUB+Queuing).
     QueueFlush = "queue_flush",
+    /// Objects that came from a queue that the CPUs of a node share (SLUB+Queuing).
+    AllocShared = "alloc_shared",
+    /// Objects moved to that queue.
+    FreeShared = "free_shared",
+    /// Object that came from the queue for objects of another node (SLUB+Queuing).
+    AllocAlien = "alloc_alien",
+    /// Object put there.
+    FreeAlien = "free_alien",
+    /// Object of another node taken from its slab without a queue (SLUB+Queuing).
+    AllocDirect = "alloc_direct",
+    /// Object of another node given to its slab without a queue.
+    FreeDirect = "free_direct",
     /// CPU slab given up while full.
     DeactivateFull = "deactivate_full",
     /// CPU slab given up while empty, and discarded.
@@ -170,6 +182,12 @@ static SHOWN: &[Shown] = &[
             Stat::FreeSlab,
             Stat::QueueFlush,
             Stat::OrderFallback,
+            Stat::AllocShared,
+            Stat::FreeShared,
+            Stat::AllocAlien,
+            Stat::FreeAlien,
+            Stat::AllocDirect,
+            Stat::FreeDirect,
         ],
     },
 ];
@@ -307,7 +325,7 @@ mod tests {
         assert_eq!(count("slub", Era::V4_13), 26);
         assert_eq!(count("slub", Era::V5_9), 26);
         assert_eq!(count("slub", Era::V6_18), 26);
-        assert_eq!(count("slubq", Era::V2_6_35), 11);
+        assert_eq!(count("slubq", Era::V2_6_35), 11 + 6);
         assert!(!Stat::CpuSlotBusy.exists("slub", Era::V6_18));
     }
 

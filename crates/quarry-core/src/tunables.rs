@@ -349,6 +349,28 @@ pub static TUNABLES: &[Tunable] = &[
         default: DefaultValue::Computed("8 with more than one CPU and objects of up to a page"),
         doc: "Room of the array that a node's CPUs share (do_tune_cpucache()).",
     },
+    Tunable {
+        name: "shared_queue_size",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLUBQ],
+        min: 0,
+        max: QUEUE_MAX as u64,
+        unit: "objects",
+        default: DefaultValue::Value(0),
+        doc: "Objects in the queue that a node's CPUs share (shared_queue_size; S+Q3).",
+    },
+    Tunable {
+        name: "alien_queue_size",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SLUBQ],
+        min: 0,
+        max: QUEUE_MAX as u64,
+        unit: "objects",
+        default: DefaultValue::Value(0),
+        doc: "Objects in each queue of a node for objects of another node (alien_queue_size; S+Q3).",
+    },
 ];
 
 /// The tunables that this design has in this era.
@@ -463,7 +485,12 @@ mod tests {
         assert_eq!(names("slub", Era::V2_6_22)[4..], own);
         let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
         assert!(names("slub", Era::V5_9).ends_with(&lists));
-        let queue = ["cpu_queue_size", "cpu_batch_size"];
+        let queue = [
+            "cpu_queue_size",
+            "cpu_batch_size",
+            "shared_queue_size",
+            "alien_queue_size",
+        ];
         assert_eq!(names("slubq", Era::V2_6_35)[4..], queue);
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
         let arrays = ["limit", "batchcount", "sharedfactor"];

@@ -33,7 +33,7 @@ const NUMBER_SHIFT: u32 = 8;
 const fn rank(class: LockClass) -> u64 {
     match class {
         LockClass::CacheList => 0,
-        LockClass::QueueConfig => 1,
+        LockClass::QueueConfig | LockClass::SharedQueue => 1,
         LockClass::Slab | LockClass::Alien => 2,
         LockClass::NodeList => 3,
         LockClass::Slob => 4,

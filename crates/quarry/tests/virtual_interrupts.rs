@@ -129,13 +129,19 @@ fn drop_all<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger
     }
 }
 
-fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16) -> u64 {
+/// Tunables to set before the first operation.
+type Tuning = [(&'static str, u64)];
+
+fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16, tuning: &Tuning) -> u64 {
     let machine = Interrupted::new(setup.machine(), setup.seed);
     let heap = Rc::new(TestHeap::<D>::new(machine, era, setup.boot()).expect("a heap"));
     let ledger = Rc::new(RefCell::new(Ledger::default()));
     let bytes = BYTES[setup.seed as usize / 2 % BYTES.len()];
     let mut deferred = 0;
     with_cache(&heap, bytes, |cache| {
+        for (name, value) in tuning {
+            assert!(cache.set_attribute(name, *value), "{name}");
+        }
         let runs = handler(
             Rc::downgrade(&heap),
             Rc::clone(&ledger),
@@ -190,6 +196,10 @@ fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16) -> u64 {
 }
 
 fn survives_all<D: Design>(era: Era) {
+    survives_tuned::<D>(era, &[]);
+}
+
+fn survives_tuned<D: Design>(era: Era, tuning: &Tuning) {
     let mut deferred = 0;
     for seed in 0..u64::from(case_count(SEEDS)) {
         let setup = Setup {
@@ -199,7 +209,7 @@ fn survives_all<D: Design>(era: Era) {
             seed,
             ..Setup::default()
         };
-        deferred += survives::<D>(era, setup, [5, 40, 200][seed as usize % 3]);
+        deferred += survives::<D>(era, setup, [5, 40, 200][seed as usize % 3], tuning);
     }
     assert!(deferred > 0, "{era}: no free was ever deferred");
 }
@@ -242,4 +252,20 @@ fn slub_6_18_survives_interrupts() {
 #[test]
 fn slubq_survives_interrupts() {
     survives_all::<Slubq>(Era::V2_6_35);
+}
+
+#[test]
+fn slub_with_more_cpu_slabs_survives_interrupts() {
+    survives_tuned::<Slub>(Era::V2_6_24, &[("cpu_slabs", 4)]);
+}
+
+#[test]
+fn slubq_with_shared_queues_survives_interrupts() {
+    let tuning = [
+        ("cpu_queue_size", 8),
+        ("cpu_batch_size", 4),
+        ("shared_queue_size", 20),
+        ("alien_queue_size", 10),
+    ];
+    survives_tuned::<Slubq>(Era::V2_6_35, &tuning);
 }

@@ -26,11 +26,13 @@ pub enum LockClass {
     Slob,
     /// An alien array of SLAB.
     Alien,
+    /// A queue that several CPUs use.
+    SharedQueue,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -41,6 +43,7 @@ impl LockClass {
         (LockClass::QueueConfig, "queue_config"),
         (LockClass::Slob, "slob"),
         (LockClass::Alien, "alien"),
+        (LockClass::SharedQueue, "shared_queue"),
     ];
 }
 

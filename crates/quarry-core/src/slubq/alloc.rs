@@ -7,8 +7,11 @@ use super::slab::LockedSlab;
 use super::types::{CpuQueue, Slubq};
 use crate::design::Env;
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
-use crate::stats::Stat;
+use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
+
+/// Objects that a refill brings at most to a queue that was not used since its last expiry.
+const IDLE_REFILL: u32 = 16;
 
 impl Slubq {
     #[inline(always)]
@@ -90,7 +93,15 @@ impl Slubq {
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
+        let idle = cpu.is_idle();
         cpu.stats.count(Stat::AllocSlowpath);
+        let own = env.pages.machine().topology().node_of(id);
+        if let Some(wanted) = node
+            && wanted != own
+            && self.alien_queue_size.load(Ordering::Relaxed) > 0
+        {
+            return self.alloc_alien(env, cpu, own, wanted);
+        }
         if cpu.objects() > 0 {
             // The patches keep one node per queue: another wish empties it.
             cpu.stats.count(Stat::QueueFlush);
@@ -99,7 +110,11 @@ impl Slubq {
         if cpu.queue == 0 && !self.adopt_config(env, cpu, id) {
             return None;
         }
-        self.refill(env, cpu, node);
+        let batch = self.batch.load(Ordering::Relaxed).min(cpu.queue);
+        let batch = if idle { batch.min(IDLE_REFILL) } else { batch };
+        if node.is_some() || !self.pull_shared(env, cpu, own, batch) {
+            self.refill(env, cpu, node, batch);
+        }
         cpu.take_newest()
     }
 
@@ -119,9 +134,14 @@ impl Slubq {
 
     /// Brings up to a batch of objects into an empty queue, so that the lowest address is popped
     /// first.
-    fn refill<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, node: Option<NodeId>) {
+    fn refill<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        node: Option<NodeId>,
+        batch: u32,
+    ) {
         let machine = env.pages.machine();
-        let batch = self.batch.load(Ordering::Relaxed).min(cpu.queue);
         let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
         let mut have = 0;
         while have < batch {
@@ -178,16 +198,26 @@ impl Slubq {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
         env.cache.shared_stats.count(Stat::AllocSlowpath);
+        self.take_one(env, node, None)
+    }
+
+    /// One object from a node's list or a new slab.
+    pub(super) fn take_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        mut stats: Option<&mut Stats>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
         let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
-        let locked = match self.take_partial(env, wanted, None) {
+        let locked = match self.take_partial(env, wanted, stats.as_deref_mut()) {
             Some(locked) => locked,
             None if self.lists_reentered(env) => return None,
-            None => LockedSlab::lock(env, self.new_slab(env, node, None)?)?,
+            None => LockedSlab::lock(env, self.new_slab(env, node, stats)?)?,
         };
         let mut taken = None;
         locked.take(self.size, 1, |object| taken = Some(object));

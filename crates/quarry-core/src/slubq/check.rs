@@ -35,6 +35,7 @@ impl Slubq {
                 usage.one_object_slabs += u64::from(used == 1);
             }
         }
+        usage.shared_avail = self.shared_objects(env);
         usage.active_slabs = usage.slabs;
         // Saturating: a slab may come between the two counts on a busy cache.
         usage.active_objs = usage.num_objs.saturating_sub(free);

@@ -21,7 +21,8 @@ impl Slubq {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        if Self::owns(env, object) {
+        let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
+        if !aliens && Self::owns(env, object) {
             // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU
             // range, whose first block is the page allocator's.
             if unsafe { machine.percpu_push_stack::<CpuQueue>(self.cpu.slot0(), object) } {
@@ -40,9 +41,9 @@ impl Slubq {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         let slab = Self::lookup(env, object)?;
-        let freed = self
-            .cpu
-            .try_with(machine, |cpu, id| self.free_on_cpu(env, cpu, id, object));
+        let freed = self.cpu.try_with(machine, |cpu, id| {
+            self.free_on_cpu(env, cpu, id, slab, object)
+        });
         match freed {
             Some(result) => result,
             None => self.free_without_slot(env, slab, object),
@@ -56,6 +57,7 @@ impl Slubq {
         env: Env<'_, M>,
         cpu: &mut CpuQueue,
         id: CpuId,
+        slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
@@ -65,6 +67,12 @@ impl Slubq {
             Access::Write,
             core::ptr::from_ref(cpu).addr(),
         );
+        if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
+            let own = machine.topology().node_of(id);
+            if env.pages.node_of(slab) != own {
+                return self.free_alien(env, cpu, own, slab, object);
+            }
+        }
         if cpu.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
@@ -92,7 +100,10 @@ impl Slubq {
             return Ok(());
         }
         cpu.stats.count(Stat::FreeSlowpath);
-        self.drain(env, cpu, self.batch.load(Ordering::Relaxed).max(1));
+        let batch = self.batch.load(Ordering::Relaxed).max(1);
+        let own = env.pages.machine().topology().node_of(id);
+        let shared = self.push_shared(env, cpu, own, batch);
+        self.drain(env, cpu, batch - shared);
         if !cpu.put_newest(object) {
             let slab = Self::slab_of(env, object)?;
             self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
@@ -148,9 +159,16 @@ impl Slubq {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let freed = self
-            .cpu
-            .try_with(machine, |cpu, id| self.free_slots(env, cpu, id, slots));
+        let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
+        let freed = self.cpu.try_with(machine, |cpu, id| {
+            if !aliens {
+                return self.free_slots(env, cpu, id, slots);
+            }
+            Self::free_each(slots, |object| {
+                let slab = Self::slab_of(env, object)?;
+                self.free_on_cpu(env, cpu, id, slab, object)
+            })
+        });
         freed.unwrap_or_else(|| {
             Self::free_each(slots, |object| {
                 let slab = Self::slab_of(env, object)?;

@@ -19,6 +19,10 @@
 //!   slab: [o][o][o][o]...[bitmap]   bit = 1: free and in the slab
 //! ```
 //!
+//! Later postings (S+Q3, UnifiedV4) added queues that the CPUs of a node share, and alien queues
+//! for objects that a node's CPUs free and that lie on another. They are off, as in the second
+//! posting, until `shared_queue_size` or `alien_queue_size` is set.
+//!
 //! Up to 64 objects the bitmap is the descriptor's word, above it lies behind the last object.
 //!
 //! # 3 States of a slab
@@ -30,21 +34,24 @@
 //!
 //! *Alloc*: pop the newest entry; empty: refill `batch` objects from partial slabs or new ones.
 //! *Free*: push; full: drain the `batch` oldest entries to their slabs first, one slab lock for
-//! neighbours in the queue that share a slab.
+//! neighbours in the queue that share a slab. With shared queues, an empty queue pulls a batch from
+//! its node's first and a full one pushes a batch there. With alien queues, objects of other nodes
+//! pass the CPU's queue by. *Expiry* (`reap`): queues that were not used since the last one are
+//! drained, and the next refill of a queue not used since brings at most 16 objects.
 //!
 //! # 5 Locks and their order
 //!
-//! The CPU's slot (tried only) -> slab lock -> `list_lock`. A slab taken from the list has its lock
+//! The CPU's slot (tried only) -> a shared queue -> slab lock -> `list_lock`. A slab taken from the list has its lock
 //! tried, not waited for.
 //!
 //! # 6 Invariants
 //!
-//! * **I1** An object is in exactly one place: with a user, in one CPU's queue, or free in its
-//!   slab's bitmap.
+//! * **I1** An object is in exactly one place: with a user, in one queue, or free in its slab's
+//!   bitmap.
 //! * **I2** Bitmap and free count of a slab change only under its lock. A slab is on its node's
 //!   list exactly if its count is not 0, whenever its lock is free.
 //! * **I3** Entries `0..objects` of a queue are free objects of this cache; only the holder of the
-//!   CPU's slot touches them.
+//!   CPU's slot, or of a shared queue's lock, touches them.
 //!
 //! # 7 Departures from the kernel
 //!
@@ -52,7 +59,9 @@
 //! the operation goes to the slab at once (counted as `cpu_slot_busy`). A slab keeps its free
 //! count beside the bitmap. A free that finds a lock re-entered is deferred through the object's
 //! first word, the only case in which an object is touched. `cpu_batch_size` accepts 1..=queue;
-//! the posted patch inverted that test.
+//! the posted patch inverted that test. Shared queues are per node, as last-level caches are not
+//! known; expiry is asked for by the heap's user and not by reclaim; what an alien queue gives up
+//! when it is full was not read and is a batch here.
 //!
 //! # 8 Cost
 //!
@@ -65,6 +74,7 @@ mod check;
 mod free;
 pub mod geometry;
 mod partial;
+mod shared;
 mod shrink;
 mod slab;
 mod types;
@@ -83,8 +93,9 @@ use crate::merge::MergeRules;
 use crate::slabs::{self, cpus};
 use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
+use shared::Kind;
 use types::QueueConfig;
 pub use types::Slubq;
 
@@ -138,13 +149,18 @@ impl Design for Slubq {
             batch: AtomicU32::new(geometry.batch),
             queue: AtomicU32::new(geometry.queue),
             config: SpinLock::new(LockClass::QueueConfig, config),
+            shared: AtomicPtr::new(core::ptr::null_mut()),
+            shared_queue_size: AtomicU32::new(0),
+            alien_queue_size: AtomicU32::new(0),
             nodes: slabs::nodes(),
         })
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
+        // SAFETY: the caller guarantees that nobody uses the cache any more.
+        unsafe { self.free_shared(env) };
         if let Some(config) = self.config.lock(env.pages.machine()) {
-            // SAFETY: the caller guarantees that nobody uses the cache any more.
+            // SAFETY: as above.
             unsafe { types::free_entries(env, &config) };
         }
         // SAFETY: as above.
@@ -203,6 +219,10 @@ impl Design for Slubq {
         self.free_to_its_slab(env, slab, object)
     }
 
+    fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
+        self.expire(env);
+    }
+
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         self.flush_all(env)
     }
@@ -256,6 +276,8 @@ impl Design for Slubq {
             "min_partial" => cache.geometry.min_partial,
             "cpu_queue_size" => self.queue.load(Ordering::Relaxed),
             "cpu_batch_size" => self.batch.load(Ordering::Relaxed),
+            "shared_queue_size" => self.shared_queue_size.load(Ordering::Relaxed),
+            "alien_queue_size" => self.alien_queue_size.load(Ordering::Relaxed),
             "order" => cache.geometry.order,
             "objs_per_slab" => cache.geometry.objects,
             "slab_size" => cache.geometry.layout.size,
@@ -271,6 +293,8 @@ impl Design for Slubq {
         match name {
             "cpu_batch_size" => self.batch.store(value.max(1), Ordering::Relaxed),
             "cpu_queue_size" => return self.resize(env, value),
+            "shared_queue_size" => return self.resize_shared(env, Kind::Shared, value),
+            "alien_queue_size" => return self.resize_shared(env, Kind::Alien, value),
             _ => return false,
         }
         true

@@ -75,8 +75,19 @@ impl Slubq {
             Access::Write,
             cpu.entry_address(),
         );
+        let stats = self.drain_objects(env, &cpu.filled()[..n as usize]);
+        cpu.stats.add(&stats);
+        cpu.forget_oldest(n);
+    }
+
+    /// Gives objects back to their slabs, neighbours of one slab at once. Returns what is to be
+    /// counted for it.
+    pub(super) fn drain_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut rest: &[NonNull<u8>],
+    ) -> Stats {
         let mut stats = Stats::default();
-        let mut rest = &cpu.filled()[..n as usize];
         while let Some(&object) = rest.first() {
             let Ok(slab) = Self::slab_of(env, object) else {
                 rest = &rest[1..];
@@ -89,8 +100,7 @@ impl Slubq {
             self.free_to_slab(env, slab, run, Some(&mut stats));
             rest = after;
         }
-        cpu.stats.add(&stats);
-        cpu.forget_oldest(n);
+        stats
     }
 
     /// Marks objects of one slab as free and settles where the slab belongs now. With a lock

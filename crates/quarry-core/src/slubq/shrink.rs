@@ -9,9 +9,27 @@ use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Slubq {
-    /// Drains every CPU's queue. Returns how many CPUs were busy.
+    /// Drains every queue. Returns how many CPUs were busy.
     pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_with(env, |_| ())
+        let busy = self.flush_with(env, |_| ());
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.flush_shared(env);
+        busy
+    }
+
+    /// Drains the running CPU's queue, and those that it shares, if nobody used them since the last
+    /// time.
+    pub(super) fn expire<M: Machine>(&self, env: Env<'_, M>) {
+        let machine = env.pages.machine();
+        let _pass = env.pages.gate().enter(machine);
+        self.cpu.try_with(machine, |cpu, _| {
+            if cpu.is_idle() && cpu.objects() > 0 {
+                cpu.stats.count(Stat::QueueFlush);
+                self.drain(env, cpu, cpu.objects());
+            }
+            cpu.set_expired();
+        });
+        self.expire_shared(env, machine.topology().node_of(machine.current_cpu()));
     }
 
     /// Drains every CPU's queue and then does something with it.

@@ -1,9 +1,10 @@
 //! The data structures of SLUB+Queuing; the drawing is in the [module's documentation](super).
 
+use super::shared::SharedQueues;
 use crate::machine::{PerCpu, SpinLock};
 pub(super) use crate::queue::{CpuQueue, QueueConfig, alloc_entries, free_entries};
 use crate::slabs::Nodes;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicPtr, AtomicU32};
 
 /// State of one cache.
 pub struct Slubq {
@@ -16,5 +17,11 @@ pub struct Slubq {
     pub(super) queue: AtomicU32,
     /// Where the queues of all CPUs are; each CPU copies it at its next slow operation.
     pub(super) config: SpinLock<QueueConfig>,
+    /// Queues that CPUs share, once any were asked for.
+    pub(super) shared: AtomicPtr<SharedQueues>,
+    /// Entries of each node's shared queue (`shared_queue_size`).
+    pub(super) shared_queue_size: AtomicU32,
+    /// Entries of each pair's alien queue (`alien_queue_size`).
+    pub(super) alien_queue_size: AtomicU32,
     pub(super) nodes: Nodes,
 }

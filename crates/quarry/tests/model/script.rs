@@ -18,7 +18,9 @@ pub(crate) struct Ask {
 }
 
 /// A tunable that can be written while its cache is in use.
-pub(crate) const ATTRIBUTES: [&str; 10] = [
+pub(crate) const ATTRIBUTES: [&str; 12] = [
+    "shared_queue_size",
+    "alien_queue_size",
     "cpu_slabs",
     "cpu_partial",
     "min_partial",

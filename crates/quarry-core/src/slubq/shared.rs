@@ -1,0 +1,422 @@
+//! Queues that CPUs share: one per node for its own objects, and one per pair of nodes for objects
+//! that CPUs of one free and that lie on the other. Nobody has any until `shared_queue_size` or
+//! `alien_queue_size` is set.
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use super::types::{CpuQueue, Slubq};
+use crate::design::{Env, FreeError};
+use crate::machine::{Access, Guard, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
+use crate::page::Pfn;
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+/// One shared queue: a stack of free objects of the cache.
+pub(super) struct SharedQueue {
+    entries: NonNull<NonNull<u8>>,
+    /// Room for entries.
+    size: u32,
+    objects: u32,
+    /// Used since the last expiry.
+    touched: bool,
+}
+
+// SAFETY: the entries are memory that only the holder of the queue's lock uses, and name objects
+// that the allocator owns (I3).
+unsafe impl Send for SharedQueue {}
+
+impl SharedQueue {
+    const NONE: Self = Self {
+        entries: NonNull::dangling(),
+        size: 0,
+        objects: 0,
+        touched: false,
+    };
+
+    fn filled(&self) -> &[NonNull<u8>] {
+        // SAFETY: I3 - this many entries of the block are filled (none of a dangling one); the
+        // borrow of `self` keeps others from changing them.
+        unsafe { core::slice::from_raw_parts(self.entries.as_ptr(), self.objects as usize) }
+    }
+
+    fn vacant(&mut self) -> &mut [MaybeUninit<NonNull<u8>>] {
+        let room = (self.size - self.objects) as usize;
+        // SAFETY: objects <= size, the entries of the block.
+        let first = unsafe { self.entries.add(self.objects as usize) };
+        // SAFETY: so many entries follow; `MaybeUninit` asks for no initialised value.
+        unsafe { core::slice::from_raw_parts_mut(first.as_ptr().cast(), room) }
+    }
+
+    /// Adds as many objects as there is room for and returns how many.
+    fn push_many(&mut self, objects: &[NonNull<u8>]) -> u32 {
+        self.touched = true;
+        let mut pushed = 0;
+        for (entry, object) in self.vacant().iter_mut().zip(objects) {
+            entry.write(*object);
+            pushed += 1;
+        }
+        self.objects += pushed;
+        pushed
+    }
+
+    /// Moves the newest objects, the newest last; as many as there are and as there is room for.
+    fn pop_many(&mut self, room: &mut [MaybeUninit<NonNull<u8>>]) -> u32 {
+        self.touched = true;
+        let filled = self.filled();
+        let taken = filled.len().min(room.len());
+        for (into, object) in room.iter_mut().zip(&filled[filled.len() - taken..]) {
+            into.write(*object);
+        }
+        // `taken` is at most `objects`.
+        self.objects -= taken as u32;
+        taken as u32
+    }
+
+    fn forget_oldest(&mut self, n: u32) {
+        let rest = self.objects - n;
+        // SAFETY: n <= objects, so both ranges lie in the block.
+        let from = unsafe { self.entries.add(n as usize) };
+        // SAFETY: as above; `copy` allows the overlap.
+        unsafe { from.copy_to(self.entries, rest as usize) };
+        self.objects = rest;
+    }
+}
+
+/// The queues of all nodes; in the heap's structures, made when a size is first set.
+pub(super) struct SharedQueues {
+    shared: [SpinLock<SharedQueue>; MAX_NODES],
+    /// By the node of the CPU, then by the node of the objects.
+    alien: [[SpinLock<SharedQueue>; MAX_NODES]; MAX_NODES],
+}
+
+fn queue() -> SpinLock<SharedQueue> {
+    SpinLock::new(LockClass::SharedQueue, SharedQueue::NONE)
+}
+
+/// Which queues a size is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Shared,
+    Alien,
+}
+
+impl SharedQueues {
+    /// All queues of a kind that this machine uses.
+    fn of<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        kind: Kind,
+    ) -> impl Iterator<Item = &SpinLock<SharedQueue>> {
+        let nodes = env.pages.machine().topology().nodes as usize;
+        let alien = self.alien[..nodes]
+            .iter()
+            .enumerate()
+            .flat_map(move |(own, to)| {
+                let others = to[..nodes].iter().enumerate();
+                others.filter(move |(other, _)| *other != own)
+            });
+        let alien = alien.filter(move |_| kind == Kind::Alien);
+        let shared = self.shared[..nodes].iter();
+        let shared = shared.filter(move |_| kind == Kind::Shared);
+        shared.chain(alien.map(|(_, queue)| queue))
+    }
+}
+
+impl Slubq {
+    fn shared_queues(&self) -> Option<&SharedQueues> {
+        // Acquire: pairs with the Release by which `make_shared_queues` shows them.
+        let queues = self.shared.load(Ordering::Acquire);
+        // SAFETY: null or made by `make_shared_queues`, and kept until the cache is destroyed.
+        unsafe { queues.as_ref() }
+    }
+
+    fn make_shared_queues<M: Machine>(&self, env: Env<'_, M>) -> Option<&SharedQueues> {
+        if let Some(queues) = self.shared_queues() {
+            return Some(queues);
+        }
+        let (machine, bytes) = (env.pages.machine(), size_of::<SharedQueues>());
+        let block = env.pages.meta().alloc(machine, bytes)?;
+        let queues = block.cast::<SharedQueues>();
+        let made = SharedQueues {
+            shared: core::array::from_fn(|_| queue()),
+            alien: core::array::from_fn(|_| core::array::from_fn(|_| queue())),
+        };
+        // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
+        unsafe { queues.write(made) };
+        // Release: shows the queues' contents with them. Relaxed on failure: loaded again below.
+        let shown = self.shared.compare_exchange(
+            core::ptr::null_mut(),
+            queues.as_ptr(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if shown.is_err() {
+            // SAFETY: nobody else has seen the block, which has this many bytes.
+            unsafe { block.write_bytes(0, bytes) };
+            // SAFETY: the region handed it out for these bytes, and it is zeroed.
+            unsafe { env.pages.meta().free(machine, block, bytes) };
+        }
+        self.shared_queues()
+    }
+
+    /// Gives all queues of a kind another size. `false` if there is no room: they have none then.
+    pub(super) fn resize_shared<M: Machine>(&self, env: Env<'_, M>, kind: Kind, size: u32) -> bool {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let configured = match kind {
+            Kind::Shared => &self.shared_queue_size,
+            Kind::Alien => &self.alien_queue_size,
+        };
+        if size == 0 && self.shared_queues().is_none() {
+            return true;
+        }
+        let Some(queues) = self.make_shared_queues(env) else {
+            return false;
+        };
+        let resized = queues
+            .of(env, kind)
+            .all(|queue| self.resize_queue(env, queue, size));
+        if !resized {
+            for queue in queues.of(env, kind) {
+                self.resize_queue(env, queue, 0);
+            }
+        }
+        configured.store(if resized { size } else { 0 }, Ordering::Relaxed);
+        resized
+    }
+
+    fn resize_queue<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        queue: &SpinLock<SharedQueue>,
+        size: u32,
+    ) -> bool {
+        let (machine, meta) = (env.pages.machine(), env.pages.meta());
+        let bytes = |size: u32| size as usize * size_of::<usize>();
+        let mut new = SharedQueue::NONE;
+        if size > 0 {
+            let Some(entries) = meta.alloc(machine, bytes(size)) else {
+                return false;
+            };
+            (new.entries, new.size) = (entries.cast(), size);
+        }
+        let swapped = queue.lock(machine).map(|mut queue| {
+            let objects = queue.objects;
+            self.drain_shared(env, &mut queue, objects);
+            core::mem::replace(&mut *queue, new)
+        });
+        let Some(old) = swapped.filter(|old| old.size > 0) else {
+            // Without the lock, which a handler may interrupt, the new entries are lost.
+            return true;
+        };
+        let block = old.entries.cast::<u8>();
+        // SAFETY: the old entries, which nobody can reach any more, have this many bytes.
+        unsafe { block.write_bytes(0, bytes(old.size)) };
+        // SAFETY: the region handed them out for these bytes, and they are zeroed.
+        unsafe { meta.free(machine, block, bytes(old.size)) };
+        true
+    }
+
+    /// Returns the memory of all shared queues.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the cache any more.
+    pub(super) unsafe fn free_shared<M: Machine>(&self, env: Env<'_, M>) {
+        for kind in [Kind::Shared, Kind::Alien] {
+            self.resize_shared(env, kind, 0);
+        }
+        let queues = self.shared.swap(core::ptr::null_mut(), Ordering::Acquire);
+        let Some(block) = NonNull::new(queues.cast::<u8>()) else {
+            return;
+        };
+        let bytes = size_of::<SharedQueues>();
+        // SAFETY: the block has this many bytes, and by the caller's contract nobody uses it.
+        unsafe { block.write_bytes(0, bytes) };
+        // SAFETY: the region handed it out for these bytes, and it is zeroed.
+        unsafe { env.pages.meta().free(env.pages.machine(), block, bytes) };
+    }
+
+    /// Gives the oldest entries of a shared queue, whose lock is held, back to their slabs.
+    fn drain_shared<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        queue: &mut Guard<'_, M, SharedQueue>,
+        n: u32,
+    ) {
+        let n = n.min(queue.objects);
+        let stats = self.drain_objects(env, &queue.filled()[..n as usize]);
+        for (stat, count) in stats.iter().filter(|(_, count)| *count > 0) {
+            env.cache.shared_stats.count_by(stat, count);
+        }
+        queue.forget_oldest(n);
+    }
+
+    /// Drains all shared queues.
+    pub(super) fn flush_shared<M: Machine>(&self, env: Env<'_, M>) {
+        let Some(queues) = self.shared_queues() else {
+            return;
+        };
+        for kind in [Kind::Shared, Kind::Alien] {
+            for queue in queues.of(env, kind) {
+                if let Some(mut queue) = queue.lock(env.pages.machine()) {
+                    let objects = queue.objects;
+                    self.drain_shared(env, &mut queue, objects);
+                }
+            }
+        }
+    }
+
+    /// Objects in all shared queues.
+    pub(super) fn shared_objects<M: Machine>(&self, env: Env<'_, M>) -> u64 {
+        let kinds = [Kind::Shared, Kind::Alien].into_iter();
+        let queues = self.shared_queues().into_iter();
+        queues
+            .flat_map(|queues| kinds.clone().flat_map(move |kind| queues.of(env, kind)))
+            .filter_map(|queue| queue.lock(env.pages.machine()))
+            .map(|queue| u64::from(queue.objects))
+            .sum()
+    }
+
+    /// Fills an empty CPU queue from its node's shared queue with at most `batch` objects; whether
+    /// it got any.
+    pub(super) fn pull_shared<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        node: NodeId,
+        batch: u32,
+    ) -> bool {
+        if self.shared_queue_size.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let Some(queues) = self.shared_queues() else {
+            return false;
+        };
+        let Some(mut queue) = queues.shared[node.0 as usize].lock(env.pages.machine()) else {
+            return false;
+        };
+        touch_queue(env, &queue);
+        let pulled = queue.pop_many(cpu.room(batch));
+        drop(queue);
+        cpu.set_objects(pulled);
+        cpu.stats.count_by(Stat::AllocShared, u64::from(pulled));
+        pulled > 0
+    }
+
+    /// Moves the oldest entries of a CPU queue to its node's shared queue, at most `batch`, and
+    /// returns how many found room.
+    pub(super) fn push_shared<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        node: NodeId,
+        batch: u32,
+    ) -> u32 {
+        if self.shared_queue_size.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let Some(queues) = self.shared_queues() else {
+            return 0;
+        };
+        let Some(mut queue) = queues.shared[node.0 as usize].lock(env.pages.machine()) else {
+            return 0;
+        };
+        touch_queue(env, &queue);
+        let oldest = cpu.filled().len().min(batch as usize);
+        let pushed = queue.push_many(&cpu.filled()[..oldest]);
+        drop(queue);
+        cpu.forget_oldest(pushed);
+        cpu.stats.count_by(Stat::FreeShared, u64::from(pushed));
+        pushed
+    }
+
+    /// An object of another node for a CPU of `own`: from their alien queue, or straight from a
+    /// slab.
+    pub(super) fn alloc_alien<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        own: NodeId,
+        wanted: NodeId,
+    ) -> Option<NonNull<u8>> {
+        let queues = self.shared_queues()?;
+        let queue = queues.alien[own.0 as usize].get(wanted.0 as usize)?;
+        if let Some(mut queue) = queue.lock(env.pages.machine()) {
+            touch_queue(env, &queue);
+            let mut room = [MaybeUninit::uninit()];
+            if queue.pop_many(&mut room) == 1 {
+                cpu.stats.count(Stat::AllocAlien);
+                // SAFETY: `pop_many` says that it wrote one entry.
+                return Some(unsafe { room[0].assume_init() });
+            }
+        }
+        cpu.stats.count(Stat::AllocDirect);
+        self.take_one(env, Some(wanted), Some(&mut cpu.stats))
+    }
+
+    /// Frees an object that lies on another node than the CPU: to their alien queue, which gives a
+    /// batch back first if it is full, or straight to its slab.
+    pub(super) fn free_alien<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        own: NodeId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let theirs = env.pages.node_of(slab);
+        let queue = self
+            .shared_queues()
+            .map(|queues| &queues.alien[own.0 as usize][theirs.0 as usize]);
+        if let Some(mut queue) = queue.and_then(|queue| queue.lock(env.pages.machine())) {
+            touch_queue(env, &queue);
+            if queue.filled().last() == Some(&object) {
+                return Err(FreeError::DoubleFree);
+            }
+            if queue.size > 0 && queue.objects == queue.size {
+                let batch = self.batch.load(Ordering::Relaxed).max(1);
+                self.drain_shared(env, &mut queue, batch);
+            }
+            if queue.push_many(&[object]) == 1 {
+                cpu.stats.count(Stat::FreeSlowpath);
+                cpu.stats.count(Stat::FreeAlien);
+                return Ok(());
+            }
+        }
+        if !self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats)) {
+            return Err(FreeError::DoubleFree);
+        }
+        cpu.stats.count(Stat::FreeSlowpath);
+        cpu.stats.count(Stat::FreeDirect);
+        Ok(())
+    }
+
+    /// Drains those queues of a node that were not used since the last time.
+    pub(super) fn expire_shared<M: Machine>(&self, env: Env<'_, M>, node: NodeId) {
+        let Some(queues) = self.shared_queues() else {
+            return;
+        };
+        let own = node.0 as usize;
+        let shared = core::iter::once(&queues.shared[own]);
+        for queue in shared.chain(&queues.alien[own]) {
+            let Some(mut queue) = queue.lock(env.pages.machine()) else {
+                continue;
+            };
+            if !queue.touched {
+                let objects = queue.objects;
+                self.drain_shared(env, &mut queue, objects);
+            }
+            queue.touched = false;
+        }
+    }
+}
+
+fn touch_queue<M: Machine>(env: Env<'_, M>, queue: &SharedQueue) {
+    touch(
+        env.pages.machine(),
+        Line::Node,
+        Access::Write,
+        core::ptr::from_ref(queue).addr(),
+    );
+}
