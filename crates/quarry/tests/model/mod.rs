@@ -14,6 +14,7 @@
 //! | [`interrupts`] | a machine on which handlers run in the middle of everything |
 //! | [`pages`], [`page_script`], [`page_audit`] | the same for the page allocator alone |
 //! | [`scenario`], [`slub_class`] | helpers of tests that go step by step |
+//! | [`inspect`] | heaps whose slabinfo and sysfs attributes are looked at |
 //! | [`steps`] | a machine that takes fast operations in one step |
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
@@ -21,6 +22,7 @@ pub(crate) mod audit;
 pub(crate) mod calls;
 pub(crate) mod cases;
 pub(crate) mod design;
+pub(crate) mod inspect;
 pub(crate) mod interrupts;
 pub(crate) mod ledger;
 pub(crate) mod mistakes;
