@@ -1,10 +1,10 @@
 //! What must hold between operations: lists, counters, the census of pages.
 
-use quarry_core::design::Design;
+use quarry_core::design::{Design, NodeUsage, Usage};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::Cache;
-use quarry_core::machine::Machine;
+use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{PageCensus, PageInconsistency};
 use quarry_core::stats::{Stat, Stats};
 
@@ -130,6 +130,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         if self.limits.cpus_hide {
             return Ok(());
         }
+        self.audit_parts(cache, &usage)?;
         let stats = cache.stats();
         let alive = stats.get(Stat::AllocSlab) - stats.get(Stat::FreeSlab);
         ensure_eq!(alive, usage.slabs, "alloc_slab - free_slab and slabs alive");
@@ -144,6 +145,36 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         ensure_eq!(stats.get(Stat::FreeDeferred), 0, "deferred frees");
         if D::NAME == "slubq" {
             slubq_identities(&stats)?;
+        }
+        Ok(())
+    }
+
+    /// What nodes and CPUs have, against the whole.
+    fn audit_parts(&self, cache: Cache<'_, M, D>, usage: &Usage) -> Check {
+        let topology = self.heap.machine().topology();
+        let mut nodes = NodeUsage::default();
+        for node in (0..topology.nodes).map(NodeId) {
+            let node = cache.node_usage(node);
+            ensure!(node.objects <= node.total_objects, "{node:?}");
+            nodes.slabs += node.slabs;
+            nodes.total_objects += node.total_objects;
+            nodes.objects += node.objects;
+            nodes.cpu_slabs += node.cpu_slabs;
+        }
+        ensure_eq!(nodes.slabs, usage.slabs, "slabs of nodes");
+        ensure_eq!(nodes.total_objects, usage.num_objs, "objects of nodes");
+        ensure_eq!(nodes.objects, usage.active_objs, "active objects of nodes");
+        let held = usage.cpu_slabs + usage.cpu_partial_slabs;
+        ensure_eq!(nodes.cpu_slabs, held, "slabs of CPUs");
+        let mut counted = Stats::default();
+        for cpu in (0..topology.cpus).map(CpuId) {
+            counted.add(&cache.cpu_usage(cpu).stats);
+        }
+        let all = cache.stats();
+        for (stat, value) in counted.iter() {
+            // What happens without a slot is no CPU's.
+            let fits = value <= all.get(stat);
+            ensure!(fits, "{} of CPUs: {value}", stat.name());
         }
         Ok(())
     }
