@@ -254,11 +254,6 @@ impl Stats {
         self.0[stat as usize] += n;
     }
 
-    /// Sets one to 0.
-    pub(crate) fn clear(&mut self, stat: Stat) {
-        self.0[stat as usize] = 0;
-    }
-
     /// Adds all counters of another set.
     pub fn add(&mut self, other: &Self) {
         for (sum, value) in self.0.iter_mut().zip(other.0) {
@@ -277,6 +272,11 @@ impl Stats {
     /// All counters with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Stat, u64)> + '_ {
         Stat::ALL.iter().copied().zip(self.0)
+    }
+
+    /// Sets one to 0.
+    pub(crate) fn clear(&mut self, stat: Stat) {
+        self.0[stat as usize] = 0;
     }
 }
 

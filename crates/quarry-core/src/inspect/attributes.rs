@@ -17,7 +17,7 @@ pub enum Action {
 /// Where an attribute's value comes from, and so how it is printed.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
-    /// A number that is fixed when the cache is made.
+    /// A number that is fixed when the cache is made, unless the design knows it by this name.
     Geometry(fn(&CacheHead) -> u64),
     /// 1 if the cache has the flag, else 0.
     Flag(CacheFlags),
@@ -72,8 +72,11 @@ impl Attribute {
             || self.tunable(design, era).is_some()
     }
 
-    /// The tunable behind it.
+    /// The tunable behind it. What is counted is never one.
     pub(super) fn tunable(&self, design: &str, era: Era) -> Option<&'static Tunable> {
+        if !matches!(self.source, Source::Geometry(_) | Source::Design(_)) {
+            return None;
+        }
         tunables_of(design, era)
             .find(|tunable| tunable.scope == Scope::Cache && tunable.name == self.name)
     }

@@ -268,9 +268,19 @@ impl<M: Machine, D: Design> Heap<M, D> {
 }
 
 impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
+    /// Objects and order of a normal slab, which some designs can change while in use.
+    pub(super) fn normal_slab(&self) -> (u32, u32) {
+        let now = |name: &str| self.attribute(name).map(|value| value as u32);
+        let geometry = self.head().geometry();
+        (
+            now("objs_per_slab").unwrap_or(geometry.objects),
+            now("order").unwrap_or(geometry.order),
+        )
+    }
+
     /// The cache's line in `/proc/slabinfo`. Costs as much as [`Cache::usage`].
     pub fn slabinfo_row(&self) -> SlabinfoRow<'h> {
-        let (usage, geometry) = (self.usage(), self.head().geometry());
+        let (usage, (objperslab, order)) = (self.usage(), self.normal_slab());
         let either = |name: &str, other: &str| {
             let value = self.attribute(name).or_else(|| self.attribute(other));
             value.unwrap_or(0)
@@ -279,9 +289,9 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
             name: self.name(),
             active_objs: usage.active_objs,
             num_objs: usage.num_objs,
-            objsize: geometry.layout.size,
-            objperslab: geometry.objects,
-            pagesperslab: 1 << geometry.order,
+            objsize: self.head().geometry().layout.size,
+            objperslab,
+            pagesperslab: 1 << order,
             limit: either(TUNABLES[0], "cpu_queue_size"),
             batchcount: either(TUNABLES[1], "cpu_batch_size"),
             sharedfactor: self.attribute(TUNABLES[2]).unwrap_or(0),

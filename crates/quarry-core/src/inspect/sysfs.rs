@@ -182,7 +182,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ) -> Result<(), SysfsError<'a>> {
         let attribute = self.sysfs_attribute(name)?;
         let value = match attribute.source {
-            Source::Geometry(of) => of(self.head()),
+            Source::Geometry(of) => {
+                let changed = self.attribute(attribute.name);
+                changed.unwrap_or_else(|| of(self.head()))
+            }
             Source::Flag(flag) => u64::from(self.head().flags().contains(flag)),
             Source::Design(default) => self.attribute(attribute.name).unwrap_or(default),
             Source::UserSize if self.serves_kmalloc() => {
@@ -246,7 +249,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     }
 
     fn write_cpu_partial(&self, estimated: bool, out: &mut impl Write) -> fmt::Result {
-        let per_slab = u64::from(self.head().geometry().objects);
+        let per_slab = u64::from(self.normal_slab().0);
         let objects = |cpu: &CpuUsage| match estimated {
             true => cpu.partial_slabs * per_slab / 2,
             false => cpu.partial_objects,

@@ -67,6 +67,38 @@ impl Slub {
         usage
     }
 
+    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`]. Returns how
+    /// many CPU slabs there are, and how many slabs on cpu partial lists.
+    fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
+        let (mut cpu_slabs, mut partial) = (0, 0);
+        for cpu in cpus(env) {
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                partial += u64::from(state.partial_slabs);
+                if let Some(slab) = state.slab() {
+                    cpu_slabs += 1;
+                    let page = env.pages.map().page(slab);
+                    page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
+                }
+            });
+        }
+        (cpu_slabs, partial)
+    }
+
+    fn unmark<M: Machine>(&self, env: Env<'_, M>) {
+        for slab in slabs(env) {
+            env.pages
+                .map()
+                .page(slab)
+                .private2
+                .store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
+        let mark = env.pages.map().page(slab).private2.load(Ordering::Relaxed);
+        mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
+    }
+
     pub(super) fn count_node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
         let (map, machine) = (env.pages.map(), env.pages.machine());
         let node = &self.nodes[id.0 as usize];
@@ -111,38 +143,6 @@ impl Slub {
                 partial_objects: u64::from(state.partial_objects),
             });
         found.unwrap_or_default()
-    }
-
-    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`]. Returns how
-    /// many CPU slabs there are, and how many slabs on cpu partial lists.
-    fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
-        let (mut cpu_slabs, mut partial) = (0, 0);
-        for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                partial += u64::from(state.partial_slabs);
-                if let Some(slab) = state.slab() {
-                    cpu_slabs += 1;
-                    let page = env.pages.map().page(slab);
-                    page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
-                }
-            });
-        }
-        (cpu_slabs, partial)
-    }
-
-    fn unmark<M: Machine>(&self, env: Env<'_, M>) {
-        for slab in slabs(env) {
-            env.pages
-                .map()
-                .page(slab)
-                .private2
-                .store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
-        let mark = env.pages.map().page(slab).private2.load(Ordering::Relaxed);
-        mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
     }
 
     /// Puts the objects of a list into a set.
