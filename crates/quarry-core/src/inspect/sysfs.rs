@@ -43,7 +43,7 @@ pub enum SysfsError<'a> {
     },
     /// The value is out of the tunable's range.
     Tunable(TunableError<'static>),
-    /// The cache has no room for what the value needs.
+    /// The cache does not take the value as it is now.
     Refused {
         /// The attribute.
         name: &'static str,
@@ -75,8 +75,7 @@ impl SysfsError<'_> {
         match self {
             Self::NoAttribute { .. } => "ENOENT",
             Self::ReadOnly { .. } => "EACCES",
-            Self::Invalid { .. } | Self::Tunable(_) => "EINVAL",
-            Self::Refused { .. } => "ENOMEM",
+            Self::Invalid { .. } | Self::Tunable(_) | Self::Refused { .. } => "EINVAL",
             Self::Busy { .. } => "EBUSY",
             Self::NotTracked { .. } => "ENOSYS",
             Self::Inconsistent(_) | Self::Writer => "EIO",
@@ -114,7 +113,11 @@ impl fmt::Display for SysfsError<'_> {
             Self::Invalid { name, text, takes } => write!(f, "{name} takes {takes}, not {text:?}"),
             Self::Tunable(error) => error.fmt(f),
             Self::Refused { name, value } => {
-                write!(f, "{name} = {value} is refused: there is no room for it")
+                write!(
+                    f,
+                    "the cache does not take {name} = {value} now: there is no room for it, or \
+                     the slabs that it has do not allow it"
+                )
             }
             Self::Busy { name, cpus } => {
                 write!(
