@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`place`] | how a test says on which CPU the next operation runs; any machine fits in here |
 //! | [`setup`] | virtual machines to test on: CPUs, nodes, page sizes, memory, failing try-locks |
+//! | [`inspect`] | heaps whose slabinfo and sysfs attributes are looked at |
 //! | [`ledger`] | the model: live objects, their ranges, owners and contents |
 //! | [`script`] | operations on caches as data, and how random scripts are made |
 //! | [`design`] | runs a script on a heap of any design and checks it against the ledger |
@@ -14,7 +15,6 @@
 //! | [`interrupts`] | a machine on which handlers run in the middle of everything |
 //! | [`pages`], [`page_script`], [`page_audit`] | the same for the page allocator alone |
 //! | [`scenario`], [`slub_class`] | helpers of tests that go step by step |
-//! | [`inspect`] | heaps whose slabinfo and sysfs attributes are looked at |
 //! | [`steps`] | a machine that takes fast operations in one step |
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
