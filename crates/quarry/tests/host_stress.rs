@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use quarry::core::design::Design;
 use quarry::core::machine::Machine;
-use quarry::{Builder, Era, Mode, Slab, Slub, Slubq};
+use quarry::{Builder, Era, Mode, Slab, Slob, Slub, Slubq};
 
 use host::broken::{self, Broken, Fault};
 use host::storm::{self, Outcome};
@@ -100,6 +100,20 @@ fn slubq_with_fallback_holds() {
 }
 
 #[test]
+fn slob_with_sequences_holds() {
+    for &era in Slob::ERAS {
+        must_hold::<Slob>(Mode::Rseq, era);
+    }
+}
+
+#[test]
+fn slob_with_fallback_holds() {
+    for &era in Slob::ERAS {
+        must_hold::<Slob>(Mode::Fallback, era);
+    }
+}
+
+#[test]
 fn pages_hold() {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
     for mode in [Mode::Rseq, Mode::Fallback] {
@@ -137,6 +151,7 @@ fn one_fault() {
         Slab::NAME => with_fault::<Slab>(fault, mode, broken::SECONDS),
         Slub::NAME => with_fault::<Slub>(fault, mode, broken::SECONDS),
         Slubq::NAME => with_fault::<Slubq>(fault, mode, broken::SECONDS),
+        Slob::NAME => with_fault::<Slob>(fault, mode, broken::SECONDS),
         other => panic!("no design {other}"),
     }
 }
@@ -147,15 +162,16 @@ fn a_wrapped_machine_holds() {
     with_fault::<Slab>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
+    with_fault::<Slob>(Fault::None, Mode::Auto, seconds() / 2.0);
 }
 
-fn must_be_seen(fault: Fault, mode: Mode) {
+fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
     if host::sys::allowed_cpus().len() < 2 {
         eprintln!("{mode:?} {fault:?}: skipped: one CPU shows no clash in bounded time");
         return;
     }
-    for design in [Slab::NAME, Slub::NAME, Slubq::NAME] {
+    for &design in designs {
         assert!(
             broken::is_seen(design, fault, mode),
             "{design} {mode:?} {fault:?}: the storm does not see a broken machine"
@@ -163,18 +179,22 @@ fn must_be_seen(fault: Fault, mode: Mode) {
     }
 }
 
+/// Designs with per-CPU state of their own.
+const WITH_SLOTS: [&str; 3] = [Slab::NAME, Slub::NAME, Slubq::NAME];
+
 #[test]
 fn negative_control_unprotected_slot() {
-    must_be_seen(Fault::Slot, Mode::Fallback);
-    must_be_seen(Fault::Slot, Mode::Auto);
+    must_be_seen(&WITH_SLOTS, Fault::Slot, Mode::Fallback);
+    must_be_seen(&WITH_SLOTS, Fault::Slot, Mode::Auto);
 }
 
 #[test]
 fn negative_control_locks_do_not_exclude() {
-    must_be_seen(Fault::Lock, Mode::Auto);
+    let all = [Slab::NAME, Slub::NAME, Slubq::NAME, Slob::NAME];
+    must_be_seen(&all, Fault::Lock, Mode::Auto);
 }
 
 #[test]
 fn negative_control_remote_only_stores() {
-    must_be_seen(Fault::Remote, Mode::Auto);
+    must_be_seen(&WITH_SLOTS, Fault::Remote, Mode::Auto);
 }

@@ -10,6 +10,7 @@ use model::setup::setups;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -74,6 +75,16 @@ fn slubq_2_6_35_agrees_with_the_model() {
     agrees_with_the_model::<Slubq>("slubq_2_6_35_agrees_with_the_model", Era::V2_6_35);
 }
 
+#[test]
+fn slob_2_6_24_agrees_with_the_model() {
+    agrees_with_the_model::<Slob>("slob_2_6_24_agrees_with_the_model", Era::V2_6_24);
+}
+
+#[test]
+fn slob_6_1_agrees_with_the_model() {
+    agrees_with_the_model::<Slob>("slob_6_1_agrees_with_the_model", Era::V6_1);
+}
+
 /// The same script twice: the same counts, down to each cache line touched.
 fn repeats<D: Design>(name: &str, era: Era) {
     check_property(
@@ -105,4 +116,9 @@ fn slub_repeats() {
 #[test]
 fn slubq_repeats() {
     repeats::<Slubq>("slubq_repeats", Era::V2_6_35);
+}
+
+#[test]
+fn slob_repeats() {
+    repeats::<Slob>("slob_repeats", Era::V6_1);
 }

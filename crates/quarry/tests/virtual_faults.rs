@@ -5,6 +5,7 @@ mod model;
 
 use std::ptr::NonNull;
 
+use model::design::shares_pages;
 use model::scenario::{Object, VirtualCache, VirtualHeap, sized, small, take};
 use model::setup::Setup;
 use quarry_core::design::{Design, FreeError};
@@ -12,6 +13,7 @@ use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Machine};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
 use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_sim::VirtualMachine;
@@ -58,7 +60,12 @@ fn pages_are_kept<D: Design>(heap: &VirtualHeap<D>, object: Object, large: Objec
     let kept = PageError::NotAllocated(slab, PageKind::Slab);
     assert_eq!(heap.pages().free(slab, 0), Err(kept));
     let kmalloc = heap.pages().pfn_of(large).expect("a page");
-    let kept = PageError::NotAllocated(kmalloc, PageKind::LargeKmalloc);
+    // To SLOB all of its memory is alike.
+    let kind = match shares_pages::<D>(heap.era()) {
+        true => PageKind::Slab,
+        false => PageKind::LargeKmalloc,
+    };
+    let kept = PageError::NotAllocated(kmalloc, kind);
     assert_eq!(heap.pages().free(kmalloc, 5), Err(kept));
 }
 
@@ -95,11 +102,11 @@ fn mistakes_are_refused<D: Design>(era: Era) {
         Err(FreeError::NotAnObject),
         "{era}"
     );
-    assert_eq!(
-        kfree(&heap, at(large, 8192)),
-        Err(FreeError::Foreign),
-        "{era}"
-    );
+    let error = match shares_pages::<D>(era) {
+        true => FreeError::NotAnObject,
+        false => FreeError::Foreign,
+    };
+    assert_eq!(kfree(&heap, at(large, 8192)), Err(error), "{era}");
     pages_are_kept(&heap, object, large);
     let after = (
         cache.stats(),
@@ -112,11 +119,14 @@ fn mistakes_are_refused<D: Design>(era: Era) {
     assert_eq!(free(cache, object), Err(FreeError::DoubleFree), "{era}");
     assert_eq!(kfree(&heap, large), Ok(()));
     assert_eq!(kfree(&heap, large), Err(FreeError::Foreign), "{era}");
-    assert_eq!(
-        kfree(&heap, stranger),
-        Ok(()),
-        "{era}: kfree knows every cache"
-    );
+    if shares_pages::<D>(era) {
+        let refused = kfree(&heap, stranger);
+        assert_eq!(refused, Err(FreeError::WrongCache), "{era}: no header");
+        assert_eq!(free(other, stranger), Ok(()));
+    } else {
+        let freed = kfree(&heap, stranger);
+        assert_eq!(freed, Ok(()), "{era}: kfree knows every cache");
+    }
     assert_eq!(heap.pages().free(page, 1), Ok(()));
     assert_eq!(
         (cache.check_consistency(), other.check_consistency()),
@@ -147,6 +157,13 @@ fn slub_refuses_mistakes() {
 #[test]
 fn slubq_refuses_mistakes() {
     mistakes_are_refused::<Slubq>(Era::V2_6_35);
+}
+
+#[test]
+fn slob_refuses_mistakes() {
+    for &era in Slob::ERAS {
+        mistakes_are_refused::<Slob>(era);
+    }
 }
 
 /// What SLUB can tell once an object's slab is not the CPU's own.

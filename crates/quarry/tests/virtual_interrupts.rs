@@ -6,17 +6,20 @@
 mod model;
 
 use std::cell::RefCell;
+use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
 use model::cases::case_count;
 use model::interrupts::Interrupted;
 use model::ledger::{Ledger, Owner, Pick};
 use model::setup::Setup;
-use quarry_core::design::Design;
+use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
+use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::CpuId;
 use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
@@ -80,33 +83,24 @@ fn bulk<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>, c
     assert!(slots.iter().all(Option::is_none));
 }
 
-/// Finds the test's cache again: a handler cannot hold a borrow of its own machine's heap.
-fn with_cache<D: Design>(
-    heap: &TestHeap<D>,
-    bytes: usize,
-    f: impl FnOnce(Cache<'_, Interrupted, D>),
-) {
-    let kmalloc = heap.kmalloc_cache(bytes);
-    f(kmalloc.expect("a kmalloc class"));
-}
-
 /// Objects of these sizes are tried: few in a slab, and so many that slubq keeps their bitmap in it.
-const BYTES: [usize; 2] = [500, 32];
+const BYTES: [u32; 2] = [512, 32];
 
 fn handler<D: Design>(
     heap: Weak<TestHeap<D>>,
     ledger: Rc<RefCell<Ledger>>,
-    bytes: usize,
+    anchor: NonNull<u8>,
     seed: u64,
 ) -> Box<dyn FnMut()> {
     let mut rng = Rng::new(seed);
     Box::new(move || {
         let Some(heap) = heap.upgrade() else { return };
-        with_cache(&heap, bytes, |cache| {
-            for _ in 0..=rng.below(3) {
-                step(cache, &ledger, &mut rng, HANDLERS, 60);
-            }
-        });
+        // A handler cannot hold a borrow of its own machine's heap, so it finds the cache again.
+        // SAFETY: the object stays allocated as long as there are handlers.
+        let cache = unsafe { heap.cache_of(anchor) }.expect("the object's cache");
+        for _ in 0..=rng.below(3) {
+            step(cache, &ledger, &mut rng, HANDLERS, 60);
+        }
         if rng.chance(100)
             && let Some(page) = heap.pages().alloc(rng.below(3) as u32, None)
         {
@@ -136,49 +130,55 @@ fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16, tuning: &Tuning) 
     let machine = Interrupted::new(setup.machine(), setup.seed);
     let heap = Rc::new(TestHeap::<D>::new(machine, era, setup.boot()).expect("a heap"));
     let ledger = Rc::new(RefCell::new(Ledger::default()));
-    let bytes = BYTES[setup.seed as usize / 2 % BYTES.len()];
-    let mut deferred = 0;
-    with_cache(&heap, bytes, |cache| {
-        for (name, value) in tuning {
-            assert!(cache.set_attribute(name, *value), "{name}");
+    let spec = CacheSpec {
+        name: "interrupted",
+        object_size: BYTES[setup.seed as usize / 2 % BYTES.len()],
+        align: 0,
+        flags: CacheFlags::NONE,
+    };
+    let cache = heap.create_cache(&spec).expect("a cache");
+    for (name, value) in tuning {
+        assert!(cache.set_attribute(name, *value), "{name}");
+    }
+    let anchor = cache.alloc().expect("memory");
+    let runs = handler(
+        Rc::downgrade(&heap),
+        Rc::clone(&ledger),
+        anchor,
+        setup.seed ^ 1,
+    );
+    heap.machine().interrupt(per_mille, runs);
+    let mut rng = Rng::new(setup.seed ^ 2);
+    for at in 0..OPERATIONS {
+        if rng.chance(50) {
+            let cpu = rng.below(setup.cpus.into()) as u32;
+            heap.machine().run_on(CpuId(cpu));
         }
-        let runs = handler(
-            Rc::downgrade(&heap),
-            Rc::clone(&ledger),
-            bytes,
-            setup.seed ^ 1,
-        );
-        heap.machine().interrupt(per_mille, runs);
-        let mut rng = Rng::new(setup.seed ^ 2);
-        for at in 0..OPERATIONS {
-            if rng.chance(50) {
-                let cpu = rng.below(setup.cpus.into()) as u32;
-                heap.machine().run_on(CpuId(cpu));
-            }
-            let done = step(cache, &ledger, &mut rng, MINE, 200);
-            assert!(done, "{era}: only a handler may find locks held");
-            match at % 500 {
-                100 => drop(cache.flush()),
-                200 => bulk(cache, &ledger, 70),
-                300 => drop(cache.shrink()),
-                400 => drop(heap.pages().drain_all()),
-                _ => {}
-            }
+        let done = step(cache, &ledger, &mut rng, MINE, 200);
+        assert!(done, "{era}: only a handler may find locks held");
+        match at % 500 {
+            100 => drop(cache.flush()),
+            200 => bulk(cache, &ledger, 70),
+            300 => drop(cache.shrink()),
+            400 => drop(heap.pages().drain_all()),
+            _ => {}
         }
-        let taken = heap.machine().quiet();
-        assert!(taken > 20, "{era}: only {taken} interrupts");
-        drop_all(cache, &ledger);
-        cache.shrink();
-        let usage = cache.usage();
-        assert_eq!(
-            cache.check_consistency(),
-            Ok(()),
-            "{era}, seed {}",
-            setup.seed
-        );
-        assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
-        deferred = cache.stats().get(Stat::FreeDeferred);
-    });
+    }
+    let taken = heap.machine().quiet();
+    assert!(taken > 20, "{era}: only {taken} interrupts");
+    drop_all(cache, &ledger);
+    // SAFETY: there are no handlers any more.
+    unsafe { cache.free(anchor) }.expect("a live object");
+    cache.shrink();
+    let usage = cache.usage();
+    assert_eq!(
+        cache.check_consistency(),
+        Ok(()),
+        "{era}, seed {}",
+        setup.seed
+    );
+    assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
+    let deferred = cache.stats().get(Stat::FreeDeferred);
     // Other classes hold what a design keeps for this one, and for each other.
     for _ in 0..4 {
         heap.for_each_cache(|cache| {

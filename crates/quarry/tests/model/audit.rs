@@ -8,7 +8,7 @@ use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{PageCensus, PageInconsistency};
 use quarry_core::stats::{Stat, Stats};
 
-use super::design::{Driver, Tracked, calls};
+use super::design::{Driver, Tracked, calls, shares_pages};
 use super::ledger::Owner;
 use super::place::Placement;
 use super::{Check, ensure, ensure_eq};
@@ -72,10 +72,11 @@ fn slubq_identities(stats: &Stats) -> Check {
 impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
     /// Everything but the walk over objects, which changes slubq's queues.
     pub(crate) fn audit(&self) -> Check {
-        let mut slab_pages = 0;
+        let (mut slab_pages, mut shared_bytes) = (0, 0);
         let mut first_error = Ok(());
         self.heap.for_each_cache(|cache| {
             slab_pages += cache.usage().pages;
+            shared_bytes += cache.usage().shared_bytes;
             let checked = self.audit_cache(cache);
             let named = checked.map_err(|error| format!("{}: {error}", cache.name()));
             first_error = std::mem::replace(&mut first_error, Ok(())).and(named);
@@ -96,7 +97,20 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         let Some(census) = self.census()? else {
             return Ok(());
         };
-        ensure_eq!(census.slab, slab_pages, "pages of slabs");
+        if shares_pages::<D>(self.heap.era()) {
+            ensure!(census.slab >= slab_pages, "pages of slabs: {census:?}");
+            let page_size = self.heap.machine().topology().page_size() as u64;
+            let shared = (census.slab - slab_pages) * page_size;
+            ensure!(shared_bytes <= shared, "{shared_bytes} bytes in {shared}");
+            // No page without an object is kept.
+            let objects = self.ledger.all() as u64;
+            ensure!(
+                census.slab - slab_pages <= objects,
+                "{objects} objects: {census:?}"
+            );
+        } else {
+            ensure_eq!(census.slab, slab_pages, "pages of slabs");
+        }
         let counted = self.heap.pages().slab_pages();
         ensure_eq!(census.slab, counted, "pages of slabs, walked and counted");
         ensure!(
@@ -226,7 +240,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         let mut found = Vec::new();
         let rules = D::kmalloc_rules(self.heap.era()).ok_or("an era without kmalloc")?;
         self.heap.for_each_cache(|cache| {
-            if cache.name().starts_with(rules.prefix) {
+            if cache.name().starts_with(rules.prefix) || cache.name() == "kmalloc" {
                 cache.for_each_live(|object| found.push(object.addr().get()));
             }
         });

@@ -9,7 +9,7 @@ use quarry_core::machine::{Machine, NodeId};
 use quarry_core::page::ORDERS;
 use quarry_core::slub::geometry::{ExplicitNode, slub_era};
 
-use super::design::Driver;
+use super::design::{Driver, shares_pages};
 use super::ledger::{Live, Owner, Pick};
 use super::place::Placement;
 use super::{Check, ensure, ensure_eq};
@@ -204,9 +204,25 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         if let Some(class) = class {
             return self.admit(Owner::Kmalloc, class, object, bytes);
         }
+        if shares_pages::<D>(self.heap.era()) {
+            return self.admit_shared(object, bytes);
+        }
         let page_size = self.heap.machine().topology().page_size();
         ensure!(object.addr().get().is_multiple_of(page_size), "{object:p}");
         self.large = (self.large.0 + 1, self.large.1 + (1 << order));
+        self.ledger.admit(Owner::Kmalloc, object, bytes)
+    }
+
+    /// Enters a kmalloc of a design that serves all sizes itself.
+    fn admit_shared(&mut self, object: NonNull<u8>, bytes: usize) -> Check {
+        ensure!(object.addr().get().is_multiple_of(8), "{object:p}");
+        // SAFETY: only the address is used, and there is at least one byte.
+        let last = unsafe { object.byte_add(bytes - 1) };
+        for address in [object, last] {
+            // SAFETY: the object is allocated, so its cache cannot be destroyed.
+            let home = unsafe { self.heap.cache_of(address) }.map(|home| home.name());
+            ensure_eq!(home, Some("kmalloc"), "the cache of {address:p}");
+        }
         self.ledger.admit(Owner::Kmalloc, object, bytes)
     }
 
@@ -214,7 +230,8 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let Some(live) = self.ledger.dismiss(Owner::Kmalloc, pick)? else {
             return Ok(false);
         };
-        if self.heap.kmalloc_cache(live.bytes).is_none() {
+        let shared = shares_pages::<D>(self.heap.era());
+        if !shared && self.heap.kmalloc_cache(live.bytes).is_none() {
             let pages = 1 << self.order_for(live.bytes);
             self.large = (self.large.0 - 1, self.large.1 - pages);
         }

@@ -2,6 +2,7 @@
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
+use quarry_core::geometry::KmallocService;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{ORDERS, PageStats};
@@ -37,6 +38,11 @@ pub(crate) fn calls(stats: &Stats) -> (u64, u64) {
         stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
         stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
     )
+}
+
+/// Whether the design serves kmalloc itself, from pages that objects of all caches share.
+pub(crate) fn shares_pages<D: Design>(era: Era) -> bool {
+    D::kmalloc_rules(era).is_some_and(|rules| rules.service == KmallocService::Design)
 }
 
 impl<M: Machine, D: Design> Tracked<'_, M, D> {

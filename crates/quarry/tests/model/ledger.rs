@@ -108,6 +108,11 @@ impl Ledger {
         self.owned.get(&owner).map_or(0, Vec::len)
     }
 
+    /// Number of all live objects.
+    pub(crate) fn all(&self) -> usize {
+        self.objects.len()
+    }
+
     /// An owner's live objects by address.
     pub(crate) fn addresses(&self, owner: Owner) -> Vec<usize> {
         let mut addresses = self.owned.get(&owner).cloned().unwrap_or_default();
