@@ -7,7 +7,7 @@
 //! ([`BootParams`]) and the cache's own request ([`CacheParams`]).
 //!
 //! The functions live with their design: [`crate::slab::geometry`], [`crate::slub::geometry`],
-//! [`crate::slubq::geometry`].
+//! [`crate::slubq::geometry`], [`crate::slob::geometry`].
 //!
 //! # One slot
 //!

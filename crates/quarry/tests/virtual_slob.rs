@@ -8,6 +8,7 @@ use model::setup::Setup;
 use quarry_core::design::{CacheSpec, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
+use quarry_core::heap::CreateError;
 use quarry_core::machine::{Access, Line, LockClass, NodeId};
 use quarry_core::page::Pfn;
 use quarry_core::slob::Slob;
@@ -469,4 +470,35 @@ fn damage_is_found() {
     // SAFETY: as above.
     unsafe { free_block.write(good) };
     assert_eq!(check(), Ok(()));
+}
+
+/// The table of owners has numbers for 16383 caches, and gives them out again.
+#[test]
+fn caches_have_numbers() {
+    let heap = small(NEW);
+    let spec = CacheSpec {
+        name: "one of many",
+        object_size: 40,
+        align: 0,
+        flags: CacheFlags::NONE,
+    };
+    let caches: Vec<_> = (0..16383)
+        .map(|_| heap.create_cache(&spec).expect("a number"))
+        .collect();
+    let refused = heap.create_cache(&spec).map(|_| ()).expect_err("no number");
+    assert_eq!(refused, CreateError::NoRoom);
+    let object = take(caches[16382], 1);
+    // SAFETY: the handle is only asked for its name.
+    let home = unsafe { heap.cache_of(object[0]) }.expect("an object");
+    assert!(std::ptr::eq(home.head(), caches[16382].head()));
+    // SAFETY: the test uses no copy of the handle afterwards.
+    unsafe { caches[5000].destroy() }.expect("nothing is live");
+    let again = heap.create_cache(&spec).expect("the number of the other");
+    let more = take(again, 1);
+    // SAFETY: as above.
+    let home = unsafe { heap.cache_of(more[0]) }.expect("an object");
+    assert!(std::ptr::eq(home.head(), again.head()));
+    give(again, &more);
+    give(caches[16382], &object);
+    assert_eq!(heap.pages().slab_pages(), 0);
 }
