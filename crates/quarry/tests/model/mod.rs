@@ -14,7 +14,7 @@
 //! | [`mistakes`] | frees that must be refused |
 //! | [`interrupts`] | a machine on which handlers run in the middle of everything |
 //! | [`pages`], [`page_script`], [`page_audit`] | the same for the page allocator alone |
-//! | [`scenario`], [`slub_class`] | helpers of tests that go step by step |
+//! | [`scenario`], [`slob_heap`], [`slub_class`] | helpers of tests that go step by step |
 //! | [`steps`] | a machine that takes fast operations in one step |
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
@@ -33,6 +33,7 @@ pub(crate) mod place;
 pub(crate) mod scenario;
 pub(crate) mod script;
 pub(crate) mod setup;
+pub(crate) mod slob_heap;
 pub(crate) mod slub_class;
 pub(crate) mod steps;
 
