@@ -140,6 +140,12 @@ fn damage_is_found() {
     // SAFETY: the block's header makes no sense, so the free is refused.
     let freed = unsafe { heap.kfree(objects[1]) };
     assert_eq!(freed, Err(FreeError::NotAnObject));
+    // A size of more than is in use would give the page back with its other objects.
+    write(header, 3000u32);
+    // SAFETY: as above.
+    let freed = unsafe { heap.kfree(objects[1]) };
+    assert_eq!(freed, Err(FreeError::DoubleFree));
+    assert_eq!(heap.pages().slab_pages(), 1);
     write(header, 500u32);
     assert_eq!(check(), Ok(()));
     kfree(&heap, objects[1]);

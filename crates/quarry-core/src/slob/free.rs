@@ -28,18 +28,9 @@ impl Slob {
         work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
         let first = Self::first_page(env, object)?;
-        if !env
-            .pages
-            .map()
-            .page(first)
-            .cache
-            .load(Ordering::Relaxed)
-            .is_null()
-        {
-            self.free_run(env, first, object)?;
-        } else {
-            let shared = self.shared();
-            let freed = shared.with_lists(env, |lists, empty| {
+        let owner = env.pages.map().page(first).cache.load(Ordering::Relaxed);
+        if owner.is_null() {
+            let freed = self.shared().with_lists(env, |lists, empty| {
                 self.free_block(env, lists, empty, object, kfree)
             });
             let bytes = match freed {
@@ -47,6 +38,8 @@ impl Slob {
                 None => self.defer(env, first, object, kfree)?,
             };
             self.block_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
+        } else {
+            self.free_run(env, first, object)?;
         }
         self.live.fetch_sub(1, Ordering::Relaxed);
         env.cache.shared_stats.count(Stat::FreeSlowpath);

@@ -142,7 +142,10 @@ impl Shared {
         let page = HeapPage::new(env, pfn);
         let mut state = page.state();
         let units = page.units(bytes);
-        if state.units + units >= page.total() {
+        if state.units + units > page.total() {
+            return Err(FreeError::DoubleFree);
+        }
+        if state.units + units == page.total() {
             if page.page().on_list() {
                 page.page().set_on_list(false);
                 lists.pages[state.list].remove(map, pfn);
