@@ -2,9 +2,11 @@
 //!
 //! # 1 Idea and source
 //!
-//! Matt Mackall's allocator for small machines, Linux 2.6.16 to 6.3: the memory that objects need
-//! and hardly more, paid for with a search under one lock. Eras 2.6.24 and 6.1, from facts about
-//! these versions. What differs between them is data ([`geometry::SlobEra`]).
+//! The kernel's allocator for the smallest machines: objects take the room that they need and share
+//! pages whatever their size, paid for with a search under one lock. (Room that alignment or the
+//! page's end cuts off is lost all the same: a load of large messages can need more pages than with
+//! SLUB.) Eras 2.6.24 and 6.1, from facts about these versions. What differs between them is data
+//! ([`geometry::SlobEra`]).
 //!
 //! # 2 Objects
 //!
