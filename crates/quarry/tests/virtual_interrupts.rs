@@ -269,3 +269,10 @@ fn slubq_with_shared_queues_survives_interrupts() {
     ];
     survives_tuned::<Slubq>(Era::V2_6_35, &tuning);
 }
+
+#[test]
+fn slob_survives_interrupts() {
+    for &era in Slob::ERAS {
+        survives_all::<Slob>(era);
+    }
+}

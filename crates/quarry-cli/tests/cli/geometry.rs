@@ -117,7 +117,7 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
         (
             "design",
             json!("slib"),
-            "unknown design \"slib\"; designs are slub, slubq, slob",
+            "unknown design \"slib\"; designs are slab, slub, slubq, slob",
         ),
         (
             "design",
@@ -175,9 +175,9 @@ fn wrong_questions() {
         &["1000000 CPUs is not in 1..="],
     );
     assert_fails(
-        &ask(&["--design", "slab"]),
+        &ask(&["--design", "slib"]),
         2,
-        &["designs are slub, slubq, slob"],
+        &["designs are slab, slub, slubq, slob"],
     );
     assert_fails(
         &ask(&["--set", "x=1"]),
@@ -211,7 +211,7 @@ fn tunables_are_listed() {
     assert_fails(
         &quarry(&["tunables", "--design", "x"]),
         2,
-        &["designs are slub, slubq, slob"],
+        &["designs are slab, slub, slubq, slob"],
     );
 }
 
