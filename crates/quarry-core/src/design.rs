@@ -19,6 +19,9 @@ pub use crate::usage::{CpuUsage, NodeUsage};
 /// Longest cache name in bytes; longer ones are cut.
 pub const NAME_BYTES: usize = 48;
 
+/// Nanoseconds between two rounds of [`Design::reap`] on a CPU (`REAPTIMEOUT_AC` of SLAB).
+pub const REAP_INTERVAL_NS: u64 = 2_000_000_000;
+
 /// What a new cache is asked to be.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheSpec<'a> {
@@ -482,7 +485,8 @@ pub trait Design: Sized + Send + Sync + 'static {
     }
 
     /// What the kernel does from time to time on the running CPU: expires what lies idle in queues.
-    /// `now_ns` counts from any moment. Designs without such work do nothing.
+    /// `now_ns` counts from any moment; rounds come every [`REAP_INTERVAL_NS`]. Designs without such
+    /// work do nothing.
     fn reap<M: Machine>(&self, _env: Env<'_, M>, _now_ns: u64) {}
 
     /// Empties all per-CPU state into the slabs. Returns how many CPUs were busy and kept theirs.

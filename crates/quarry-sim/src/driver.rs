@@ -40,7 +40,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, SlabinfoError, SysfsError};
-use quarry_core::machine::CpuId;
+use quarry_core::machine::{CpuId, Machine};
 use quarry_core::page::PageStats;
 use quarry_core::stats::Stats;
 
@@ -137,6 +137,15 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn machine(&self) -> &VirtualMachine {
         self.heap.machine()
+    }
+
+    /// Lets all CPUs, one after the other, do what the kernel does from time to time, such as
+    /// expiring idle queues ([`Heap::reap`]). What follows runs on the last of them.
+    pub fn reap(&mut self, now_ns: u64) {
+        for cpu in 0..self.heap.machine().topology().cpus {
+            self.run_on(CpuId(cpu));
+            self.heap.reap(now_ns);
+        }
     }
 
     /// The operations that follow run on this CPU.

@@ -97,6 +97,10 @@ mod free;
 pub mod geometry;
 mod partial;
 mod shrink;
+#[expect(
+    clippy::module_inception,
+    reason = "the designs have files of the same names"
+)]
 mod slab;
 mod types;
 

@@ -1,6 +1,6 @@
 //! The loop: one event after the other.
 
-use quarry_core::design::{CacheSpec, Design};
+use quarry_core::design::{CacheSpec, Design, REAP_INTERVAL_NS};
 use quarry_core::geometry::MachineParams;
 use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc_index};
 use quarry_core::heap::CreateError;
@@ -41,6 +41,9 @@ struct Entry<'h> {
 
 const _: () = assert!(size_of::<Entry<'_>>() == 16);
 
+/// Rounds of reaping made up for after a pause in the recording: by then all queues are empty.
+const REAP_ROUNDS_MAX: u64 = 64;
+
 /// Sums at the end of a replay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
@@ -71,6 +74,8 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     /// What the kernel held before the part, if it is told.
     held: Option<Held<'h>>,
     row: u64,
+    /// When all CPUs reap next; `None` before the first event.
+    next_reap_ns: Option<u64>,
     outcome: Outcome,
 }
 
@@ -122,6 +127,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             window: Window::new(input.part, meta.first_time_ns),
             held: None,
             row: 0,
+            next_reap_ns: None,
             outcome: Outcome::default(),
         };
         engine.tune_kmalloc()?;
@@ -162,6 +168,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                 }
                 Phase::After => return Ok(false),
             }
+            if self.next_reap_ns.is_none_or(|at| at <= event.time_ns) {
+                self.reap(event.time_ns);
+            }
             match event.kind {
                 Kind::Kmalloc
                 | Kind::KmallocNode
@@ -186,6 +195,23 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             cache: if event.kind.is_free() { NONE } else { BEFORE },
             cpu: event.flags.0.into(),
         };
+    }
+
+    /// The rounds of reaping that are due by the recording's clock, the first one an interval after
+    /// the first event.
+    #[cold]
+    fn reap(&mut self, now_ns: u64) {
+        let first = now_ns.saturating_add(REAP_INTERVAL_NS);
+        let due = self
+            .next_reap_ns
+            .map_or(0, |at| (now_ns - at) / REAP_INTERVAL_NS + 1);
+        for round in (0..due.min(REAP_ROUNDS_MAX)).rev() {
+            self.driver.reap(now_ns - round * REAP_INTERVAL_NS);
+        }
+        self.next_reap_ns = Some(
+            self.next_reap_ns
+                .map_or(first, |at| at.saturating_add(due * REAP_INTERVAL_NS)),
+        );
     }
 
     pub(super) fn finish(self) -> Outcome {

@@ -33,6 +33,7 @@ pub(crate) mod place;
 pub(crate) mod scenario;
 pub(crate) mod script;
 pub(crate) mod setup;
+pub(crate) mod slab_class;
 pub(crate) mod slob_heap;
 pub(crate) mod slub_class;
 pub(crate) mod steps;

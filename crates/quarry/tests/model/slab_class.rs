@@ -1,0 +1,14 @@
+//! What SLAB's worked sequences have in common.
+
+use quarry_core::era::Era;
+use quarry_core::slab::Slab;
+
+use super::scenario::VirtualCache;
+
+/// Eras of SLAB.
+pub(crate) const ERAS: [Era; 2] = [Era::V2_6_24, Era::V6_1];
+
+/// Objects that the slabs offer, on all nodes.
+pub(crate) fn free_objects(cache: VirtualCache<'_, Slab>) -> u64 {
+    cache.usage().num_objs - cache.usage().active_objs
+}
