@@ -4,6 +4,7 @@
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
+use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
@@ -51,8 +52,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     stay();
     let n = n.as_deref().unwrap_or("1000000").parse()?;
     match design.as_deref() {
+        Some("slab") => pairs::<Slab>(n),
         Some("slub") => pairs::<Slub>(n),
         Some("slubq") => pairs::<Slubq>(n),
-        _ => Err("usage: pair_count slub|slubq [PAIRS]".into()),
+        _ => Err("usage: pair_count slab|slub|slubq [PAIRS]".into()),
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! *6.1*: only the array, of one byte per object with 4 KiB pages and two with larger ones. Three
 //! places are tried in turn, each with its own search for the order: inside a free object, in a
-//! general cache, at the slab's end ([`place_array`]).
+//! general cache, at the slab's end.
 //!
 //! The **order** grows while more than an eighth of the slab is wasted, but not above a very low
 //! limit, and never for reclaimable objects. What is left over becomes **colours**: the slabs of a

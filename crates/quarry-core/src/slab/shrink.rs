@@ -130,12 +130,13 @@ impl Slab {
     /// Flushes, releases all empty slabs, and gives the arrays' own memory back, which is made
     /// again when it is next of use. Returns how many CPUs were busy.
     pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        // A fork waits for the end, so that no child inherits a shrink under way.
+        let _pass = env.pages.gate().enter(env.pages.machine());
         self.heap.shrink(|| self.shrink_quietly(env))
     }
 
     fn shrink_quietly<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let busy = self.flush_all(env);
-        let _pass = env.pages.gate().enter(env.pages.machine());
         let mut stats = Stats::default();
         for node in self.node_ids(env) {
             let mut released = PageList::EMPTY;
