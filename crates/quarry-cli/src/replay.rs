@@ -90,6 +90,16 @@ How a trace is replayed:
   slabs come from the design itself. Peaks are over time, slab counts are at
   the end. All but events/s is the same in every run.
 
+Predicted beside observed:
+  --initial gives every cache the slabs that the kernel reported. How its
+  objects lay in them is not reported; assumed are full slabs, the free objects
+  in slabs free as a whole, and on each CPU one that is half free (the library's
+  documentation says more). Orphans then free objects of this state. --check
+  prints the slabs at the end beside those of another report. With either, the
+  design, page size and CPUs are the recorded ones if nothing else is asked for;
+  give --cache-line if it is not 64. --from and --until take the time of a
+  report: events at --from are replayed, those at --until are not.
+
 Exit codes:
   0 done; 1 failed (unreadable or impossible trace, memory exhausted);
   2 wrong usage
@@ -100,7 +110,9 @@ Examples:
   quarry replay tbench --caches --design slubq
   quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
   quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
-  quarry replay my.parquet --json --no-timing > run.json";
+  quarry replay my.parquet --json --no-timing > run.json
+  quarry replay my.parquet --initial before.slabinfo --check after.slabinfo
+  quarry replay my.parquet --initial a.json --from 16.957 --until +3.5 --check b.json";
 
 #[derive(Serialize)]
 struct Report<'a> {

@@ -1,5 +1,6 @@
 //! The tables of `quarry replay`: one column per run, and slabinfo's columns per cache.
 
+use quarry_lab::replay::check::{CacheCheck, Check};
 use quarry_lab::{CacheReport, RunReport};
 use quarry_trace::TraceMeta;
 
@@ -18,19 +19,102 @@ pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], caches: boo
     for runs in runs.chunks(per_table.into()) {
         text.push_str(&format!("\n{}\n", run_table(runs)));
     }
-    if caches {
-        for run in runs {
-            let title = format!(
-                "{}@{}, {} pages, {} CPUs, at the end",
-                run.design,
-                run.era,
-                bytes(run.page_size),
-                run.cpus
-            );
-            text.push_str(&format!("\n{title}\n{}\n", cache_table(&run.caches)));
+    for run in runs {
+        let title = format!(
+            "{}@{}, {} pages, {} CPUs",
+            run.design,
+            run.era,
+            bytes(run.page_size),
+            run.cpus
+        );
+        if let Some(check) = &run.check {
+            let (table, left_out) = check_table(check);
+            text.push_str(&format!(
+                "\n{title}, predicted beside observed, in KiB\n{table}\n"
+            ));
+            if left_out > 0 {
+                text.push_str(&format!(
+                    "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither \
+                     changed nor differ, are left out\n"
+                ));
+            }
+        }
+        if caches {
+            let table = cache_table(&run.caches);
+            text.push_str(&format!("\n{title}, at the end\n{table}\n"));
         }
     }
     text
+}
+
+/// The caches that hold this much of the memory are always shown.
+const HOLDING_PERCENT: u64 = 95;
+
+/// The memory of each cache before, as predicted and as observed, and the number of caches that
+/// are left out.
+fn check_table(check: &Check) -> (comfy_table::Table, usize) {
+    let header = [
+        "cache",
+        "before",
+        "predicted",
+        "observed",
+        "difference",
+        "of it",
+    ];
+    let mut table = output::unbroken(output::table(&header, &[]));
+    let kib = |bytes: u64| (bytes >> 10).to_string();
+    let mut row = |name: &str, before: Option<u64>, predicted: u64, observed: u64| {
+        let difference = i128::from(predicted) - i128::from(observed);
+        let share = match observed {
+            0 => "-".to_string(),
+            _ => format!("{:+.1} %", difference as f64 / observed as f64 * 100.0),
+        };
+        table.add_row([
+            name.to_string(),
+            before.map_or_else(|| "-".to_string(), kib),
+            kib(predicted),
+            kib(observed),
+            format!("{:+}", difference / 1024),
+            share,
+        ]);
+    };
+    let holding = check.holding(HOLDING_PERCENT).len();
+    let tells = |cache: &CacheCheck| {
+        let same = cache.predicted_bytes == cache.observed_bytes;
+        let before = cache.initial_bytes;
+        !same || before.is_some_and(|before| before != cache.observed_bytes)
+    };
+    let mut left_out = 0;
+    for (at, cache) in check.caches.iter().enumerate() {
+        let (predicted, observed) = (cache.predicted_bytes, cache.observed_bytes);
+        if at < holding || tells(cache) {
+            row(&cache.name, cache.initial_bytes, predicted, observed);
+        } else {
+            left_out += 1;
+        }
+    }
+    let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
+    row("all caches", check.initial_bytes, predicted, observed);
+    if let Some(before) = check.initial_bytes {
+        let grown = |bytes: u64| (i128::from(bytes) - i128::from(before)) / 1024;
+        let (predicted, observed) = (grown(predicted), grown(observed));
+        let share = match observed {
+            0 => "-".to_string(),
+            _ => {
+                let difference = (predicted - observed) as f64;
+                format!("{:+.1} %", difference / observed.abs() as f64 * 100.0)
+            }
+        };
+        table.add_row([
+            "growth".to_string(),
+            String::new(),
+            format!("{predicted:+}"),
+            format!("{observed:+}"),
+            format!("{:+}", predicted - observed),
+            share,
+        ]);
+    }
+    (table, left_out)
 }
 
 /// The trace in a few lines, with what of it was not replayed.
@@ -56,6 +140,12 @@ fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
             count(replayed.orphans),
             count(replayed.page_events),
         ));
+        if replayed.initial_frees > 0 {
+            text.push_str(&format!(
+                "orphaned frees that freed an object of the initial state: {}\n",
+                count(replayed.initial_frees)
+            ));
+        }
     }
     if meta.lost_events > 0 {
         text.push_str(&format!(
