@@ -6,6 +6,8 @@
 //! answer is a cause that explains the size, not necessarily the kernel's own: what it decides,
 //! the size on other page sizes and eras, is the same for all causes that explain it by padding.
 
+use std::ops::RangeInclusive;
+
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_core::slub::geometry::{SlubEra, layout, slub_era};
@@ -80,23 +82,25 @@ pub(crate) fn version(release: &str) -> [u32; 3] {
 
 /// Alignment and flags with which objects of `object_size` bytes lie `slab_size` bytes apart.
 ///
-/// In this order: word alignment; cache-line alignment (lines of 64, then of 128 bytes); another
-/// alignment from 16 to 4096; a free pointer outside of the object (a constructor, or RCU); that
-/// with cache-line alignment. If nothing fits, a plain cache of objects of `slab_size` bytes.
+/// In this order: word alignment; cache-line alignment; alignment to 16 or 32 bytes; a free pointer
+/// outside of the object (a constructor, or RCU); that with cache-line alignment; alignment to cache
+/// lines of 128 bytes instead of 64; another alignment from 64 to 4096; a free pointer outside with
+/// lines of 128 bytes. If nothing fits, a plain cache of objects of `slab_size` bytes.
 #[must_use]
 pub fn infer(recorded: &Recorded, object_size: u32, slab_size: u32) -> Inferred {
     let plain = CacheParams::new(object_size).with_align(8);
     let hwcache = plain.with_flags(CacheFlags::HWCACHE_ALIGN);
     let ctor = plain.with_flags(CacheFlags::CTOR);
     let both = plain.with_flags(CacheFlags::CTOR | CacheFlags::HWCACHE_ALIGN);
-    let on_lines = |params: CacheParams| LINES.map(|line| (line, params));
-    let aligned = (4..=12).map(|shift| (LINES[0], plain.with_align(1 << shift)));
-
-    let candidates = std::iter::once((LINES[0], plain))
-        .chain(on_lines(hwcache))
-        .chain(aligned)
-        .chain(std::iter::once((LINES[0], ctor)))
-        .chain(on_lines(both));
+    let [line, long_line] = LINES;
+    let aligned =
+        |shifts: RangeInclusive<u32>| shifts.map(move |shift| (line, plain.with_align(1 << shift)));
+    let candidates = [(line, plain), (line, hwcache)]
+        .into_iter()
+        .chain(aligned(4..=5))
+        .chain([(line, ctor), (line, both), (long_line, hwcache)])
+        .chain(aligned(6..=12))
+        .chain([(long_line, both)]);
     let possible = object_size > 0 && object_size <= slab_size && slab_size <= 1 << 22;
     let found = candidates
         .filter(|_| possible)
@@ -153,6 +157,16 @@ mod tests {
                 ("TCP", 2304, 2368, 8, CTOR | HWCACHE),
                 ("names_cache", 4096, 4096, 8, NONE),
             ],
+        );
+    }
+
+    /// A constructor and lines of 64 bytes explain more than lines of 128 bytes, which x86 has not.
+    #[test]
+    fn a_constructor_before_long_lines() {
+        check(
+            "6.1.192",
+            4096,
+            &[("sock_inode_cache", 704, 768, 8, CTOR | HWCACHE)],
         );
     }
 

@@ -1,0 +1,267 @@
+//! Predicted memory beside what real kernels reported while they were recorded.
+//!
+//! `QUARRY_SHARED` names the folder that holds `groundtruth/`; otherwise `shared` beside the
+//! workspace is tried. Without it the test says so and passes. Every recording there with reports
+//! inside its window has a line in [`RECORDINGS`].
+//!
+//! Of each, the replay starts from the first report. *Growth* is that of slab memory from the first
+//! report to the one with most of it, *end* the slab memory of the last report.
+
+mod reports;
+
+use std::path::PathBuf;
+
+use quarry_lab::plan::Axes;
+use quarry_lab::replay::check::Check;
+use quarry_lab::replay::input::Input;
+use quarry_lab::replay::part::{Moment, Part};
+use quarry_lab::{DesignSpec, Plan};
+
+use reports::{Report, Reports};
+
+/// Most by which predicted growth may differ from the observed.
+const GROWTH_PERCENT: f64 = 10.0;
+/// Most by which the predicted end may differ from the observed.
+const END_PERCENT: f64 = 5.0;
+
+/// One recording.
+struct Recording {
+    /// The file with the reports, without its ending.
+    file: &'static str,
+    /// The traced run: reports of a host recording are in a file of their own.
+    run: &'static str,
+    design: &'static str,
+    kernel: &'static str,
+    page_bytes: u32,
+    cpus: u32,
+    cache_line: u32,
+    /// The growth is missed, by at most so many percent, and why.
+    miss: Option<(f64, &'static str)>,
+}
+
+const fn recording(
+    file: &'static str,
+    run: &'static str,
+    design: &'static str,
+    kernel: &'static str,
+) -> Recording {
+    Recording {
+        file,
+        run,
+        design,
+        kernel,
+        page_bytes: 4096,
+        cpus: 2,
+        cache_line: 64,
+        miss: None,
+    }
+}
+
+impl Recording {
+    const fn missed(self, percent: f64, why: &'static str) -> Self {
+        Self {
+            miss: Some((percent, why)),
+            ..self
+        }
+    }
+
+    /// ppc64 with 64K pages and 4 CPUs.
+    const fn ppc64(self) -> Self {
+        Self {
+            page_bytes: 65536,
+            cpus: 4,
+            cache_line: 128,
+            ..self
+        }
+    }
+}
+
+/// A burst that comes and goes between two reports leaves a few slabs of each cache: what it leaves
+/// depends on how many objects of the CPUs' own slabs were free before it, which slabinfo counts as
+/// active.
+const RESIDUE: &str = "the residue of a burst: free objects on the CPUs' lists are not reported";
+
+const RECORDINGS: &[Recording] = &[
+    recording("E-6.1-slub-m2G-smp2-light", "trfill", "slub@6.1", "6.1.192"),
+    recording("E-6.1-slub-m2G-smp2-light", "trhb", "slub@6.1", "6.1.192").missed(60.0, RESIDUE),
+    recording("E-6.1-slub-m2G-smp2", "trfill", "slub@6.1", "6.1.192"),
+    recording("E-6.1-slub-m2G-smp2", "trhb", "slub@6.1", "6.1.192").missed(20.0, RESIDUE),
+    recording(
+        "D-x86_64-6.1-m4G-smp2-trace",
+        "trfill",
+        "slub@6.1",
+        "6.1.192",
+    ),
+    recording("D-x86_64-6.1-m4G-smp2-trace", "trhb", "slub@6.1", "6.1.192").missed(20.0, RESIDUE),
+    recording("B-ppc64el-m4G-smp4-trace", "trfill", "slub@6.1", "6.1.176").ppc64(),
+    recording("B-ppc64el-m4G-smp4-trace", "trhb", "slub@6.1", "6.1.176").ppc64(),
+    recording("hackbench", "", "slub@6.18", "6.18"),
+    recording("hackbench-wide", "", "slub@6.18", "6.18"),
+];
+
+/// Predicted and observed, in bytes, at the fullest report and at the last.
+struct Verdict {
+    initial: u64,
+    fullest: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Verdict {
+    /// By how many percent the predicted growth and the predicted end differ from the observed.
+    fn errors(&self) -> (f64, f64) {
+        let percent = |predicted: u64, observed: u64, of: u64| {
+            (predicted as f64 - observed as f64) / of as f64 * 100.0
+        };
+        let (predicted, observed) = self.fullest;
+        let growth = percent(predicted, observed, observed - self.initial);
+        (growth, percent(self.last.0, self.last.1, self.last.1))
+    }
+
+    fn holds(&self, growth_percent: f64) -> bool {
+        let (growth, end) = self.errors();
+        growth.abs() <= growth_percent && end.abs() <= END_PERCENT
+    }
+}
+
+fn groundtruth() -> Option<PathBuf> {
+    let shared = std::env::var_os("QUARRY_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    let folder = shared.join("groundtruth");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!(
+        "skipped: no recordings in {} (set QUARRY_SHARED)",
+        folder.display()
+    );
+    None
+}
+
+/// What the replay up to a report predicts beside it.
+fn predict(recording: &Recording, input: &mut Input, first: &Report, report: &Report) -> Check {
+    input.part = Part {
+        from: Some(Moment::Clock(first.time_ns)),
+        until: Some(Moment::Clock(report.time_ns)),
+    };
+    input.initial = Some(first.slabinfo.clone());
+    input.check = Some(report.slabinfo.clone());
+    let axes = Axes {
+        designs: vec![DesignSpec::parse(recording.design).unwrap()],
+        page_bytes: vec![recording.page_bytes.into()],
+        cpus: vec![recording.cpus],
+        settings: Vec::new(),
+        memory_bytes: 16 << 30,
+        cache_line: recording.cache_line,
+    };
+    let plan = Plan::new(&axes).unwrap();
+    let runs = plan.execute(input, 1, &|_| ()).unwrap();
+    runs[0].check.clone().unwrap()
+}
+
+fn print_caches(check: &Check) {
+    println!(
+        "    {:24} {:>9} {:>9} {:>9}  KiB",
+        "", "before", "predicted", "observed"
+    );
+    let changed = |at: usize| {
+        let cache = &check.caches[at];
+        cache.initial_bytes != Some(cache.observed_bytes)
+            || cache.predicted_bytes != cache.observed_bytes
+    };
+    let holding = check.holding(95).len();
+    for at in (0..check.caches.len()).filter(|at| *at < holding || changed(*at)) {
+        let cache = &check.caches[at];
+        println!(
+            "    {:24} {:9} {:9} {:9}",
+            cache.name,
+            cache.initial_bytes.unwrap_or_default() >> 10,
+            cache.predicted_bytes >> 10,
+            cache.observed_bytes >> 10
+        );
+    }
+}
+
+#[test]
+fn memory_is_predicted() {
+    let Some(folder) = groundtruth() else { return };
+    let mut wrong = Vec::new();
+    for recording in RECORDINGS {
+        let label = format!("{} {} {}", recording.file, recording.run, recording.design);
+        let (mut input, reports) = Reports::read(&folder, recording);
+        let (first, later) = reports.reports.split_first().unwrap();
+        let bytes = |report: &&Report| report.slabinfo.slab_bytes(recording.page_bytes.into());
+        let fullest = later.iter().rev().max_by_key(bytes).unwrap();
+        let last = later.last().unwrap();
+        let mut at = |report| predict(recording, &mut input, first, report);
+        let (at_first, at_fullest, at_last) = (at(first), at(fullest), at(last));
+
+        // The initial state is the report, cache by cache, and predicts no change.
+        let initial = at_first.observed_bytes;
+        assert_eq!(at_first.predicted_bytes, initial, "{label}");
+        for cache in &at_first.caches {
+            assert_eq!(
+                cache.predicted_bytes, cache.observed_bytes,
+                "{label}: {}",
+                cache.name
+            );
+        }
+        let no_change = Verdict {
+            initial,
+            fullest: (initial, at_fullest.observed_bytes),
+            last: (initial, at_last.observed_bytes),
+        };
+        assert!(
+            !no_change.holds(GROWTH_PERCENT),
+            "{label}: nothing happens in it"
+        );
+
+        let verdict = Verdict {
+            initial,
+            fullest: (at_fullest.predicted_bytes, at_fullest.observed_bytes),
+            last: (at_last.predicted_bytes, at_last.observed_bytes),
+        };
+        let (growth, end) = verdict.errors();
+        let grown = |bytes: u64| (bytes as i64 - initial as i64) >> 10;
+        println!(
+            "{label}: to {} predicted {:+} KiB, observed {:+} KiB: {growth:+.1} %; end {end:+.2} %",
+            fullest.name,
+            grown(verdict.fullest.0),
+            grown(verdict.fullest.1),
+        );
+        print_caches(&at_fullest);
+        match recording.miss {
+            None if !verdict.holds(GROWTH_PERCENT) => wrong.push(label),
+            Some((percent, why)) => {
+                println!("    missed: {why}");
+                // A miss that has gone is no miss any more: its line must say so.
+                if verdict.holds(GROWTH_PERCENT) || !verdict.holds(percent) {
+                    wrong.push(label);
+                }
+            }
+            None => {}
+        }
+    }
+    assert!(wrong.is_empty(), "not as said: {wrong:#?}");
+}
+
+#[test]
+fn no_change_is_no_prediction() {
+    let still = Verdict {
+        initial: 100,
+        fullest: (100, 120),
+        last: (100, 101),
+    };
+    assert!(!still.holds(GROWTH_PERCENT));
+    let near = Verdict {
+        fullest: (119, 120),
+        ..still
+    };
+    assert!(near.holds(GROWTH_PERCENT));
+    let off_at_the_end = Verdict {
+        last: (107, 101),
+        ..near
+    };
+    assert!(!off_at_the_end.holds(GROWTH_PERCENT));
+}

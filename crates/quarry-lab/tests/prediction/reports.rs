@@ -1,0 +1,144 @@
+//! The reports that were read inside a recording's window, and when.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use quarry_lab::kernel::Slabinfo;
+use quarry_lab::replay::input::Input;
+use quarry_trace::{ImportOptions, TraceFile, import};
+use serde_json::Value;
+
+use super::Recording;
+
+/// What the kernel reported at one moment.
+pub(super) struct Report {
+    pub(super) name: String,
+    /// When it was read, by the recording's clock.
+    pub(super) time_ns: u64,
+    pub(super) slabinfo: Slabinfo,
+}
+
+/// All reports of a recording, in the order of time.
+pub(super) struct Reports {
+    pub(super) reports: Vec<Report>,
+}
+
+impl Reports {
+    pub(super) fn read(folder: &Path, recording: &Recording) -> (Input, Self) {
+        let guest = !recording.run.is_empty();
+        let (trace, reports) = if guest {
+            let (file, run) = (recording.file, recording.run);
+            (
+                format!("{file}.{run}.kmem.txt.gz"),
+                format!("{file}.json.gz"),
+            )
+        } else {
+            let file = recording.file;
+            (
+                format!("{file}.kmem.txt.gz"),
+                format!("{file}.meta.json.gz"),
+            )
+        };
+        let input = import_recording(&folder.join(trace), recording);
+        let json = read_json(&folder.join(reports));
+        let reports = if guest {
+            guest_reports(&json, recording.run, &times(&input))
+        } else {
+            host_reports(&json, &times(&input))
+        };
+        (input, Self { reports })
+    }
+}
+
+fn read_json(path: &Path) -> Value {
+    let mut text = String::new();
+    MultiGzDecoder::new(File::open(path).unwrap())
+        .read_to_string(&mut text)
+        .unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn import_recording(path: &Path, recording: &Recording) -> Input {
+    let mut bytes = Vec::new();
+    let options = ImportOptions {
+        kernel: Some(recording.kernel.to_string()),
+        page_size: Some(recording.page_bytes),
+        cpus: Some(recording.cpus),
+        zstd_level: 1,
+        ..ImportOptions::default()
+    };
+    let text = File::open(path).unwrap();
+    import(text, path, &mut bytes, "t".as_ref(), &options, &mut |_| ()).unwrap();
+    Input::new(TraceFile::from_bytes(bytes).unwrap(), recording.file)
+}
+
+/// When each `cat` opened a file that is a sequence of records, as slabinfo and meminfo are.
+fn times(input: &Input) -> Vec<u64> {
+    let mut time_of = HashMap::new();
+    let (mut rows, mut chunk) = (input.file.rows(), Vec::new());
+    while rows.next_chunk(&mut chunk).unwrap() {
+        for row in chunk.iter().filter(|row| row.comm == "cat") {
+            let site = row.call_site.as_deref().unwrap_or_default();
+            if site.starts_with("seq_open") || site.starts_with("single_open") {
+                time_of.insert(row.pid, row.event.time_ns);
+            }
+        }
+    }
+    let mut times: Vec<u64> = time_of.into_values().collect();
+    times.sort_unstable();
+    times
+}
+
+/// Every stage reads meminfo, slabinfo and buddyinfo, in this order.
+fn guest_reports(json: &Value, run: &str, times: &[u64]) -> Vec<Report> {
+    let stages = json["stage_order"].as_array().unwrap().iter();
+    stages
+        .map(|stage| stage.as_str().unwrap())
+        .filter(|stage| stage.starts_with(run))
+        .filter_map(|stage| Some((stage, json["stages"].get(stage)?)))
+        .enumerate()
+        .map(|(n, (name, stage))| Report {
+            name: name.to_string(),
+            time_ns: times[3 * n + 1],
+            slabinfo: Slabinfo::parse_json(name, &stage["slabinfo"]).unwrap(),
+        })
+        .collect()
+}
+
+/// Before and after the workload slabinfo and meminfo are read; between, a program of its own may
+/// have read slabinfo often, and tells when.
+fn host_reports(json: &Value, times: &[u64]) -> Vec<Report> {
+    let window = &json["in_window"];
+    let text = |key: &str| Slabinfo::parse_text(key, window[key].as_str().unwrap()).unwrap();
+    assert_eq!(times.len(), 4, "two files twice");
+    let first = Report {
+        name: "before".to_string(),
+        time_ns: times[0],
+        slabinfo: text("before_slabinfo"),
+    };
+    let mut rows = first.slabinfo.clone();
+    let mut reports = vec![first];
+    for sample in json["slabinfo_samples"].as_array().into_iter().flatten() {
+        for (name, columns) in sample["changed"].as_object().unwrap() {
+            let row = rows.rows.iter_mut().find(|row| row.name == *name).unwrap();
+            let column = |n: usize| columns[n].as_u64().unwrap();
+            (row.active_objs, row.num_objs) = (column(0), column(1));
+            (row.active_slabs, row.num_slabs) = (column(2), column(3));
+        }
+        let time_ns = (sample["t0"].as_f64().unwrap() * 1e9) as u64;
+        reports.push(Report {
+            name: format!("sample at {:.3} s", time_ns as f64 / 1e9),
+            time_ns,
+            slabinfo: rows.clone(),
+        });
+    }
+    reports.push(Report {
+        name: "after".to_string(),
+        time_ns: times[2],
+        slabinfo: text("after_slabinfo"),
+    });
+    reports
+}
