@@ -1,5 +1,6 @@
 //! The command as its users run it.
 
+mod check;
 mod common;
 mod geometry;
 mod golden;

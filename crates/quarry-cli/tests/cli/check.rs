@@ -1,0 +1,179 @@
+//! `quarry replay --initial --check --from --until`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, quarry, small_trace, stdout};
+use crate::golden;
+
+const HEADER: &str = "slabinfo - version: 2.1\n\
+    # name            <active_objs> <num_objs> <objsize> <objperslab> <pagesperslab> : tunables \
+    <limit> <batchcount> <sharedfactor> : slabdata <active_slabs> <num_slabs> <sharedavail>\n";
+
+/// Name, active and all objects, bytes of one, objects and pages of a slab.
+type Row = (&'static str, u64, u64, u64, u64, u64);
+
+const BEFORE: [Row; 4] = [
+    ("filp", 200, 231, 192, 21, 1),
+    ("dentry", 420, 420, 192, 21, 1),
+    ("inode_cache", 700, 702, 600, 13, 2),
+    ("kmalloc-128", 64, 64, 128, 32, 1),
+];
+const AFTER: [Row; 4] = [
+    ("filp", 400, 420, 192, 21, 1),
+    ("dentry", 630, 630, 192, 21, 1),
+    ("inode_cache", 700, 702, 600, 13, 2),
+    ("kmalloc-128", 256, 256, 128, 32, 1),
+];
+
+/// Writes `/proc/slabinfo` as these caches make it.
+fn slabinfo(path: &Path, rows: &[Row]) -> String {
+    let mut text = HEADER.to_string();
+    for (name, active, objects, size, per_slab, pages) in rows {
+        let slabs = objects / per_slab;
+        text.push_str(&format!(
+            "{name:<17} {active:>6} {objects:>6} {size:>6} {per_slab:>4} {pages:>4} : tunables    \
+             0    0    0 : slabdata {slabs:>6} {slabs:>6}      0\n"
+        ));
+    }
+    fs::write(path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+/// A trace, a report from before it and one from after it.
+fn files(dir: &Path) -> [String; 3] {
+    [
+        small_trace(dir),
+        slabinfo(&dir.join("before.slabinfo"), &BEFORE),
+        slabinfo(&dir.join("after.slabinfo"), &AFTER),
+    ]
+}
+
+fn run(args: &[&str]) -> Value {
+    let args = [&["replay", "--json", "--no-timing"], args].concat();
+    let mut report: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    let runs = report["runs"].as_array_mut().unwrap();
+    assert_eq!(runs.len(), 1);
+    runs.remove(0)
+}
+
+#[test]
+fn predicted_beside_observed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, before, after] = files(dir.path());
+    let args = ["replay", &trace, "--initial", &before, "--check", &after];
+    let text = stdout(&[&args[..], &["--no-timing"]].concat());
+    let text = text.replace(&trace, "small.parquet");
+    golden::check("check.txt", &text);
+}
+
+#[test]
+fn json_has_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, before, after] = files(dir.path());
+    let replayed = run(&[&trace, "--initial", &before, "--check", &after]);
+    // The recorded design, page size and CPUs, without being asked for.
+    assert_eq!(
+        [&replayed["design"], &replayed["era"]],
+        ["slub", "6.18"],
+        "{replayed}"
+    );
+    assert_eq!(
+        (&replayed["page_size"], &replayed["cpus"]),
+        (&4096.into(), &2.into())
+    );
+    let check = &replayed["check"];
+    // 11 + 20 + 54 * 2 + 2 and 20 + 30 + 54 * 2 + 8 pages.
+    assert_eq!(check["initial_bytes"], 141 * 4096);
+    assert_eq!(check["observed_bytes"], 166 * 4096);
+    assert_eq!(check["predicted_bytes"], replayed["final_slab_bytes"]);
+    let caches = check["caches"].as_array().unwrap();
+    let sum: u64 = caches
+        .iter()
+        .map(|cache| cache["predicted_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(check["predicted_bytes"], sum);
+    let inode_cache = caches
+        .iter()
+        .find(|cache| cache["name"] == "inode_cache")
+        .unwrap();
+    // Nothing in the recording touches it.
+    assert_eq!(inode_cache["predicted_bytes"], 108 * 4096);
+    assert_eq!(inode_cache["predicted_active_objs"], 700);
+    // The recording's one orphan is a kfree, which does not tell its cache.
+    assert_eq!(replayed["replayed"]["orphans"], 1);
+    // Making the initial state counts nowhere.
+    assert_eq!(
+        replayed["alloc_fastpath"].as_u64().unwrap() + replayed["alloc_slowpath"].as_u64().unwrap(),
+        2999
+    );
+}
+
+#[test]
+fn nothing_happens_in_an_empty_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, before, _] = files(dir.path());
+    let part = ["--from", "12.001", "--until", "12.001"];
+    let empty = run(&[
+        &[&trace, "--initial", &before, "--check", &before],
+        &part[..],
+    ]
+    .concat());
+    for cache in empty["check"]["caches"].as_array().unwrap() {
+        for (predicted, observed) in [
+            ("predicted_bytes", "observed_bytes"),
+            ("predicted_num_objs", "observed_num_objs"),
+            ("predicted_active_objs", "observed_active_objs"),
+        ] {
+            assert_eq!(cache[predicted], cache[observed], "{cache}");
+        }
+    }
+    assert_eq!(empty["alloc_fastpath"], 0);
+    assert_eq!(empty["peak_slab_bytes"], empty["final_slab_bytes"]);
+}
+
+#[test]
+fn parts_follow_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, before, _] = files(dir.path());
+    let replayed = |part: &[&str]| {
+        let args = [
+            &[trace.as_str(), "--initial", &before, "--design", "slub"],
+            part,
+        ]
+        .concat();
+        let replayed = run(&args)["replayed"].clone();
+        let count = |key: &str| replayed[key].as_u64().unwrap();
+        let frees = count("frees") + count("initial_frees") + count("orphans");
+        (count("allocs"), frees, count("initial_frees"))
+    };
+    let whole = replayed(&[]);
+    let first = replayed(&["--until", "12.003003"]);
+    let second = replayed(&["--from", "+0.003003"]);
+    assert_eq!((first.0 + second.0, first.1 + second.1), (whole.0, whole.1));
+    // The first part allocates a filp which the second frees: one of its initial objects.
+    assert_eq!((first.2, second.2), (0, 1));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, before, _] = files(dir.path());
+    let ask = |args: &[&str]| quarry(&[&["replay", trace.as_str()], args].concat());
+    assert_fails(&ask(&["--initial", "absent"]), 1, &["cannot read absent"]);
+    let bad = dir.path().join("bad");
+    fs::write(&bad, format!("{HEADER}filp 1 2 : what\n")).unwrap();
+    assert_fails(
+        &ask(&["--check", bad.to_str().unwrap()]),
+        1,
+        &["bad: line 3"],
+    );
+    for time in ["soon", "-1", "1.0000000001"] {
+        let output = ask(&[&format!("--from={time}")]);
+        assert_fails(&output, 2, &["is not a time", "+0.25"]);
+    }
+    let small = ask(&["--initial", &before, "--memory", "256k"]);
+    assert_fails(&small, 1, &["initial state: no memory for", "--memory"]);
+}
