@@ -36,6 +36,8 @@
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 
 mod shape;
+#[cfg(test)]
+mod tests;
 mod users;
 
 use quarry_core::design::{CacheSpec, Design};

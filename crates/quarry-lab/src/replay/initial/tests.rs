@@ -1,0 +1,229 @@
+//! The assumptions, each on a cache or two.
+
+use std::path::Path;
+
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheParams, Geometry, MachineParams};
+use quarry_core::slub::geometry::{geometry, slub_era};
+use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
+
+use super::shape::Shape;
+use crate::kernel::{Slabinfo, SlabinfoRow};
+use crate::plan::Axes;
+use crate::replay::check::{CacheCheck, Check};
+use crate::replay::input::Input;
+use crate::replay::part::{Moment, Part};
+use crate::{DesignSpec, Plan, RunReport};
+
+/// A row of slabs that are full of `per_slab` objects of `size` bytes but for `free` objects.
+fn row(name: &str, size: u64, per_slab: u64, pages: u64, slabs: u64, free: u64) -> SlabinfoRow {
+    SlabinfoRow {
+        name: name.to_string(),
+        active_objs: slabs * per_slab - free,
+        num_objs: slabs * per_slab,
+        objsize: size,
+        objperslab: per_slab,
+        pagesperslab: pages,
+        active_slabs: slabs,
+        num_slabs: slabs,
+        ..SlabinfoRow::default()
+    }
+}
+
+fn geometry_of(size: u32) -> Geometry {
+    let machine = MachineParams {
+        page_shift: 12,
+        nr_cpus: 2,
+        cache_line: 64,
+    };
+    let era = slub_era(Era::V6_1).unwrap();
+    geometry(
+        era,
+        &machine,
+        &BootParams::default(),
+        &CacheParams::new(size),
+    )
+    .unwrap()
+}
+
+#[test]
+fn shapes() {
+    // 21 objects in a slab, 5 slabs kept free, 120 objects on a CPU's list.
+    let geometry = geometry_of(192);
+    assert_eq!(
+        (geometry.objects, geometry.min_partial, geometry.cpu_partial),
+        (21, 5, 120)
+    );
+    let shape = |row: SlabinfoRow| {
+        let shape = Shape::of(&row, &geometry, 2);
+        (
+            (shape.free_slabs, shape.partial_slabs, shape.partial_objects),
+            (shape.cpu_slabs, shape.listed_slabs),
+        )
+    };
+    let of = |slabs, free| shape(row("box", 192, 21, 1, slabs, free));
+    assert_eq!(of(0, 0), ((0, 0, 0), (0, 0)));
+    assert_eq!(of(1, 0), ((0, 0, 0), (1, 0)));
+    assert_eq!(of(100, 0), ((0, 0, 0), (2, 0)));
+    // Two slabs and a half: the list of each CPU has half of what it may hold.
+    assert_eq!(of(100, 52), ((2, 1, 10), (2, 6)));
+    // Beyond five free slabs the rest is in slabs that are half free.
+    assert_eq!(of(100, 21 * 7), ((5, 4, 42), (2, 6)));
+    // No slab is used twice.
+    assert_eq!(of(3, 52), ((2, 1, 10), (0, 0)));
+    assert_eq!(of(6, 52), ((2, 1, 10), (2, 0)));
+    // SLAB tells how many slabs are free.
+    let slab = SlabinfoRow {
+        active_slabs: 92,
+        ..row("box", 192, 21, 1, 100, 21 * 9)
+    };
+    assert_eq!(shape(slab).0, (8, 2, 21));
+}
+
+const BOX: &str = "box";
+
+fn event(kind: Kind, n: u64, cpu: u16) -> RawEvent<'static> {
+    RawEvent {
+        time_ns: n,
+        cpu,
+        bytes_req: 192,
+        bytes_alloc: 192,
+        cache: (!matches!(kind, Kind::Kmalloc | Kind::Kfree)).then_some(BOX.as_bytes()),
+        ..RawEvent::new(kind, 0xffff_8880_0000_0000 + n * 4096)
+    }
+}
+
+fn replay(
+    events: &[RawEvent<'_>],
+    initial: &[SlabinfoRow],
+    change: fn(&mut Axes, &mut Input),
+) -> RunReport {
+    let mut bytes = Vec::new();
+    let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
+    for event in events {
+        trace.push(event).unwrap();
+    }
+    trace.meta_mut().kernel = Some("6.1.0".to_string());
+    trace.meta_mut().cpus = 2;
+    trace.finish().unwrap();
+    let mut input = Input::new(TraceFile::from_bytes(bytes).unwrap(), "t");
+    let report = Slabinfo {
+        rows: initial.to_vec(),
+    };
+    (input.initial, input.check) = (Some(report.clone()), Some(report));
+    let mut axes = Axes {
+        designs: vec![DesignSpec::parse("slub@6.1").unwrap()],
+        page_bytes: vec![4096],
+        cpus: vec![2],
+        settings: Vec::new(),
+        memory_bytes: 64 << 20,
+        cache_line: 64,
+    };
+    change(&mut axes, &mut input);
+    let mut runs = Plan::new(&axes)
+        .unwrap()
+        .execute(&input, 1, &|_| ())
+        .unwrap();
+    runs.remove(0)
+}
+
+fn cache<'a>(check: &'a Option<Check>, name: &str) -> &'a CacheCheck {
+    let caches = &check.as_ref().unwrap().caches;
+    caches.iter().find(|cache| cache.name == name).unwrap()
+}
+
+#[test]
+fn an_orphan_frees_an_initial_object() {
+    let frees: Vec<_> = (1..=4).map(|n| event(Kind::KmemCacheFree, n, 0)).collect();
+    let initial = [row(BOX, 192, 21, 1, 3, 0)];
+    let run = replay(&frees, &initial, |_, _| ());
+    assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (4, 0));
+    assert_eq!(cache(&run.check, BOX).frees, 4);
+    assert_eq!(run.object_bytes - run.final_object_bytes, 4 * 192);
+    // There are only as many as the kernel held: 21 less the ten that are free on a CPU.
+    let many: Vec<_> = (1..=30).map(|n| event(Kind::KmemCacheFree, n, 0)).collect();
+    let run = replay(&many, &[row(BOX, 192, 21, 1, 1, 0)], |_, _| ());
+    assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (11, 19));
+}
+
+#[test]
+fn the_first_user_has_the_only_slab() {
+    // Ten objects are free in the one slab, on the CPU that allocates.
+    let allocs = |count, cpu| -> Vec<_> {
+        (1..=count)
+            .map(|n| event(Kind::KmemCacheAlloc, n, cpu))
+            .collect()
+    };
+    let initial = [row(BOX, 192, 21, 1, 1, 0)];
+    for (count, slabs) in [(10, 1), (11, 2)] {
+        for cpu in [0, 1] {
+            let run = replay(&allocs(count, cpu), &initial, |_, _| ());
+            let pages = cache(&run.check, BOX).predicted_bytes / 4096;
+            assert_eq!(pages, slabs, "{count} on CPU {cpu}");
+        }
+    }
+}
+
+#[test]
+fn accounted_memory_has_its_own_kmalloc_caches() {
+    let accounted = RawEvent {
+        accounted: true,
+        ..event(Kind::Kmalloc, 1, 0)
+    };
+    let events = [
+        accounted,
+        event(Kind::Kmalloc, 2, 0),
+        event(Kind::Kfree, 1, 0),
+    ];
+    let (normal, cg) = ("kmalloc-192", "kmalloc-cg-192");
+    let both = [row(normal, 192, 21, 1, 2, 0), row(cg, 192, 21, 1, 2, 0)];
+    let run = replay(&events, &both, |_, _| ());
+    let counts = |name| {
+        let cache = cache(&run.check, name);
+        (cache.allocs, cache.frees)
+    };
+    assert_eq!((counts(normal), counts(cg)), ((1, 0), (1, 1)));
+    // A kernel without such caches has all in the normal ones.
+    let run = replay(&events, &both[..1], |_, _| ());
+    assert_eq!(cache(&run.check, normal).allocs, 2);
+}
+
+#[test]
+fn objects_from_before_the_part_are_orphans_of_a_known_cache() {
+    let events = [
+        event(Kind::Kmalloc, 1, 0),
+        event(Kind::KmemCacheAlloc, 2, 0),
+        RawEvent {
+            time_ns: 7,
+            ..event(Kind::Kfree, 1, 0)
+        },
+        RawEvent {
+            time_ns: 8,
+            ..event(Kind::KmemCacheFree, 2, 0)
+        },
+    ];
+    let initial = [
+        row("kmalloc-192", 192, 21, 1, 2, 0),
+        row(BOX, 192, 21, 1, 2, 0),
+    ];
+    let from = |_: &mut Axes, input: &mut Input| {
+        input.part = Part {
+            from: Some(Moment::Clock(5)),
+            until: None,
+        };
+    };
+    let run = replay(&events, &initial, from);
+    assert_eq!((run.replayed.allocs, run.replayed.initial_frees), (0, 2));
+    for name in ["kmalloc-192", BOX] {
+        assert_eq!(cache(&run.check, name).frees, 1, "{name}");
+    }
+}
+
+#[test]
+fn other_slabs_hold_the_active_objects() {
+    let events = [event(Kind::KmemCacheAlloc, 1, 0)];
+    let initial = [row(BOX, 192, 21, 1, 100, 1000)];
+    let run = replay(&events, &initial, |axes, _| axes.page_bytes = vec![65536]);
+    // 1100 active objects and one more, 341 in a slab of 64 KiB.
+    assert_eq!(cache(&run.check, BOX).predicted_bytes, 4 * 65536);
+}
