@@ -236,6 +236,13 @@ impl<'h, D: Design> Driver<'h, D> {
         self.heap.pages().slab_pages()
     }
 
+    /// Number of the page that an object begins in. A block of the page allocator begins at a page
+    /// whose number is a multiple of its pages.
+    #[must_use]
+    pub fn page_of(&self, object: &ObjectRef<'h>) -> Option<u32> {
+        Some(self.heap.pages().pfn_of(object.address)?.0)
+    }
+
     /// Counters of the page allocator.
     #[must_use]
     pub fn page_stats(&self) -> PageStats {

@@ -82,6 +82,8 @@ impl Recording {
 const RESIDUE: &str = "the residue of a burst: free objects on the CPUs' lists are not reported";
 
 const RECORDINGS: &[Recording] = &[
+    recording("E-6.1-slab-m2G-smp2", "trfill", "slab@6.1", "6.1.192"),
+    recording("E-6.1-slab-m2G-smp2", "trhb", "slab@6.1", "6.1.192"),
     recording("E-6.1-slub-m2G-smp2-light", "trfill", "slub@6.1", "6.1.192"),
     recording("E-6.1-slub-m2G-smp2-light", "trhb", "slub@6.1", "6.1.192").missed(60.0, RESIDUE),
     recording("E-6.1-slub-m2G-smp2", "trfill", "slub@6.1", "6.1.192"),

@@ -23,7 +23,10 @@
 //!    onto them. A list that overflows is emptied and grows again, so each is taken to have half of
 //!    what it may hold, in slabs that are free as a whole; they count as active, too. If the nodes'
 //!    lists hold none, nothing tells of the CPUs' lists, and they are taken to be empty.
-//! 5. An object from before the recording that is freed in it (an orphan) is one of these objects
+//! 5. A SLAB reports how many free objects lie in the array that CPUs share (`sharedavail`). Each
+//!    CPU's own array is half full, but all together have no more than half of the active objects.
+//!    These take the place of 3 and 4.
+//! 6. An object from before the recording that is freed in it (an orphan) is one of these objects
 //!    of its cache. Which one cannot be known: those of the CPUs' slabs go first, then those of the
 //!    half free slabs, then the others, because objects that die soon are young, and the young lie
 //!    in the slabs that were allocated from last.
@@ -35,6 +38,7 @@
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 
+mod fill;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -42,21 +46,19 @@ mod users;
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::{
-    CacheFlags, KmallocClass, KmallocRules, KmallocTarget, MachineParams, kmalloc_classes,
-    kmalloc_index, kmalloc_params,
+    CacheFlags, CacheParams, KmallocClass, KmallocRules, KmallocTarget, MachineParams,
+    kmalloc_classes, kmalloc_index, kmalloc_params,
 };
 use quarry_core::heap::CreateError;
-use quarry_core::machine::CpuId;
-use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
+use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::Flags;
 
 use super::engine::NONE;
 use super::input::{Input, RecordedCache};
 use crate::error::LabError;
-use crate::infer::Inferred;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
-use shape::Shape;
+use fill::{Filling, Source, is_of_row};
 use users::Users;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
@@ -72,14 +74,6 @@ const NORMAL: usize = KMALLOC_KINDS.len();
 const KMALLOC_NORMAL: &str = "kmalloc-";
 /// Above every [`KmallocClass::index`].
 const CLASSES: usize = 32;
-
-/// Where the objects of a row come from and go to.
-#[derive(Clone, Copy)]
-enum Source {
-    Cache(CacheIndex),
-    /// A normal kmalloc class, by its size.
-    Kmalloc(u32),
-}
 
 /// A cache's objects from before the recording that are still alive.
 struct Pool<'h> {
@@ -123,20 +117,17 @@ impl<'h> Held<'h> {
             pool_of_class: [NONE; CLASSES],
             typed: [[NONE; CLASSES]; KMALLOC_KINDS.len()],
         };
-        driver.run_on(CpuId(0));
         let users = Users::scan(preparation)?;
+        let mut fillings = Vec::new();
         for row in rows {
-            let pool = u16::try_from(held.pools.len()).unwrap_or(NONE);
             let kmalloc = preparation.class_of(row);
             let groups = preparation.groups_of(row);
-            let cpus = users.cpus(kmalloc, &groups);
             let (source, view) = if let Some((NORMAL, class)) = kmalloc {
-                held.pool_of_class[class.index as usize] = pool;
                 let view = driver.kmalloc_cache(class.size);
-                (Source::Kmalloc(class.size), view)
+                (Source::Kmalloc(class), view)
             } else {
-                let spec = preparation.spec_of(row, kmalloc, &groups);
-                let index = preparation.create(&spec, driver)?;
+                let params = preparation.params_of::<D>(row, kmalloc, &groups);
+                let index = preparation.create(row, &params, driver)?;
                 if let Some((kind, class)) = kmalloc {
                     held.typed[kind][class.index as usize] = index.0;
                 }
@@ -145,15 +136,36 @@ impl<'h> Held<'h> {
                         *into = index.0;
                     }
                 }
-                held.pool_of_cache.resize(usize::from(index.0) + 1, NONE);
-                held.pool_of_cache[usize::from(index.0)] = pool;
                 (Source::Cache(index), driver.cache(index))
             };
-            let Some(view) = view else { continue };
-            let objects = preparation.fill(row, source, &view, &cpus, driver)?;
+            if let Some(view) = view {
+                let cpus = users.cpus(kmalloc, &groups);
+                fillings.push(Filling {
+                    run: preparation.spec,
+                    row,
+                    source,
+                    view,
+                    cpus,
+                });
+            }
+        }
+        // Making the other caches' slabs may have taken objects of normal kmalloc caches, which the
+        // report counts there.
+        fillings.sort_by_key(|filling| matches!(filling.source, Source::Kmalloc(_)));
+        for filling in fillings {
+            let pool = u16::try_from(held.pools.len()).unwrap_or(NONE);
+            match filling.source {
+                Source::Kmalloc(class) => held.pool_of_class[class.index as usize] = pool,
+                Source::Cache(index) => {
+                    let index = usize::from(index.0);
+                    let length = held.pool_of_cache.len().max(index + 1);
+                    held.pool_of_cache.resize(length, NONE);
+                    held.pool_of_cache[index] = pool;
+                }
+            }
             held.pools.push(Pool {
-                object_size: view.head().geometry().layout.object_size,
-                objects,
+                object_size: filling.view.head().geometry().layout.object_size,
+                objects: filling.fill(driver)?,
             });
         }
         Ok(held)
@@ -204,49 +216,58 @@ impl Preparation<'_> {
             .map(|class| (kind, class))
     }
 
-    /// What the cache of a row is created with.
-    fn spec_of<'r>(
+    /// What the cache of a row is created with: what gives it the row's slabs, if anything does.
+    fn params_of<D: Design>(
         &self,
-        row: &'r SlabinfoRow,
+        row: &SlabinfoRow,
         kmalloc: Option<(usize, KmallocClass)>,
         groups: &[usize],
-    ) -> CacheSpec<'r> {
+    ) -> CacheParams {
         if let Some((_, class)) = kmalloc {
-            let params = kmalloc_params(self.kmalloc, class);
-            return CacheSpec {
-                name: &row.name,
-                object_size: params.object_size,
-                align: params.align,
-                flags: params.flags,
-            };
+            return kmalloc_params(self.kmalloc, class);
         }
         let inferred = groups
             .iter()
-            .find_map(|group| self.input.caches[*group].inferred);
+            .find_map(|group| self.input.caches[*group].inferred)
+            .map(|inferred| {
+                CacheParams::new(inferred.object_size)
+                    .with_align(inferred.align)
+                    .with_flags(inferred.flags)
+            });
         // Without a recorded size: objects of this many bytes lie as far apart as the kernel's.
-        let inferred = inferred.unwrap_or(Inferred {
-            object_size: u32::try_from(row.objsize).unwrap_or(u32::MAX),
-            align: 8,
-            flags: CacheFlags::NONE,
-        });
-        CacheSpec {
-            name: &row.name,
-            object_size: inferred.object_size,
-            align: inferred.align,
-            flags: inferred.flags,
-        }
+        let plain = CacheParams::new(u32::try_from(row.objsize).unwrap_or(u32::MAX)).with_align(8);
+        let first = inferred.unwrap_or(plain);
+        // What is reclaimable is not told, and SLAB gives such caches smaller slabs.
+        let reclaimable =
+            |params: CacheParams| params.with_flags(params.flags | CacheFlags::RECLAIM);
+        let gives_the_row = |params: &CacheParams| {
+            let (era, boot) = (self.spec.design.era, &self.spec.settings.boot);
+            D::geometry(era, &self.params, boot, params)
+                .is_ok_and(|geometry| is_of_row(row, &geometry))
+        };
+        [first, reclaimable(first), plain, reclaimable(plain)]
+            .into_iter()
+            .find(gives_the_row)
+            .unwrap_or(first)
     }
 
     fn create<D: Design>(
         &self,
-        spec: &CacheSpec<'_>,
+        row: &SlabinfoRow,
+        params: &CacheParams,
         driver: &mut Driver<'_, D>,
     ) -> Result<CacheIndex, LabError> {
-        match driver.create_cache(spec) {
+        let spec = CacheSpec {
+            name: &row.name,
+            object_size: params.object_size,
+            align: params.align,
+            flags: params.flags,
+        };
+        match driver.create_cache(&spec) {
             Ok(index) if index.0 < NONE - 3 => Ok(index),
             other => Err(LabError::InitialCache {
                 run: self.spec.label(),
-                cache: spec.name.to_string(),
+                cache: row.name.clone(),
                 object_size: spec.object_size,
                 source: other.err().unwrap_or(CreateError::NoRoom),
             }),
@@ -272,99 +293,6 @@ impl Preparation<'_> {
             })
             .map(|(group, _)| group)
             .collect()
-    }
-
-    /// Allocates a row's objects and frees those that it says are free.
-    fn fill<'h, D: Design>(
-        &self,
-        row: &SlabinfoRow,
-        source: Source,
-        view: &CacheView<'h, D>,
-        cpus: &[u16],
-        driver: &Driver<'h, D>,
-    ) -> Result<Vec<ObjectRef<'h>>, LabError> {
-        let geometry = view.head().geometry();
-        let per_slab = geometry.objects as usize;
-        let same = row.objperslab == u64::from(geometry.objects)
-            && row.pagesperslab == 1 << geometry.order;
-        let wanted = if same {
-            row.num_slabs.saturating_mul(row.objperslab)
-        } else {
-            row.active_objs
-        };
-        let mut objects = Vec::new();
-        for _ in 0..wanted {
-            let object = match source {
-                Source::Cache(index) => driver.alloc(index),
-                Source::Kmalloc(bytes) => driver.kmalloc(bytes),
-            };
-            objects.push(object.ok_or_else(|| LabError::InitialMemory {
-                run: self.spec.label(),
-                cache: row.name.clone(),
-                objects: wanted,
-                memory_bytes: self.spec.config.memory_bytes,
-            })?);
-        }
-        if !same || objects.is_empty() {
-            return Ok(objects);
-        }
-        // All slabs are full, so that in the order of addresses each slab is a run of `per_slab`.
-        objects.sort_by(ObjectRef::by_address);
-        let shape = Shape::of(row, geometry, self.spec.config.cpus);
-        let release = |object, cpu| self.release(row, source, object, cpu, driver);
-        let mut live = Vec::new();
-        // Takes a slab and frees some of its objects.
-        let mut open = |count: u64, cpu: u32| {
-            let at = objects.len().saturating_sub(per_slab);
-            let mut slab = objects.split_off(at);
-            live.push(slab.split_off((count as usize).min(slab.len())));
-            slab.into_iter().try_for_each(|object| release(object, cpu))
-        };
-        // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
-        let min_partial = view.attribute("min_partial");
-        view.set_attribute("min_partial", u32::MAX.into());
-        for _ in 0..shape.free_slabs {
-            open(row.objperslab, 0)?;
-        }
-        for n in 0..shape.partial_slabs {
-            open((shape.partial_objects + n) / shape.partial_slabs, 0)?;
-        }
-        view.flush();
-        let owners = || cpus.iter().take(shape.cpu_slabs as usize);
-        for cpu in owners() {
-            for _ in 0..shape.listed_slabs {
-                open(row.objperslab, (*cpu).into())?;
-            }
-        }
-        for cpu in owners() {
-            open(row.objperslab / 2, (*cpu).into())?;
-        }
-        if let Some(value) = min_partial {
-            view.set_attribute("min_partial", value);
-        }
-        objects.extend(live.into_iter().flatten());
-        Ok(objects)
-    }
-
-    fn release<'h, D: Design>(
-        &self,
-        row: &SlabinfoRow,
-        source: Source,
-        object: ObjectRef<'h>,
-        cpu: u32,
-        driver: &Driver<'h, D>,
-    ) -> Result<(), LabError> {
-        let cpu = CpuId(cpu);
-        driver.run_on(cpu);
-        match source {
-            Source::Cache(index) => driver.free(index, object, cpu),
-            Source::Kmalloc(_) => driver.kfree(object, cpu),
-        }
-        .map_err(|source| LabError::InitialFree {
-            run: self.spec.label(),
-            cache: row.name.clone(),
-            source,
-        })
     }
 }
 

@@ -12,10 +12,14 @@ pub(super) struct Shape {
     pub(super) partial_slabs: u64,
     /// Free objects in these.
     pub(super) partial_objects: u64,
-    /// CPUs that have a slab.
-    pub(super) cpu_slabs: u32,
-    /// Slabs, free as a whole, on each CPU's own list.
+    /// CPUs that have a stock.
+    pub(super) owners: u32,
+    /// Slabs, free as a whole, on the own list of each of them.
     pub(super) listed_slabs: u64,
+    /// Free objects beside that in the slab, or the array, of each of them.
+    pub(super) stock: u64,
+    /// Free objects in the array that CPUs share.
+    pub(super) shared_objects: u64,
 }
 
 impl Shape {
@@ -34,19 +38,33 @@ impl Shape {
         let free_slabs = kept_free.min(known_free / objects);
         let partial_objects = known_free - free_slabs * objects;
         let partial_slabs = (2 * partial_objects).div_ceil(objects);
+        let mut shape = Self {
+            free_slabs,
+            partial_slabs,
+            partial_objects,
+            owners: 0,
+            listed_slabs: 0,
+            stock: 0,
+            shared_objects: 0,
+        };
+        if row.limit > 0 {
+            // Of the objects that count as active, arrays take no more than half.
+            let in_arrays = row.active_objs.saturating_sub(row.sharedavail) / 2;
+            shape.owners = cpus;
+            shape.stock = (row.limit / 2).min(in_arrays / u64::from(cpus));
+            shape.shared_objects = row.sharedavail;
+            return shape;
+        }
         let mut left = row.num_slabs.saturating_sub(free_slabs + partial_slabs);
-        let cpu_slabs = left.min(cpus.into());
-        left -= cpu_slabs;
+        let owners = left.min(cpus.into());
+        left -= owners;
         let listed = match known_free {
             0 => 0,
             _ => (u64::from(geometry.cpu_partial) + objects / 2) / objects,
         };
-        Self {
-            free_slabs,
-            partial_slabs,
-            partial_objects,
-            cpu_slabs: cpu_slabs as u32,
-            listed_slabs: left.checked_div(cpu_slabs).unwrap_or(0).min(listed),
-        }
+        shape.owners = owners as u32;
+        shape.listed_slabs = left.checked_div(owners).unwrap_or(0).min(listed);
+        shape.stock = objects / 2;
+        shape
     }
 }

@@ -58,7 +58,7 @@ fn shapes() {
         let shape = Shape::of(&row, &geometry, 2);
         (
             (shape.free_slabs, shape.partial_slabs, shape.partial_objects),
-            (shape.cpu_slabs, shape.listed_slabs),
+            (shape.owners, shape.listed_slabs),
         )
     };
     let of = |slabs, free| shape(row("box", 192, 21, 1, slabs, free));
@@ -78,6 +78,18 @@ fn shapes() {
         ..row("box", 192, 21, 1, 100, 21 * 9)
     };
     assert_eq!(shape(slab).0, (8, 2, 21));
+    // Arrays are half full, the shared one has what is reported.
+    let arrays = |objects: u64| {
+        let row = SlabinfoRow {
+            limit: 54,
+            sharedavail: 189,
+            ..row("box", 192, 21, 1, objects / 21, 0)
+        };
+        let shape = Shape::of(&row, &geometry, 2);
+        (shape.owners, shape.stock, shape.shared_objects)
+    };
+    assert_eq!(arrays(2100), (2, 27, 189));
+    assert_eq!(arrays(210), (2, 5, 189));
 }
 
 const BOX: &str = "box";

@@ -1,0 +1,166 @@
+//! Allocating what a row of the report says, and freeing what it says is free.
+
+use quarry_core::design::Design;
+use quarry_core::geometry::{Geometry, KmallocClass};
+use quarry_core::machine::CpuId;
+use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
+
+use super::shape::Shape;
+use crate::error::LabError;
+use crate::kernel::SlabinfoRow;
+use crate::plan::RunSpec;
+
+/// Where the objects of a row come from and go to.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    /// A cache that was made for the row.
+    Cache(CacheIndex),
+    /// A normal kmalloc class.
+    Kmalloc(KmallocClass),
+}
+
+/// Whether slabs of this geometry are those of the row.
+pub(super) fn is_of_row(row: &SlabinfoRow, geometry: &Geometry) -> bool {
+    row.objperslab == u64::from(geometry.objects) && row.pagesperslab == 1 << geometry.order
+}
+
+/// A row that is to be filled.
+pub(super) struct Filling<'a, 'h, D: Design> {
+    pub(super) run: &'a RunSpec,
+    pub(super) row: &'a SlabinfoRow,
+    pub(super) source: Source,
+    pub(super) view: CacheView<'h, D>,
+    /// All CPUs, those first that use the cache first.
+    pub(super) cpus: Vec<u16>,
+}
+
+/// The objects of a row by slab, and those that stay alive.
+struct Slabs<'h> {
+    full: Vec<Vec<ObjectRef<'h>>>,
+    open: Vec<ObjectRef<'h>>,
+}
+
+impl<'h, D: Design> Filling<'_, 'h, D> {
+    /// Makes the row's slabs. Gives the objects that are alive, those last that die first.
+    pub(super) fn fill(&self, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {
+        let (row, view) = (self.row, &self.view);
+        let geometry = view.head().geometry();
+        if !is_of_row(row, geometry) {
+            return self.allocate(row.active_objs, driver);
+        }
+        // What the allocator itself took of a kmalloc cache is part of what the row counts.
+        view.flush();
+        let own = view.usage().active_objs;
+        let wanted = row.num_slabs.saturating_mul(row.objperslab);
+        let objects = self.allocate(wanted.saturating_sub(own), driver)?;
+        let mut slabs = Slabs::new(objects, geometry.order, driver);
+        let shape = Shape::of(row, geometry, self.run.config.cpus);
+
+        // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
+        let min_partial = view.attribute("min_partial");
+        view.set_attribute("min_partial", u32::MAX.into());
+        let all = row.objperslab;
+        for _ in 0..shape.free_slabs {
+            self.free(slabs.take(all), 0, driver)?;
+        }
+        for n in 0..shape.partial_slabs {
+            let share = (shape.partial_objects + n) / shape.partial_slabs;
+            self.free(slabs.take(share), 0, driver)?;
+        }
+        view.flush();
+        let owners = || self.cpus.iter().take(shape.owners as usize);
+        for cpu in owners() {
+            for _ in 0..shape.listed_slabs {
+                self.free(slabs.take(all), *cpu, driver)?;
+            }
+        }
+        for (n, cpu) in owners().enumerate() {
+            let mut stock = shape.stock + if n == 0 { shape.shared_objects } else { 0 };
+            while stock > 0 {
+                let freed = slabs.take(stock.min(all));
+                if freed.is_empty() {
+                    break;
+                }
+                stock -= freed.len() as u64;
+                self.free(freed, *cpu, driver)?;
+            }
+        }
+        if let Some(value) = min_partial {
+            view.set_attribute("min_partial", value);
+        }
+        Ok(slabs.alive())
+    }
+
+    fn allocate(&self, count: u64, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {
+        driver.run_on(CpuId(0));
+        let mut objects = Vec::new();
+        for _ in 0..count {
+            let object = match self.source {
+                Source::Cache(index) => driver.alloc(index),
+                Source::Kmalloc(class) => driver.kmalloc(class.size),
+            };
+            objects.push(object.ok_or_else(|| LabError::InitialMemory {
+                run: self.run.label(),
+                cache: self.row.name.clone(),
+                objects: count,
+                memory_bytes: self.run.config.memory_bytes,
+            })?);
+        }
+        Ok(objects)
+    }
+
+    fn free(
+        &self,
+        objects: Vec<ObjectRef<'h>>,
+        cpu: u16,
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        let cpu = CpuId(cpu.into());
+        driver.run_on(cpu);
+        for object in objects {
+            let freed = match self.source {
+                Source::Cache(index) => driver.free(index, object, cpu),
+                Source::Kmalloc(_) => driver.kfree(object, cpu),
+            };
+            freed.map_err(|source| LabError::InitialFree {
+                run: self.run.label(),
+                cache: self.row.name.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'h> Slabs<'h> {
+    /// Sorts objects into their slabs.
+    fn new<D: Design>(mut objects: Vec<ObjectRef<'h>>, order: u32, driver: &Driver<'h, D>) -> Self {
+        objects.sort_by(ObjectRef::by_address);
+        let mut full: Vec<Vec<ObjectRef<'h>>> = Vec::new();
+        let mut last = None;
+        for object in objects {
+            let slab = driver.page_of(&object).map(|page| page >> order);
+            match full.last_mut().filter(|_| last == slab) {
+                Some(objects) => objects.push(object),
+                None => full.push(vec![object]),
+            }
+            last = slab;
+        }
+        Self {
+            full,
+            open: Vec::new(),
+        }
+    }
+
+    /// Takes objects of one slab to free them; the others of that slab stay alive.
+    fn take(&mut self, count: u64) -> Vec<ObjectRef<'h>> {
+        let mut slab = self.full.pop().unwrap_or_default();
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(slab.len());
+        self.open.extend(slab.drain(count..));
+        slab
+    }
+
+    fn alive(self) -> Vec<ObjectRef<'h>> {
+        self.full.into_iter().flatten().chain(self.open).collect()
+    }
+}
