@@ -1,14 +1,15 @@
 //! The kernel of a snapshot, and the one that is asked about.
 
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheParams, Geometry, KmallocService, MachineParams};
+use quarry_core::geometry::{CacheParams, Geometry, KmallocService, MachineParams};
 use quarry_core::slub::geometry::slub_era;
+use quarry_core::tunables::{Scope, tunables_of};
 
 use crate::design::{DESIGNS, DesignSpec};
 use crate::error::LabError;
 use crate::infer::version;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
-use crate::setting::{Settings, resolve};
+use crate::setting::{Setting, Settings, resolve};
 
 use super::Question;
 use super::cache::Shape;
@@ -23,6 +24,8 @@ pub(super) struct World {
     /// CPUs at work.
     pub(super) cpus: u32,
     pub(super) settings: Settings,
+    /// Parameters of the snapshot's command line.
+    booted_with: Vec<Setting>,
 }
 
 /// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
@@ -45,28 +48,18 @@ impl World {
                 .filter(|cpus| *cpus >= busiest)
                 .collect(),
         };
-        let boot = BootParams {
-            slub_min_order: snapshot
-                .boot_number(&["slub_min_order", "slab_min_order"])
-                .unwrap_or(0),
-            slub_max_order: snapshot.boot_number(&["slub_max_order", "slab_max_order"]),
-            slub_min_objects: snapshot
-                .boot_number(&["slub_min_objects", "slab_min_objects"])
-                .unwrap_or(0),
-            ..BootParams::default()
-        };
         let mut best: Option<(Self, usize)> = None;
         for design in designs(snapshot) {
+            let booted_with = booted_with(snapshot, design);
+            let settings = settings(design, &booted_with, &[])?;
             for cpus in &guesses {
                 let world = Self {
                     design,
                     page_bytes: snapshot.page_bytes,
                     nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
                     cpus: *cpus,
-                    settings: Settings {
-                        boot,
-                        ..Settings::default()
-                    },
+                    settings: settings.clone(),
+                    booted_with: booted_with.clone(),
                 };
                 let rows = &snapshot.slabinfo.rows;
                 let explained = rows.iter().filter(|row| world.explains(row)).count();
@@ -81,19 +74,8 @@ impl World {
     /// The kernel that is asked about.
     pub(super) fn asked(&self, question: &Question) -> Result<Self, LabError> {
         let design = question.design.unwrap_or(self.design);
-        let mut settings = resolve(&question.settings, &[design])?
-            .pop()
-            .unwrap_or_default();
         // What is not set stays as the snapshot's kernel was booted with.
-        let (boot, old) = (&mut settings.boot, self.settings.boot);
-        let is_set = |name: &str| question.settings.iter().any(|set| set.name() == name);
-        boot.slub_max_order = boot.slub_max_order.or(old.slub_max_order);
-        if !is_set("slub_min_order") {
-            boot.slub_min_order = old.slub_min_order;
-        }
-        if !is_set("slub_min_objects") {
-            boot.slub_min_objects = old.slub_min_objects;
-        }
+        let settings = settings(design, &self.booted_with, &question.settings)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
         let possible = match question.cpus {
             Some(cpus) => cpus,
@@ -105,6 +87,7 @@ impl World {
             nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
             cpus,
             settings,
+            booted_with: self.booted_with.clone(),
         };
         if world.nr_cpu_ids < world.cpus {
             return Err(LabError::Usage(format!(
@@ -154,6 +137,29 @@ impl World {
             u64::from(geometry.objects) == row.objperslab && 1 << geometry.order == row.pagesperslab
         })
     }
+}
+
+/// The boot parameters of a snapshot's command line, which has two spellings of SLUB's.
+fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
+    let tunables = tunables_of(design.design.name, design.era);
+    tunables
+        .filter(|tunable| tunable.scope == Scope::Boot)
+        .filter_map(|tunable| {
+            let other = tunable.name.replacen("slub_", "slab_", 1);
+            let value = snapshot.boot_number(&[tunable.name, &other])?;
+            Some(Setting::of(tunable.name, value.into()))
+        })
+        .collect()
+}
+
+/// Settings of a design: `old` ones as far as it has them, and over these `new` ones.
+fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Settings, LabError> {
+    let has = |setting: &&Setting| {
+        let mut tunables = tunables_of(design.design.name, design.era);
+        tunables.any(|tunable| tunable.name == setting.name())
+    };
+    let all: Vec<Setting> = old.iter().filter(has).chain(new).cloned().collect();
+    Ok(resolve(&all, &[design])?.pop().unwrap_or_default())
 }
 
 /// CPUs that hold a slab; sysfs counts the slabs of their partial lists with them.

@@ -9,7 +9,8 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags, CacheParams, Geometry, MachineParams};
 use quarry_core::slub::geometry::slub_era;
 use quarry_lab::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
-use quarry_lab::{DESIGNS, DesignEntry};
+use quarry_lab::setting::{Setting, resolve};
+use quarry_lab::{DESIGNS, DesignEntry, DesignSpec};
 
 /// Caches whose creators name a place inside the object for the free pointer, which sysfs does not
 /// show: from the kernels of era 6.18 on they have no word behind the object although they are
@@ -50,14 +51,16 @@ fn machine(snapshot: &Snapshot, era: Era) -> MachineParams {
     }
 }
 
-fn boot(snapshot: &Snapshot) -> BootParams {
-    let number = |slub, slab| snapshot.boot_number(&[slub, slab]);
-    BootParams {
-        slub_min_order: number("slub_min_order", "slab_min_order").unwrap_or(0),
-        slub_max_order: number("slub_max_order", "slab_max_order"),
-        slub_min_objects: number("slub_min_objects", "slab_min_objects").unwrap_or(0),
-        ..BootParams::default()
-    }
+/// The boot parameters of the kernel's command line.
+fn boot(snapshot: &Snapshot, design: DesignSpec) -> BootParams {
+    let names = ["slub_min_order", "slub_max_order", "slub_min_objects"];
+    let settings = names.into_iter().filter_map(|name| {
+        let other = name.replacen("slub_", "slab_", 1);
+        let value = snapshot.boot_number(&[name, &other])?;
+        Some(Setting::of(name, value.into()))
+    });
+    let settings: Vec<_> = settings.collect();
+    resolve(&settings, &[design]).unwrap()[0].boot
 }
 
 /// One kernel: its formulas, and what did not come out.
@@ -144,7 +147,7 @@ fn every_cache_of_every_kernel() {
             let mut kernel = Kernel {
                 name,
                 machine: machine(&snapshot, era),
-                boot: boot(&snapshot),
+                boot: boot(&snapshot, DesignSpec { design: slub, era }),
                 era,
                 compared: 0,
                 wrong: Vec::new(),
