@@ -152,7 +152,7 @@ impl Lay {
         // What CPUs share between each other need not fit into whole slabs of one CPU.
         let full = self.demand.full * self.demand.grain / to.slots;
         let concentrated = full + users[2];
-        if to.grain >= to.slots && to.slots > self.slots {
+        if to.grain == to.slots && to.slots > self.slots {
             range[2] = range[2].max(concentrated + self.scattered(2, &self.demand, from, to));
         }
         range
@@ -193,12 +193,8 @@ impl Lay {
 
     /// Slabs for what CPUs take.
     fn taken(&self, demand: &Demand, to: &Shape, hidden: Hidden) -> f64 {
-        let grains = demand.grains(to.grain, hidden);
-        if to.grain >= to.slots {
-            return grains;
-        }
-        // Grains come out of slabs that all CPUs share.
-        let taken = grains * to.grain / to.slots;
+        let taken = demand.grains(to.grain, hidden) * to.grain / to.slots;
+        // Batches come out of slabs that all CPUs share; there is one at least.
         let at_least = if taken > 0.0 && !to.shared { 1.0 } else { 0.0 };
         taken.max(at_least)
     }
