@@ -73,6 +73,18 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Takes over the slabs that the kernel reports.
+    pub(super) fn reshape(&mut self, row: &SlabinfoRow, page_bytes: u64) {
+        let slots = row.objperslab.max(1) as f64;
+        if self.grain == self.slots {
+            self.grain = slots;
+        }
+        self.slots = slots;
+        self.slab_bytes = row.pagesperslab.saturating_mul(page_bytes) as f64;
+    }
+}
+
 impl Lay {
     /// From what the kernel reports. Without counts of sysfs, every CPU that can hold a slab does,
     /// and the free objects that slabinfo shows are in half-full slabs.

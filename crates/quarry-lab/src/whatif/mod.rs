@@ -233,9 +233,8 @@ impl Teller<'_> {
             && (from.slab_bytes, from.slots) == (to.slab_bytes, to.slots);
         if same_shape {
             // What the formulas do not explain stays as it is.
-            from.slots = row.objperslab.max(1) as f64;
-            from.slab_bytes = (row.pagesperslab * self.old.page_bytes) as f64;
-            (to.slots, to.slab_bytes, to.grain) = (from.slots, from.slab_bytes, from.slots);
+            from.reshape(row, self.old.page_bytes);
+            to.reshape(row, self.old.page_bytes);
         } else {
             told.set_shape(u64::from(after.objects), 1 << after.order);
         }
