@@ -1,6 +1,6 @@
 //! One cache: how its objects lie in the snapshot, and what they need elsewhere.
 
-use quarry_core::geometry::{CacheFlags, CacheParams, Geometry};
+use quarry_core::geometry::{CacheFlags, Geometry};
 
 use crate::kernel::{CacheAttributes, SlabinfoRow};
 
@@ -53,7 +53,8 @@ impl Shape {
         let grain = if shared {
             1.0
         } else if geometry.queue > 0 {
-            f64::from(geometry.batch.clamp(1, geometry.queue))
+            // A queue is filled from one new slab at a time.
+            f64::from(geometry.batch.clamp(1, geometry.queue)).min(slots)
         } else {
             slots
         };
@@ -150,6 +151,12 @@ impl Lay {
     /// Objects that are in use, as estimated; a cpu partial slab is half full.
     pub(super) fn objects(&self) -> f64 {
         self.demand.objects() + self.partial_objects + self.cpu_partial * self.slots / 2.0
+    }
+
+    /// Takes this many objects out of what has been used up.
+    pub(super) fn drop_full(&mut self, objects: f64) {
+        let full = (self.demand.full - objects / self.demand.grain).max(0.0);
+        self.demand = self.demand.with(full, self.demand.users);
     }
 
     /// Slabs of the shape `to` that the same objects need, in place of `from`.
@@ -263,18 +270,5 @@ impl Lay {
         let taken = self.demand.grains(grain, Hidden::Expected) * grain / self.slots;
         let model = taken + self.scattered(1, &self.demand, from, from);
         if model > 0.0 { self.slabs / model } else { 1.0 }
-    }
-}
-
-/// The slot of a cache where only orders change, and its request where the slot is laid out anew.
-pub(super) fn params(
-    row: &SlabinfoRow,
-    sysfs: Option<&CacheAttributes>,
-    new_layout: bool,
-) -> Option<CacheParams> {
-    if new_layout {
-        world::request(row, sysfs)
-    } else {
-        world::slot(row)
     }
 }

@@ -33,6 +33,7 @@
 
 mod cache;
 mod demand;
+mod layout;
 mod pages;
 mod users;
 mod world;
@@ -191,9 +192,10 @@ impl Teller<'_> {
     /// A cache, and the variance of its bytes by chance.
     fn cache(&self, row: &SlabinfoRow) -> (CachePrediction, f64) {
         let sysfs = self.snapshot.attributes(&row.name);
-        let lay = Lay::of(row, sysfs, self.old.cpus);
+        let mut lay = Lay::of(row, sysfs, self.old.cpus);
+        let chance = lay.users_variance(&self.cpus);
         // The snapshot is of one boot by chance, and what it is compared with of another.
-        let variance = |slab_bytes: f64| 2.0 * lay.users_variance(&self.cpus) * slab_bytes.powi(2);
+        let variance = |slab_bytes: f64| 2.0 * chance * slab_bytes.powi(2);
         let observed = row.slab_bytes(self.snapshot.page_bytes);
         let mut told = CachePrediction {
             name: row.name.clone(),
@@ -214,7 +216,7 @@ impl Teller<'_> {
             return (told, 0.0);
         }
         let new_layout = self.old.design != self.new.design;
-        let params = cache::params(row, sysfs, new_layout);
+        let params = self.params(row, sysfs);
         let geometry_in = |world: &World, params: &CacheParams| world.geometry(params, self.line);
         let Some(params) = params else {
             return (told, 0.0);
@@ -241,8 +243,11 @@ impl Teller<'_> {
         if same_shape && from == to && self.old.cpus == self.new.cpus {
             return (told, variance(from.slab_bytes));
         }
-        let slabs = lay.slabs_in(&from, &to, &self.cpus);
         let right = lay.calibration(&from);
+        if row.name == "kernfs_node_cache" {
+            lay.drop_full(self.sysfs_nodes());
+        }
+        let slabs = lay.slabs_in(&from, &to, &self.cpus);
         told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
         (told, variance(to.slab_bytes))
     }

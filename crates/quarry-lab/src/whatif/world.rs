@@ -124,10 +124,18 @@ impl World {
 
     /// What memory depends on.
     pub(super) fn shape(&self, geometry: &Geometry) -> Shape {
+        Shape::of(geometry, self.page_bytes, self.is_shared())
+    }
+
+    /// Whether slabs hold objects of all caches: a design that serves all sizes itself does so.
+    pub(super) fn is_shared(&self) -> bool {
         let rules = (self.design.design.kmalloc_rules)(self.design.era);
-        // A design that serves all sizes itself does so from the same slabs.
-        let shared = rules.is_some_and(|rules| rules.service == KmallocService::Design);
-        Shape::of(geometry, self.page_bytes, shared)
+        rules.is_some_and(|rules| rules.service == KmallocService::Design)
+    }
+
+    /// Whether the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
+    pub(super) fn has_sysfs(&self) -> bool {
+        !["slab", "slob"].contains(&self.design.design.name)
     }
 
     /// Whether the formulas give the order and the objects of a row from its object size.
@@ -169,17 +177,9 @@ pub(super) fn users(cache: &CacheAttributes) -> u64 {
 }
 
 /// A cache of plain objects that lie as far apart as those of the row.
-pub(super) fn slot(row: &SlabinfoRow) -> Option<CacheParams> {
+fn slot(row: &SlabinfoRow) -> Option<CacheParams> {
     let size = u32::try_from(row.objsize).ok()?;
     Some(CacheParams::new(size))
-}
-
-/// What the cache was asked to be: from sysfs, or its slot.
-pub(super) fn request(row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Option<CacheParams> {
-    match sysfs.and_then(CacheAttributes::params) {
-        Some(params) => Some(params),
-        None => slot(row),
-    }
 }
 
 /// The cache line of the snapshot's machine.
