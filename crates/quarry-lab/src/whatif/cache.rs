@@ -49,7 +49,13 @@ pub(super) struct Shape {
 impl Shape {
     /// Of computed geometry. With `shared` slabs no cache and no CPU has slabs of its own.
     pub(super) fn of(geometry: &Geometry, page_bytes: u64, shared: bool) -> Self {
-        let slots = f64::from(geometry.objects.max(1));
+        let slab_bytes = (page_bytes << geometry.order) as f64;
+        let slots = if shared {
+            // What is left over at the end serves other caches.
+            slab_bytes / f64::from(geometry.layout.size.max(1))
+        } else {
+            f64::from(geometry.objects.max(1))
+        };
         let grain = if shared {
             1.0
         } else if geometry.queue > 0 {
@@ -64,7 +70,7 @@ impl Shape {
             slabs => slabs,
         };
         Self {
-            slab_bytes: (page_bytes << geometry.order) as f64,
+            slab_bytes,
             slots,
             grain,
             shared,
