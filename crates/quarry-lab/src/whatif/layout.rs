@@ -1,6 +1,6 @@
 //! What a cache asks of another design, and what only some designs cost.
 
-use quarry_core::geometry::{CacheFlags, CacheParams};
+use quarry_core::geometry::{CacheParams, kmalloc_classes, kmalloc_params};
 
 use crate::kernel::{CacheAttributes, SlabinfoRow};
 
@@ -20,30 +20,31 @@ impl Teller<'_> {
             return Some(slot);
         }
         let asked = sysfs.and_then(CacheAttributes::params).unwrap_or(slot);
-        match kmalloc_class(&row.name) {
-            Some((_, bytes)) => Some(CacheParams {
-                flags: asked.flags | CacheFlags::KMALLOC,
-                object_size: self.kmalloc_request(bytes, asked.object_size),
-                ..asked
-            }),
-            None => Some(asked),
-        }
+        let class = kmalloc_class(&row.name);
+        Some(class.map_or(asked, |(_, bytes)| self.kmalloc_params(bytes, asked)))
     }
 
-    /// Bytes of a request that a kmalloc class of `class` bytes serves. A design without classes
-    /// takes no more than was asked for, which is not told: the middle between this class and the
-    /// next smaller one is expected.
-    fn kmalloc_request(&self, class: u64, object_size: u32) -> u32 {
-        if !self.new.is_shared() {
-            return object_size;
+    /// What the new design asks for the kmalloc class of `bytes` bytes. A design without classes
+    /// takes no more than the requests are, which is not told: the middle between this class and
+    /// the next smaller one is expected.
+    fn kmalloc_params(&self, bytes: u64, asked: CacheParams) -> CacheParams {
+        if let Some(rules) = self.new.kmalloc_rules() {
+            let mut classes = kmalloc_classes(rules, &self.new.machine(self.line));
+            let found = classes.find(|class| u64::from(class.size) == bytes);
+            if let Some(class) = found.filter(|_| !self.new.is_shared()) {
+                return kmalloc_params(rules, class);
+            }
         }
-        let smaller = match class {
+        let smaller = match bytes {
             192 => 128,
             128 => 96,
             96 => 64,
-            class => class / 2,
+            bytes => bytes / 2,
         };
-        u32::try_from((class + smaller) / 2).unwrap_or(object_size)
+        match u32::try_from((bytes + smaller) / 2) {
+            Ok(object_size) if self.new.is_shared() => CacheParams::new(object_size),
+            _ => asked,
+        }
     }
 
     /// Objects of `kernfs_node_cache` that stand for files of `/sys/kernel/slab`, of which a kernel

@@ -41,8 +41,7 @@ pub(super) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
 
 /// The largest kmalloc class in bytes.
 fn kmalloc_max(world: &World) -> u64 {
-    let rules = (world.design.design.kmalloc_rules)(world.design.era);
-    match rules {
+    match world.kmalloc_rules() {
         Some(rules) if rules.service == KmallocService::Classes => {
             1 << rules.shift_high(world.page_bytes.ilog2())
         }

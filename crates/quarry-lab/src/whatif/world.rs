@@ -1,7 +1,7 @@
 //! The kernel of a snapshot, and the one that is asked about.
 
 use quarry_core::era::Era;
-use quarry_core::geometry::{CacheParams, Geometry, KmallocService, MachineParams};
+use quarry_core::geometry::{CacheParams, Geometry, KmallocRules, KmallocService, MachineParams};
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::{Scope, tunables_of};
 
@@ -129,8 +129,13 @@ impl World {
 
     /// Whether slabs hold objects of all caches: a design that serves all sizes itself does so.
     pub(super) fn is_shared(&self) -> bool {
-        let rules = (self.design.design.kmalloc_rules)(self.design.era);
-        rules.is_some_and(|rules| rules.service == KmallocService::Design)
+        self.kmalloc_rules()
+            .is_some_and(|rules| rules.service == KmallocService::Design)
+    }
+
+    /// The kmalloc caches; `None` where only geometry is known.
+    pub(super) fn kmalloc_rules(&self) -> Option<&'static KmallocRules> {
+        (self.design.design.kmalloc_rules)(self.design.era)
     }
 
     /// Whether the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
