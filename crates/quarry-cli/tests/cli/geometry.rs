@@ -218,7 +218,9 @@ fn tunables_are_listed() {
 #[test]
 fn version_and_help() {
     assert!(stdout(&["--version"]).starts_with("quarry "));
-    for command in ["replay", "import", "geometry", "tunables"] {
+    for command in [
+        "replay", "import", "snapshot", "what-if", "geometry", "tunables",
+    ] {
         let help = stdout(&[command, "--help"]);
         assert!(
             help.contains("Examples:") && help.contains("Exit codes:"),

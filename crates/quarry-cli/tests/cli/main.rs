@@ -7,3 +7,4 @@ mod golden;
 mod import;
 mod inspect;
 mod replay;
+mod what_if;

@@ -64,9 +64,10 @@ fn likely(grain: f64, full: f64, users: f64) -> Vec<(f64, f64)> {
     points
         .iter_mut()
         .for_each(|point| point.1 = (point.1 - top).exp());
+    // The likeliest has the weight 1 here; the others are not missed.
+    points.retain(|point| point.1 > 1e-6);
     let sum: f64 = points.iter().map(|point| point.1).sum();
     points.iter_mut().for_each(|point| point.1 /= sum);
-    points.retain(|point| point.1 > 1e-6);
     points
 }
 
