@@ -175,7 +175,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
         observed_bytes: snapshot.slab_bytes(),
         to_pages_bytes: gone.map(|cache| cache.objects * cache.slab_size).sum(),
-        from_pages_bytes: teller.from_pages(),
+        from_pages_bytes: teller.kmalloc_of_pages(),
         caches,
     })
 }

@@ -62,7 +62,7 @@ impl Teller<'_> {
     }
 
     /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
-    pub(super) fn from_pages(&self) -> u64 {
+    pub(super) fn kmalloc_of_pages(&self) -> u64 {
         if kmalloc_max(self.new) <= kmalloc_max(self.old) {
             return 0;
         }
@@ -78,7 +78,7 @@ impl Teller<'_> {
         let rows = self.snapshot.slabinfo.rows.iter();
         let mut caches: Vec<_> = rows.filter_map(|row| self.pages_of_class(row)).collect();
         caches.extend(self.thread_stacks());
-        let bytes = self.from_pages();
+        let bytes = self.kmalloc_of_pages();
         if bytes > 0 {
             let mut told = CachePrediction::new("(kmalloc of pages)".to_string(), 0);
             told.predicted_bytes = bytes;

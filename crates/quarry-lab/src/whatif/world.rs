@@ -192,13 +192,20 @@ pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
     cache_line(snapshot.release.as_deref())
 }
 
-/// The designs that the snapshot can be of, the likeliest first: SLAB has tunables; the era is the
-/// newest that is not newer than the kernel, or one after it, if its formulas fit better.
+/// The designs that the snapshot can be of, the likeliest first: SLAB has tunables, and where
+/// most caches have sheaves all have that can; the era is the newest that is not newer than the kernel, or one after it, if its formulas fit better.
 fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let is_slab = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
-    let name = if is_slab { "slab" } else { "slub" };
+    let sysfs = snapshot.sysfs.values();
+    let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));
+    let is_sheaf = with_sheaves.count() * 2 > snapshot.sysfs.len();
+    let name = match (is_slab, is_sheaf) {
+        (true, _) => "slab",
+        (_, true) => "sheaf",
+        _ => "slub",
+    };
     let find = |name: &str| DESIGNS.iter().find(|design| design.name == name);
-    // Not all builds have SLAB; SLUB's formulas then stand for it where sizes do not matter.
+    // Not all builds have all designs; SLUB's formulas then stand for the others.
     let Some(design) = find(name).or_else(|| find("slub")) else {
         return Vec::new();
     };
