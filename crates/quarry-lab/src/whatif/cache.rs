@@ -138,7 +138,8 @@ impl Lay {
     fn of_arrays(row: &SlabinfoRow, cpus: u32) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
-        let batch = row.batchcount.max(1) as f64;
+        // A refill takes from one new slab at a time.
+        let batch = row.batchcount.clamp(1, row.objperslab.max(1)) as f64;
         let active = row.active_objs as f64;
         let held = f64::from(cpus).min((active / batch).floor());
         let free = row.num_objs.saturating_sub(row.active_objs) as f64;

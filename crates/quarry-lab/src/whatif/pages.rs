@@ -2,7 +2,8 @@
 //!
 //! * *kmalloc classes* end where the design's formula says; what is larger comes from the page
 //!   allocator. When classes are added, the bytes of such kmallocs are what meminfo's `Slab` has
-//!   beyond slabinfo; their sizes are not told.
+//!   beyond slabinfo. Their sizes are not told: each class gets as many bytes. Nor is who asked: on
+//!   one CPU at least, on as many as random ones at most; the geometric middle is expected.
 //! * *A page asked of kmalloc.* Code that wants a buffer of one page asks for `PAGE_SIZE` bytes: the
 //!   class of 4096 with 4 KiB pages, of 65536 with 64 KiB pages. How many objects of the class of
 //!   one page are that is not told: between none and all, half is expected.
@@ -11,7 +12,7 @@
 //!   KiB. meminfo's `KernelStack` tells their bytes, and they come and go with `task_struct`. On
 //!   arm64 a stack is never smaller than a page.
 
-use quarry_core::geometry::{CacheParams, KmallocService};
+use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmalloc_params};
 
 use crate::kernel::SlabinfoRow;
 
@@ -78,14 +79,44 @@ impl Teller<'_> {
         let rows = self.snapshot.slabinfo.rows.iter();
         let mut caches: Vec<_> = rows.filter_map(|row| self.pages_of_class(row)).collect();
         caches.extend(self.thread_stacks());
-        let bytes = self.kmalloc_of_pages();
-        if bytes > 0 {
-            let mut told = CachePrediction::new("(kmalloc of pages)".to_string(), 0);
-            told.predicted_bytes = bytes;
-            told.high_bytes = bytes;
-            caches.push(told);
-        }
+        caches.extend(self.classes_of_pages());
         caches
+    }
+
+    /// The classes that are added, with the kmallocs that had none.
+    fn classes_of_pages(&self) -> Vec<CachePrediction> {
+        let (bytes, Some(rules)) = (self.kmalloc_of_pages(), self.new.kmalloc_rules()) else {
+            return Vec::new();
+        };
+        if bytes == 0 {
+            return Vec::new();
+        }
+        let largest = kmalloc_max(self.old);
+        let classes = kmalloc_classes(rules, &self.new.machine(self.line));
+        let added: Vec<_> = classes
+            .filter(|class| u64::from(class.size) > largest)
+            .collect();
+        let part = bytes as f64 / added.len().max(1) as f64;
+        let told = added.iter().filter_map(|class| {
+            let geometry = self
+                .new
+                .geometry(&kmalloc_params(rules, *class), self.line)?;
+            let to = self.new.shape(&geometry);
+            let objects = part / f64::from(class.size);
+            // A part of an object is the chance that there is one.
+            let there_is = objects.min(1.0);
+            let cpus = self.cpus.reached(objects).max(1.0);
+            let (middle, most) = (cpus.sqrt() * there_is, cpus * there_is);
+            let packed = objects / to.slots;
+            let mut told = CachePrediction::new(format!("{class} (was pages)"), class.size.into());
+            told.objects = objects.round() as u64;
+            told.set_shape(geometry.objects.into(), 1 << geometry.order);
+            told.set_bytes(
+                [packed, middle.max(packed), most.max(packed)].map(|n| n * to.slab_bytes),
+            );
+            Some(told)
+        });
+        told.collect()
     }
 
     /// The requests for a page in the class of a page.

@@ -79,6 +79,11 @@ impl Cpus {
         ]
     }
 
+    /// CPUs of the new machine that so many visits reach.
+    pub(super) fn reached(&self, visits: f64) -> f64 {
+        reached(visits, self.new)
+    }
+
     /// The variance of the users on the new machine.
     pub(super) fn users_variance(&self, users: f64) -> f64 {
         variance(self.users(users)[1], self.new)
