@@ -134,15 +134,16 @@ impl Lay {
         }
     }
 
-    /// SLAB: objects in arrays count as active, and CPUs take batches from slabs that all share.
+    /// SLAB: CPUs take batches from slabs that all share. What lies in their arrays counts as active,
+    /// but for what lies in the shared arrays, of which slabinfo tells how much it is.
     fn of_arrays(row: &SlabinfoRow, cpus: u32) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
         // A refill takes from one new slab at a time.
         let batch = row.batchcount.clamp(1, row.objperslab.max(1)) as f64;
-        let active = row.active_objs as f64;
+        let active = row.active_objs.saturating_sub(row.sharedavail) as f64;
         let held = f64::from(cpus).min((active / batch).floor());
-        let free = row.num_objs.saturating_sub(row.active_objs) as f64;
+        let free = row.num_objs as f64 - active;
         let partial = (2.0 * free / slots).ceil().min(slabs);
         Self {
             slots,
