@@ -142,16 +142,18 @@ impl Lay {
         // A refill takes from one new slab at a time.
         let batch = row.batchcount.clamp(1, row.objperslab.max(1)) as f64;
         let active = row.active_objs.saturating_sub(row.sharedavail) as f64;
-        let held = f64::from(cpus).min((active / batch).floor());
         let free = row.num_objs as f64 - active;
         let partial = (2.0 * free / slots).ceil().min(slabs);
+        let partial_objects = (partial * slots - free).clamp(0.0, active);
+        let batches = (active - partial_objects) / batch;
+        let held = f64::from(cpus).min(batches.ceil());
         Self {
             slots,
             slabs,
-            demand: Demand::new(batch, (active / batch - held).max(0.0), held),
+            demand: Demand::new(batch, (batches - held).max(0.0), held),
             cpu_partial: 0.0,
             partial,
-            partial_objects: (partial * slots - free).max(0.0),
+            partial_objects,
             reclaim: false,
         }
     }
