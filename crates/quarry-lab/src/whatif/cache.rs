@@ -25,6 +25,8 @@ pub(super) struct Lay {
     /// Slabs on the nodes' partial lists, and their objects.
     partial: f64,
     partial_objects: f64,
+    /// The partial slabs were not counted: as many as are half full with the free objects.
+    half_full: bool,
     /// The objects can be reclaimed under memory pressure.
     reclaim: bool,
 }
@@ -130,6 +132,7 @@ impl Lay {
             cpu_partial,
             partial,
             partial_objects: partial_objects.min(partial * slots),
+            half_full: counts.is_none(),
             reclaim: sysfs.is_some_and(|sysfs| sysfs.flags().contains(CacheFlags::RECLAIM)),
         }
     }
@@ -154,6 +157,7 @@ impl Lay {
             cpu_partial: 0.0,
             partial,
             partial_objects,
+            half_full: true,
             reclaim: false,
         }
     }
@@ -228,29 +232,35 @@ impl Lay {
         taken.max(at_least)
     }
 
+    /// Slabs for `objects` objects in `slabs` partial slabs, whose number was counted unless it was
+    /// only taken from how many objects are free.
+    fn placed(&self, end: usize, slabs: f64, objects: f64, half_full: bool, to: &Shape) -> f64 {
+        if slabs <= 0.0 {
+            return 0.0;
+        }
+        if to.shared {
+            // What is free between them serves other caches.
+            return objects / to.slots;
+        }
+        if to.slots == self.slots {
+            return slabs;
+        }
+        let likely = if half_full {
+            2.0 * objects / to.slots * (1.0 - 0.5f64.powf(to.slots))
+        } else {
+            pinned(slabs, objects, self.slots, to.slots)
+        };
+        let packed = (objects / to.slots).max(objects.min(1.0));
+        let apart = if to.slots > self.slots {
+            slabs
+        } else {
+            (slabs * self.slots / to.slots).min(objects)
+        };
+        [packed.min(likely), likely, apart.max(likely)][end]
+    }
+
     /// Slabs that hold what was left when others were freed.
     fn scattered(&self, end: usize, demand: &Demand, from: &Shape, to: &Shape) -> f64 {
-        let grows = to.slots > self.slots;
-        let place = |slabs: f64, objects: f64| {
-            if slabs <= 0.0 {
-                return 0.0;
-            }
-            if to.shared {
-                // What is free between them serves other caches.
-                return objects / to.slots;
-            }
-            if to.slots == self.slots {
-                return slabs;
-            }
-            let likely = pinned(slabs, objects, self.slots, to.slots);
-            let packed = (objects / to.slots).max(objects.min(1.0));
-            let apart = if grows {
-                slabs
-            } else {
-                (slabs * self.slots / to.slots).min(objects)
-            };
-            [packed.min(likely), likely, apart.max(likely)][end]
-        };
         let per_cpu = demand.users / self.demand.users.max(1.0);
         let limit = if from.cpu_partial > 0.0 {
             to.cpu_partial / from.cpu_partial
@@ -261,8 +271,9 @@ impl Lay {
         // A shorter list gives slabs to the node, where other CPUs fill them up.
         let private = listed * limit.min(1.0);
         let shared = [0.0, 0.5, 1.0][end] * (listed - private);
-        let mut slabs = place(private + shared, (private + shared) * self.slots / 2.0)
-            + place(self.partial, self.partial_objects);
+        let listed = private + shared;
+        let mut slabs = self.placed(end, listed, listed * self.slots / 2.0, true, to)
+            + self.placed(end, self.partial, self.partial_objects, self.half_full, to);
         if end == 2 {
             slabs += (to.cpu_partial - from.cpu_partial).max(0.0)
                 * demand.users
