@@ -233,9 +233,9 @@ impl Teller<'_> {
         let same_shape = !new_layout
             && self.old.page_bytes == self.new.page_bytes
             && (from.slab_bytes, from.slots) == (to.slab_bytes, to.slots);
+        from.reshape(row, self.old.page_bytes);
         if same_shape {
             // What the formulas do not explain stays as it is.
-            from.reshape(row, self.old.page_bytes);
             to.reshape(row, self.old.page_bytes);
         } else {
             told.set_shape(u64::from(after.objects), 1 << after.order);
