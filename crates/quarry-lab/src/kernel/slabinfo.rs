@@ -154,13 +154,15 @@ impl Slabinfo {
     /// Bytes of all slabs of all caches.
     #[must_use]
     pub fn slab_bytes(&self, page_bytes: u64) -> u64 {
-        self.rows.iter().map(|row| row.slab_bytes(page_bytes)).sum()
+        let bytes = self.rows.iter().map(|row| row.slab_bytes(page_bytes));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Bytes of all objects that are not known to be free.
     #[must_use]
     pub fn active_bytes(&self) -> u64 {
-        self.rows.iter().map(SlabinfoRow::active_bytes).sum()
+        let bytes = self.rows.iter().map(SlabinfoRow::active_bytes);
+        bytes.fold(0, u64::saturating_add)
     }
 }
 

@@ -159,10 +159,10 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
     } else {
         0.0
     } as u64;
-    let sum = |bytes: fn(&CachePrediction) -> u64| -> u64 { caches.iter().map(bytes).sum() };
-    let gone = caches
-        .iter()
-        .filter(|cache| cache.observed_bytes > 0 && cache.objs_per_slab == 0);
+    let sum =
+        |bytes: fn(&CachePrediction) -> u64| caches.iter().map(bytes).fold(0, u64::saturating_add);
+    // Caches that the new kernel has not.
+    let gone = |cache: &CachePrediction| cache.observed_bytes > 0 && cache.objs_per_slab == 0;
     Ok(Prediction {
         snapshot_design: old.design.to_string(),
         explained_caches: explained,
@@ -174,12 +174,17 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
         high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
         observed_bytes: snapshot.slab_bytes(),
-        to_pages_bytes: gone.map(|cache| cache.objects * cache.slab_size).sum(),
+        to_pages_bytes: caches
+            .iter()
+            .filter(|cache| gone(cache))
+            .map(|cache| cache.objects.saturating_mul(cache.slab_size))
+            .fold(0, u64::saturating_add),
         from_pages_bytes: teller.kmalloc_of_pages(),
         caches,
     })
 }
 
+/// Tells what becomes of one cache.
 struct Teller<'a> {
     snapshot: &'a Snapshot,
     line: u32,
@@ -319,3 +324,6 @@ impl CachePrediction {
         self.high_bytes = high.max(expected).round() as u64;
     }
 }
+
+#[cfg(test)]
+mod tests;

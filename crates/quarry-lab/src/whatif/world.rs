@@ -192,8 +192,9 @@ pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
     cache_line(snapshot.release.as_deref())
 }
 
-/// The designs that the snapshot can be of, the likeliest first: SLAB has tunables, and where
-/// most caches have sheaves all have that can; the era is the newest that is not newer than the kernel, or one after it, if its formulas fit better.
+/// The designs that the snapshot can be of, the likeliest first. SLAB has tunables; where most
+/// caches have sheaves, sheaves are the design. The era is the newest that is not newer than the
+/// kernel, or the one after it if its formulas fit better; of an unknown kernel it can be any.
 fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let is_slab = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
     let sysfs = snapshot.sysfs.values();
@@ -209,10 +210,19 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let Some(design) = find(name).or_else(|| find("slub")) else {
         return Vec::new();
     };
-    let release = snapshot.release.as_deref().map_or([0; 3], version);
+    let of = |era: Era| DesignSpec { design, era };
+    let Some(release) = snapshot.release.as_deref().map(version) else {
+        let eras: Vec<Era> = design.geometry_eras().collect();
+        return eras.into_iter().rev().map(of).collect();
+    };
     let (older, newer): (Vec<Era>, Vec<Era>) = design
         .geometry_eras()
-        .partition(|era| release == [0; 3] || version(era.name()) <= release);
-    let era_of = |era: Era| DesignSpec { design, era };
-    older.into_iter().rev().chain(newer).map(era_of).collect()
+        .partition(|era| version(era.name()) <= release);
+    older
+        .last()
+        .into_iter()
+        .chain(newer.first())
+        .copied()
+        .map(of)
+        .collect()
 }

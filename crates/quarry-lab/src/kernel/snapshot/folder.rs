@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{Snapshot, json, page_bytes_of};
+use super::{Snapshot, json};
 use crate::kernel::file::{ReportError, read_report};
 use crate::kernel::slabinfo::Slabinfo;
 use crate::kernel::sysfs::CacheAttributes;
@@ -44,10 +44,6 @@ pub(super) fn read(folder: &Path) -> Result<Snapshot, ReportError> {
         ..Snapshot::default()
     };
     json::meta(&mut snapshot, &meta(folder)?).map_err(bad)?;
-    if snapshot.page_bytes == 0 {
-        snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
-            .ok_or_else(|| bad("page_size is missing and cannot be guessed".to_string()))?;
-    }
     Ok(snapshot)
 }
 

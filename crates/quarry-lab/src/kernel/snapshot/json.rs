@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Snapshot, meminfo, page_bytes_of};
+use super::{Snapshot, meminfo};
 use crate::design::list;
 use crate::kernel::file::ReportError;
 use crate::kernel::slabinfo::Slabinfo;
@@ -31,16 +31,6 @@ pub(super) fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Snaps
         None => moment(file, root)?,
     };
     snapshot.file = file.to_string();
-    if snapshot.page_bytes == 0 {
-        snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
-            .ok_or_else(|| in_file("page_size is missing and cannot be guessed".to_string()))?;
-    }
-    if !crate::plan::PAGE_BYTES.contains(&snapshot.page_bytes) {
-        return Err(in_file(format!(
-            "a page size of {} bytes is not known; known are 4096, 16384 and 65536",
-            snapshot.page_bytes
-        )));
-    }
     Ok(snapshot)
 }
 
@@ -117,7 +107,10 @@ fn boot(
         slabinfo: Slabinfo::parse_json(file, rows)?,
         sysfs: stage_attributes(file, at, of_boot("sysfs_slab"))?,
         aliases: aliases(of_boot("aliases")),
-        page_bytes: root.get("page_kB").and_then(Value::as_u64).unwrap_or(0) * 1024,
+        page_bytes: root
+            .get("page_kB")
+            .and_then(Value::as_u64)
+            .map_or(0, |kb| kb.saturating_mul(1024)),
         // "Linux version 6.1.0-50-powerpc64le (...) ..."
         release: of_boot_text("version")
             .and_then(|version| version.split_whitespace().nth(2))

@@ -67,6 +67,13 @@ impl Snapshot {
         } else {
             json::parse(&file, &read_report(path)?, stage)?
         };
+        snapshot.with_pages(stage)
+    }
+
+    /// Completed by the page size, or what is wrong with it.
+    fn with_pages(mut self, stage: Option<&str>) -> Result<Self, ReportError> {
+        let snapshot = &mut self;
+        let file = snapshot.file.clone();
         if stage.is_some() && snapshot.stage.is_none() {
             let what = "there are no stages in it: leave --stage out";
             return Err(ReportError::bad(&file, "snapshot", what));
@@ -76,7 +83,18 @@ impl Snapshot {
             let what = "no caches; a kernel with SLOB reports none";
             return Err(ReportError::bad(&file, place, what));
         }
-        Ok(snapshot)
+        let bad = |what: String| ReportError::bad(&file, "page_size", what);
+        if snapshot.page_bytes == 0 {
+            snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
+                .ok_or_else(|| bad("it is missing and cannot be guessed".to_string()))?;
+        }
+        if !crate::plan::PAGE_BYTES.contains(&snapshot.page_bytes) {
+            return Err(bad(format!(
+                "{} bytes is not known; known are 4096, 16384 and 65536",
+                snapshot.page_bytes
+            )));
+        }
+        Ok(self)
     }
 
     /// The attributes of a cache by its name in slabinfo.

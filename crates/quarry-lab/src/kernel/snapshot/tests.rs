@@ -9,7 +9,9 @@ const SLABINFO: &str = "slabinfo - version: 2.1\n\
     pid 16 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
 
 fn parse(value: &Value, stage: Option<&str>) -> Result<Snapshot, String> {
-    json::parse("f", &value.to_string(), stage).map_err(|error| error.to_string())
+    let parsed = json::parse("f", &value.to_string(), stage);
+    let complete = parsed.and_then(|snapshot| snapshot.with_pages(stage));
+    complete.map_err(|error| error.to_string())
 }
 
 fn row(objs: u64) -> Value {
