@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
@@ -215,11 +216,14 @@ pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
         object_size: u32::try_from(size).expect("an object size"),
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     let slub_heap = heap::<Slub>();
     let slubq_heap = heap::<Slubq>();
+    let sheaf_heap = heap::<Sheaf>();
     let slub = QuarryCache(slub_heap.create_cache(&spec).expect("a cache"));
     let slubq = QuarryCache(slubq_heap.create_cache(&spec).expect("a cache"));
+    let sheaf = QuarryCache(sheaf_heap.create_cache(&spec).expect("a cache"));
     let kmalloc = Kmalloc(&slub_heap, size);
     let list = MutexedList {
         size,
@@ -234,6 +238,7 @@ pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
     f(&[
         &named("slub", &slub),
         &named("slubq", &slubq),
+        &named("sheaf", &sheaf),
         &named("slub kmalloc", &kmalloc),
         &named("thread-local array", &ThreadLocalArray(size)),
         &named("mutexed list", &list),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::shell::{self, Outcome};
 
 const EXAMPLE: &str = "pair_count";
-const DESIGNS: [&str; 3] = ["slab", "slub", "slubq"];
+const DESIGNS: [&str; 4] = ["slab", "slub", "slubq", "sheaf"];
 /// The builds that are compared: name and compiler flags.
 const BUILDS: [(&str, &str); 2] = [
     ("accounting", ""),

@@ -127,6 +127,7 @@ struct Answer {
     min_partial: u32,
     cpu_queue_size: u32,
     cpu_batch_size: u32,
+    sheaf_capacity: u32,
 }
 
 /// Runs the command.
@@ -152,6 +153,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             object_size: args.object_size.unwrap_or_default(),
             align: args.align,
             flags,
+            sheaf_capacity: 0,
         },
         settings: settings_of(design, &settings?)?,
     };
@@ -184,6 +186,7 @@ fn answer(args: &Args, query: &Query) -> anyhow::Result<Answer> {
         min_partial: geometry.min_partial,
         cpu_queue_size: geometry.queue,
         cpu_batch_size: geometry.batch,
+        sheaf_capacity: geometry.sheaf_capacity,
     })
 }
 
@@ -247,6 +250,14 @@ fn table(answer: &Answer) -> String {
             "objects".to_string(),
         );
         rows.extend([queue, batch]);
+    }
+    if answer.sheaf_capacity > 0 {
+        let row = (
+            "sheaf_capacity",
+            answer.sheaf_capacity,
+            "objects a sheaf".to_string(),
+        );
+        rows.push(row);
     }
     for (name, value, unit) in rows {
         table.add_row([name.to_string(), units::count(value.into()), unit]);

@@ -120,6 +120,7 @@ fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
             object_size: row.object_size,
             align: row.align.unwrap_or(0),
             flags: CacheFlags::parse_list(&flags).map_err(|error| anyhow::anyhow!("{error}"))?,
+            sheaf_capacity: 0,
         },
         settings: settings_of(design, &settings)?,
     };

@@ -7,9 +7,10 @@ use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{CpuId, Machine, NodeId};
+use crate::machine::{CpuId, Machine, NodeId, SpinLock};
 use crate::merge::{MergeRules, Merged};
 use crate::page::{PageAllocator, Pfn};
+use crate::rcu::{self, Batches};
 use crate::stats::{SharedStats, Stat, Stats};
 use crate::sync::{AtomicPtr, Ordering};
 use crate::system::System;
@@ -33,6 +34,9 @@ pub struct CacheSpec<'a> {
     pub align: u32,
     /// Hardware-cache alignment, type-safe by RCU, constructor and the like.
     pub flags: CacheFlags,
+    /// Objects that a sheaf of the cache should hold at least; 0 to leave it to the era. Designs
+    /// without sheaves ignore it.
+    pub sheaf_capacity: u32,
 }
 
 /// Why an object could not be freed. Nothing has changed when this is returned.
@@ -46,6 +50,9 @@ pub enum FreeError {
     NotAnObject,
     /// The object is free already.
     DoubleFree,
+    /// There is no memory to note a deferred free: wait until no reader can hold the object, then
+    /// free it at once.
+    NoRoom,
 }
 
 impl core::fmt::Display for FreeError {
@@ -55,6 +62,7 @@ impl core::fmt::Display for FreeError {
             Self::WrongCache => "the object belongs to another cache",
             Self::NotAnObject => "the address is not the start of an object",
             Self::DoubleFree => "the object is free already",
+            Self::NoRoom => "there is no memory to defer the free; wait for readers, then free it",
         })
     }
 }
@@ -185,6 +193,8 @@ pub struct CacheHead {
     deferred: AtomicPtr<u8>,
     /// References and names, if other caches were merged into this one.
     pub(crate) merged: Merged,
+    /// Frees that wait for readers.
+    pub(crate) rcu: SpinLock<Batches>,
     /// Links of the heap's list of caches, under its lock.
     pub(crate) list_next: UnsafeCell<*const CacheHead>,
 }
@@ -213,6 +223,7 @@ impl CacheHead {
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
             merged: Merged::new(spec.object_size),
+            rcu: Batches::new(),
             list_next: UnsafeCell::new(core::ptr::null()),
         }
     }
@@ -320,6 +331,23 @@ impl<M: Machine> Env<'_, M> {
     pub unsafe fn kfree(&self, object: NonNull<u8>) {
         // SAFETY: the function is called with its own system; the caller's contract is the same.
         unsafe { (self.pages.general.kfree)(self.pages, object) }
+    }
+
+    /// [`Env::kmalloc`] past all per-CPU state, so that a cache can allocate from itself while it
+    /// holds a CPU's slot.
+    pub fn kmalloc_direct(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        // SAFETY: the function is called with its own system.
+        unsafe { (self.pages.general.kmalloc_direct)(self.pages, bytes, node) }
+    }
+
+    /// Frees what [`Env::kmalloc_direct`] allocated, past all per-CPU state.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    pub unsafe fn kfree_direct(&self, object: NonNull<u8>) {
+        // SAFETY: the function is called with its own system; the caller's contract is the same.
+        unsafe { (self.pages.general.kfree_direct)(self.pages, object) }
     }
 }
 
@@ -443,6 +471,24 @@ pub trait Design: Sized + Send + Sync + 'static {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError>;
+
+    /// Frees an object when every reader that runs now has finished, as the machine tells.
+    ///
+    /// # Errors
+    ///
+    /// As [`Design::free`], and [`FreeError::NoRoom`].
+    ///
+    /// # Safety
+    ///
+    /// Nobody but readers that run already uses the object any more.
+    unsafe fn free_rcu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { rcu::defer(env, object) }
+    }
 
     /// A kmalloc of a design that serves all sizes itself ([`KmallocService::Design`]); the cache
     /// is the heap's nameless one.

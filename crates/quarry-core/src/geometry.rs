@@ -7,7 +7,7 @@
 //! ([`BootParams`]) and the cache's own request ([`CacheParams`]).
 //!
 //! The functions live with their design: [`crate::slab::geometry`], [`crate::slub::geometry`],
-//! [`crate::slubq::geometry`], [`crate::slob::geometry`].
+//! [`crate::slubq::geometry`], [`crate::slob::geometry`], [`crate::sheaf::geometry`].
 //!
 //! # One slot
 //!
@@ -115,6 +115,9 @@ pub struct CacheParams {
     pub align: u32,
     /// Properties of the objects and debugging of the cache.
     pub flags: CacheFlags,
+    /// Objects that a sheaf of the cache should hold at least (`kmem_cache_args.sheaf_capacity`,
+    /// 6.18 and later); 0 to leave it to the era. Designs without sheaves ignore it.
+    pub sheaf_capacity: u32,
 }
 
 impl CacheParams {
@@ -124,6 +127,7 @@ impl CacheParams {
             object_size,
             align: 0,
             flags: CacheFlags::NONE,
+            sheaf_capacity: 0,
         }
     }
 
@@ -135,6 +139,14 @@ impl CacheParams {
     /// The same with these flags instead of its own.
     pub const fn with_flags(self, flags: CacheFlags) -> Self {
         CacheParams { flags, ..self }
+    }
+
+    /// The same with a wish for sheaves of this many objects.
+    pub const fn with_sheaf_capacity(self, sheaf_capacity: u32) -> Self {
+        CacheParams {
+            sheaf_capacity,
+            ..self
+        }
     }
 
     /// Refuses a request that no slab of the machine can serve.
@@ -266,6 +278,8 @@ pub struct Geometry {
     /// SLUB with queues: the bitmap of a normal slab lies behind its last object instead of in
     /// one word beside the slab.
     pub bitmap_in_slab: bool,
+    /// Objects of a full sheaf (sysfs `sheaf_capacity`); 0 in caches without sheaves.
+    pub sheaf_capacity: u32,
     /// SLAB: where a slab's free objects are named, and colours.
     pub slab: SlabGeometry,
 }

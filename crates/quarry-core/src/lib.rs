@@ -32,6 +32,8 @@ pub mod machine;
 pub mod merge;
 pub mod page;
 mod queue;
+mod rcu;
+pub mod sheaf;
 pub mod slab;
 mod slabs;
 pub mod slob;

@@ -34,9 +34,9 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Allocation served by the CPU's own list or queue.
+    /// Allocation served by the CPU's own list, queue or sheaf.
     AllocFastpath = "alloc_fastpath",
-    /// Free that stayed with the CPU's own list or queue.
+    /// Free that stayed with the CPU's own list, queue or sheaf.
     FreeFastpath = "free_fastpath",
     /// Allocation that needed more than that.
     AllocSlowpath = "alloc_slowpath",
@@ -54,7 +54,7 @@ stats! {
     AllocSlab = "alloc_slab",
     /// CPU list reloaded from the CPU slab's own free list.
     AllocRefill = "alloc_refill",
-    /// CPU slab or queue was not on the wanted node.
+    /// CPU slab, queue or sheaf was not on the wanted node.
     AllocNodeMismatch = "alloc_node_mismatch",
     /// Slab given back to the page allocator.
     FreeSlab = "free_slab",
@@ -106,6 +106,40 @@ stats! {
     CpuPartialDrain = "cpu_partial_drain",
     /// The fast path lost a race on its CPU: never, as its step is restarted.
     CmpxchgDoubleCpuFail = "cmpxchg_double_cpu_fail",
+    /// Object taken from a sheaf, where that is not the fast path itself (6.18).
+    AllocCpuSheaf = "alloc_cpu_sheaf",
+    /// Object put in a sheaf, where that is not the fast path itself (6.18).
+    FreeCpuSheaf = "free_cpu_sheaf",
+    /// Deferred free put in an rcu sheaf.
+    FreeRcuSheaf = "free_rcu_sheaf",
+    /// Deferred free that found no rcu sheaf to be put in.
+    FreeRcuSheafFail = "free_rcu_sheaf_fail",
+    /// Objects flushed from sheaves to their slabs.
+    SheafFlush = "sheaf_flush",
+    /// Objects filled into sheaves from slabs.
+    SheafRefill = "sheaf_refill",
+    /// Sheaf structure allocated.
+    SheafAlloc = "sheaf_alloc",
+    /// Sheaf structure freed.
+    SheafFree = "sheaf_free",
+    /// Full sheaf got from the barn.
+    BarnGet = "barn_get",
+    /// The barn had no full sheaf.
+    BarnGetFail = "barn_get_fail",
+    /// Full sheaf put to the barn.
+    BarnPut = "barn_put",
+    /// The barn had enough full sheaves.
+    BarnPutFail = "barn_put_fail",
+    /// Prefilled sheaf that was the spare.
+    SheafPrefillFast = "sheaf_prefill_fast",
+    /// Prefilled sheaf that came from the barn or had to be allocated.
+    SheafPrefillSlow = "sheaf_prefill_slow",
+    /// Prefilled sheaf larger than the cache's capacity.
+    SheafPrefillOversize = "sheaf_prefill_oversize",
+    /// Prefilled sheaf that became the spare when it was returned.
+    SheafReturnFast = "sheaf_return_fast",
+    /// Prefilled sheaf that went to the barn or was freed when it was returned.
+    SheafReturnSlow = "sheaf_return_slow",
     /// A slab's free list and counters were changed by somebody else first.
     CmpxchgDoubleFail = "cmpxchg_double_fail",
     /// The CPU's slot was held, so the operation took the node-level path. Quarry's own.
@@ -252,6 +286,11 @@ impl Stats {
     #[inline(always)]
     pub(crate) fn count_by(&mut self, stat: Stat, n: u64) {
         self.0[stat as usize] += n;
+    }
+
+    /// Takes a counter's value away.
+    pub(crate) fn take(&mut self, stat: Stat) -> u64 {
+        core::mem::take(&mut self.0[stat as usize])
     }
 
     /// Adds all counters of another set.

@@ -18,6 +18,8 @@ const KMALLOC_INDEXES: usize = 32;
 pub(crate) struct General<M: Machine> {
     pub(crate) kmalloc: unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>,
     pub(crate) kfree: unsafe fn(&System<M>, NonNull<u8>),
+    pub(crate) kmalloc_direct: unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>,
+    pub(crate) kfree_direct: unsafe fn(&System<M>, NonNull<u8>),
 }
 
 /// See the [module's documentation](self). It stands for the page allocator in it.

@@ -7,6 +7,7 @@
 use core::fmt;
 
 use crate::era::Era;
+use crate::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use crate::slubq::geometry::{QUEUE_MAX, QUEUE_MIN};
 
 /// What a tunable belongs to.
@@ -124,6 +125,15 @@ const SLAB: Availability = Availability {
     from: Era::V2_6_24,
     ..SLAB_6_1
 };
+const SHEAF: Availability = Availability {
+    design: "sheaf",
+    from: Era::V6_18,
+    to: Era::V7_0,
+};
+const SHEAF_6_18: Availability = Availability {
+    to: Era::V6_18,
+    ..SHEAF
+};
 
 /// The largest count that can still be doubled in 32 bits.
 const COUNT_MAX: u64 = i32::MAX as u64;
@@ -134,7 +144,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "slub_min_order",
         alias: Some(("slab_min_order", Era::V6_18)),
         scope: Scope::Boot,
-        available: &[SLUB_ALL, SLUBQ],
+        available: &[SLUB_ALL, SLUBQ, SHEAF],
         min: 0,
         max: crate::geometry::PAGE_ORDER_MAX as u64,
         unit: "order",
@@ -145,7 +155,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "slub_max_order",
         alias: Some(("slab_max_order", Era::V6_18)),
         scope: Scope::Boot,
-        available: &[SLUB_ALL, SLUBQ],
+        available: &[SLUB_ALL, SLUBQ, SHEAF],
         min: 0,
         max: crate::geometry::PAGE_ORDER_MAX as u64,
         unit: "order",
@@ -158,7 +168,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "slub_min_objects",
         alias: Some(("slab_min_objects", Era::V6_18)),
         scope: Scope::Boot,
-        available: &[SLUB_ALL, SLUBQ],
+        available: &[SLUB_ALL, SLUBQ, SHEAF],
         min: 0,
         max: 65535,
         unit: "objects",
@@ -242,7 +252,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "min_partial",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_35],
+        available: &[SLUB_2_6_35, SHEAF],
         min: 0,
         max: COUNT_MAX,
         unit: "slabs",
@@ -255,7 +265,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "cpu_partial",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_4_13],
+        available: &[SLUB_4_13, SHEAF_6_18],
         min: 0,
         max: COUNT_MAX,
         unit: "objects",
@@ -370,6 +380,42 @@ pub static TUNABLES: &[Tunable] = &[
         unit: "objects",
         default: DefaultValue::Value(0),
         doc: "Objects in each queue of a node for objects of another node (alien_queue_size; S+Q3).",
+    },
+    Tunable {
+        name: "sheaf_capacity",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SHEAF],
+        min: 0,
+        max: SHEAF_CAPACITY_MAX as u64,
+        unit: "objects",
+        default: DefaultValue::Computed(
+            "by slab size (a page, 1024, 256, less): 4, 12, 28, 60 in 7.0, or more if the \
+             creator asks; in 6.18 what the creator asks",
+        ),
+        doc: "Objects a sheaf holds; 0 for no sheaves. Read-only in the kernel (sheaf_capacity).",
+    },
+    Tunable {
+        name: "barn_full",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SHEAF],
+        min: 0,
+        max: COUNT_MAX,
+        unit: "sheaves",
+        default: DefaultValue::Value(10),
+        doc: "Full sheaves a node keeps. A constant in the kernel (MAX_FULL_SHEAVES).",
+    },
+    Tunable {
+        name: "barn_empty",
+        alias: None,
+        scope: Scope::Cache,
+        available: &[SHEAF],
+        min: 0,
+        max: COUNT_MAX,
+        unit: "sheaves",
+        default: DefaultValue::Value(10),
+        doc: "Empty sheaves a node keeps. A constant in the kernel (MAX_EMPTY_SHEAVES).",
     },
 ];
 
@@ -492,6 +538,9 @@ mod tests {
             "alien_queue_size",
         ];
         assert_eq!(names("slubq", Era::V2_6_35)[4..], queue);
+        let sheaf = ["sheaf_capacity", "barn_full", "barn_empty"];
+        assert!(names("sheaf", Era::V7_0).ends_with(&sheaf));
+        assert!(names("sheaf", Era::V6_18).ends_with(&sheaf));
         assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
         let arrays = ["limit", "batchcount", "sharedfactor"];
         assert_eq!(names("slab", Era::V2_6_24), arrays);

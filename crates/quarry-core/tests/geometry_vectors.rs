@@ -12,6 +12,7 @@ use quarry_core::geometry::{
     BootParams, CacheFlags, CacheParams, FreelistPlace, Geometry, KmallocTarget, MachineParams,
     kmalloc_index, kmalloc_params,
 };
+use quarry_core::sheaf;
 use quarry_core::slab;
 use quarry_core::slab::geometry::slab_era;
 use quarry_core::slub::geometry::{geometry, slub_era};
@@ -307,6 +308,27 @@ fn slab_6_1() {
             let params = kmalloc_params(&era.kmalloc, class);
             let holder = slab::geometry::geometry(era, &machine, &boot, &params).unwrap();
             assert_eq!(holder.layout.size, number(row, "freelist_cache"), "{row:?}");
+        }
+    });
+}
+
+#[test]
+fn sheaf_capacities() {
+    check_tables("sheaf_capacity_7_0.csv", 20, 95, |row| {
+        let era = sheaf::geometry::sheaf_era(Era::V7_0).unwrap();
+        let cache = CacheParams::new(number(row, "size"));
+        for nr_cpus in [1, 8, 512] {
+            let machine = machine(row, nr_cpus);
+            let boot = BootParams::default();
+            let g = sheaf::geometry::geometry(era, &machine, &boot, &cache).unwrap();
+            assert_eq!(
+                g.layout.size, cache.object_size,
+                "table sizes are slot sizes"
+            );
+            assert_eq!(g.sheaf_capacity, number(row, "sheaf_capacity"), "{row:?}");
+            let rounded = number(row, "kmalloc_bucket");
+            let bytes = sheaf::geometry::sheaf_bytes(g.sheaf_capacity);
+            assert_eq!(bytes, rounded, "{row:?}");
         }
     });
 }

@@ -98,6 +98,7 @@ fn model(era: Era, excludes: bool, before: &'static [usize], actors: &'static [(
             object_size: 2048,
             align: 0,
             flags: CacheFlags::NONE,
+            sheaf_capacity: 0,
         })
         .unwrap();
         let mut objects: Objects = (0..6).map(|_| alloc(&heap).unwrap()).collect();
@@ -235,6 +236,7 @@ fn a_closed_gate_keeps_everybody_out() {
             object_size: 2048,
             align: 0,
             flags: CacheFlags::NONE,
+            sheaf_capacity: 0,
         };
         heap.create_cache(&spec).unwrap();
         let objects: Objects = (0..2).map(|_| alloc(&heap).unwrap()).collect();

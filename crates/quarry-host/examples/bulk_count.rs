@@ -16,6 +16,7 @@ fn batches<D: Design>(batch: usize, objects: usize) -> Result<(), Box<dyn std::e
         object_size: 64,
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     let cache = heap.create_cache(&spec)?;
     let mut slots = vec![None; batch];

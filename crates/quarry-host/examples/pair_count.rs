@@ -4,6 +4,7 @@
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -17,6 +18,7 @@ fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
         object_size: 64,
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     let cache = heap.create_cache(&spec)?;
     for _ in 0..n {
@@ -55,6 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("slab") => pairs::<Slab>(n),
         Some("slub") => pairs::<Slub>(n),
         Some("slubq") => pairs::<Slubq>(n),
-        _ => Err("usage: pair_count slab|slub|slubq [PAIRS]".into()),
+        Some("sheaf") => pairs::<Sheaf>(n),
+        _ => Err("usage: pair_count slab|slub|slubq|sheaf [PAIRS]".into()),
     }
 }

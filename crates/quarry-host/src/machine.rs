@@ -1,7 +1,7 @@
 //! [`HostMachine`]: this process as a machine.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quarry_core::machine::{
     CpuId, ListLayout, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, Ranges, RawLock, Reentered,
@@ -52,6 +52,8 @@ pub struct HostMachine {
     cpus: u32,
     /// Remote acquisitions so far; makes their claims differ.
     tickets: AtomicU32,
+    /// Calls of [`HostMachine::rcu_advance`] so far.
+    rcu_epoch: AtomicU64,
     waiters: Waiters,
     reason: Option<RseqUnavailable>,
     topology: Topology,
@@ -83,6 +85,7 @@ impl HostMachine {
             area: area.unwrap_or(0),
             cpus: topology.cpus,
             tickets: AtomicU32::new(0),
+            rcu_epoch: AtomicU64::new(0),
             waiters: Waiters::new(),
             reason: area.err(),
             topology,
@@ -98,6 +101,14 @@ impl HostMachine {
         } else {
             Mode::Rseq
         }
+    }
+
+    /// Tells that every reader that was running at the previous call has finished. A process knows
+    /// its readers, the machine does not: without such calls, made one at a time, no deferred free
+    /// is ever done. A free deferred between two calls is done after the second one that follows.
+    pub fn rcu_advance(&self) {
+        // AcqRel: what readers did before the call happens before the frees that see its number.
+        self.rcu_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Why the fallback is in use; `None` if it is not.
@@ -312,6 +323,16 @@ unsafe impl Machine for HostMachine {
     #[inline(always)]
     fn thread_id(&self) -> usize {
         rseq::thread_pointer()
+    }
+
+    fn rcu_cookie(&self) -> u64 {
+        // The next call may speak of readers before this moment only, the one after it of all.
+        self.rcu_epoch.load(Ordering::Acquire) + 2
+    }
+
+    fn rcu_elapsed(&self, cookie: u64) -> bool {
+        // Acquire: pairs with the Release in `rcu_advance`.
+        self.rcu_epoch.load(Ordering::Acquire) >= cookie
     }
 
     fn pause(&self, attempt: u32) {

@@ -34,11 +34,13 @@ const fn rank(class: LockClass) -> u64 {
     match class {
         LockClass::CacheList => 0,
         LockClass::QueueConfig | LockClass::SharedQueue => 1,
-        LockClass::Slab | LockClass::Alien => 2,
-        LockClass::NodeList => 3,
-        LockClass::Slob => 4,
-        LockClass::Zone => 5,
-        LockClass::Region => 6,
+        LockClass::Rcu => 2,
+        LockClass::Barn => 3,
+        LockClass::Slab | LockClass::Alien => 4,
+        LockClass::NodeList => 5,
+        LockClass::Slob => 6,
+        LockClass::Zone => 7,
+        LockClass::Region => 8,
     }
 }
 

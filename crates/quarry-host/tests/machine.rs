@@ -308,3 +308,18 @@ fn the_environment_switches_to_the_fallback() {
     assert!(report("QUARRY_RSEQ", "0").contains("mode=Fallback reason=Some("));
     assert!(report("GLIBC_TUNABLES", "glibc.pthread.rseq=0").contains("mode=Fallback"));
 }
+
+#[test]
+fn a_grace_period_takes_two_calls() {
+    for machine in machines() {
+        let first = machine.rcu_cookie();
+        assert!(!machine.rcu_elapsed(first), "nothing was said of readers");
+        machine.rcu_advance();
+        let second = machine.rcu_cookie();
+        assert!(!machine.rcu_elapsed(first), "readers may have begun since");
+        machine.rcu_advance();
+        assert!(machine.rcu_elapsed(first) && !machine.rcu_elapsed(second));
+        machine.rcu_advance();
+        assert!(machine.rcu_elapsed(second));
+    }
+}

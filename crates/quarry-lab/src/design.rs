@@ -7,6 +7,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
@@ -49,6 +50,7 @@ pub static DESIGNS: &[DesignEntry] = &[
     entry::<Slub>(),
     entry::<Slubq>(),
     entry::<Slob>(),
+    entry::<Sheaf>(),
 ];
 
 impl DesignEntry {
@@ -169,6 +171,8 @@ mod tests {
             ("slubq@2.6.35", "slubq@2.6.35"),
             ("slob", "slob@6.1"),
             ("slob@2.6.24", "slob@2.6.24"),
+            ("sheaf", "sheaf@7.0"),
+            ("sheaf@6.18", "sheaf@6.18"),
         ] {
             assert_eq!(DesignSpec::parse(text).unwrap().to_string(), shown);
         }
@@ -177,7 +181,7 @@ mod tests {
         let message = |text| DesignSpec::parse(text).unwrap_err().to_string();
         assert_eq!(
             message("slib"),
-            "unknown design \"slib\"; designs are slab, slub, slubq, slob"
+            "unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf"
         );
         assert_eq!(
             message("slub@7.0"),

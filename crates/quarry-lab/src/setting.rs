@@ -194,6 +194,7 @@ impl Settings {
                 "cpu_queue_size" | "limit" => geometry.queue = value,
                 "cpu_batch_size" | "batchcount" => geometry.batch = value,
                 "sharedfactor" => geometry.slab.shared_factor = value,
+                "sheaf_capacity" => geometry.sheaf_capacity = value,
                 _ => {}
             }
         }

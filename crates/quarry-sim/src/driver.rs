@@ -19,7 +19,7 @@
 //!     Era::V6_18,
 //!     BootParams::default(),
 //!     |driver| {
-//!         let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE };
+//!         let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE, sheaf_capacity: 0 };
 //!         let cache = driver.create_cache(&spec).unwrap();
 //!         let object = driver.alloc(cache).unwrap();
 //!         driver.run_on(CpuId(1));
@@ -371,6 +371,7 @@ mod tests {
                 object_size: 100,
                 align: 0,
                 flags: CacheFlags::NONE,
+                sheaf_capacity: 0,
             };
             let cache = driver.create_cache(&spec).unwrap();
             let mut objects = Vec::new();
@@ -414,6 +415,7 @@ mod tests {
                     object_size: 64,
                     align: 0,
                     flags: CacheFlags::NONE,
+                    sheaf_capacity: 0,
                 };
                 let a = driver.create_cache(&spec("a")).unwrap();
                 let b = driver.create_cache(&spec("b")).unwrap();

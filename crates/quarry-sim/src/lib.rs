@@ -18,7 +18,7 @@
 //!
 //! let machine = VirtualMachine::new(Config { cpus: 64, ..Config::default() }).unwrap();
 //! let heap = Heap::<_, Slub>::new(machine, Era::V6_18, BootParams::default()).unwrap();
-//! let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE };
+//! let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE, sheaf_capacity: 0 };
 //! let cache = heap.create_cache(&spec).unwrap();
 //! heap.machine().run_on(CpuId(5));
 //! let object = cache.alloc().unwrap();

@@ -149,6 +149,8 @@ pub struct VirtualMachine {
     topology: Topology,
     ranges: Ranges,
     cpu: Cell<CpuId>,
+    /// Grace periods so far.
+    grace_periods: Cell<u64>,
     counters: UnsafeCell<Counters>,
     faults: Option<(Faults, RefCell<Rng>)>,
     _mappings: Mappings,
@@ -227,6 +229,7 @@ impl VirtualMachine {
             },
             ranges,
             cpu: Cell::new(CpuId(0)),
+            grace_periods: Cell::new(0),
             counters: UnsafeCell::new(Counters::default()),
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
             _mappings: mappings,
@@ -247,6 +250,11 @@ impl VirtualMachine {
             self.topology.cpus
         );
         self.cpu.set(cpu);
+    }
+
+    /// Tells that every reader that runs now has finished: deferred frees made so far may be done.
+    pub fn grace_period(&self) {
+        self.grace_periods.set(self.grace_periods.get() + 1);
     }
 
     /// Tells that an object was freed that `allocated_on` had allocated.
@@ -339,6 +347,14 @@ unsafe impl Machine for VirtualMachine {
 
     fn thread_id(&self) -> usize {
         1
+    }
+
+    fn rcu_cookie(&self) -> u64 {
+        self.grace_periods.get() + 1
+    }
+
+    fn rcu_elapsed(&self, cookie: u64) -> bool {
+        self.grace_periods.get() >= cookie
     }
 
     fn pause(&self, _attempt: u32) {}

@@ -1,8 +1,9 @@
 //! Object caches, kmalloc and pages of the Linux kernel for user space.
 //!
 //! The allocators themselves are [`core`]: caches of equal objects after the kernel's designs
-//! ([`core::slab`], [`core::slub`], [`core::slubq`], [`core::slob`]), over a buddy page allocator
-//! with per-CPU lists. They run on any machine that implements [`core::machine::Machine`].
+//! ([`core::slab`], [`core::slub`], [`core::slubq`], [`core::slob`], [`core::sheaf`]), over a buddy
+//! page allocator with per-CPU lists. They run on any machine that implements
+//! [`core::machine::Machine`].
 //!
 //! On this process's own memory, with typed objects:
 //!
@@ -68,6 +69,7 @@
 //!     object_size: 192,
 //!     align: 0,
 //!     flags: CacheFlags::RECLAIM,
+//!     sheaf_capacity: 0,
 //! })?;
 //!
 //! let object = cache.alloc().ok_or("out of memory")?;
@@ -90,6 +92,7 @@ pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{SlabinfoError, SlabinfoRow, SysfsError};
 pub use quarry_core::page::{PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn};
+pub use quarry_core::sheaf::Sheaf;
 pub use quarry_core::slab::Slab;
 pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;

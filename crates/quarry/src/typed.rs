@@ -62,6 +62,7 @@ impl<T, D: Design> Cache<T, D> {
             object_size: u32::try_from(size_of::<T>().max(1)).unwrap_or(u32::MAX),
             align: align_of::<T>() as u32,
             flags: CacheFlags::NONE,
+            sheaf_capacity: 0,
         })?;
         Ok(Self {
             raw,

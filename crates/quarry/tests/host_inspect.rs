@@ -87,6 +87,7 @@ fn inspected_while_in_use<D: Design>() {
         object_size: 320,
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     let cache = heap.create_cache(&spec).unwrap();
     let (started, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use quarry::core::design::Design;
 use quarry::core::machine::Machine;
-use quarry::{Builder, Era, Mode, Slab, Slob, Slub, Slubq};
+use quarry::{Builder, Era, Mode, Sheaf, Slab, Slob, Slub, Slubq};
 
 use host::broken::{self, Broken, Fault};
 use host::storm::{self, Outcome};
@@ -107,9 +107,23 @@ fn slob_with_sequences_holds() {
 }
 
 #[test]
+fn sheaf_with_sequences_holds() {
+    for &era in Sheaf::ERAS {
+        must_hold::<Sheaf>(Mode::Rseq, era);
+    }
+}
+
+#[test]
 fn slob_with_fallback_holds() {
     for &era in Slob::ERAS {
         must_hold::<Slob>(Mode::Fallback, era);
+    }
+}
+
+#[test]
+fn sheaf_with_fallback_holds() {
+    for &era in Sheaf::ERAS {
+        must_hold::<Sheaf>(Mode::Fallback, era);
     }
 }
 
@@ -152,6 +166,7 @@ fn one_fault() {
         Slub::NAME => with_fault::<Slub>(fault, mode, broken::SECONDS),
         Slubq::NAME => with_fault::<Slubq>(fault, mode, broken::SECONDS),
         Slob::NAME => with_fault::<Slob>(fault, mode, broken::SECONDS),
+        Sheaf::NAME => with_fault::<Sheaf>(fault, mode, broken::SECONDS),
         other => panic!("no design {other}"),
     }
 }
@@ -163,6 +178,7 @@ fn a_wrapped_machine_holds() {
     with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slob>(Fault::None, Mode::Auto, seconds() / 2.0);
+    with_fault::<Sheaf>(Fault::None, Mode::Auto, seconds() / 2.0);
 }
 
 fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {

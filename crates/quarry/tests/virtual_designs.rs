@@ -9,6 +9,7 @@ use model::script::scripts;
 use model::setup::setups;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
@@ -85,6 +86,16 @@ fn slob_6_1_agrees_with_the_model() {
     agrees_with_the_model::<Slob>("slob_6_1_agrees_with_the_model", Era::V6_1);
 }
 
+#[test]
+fn sheaf_7_0_agrees_with_the_model() {
+    agrees_with_the_model::<Sheaf>("sheaf_7_0_agrees_with_the_model", Era::V7_0);
+}
+
+#[test]
+fn sheaf_6_18_agrees_with_the_model() {
+    agrees_with_the_model::<Sheaf>("sheaf_6_18_agrees_with_the_model", Era::V6_18);
+}
+
 /// The same script twice: the same counts, down to each cache line touched.
 fn repeats<D: Design>(name: &str, era: Era) {
     check_property(
@@ -121,4 +132,10 @@ fn slubq_repeats() {
 #[test]
 fn slob_repeats() {
     repeats::<Slob>("slob_repeats", Era::V6_1);
+}
+
+#[test]
+fn sheaf_repeats() {
+    repeats::<Sheaf>("sheaf_repeats", Era::V7_0);
+    repeats::<Sheaf>("sheaf_repeats", Era::V6_18);
 }

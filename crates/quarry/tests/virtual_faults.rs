@@ -12,6 +12,7 @@ use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Machine};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
@@ -163,6 +164,13 @@ fn slubq_refuses_mistakes() {
 fn slob_refuses_mistakes() {
     for &era in Slob::ERAS {
         mistakes_are_refused::<Slob>(era);
+    }
+}
+
+#[test]
+fn sheaf_refuses_mistakes() {
+    for &era in Sheaf::ERAS {
+        mistakes_are_refused::<Sheaf>(era);
     }
 }
 

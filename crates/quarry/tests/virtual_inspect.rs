@@ -79,6 +79,7 @@ fn flags_are_shown() {
         object_size: 100,
         align: 0,
         flags,
+        sheaf_capacity: 0,
     };
     let cache = heap.create_cache(&spec).unwrap();
     for (name, expected) in [

@@ -18,6 +18,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::CpuId;
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
@@ -135,6 +136,7 @@ fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16, tuning: &Tuning) 
         object_size: BYTES[setup.seed as usize / 2 % BYTES.len()],
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     let cache = heap.create_cache(&spec).expect("a cache");
     for (name, value) in tuning {
@@ -275,4 +277,14 @@ fn slob_survives_interrupts() {
     for &era in Slob::ERAS {
         survives_all::<Slob>(era);
     }
+}
+
+#[test]
+fn sheaf_7_0_survives_interrupts() {
+    survives_all::<Sheaf>(Era::V7_0);
+}
+
+#[test]
+fn sheaf_6_18_survives_interrupts() {
+    survives_all::<Sheaf>(Era::V6_18);
 }

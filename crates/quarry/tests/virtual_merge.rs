@@ -32,6 +32,7 @@ fn make<'h, D: Design>(
         object_size,
         align: 0,
         flags,
+        sheaf_capacity: 0,
     };
     heap.create_cache(&spec).expect("a cache")
 }

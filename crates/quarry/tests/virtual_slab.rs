@@ -24,6 +24,7 @@ fn cache_with<'h>(
         object_size,
         align: 0,
         flags,
+        sheaf_capacity: 0,
     };
     heap.create_cache(&spec).expect("a cache")
 }

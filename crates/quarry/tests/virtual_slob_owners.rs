@@ -39,6 +39,7 @@ fn large_objects_are_runs_of_pages() {
         object_size: 4090,
         align: 0,
         flags: CacheFlags::RCU,
+        sheaf_capacity: 0,
     };
     let rcu = heap.create_cache(&spec).expect("a cache");
     let object = take(rcu, 1);
@@ -181,6 +182,7 @@ fn caches_have_numbers() {
         object_size: 40,
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     let caches: Vec<_> = (0..16383)
         .map(|_| heap.create_cache(&spec).expect("a number"))

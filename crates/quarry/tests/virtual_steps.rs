@@ -13,6 +13,7 @@ use model::steps::{OnSteps, Stepping};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::heap::Heap;
+use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -61,4 +62,10 @@ fn slub_agrees_in_steps() {
 #[test]
 fn slubq_agrees_in_steps() {
     steps_change_nothing::<Slubq>("slubq_agrees_in_steps", Era::V2_6_35);
+}
+
+#[test]
+fn sheaf_agrees_in_steps() {
+    steps_change_nothing::<Sheaf>("sheaf_agrees_in_steps", Era::V7_0);
+    steps_change_nothing::<Sheaf>("sheaf_agrees_in_steps", Era::V6_18);
 }

@@ -63,6 +63,10 @@ fn alignment_flags_and_settings_count() {
         (&queue["cpu_queue_size"], &queue["cpu_batch_size"]),
         (&json!(10), &json!(10))
     );
+    let sheaves = answer(&["--design", "sheaf"]);
+    assert_eq!(sheaves["sheaf_capacity"], json!(60));
+    let asked = answer(&["--design", "sheaf@6.18", "--set", "sheaf_capacity=32"]);
+    assert_eq!(asked["sheaf_capacity"], json!(32));
     let wide = answer(&["--flags", "hwcache", "--cache-line", "128"]);
     assert_eq!(wide["slab_size"], 256);
 }
@@ -117,7 +121,7 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
         (
             "design",
             json!("slib"),
-            "unknown design \"slib\"; designs are slab, slub, slubq, slob",
+            "unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf",
         ),
         (
             "design",
@@ -177,7 +181,7 @@ fn wrong_questions() {
     assert_fails(
         &ask(&["--design", "slib"]),
         2,
-        &["designs are slab, slub, slubq, slob"],
+        &["designs are slab, slub, slubq, slob, sheaf"],
     );
     assert_fails(
         &ask(&["--set", "x=1"]),
@@ -211,7 +215,7 @@ fn tunables_are_listed() {
     assert_fails(
         &quarry(&["tunables", "--design", "x"]),
         2,
-        &["designs are slab, slub, slubq, slob"],
+        &["designs are slab, slub, slubq, slob, sheaf"],
     );
 }
 

@@ -188,7 +188,7 @@ fn wrong_questions() {
     assert_fails(
         &ask(&["--design", "slib"]),
         2,
-        &["unknown design \"slib\"; designs are slab, slub, slubq, slob"],
+        &["unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf"],
     );
     assert_fails(
         &ask(&["--design", "slub@7.0"]),

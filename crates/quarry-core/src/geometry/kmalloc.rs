@@ -216,6 +216,7 @@ pub fn kmalloc_params(rules: &KmallocRules, class: KmallocClass) -> CacheParams 
         object_size: size,
         align: natural.max(WORD_BYTES),
         flags,
+        sheaf_capacity: 0,
     }
 }
 

@@ -7,6 +7,7 @@ use crate::design::{
     CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
 };
 use crate::machine::{CpuId, Machine, NodeId, Topology};
+use crate::rcu;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -61,7 +62,7 @@ impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
 }
 
 impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
-    fn env(&self) -> Env<'h, M> {
+    pub(super) fn env(&self) -> Env<'h, M> {
         self.heap.env(&self.body.head)
     }
 
@@ -123,14 +124,32 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         unsafe { self.body.design.free_bulk(self.env(), slots) }
     }
 
+    /// Frees an object when every reader that runs now has finished, as the machine tells
+    /// ([`Machine::rcu_cookie`]). Until it is freed it counts as allocated.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::free`]; [`FreeError::NoRoom`] if there is no memory to note the free, which is
+    /// then the caller's to make later.
+    ///
+    /// # Safety
+    ///
+    /// Nobody but readers that run already uses the object any more.
+    pub unsafe fn free_rcu(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.body.design.free_rcu(self.env(), object) }
+    }
+
     /// Empties per-CPU state and gives every empty slab back. Returns how many CPUs were busy and
     /// kept theirs.
     pub fn shrink(&self) -> u32 {
+        rcu::settle(&self.body.design, self.env());
         self.body.design.shrink(self.env())
     }
 
     /// Empties per-CPU state into the slabs. Returns how many CPUs were busy.
     pub fn flush(&self) -> u32 {
+        rcu::settle(&self.body.design, self.env());
         self.body.design.flush(self.env())
     }
 

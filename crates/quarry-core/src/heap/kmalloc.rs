@@ -39,6 +39,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 object_size: params.object_size,
                 align: params.align,
                 flags: params.flags,
+                sheaf_capacity: params.sheaf_capacity,
             })
             .ok()?;
         self.publish(index, body)
@@ -59,6 +60,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             object_size: 1,
             align: 0,
             flags: CacheFlags::KMALLOC,
+            sheaf_capacity: 0,
         });
         self.publish(0, body.ok()?)
     }

@@ -31,6 +31,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             object_size: spec.object_size,
             align: spec.align,
             flags: spec.flags,
+            sheaf_capacity: spec.sheaf_capacity,
         };
         let geometry = D::geometry(
             self.system.era,

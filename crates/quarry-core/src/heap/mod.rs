@@ -12,8 +12,10 @@
 mod cache;
 mod kmalloc;
 mod merge;
+mod prefill;
 
 pub use cache::{Cache, DestroyError};
+pub use prefill::Prefilled;
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -23,6 +25,7 @@ use crate::era::Era;
 use crate::geometry::{BootParams, CacheFlags, CacheParams, GeometryError, MachineParams};
 use crate::machine::{Machine, NodeId};
 use crate::page::{BootError, PageAllocator};
+use crate::rcu;
 use crate::sync::Ordering;
 use crate::system::{General, System};
 
@@ -103,6 +106,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let general = General {
             kmalloc: Self::system_kmalloc,
             kfree: Self::system_kfree,
+            kmalloc_direct: Self::system_kmalloc_direct,
+            kfree_direct: Self::system_kfree_direct,
         };
         let heap = Self {
             system: System::new(pages, era, params, boot, kmalloc, general, shared.cast()),
@@ -141,6 +146,38 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let heap = unsafe { Self::of_system(system) };
         // SAFETY: the caller's contract is the same.
         let freed = unsafe { heap.kfree(object) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Heap::of_system`].
+    unsafe fn system_kmalloc_direct(
+        system: &System<M>,
+        bytes: usize,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's contract is the same.
+        let heap = unsafe { Self::of_system(system) };
+        match heap.kmalloc_cache(bytes) {
+            Some(class) => class.body.design.alloc_direct(class.env(), node),
+            None => heap.kmalloc(bytes, node),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Heap::of_system`] and [`Heap::kfree`].
+    unsafe fn system_kfree_direct(system: &System<M>, object: NonNull<u8>) {
+        // SAFETY: the caller's contract is the same.
+        let heap = unsafe { Self::of_system(system) };
+        // SAFETY: the object is allocated, so its cache is not destroyed meanwhile.
+        let freed = match unsafe { heap.cache_of(object) } {
+            // SAFETY: the caller's contract is the same.
+            Some(class) => unsafe { class.body.design.free_direct(class.env(), object) },
+            // SAFETY: as above.
+            None => unsafe { heap.kfree(object) },
+        };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
@@ -189,6 +226,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             object_size: spec.object_size,
             align: spec.align,
             flags: spec.flags,
+            sheaf_capacity: spec.sheaf_capacity,
         };
         let geometry = D::geometry(
             self.system.era,
@@ -309,12 +347,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Lets every cache do on the running CPU what the kernel does there from time to time, such as
-    /// expiring idle queues. `now_ns` are nanoseconds of any clock that the caller keeps using.
+    /// expiring idle queues, and frees what was deferred and whose readers have finished. `now_ns` are nanoseconds of any clock that the caller keeps using.
     pub fn reap(&self, now_ns: u64) {
         let _pass = self.system.pages.gate().enter(self.machine());
         if let Some(newest) = self.system.caches.lock(self.machine()) {
             self.walk(*newest, &mut |cache| {
-                cache.body.design.reap(self.env(&cache.body.head), now_ns);
+                let env = self.env(&cache.body.head);
+                rcu::settle(&cache.body.design, env);
+                cache.body.design.reap(env, now_ns);
             });
         }
     }

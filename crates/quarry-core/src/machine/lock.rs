@@ -28,11 +28,15 @@ pub enum LockClass {
     Alien,
     /// A queue that several CPUs use.
     SharedQueue,
+    /// A node's stock of sheaves (`barn->lock`).
+    Barn,
+    /// Deferred frees of a cache.
+    Rcu,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 11;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -44,6 +48,8 @@ impl LockClass {
         (LockClass::Slob, "slob"),
         (LockClass::Alien, "alien"),
         (LockClass::SharedQueue, "shared_queue"),
+        (LockClass::Barn, "barn"),
+        (LockClass::Rcu, "rcu"),
     ];
 }
 

@@ -247,6 +247,18 @@ pub unsafe trait Machine: Sized + 'static {
     /// A value that is not 0 and identifies the calling thread among those alive.
     fn thread_id(&self) -> usize;
 
+    /// Names the next grace period: once [`Machine::rcu_elapsed`] is true of it, every reader that
+    /// runs now has finished. A machine that knows nothing of readers never says so.
+    fn rcu_cookie(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether a grace period that [`Machine::rcu_cookie`] named is over. If it is, so are all that
+    /// were named before it.
+    fn rcu_elapsed(&self, _cookie: u64) -> bool {
+        false
+    }
+
     /// Lets others run while the caller waits; `attempt` counts the waits so far.
     fn pause(&self, attempt: u32);
 

@@ -73,6 +73,19 @@ impl<T> PerCpu<T> {
         unsafe { &*slot0.cast() }
     }
 
+    /// Slots that no CPU has: whoever asks for one is told that it is held. They take no memory.
+    pub(crate) fn absent() -> Self {
+        Self {
+            slot0: NonNull::dangling(),
+            state: PhantomData,
+        }
+    }
+
+    /// Whether there are slots.
+    pub(crate) fn exists(&self) -> bool {
+        self.slot0 != NonNull::dangling()
+    }
+
     /// Reserves a slot per CPU. `None` when the per-CPU area is full.
     ///
     /// # Safety
@@ -102,6 +115,9 @@ impl<T> PerCpu<T> {
     ///
     /// Nobody uses this handle any more.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
+        if !self.exists() {
+            return;
+        }
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             let slot = self.slot::<M>(cpu).cast::<u8>();
             // SAFETY: the slot is `BYTES` long, inside the per-CPU range (`new` reserved it), and
@@ -131,6 +147,9 @@ impl<T> PerCpu<T> {
         machine: &M,
         f: impl FnOnce(&mut T, CpuId) -> R,
     ) -> Option<R> {
+        if !self.exists() {
+            return None;
+        }
         // SAFETY: `slot0` is CPU 0's slot of a block in the per-CPU range (`new`).
         let lock = unsafe { machine.percpu_try_lock(Self::lock_of(self.slot0)) }?;
         let slot = lock.cast::<Slot<T>>();
@@ -147,7 +166,7 @@ impl<T> PerCpu<T> {
         cpu: CpuId,
         f: impl FnOnce(&mut T) -> R,
     ) -> Option<R> {
-        if !self.lock_remote(machine, cpu) {
+        if !self.exists() || !self.lock_remote(machine, cpu) {
             return None;
         }
         // SAFETY: M1 - `lock_remote` took the word of this CPU's slot.
@@ -168,6 +187,9 @@ impl<T> PerCpu<T> {
     /// could not be had; those slots stay with their holders.
     pub(crate) fn quiesce<M: Machine>(&self, machine: &M) -> u32 {
         let mut missed = 0;
+        if !self.exists() {
+            return missed;
+        }
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             if self.lock_remote(machine, cpu) {
                 self.word::<M>(cpu)
@@ -182,6 +204,9 @@ impl<T> PerCpu<T> {
 
     /// Frees the words that [`PerCpu::quiesce`] took.
     pub(crate) fn resume<M: Machine>(&self, machine: &M) {
+        if !self.exists() {
+            return;
+        }
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             let word = self.word::<M>(cpu);
             if word.word().load(Ordering::Relaxed) == PERCPU_QUIESCED {

@@ -127,6 +127,7 @@ pub fn geometry(
         cpu_partial_slabs: 0,
         queue,
         batch,
+        sheaf_capacity: 0,
         bitmap_in_slab: false,
         slab: SlabGeometry {
             freelist: fit.place,

@@ -159,6 +159,7 @@ pub fn geometry(
         cpu_partial_slabs: 0,
         queue: 0,
         batch: 0,
+        sheaf_capacity: 0,
         bitmap_in_slab: false,
         slab: SlabGeometry::default(),
     })

@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 
 impl Slub {
     #[inline(always)]
-    pub(super) fn alloc_one<M: Machine>(
+    pub(crate) fn alloc_one<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,
@@ -253,7 +253,7 @@ impl Slub {
 
     /// The kernel asks the cycle counter modulo 1024; here a counter steps through the same values
     /// in an order of full period, so that results repeat.
-    fn looks_at_other_nodes(&self) -> bool {
+    pub(crate) fn looks_at_other_nodes(&self) -> bool {
         let ratio = self.remote_node_defrag_ratio.load(Ordering::Relaxed);
         let clock = self.defrag_clock.fetch_add(389, Ordering::Relaxed);
         ratio != 0 && clock % 1024 <= ratio
@@ -304,39 +304,61 @@ impl Slub {
             return Some(object);
         }
         let mut stats = Stats::default();
+        let object = self.alloc_one_from_new(env, node, &mut stats);
+        env.cache.shared_stats.add(&stats);
+        object
+    }
+
+    /// One object of a new slab, whose others go on its node's list.
+    pub(crate) fn alloc_one_from_new<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        stats: &mut Stats,
+    ) -> Option<NonNull<u8>> {
         let pages = |order| env.pages.alloc_block(order, node);
-        let (slab, first, objects) = self.new_slab(env, &mut stats, pages)?;
-        for (stat, n) in stats.iter().filter(|(_, n)| *n > 0) {
-            env.cache.shared_stats.count_by(stat, n);
-        }
+        let (slab, first, objects) = self.new_slab(env, stats, pages)?;
         // SAFETY: the objects of a new slab are the caller's.
         let rest = NonNull::new(unsafe { self.next_free(env, first) });
+        let kept = self.put_new_slab(env, slab, rest, objects, 1);
+        kept.then_some(first)
+    }
+
+    /// Puts a new slab, of whose objects the caller keeps the first `taken`, at the head of its
+    /// node's list; if that is all, it is a full slab of nobody's. `false` if the list's lock is
+    /// re-entered: the slab has gone back then as if never made, and its objects with it.
+    pub(crate) fn put_new_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        rest: Option<NonNull<u8>>,
+        objects: u32,
+        taken: u32,
+    ) -> bool {
         let page = env.pages.map().page(slab);
-        let place = rest.map_or(0, |rest| Self::place(env, slab, rest));
-        let inuse = if rest.is_some() { 1 } else { objects };
         SlabWord {
-            first: place,
-            inuse,
+            first: rest.map_or(0, |rest| Self::place(env, slab, rest)),
+            inuse: if rest.is_some() { taken } else { objects },
             frozen: false,
         }
         .init(page);
         if rest.is_none() {
-            return Some(first);
+            return true;
         }
         let owner = &self.nodes[env.pages.node_of(slab).0 as usize];
-        let Some(mut list) = owner.partial.lock(machine) else {
-            // Nobody else knows the slab yet, so it can go back as if never made.
+        let Some(mut list) = owner.partial.lock(env.pages.machine()) else {
+            // Nobody else knows the slab yet.
             self.discard(env, slab);
-            return None;
+            return false;
         };
         page.set_on_list(true);
         list.push_front(env.pages.map(), slab);
-        Some(first)
+        true
     }
 
     /// One object off the first slab of a node's list. The list lock makes the caller the slab's
     /// owner (I3), so nobody else takes objects off it.
-    fn alloc_one_from_node<M: Machine>(
+    pub(crate) fn alloc_one_from_node<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: NodeId,
@@ -421,7 +443,7 @@ impl Slub {
     }
 
     /// All slots or none.
-    pub(super) fn alloc_many<M: Machine>(
+    pub(crate) fn alloc_many<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,

@@ -20,7 +20,7 @@ impl Slub {
     ///
     /// Nobody uses the object any more.
     #[inline(always)]
-    pub(super) unsafe fn free_one<M: Machine>(
+    pub(crate) unsafe fn free_one<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -104,7 +104,7 @@ impl Slub {
     ///
     /// Nobody uses the object any more.
     #[inline(never)]
-    pub(super) unsafe fn free_slow<M: Machine>(
+    pub(crate) unsafe fn free_slow<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,
@@ -131,7 +131,7 @@ impl Slub {
     /// # Safety
     ///
     /// The caller owns the objects, which are the slab's and linked from head to tail.
-    pub(super) unsafe fn free_to_slab<M: Machine>(
+    pub(crate) unsafe fn free_to_slab<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,
@@ -224,7 +224,7 @@ impl Slub {
     /// # Safety
     ///
     /// Nobody uses the objects any more.
-    pub(super) unsafe fn free_many<M: Machine>(
+    pub(crate) unsafe fn free_many<M: Machine>(
         &self,
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
@@ -252,13 +252,33 @@ impl Slub {
         mut cpu: Option<&mut CpuSlab>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
+        let own = cpu.as_deref().and_then(CpuSlab::slab);
+        let free = |slab, list| {
+            // SAFETY: the list holds objects of one slab that the caller gave up.
+            unsafe { self.free_list(env, cpu.as_deref_mut(), slab, list) };
+        };
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.for_each_list(env, own, slots, free) }
+    }
+
+    /// Takes the objects out of their slots, linked into lists of one slab each, for `free`.
+    /// Objects of the CPU's `own` slab are taken as unchecked as single frees push them.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    pub(crate) unsafe fn for_each_list<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        own: Option<Pfn>,
+        slots: &mut [Option<NonNull<u8>>],
+        mut free: impl FnMut(Pfn, Detached),
+    ) -> Result<(), FreeError> {
         let mut result = Ok(());
         let mut end = slots.len();
         while let Some(last) = end.checked_sub(1) {
             end = last;
             let Some(object) = slots[last] else { continue };
-            // Objects of the CPU's slab are pushed as unchecked as single frees push them.
-            let own = cpu.as_deref().and_then(CpuSlab::slab);
             let checked = Self::slab_of(env, object).and_then(|slab| {
                 if own != Some(slab) {
                     self.check_object(env, slab, object)?;
@@ -319,8 +339,7 @@ impl Slub {
                 }
             }
             end = passed;
-            // SAFETY: the list holds objects of one slab that the caller gave up.
-            unsafe { self.free_list(env, cpu.as_deref_mut(), slab, list) };
+            free(slab, list);
         }
         result
     }

@@ -37,6 +37,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use eras::V6_18;
 pub use eras::{ERAS, slub_era};
 pub use order::{MinObjects, ObjectLimit, OrderRules, OrderSearch, calculate_order};
 pub use rules::{
@@ -111,6 +112,7 @@ pub fn geometry(
         batch: 0,
         bitmap_in_slab: false,
         slab: SlabGeometry::default(),
+        sheaf_capacity: 0,
     })
 }
 
@@ -203,10 +205,12 @@ fn free_pointer_outside(rules: &LayoutRules, cache: &CacheParams, recorded: bool
     let flags = cache.flags;
     let rcu_needs = flags.contains(CacheFlags::RCU)
         && !(rules.rcu_freeptr_offset && flags.contains(CacheFlags::FREEPTR_OFFSET));
+    let ctor_needs = flags.contains(CacheFlags::CTOR)
+        && !(rules.ctor_freeptr_offset && flags.contains(CacheFlags::FREEPTR_OFFSET));
     let small = rules.small_red_zone_outside && cache.object_size < WORD_BYTES;
     let red_zone_needs = flags.contains(CacheFlags::RED_ZONE)
         && (small || (rules.recorded_red_zone_outside && recorded));
-    rcu_needs || flags.intersects(CacheFlags::POISON | CacheFlags::CTOR) || red_zone_needs
+    rcu_needs || ctor_needs || flags.contains(CacheFlags::POISON) || red_zone_needs
 }
 
 /// Objects of `size` bytes in a slab of this order (`order_objects()`).

@@ -78,8 +78,8 @@ pub mod geometry;
 mod partial;
 mod shrink;
 mod slab;
-mod types;
-mod word;
+pub(crate) mod types;
+pub(crate) mod word;
 
 use core::ptr::NonNull;
 
@@ -138,24 +138,10 @@ impl Design for Slub {
     fn share(_: Era) {}
 
     fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
-        let geometry = &env.cache.geometry;
         let era = geometry::slub_era(env.cache.era)?;
         // SAFETY: all-zero is a valid `CpuSlab`: no list, no slab, zero counters.
         let cpu = unsafe { PerCpu::new(env.pages.machine(), env.pages.percpu()) }?;
-        Some(Self {
-            cpu,
-            free_pointer: geometry.layout.free_pointer? as usize,
-            size: geometry.layout.size as usize,
-            rules: &era.run,
-            min_partial: AtomicU32::new(geometry.min_partial),
-            cpu_partial: AtomicU32::new(geometry.cpu_partial),
-            cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
-            cpu_slabs: AtomicU32::new(0),
-            remote_node_defrag_ratio: AtomicU32::new(era.run.remote_node_defrag_ratio),
-            normal: AtomicU32::new(geometry.order << 16 | geometry.objects),
-            defrag_clock: AtomicU32::new(0),
-            nodes: slabs::nodes(),
-        })
+        Self::on(env, &era.run, cpu)
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
@@ -316,6 +302,40 @@ impl Design for Slub {
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
         self.cpu.resume(env.pages.machine());
+    }
+}
+
+impl Slub {
+    /// A new cache over these slots.
+    fn on<M: Machine>(
+        env: Env<'_, M>,
+        rules: &'static geometry::RunRules,
+        cpu: PerCpu<CpuSlab>,
+    ) -> Option<Self> {
+        let geometry = &env.cache.geometry;
+        Some(Self {
+            cpu,
+            free_pointer: geometry.layout.free_pointer? as usize,
+            size: geometry.layout.size as usize,
+            rules,
+            min_partial: AtomicU32::new(geometry.min_partial),
+            cpu_partial: AtomicU32::new(geometry.cpu_partial),
+            cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
+            cpu_slabs: AtomicU32::new(0),
+            remote_node_defrag_ratio: AtomicU32::new(rules.remote_node_defrag_ratio),
+            normal: AtomicU32::new(geometry.order << 16 | geometry.objects),
+            defrag_clock: AtomicU32::new(0),
+            nodes: slabs::nodes(),
+        })
+    }
+
+    /// The slabs and nodes of a cache without CPU slabs, for designs that have something else on
+    /// top; only what takes no CPU's slot may be done with it.
+    pub(crate) fn without_cpu_slabs<M: Machine>(
+        env: Env<'_, M>,
+        rules: &'static geometry::RunRules,
+    ) -> Option<Self> {
+        Self::on(env, rules, PerCpu::absent())
     }
 }
 

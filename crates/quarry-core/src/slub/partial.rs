@@ -30,12 +30,12 @@ impl Slub {
     }
 
     /// Whether a node with so many partial slabs gives empty ones back.
-    pub(super) fn has_enough(&self, list: &PageList) -> bool {
+    pub(crate) fn has_enough(&self, list: &PageList) -> bool {
         list.len() >= self.min_partial.load(Ordering::Relaxed)
     }
 
     /// Puts a slab on its node's list, whose lock is held.
-    pub(super) fn add_partial<M: Machine>(
+    pub(crate) fn add_partial<M: Machine>(
         env: Env<'_, M>,
         list: &mut Guard<'_, M, PageList>,
         slab: Pfn,
@@ -62,7 +62,7 @@ impl Slub {
     }
 
     /// Takes a slab off its node's list, whose lock is held.
-    pub(super) fn remove_partial<M: Machine>(
+    pub(crate) fn remove_partial<M: Machine>(
         env: Env<'_, M>,
         list: &mut Guard<'_, M, PageList>,
         slab: Pfn,
@@ -407,7 +407,7 @@ impl Slub {
     }
 
     /// Frees what was deferred, as far as locks allow now.
-    pub(super) fn settle_deferred<M: Machine>(
+    pub(crate) fn settle_deferred<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,

@@ -19,6 +19,9 @@ impl Slub {
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
+        if !self.cpu.exists() {
+            return 0;
+        }
         let busy = cpus(env).filter(|&cpu| {
             let flush = |state: &mut CpuSlab| self.flush_cpu(env, state);
             let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, flush);

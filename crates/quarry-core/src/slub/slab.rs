@@ -20,7 +20,7 @@ impl Slub {
     ///
     /// I1: the caller owns the list that the object is on.
     #[inline(always)]
-    pub(super) unsafe fn next_free<M: Machine>(
+    pub(crate) unsafe fn next_free<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -44,7 +44,7 @@ impl Slub {
     ///
     /// The caller owns the object and its user has given it up.
     #[inline(always)]
-    pub(super) unsafe fn set_next_free<M: Machine>(
+    pub(crate) unsafe fn set_next_free<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -64,14 +64,14 @@ impl Slub {
 
     /// An object's place as a slab's word names it.
     #[inline(always)]
-    pub(super) fn place<M: Machine>(env: Env<'_, M>, slab: Pfn, object: NonNull<u8>) -> u32 {
+    pub(crate) fn place<M: Machine>(env: Env<'_, M>, slab: Pfn, object: NonNull<u8>) -> u32 {
         let base = env.pages.map().address(slab);
         ((object.addr().get() - base.addr().get()) / WORD_BYTES as usize) as u32 + 1
     }
 
     /// The first object of a slab's list.
     #[inline(always)]
-    pub(super) fn first<M: Machine>(env: Env<'_, M>, slab: Pfn, word: SlabWord) -> *mut u8 {
+    pub(crate) fn first<M: Machine>(env: Env<'_, M>, slab: Pfn, word: SlabWord) -> *mut u8 {
         if word.first == 0 {
             return core::ptr::null_mut();
         }
@@ -99,7 +99,7 @@ impl Slub {
     }
 
     /// [`Slub::slab_link`] as a page number.
-    pub(super) fn slab_of<M: Machine>(
+    pub(crate) fn slab_of<M: Machine>(
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<Pfn, FreeError> {
@@ -107,7 +107,7 @@ impl Slub {
     }
 
     /// Refuses an object that is not one of this cache's slots.
-    pub(super) fn check_object<M: Machine>(
+    pub(crate) fn check_object<M: Machine>(
         &self,
         env: Env<'_, M>,
         slab: Pfn,
@@ -137,6 +137,16 @@ impl Slub {
         env: Env<'_, M>,
         slab: Pfn,
     ) -> Option<(NonNull<u8>, u32)> {
+        self.take_objects(env, slab, true)
+    }
+
+    /// The same, freezing the slab only if asked to; if not, it is a full slab of nobody's.
+    pub(crate) fn take_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        freeze: bool,
+    ) -> Option<(NonNull<u8>, u32)> {
         let page = env.pages.map().page(slab);
         touch(
             env.pages.machine(),
@@ -151,7 +161,7 @@ impl Slub {
             let taken = SlabWord {
                 first: 0,
                 inuse: objects,
-                frozen: old.first != 0,
+                frozen: freeze && old.first != 0,
             };
             match old.replace(page, taken) {
                 Ok(()) => break,
@@ -196,7 +206,7 @@ impl Slub {
 
     /// A new slab of pages that `pages` finds, whose objects are linked in ascending order and all
     /// count as in use. It belongs to the caller.
-    pub(super) fn new_slab<M: Machine>(
+    pub(crate) fn new_slab<M: Machine>(
         &self,
         env: Env<'_, M>,
         stats: &mut Stats,
@@ -287,7 +297,7 @@ impl Slub {
     }
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.
-    pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+    pub(crate) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
         slabs::give_back(env, &self.nodes, slab);
     }
 }

@@ -15,42 +15,42 @@ pub(super) const OBJECTS_MAX: u32 = 65535;
 
 /// State of one cache.
 pub struct Slub {
-    pub(super) cpu: PerCpu<CpuSlab>,
+    pub(crate) cpu: PerCpu<CpuSlab>,
     /// Offset in bytes of the free pointer in a free object.
-    pub(super) free_pointer: usize,
+    pub(crate) free_pointer: usize,
     /// Distance in bytes from one object to the next.
-    pub(super) size: usize,
-    pub(super) rules: &'static RunRules,
+    pub(crate) size: usize,
+    pub(crate) rules: &'static RunRules,
     /// Empty slabs are given back once a node has this many partial slabs.
-    pub(super) min_partial: AtomicU32,
+    pub(crate) min_partial: AtomicU32,
     /// Limit of a cpu partial list in objects.
-    pub(super) cpu_partial: AtomicU32,
+    pub(crate) cpu_partial: AtomicU32,
     /// The same in slabs; the limit of eras that count slabs.
-    pub(super) cpu_partial_slabs: AtomicU32,
+    pub(crate) cpu_partial_slabs: AtomicU32,
     /// Slabs that a CPU holds at most, its CPU slab among them; 0 if the era decides.
-    pub(super) cpu_slabs: AtomicU32,
+    pub(crate) cpu_slabs: AtomicU32,
     /// Other nodes' lists are looked at in so many of 1024 cases and one more; in none if it is 0.
-    pub(super) remote_node_defrag_ratio: AtomicU32,
+    pub(crate) remote_node_defrag_ratio: AtomicU32,
     /// Order of a normal slab in the upper half, its objects in the lower.
-    pub(super) normal: AtomicU32,
+    pub(crate) normal: AtomicU32,
     /// Stands for the cycle counter that decides whether other nodes are looked at.
-    pub(super) defrag_clock: AtomicU32,
-    pub(super) nodes: Nodes,
+    pub(crate) defrag_clock: AtomicU32,
+    pub(crate) nodes: Nodes,
 }
 
 /// One CPU's part, behind its slot. All-zero is the empty state. The fields that fast operations
 /// use share the lock word's cache line.
 #[repr(C)]
-pub(super) struct CpuSlab {
+pub(crate) struct CpuSlab {
     /// First object of the CPU's list, null if empty. All are of `slab`.
-    pub(super) freelist: *mut u8,
+    pub(crate) freelist: *mut u8,
     slab: u32,
     partial: u32,
     /// Slabs on the cpu partial list.
-    pub(super) partial_slabs: u32,
+    pub(crate) partial_slabs: u32,
     /// Free objects of those slabs, as counted when each was put there.
-    pub(super) partial_objects: u32,
-    pub(super) stats: Stats,
+    pub(crate) partial_objects: u32,
+    pub(crate) stats: Stats,
 }
 
 // SAFETY: `freelist` points to memory that the allocator owns (I1); moving the state between
@@ -69,40 +69,40 @@ impl ListLayout for CpuSlab {
 impl CpuSlab {
     /// The slab that this CPU allocates from.
     #[inline(always)]
-    pub(super) fn slab(&self) -> Option<Pfn> {
+    pub(crate) fn slab(&self) -> Option<Pfn> {
         Pfn::from_link(self.slab)
     }
 
     #[inline]
-    pub(super) fn set_slab(&mut self, slab: Option<Pfn>) {
+    pub(crate) fn set_slab(&mut self, slab: Option<Pfn>) {
         self.slab = Pfn::link(slab);
     }
 
     /// Top of the cpu partial list, a stack linked by the descriptors' `next`.
     #[inline]
-    pub(super) fn partial(&self) -> Option<Pfn> {
+    pub(crate) fn partial(&self) -> Option<Pfn> {
         Pfn::from_link(self.partial)
     }
 
     #[inline]
-    pub(super) fn set_partial(&mut self, slab: Option<Pfn>) {
+    pub(crate) fn set_partial(&mut self, slab: Option<Pfn>) {
         self.partial = Pfn::link(slab);
     }
 }
 
 /// A list of free objects of one slab, linked through their free pointers.
 #[derive(Clone, Copy)]
-pub(super) struct Detached {
+pub(crate) struct Detached {
     /// First object.
-    pub(super) head: NonNull<u8>,
+    pub(crate) head: NonNull<u8>,
     /// Last object; its link is about to be written.
-    pub(super) tail: NonNull<u8>,
+    pub(crate) tail: NonNull<u8>,
     /// Number of objects.
-    pub(super) count: u32,
+    pub(crate) count: u32,
 }
 
 impl Detached {
-    pub(super) fn one(object: NonNull<u8>) -> Self {
+    pub(crate) fn one(object: NonNull<u8>) -> Self {
         Self {
             head: object,
             tail: object,

@@ -20,30 +20,30 @@ use crate::sync::Ordering;
 
 /// A decoded word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SlabWord {
+pub(crate) struct SlabWord {
     /// Offset of the first free object in words plus one; 0 if there is none.
-    pub(super) first: u32,
+    pub(crate) first: u32,
     /// Objects that are not on the slab's list: users' and the owning CPU's.
-    pub(super) inuse: u32,
+    pub(crate) inuse: u32,
     /// Owned by one CPU.
-    pub(super) frozen: bool,
+    pub(crate) frozen: bool,
 }
 
 impl SlabWord {
     #[inline(always)]
-    pub(super) fn load(slab: &Page) -> Self {
+    pub(crate) fn load(slab: &Page) -> Self {
         // Acquire: pairs with the Release in `replace`, by which a free publishes its link.
         Self::decode(slab.word.load(Ordering::Acquire))
     }
 
     /// Sets the word of a slab that nobody else knows yet.
-    pub(super) fn init(self, slab: &Page) {
+    pub(crate) fn init(self, slab: &Page) {
         slab.word.store(self.encode(), Ordering::Relaxed);
     }
 
     /// Puts `new` in the place of `self`, unless the word has changed: then its present value.
     #[inline(always)]
-    pub(super) fn replace(self, slab: &Page, new: Self) -> Result<(), Self> {
+    pub(crate) fn replace(self, slab: &Page, new: Self) -> Result<(), Self> {
         // AcqRel: the Release publishes the free pointers written before, the Acquire lets the
         // taker of a list follow them. Acquire on failure: the returned value is used likewise.
         slab.word

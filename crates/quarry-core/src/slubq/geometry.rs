@@ -77,6 +77,7 @@ pub static RULES: SlubqRules = SlubqRules {
         small_red_zone_outside: false,
         recorded_red_zone_outside: false,
         rcu_freeptr_offset: false,
+        ctor_freeptr_offset: false,
         track_bytes: 24,
         requested_size_bytes: 0,
         left_red_zone: false,
@@ -144,6 +145,7 @@ pub fn geometry(
         batch,
         bitmap_in_slab: bitmap_bytes(objects) != 0,
         slab: SlabGeometry::default(),
+        sheaf_capacity: 0,
     })
 }
 

@@ -5,6 +5,7 @@ use quarry_core::geometry::MachineParams;
 use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc_index};
 use quarry_core::heap::CreateError;
 use quarry_core::machine::CpuId;
+use quarry_core::sheaf::geometry::asked_capacity;
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, NO_CACHE, ReplayEvent};
@@ -413,6 +414,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             object_size: inferred.object_size,
             align: inferred.align,
             flags: inferred.flags,
+            sheaf_capacity: asked_capacity(&cache.name),
         };
         let index = match self.driver.create_cache(&spec) {
             Ok(index) if index.0 < UNSERVED => Ok(index),

@@ -8,8 +8,9 @@ use quarry_core::heap::{Cache, ZERO_SIZE_ADDRESS};
 use quarry_core::machine::{Machine, NodeId};
 use quarry_core::page::ORDERS;
 use quarry_core::slub::geometry::{ExplicitNode, slub_era};
+use quarry_core::stats::Stat;
 
-use super::design::{Driver, shares_pages};
+use super::design::{Driver, calls, shares_pages};
 use super::ledger::{Live, Owner, Pick};
 use super::place::Placement;
 use super::{Check, ensure, ensure_eq};
@@ -109,6 +110,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let tracked = &mut self.caches[slot];
         let (cache, owner) = (tracked.cache, tracked.owner);
         let mut slots = vec![None; count];
+        let before = calls(tracked.era, &cache.stats()).0;
         if !cache.alloc_bulk(&mut slots) {
             tracked.rebase();
             let left = slots.iter().flatten().count();
@@ -119,7 +121,6 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             );
             return Ok(());
         }
-        let before = tracked.allocs;
         tracked.rebase();
         let counted = tracked.allocs.saturating_sub(before);
         // An attempt that fails for want of memory is made once more, past the CPU's slot.
@@ -158,7 +159,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             }
         }
         let tracked = &mut self.caches[slot];
-        let before = tracked.frees;
+        let before = tracked.cache.stats();
         // SAFETY: the ledger has just forgotten the objects.
         let freed = unsafe { tracked.cache.free_bulk(&mut slots) };
         ensure_eq!(freed, Ok(()), "a bulk free");
@@ -167,7 +168,13 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let objects = slots.len().min(count) as u64;
         tracked.rebase();
         // SLUB counts one free for each list of one slab's objects.
-        let counted = tracked.frees.saturating_sub(before);
+        let counted = tracked.frees.saturating_sub(calls(tracked.era, &before).1);
+        let after = tracked.cache.stats();
+        // As do flushes of sheaves in 6.18.
+        let objects = match after.get(Stat::FreeCpuSheaf) {
+            0 => objects,
+            _ => objects + after.get(Stat::SheafFlush) - before.get(Stat::SheafFlush),
+        };
         ensure!(
             self.limits.cpus_hide || counted <= objects && (counted > 0 || objects == 0),
             "a bulk free of {objects} objects counts as {counted}"

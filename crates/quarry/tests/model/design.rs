@@ -21,6 +21,7 @@ const AUDIT_EVERY: usize = 4;
 
 /// A cache and what the driver has done with it.
 pub(crate) struct Tracked<'h, M: Machine, D: Design> {
+    pub(crate) era: Era,
     pub(crate) cache: Cache<'h, M, D>,
     /// Names the cache in the ledger.
     pub(crate) owner: Owner,
@@ -33,10 +34,21 @@ pub(crate) struct Tracked<'h, M: Machine, D: Design> {
 }
 
 /// Sums of the counters of calls: allocations and frees.
-pub(crate) fn calls(stats: &Stats) -> (u64, u64) {
+pub(crate) fn calls(era: Era, stats: &Stats) -> (u64, u64) {
+    // Sheaves of 6.18 are filled by calls that count like those of users.
+    let refills = match era {
+        Era::V6_18 => stats.get(Stat::SheafRefill),
+        _ => 0,
+    };
+    let allocs = stats.get(Stat::AllocFastpath)
+        + stats.get(Stat::AllocSlowpath)
+        + stats.get(Stat::AllocCpuSheaf);
     (
-        stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
-        stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
+        // CPUs that hide take their counters along.
+        allocs.saturating_sub(refills),
+        stats.get(Stat::FreeFastpath)
+            + stats.get(Stat::FreeSlowpath)
+            + stats.get(Stat::FreeCpuSheaf),
     )
 }
 
@@ -48,7 +60,7 @@ pub(crate) fn shares_pages<D: Design>(era: Era) -> bool {
 impl<M: Machine, D: Design> Tracked<'_, M, D> {
     /// Takes the counters as they are for right, after an operation whose count is not known.
     pub(crate) fn rebase(&mut self) {
-        (self.allocs, self.frees) = calls(&self.cache.stats());
+        (self.allocs, self.frees) = calls(self.era, &self.cache.stats());
     }
 }
 
@@ -214,6 +226,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             object_size: ask.size,
             align: ask.align,
             flags: ask.flags,
+            sheaf_capacity: ask.sheaf_capacity,
         };
         let cache = match self.heap.create_cache(&spec) {
             Ok(cache) => cache,
@@ -225,6 +238,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         ensure_eq!(layout.object_size, ask.size, "the cache's object size");
         ensure!(layout.align.is_multiple_of(ask.align.max(8)), "{layout:?}");
         self.caches.push(Tracked {
+            era: self.heap.era(),
             cache,
             owner: Owner::Cache(self.created),
             allocs: 0,

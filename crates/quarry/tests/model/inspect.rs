@@ -33,6 +33,7 @@ pub(crate) fn cache<'h, D: Design>(
         object_size,
         align: 0,
         flags: CacheFlags::RECLAIM,
+        sheaf_capacity: 0,
     };
     heap.create_cache(&spec).unwrap()
 }

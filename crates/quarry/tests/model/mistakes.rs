@@ -129,7 +129,8 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             "a bulk free with another's object"
         );
         ensure_eq!(slots, [None, Some(other.object), None], "its slots");
-        (self.caches[slot].allocs, self.caches[slot].frees) = calls(&cache.stats());
+        (self.caches[slot].allocs, self.caches[slot].frees) =
+            calls(self.heap.era(), &cache.stats());
         Ok(())
     }
 

@@ -43,6 +43,7 @@ pub(crate) fn sized<'h, D: Design>(
         object_size,
         align: 0,
         flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
     };
     heap.create_cache(&spec).expect("a cache")
 }

@@ -15,10 +15,12 @@ pub(crate) struct Ask {
     pub(crate) align: u32,
     /// Flags.
     pub(crate) flags: CacheFlags,
+    /// Objects of a sheaf, or 0.
+    pub(crate) sheaf_capacity: u32,
 }
 
 /// A tunable that can be written while its cache is in use.
-pub(crate) const ATTRIBUTES: [&str; 12] = [
+pub(crate) const ATTRIBUTES: [&str; 15] = [
     "shared_queue_size",
     "alien_queue_size",
     "cpu_slabs",
@@ -31,6 +33,9 @@ pub(crate) const ATTRIBUTES: [&str; 12] = [
     "limit",
     "batchcount",
     "sharedfactor",
+    "sheaf_capacity",
+    "barn_full",
+    "barn_empty",
 ];
 
 /// A free that must be refused.
@@ -144,7 +149,13 @@ fn asks() -> impl Strategy<Value = Ask> {
         1 => 8200u32..70_000,
     ];
     let align = prop_oneof![4 => Just(0u32), 1 => (0u32..14).prop_map(|shift| 1 << shift)];
-    (size, align, flags()).prop_map(|(size, align, flags)| Ask { size, align, flags })
+    let sheaf_capacity = prop_oneof![2 => Just(0u32), 2 => Just(32u32), 1 => 1u32..100];
+    (size, align, flags(), sheaf_capacity).prop_map(|(size, align, flags, sheaf_capacity)| Ask {
+        size,
+        align,
+        flags,
+        sheaf_capacity,
+    })
 }
 
 /// Few CPUs do most of the work, so that they meet in the same slabs.

@@ -28,6 +28,7 @@ const V2_6_22: SlubEra = SlubEra {
         small_red_zone_outside: false,
         recorded_red_zone_outside: false,
         rcu_freeptr_offset: false,
+        ctor_freeptr_offset: false,
         // Address, CPU, pid, time.
         track_bytes: 24,
         requested_size_bytes: 0,
@@ -236,7 +237,7 @@ const V6_1: SlubEra = SlubEra {
     ..V5_9
 };
 
-const V6_18: SlubEra = SlubEra {
+pub(crate) const V6_18: SlubEra = SlubEra {
     era: Era::V6_18,
     layout: LayoutRules {
         recorded_red_zone_outside: true,

@@ -40,6 +40,8 @@ pub struct LayoutRules {
     /// [`FREEPTR_OFFSET`](crate::geometry::CacheFlags::FREEPTR_OFFSET) keeps an RCU cache's
     /// pointer inside [6.18].
     pub rcu_freeptr_offset: bool,
+    /// It does so for a constructor cache, too [7.0].
+    pub ctor_freeptr_offset: bool,
     /// Bytes of one track record (`struct track`), of which a slot has two.
     pub track_bytes: u32,
     /// Bytes that record the request in a kmalloc cache with user tracking; 0 where not recorded.

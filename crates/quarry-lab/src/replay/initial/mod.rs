@@ -50,6 +50,7 @@ use quarry_core::geometry::{
     kmalloc_classes, kmalloc_index, kmalloc_params,
 };
 use quarry_core::heap::CreateError;
+use quarry_core::sheaf::geometry::asked_capacity;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::Flags;
 
@@ -262,6 +263,7 @@ impl Preparation<'_> {
             object_size: params.object_size,
             align: params.align,
             flags: params.flags,
+            sheaf_capacity: asked_capacity(&row.name),
         };
         match driver.create_cache(&spec) {
             Ok(index) if index.0 < NONE - 3 => Ok(index),

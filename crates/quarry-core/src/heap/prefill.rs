@@ -1,0 +1,83 @@
+//! Objects set aside in a sheaf, for code that must not fail later.
+
+use core::ptr::NonNull;
+
+use super::Cache;
+use crate::machine::Machine;
+use crate::sheaf::{Sheaf, SheafBox};
+
+/// A sheaf with objects that only its holder allocates. Dropping it returns it to the cache with
+/// what is left in it. While it exists its objects count as allocated.
+pub struct Prefilled<'h, M: Machine> {
+    cache: Cache<'h, M, Sheaf>,
+    /// Always there but in `drop`.
+    sheaf: Option<SheafBox>,
+}
+
+impl<'h, M: Machine> Cache<'h, M, Sheaf> {
+    /// Sets at least so many objects aside. `None` if memory is exhausted. More than the cache's
+    /// `sheaf_capacity` cost a sheaf of their own, which is not kept when it is returned.
+    ///
+    /// ```
+    /// # use quarry_core::design::CacheSpec;
+    /// # use quarry_core::era::Era;
+    /// # use quarry_core::geometry::CacheFlags;
+    /// # use quarry_core::heap::{Cache, Heap};
+    /// # use quarry_core::machine::Machine;
+    /// # use quarry_core::sheaf::Sheaf;
+    /// fn three<M: Machine>(cache: Cache<'_, M, Sheaf>) -> Option<()> {
+    ///     let mut set_aside = cache.prefill(3)?;
+    ///     for _ in 0..3 {
+    ///         let object = set_aside.alloc().expect("cannot fail");
+    ///         // SAFETY: nobody else knows the object.
+    ///         unsafe { cache.free(object) }.expect("a live object");
+    ///     }
+    ///     Some(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn prefill(&self, objects: u32) -> Option<Prefilled<'h, M>> {
+        let sheaf = self.body.design.prefill(self.env(), objects)?;
+        Some(Prefilled {
+            cache: *self,
+            sheaf: Some(sheaf),
+        })
+    }
+}
+
+impl<M: Machine> Prefilled<'_, M> {
+    /// Objects that are left.
+    #[must_use]
+    pub fn objects(&self) -> u32 {
+        self.sheaf.as_ref().map_or(0, SheafBox::size)
+    }
+
+    /// Allocates one of the objects; `None` if none is left. The cache frees it like any other.
+    pub fn alloc(&mut self) -> Option<NonNull<u8>> {
+        let sheaf = self.sheaf.as_mut()?;
+        self.cache
+            .body
+            .design
+            .alloc_prefilled(self.cache.env(), sheaf)
+    }
+
+    /// Sets more objects aside, so that at least so many are left. `false` if memory is exhausted;
+    /// what was left is so still.
+    pub fn top_up(&mut self, objects: u32) -> bool {
+        let env = self.cache.env();
+        self.sheaf
+            .as_mut()
+            .is_some_and(|sheaf| self.cache.body.design.top_up(env, sheaf, objects))
+    }
+}
+
+impl<M: Machine> Drop for Prefilled<'_, M> {
+    fn drop(&mut self) {
+        if let Some(sheaf) = self.sheaf.take() {
+            self.cache
+                .body
+                .design
+                .return_prefilled(self.cache.env(), sheaf);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Deferred frees in batches: what a cache does whose design has nothing better (`kfree_rcu()`).
+//!
+//! Objects are noted in a page of pointers. A full page, or one that a flush or a reap finds, waits
+//! for the grace period that the machine then names; when it is over the objects are freed in bulk.
+
+use core::mem::offset_of;
+use core::ptr::NonNull;
+
+use crate::design::{Design, Env, FreeError};
+use crate::machine::{LockClass, Machine, SpinLock};
+use crate::sync::Ordering;
+
+/// Head of a batch; the pointers follow it.
+#[repr(C)]
+struct Batch {
+    /// Next older batch that waits.
+    next: Option<BatchBox>,
+    /// The grace period waited for.
+    cookie: u64,
+    /// Filled entries.
+    count: usize,
+    /// Room for entries.
+    room: usize,
+    first: [Option<NonNull<u8>>; 0],
+}
+
+/// A batch that the holder of this value owns. It is not freed when dropped.
+#[repr(transparent)]
+struct BatchBox(NonNull<Batch>);
+
+// SAFETY: a batch is memory that only the holder of its box uses.
+unsafe impl Send for BatchBox {}
+
+impl BatchBox {
+    fn new<M: Machine>(env: Env<'_, M>) -> Option<Self> {
+        let bytes = env.pages.machine().topology().page_size();
+        let block = env.kmalloc(bytes, None)?.cast::<Batch>();
+        let batch = Batch {
+            next: None,
+            cookie: 0,
+            count: 0,
+            room: (bytes - offset_of!(Batch, first)) / size_of::<usize>(),
+            first: [],
+        };
+        // SAFETY: kmalloc handed out a page of bytes, aligned to a word at least.
+        unsafe { block.write(batch) };
+        Some(Self(block))
+    }
+
+    fn free<M: Machine>(self, env: Env<'_, M>) {
+        // SAFETY: `new` got the block from there, and the box was its only user.
+        unsafe { env.kfree(self.0.cast()) };
+    }
+
+    fn head(&self) -> &Batch {
+        // SAFETY: the box owns an initialised batch (`new`).
+        unsafe { self.0.as_ref() }
+    }
+
+    fn head_mut(&mut self) -> &mut Batch {
+        // SAFETY: as in `head`, and the box is borrowed mutably.
+        unsafe { self.0.as_mut() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.head().count == self.head().room
+    }
+
+    fn entries(&self) -> *mut Option<NonNull<u8>> {
+        let offset = offset_of!(Batch, first);
+        self.0.as_ptr().wrapping_byte_add(offset).cast()
+    }
+
+    fn push(&mut self, object: NonNull<u8>) {
+        let at = self.head().count;
+        debug_assert!(at < self.head().room);
+        // SAFETY: at < room, so the entry lies in the block.
+        unsafe { self.entries().wrapping_add(at).write(Some(object)) };
+        self.head_mut().count += 1;
+    }
+
+    fn objects(&mut self) -> &mut [Option<NonNull<u8>>] {
+        // SAFETY: so many entries are filled, and the box is borrowed mutably.
+        unsafe { core::slice::from_raw_parts_mut(self.entries(), self.head().count) }
+    }
+}
+
+/// The batches of a cache.
+pub(crate) struct Batches {
+    filling: Option<BatchBox>,
+    /// Newest first.
+    waiting: Option<BatchBox>,
+}
+
+impl Batches {
+    pub(crate) fn new() -> SpinLock<Self> {
+        SpinLock::new(
+            LockClass::Rcu,
+            Self {
+                filling: None,
+                waiting: None,
+            },
+        )
+    }
+
+    /// Lets the batch that is being filled wait.
+    fn seal<M: Machine>(&mut self, machine: &M) {
+        if let Some(mut batch) = self.filling.take() {
+            batch.head_mut().cookie = machine.rcu_cookie();
+            batch.head_mut().next = self.waiting.take();
+            self.waiting = Some(batch);
+        }
+    }
+
+    /// Takes a batch whose grace period is over: the newest such, with all older ones.
+    fn take_elapsed<M: Machine>(&mut self, machine: &M) -> Option<BatchBox> {
+        let mut at = &mut self.waiting;
+        while at
+            .as_ref()
+            .is_some_and(|batch| !machine.rcu_elapsed(batch.head().cookie))
+        {
+            at = &mut at.as_mut()?.head_mut().next;
+        }
+        at.take()
+    }
+}
+
+/// Notes an object of the cache to be freed when all readers that run now have finished.
+///
+/// # Errors
+///
+/// [`FreeError`] if it is not this cache's, or there is no memory to note it.
+///
+/// # Safety
+///
+/// The object is not freed otherwise, and no reader finds it any more that does not run already.
+pub(crate) unsafe fn defer<M: Machine>(
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+) -> Result<(), FreeError> {
+    let (machine, map) = (env.pages.machine(), env.pages.map());
+    let page = map.page(map.pfn_of(object).ok_or(FreeError::Foreign)?);
+    page.head().ok_or(FreeError::Foreign)?;
+    if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+        return Err(FreeError::WrongCache);
+    }
+    let _pass = env.pages.gate().enter(machine);
+    let mut spare = None;
+    loop {
+        let mut batches = env.cache.rcu.lock(machine).ok_or(FreeError::NoRoom)?;
+        if batches.filling.is_none() {
+            batches.filling = spare.take();
+        }
+        if let Some(batch) = &mut batches.filling {
+            batch.push(object);
+            if batch.is_full() {
+                batches.seal(machine);
+            }
+            break;
+        }
+        // kmalloc takes locks of its own, so this one is not held meanwhile.
+        drop(batches);
+        spare = Some(BatchBox::new(env).ok_or(FreeError::NoRoom)?);
+    }
+    if let Some(unused) = spare {
+        unused.free(env);
+    }
+    Ok(())
+}
+
+/// Frees what was deferred and whose grace period is over; what is noted so far then waits for the
+/// next one.
+pub(crate) fn settle<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
+    let machine = env.pages.machine();
+    let _pass = env.pages.gate().enter(machine);
+    let Some(mut batches) = env.cache.rcu.lock(machine) else {
+        return;
+    };
+    let mut elapsed = batches.take_elapsed(machine);
+    batches.seal(machine);
+    drop(batches);
+    while let Some(mut batch) = elapsed {
+        elapsed = batch.head_mut().next.take();
+        // SAFETY: the objects were given up, and their readers have finished. Those that the design
+        // refuses were freed otherwise, too, against the contract of `defer`.
+        let _ = unsafe { design.free_bulk(env, batch.objects()) };
+        batch.free(env);
+    }
+}

@@ -1,0 +1,298 @@
+//! Allocation: the fast path, then the refill of the main sheaf, then the path past the sheaves.
+
+use core::ptr::NonNull;
+
+use super::geometry::EmptyMain;
+use super::types::{CpuSheaves, Sheaf};
+use crate::design::Env;
+use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+impl Sheaf {
+    #[inline(always)]
+    pub(super) fn alloc_one<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        if node.is_none() {
+            // SAFETY: `cpu` is a slot of the per-CPU range with `CpuSheaves` (I3).
+            let popped = unsafe { machine.percpu_pop_stack::<CpuSheaves>(self.cpu.slot0()) };
+            if popped.is_some() {
+                return popped;
+            }
+        }
+        self.alloc_locked(env, node)
+    }
+
+    /// Allocates with the CPU's slot held, if it can be had.
+    #[inline(never)]
+    fn alloc_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if self.capacity() == 0 {
+            return self.alloc_below(env, node);
+        }
+        let machine = env.pages.machine();
+        let allocated = self
+            .cpu
+            .try_with(machine, |cpu, id| self.alloc_on_cpu(env, cpu, id, node));
+        if allocated.is_none() {
+            env.cache.shared_stats.count(Stat::CpuSlotBusy);
+        }
+        match allocated.flatten() {
+            Some(object) => Some(object),
+            None => self.alloc_below(env, node),
+        }
+    }
+
+    /// One object of the CPU's sheaves, with the CPU's slot held.
+    #[inline(always)]
+    fn alloc_on_cpu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        touch(
+            machine,
+            Line::CpuState,
+            Access::Write,
+            core::ptr::from_ref(cpu).addr(),
+        );
+        let local = machine.topology().node_of(id);
+        if node.is_some_and(|wanted| wanted != local) {
+            self.count_mismatch(cpu);
+            return None;
+        }
+        if cpu.is_empty() && !self.alloc_slow(env, cpu, local) {
+            return None;
+        }
+        // A sheaf can hold objects of other nodes: refills take them when theirs has none.
+        if node.is_some() && cpu.newest().and_then(|o| Self::node_of_object(env, o)) != node {
+            self.count_mismatch(cpu);
+            return None;
+        }
+        let object = cpu.pop();
+        touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
+        object
+    }
+
+    fn count_mismatch(&self, cpu: &mut CpuSheaves) {
+        if self.rules.counts_node_mismatch {
+            cpu.stats.count(Stat::AllocNodeMismatch);
+        }
+    }
+
+    /// The main sheaf is empty: brings one with objects in its place (`__pcs_replace_empty_main()`;
+    /// facts 6.3). `false` if there is none to be had.
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSheaves, node: NodeId) -> bool {
+        if env.cache.has_deferred() {
+            self.slub.settle_deferred(env, None);
+        }
+        self.settle_waiting(env, node, &mut cpu.stats);
+        if self.swap_for_objects(env, cpu, node) {
+            return true;
+        }
+        let spare = cpu.spare.take();
+        let empty = spare.or_else(|| self.empty_sheaf(env, node, &mut cpu.stats));
+        let Some(mut empty) = empty else { return false };
+        if self.fill_sheaf(env, &mut empty, node, &mut cpu.stats) == 0 {
+            cpu.spare = Some(empty);
+            return false;
+        }
+        let old = cpu.replace_main(Some(empty));
+        match (old, self.rules.empty_main) {
+            (Some(old), EmptyMain::SpareFirst) => cpu.spare = Some(old),
+            (Some(old), EmptyMain::Barn) => {
+                self.put_empty(env, node, old, u32::MAX, &mut cpu.stats);
+            }
+            (None, _) => {}
+        }
+        true
+    }
+
+    /// Puts the spare sheaf, or a full one of the barn, in the place of the empty main one. `false`
+    /// if neither has objects.
+    fn swap_for_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        node: NodeId,
+    ) -> bool {
+        if let Some(spare) = cpu.spare.take_if(|spare| !spare.is_empty()) {
+            cpu.spare = cpu.replace_main(Some(spare));
+            return true;
+        }
+        let mut main = cpu.replace_main(None);
+        let full = self.exchange_empty(env, node, &mut main);
+        let got = full.is_some();
+        cpu.replace_main(full.or(main));
+        let stat = if got {
+            Stat::BarnGet
+        } else {
+            Stat::BarnGetFail
+        };
+        cpu.stats.count(stat);
+        got
+    }
+
+    /// Past the sheaves: in 6.18 from the CPU's slab, in 7.0 from the slabs of the nodes.
+    #[cold]
+    #[inline(never)]
+    fn alloc_below<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if self.rules.cpu_slabs {
+            return self.slub.alloc_one(env, node);
+        }
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.alloc_from_slabs(env, node)
+    }
+
+    /// One object from a node's list or a new slab. The gate has been entered.
+    pub(super) fn alloc_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let topology = env.pages.machine().topology();
+        if env.cache.has_deferred() {
+            self.slub.settle_deferred(env, None);
+        }
+        let shared = &env.cache.shared_stats;
+        shared.count(Stat::AllocSlowpath);
+        let wanted = node.unwrap_or_else(|| topology.node_of(env.pages.machine().current_cpu()));
+        if let Some(object) = self.slub.alloc_one_from_node(env, wanted) {
+            return Some(object);
+        }
+        if node.is_none() && topology.nodes > 1 && self.slub.looks_at_other_nodes() {
+            let others = (1..topology.nodes).map(|i| NodeId((wanted.0 + i) % topology.nodes));
+            let found = others
+                .filter(|other| self.can_spare(env, *other))
+                .find_map(|other| self.slub.alloc_one_from_node(env, other));
+            if found.is_some() {
+                return found;
+            }
+        }
+        let mut stats = Stats::default();
+        let object = self.slub.alloc_one_from_new(env, node, &mut stats);
+        shared.add(&stats);
+        object
+    }
+
+    /// Whether a node has so many partial slabs that others may take of them.
+    fn can_spare<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> bool {
+        let partial = &self.slub.nodes[node.0 as usize].partial;
+        let list = partial.try_lock(env.pages.machine());
+        list.is_some_and(|list| list.len() > self.slub.min_partial.load(Ordering::Relaxed))
+    }
+
+    /// All slots or none (facts 6.6): from the sheaves as far as they and the barn reach, the rest
+    /// from the slabs.
+    pub(super) fn alloc_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let mut filled = 0;
+        if node.is_none() && self.capacity() > 0 {
+            let taken = self.cpu.try_with(machine, |cpu, id| {
+                self.alloc_many_on_cpu(env, cpu, id, slots)
+            });
+            if taken.is_none() {
+                env.cache.shared_stats.count(Stat::CpuSlotBusy);
+            }
+            filled = taken.unwrap_or(0);
+        }
+        filled += self.alloc_many_below(env, node, &mut slots[filled..]);
+        if filled == slots.len() {
+            return true;
+        }
+        // SAFETY: the objects were allocated above and nobody has seen them.
+        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
+        debug_assert!(undone.is_ok(), "{undone:?}");
+        false
+    }
+
+    fn alloc_many_on_cpu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        id: CpuId,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        let machine = env.pages.machine();
+        let node = machine.topology().node_of(id);
+        touch(
+            machine,
+            Line::CpuState,
+            Access::Write,
+            core::ptr::from_ref(cpu).addr(),
+        );
+        let mut filled = 0;
+        while filled < slots.len() {
+            if cpu.is_empty() && !self.swap_for_objects(env, cpu, node) {
+                break;
+            }
+            touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
+            let taken = cpu.with_main(|main, stats| {
+                let newest = main.take_newest(slots.len() - filled);
+                slots[filled..filled + newest.len()].copy_from_slice(newest);
+                stats.count_by(Stat::AllocFastpath, newest.len() as u64);
+                newest.len()
+            });
+            filled += taken.unwrap_or(0);
+        }
+        filled
+    }
+
+    /// Fills slots from the front past the sheaves. Returns how many were filled.
+    fn alloc_many_below<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        if slots.is_empty() {
+            return 0;
+        }
+        let machine = env.pages.machine();
+        if self.rules.cpu_slabs {
+            return match self.slub.alloc_many(env, node, slots) {
+                true => slots.len(),
+                false => 0,
+            };
+        }
+        let _pass = env.pages.gate().enter(machine);
+        if let Some(node) = node {
+            return slots
+                .iter_mut()
+                .map_while(|slot| {
+                    *slot = self.alloc_from_slabs(env, Some(node));
+                    *slot
+                })
+                .count();
+        }
+        let mut stats = Stats::default();
+        let local = machine.topology().node_of(machine.current_cpu());
+        let filled = self.fill(env, slots, local, &mut stats);
+        stats.count_by(Stat::AllocSlowpath, filled as u64);
+        env.cache.shared_stats.add(&stats);
+        filled
+    }
+}

@@ -1,0 +1,121 @@
+//! The barns: what the nodes keep of full and empty sheaves.
+
+use super::types::{Barn, Sheaf, SheafBox};
+use crate::design::Env;
+use crate::machine::{Access, Guard, Line, Machine, NodeId, touch};
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+/// What came of the attempt to put a full sheaf in the barn.
+pub(super) enum Put {
+    /// It is there, and this empty one came for it.
+    Exchanged(SheafBox),
+    /// The barn has room for it but no empty one to give.
+    NoEmpty(SheafBox),
+    /// The barn has enough full ones.
+    Full(SheafBox),
+}
+
+impl Sheaf {
+    /// A node's barn; `None` if the calling thread has its lock already.
+    pub(super) fn barn<'a, M: Machine>(
+        &'a self,
+        env: Env<'a, M>,
+        node: NodeId,
+    ) -> Option<Guard<'a, M, Barn>> {
+        let barn = self.barns[node.0 as usize].lock(env.pages.machine())?;
+        touch(
+            env.pages.machine(),
+            Line::Node,
+            Access::Write,
+            core::ptr::from_ref(&*barn).addr(),
+        );
+        Some(barn)
+    }
+
+    /// Takes a full sheaf of the barn, leaving the empty main one in its place whatever the limit.
+    pub(super) fn exchange_empty<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        main: &mut Option<SheafBox>,
+    ) -> Option<SheafBox> {
+        let mut barn = self.barn(env, node)?;
+        let full = barn.full.pop()?;
+        if let Some(main) = main.take() {
+            barn.empty.push(main);
+        }
+        Some(full)
+    }
+
+    /// Takes an empty sheaf of the barn for a full one, if the barn wants that.
+    pub(super) fn exchange_full<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        full: SheafBox,
+    ) -> Put {
+        let Some(mut barn) = self.barn(env, node) else {
+            return Put::Full(full);
+        };
+        if barn.full.count() >= self.barn_full.load(Ordering::Relaxed) {
+            return Put::Full(full);
+        }
+        match barn.empty.pop() {
+            Some(empty) => {
+                barn.full.push(full);
+                Put::Exchanged(empty)
+            }
+            None => Put::NoEmpty(full),
+        }
+    }
+
+    /// An empty sheaf: the barn's, or a new one. `None` if there is no memory for one.
+    pub(super) fn empty_sheaf<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        stats: &mut Stats,
+    ) -> Option<SheafBox> {
+        let kept = self.barn(env, node).and_then(|mut barn| barn.empty.pop());
+        kept.or_else(|| Self::new_sheaf(env, self.capacity(), stats))
+    }
+
+    /// Puts a sheaf with objects in the barn, whatever the limit. If the lock is re-entered the
+    /// sheaf is dissolved.
+    pub(super) fn put_full<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        mut full: SheafBox,
+        stats: &mut Stats,
+    ) {
+        if let Some(mut barn) = self.barn(env, node) {
+            barn.full.push(full);
+            stats.count(Stat::BarnPut);
+            return;
+        }
+        self.flush_sheaf(env, &mut full, stats);
+        Self::free_sheaf(env, full, stats);
+    }
+
+    /// Puts an empty sheaf in the barn; it is freed if it is not of the size that new ones have, or
+    /// the lock is re-entered, or the barn has `limit` already.
+    pub(super) fn put_empty<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        empty: SheafBox,
+        limit: u32,
+        stats: &mut Stats,
+    ) {
+        if empty.capacity() == self.capacity()
+            && let Some(mut barn) = self.barn(env, node)
+            && barn.empty.count() < limit
+        {
+            barn.empty.push(empty);
+            return;
+        }
+        Self::free_sheaf(env, empty, stats);
+    }
+}

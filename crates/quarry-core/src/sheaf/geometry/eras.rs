@@ -1,0 +1,61 @@
+//! The eras' numbers.
+
+use super::{BarnRules, CapacityRules, EmptyMain, RunRules, SheafEra};
+use crate::era::Era;
+use crate::slub::geometry as slub;
+use crate::slub::geometry::SlubEra;
+
+/// Every era with sheaves, oldest first.
+pub static ERAS: [SheafEra; 2] = [V6_18, V7_0];
+
+/// The numbers of an era; `None` if it has no sheaves.
+pub fn sheaf_era(era: Era) -> Option<&'static SheafEra> {
+    ERAS.iter().find(|known| known.era == era)
+}
+
+const V6_18: SheafEra = SheafEra {
+    era: Era::V6_18,
+    slub: slub::V6_18,
+    capacity: None,
+    barn: BarnRules {
+        full: 10,
+        empty: 10,
+    },
+    run: RunRules {
+        cpu_slabs: true,
+        sheaf_is_fastpath: false,
+        counts_node_mismatch: false,
+        empty_main: EmptyMain::Barn,
+    },
+};
+
+const V7_0: SheafEra = SheafEra {
+    era: Era::V7_0,
+    slub: SlubEra {
+        era: Era::V7_0,
+        layout: slub::LayoutRules {
+            ctor_freeptr_offset: true,
+            ..slub::V6_18.layout
+        },
+        cpu_partial: None,
+        run: slub::RunRules {
+            has_cpu_partial: false,
+            partial_take: slub::PartialTake::One,
+            ..slub::V6_18.run
+        },
+        ..slub::V6_18
+    },
+    capacity: Some(CapacityRules {
+        page: 4,
+        from_1024: 12,
+        from_256: 26,
+        smaller: 60,
+    }),
+    run: RunRules {
+        cpu_slabs: false,
+        sheaf_is_fastpath: true,
+        counts_node_mismatch: true,
+        empty_main: EmptyMain::SpareFirst,
+    },
+    ..V6_18
+};

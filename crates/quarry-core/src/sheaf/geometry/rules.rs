@@ -1,0 +1,65 @@
+//! The shapes of the rules: what an era's numbers mean.
+
+use crate::era::Era;
+use crate::slub::geometry::SlubEra;
+
+/// Objects of a sheaf by slot size, before the sheaf is rounded up to a kmalloc class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CapacityRules {
+    /// For slots of a page or more.
+    pub page: u32,
+    /// For slots of 1024 bytes or more.
+    pub from_1024: u32,
+    /// For slots of 256 bytes or more.
+    pub from_256: u32,
+    /// For smaller slots.
+    pub smaller: u32,
+}
+
+/// Sheaves that a node keeps of a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BarnRules {
+    /// Full sheaves at most.
+    pub full: u32,
+    /// Empty sheaves at most.
+    pub empty: u32,
+}
+
+/// Where the empty main sheaf goes when a newly filled one takes its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EmptyMain {
+    /// Always to the barn [6.18].
+    Barn,
+    /// It becomes the spare if there is none, else it goes to the barn [7.0].
+    SpareFirst,
+}
+
+/// What the design must do differently at run time, by era.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunRules {
+    /// Below the sheaves, CPUs have slabs and partial lists of their own, from which sheaves are
+    /// filled [6.18]; if not, sheaves are filled from the nodes' lists [7.0].
+    pub cpu_slabs: bool,
+    /// Objects that pass through sheaves count as `alloc_fastpath` and `free_fastpath` [7.0]; if
+    /// not, as `alloc_cpu_sheaf` and `free_cpu_sheaf` [6.18].
+    pub sheaf_is_fastpath: bool,
+    /// An allocation for another node than the CPU's counts `alloc_node_mismatch` [7.0].
+    pub counts_node_mismatch: bool,
+    /// Where the empty main sheaf goes when a newly filled one takes its place.
+    pub empty_main: EmptyMain,
+}
+
+/// The numbers of one era.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SheafEra {
+    /// The kernel version.
+    pub era: Era,
+    /// The slabs below, and kmalloc.
+    pub slub: SlubEra,
+    /// Computed capacities; `None` if only caches whose creator asks have sheaves.
+    pub capacity: Option<CapacityRules>,
+    /// The nodes' stocks.
+    pub barn: BarnRules,
+    /// Differences at run time.
+    pub run: RunRules,
+}

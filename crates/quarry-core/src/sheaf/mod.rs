@@ -1,0 +1,300 @@
+//! Sheaves: SLUB's slabs behind arrays of object pointers, per CPU and in a barn per node.
+//!
+//! # 1 Idea and source
+//!
+//! Vlastimil Babka's sheaves (Linux 6.18, 2025) brought per-CPU arrays back to SLUB, first for
+//! caches that ask for them and on top of CPU slabs; 7.0 (2026) gave them to every cache and took
+//! the CPU slabs and cpu partial lists away. Both eras are here; what differs is data
+//! ([`geometry::RunRules`]). Facts, not code, of those kernels were used.
+//!
+//! # 2 Objects
+//!
+//! ```text
+//!  CpuSheaves (one per CPU, behind its slot)     Barn (one per NUMA node, behind its lock)
+//!  +------+-------+-----+                        +-----------------+------------------+---------+
+//!  | main | spare | rcu |                        | full, at most 10| empty, at most 10| waiting |
+//!  +---|--+---|---+--|--+                        +--------|--------+---------|--------+----|----+
+//!      v      v      v                                    v                  v             v
+//!   sheaf   sheaf  sheaf   a kmalloc object:       sheaf -> sheaf     sheaf -> sheaf     sheaf
+//!   [head | o o o . .]
+//!              ^ newest: popped next              below: SLUB's slabs and node partial lists,
+//!                                                 in 6.18 with CPU slabs (see `slub`)
+//! ```
+//!
+//! # 3 States of a sheaf
+//!
+//! | state | objects in it | who has it |
+//! |---|---|---|
+//! | main, spare | free | the CPU's slot |
+//! | rcu | freed, but readers may still look | the CPU's slot; full or flushed: waiting in a barn |
+//! | full, empty | free, or none | a barn |
+//! | prefilled | set aside | a user's guard |
+//! | being filled or flushed | free | an operation |
+//!
+//! Objects in sheaves count as in use by their slab. States of a slab are SLUB's; in 7.0 none is
+//! frozen: it is on its node's list, or full, or in the hands of a refill.
+//!
+//! # 4 Paths
+//!
+//! *Alloc*: pop the main sheaf; empty: swap with the spare, or for a full sheaf of the barn, or for
+//! an empty one that is filled from slabs: of the node's list as many as it takes, under one hold
+//! of the list lock, then other nodes' lists, then new slabs. *Free*: push on the main sheaf; full:
+//! swap with the spare, or for an empty sheaf of the barn, or flush the spare if the barn has
+//! enough. Objects of another node than the CPU's go straight to their slab; so does everything if
+//! the slot is held. *Deferred free*: push on the rcu sheaf; a full one waits until the machine
+//! says that readers have finished, which slow operations, flushes and reaping ask, and is then a
+//! full sheaf of its node's barn.
+//!
+//! # 5 Locks and their order
+//!
+//! The CPU's slot (tried only) -> in 6.18 the slot of the CPU slab -> `list_lock` of one node -> a
+//! slab's word. A barn's lock is taken under the slot, with no other lock, and nothing is taken
+//! under it. Sheaves are allocated with the slot held, but past all sheaves: a cache may be the one
+//! that its own sheaves come from.
+//!
+//! # 6 Invariants
+//!
+//! * **I1** An object is in exactly one place: with a user (or waiting for readers), in one sheaf,
+//!   or free in its slab.
+//! * **I2** SLUB's invariants hold for all slabs.
+//! * **I3** A sheaf belongs to whoever holds its box: a CPU's slot, a barn, an operation. Its first
+//!   `size` entries are objects of this cache. Of a main sheaf the CPU's counters tell the size.
+//!
+//! # 7 Departures from the kernel
+//!
+//! A CPU has no sheaves until its first slow operation, and none after a flush. Sheaves come from
+//! and go to the slabs of their kmalloc class, past that class's own sheaves. The slot stays held
+//! while a sheaf is filled or flushed, so nobody can have refilled it meanwhile; the kernel drops
+//! its lock there. A sheaf is always filled, as in 7.0 final; 6.18 only does so for callers that
+//! may sleep, and there is no such caller here to tell apart. A cache without sheaves, and an rcu
+//! sheaf that is not to be had, note deferred frees as the other designs do. A thread that moves to another node
+//! in the middle of a free may leave one remote object in a sheaf. Objects flushed or filled do not
+//! count as slow operations in 7.0; those of bulk operations past the sheaves do, frees once for
+//! each slab.
+//!
+//! # 8 Cost
+//!
+//! Fast path: the slot's line and one line of the main sheaf; a free also reads the page
+//! descriptor. Per CPU and cache two sheaves of 8 bytes per object and a head of 32; per node and
+//! cache up to 20 more.
+
+mod alloc;
+mod barn;
+mod check;
+mod free;
+pub mod geometry;
+mod partial;
+mod prefill;
+mod rcu;
+mod shrink;
+mod slab;
+mod types;
+
+use core::ptr::NonNull;
+
+use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::era::Era;
+use crate::geometry::{
+    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+};
+use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::slabs::cpus;
+use crate::slub::Slub;
+use crate::stats::{Stat, Stats};
+use crate::sync::{AtomicU32, Ordering};
+
+use types::Barn;
+pub use types::Sheaf;
+pub(crate) use types::SheafBox;
+
+impl Design for Sheaf {
+    type Shared = ();
+
+    const NAME: &'static str = "sheaf";
+    const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
+    const DEFAULT_ERA: Era = Era::V7_0;
+
+    fn geometry(
+        era: Era,
+        machine: &MachineParams,
+        boot: &BootParams,
+        cache: &CacheParams,
+    ) -> Result<Geometry, GeometryError> {
+        let era = geometry::sheaf_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        geometry::geometry(era, machine, boot, cache)
+    }
+
+    fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
+        geometry::sheaf_era(era).map(|era| &era.slub.kmalloc)
+    }
+
+    fn share(_: Era) {}
+
+    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<()>) -> Option<Self> {
+        let era = geometry::sheaf_era(env.cache.era)?;
+        let slub = match era.run.cpu_slabs {
+            true => Slub::create(env, shared)?,
+            false => Slub::without_cpu_slabs(env, &era.slub.run)?,
+        };
+        let (machine, percpu) = (env.pages.machine(), env.pages.percpu());
+        // SAFETY: all-zero is a valid `CpuSheaves`: no sheaf, zero counters.
+        let Some(cpu) = (unsafe { PerCpu::new(machine, percpu) }) else {
+            // SAFETY: nobody has used the slots below.
+            unsafe { slub.release(env) };
+            return None;
+        };
+        Some(Self {
+            cpu,
+            slub,
+            rules: &era.run,
+            one_node: machine.topology().nodes == 1,
+            capacity: AtomicU32::new(env.cache.geometry.sheaf_capacity),
+            barn_full: AtomicU32::new(era.barn.full),
+            barn_empty: AtomicU32::new(era.barn.empty),
+            waiting: AtomicU32::new(0),
+            barns: core::array::from_fn(|_| SpinLock::new(LockClass::Barn, Barn::EMPTY)),
+        })
+    }
+
+    unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
+        // A CPU that was busy when the cache was flushed may have kept an empty sheaf.
+        self.flush_and_drain(env);
+        // SAFETY: the caller guarantees that nobody uses the cache any more.
+        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+        // SAFETY: as above.
+        unsafe { self.slub.release(env) };
+    }
+
+    #[inline(always)]
+    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_one(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object) }
+    }
+
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        self.alloc_many(env, node, slots)
+    }
+
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_many(env, slots) }
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.alloc_from_slabs(env, node)
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.slub.free_direct(env, object) }
+    }
+
+    unsafe fn free_rcu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.defer_free(env, object) }
+    }
+
+    fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.settle_all_waiting(env);
+    }
+
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush_all(env)
+    }
+
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.shrink_all(env)
+    }
+
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sheaves = Stats::default();
+        for cpu in cpus(env) {
+            self.cpu
+                .try_with_remote(env.pages.machine(), cpu, |state| sheaves.add(&state.stats));
+        }
+        if !self.rules.sheaf_is_fastpath {
+            let (allocs, frees) = (Stat::AllocFastpath, Stat::FreeFastpath);
+            let (popped, pushed) = (sheaves.take(allocs), sheaves.take(frees));
+            sheaves.count_by(Stat::AllocCpuSheaf, popped);
+            sheaves.count_by(Stat::FreeCpuSheaf, pushed);
+        }
+        let mut sum = self.slub.stats(env);
+        sum.add(&sheaves);
+        sum
+    }
+
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+        self.count_usage(env)
+    }
+
+    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
+        self.walk_live_objects(env, found);
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+        self.check(env)
+    }
+
+    fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
+        let value = match name {
+            "sheaf_capacity" => self.capacity(),
+            "barn_full" => self.barn_full.load(Ordering::Relaxed),
+            "barn_empty" => self.barn_empty.load(Ordering::Relaxed),
+            _ => return self.slub.attribute(cache, name),
+        };
+        Some(u64::from(value))
+    }
+
+    fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
+        let count = value.min(u64::from(u32::MAX)) as u32;
+        match name {
+            // Caches with debugging never have sheaves.
+            "sheaf_capacity" if !env.cache.flags.debug() => self.resize(env, count),
+            "barn_full" => self.barn_full.store(count, Ordering::Relaxed),
+            "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
+            _ => return self.slub.set_attribute(env, name, value),
+        }
+        true
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine()) + self.slub.quiesce(env)
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.slub.resume(env);
+        self.cpu.resume(env.pages.machine());
+    }
+}

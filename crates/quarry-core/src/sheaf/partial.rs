@@ -1,0 +1,258 @@
+//! The way of objects from slabs into sheaves and back, over the nodes' partial lists.
+
+use core::ptr::NonNull;
+
+use super::types::{Sheaf, SheafBox};
+use crate::design::Env;
+use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::page::{PageList, Pfn};
+use crate::slub::Slub;
+use crate::slub::geometry::ListEnd;
+use crate::slub::types::Detached;
+use crate::slub::word::SlabWord;
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+/// Objects that one flush of the main sheaf takes out at most (`PCS_BATCH_MAX`).
+pub(super) const FLUSH_BATCH: usize = 32;
+
+/// Slots that are being filled with objects.
+struct Filling<'a> {
+    slots: &'a mut [Option<NonNull<u8>>],
+    filled: usize,
+}
+
+impl Filling<'_> {
+    fn wanted(&self) -> u32 {
+        (self.slots.len() - self.filled) as u32
+    }
+
+    fn put(&mut self, object: NonNull<u8>) {
+        self.slots[self.filled] = Some(object);
+        self.filled += 1;
+    }
+}
+
+impl Sheaf {
+    /// Fills a sheaf as far as memory allows, in 6.18 whole or not at all. Returns how many objects
+    /// came. The caller holds a CPU's slot or has entered the gate.
+    pub(super) fn fill_sheaf<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        sheaf: &mut SheafBox,
+        node: NodeId,
+        stats: &mut Stats,
+    ) -> u32 {
+        let size = sheaf.size();
+        let came = self.fill(env, sheaf.room(), node, stats) as u32;
+        sheaf.set_size(size + came);
+        stats.count_by(Stat::SheafRefill, u64::from(came));
+        came
+    }
+
+    /// Fills slots from the front with objects from slabs, of this node if it has any, and returns
+    /// how many. The caller holds a CPU's slot or has entered the gate.
+    pub(super) fn fill<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+        node: NodeId,
+        stats: &mut Stats,
+    ) -> usize {
+        if self.rules.cpu_slabs {
+            return match self.slub.alloc_many(env, None, slots) {
+                true => slots.len(),
+                false => 0,
+            };
+        }
+        let mut filling = Filling { slots, filled: 0 };
+        self.fill_from_node(env, &mut filling, node, false);
+        let nodes = env.pages.machine().topology().nodes;
+        if filling.wanted() > 0 && nodes > 1 && self.slub.looks_at_other_nodes() {
+            for other in (1..nodes).map(|i| NodeId((node.0 + i) % nodes)) {
+                self.fill_from_node(env, &mut filling, other, true);
+            }
+        }
+        while filling.wanted() > 0 && self.fill_from_new(env, &mut filling, stats) {}
+        filling.filled
+    }
+
+    /// Takes slabs off a node's list, under one hold of its lock, until their free objects suffice,
+    /// and then their objects (`__refill_objects_node()`). Of another node's list the lock is only
+    /// tried, and it must be longer than `min_partial`.
+    fn fill_from_node<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        filling: &mut Filling<'_>,
+        node: NodeId,
+        other: bool,
+    ) {
+        let (machine, map) = (env.pages.machine(), env.pages.map());
+        let wanted = filling.wanted();
+        if wanted == 0 {
+            return;
+        }
+        let partial = &self.slub.nodes[node.0 as usize].partial;
+        let list = match other {
+            true => partial.try_lock(machine),
+            false => partial.lock(machine),
+        };
+        let Some(mut list) = list else { return };
+        if other && list.len() <= self.slub.min_partial.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut taken = PageList::EMPTY;
+        let mut available = 0;
+        while available < wanted
+            && let Some(slab) = list.first()
+        {
+            let page = map.page(slab);
+            available += page.objects.load(Ordering::Relaxed) - SlabWord::load(page).inuse;
+            Slub::remove_partial(env, &mut list, slab);
+            taken.push_back(map, slab);
+        }
+        drop(list);
+        while let Some(slab) = taken.pop_front(map) {
+            if filling.wanted() == 0 {
+                self.return_partial(env, slab);
+            } else {
+                self.fill_from_slab(env, filling, slab);
+            }
+        }
+    }
+
+    /// Takes the whole free list of a slab that is the caller's; what is too much goes back as one
+    /// list.
+    fn fill_from_slab<M: Machine>(&self, env: Env<'_, M>, filling: &mut Filling<'_>, slab: Pfn) {
+        let Some((head, count)) = self.slub.take_objects(env, slab, false) else {
+            return;
+        };
+        let (rest, left) = self.move_objects(env, filling, head, count);
+        if let Some(rest) = rest {
+            self.give_back(env, slab, rest, left);
+        }
+    }
+
+    /// Moves objects of a list that the caller owns into slots as far as these reach. Returns the
+    /// rest of the list and its length.
+    fn move_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        filling: &mut Filling<'_>,
+        head: NonNull<u8>,
+        count: u32,
+    ) -> (Option<NonNull<u8>>, u32) {
+        let mut next = Some(head);
+        let mut left = count;
+        while filling.wanted() > 0
+            && let Some(object) = next
+        {
+            // SAFETY: the caller owns the list.
+            next = NonNull::new(unsafe { self.slub.next_free(env, object) });
+            filling.put(object);
+            left -= 1;
+        }
+        (next, left)
+    }
+
+    /// Gives a list of objects of one slab back to it.
+    fn give_back<M: Machine>(&self, env: Env<'_, M>, slab: Pfn, head: NonNull<u8>, count: u32) {
+        let mut tail = head;
+        // SAFETY: the caller owns the list.
+        while let Some(next) = NonNull::new(unsafe { self.slub.next_free(env, tail) }) {
+            tail = next;
+        }
+        let list = Detached { head, tail, count };
+        // SAFETY: the caller owns the objects, which are the slab's.
+        unsafe { self.slub.free_to_slab(env, None, slab, list) };
+    }
+
+    /// Puts a slab that was taken off its node's list for nothing back at the head of it; if it is
+    /// empty by now and the node has enough, its pages go.
+    fn return_partial<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        let node = &self.slub.nodes[env.pages.node_of(slab).0 as usize];
+        let Some(mut list) = node.partial.lock(env.pages.machine()) else {
+            // The lock was to be had before, so this is not reached; but no slab may be lost.
+            if let Some((head, count)) = self.slub.take_objects(env, slab, false) {
+                self.give_back(env, slab, head, count);
+            }
+            return;
+        };
+        let word = SlabWord::load(env.pages.map().page(slab));
+        if word.inuse == 0 && self.slub.has_enough(&list) {
+            drop(list);
+            env.cache.shared_stats.count(Stat::FreeSlab);
+            self.slub.discard(env, slab);
+        } else {
+            Slub::add_partial(env, &mut list, slab, ListEnd::Head);
+        }
+    }
+
+    /// Takes objects of a new slab; `false` if there is none. The rest stays on the slab, at the
+    /// head of its node's list.
+    fn fill_from_new<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        filling: &mut Filling<'_>,
+        stats: &mut Stats,
+    ) -> bool {
+        let pages = |order| env.pages.alloc_block(order, None);
+        let Some((slab, first, objects)) = self.slub.new_slab(env, stats, pages) else {
+            return false;
+        };
+        let before = filling.filled;
+        let (rest, left) = self.move_objects(env, filling, first, objects);
+        if self
+            .slub
+            .put_new_slab(env, slab, rest, objects, objects - left)
+        {
+            return true;
+        }
+        filling.slots[before..].fill(None);
+        filling.filled = before;
+        // Made and given back; nobody has seen it.
+        stats.count(Stat::FreeSlab);
+        false
+    }
+
+    /// Brings all objects of a sheaf back to their slabs.
+    pub(super) fn flush_sheaf<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        sheaf: &mut SheafBox,
+        stats: &mut Stats,
+    ) {
+        stats.count_by(Stat::SheafFlush, u64::from(sheaf.size()));
+        touch(
+            env.pages.machine(),
+            Line::CpuQueue,
+            Access::Read,
+            sheaf.objects().as_ptr().addr(),
+        );
+        while !sheaf.is_empty() {
+            self.free_to_slabs(env, sheaf.take_newest(FLUSH_BATCH));
+        }
+    }
+
+    /// Brings objects back to their slabs, those of one slab together. The caller holds a CPU's
+    /// slot or has entered the gate.
+    pub(super) fn free_to_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        objects: &mut [Option<NonNull<u8>>],
+    ) {
+        let freed = if self.rules.cpu_slabs {
+            // SAFETY: the objects were in a sheaf or given up by their users (I1).
+            unsafe { self.slub.free_many(env, objects) }
+        } else {
+            let free = |slab, list| {
+                // SAFETY: the list holds objects of one slab, which nobody uses (I1).
+                unsafe { self.slub.free_to_slab(env, None, slab, list) };
+            };
+            // SAFETY: as above.
+            unsafe { self.slub.for_each_list(env, None, objects, free) }
+        };
+        // An object that its slab refuses was not one when it was freed to a sheaf; it is dropped.
+        let _ = freed;
+    }
+}

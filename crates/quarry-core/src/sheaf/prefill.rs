@@ -1,0 +1,180 @@
+//! Prefilled sheaves: objects set aside, so that allocating them cannot fail (facts 6.9).
+
+use core::ptr::NonNull;
+
+use super::types::{Sheaf, SheafBox, Stack};
+use crate::design::Env;
+use crate::machine::{Machine, NodeId};
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+impl Sheaf {
+    /// A sheaf with at least so many objects (`kmem_cache_prefill_sheaf()`). `None` if memory is
+    /// exhausted.
+    pub(crate) fn prefill<M: Machine>(&self, env: Env<'_, M>, objects: u32) -> Option<SheafBox> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let mut stats = Stats::default();
+        let node = Self::running_node(env);
+        let oversize = objects > self.capacity();
+        let sheaf = if oversize {
+            stats.count(Stat::SheafPrefillOversize);
+            Self::new_sheaf(env, objects, &mut stats)
+        } else {
+            self.sheaf_to_prefill(env, node, &mut stats)
+        };
+        let filled = sheaf.and_then(|sheaf| self.fill_up(env, sheaf, objects, node, &mut stats));
+        env.cache.shared_stats.add(&stats);
+        filled
+    }
+
+    fn running_node<M: Machine>(env: Env<'_, M>) -> NodeId {
+        let machine = env.pages.machine();
+        machine.topology().node_of(machine.current_cpu())
+    }
+
+    /// The spare, or one of the barn, or a new one.
+    fn sheaf_to_prefill<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        stats: &mut Stats,
+    ) -> Option<SheafBox> {
+        let spare = self
+            .cpu
+            .try_with(env.pages.machine(), |cpu, _| cpu.spare.take());
+        if let Some(spare) = spare.flatten() {
+            stats.count(Stat::SheafPrefillFast);
+            return Some(spare);
+        }
+        stats.count(Stat::SheafPrefillSlow);
+        let full = self.barn(env, node).and_then(|mut barn| barn.full.pop());
+        let stat = match full {
+            Some(_) => Stat::BarnGet,
+            None => Stat::BarnGetFail,
+        };
+        stats.count(stat);
+        full.or_else(|| self.empty_sheaf(env, node, stats))
+    }
+
+    /// Fills a sheaf if it has fewer objects than wanted; if memory does not reach that far, it is
+    /// dissolved.
+    fn fill_up<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut sheaf: SheafBox,
+        objects: u32,
+        node: NodeId,
+        stats: &mut Stats,
+    ) -> Option<SheafBox> {
+        if sheaf.size() < objects {
+            self.fill_sheaf(env, &mut sheaf, node, stats);
+        }
+        if sheaf.size() >= objects {
+            return Some(sheaf);
+        }
+        self.dissolve_one(env, sheaf, stats);
+        None
+    }
+
+    fn dissolve_one<M: Machine>(&self, env: Env<'_, M>, sheaf: SheafBox, stats: &mut Stats) {
+        let mut one = Stack::EMPTY;
+        one.push(sheaf);
+        self.dissolve(env, one, stats);
+    }
+
+    /// Takes an object out of a prefilled sheaf; `None` if it is empty.
+    pub(crate) fn alloc_prefilled<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        sheaf: &mut SheafBox,
+    ) -> Option<NonNull<u8>> {
+        let object = *sheaf.take_newest(1).first()?;
+        env.cache
+            .shared_stats
+            .count(if self.rules.sheaf_is_fastpath {
+                Stat::AllocFastpath
+            } else {
+                Stat::AllocCpuSheaf
+            });
+        object
+    }
+
+    /// Brings a prefilled sheaf to at least so many objects, in place of it in a larger one if it
+    /// is too small (`kmem_cache_refill_sheaf()`). `false`, with its objects kept, if memory is
+    /// exhausted.
+    pub(crate) fn top_up<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        sheaf: &mut SheafBox,
+        objects: u32,
+    ) -> bool {
+        if sheaf.size() >= objects {
+            return true;
+        }
+        if sheaf.capacity() >= objects {
+            let _pass = env.pages.gate().enter(env.pages.machine());
+            let mut stats = Stats::default();
+            self.fill_sheaf(env, sheaf, Self::running_node(env), &mut stats);
+            env.cache.shared_stats.add(&stats);
+            return sheaf.size() >= objects;
+        }
+        let Some(larger) = self.prefill(env, objects) else {
+            return false;
+        };
+        self.return_prefilled(env, core::mem::replace(sheaf, larger));
+        true
+    }
+
+    /// Takes a prefilled sheaf back (`kmem_cache_return_sheaf()`): as the spare; else, filled, in
+    /// the barn; else it is dissolved, as those are that have another size than new ones.
+    pub(crate) fn return_prefilled<M: Machine>(&self, env: Env<'_, M>, sheaf: SheafBox) {
+        let machine = env.pages.machine();
+        let _pass = env.pages.gate().enter(machine);
+        let mut stats = Stats::default();
+        let mut returned = Some(sheaf);
+        let regular = |sheaf: &SheafBox| sheaf.capacity() == self.capacity();
+        if returned.as_ref().is_some_and(regular) {
+            self.cpu.try_with(machine, |cpu, _| {
+                if cpu.spare.is_none() {
+                    cpu.spare = returned.take();
+                }
+            });
+            stats.count(match returned {
+                None => Stat::SheafReturnFast,
+                Some(_) => Stat::SheafReturnSlow,
+            });
+            returned = returned.and_then(|sheaf| self.return_to_barn(env, sheaf, &mut stats));
+        }
+        if let Some(sheaf) = returned {
+            self.dissolve_one(env, sheaf, &mut stats);
+        }
+        env.cache.shared_stats.add(&stats);
+    }
+
+    /// Fills a sheaf and puts it in the barn; gives it back if the barn has enough or it cannot be
+    /// filled.
+    fn return_to_barn<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut sheaf: SheafBox,
+        stats: &mut Stats,
+    ) -> Option<SheafBox> {
+        let node = Self::running_node(env);
+        let limit = self.barn_full.load(Ordering::Relaxed);
+        let wanted = self
+            .barn(env, node)
+            .is_some_and(|barn| barn.full.count() < limit);
+        if !wanted {
+            stats.count(Stat::BarnPutFail);
+            return Some(sheaf);
+        }
+        if !sheaf.is_full() {
+            self.fill_sheaf(env, &mut sheaf, node, stats);
+        }
+        if !sheaf.is_full() {
+            return Some(sheaf);
+        }
+        self.put_full(env, node, sheaf, stats);
+        None
+    }
+}

@@ -1,0 +1,143 @@
+//! Deferred frees: rcu sheaves, which wait for readers and then stock the barn (facts 6.8).
+
+use core::ptr::NonNull;
+
+use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
+use crate::design::{Env, FreeError};
+use crate::machine::{CpuId, Machine, NodeId};
+use crate::rcu;
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+impl Sheaf {
+    /// Puts an object in the CPU's rcu sheaf, or notes it as other designs do.
+    ///
+    /// # Safety
+    ///
+    /// Nobody but readers that run already uses the object any more.
+    pub(super) unsafe fn defer_free<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let slab = Self::lookup(env, object)?;
+        self.slub.check_object(env, slab, object)?;
+        let put = match self.capacity() {
+            0 => None,
+            _ => self.cpu.try_with(env.pages.machine(), |cpu, id| {
+                (self.one_node || Self::is_local(env, slab, id))
+                    && self.put_rcu(env, cpu, id, object)
+            }),
+        };
+        if put == Some(true) {
+            return Ok(());
+        }
+        env.cache.shared_stats.count(Stat::FreeRcuSheafFail);
+        // SAFETY: the caller's contract is the same.
+        unsafe { rcu::defer(env, object) }
+    }
+
+    /// Puts an object in the rcu sheaf and lets this wait once it is full. `false` if there is no
+    /// sheaf to be had.
+    fn put_rcu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        id: CpuId,
+        object: NonNull<u8>,
+    ) -> bool {
+        let node = env.pages.machine().topology().node_of(id);
+        if cpu.rcu.is_none() {
+            self.settle_waiting(env, node, &mut cpu.stats);
+            let spare = cpu.spare.take_if(|spare| spare.is_empty());
+            cpu.rcu = spare.or_else(|| self.empty_sheaf(env, node, &mut cpu.stats));
+        }
+        let Some(sheaf) = &mut cpu.rcu else {
+            return false;
+        };
+        if !sheaf.push(object) {
+            // It is full because it could not be handed over.
+            return false;
+        }
+        cpu.stats.count(Stat::FreeRcuSheaf);
+        if sheaf.is_full() {
+            self.hand_over(env, cpu, node);
+        }
+        true
+    }
+
+    /// Lets a CPU's rcu sheaf wait for the readers that run now. It stays if the lock of the barn
+    /// is re-entered.
+    pub(super) fn hand_over<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        node: NodeId,
+    ) {
+        if cpu.rcu.is_some()
+            && let Some(mut barn) = self.barn(env, node)
+            && let Some(mut sheaf) = cpu.rcu.take()
+        {
+            sheaf.wait_for(env.pages.machine().rcu_cookie(), node);
+            barn.waiting.push(sheaf);
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts the sheaves whose readers have finished in the barn, or flushes them if it has enough.
+    pub(super) fn settle_waiting<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: NodeId,
+        stats: &mut Stats,
+    ) {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let machine = env.pages.machine();
+        let over = |sheaf: &SheafBox| machine.rcu_elapsed(sheaf.cookie());
+        let mut elapsed = Stack::EMPTY;
+        if let Some(mut barn) = self.barn(env, node) {
+            let mut waiting = barn.waiting.take();
+            let mut kept = Stack::EMPTY;
+            while let Some(sheaf) = waiting.pop() {
+                match over(&sheaf) {
+                    true => elapsed.push(sheaf),
+                    false => kept.push(sheaf),
+                }
+            }
+            while let Some(sheaf) = kept.pop() {
+                barn.waiting.push(sheaf);
+            }
+        }
+        self.waiting.fetch_sub(elapsed.count(), Ordering::Relaxed);
+        while let Some(sheaf) = elapsed.pop() {
+            self.settle_sheaf(env, sheaf, stats);
+        }
+    }
+
+    /// A deferred sheaf's grace period is over.
+    fn settle_sheaf<M: Machine>(&self, env: Env<'_, M>, mut sheaf: SheafBox, stats: &mut Stats) {
+        let node = sheaf.node();
+        if let Some(mut barn) = self.barn(env, node)
+            && barn.full.count() < self.barn_full.load(Ordering::Relaxed)
+        {
+            barn.full.push(sheaf);
+            stats.count(Stat::BarnPut);
+            return;
+        }
+        stats.count(Stat::BarnPutFail);
+        self.flush_sheaf(env, &mut sheaf, stats);
+        let limit = self.barn_empty.load(Ordering::Relaxed);
+        self.put_empty(env, node, sheaf, limit, stats);
+    }
+
+    /// [`Sheaf::settle_waiting`] of all nodes. The gate has been entered.
+    pub(super) fn settle_all_waiting<M: Machine>(&self, env: Env<'_, M>) {
+        let mut stats = Stats::default();
+        for node in 0..env.pages.machine().topology().nodes {
+            self.settle_waiting(env, NodeId(node), &mut stats);
+        }
+        env.cache.shared_stats.add(&stats);
+    }
+}

@@ -1,0 +1,92 @@
+//! Flush, shrink: emptying sheaves and barns, and giving empty slabs back (facts 2.9).
+
+use super::types::{CpuSheaves, Sheaf, Stack};
+use crate::design::{Design, Env};
+use crate::machine::{Machine, NodeId};
+use crate::slabs::cpus;
+use crate::stats::Stats;
+use crate::sync::Ordering;
+
+impl Sheaf {
+    /// Empties every CPU's sheaves, and CPU slabs where the era has them. Returns how many CPUs
+    /// were busy.
+    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let busy = self.flush_sheaves(env);
+        busy.max(self.slub.flush(env))
+    }
+
+    fn flush_sheaves<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        if env.cache.has_deferred() {
+            self.slub.settle_deferred(env, None);
+        }
+        self.settle_all_waiting(env);
+        let mut stats = Stats::default();
+        let topology = env.pages.machine().topology();
+        let busy = cpus(env).filter(|&cpu| {
+            let taken = self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                self.hand_over(env, state, topology.node_of(cpu));
+                Self::take_sheaves(state)
+            });
+            // What was taken is flushed without the slot: kmalloc, whose sheaves may be these, is
+            // called meanwhile.
+            let was_busy = taken.is_none();
+            if let Some(sheaves) = taken {
+                self.dissolve(env, sheaves, &mut stats);
+            }
+            was_busy
+        });
+        let busy = busy.count() as u32;
+        env.cache.shared_stats.add(&stats);
+        busy
+    }
+
+    /// All sheaves of a CPU.
+    fn take_sheaves(cpu: &mut CpuSheaves) -> Stack {
+        let mut taken = Stack::EMPTY;
+        let main = cpu.replace_main(None);
+        main.into_iter()
+            .chain(cpu.spare.take())
+            .for_each(|sheaf| taken.push(sheaf));
+        taken
+    }
+
+    /// Empties the barns.
+    pub(super) fn drain_barns<M: Machine>(&self, env: Env<'_, M>) {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let mut stats = Stats::default();
+        for node in 0..env.pages.machine().topology().nodes {
+            let Some((full, empty)) = self
+                .barn(env, NodeId(node))
+                .map(|mut barn| (barn.full.take(), barn.empty.take()))
+            else {
+                continue;
+            };
+            self.dissolve(env, full, &mut stats);
+            self.dissolve(env, empty, &mut stats);
+        }
+        env.cache.shared_stats.add(&stats);
+    }
+
+    /// Brings all objects of sheaves back to their slabs and frees all sheaves. Returns how many
+    /// CPUs were busy.
+    pub(super) fn flush_and_drain<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let busy = self.flush_all(env);
+        self.drain_barns(env);
+        busy
+    }
+
+    /// Flushes, empties the barns, and gives every empty slab back.
+    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let busy = self.flush_sheaves(env);
+        self.drain_barns(env);
+        busy.max(self.slub.shrink(env))
+    }
+
+    /// Gives new sheaves another capacity and frees the old ones; a CPU that is busy keeps its own
+    /// until they pass through a barn.
+    pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, capacity: u32) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        self.flush_and_drain(env);
+    }
+}

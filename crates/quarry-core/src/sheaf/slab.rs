@@ -1,0 +1,101 @@
+//! What an object's page says about it, and sheaves made and freed.
+
+use core::ptr::NonNull;
+
+use super::types::{Sheaf, SheafBox, Stack};
+use crate::design::{Env, FreeError};
+use crate::machine::{Access, CpuId, Line, Machine, NodeId, touch};
+use crate::page::Pfn;
+use crate::stats::{Stat, Stats};
+use crate::sync::Ordering;
+
+impl Sheaf {
+    /// Whether an object may enter this CPU's sheaves: it lies in a slab of this cache, on the node
+    /// of the CPU. The thread may move to another node right after; its sheaf then holds a remote
+    /// object, which costs locality and nothing else.
+    #[inline(always)]
+    pub(super) fn owns_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let map = env.pages.map();
+        map.pfn_of(object).is_some_and(|pfn| {
+            touch(
+                env.pages.machine(),
+                Line::Slab,
+                Access::Read,
+                pfn.0 as usize,
+            );
+            map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
+                && (self.one_node || Self::is_local(env, pfn, env.pages.machine().current_cpu()))
+        })
+    }
+
+    /// Whether a page is on the node of a CPU.
+    pub(super) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
+        env.pages.node_of(page) == env.pages.machine().topology().node_of(cpu)
+    }
+
+    /// The slab of an object of this cache. The caller has accounted the read of its descriptor.
+    pub(super) fn lookup<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<Pfn, FreeError> {
+        let map = env.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        let page = map.page(pfn);
+        let slab = page.head().ok_or(FreeError::Foreign)?;
+        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+            return Err(FreeError::WrongCache);
+        }
+        Ok(slab)
+    }
+
+    /// The node of an object, if it is in the machine's memory.
+    pub(super) fn node_of_object<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Option<NodeId> {
+        env.pages.pfn_of(object).map(|pfn| env.pages.node_of(pfn))
+    }
+
+    /// Objects of a new sheaf; 0 while the cache has none.
+    #[inline]
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// A new, empty sheaf of at least this capacity, from kmalloc.
+    pub(super) fn new_sheaf<M: Machine>(
+        env: Env<'_, M>,
+        capacity: u32,
+        stats: &mut Stats,
+    ) -> Option<SheafBox> {
+        if capacity == 0 {
+            return None;
+        }
+        let bytes = SheafBox::bytes(capacity);
+        let block = env.kmalloc_direct(bytes, None)?;
+        stats.count(Stat::SheafAlloc);
+        // SAFETY: kmalloc hands out at least this many bytes, aligned to a word at least.
+        Some(unsafe { SheafBox::new(block, capacity) })
+    }
+
+    /// Frees a sheaf. No list lock is held.
+    pub(super) fn free_sheaf<M: Machine>(env: Env<'_, M>, sheaf: SheafBox, stats: &mut Stats) {
+        debug_assert!(sheaf.is_empty());
+        stats.count(Stat::SheafFree);
+        // SAFETY: `new_sheaf` got the block from there, and the box was its only user (I3).
+        unsafe { env.kfree_direct(sheaf.into_block()) };
+    }
+
+    /// Brings the objects of sheaves back to their slabs and frees the sheaves. No lock is held.
+    pub(super) fn dissolve<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut sheaves: Stack,
+        stats: &mut Stats,
+    ) {
+        while let Some(mut sheaf) = sheaves.pop() {
+            self.flush_sheaf(env, &mut sheaf, stats);
+            Self::free_sheaf(env, sheaf, stats);
+        }
+    }
+}
