@@ -280,6 +280,9 @@ macro_rules! designs {
 }
 
 designs! {
+    slab: quarry::Slab;
     slub: Slub;
     slubq: Slubq;
+    slob: quarry::Slob;
+    sheaf: quarry::Sheaf;
 }

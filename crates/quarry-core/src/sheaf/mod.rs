@@ -92,12 +92,14 @@ mod types;
 
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::design::{
+    CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
+};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::slabs::cpus;
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
@@ -257,6 +259,33 @@ impl Design for Sheaf {
 
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         self.count_usage(env)
+    }
+
+    fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {
+        self.slub.node_usage(env, node)
+    }
+
+    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+        let mut usage = self.slub.cpu_usage(env, cpu);
+        self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+            usage.stats.add(&state.stats);
+        });
+        usage
+    }
+
+    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
+        let below = self.slub.clear_stat(env, stat);
+        let machine = env.pages.machine();
+        let clear = |cpu: &CpuId| {
+            self.cpu
+                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
+        };
+        let busy = cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32;
+        if self.rules.sheaf_is_fastpath {
+            busy
+        } else {
+            busy.max(below)
+        }
     }
 
     fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
