@@ -87,7 +87,7 @@ fn row(tunable: &Tunable) -> Row {
         alias: tunable.alias.map(|(alias, _)| alias),
         scope: match tunable.scope {
             Scope::Boot => "boot",
-            Scope::Cache => "cache",
+            Scope::Cache | Scope::Own => "cache",
         },
         min: tunable.min,
         max: tunable.max,

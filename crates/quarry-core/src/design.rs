@@ -184,8 +184,6 @@ pub struct CacheHead {
     name_len: usize,
     pub(crate) era: Era,
     pub(crate) geometry: Geometry,
-    /// Boot parameters of the heap.
-    pub(crate) boot: BootParams,
     pub(crate) flags: CacheFlags,
     /// Counts what happens without a CPU's slot.
     pub(crate) shared_stats: SharedStats,
@@ -206,19 +204,13 @@ unsafe impl Sync for CacheHead {}
 unsafe impl Send for CacheHead {}
 
 impl CacheHead {
-    pub(crate) fn new(
-        spec: &CacheSpec<'_>,
-        era: Era,
-        geometry: Geometry,
-        boot: BootParams,
-    ) -> Self {
+    pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
         let (name, name_len) = cut_name(spec.name);
         Self {
             name,
             name_len,
             era,
             geometry,
-            boot,
             flags: spec.flags,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),

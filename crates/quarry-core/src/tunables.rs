@@ -17,6 +17,8 @@ pub enum Scope {
     Boot,
     /// One cache: a file in `/sys/kernel/slab/<cache>/`.
     Cache,
+    /// One cache, by Quarry's own means: no kernel has such a file.
+    Own,
 }
 
 /// A design and the eras in which it has a tunable.
@@ -99,6 +101,11 @@ const SLUB_2_6_24: Availability = Availability {
 };
 const SLUB_2_6_35: Availability = Availability {
     from: Era::V2_6_35,
+    ..SLUB_ALL
+};
+const SLUB_ONLY_2_6_35: Availability = Availability {
+    from: Era::V2_6_35,
+    to: Era::V2_6_35,
     ..SLUB_ALL
 };
 const SLUB_4_13_5_9: Availability = Availability {
@@ -228,18 +235,30 @@ pub static TUNABLES: &[Tunable] = &[
         name: "order",
         alias: None,
         scope: Scope::Cache,
+        available: &[SLUB_ONLY_2_6_35],
+        min: 0,
+        max: crate::geometry::PAGE_ORDER_MAX as u64,
+        unit: "order",
+        default: DefaultValue::Computed("calculate_order()"),
+        doc: "Order of new slabs, or the nearest that holds an object; from slub_min_order to \
+              slub_max_order (order_store()).",
+    },
+    Tunable {
+        name: "slab_order",
+        alias: None,
+        scope: Scope::Own,
         available: &[SLUB_ALL],
         min: 0,
         max: crate::geometry::PAGE_ORDER_MAX as u64,
         unit: "order",
         default: DefaultValue::Computed("calculate_order()"),
-        doc: "Order of new slabs, or the nearest that holds an object; in 2.6.35 from \
-              slub_min_order to slub_max_order, else only before the first slab (order_store()).",
+        doc: "Quarry's own: order of slabs, or the nearest that holds an object; can be set \
+              before the first slab.",
     },
     Tunable {
         name: "cpu_slabs",
         alias: None,
-        scope: Scope::Cache,
+        scope: Scope::Own,
         available: &[SLUB_ALL],
         min: 1,
         max: COUNT_MAX,
@@ -527,7 +546,7 @@ mod tests {
             "slub_nomerge",
         ];
         assert_eq!(names("slub", Era::V2_6_22)[..4], boot);
-        let own = ["order", "cpu_slabs", "defrag_ratio"];
+        let own = ["slab_order", "cpu_slabs", "defrag_ratio"];
         assert_eq!(names("slub", Era::V2_6_22)[4..], own);
         let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
         assert!(names("slub", Era::V5_9).ends_with(&lists));
@@ -569,7 +588,7 @@ mod tests {
             message("slub", Era::V2_6_35, "cpu_partial", 3),
             "slub@2.6.35 has no tunable \"cpu_partial\"; it has \
              slub_min_order, slub_max_order, slub_min_objects, slub_nomerge, order, \
-             cpu_slabs, min_partial, remote_node_defrag_ratio"
+             slab_order, cpu_slabs, min_partial, remote_node_defrag_ratio"
         );
         assert!(message("slob", Era::V5_9, "x", 0).ends_with("it has none"));
     }

@@ -184,7 +184,7 @@ impl Settings {
             let value = u32::try_from(*value).unwrap_or(u32::MAX);
             match tunable.name {
                 "min_partial" => geometry.min_partial = value,
-                "order" => set_order(geometry, value),
+                "order" | "slab_order" => set_order(geometry, value),
                 "cpu_partial" => {
                     if geometry.cpu_partial_slabs > 0 {
                         geometry.cpu_partial_slabs = cpu_partial_slabs(value, geometry.objects);

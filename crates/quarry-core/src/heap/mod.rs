@@ -243,7 +243,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .alloc(machine, size_of::<CacheBody<D>>())
             .ok_or(CreateError::NoRoom)?
             .cast::<CacheBody<D>>();
-        let head = CacheHead::new(spec, self.system.era, geometry, self.system.boot);
+        let head = CacheHead::new(spec, self.system.era, geometry);
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region); the
         // head is the first field.
         unsafe { place.cast::<CacheHead>().write(head) };

@@ -62,8 +62,8 @@
 //! `alloc_from_partial`. RCU caches free their slabs at once.
 //!
 //! Knobs of its own: `cpu_slabs` gives a CPU so many slabs in any era, by means of the cpu partial
-//! list, whose slabs are not frozen until 2.6.35; `order` can be chosen before the first slab where
-//! the kernel's file is read-only.
+//! list, whose slabs are not frozen until 2.6.35; `slab_order` chooses the order before the first
+//! slab, where the kernel's file `order` is read-only but in 2.6.35.
 //!
 //! # 8 Cost
 //!
@@ -257,7 +257,7 @@ impl Design for Slub {
                 self.remote_node_defrag_ratio.load(Ordering::Relaxed) / DEFRAG_UNIT
             }
             "cpu_slabs" => self.cpu_slabs_max(),
-            "order" => self.normal_order().0,
+            "order" | "slab_order" => self.normal_order().0,
             "objs_per_slab" => self.normal_order().1,
             "slab_size" => cache.geometry.layout.size,
             "object_size" => cache.object_size(),
@@ -290,7 +290,8 @@ impl Design for Slub {
                 self.cpu_slabs.store(value.max(1), Ordering::Relaxed);
                 self.flush_all(env);
             }
-            "order" => return self.set_order(env, value),
+            "order" if self.rules.order_writable => return self.set_order(env, value),
+            "slab_order" => return self.choose_order(env, value),
             _ => return false,
         }
         true

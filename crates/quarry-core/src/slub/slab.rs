@@ -6,7 +6,7 @@ use super::geometry::{order_objects, slub_era};
 use super::types::{Detached, OBJECTS_MAX, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
-use crate::geometry::{MachineParams, WORD_BYTES};
+use crate::geometry::WORD_BYTES;
 use crate::machine::{Access, Line, Machine, Work, touch, work};
 use crate::page::{MAX_ORDER, PageKind, Pfn};
 use crate::slabs::{self, NewSlab};
@@ -263,37 +263,40 @@ impl Slub {
         }
     }
 
-    /// Sets the order of new slabs, as near to `order` as one object and the limit of objects in a
-    /// slab allow. `false` if the cache has slabs and the era does not allow it then, or if the era
-    /// allows it only between boot parameters that the order is not between (`order_store()`).
+    /// Sets the order of new slabs if the boot parameters allow it (`order_store()`, 2.6.35).
     pub(super) fn set_order<M: Machine>(&self, env: Env<'_, M>, order: u32) -> bool {
-        let topology = env.pages.machine().topology();
-        let has_slabs = self.nodes[..topology.nodes as usize]
+        let (machine, boot) = (&env.pages.params, &env.pages.boot);
+        let orders = slub_era(env.cache.era).map(|era| era.order.effective_orders(machine, boot));
+        let allowed = orders.is_some_and(|(min, max)| (min..=max).contains(&order));
+        if allowed {
+            self.use_order(env, order);
+        }
+        allowed
+    }
+
+    /// Sets the order of slabs while there are none.
+    pub(super) fn choose_order<M: Machine>(&self, env: Env<'_, M>, order: u32) -> bool {
+        let nodes = env.pages.machine().topology().nodes as usize;
+        let unused = self.nodes[..nodes]
             .iter()
-            .any(|node| node.nr_slabs.load(Ordering::Relaxed) > 0);
-        if has_slabs && !self.rules.order_writable {
-            return false;
+            .all(|node| node.nr_slabs.load(Ordering::Relaxed) == 0);
+        if unused {
+            self.use_order(env, order);
         }
-        let machine = MachineParams {
-            page_shift: topology.page_shift,
-            nr_cpus: topology.cpus,
-            cache_line: topology.cache_line,
-        };
+        unused
+    }
+
+    /// Makes new slabs of this order, or of the nearest that one object and the limit of objects in
+    /// a slab allow.
+    fn use_order<M: Machine>(&self, env: Env<'_, M>, order: u32) {
+        let machine = &env.pages.params;
         let size = env.cache.geometry.layout.size;
-        if self.rules.order_writable {
-            let orders = slub_era(env.cache.era)
-                .map(|era| era.order.effective_orders(&machine, &env.cache.boot));
-            if orders.is_some_and(|(min, max)| !(min..=max).contains(&order)) {
-                return false;
-            }
-        }
         let lowest = machine.order_for(size.into());
-        let fits = |order| order_objects(&machine, order, size) <= OBJECTS_MAX;
+        let fits = |order| order_objects(machine, order, size) <= OBJECTS_MAX;
         let highest = (lowest..=MAX_ORDER).rev().find(|&order| fits(order));
         let order = order.clamp(lowest, highest.unwrap_or(lowest));
-        let objects = order_objects(&machine, order, size);
+        let objects = order_objects(machine, order, size);
         self.normal.store(order << 16 | objects, Ordering::Relaxed);
-        true
     }
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.

@@ -197,7 +197,7 @@ pub struct RunRules {
     /// A slab whose last object is freed is kept while `nr_partial < min_partial`; if not, it is
     /// given back always.
     pub empty_kept_if_below_min_partial: bool,
-    /// `order` can be written while the cache has slabs, between the minimum and the maximum order.
+    /// sysfs takes writes to `order`, between the minimum and the maximum order.
     pub order_writable: bool,
     /// sysfs has `min_partial`, to read and to write.
     pub min_partial_writable: bool,
