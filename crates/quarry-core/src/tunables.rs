@@ -128,8 +128,9 @@ const SLAB_6_1: Availability = Availability {
     from: Era::V6_1,
     to: Era::V6_1,
 };
-const SLAB: Availability = Availability {
+const SLAB_2_6_24: Availability = Availability {
     from: Era::V2_6_24,
+    to: Era::V2_6_24,
     ..SLAB_6_1
 };
 const SHEAF: Availability = Availability {
@@ -345,7 +346,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "limit",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLAB],
+        available: &[SLAB_2_6_24, SLAB_6_1],
         min: 1,
         // The kernel has no bound; this one keeps the arrays in the per-CPU range.
         max: QUEUE_MAX as u64,
@@ -359,7 +360,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "batchcount",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLAB],
+        available: &[SLAB_2_6_24, SLAB_6_1],
         min: 1,
         max: QUEUE_MAX as u64,
         unit: "objects",
@@ -370,7 +371,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "sharedfactor",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLAB],
+        available: &[SLAB_2_6_24, SLAB_6_1],
         min: 0,
         // The kernel has no bound; above it no general object could hold the array.
         max: 1024,
