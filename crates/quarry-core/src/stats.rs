@@ -1,6 +1,7 @@
 //! Counters of a cache, by the names of the files in `/sys/kernel/slab/<cache>/`.
 
 use crate::era::Era;
+use crate::inspect::{Source, attributes_of};
 use crate::sync::{AtomicU64, Ordering};
 
 macro_rules! stats {
@@ -148,86 +149,9 @@ stats! {
     FreeDeferred = "free_deferred",
 }
 
-/// Counters that a design has in a span of eras.
-struct Shown {
-    design: &'static str,
-    from: Era,
-    to: Era,
-    stats: &'static [Stat],
-}
-
-/// Which counters sysfs shows, by design and era (kernels with statistics configured). SLUB had none
-/// until 2.6.24; those of S+Q are the second posting's, with the later ones' for shared and alien
-/// queues. Quarry counts more than these where it helps to understand a run.
-static SHOWN: &[Shown] = &[
-    Shown {
-        design: "slub",
-        from: Era::V2_6_35,
-        to: Era::V6_18,
-        stats: &[
-            Stat::AllocFastpath,
-            Stat::AllocSlowpath,
-            Stat::FreeFastpath,
-            Stat::FreeSlowpath,
-            Stat::FreeFrozen,
-            Stat::FreeAddPartial,
-            Stat::FreeRemovePartial,
-            Stat::AllocFromPartial,
-            Stat::AllocSlab,
-            Stat::AllocRefill,
-            Stat::FreeSlab,
-            Stat::CpuslabFlush,
-            Stat::DeactivateFull,
-            Stat::DeactivateEmpty,
-            Stat::DeactivateToHead,
-            Stat::DeactivateToTail,
-            Stat::DeactivateRemoteFrees,
-            Stat::OrderFallback,
-        ],
-    },
-    Shown {
-        design: "slub",
-        from: Era::V4_13,
-        to: Era::V6_18,
-        stats: &[
-            Stat::AllocNodeMismatch,
-            Stat::DeactivateBypass,
-            Stat::CmpxchgDoubleCpuFail,
-            Stat::CmpxchgDoubleFail,
-            Stat::CpuPartialAlloc,
-            Stat::CpuPartialFree,
-            Stat::CpuPartialNode,
-            Stat::CpuPartialDrain,
-        ],
-    },
-    Shown {
-        design: "slubq",
-        from: Era::V2_6_35,
-        to: Era::V2_6_35,
-        stats: &[
-            Stat::AllocFastpath,
-            Stat::AllocSlowpath,
-            Stat::FreeFastpath,
-            Stat::FreeSlowpath,
-            Stat::FreeAddPartial,
-            Stat::FreeRemovePartial,
-            Stat::AllocFromPartial,
-            Stat::AllocSlab,
-            Stat::FreeSlab,
-            Stat::QueueFlush,
-            Stat::OrderFallback,
-            Stat::AllocShared,
-            Stat::FreeShared,
-            Stat::AllocAlien,
-            Stat::FreeAlien,
-            Stat::AllocDirect,
-            Stat::FreeDirect,
-        ],
-    },
-];
-
 impl Stat {
-    /// Whether sysfs has the counter's file for this design in this era.
+    /// Whether sysfs has the counter's file for this design in this era. Quarry counts more where
+    /// it helps to understand a run, and always.
     ///
     /// ```
     /// use quarry_core::{era::Era, stats::Stat};
@@ -236,10 +160,8 @@ impl Stat {
     /// ```
     #[must_use]
     pub fn exists(self, design: &str, era: Era) -> bool {
-        SHOWN.iter().any(|shown| {
-            shown.design == design
-                && (shown.from..=shown.to).contains(&era)
-                && shown.stats.contains(&self)
+        attributes_of(design, era).any(|attribute| {
+            attribute.name == self.name() && matches!(attribute.source, Source::Statistic)
         })
     }
 
@@ -364,7 +286,7 @@ mod tests {
         assert_eq!(count("slub", Era::V4_13), 26);
         assert_eq!(count("slub", Era::V5_9), 26);
         assert_eq!(count("slub", Era::V6_18), 26);
-        assert_eq!(count("slubq", Era::V2_6_35), 11 + 6);
+        assert_eq!(count("slubq", Era::V2_6_35), 11);
         assert!(!Stat::CpuSlotBusy.exists("slub", Era::V6_18));
     }
 

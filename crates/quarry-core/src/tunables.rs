@@ -17,7 +17,7 @@ pub enum Scope {
     Boot,
     /// One cache: a file in `/sys/kernel/slab/<cache>/`.
     Cache,
-    /// One cache, by Quarry's own means: no kernel has such a file.
+    /// One cache, by Quarry's own means: the era's kernel has no such file.
     Own,
 }
 
@@ -382,7 +382,7 @@ pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "shared_queue_size",
         alias: None,
-        scope: Scope::Cache,
+        scope: Scope::Own,
         available: &[SLUBQ],
         min: 0,
         max: QUEUE_MAX as u64,
@@ -393,7 +393,7 @@ pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "alien_queue_size",
         alias: None,
-        scope: Scope::Cache,
+        scope: Scope::Own,
         available: &[SLUBQ],
         min: 0,
         max: QUEUE_MAX as u64,

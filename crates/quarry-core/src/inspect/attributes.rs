@@ -174,8 +174,6 @@ pub static ATTRIBUTES: &[Attribute] = &[
     attribute("cpu_partial", FROM_4_13, Source::Design(0)),
     attribute("cpu_queue_size", QUEUES, Source::Design(0)),
     attribute("cpu_batch_size", QUEUES, Source::Design(0)),
-    attribute("shared_queue_size", QUEUES, Source::Design(0)),
-    attribute("alien_queue_size", QUEUES, Source::Design(0)),
     attribute("objects", ALL, Source::Nodes(|node| node.objects)),
     attribute(
         "objects_partial",
