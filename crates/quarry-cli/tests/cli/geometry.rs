@@ -209,7 +209,10 @@ fn tunables_are_listed() {
             .map(|row| row["name"].as_str().unwrap().to_string())
             .collect()
     };
-    assert_eq!(names(&["--design", "slub@2.6.22"]).len(), 3);
+    let oldest = names(&["--design", "slub@2.6.22"]);
+    assert_eq!(oldest.len(), 7);
+    assert!(oldest.contains(&"defrag_ratio".to_string()));
+    assert!(!oldest.contains(&"min_partial".to_string()));
     assert!(names(&["--design", "slubq"]).contains(&"cpu_batch_size".to_string()));
     assert!(!names(&["--design", "slubq"]).contains(&"cpu_partial".to_string()));
     assert_fails(
