@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0.
     #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
     settings: Vec<String>,
+    /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
+    #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
+    debug: Option<String>,
     /// Memory of each virtual machine. Only what is used becomes resident.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
     memory: u64,
@@ -89,6 +92,8 @@ How a trace is replayed:
   frees are performed. Page events are counted and not replayed: the pages of
   slabs come from the design itself. Peaks are over time, slab counts are at
   the end. All but events/s is the same in every run.
+  With --debug objects grow by red zones and records, and per-CPU state is not
+  used: what debugging costs in memory shows beside a run without.
 
 Predicted beside observed:
   --initial gives every cache the slabs that the kernel reported. How its
@@ -110,6 +115,7 @@ Examples:
   quarry replay tbench --caches --design slubq
   quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
   quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
+  quarry replay --design slub --debug FZPU
   quarry replay my.parquet --json --no-timing > run.json
   quarry replay my.parquet --initial before.slabinfo --check after.slabinfo
   quarry replay my.parquet --initial a.json --from 16.957 --until +3.5 --check b.json";
@@ -266,6 +272,7 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
         },
         cpus: args.cpus.clone(),
         settings: settings?,
+        debug: args.debug.clone(),
         memory_bytes: args.memory,
         cache_line: args.cache_line,
     })

@@ -147,6 +147,9 @@ fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
             ));
         }
     }
+    if let Some(debug) = runs.first().and_then(|run| run.slub_debug.as_deref()) {
+        text.push_str(&format!("debugging: slub_debug={debug}\n"));
+    }
     if meta.lost_events > 0 {
         text.push_str(&format!(
             "warning: the recorder lost {} events\n",

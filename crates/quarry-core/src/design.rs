@@ -3,6 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
+use crate::debug::{self, CacheDebug};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
@@ -53,6 +54,12 @@ pub enum FreeError {
     /// There is no memory to note a deferred free: wait until no reader can hold the object, then
     /// free it at once.
     NoRoom,
+    /// The object was overrun, as far as debugging can tell. It is not used again; the report says
+    /// more.
+    Corrupt,
+    /// The cache has debugging: the object has to pass [`crate::debug`]. Designs say this to their
+    /// heap; no heap says it to its users.
+    Unchecked,
 }
 
 impl core::fmt::Display for FreeError {
@@ -63,6 +70,8 @@ impl core::fmt::Display for FreeError {
             Self::NotAnObject => "the address is not the start of an object",
             Self::DoubleFree => "the object is free already",
             Self::NoRoom => "there is no memory to defer the free; wait for readers, then free it",
+            Self::Corrupt => "memory around the object was overwritten",
+            Self::Unchecked => "the cache has debugging and the object was not checked",
         })
     }
 }
@@ -193,17 +202,34 @@ pub struct CacheHead {
     pub(crate) merged: Merged,
     /// Frees that wait for readers.
     pub(crate) rcu: SpinLock<Batches>,
+    /// What debugging keeps, in the machine's structure range; null without debugging.
+    debug: *const CacheDebug,
     /// Links of the heap's list of caches, under its lock.
     pub(crate) list_next: UnsafeCell<*const CacheHead>,
 }
 
 // SAFETY: `list_next` is only accessed under the heap's cache-list lock; everything else is
-// immutable or atomic.
+// immutable or atomic; `debug` points to what is itself `Sync`.
 unsafe impl Sync for CacheHead {}
 // SAFETY: as for `Sync`; the pointer in `list_next` is an address in the heap's structures.
 unsafe impl Send for CacheHead {}
 
 impl CacheHead {
+    /// Gives a new cache what debugging keeps.
+    ///
+    /// # Safety
+    ///
+    /// It lives as long as the cache.
+    pub(crate) unsafe fn set_debug(&mut self, debug: NonNull<CacheDebug>) {
+        self.debug = debug.as_ptr();
+    }
+
+    /// What debugging keeps of the cache, if it has debugging.
+    pub(crate) fn debug(&self) -> Option<&CacheDebug> {
+        // SAFETY: null, or of `set_debug`, whose caller keeps it alive.
+        unsafe { self.debug.as_ref() }
+    }
+
     pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
         let (name, name_len) = cut_name(spec.name);
         Self {
@@ -216,6 +242,7 @@ impl CacheHead {
             deferred: AtomicPtr::new(core::ptr::null_mut()),
             merged: Merged::new(spec.object_size),
             rcu: Batches::new(),
+            debug: core::ptr::null(),
             list_next: UnsafeCell::new(core::ptr::null()),
         }
     }
@@ -254,7 +281,7 @@ impl CacheHead {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Leaves an object for the next slow operation.
+    /// Leaves an object for the next slow operation; with debugging, by its slot.
     ///
     /// # Safety
     ///
@@ -262,10 +289,12 @@ impl CacheHead {
     #[cold]
     pub(crate) unsafe fn defer(&self, object: NonNull<u8>) {
         let mut head = self.deferred.load(Ordering::Relaxed);
+        // SAFETY: the offset is 0, or one inside the slot (geometry).
+        let link = unsafe { object.byte_add(debug::deferred_link(self)) };
         loop {
-            // SAFETY: the caller owns the object, which is at least one aligned word long
-            // (geometry: sizes are multiples of a word).
-            unsafe { object.cast::<*mut u8>().write(head) };
+            // SAFETY: the caller owns the object, whose slot is at least one aligned word long
+            // (geometry: sizes and offsets are multiples of a word).
+            unsafe { link.cast::<*mut u8>().write(head) };
             // Release: pairs with the Acquire in `take_deferred`, which follows the links.
             match self.deferred.compare_exchange(
                 head,
@@ -286,13 +315,17 @@ impl CacheHead {
     }
 
     /// Takes the whole stack of deferred objects.
-    pub(crate) fn take_deferred(&self) -> impl Iterator<Item = NonNull<u8>> + use<> {
+    pub(crate) fn take_deferred(&self) -> impl Iterator<Item = NonNull<u8>> + use<'_> {
         // Acquire: pairs with the Release in `defer`.
         let mut next = self.deferred.swap(core::ptr::null_mut(), Ordering::Acquire);
+        let at = debug::deferred_link(self);
         core::iter::from_fn(move || {
             let object = NonNull::new(next)?;
-            // SAFETY: `defer` wrote the link into this object, which nobody else has taken.
-            next = unsafe { object.cast::<*mut u8>().read() };
+            // SAFETY: the offset is 0, or one inside the slot (geometry).
+            let link = unsafe { object.byte_add(at) };
+            // SAFETY: `defer` wrote the link there, and nobody else has taken the object.
+            next = unsafe { link.cast::<*mut u8>().read() };
+            debug::settle(self, object);
             Some(object)
         })
     }
@@ -365,6 +398,8 @@ pub trait Design: Sized + Send + Sync + 'static {
     const ERAS: &'static [Era];
     /// The era meant when none is given.
     const DEFAULT_ERA: Era;
+    /// Whether caches of the design can have debugging: [`crate::debug`] says what it takes.
+    const DEBUG: bool = false;
 
     /// Sizes, order and limits of a cache.
     ///
@@ -417,6 +452,53 @@ pub trait Design: Sized + Send + Sync + 'static {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError>;
+
+    /// The part of [`Design::alloc`] that is worth having in the caller's code: one attempt, with
+    /// nothing alive behind it, so that what follows a miss is a jump and no register is saved for
+    /// it. A design without such a part has none.
+    #[inline(always)]
+    fn alloc_fast<M: Machine>(
+        &self,
+        _env: Env<'_, M>,
+        _node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// The rest of [`Design::alloc`] after a miss of [`Design::alloc_fast`].
+    #[inline(always)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc(env, node)
+    }
+
+    /// The same for [`Design::free`]: whether the object has been freed.
+    ///
+    /// # Safety
+    ///
+    /// As [`Design::free`].
+    #[inline(always)]
+    unsafe fn free_fast<M: Machine>(&self, _env: Env<'_, M>, _object: NonNull<u8>) -> bool {
+        false
+    }
+
+    /// The rest of [`Design::free`] after [`Design::free_fast`] said no.
+    ///
+    /// # Errors
+    ///
+    /// As [`Design::free`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Design::free`].
+    #[inline(always)]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free(env, object) }
+    }
 
     /// Fills all slots with objects, or none (then `false`).
     fn alloc_bulk<M: Machine>(
@@ -481,6 +563,36 @@ pub trait Design: Sized + Send + Sync + 'static {
         // SAFETY: the caller's contract is the same.
         unsafe { rcu::defer(env, object) }
     }
+
+    /// What debugging writes into slots.
+    fn debug_rules(era: Era) -> debug::Rules {
+        debug::Rules::slub(era)
+    }
+
+    /// The first slot of a slab; the others follow at the distance of the geometry's `size`.
+    fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {
+        env.pages.map().address(slab)
+    }
+
+    /// Calls `found` for the free slots of a slab of a cache with debugging, until it returns
+    /// `false`. Nobody allocates from the cache meanwhile. Slots with free objects are given as
+    /// `alloc_direct` gives them.
+    ///
+    /// # Errors
+    ///
+    /// The list leads out of the slab, or round in circles.
+    fn free_slots<M: Machine>(
+        &self,
+        _env: Env<'_, M>,
+        _slab: Pfn,
+        _found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        Ok(())
+    }
+
+    /// Makes a slab with a damaged list of free objects full: all its objects count as in use.
+    /// Designs whose lists are not in memory of users have nothing to do.
+    fn isolate<M: Machine>(&self, _env: Env<'_, M>, _slab: Pfn) {}
 
     /// A kmalloc of a design that serves all sizes itself ([`KmallocService::Design`]); the cache
     /// is the heap's nameless one.

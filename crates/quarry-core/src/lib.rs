@@ -23,6 +23,7 @@
 #[cfg(any(test, loom))]
 extern crate std;
 
+pub mod debug;
 pub mod design;
 pub mod era;
 pub mod geometry;

@@ -3,6 +3,7 @@
 use core::ops::Deref;
 use core::ptr::NonNull;
 
+use crate::debug::HeapDebug;
 use crate::design::CacheHead;
 use crate::era::Era;
 use crate::geometry::{BootParams, KmallocRules, MachineParams};
@@ -38,6 +39,8 @@ pub struct System<M: Machine> {
     pub(crate) caches: SpinLock<*const CacheHead>,
     pub(crate) large_allocs: AtomicU64,
     pub(crate) large_frees: AtomicU64,
+    /// What the user has set for debugging.
+    pub(crate) debug: HeapDebug,
 }
 
 // SAFETY: the raw pointers name caches and the designs' shared state in the machine's structure
@@ -69,6 +72,7 @@ impl<M: Machine> System<M> {
             caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
             large_allocs: AtomicU64::new(0),
             large_frees: AtomicU64::new(0),
+            debug: HeapDebug::new(),
         }
     }
 }

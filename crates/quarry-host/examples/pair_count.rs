@@ -1,6 +1,8 @@
 //! A number of alloc+free pairs of one design and nothing else, to count instructions of:
 //! `pair_count slub 1000000`. `cargo xtask accounting` runs it under callgrind.
 
+use std::ptr::NonNull;
+
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
@@ -22,16 +24,25 @@ fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
     };
     let cache = heap.create_cache(&spec)?;
     for _ in 0..n {
-        pair(&cache)?;
+        let object = alloc(&cache).ok_or("out of memory")?;
+        free(&cache, object)?;
     }
     Ok(())
 }
 
-/// By itself, so that the registers of the loop around it are not counted.
+/// By itself, as [`free`] is, so that neither the registers of the loop around it are counted nor
+/// those that the compiler keeps from one to the other.
 #[inline(never)]
-fn pair<D: Design>(cache: &Cache<'_, HostMachine, D>) -> Result<(), FreeError> {
-    let object = cache.alloc().ok_or(FreeError::Foreign)?;
-    // SAFETY: the object was allocated just now and is not used any more.
+fn alloc<D: Design>(cache: &Cache<'_, HostMachine, D>) -> Option<NonNull<u8>> {
+    cache.alloc()
+}
+
+#[inline(never)]
+fn free<D: Design>(
+    cache: &Cache<'_, HostMachine, D>,
+    object: NonNull<u8>,
+) -> Result<(), FreeError> {
+    // SAFETY: the loop has just allocated the object and does not use it.
     unsafe { cache.free(object) }
 }
 

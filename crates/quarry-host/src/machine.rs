@@ -335,6 +335,14 @@ unsafe impl Machine for HostMachine {
         self.rcu_epoch.load(Ordering::Acquire) >= cookie
     }
 
+    fn task(&self) -> u32 {
+        os::task()
+    }
+
+    fn when(&self) -> u64 {
+        os::monotonic_ns()
+    }
+
     fn pause(&self, attempt: u32) {
         os::pause(attempt);
     }

@@ -72,6 +72,31 @@ pub(crate) fn current_cpu() -> Option<u32> {
     u32::try_from(cpu).ok()
 }
 
+/// The calling thread's number, as `ps -L` shows it.
+pub(crate) fn task() -> u32 {
+    if cfg!(miri) {
+        return 1;
+    }
+    // SAFETY: gettid takes nothing.
+    let task = keeping_errno(|| unsafe { libc::syscall(libc::SYS_gettid) });
+    task as u32
+}
+
+/// Nanoseconds of the system's monotonic clock; 0 if it has none.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is valid for writes.
+    let told = keeping_errno(|| unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) });
+    if told == 0 {
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    } else {
+        0
+    }
+}
+
 /// Blocks all signals for the calling thread; its mask before.
 pub(crate) fn block_signals() -> libc::sigset_t {
     // SAFETY: all-zero is a valid set.

@@ -28,19 +28,22 @@ const PLACES: usize = 64;
 const LEAVE: u64 = 1;
 const RANK_SHIFT: u32 = 1;
 const NUMBER_SHIFT: u32 = 8;
+const _: () = assert!(LockClass::COUNT as u64 <= 1 << (NUMBER_SHIFT - RANK_SHIFT));
 
 /// The order of locks: a holder only waits for one of a higher rank, unless it is a handler.
 const fn rank(class: LockClass) -> u64 {
     match class {
         LockClass::CacheList => 0,
-        LockClass::QueueConfig | LockClass::SharedQueue => 1,
-        LockClass::Rcu => 2,
-        LockClass::Barn => 3,
-        LockClass::Slab | LockClass::Alien => 4,
-        LockClass::NodeList => 5,
-        LockClass::Slob => 6,
-        LockClass::Zone => 7,
-        LockClass::Region => 8,
+        LockClass::Debug => 1,
+        LockClass::QueueConfig | LockClass::SharedQueue => 2,
+        LockClass::Rcu => 3,
+        LockClass::Barn => 4,
+        LockClass::Slab | LockClass::Alien => 5,
+        LockClass::NodeList => 6,
+        LockClass::Slob => 7,
+        LockClass::Zone => 8,
+        LockClass::Region => 9,
+        LockClass::DebugState => 10,
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Axes {
     pub cpus: Vec<u32>,
     /// Tunables.
     pub settings: Vec<Setting>,
+    /// Debugging, as the kernel's `slub_debug` says it.
+    pub debug: Option<String>,
     /// Bytes of each machine's memory.
     pub memory_bytes: u64,
     /// Bytes of a cache line.
@@ -85,7 +87,12 @@ impl Plan {
     ///
     /// [`LabError::Usage`] if a value is out of range or a tunable does not exist.
     pub fn new(axes: &Axes) -> Result<Self, LabError> {
-        let settings = resolve(&axes.settings, &axes.designs)?;
+        let mut settings = resolve(&axes.settings, &axes.designs)?;
+        if let Some(text) = &axes.debug {
+            for (design, settings) in axes.designs.iter().zip(&mut settings) {
+                settings.set_debug(text, design)?;
+            }
+        }
         let mut runs = Vec::new();
         for (design, settings) in axes.designs.iter().zip(&settings) {
             for page_bytes in &axes.page_bytes {

@@ -1,5 +1,6 @@
 //! Tunables as users set them: `name=value`, `design.name=value`, `design@era.name=value`.
 
+use quarry_core::debug::SlubDebug;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub boot: BootParams,
     /// Tunables of every cache, in the order in which they are set.
     pub cache: Vec<(&'static Tunable, u64)>,
+    /// Which caches have debugging.
+    pub debug: Option<SlubDebug>,
 }
 
 impl Setting {
@@ -161,6 +164,21 @@ fn nobody_takes(setting: &Setting, designs: &[DesignSpec]) -> LabError {
 }
 
 impl Settings {
+    /// Switches debugging on as a `slub_debug` setting says, in the words of the design's era.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if it does not parse, or the design has no debugging.
+    pub fn set_debug(&mut self, text: &str, spec: &DesignSpec) -> Result<(), LabError> {
+        if !spec.design.debug {
+            return Err(LabError::Usage(format!("{spec} has no debugging")));
+        }
+        let parsed = SlubDebug::parse(text, spec.era)
+            .map_err(|error| LabError::Usage(format!("{spec}: {error}")))?;
+        self.debug = Some(parsed);
+        Ok(())
+    }
+
     fn set(&mut self, tunable: &'static Tunable, value: u64) {
         // The ranges of the table keep the values below 2^32.
         let small = u32::try_from(value).unwrap_or(u32::MAX);

@@ -59,6 +59,7 @@ fn child_replays() {
         designs: vec![DesignSpec::parse(&std::env::var(DESIGN).unwrap()).unwrap()],
         page_bytes: vec![4096],
         cpus: vec![2],
+        debug: None,
         settings: Vec::new(),
         memory_bytes: 16 << 30,
         cache_line: 64,

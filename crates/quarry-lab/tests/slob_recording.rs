@@ -31,6 +31,7 @@ fn replay(text: &Path) -> Vec<RunReport> {
         page_bytes: vec![4096],
         cpus: vec![2],
         settings: Vec::new(),
+        debug: None,
         memory_bytes: 1 << 30,
         cache_line: 64,
     };

@@ -35,6 +35,7 @@ use std::fmt::Write;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheHead, CacheSpec, Design, FreeError, SlabInconsistency, Usage};
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
@@ -122,8 +123,24 @@ pub fn drive<D: Design, R>(
     boot: BootParams,
     f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
 ) -> Result<R, SetupError> {
+    drive_debug(config, era, boot, None, f)
+}
+
+/// [`drive`] with debugging for the caches that a setting names.
+///
+/// # Errors
+///
+/// As [`drive`].
+pub fn drive_debug<D: Design, R>(
+    config: Config,
+    era: Era,
+    boot: BootParams,
+    debug: Option<SlubDebug>,
+    f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
+) -> Result<R, SetupError> {
     let machine = VirtualMachine::new(config).map_err(SetupError::Config)?;
     let heap = Heap::new(machine, era, boot).map_err(SetupError::Create)?;
+    heap.set_slub_debug(debug);
     heap.make_kmalloc_caches();
     let mut driver = Driver {
         heap: &heap,

@@ -357,6 +357,10 @@ unsafe impl Machine for VirtualMachine {
         self.grace_periods.get() >= cookie
     }
 
+    fn when(&self) -> u64 {
+        self.count(|counters| counters.work(Work::Call))
+    }
+
     fn pause(&self, _attempt: u32) {}
 
     #[inline(always)]

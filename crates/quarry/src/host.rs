@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::geometry::BootParams;
+use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{CreateError, Heap};
 use quarry_host::fork::{self, ForkError, ForkHooks};
 use quarry_host::{HostError, HostMachine, Mode};
@@ -24,6 +25,8 @@ pub enum Error {
     Heap(CreateError),
     /// The heap could not be registered to rest during forks.
     Fork(ForkError),
+    /// The debugging setting does not parse.
+    Debug(SlubDebugError),
 }
 
 impl std::fmt::Display for Error {
@@ -32,6 +35,7 @@ impl std::fmt::Display for Error {
             Self::Host(error) => error.fmt(f),
             Self::Heap(error) => error.fmt(f),
             Self::Fork(error) => error.fmt(f),
+            Self::Debug(error) => error.fmt(f),
         }
     }
 }
@@ -56,6 +60,8 @@ pub struct Builder<D> {
     machine: quarry_host::Builder,
     era: Era,
     boot: BootParams,
+    debug: Option<&'static str>,
+    reporter: Option<Reporter>,
     design: PhantomData<fn() -> D>,
 }
 
@@ -74,6 +80,8 @@ impl<D: Design> Builder<D> {
             machine: HostMachine::builder(),
             era: D::DEFAULT_ERA,
             boot: BootParams::default(),
+            debug: None,
+            reporter: None,
             design: PhantomData,
         }
     }
@@ -113,6 +121,46 @@ impl<D: Design> Builder<D> {
         self
     }
 
+    /// Which caches have debugging, as the kernel's `slub_debug` says it: `FZPU` for all,
+    /// `FZ,kmalloc-*;U,dentry` for some ([`SlubDebug`]).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Builder, FreeError, Slub};
+    ///
+    /// let heap = Builder::<Slub>::new().slub_debug("FZPU").build()?;
+    /// let object = heap.kmalloc(100, None).ok_or("out of memory")?;
+    /// // SAFETY: the object has 128 bytes with its red zone, which this overruns on purpose.
+    /// unsafe { object.add(100).write(1) };
+    /// // SAFETY: the object is not used any more.
+    /// assert_eq!(unsafe { heap.kfree(object) }, Err(FreeError::Corrupt));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn slub_debug(mut self, setting: &'static str) -> Self {
+        self.debug = Some(setting);
+        self
+    }
+
+    /// Who is told of mistakes; nobody by default. The function runs on the thread that found
+    /// one and may use the heap.
+    #[must_use]
+    pub fn reporter(mut self, reporter: Reporter) -> Self {
+        self.reporter = Some(reporter);
+        self
+    }
+
+    /// Writes mistakes to the standard error output.
+    #[must_use]
+    pub fn report_to_stderr(self) -> Self {
+        self.reporter(|report| {
+            use std::io::Write;
+            // Nobody can be told that nobody can be told.
+            let _ = writeln!(std::io::stderr().lock(), "{report}");
+        })
+    }
+
     /// Makes the heap and brings it to rest around every later `fork`.
     ///
     /// The heap lives until the process ends: its address space and one box are leaked, so that
@@ -123,8 +171,17 @@ impl<D: Design> Builder<D> {
     ///
     /// [`Error`] tells which setting cannot be had.
     pub fn build(self) -> Result<&'static HostHeap<D>, Error> {
+        let debug = self.debug.map(|text| SlubDebug::parse(text, self.era));
+        let debug = debug.transpose().map_err(Error::Debug)?;
+        if debug.is_some() && !D::DEBUG {
+            return Err(Error::Heap(CreateError::DebugFlags(
+                CacheFlags::DEBUG_DEFAULT,
+            )));
+        }
         let machine = self.machine.build().map_err(Error::Host)?;
         let heap = Heap::new(machine, self.era, self.boot).map_err(Error::Heap)?;
+        heap.set_slub_debug(debug);
+        heap.set_reporter(self.reporter);
         let heap = Box::new(heap);
         let hooks = ForkHooks {
             prepare: prepare::<D>,

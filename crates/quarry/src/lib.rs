@@ -86,6 +86,7 @@ mod typed;
 
 pub use host::{Builder, Error, HostHeap, fork_misses};
 pub use quarry_core as core;
+pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};

@@ -72,6 +72,7 @@ impl<T, D: Design> Cache<T, D> {
 
     /// Moves a value into a new object. `None`, and the value is dropped, if memory is exhausted
     /// or if the caller is a signal handler that interrupted the allocator.
+    #[track_caller]
     pub fn alloc(&self, value: T) -> Option<Owned<'_, T, D>> {
         let object = self.raw.alloc()?.cast::<T>();
         // SAFETY: the object is fresh, of the size of `T`, and aligned for it: slabs begin at a

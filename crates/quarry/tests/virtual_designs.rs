@@ -4,7 +4,7 @@
 mod model;
 
 use model::cases::check_property;
-use model::design::check_design;
+use model::design::{check_debug, check_design};
 use model::script::scripts;
 use model::setup::setups;
 use quarry_core::design::Design;
@@ -138,4 +138,28 @@ fn slob_repeats() {
 fn sheaf_repeats() {
     repeats::<Sheaf>("sheaf_repeats", Era::V7_0);
     repeats::<Sheaf>("sheaf_repeats", Era::V6_18);
+}
+
+/// With debugging the same scripts give the same answers, and no report.
+fn agrees_with_debugging<D: Design>(name: &str, era: Era) {
+    for letters in ["FZPU", "Z", "PU", "F"] {
+        check_property(
+            name,
+            CASES / 10,
+            (setups(), scripts(OPS / 2)),
+            |(setup, script)| check_debug::<D>(&setup, era, &script, letters),
+        );
+    }
+}
+
+#[test]
+fn slub_agrees_with_debugging() {
+    for era in [Era::V5_9, Era::V6_1, Era::V6_18] {
+        agrees_with_debugging::<Slub>("slub_agrees_with_debugging", era);
+    }
+}
+
+#[test]
+fn slubq_agrees_with_debugging() {
+    agrees_with_debugging::<Slubq>("slubq_agrees_with_debugging", Era::V2_6_35);
 }

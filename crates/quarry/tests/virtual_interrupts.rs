@@ -10,9 +10,11 @@ use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
 use model::cases::case_count;
+use model::debugging;
 use model::interrupts::Interrupted;
 use model::ledger::{Ledger, Owner, Pick};
 use model::setup::Setup;
+use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
@@ -127,9 +129,17 @@ fn drop_all<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger
 /// Tunables to set before the first operation.
 type Tuning = [(&'static str, u64)];
 
-fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16, tuning: &Tuning) -> u64 {
+fn survives<D: Design>(
+    era: Era,
+    setup: Setup,
+    per_mille: u16,
+    tuning: &Tuning,
+    letters: &str,
+) -> u64 {
     let machine = Interrupted::new(setup.machine(), setup.seed);
     let heap = Rc::new(TestHeap::<D>::new(machine, era, setup.boot()).expect("a heap"));
+    heap.set_slub_debug(Some(SlubDebug::parse(letters, era).expect("letters")));
+    heap.set_reporter(Some(debugging::keep));
     let ledger = Rc::new(RefCell::new(Ledger::default()));
     let spec = CacheSpec {
         name: "interrupted",
@@ -187,6 +197,7 @@ fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16, tuning: &Tuning) 
             cache.shrink();
         });
     }
+    assert_eq!(debugging::reports(), [], "{era} {letters}");
     assert_eq!(heap.pages().drain_all(), 0);
     let census = heap.pages().check_consistency().expect("consistent");
     assert_eq!(
@@ -198,10 +209,14 @@ fn survives<D: Design>(era: Era, setup: Setup, per_mille: u16, tuning: &Tuning) 
 }
 
 fn survives_all<D: Design>(era: Era) {
-    survives_tuned::<D>(era, &[]);
+    survives_with::<D>(era, &[], "-");
 }
 
 fn survives_tuned<D: Design>(era: Era, tuning: &Tuning) {
+    survives_with::<D>(era, tuning, "-");
+}
+
+fn survives_with<D: Design>(era: Era, tuning: &Tuning, letters: &str) {
     let mut deferred = 0;
     for seed in 0..u64::from(case_count(SEEDS)) {
         let setup = Setup {
@@ -211,7 +226,8 @@ fn survives_tuned<D: Design>(era: Era, tuning: &Tuning) {
             seed,
             ..Setup::default()
         };
-        deferred += survives::<D>(era, setup, [5, 40, 200][seed as usize % 3], tuning);
+        let per_mille = [5, 40, 200][seed as usize % 3];
+        deferred += survives::<D>(era, setup, per_mille, tuning, letters);
     }
     assert!(deferred > 0, "{era}: no free was ever deferred");
 }
@@ -287,4 +303,16 @@ fn sheaf_7_0_survives_interrupts() {
 #[test]
 fn sheaf_6_18_survives_interrupts() {
     survives_all::<Sheaf>(Era::V6_18);
+}
+
+/// A handler that finds the debug lock held is refused or deferred, unchecked, and nothing that it
+/// leaves behind looks like a mistake.
+#[test]
+fn debugging_survives_interrupts() {
+    for letters in ["FZPU", "ZP", "F"] {
+        for era in [Era::V5_9, Era::V6_1, Era::V6_18] {
+            survives_with::<Slub>(era, &[], letters);
+        }
+        survives_with::<Slubq>(Era::V2_6_35, &[], letters);
+    }
 }

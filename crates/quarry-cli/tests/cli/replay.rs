@@ -317,3 +317,36 @@ fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
     let output = command(&["replay", &trace]).stdout(full).output().unwrap();
     assert_fails(&output, 1, &["cannot write to stdout"]);
 }
+
+#[test]
+fn debugging_costs_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let peak = |more: &[&str]| {
+        let args = [&[trace.as_str(), "--page-size", "4k"], more].concat();
+        let report = json(&args);
+        let runs = report["runs"].as_array().unwrap().clone();
+        runs.iter()
+            .map(|run| {
+                assert_eq!(run.get("slub_debug").is_some(), more.contains(&"--debug"));
+                run["peak_slab_bytes"].as_u64().unwrap()
+            })
+            .collect::<Vec<_>>()
+    };
+    let plain = peak(&["--design", "slub,slubq"]);
+    let letters = peak(&["--design", "slub,slubq", "--debug", "FZPU"]);
+    for (plain, debug) in plain.iter().zip(&letters) {
+        assert!(
+            debug > plain,
+            "{debug} bytes with debugging, {plain} without"
+        );
+    }
+    // Only the caches that are named.
+    let none = peak(&["--design", "slub", "--debug", "FZPU,no-such-cache"]);
+    assert_eq!(none, plain[..1]);
+    let text = stdout(&["replay", &trace, "--design", "slub", "--debug", "F"]);
+    assert!(text.contains("debugging: slub_debug=F\n"), "{text}");
+    let output = quarry(&["replay", &trace, "--design", "slub", "--debug", "FX"]);
+    let message = "slub@6.18: slub_debug has no letter 'X'; letters are F, Z, P, U, T, A, O and -";
+    assert_fails(&output, 2, &[message]);
+}

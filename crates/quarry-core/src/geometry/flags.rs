@@ -36,8 +36,23 @@ impl CacheFlags {
     /// each request.
     pub const KMALLOC: Self = CacheFlags(1 << 9);
 
+    /// Tell of every allocation and free (`SLAB_TRACE`). Changes no size.
+    pub const TRACE: Self = CacheFlags(1 << 10);
+    /// Allocations fail as the heap's fail injection says (`SLAB_FAILSLAB`). Changes no size.
+    pub const FAILSLAB: Self = CacheFlags(1 << 11);
+
     /// The flags that switch debugging on (`SLAB_DEBUG_FLAGS`).
-    pub const DEBUG: Self =
+    pub const DEBUG: Self = CacheFlags(
+        Self::RED_ZONE.0
+            | Self::POISON.0
+            | Self::STORE_USER.0
+            | Self::CONSISTENCY.0
+            | Self::TRACE.0,
+    );
+
+    /// What letters default to: consistency checks, red zones, poison, user tracking
+    /// (`DEBUG_DEFAULT_FLAGS`).
+    pub const DEBUG_DEFAULT: Self =
         CacheFlags(Self::RED_ZONE.0 | Self::POISON.0 | Self::STORE_USER.0 | Self::CONSISTENCY.0);
 
     /// Names of the flags that describe objects, as users type them.
@@ -55,6 +70,8 @@ impl CacheFlags {
         ("Z", Self::RED_ZONE),
         ("P", Self::POISON),
         ("U", Self::STORE_USER),
+        ("T", Self::TRACE),
+        ("A", Self::FAILSLAB),
     ];
 
     /// Whether every flag of `other` is set.
@@ -77,9 +94,14 @@ impl CacheFlags {
         self.0 == 0
     }
 
-    /// Whether any debug flag is set.
+    /// The flags of the first set that are not in the second.
+    pub const fn without(self, other: Self) -> Self {
+        CacheFlags(self.0 & !other.0)
+    }
+
+    /// Whether allocations and frees have to pass [`crate::debug`]: a debug flag or fail injection.
     pub const fn debug(self) -> bool {
-        self.intersects(Self::DEBUG)
+        self.intersects(Self::DEBUG.union(Self::FAILSLAB))
     }
 
     /// The flags of a list such as `hwcache,rcu`; the empty list is no flags.

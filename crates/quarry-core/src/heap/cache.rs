@@ -3,13 +3,25 @@
 use core::ptr::NonNull;
 
 use super::{CacheBody, Heap};
+use crate::debug::{self, CallSite, Track};
 use crate::design::{
     CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
 };
+use crate::geometry::CacheFlags;
 use crate::machine::{CpuId, Machine, NodeId, Topology};
 use crate::rcu;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
+
+/// Files in sysfs that tell a cache's debug flags.
+const DEBUG_ATTRIBUTES: &[(&str, CacheFlags)] = &[
+    ("sanity_checks", CacheFlags::CONSISTENCY),
+    ("trace", CacheFlags::TRACE),
+    ("red_zone", CacheFlags::RED_ZONE),
+    ("poison", CacheFlags::POISON),
+    ("store_user", CacheFlags::STORE_USER),
+    ("failslab", CacheFlags::FAILSLAB),
+];
 
 /// A cache of a heap.
 pub struct Cache<'h, M: Machine, D: Design> {
@@ -46,9 +58,12 @@ impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
         write!(f, "cache {name} still has {} objects:", self.live)?;
         let mut shown = 0;
         let mut result = Ok(());
-        self.cache.for_each_live(|object| {
+        self.cache.for_each_live_with_track(|object, track| {
             if shown < 8 && result.is_ok() {
-                result = write!(f, " {object:p}");
+                result = match track {
+                    Some(track) => write!(f, " {object:p} allocated in {track};"),
+                    None => write!(f, " {object:p}"),
+                };
             }
             shown += 1;
         });
@@ -78,16 +93,30 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
 
     /// Allocates an object on the running CPU's node. `None` when memory is exhausted.
     #[inline(always)]
+    #[track_caller]
     pub fn alloc(&self) -> Option<NonNull<u8>> {
-        self.body.design.alloc(self.env(), None)
+        self.alloc_at(None, CallSite::caller())
     }
 
     /// Allocates an object, on the given node if it can be had there. Where a design looks when
     /// that node has nothing differs between eras: SLUB until 2.6.35 sometimes takes partial slabs
     /// of other nodes first. `None` when memory is exhausted.
     #[inline]
+    #[track_caller]
     pub fn alloc_node(&self, node: NodeId) -> Option<NonNull<u8>> {
-        self.body.design.alloc(self.env(), Some(node))
+        self.alloc_at(Some(node), CallSite::caller())
+    }
+
+    /// Allocates an object for the given call site, which only caches with debugging keep.
+    #[inline(always)]
+    pub fn alloc_at(&self, node: Option<NodeId>, site: CallSite) -> Option<NonNull<u8>> {
+        match self.body.design.alloc_fast(self.env(), node) {
+            None => {
+                let bytes = self.body.head.geometry.layout.object_size;
+                self.heap.alloc_slow(self.body, node, bytes, site)
+            }
+            object => object,
+        }
     }
 
     /// Frees an object.
@@ -100,14 +129,36 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// Nobody uses the object any more.
     #[inline(always)]
+    #[track_caller]
     pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.body.design.free(self.env(), object) }
+        unsafe { self.free_at(object, CallSite::caller()) }
+    }
+
+    /// Frees an object for the given call site, which only reports and caches with debugging keep.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::free`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Cache::free`].
+    #[inline(always)]
+    pub unsafe fn free_at(&self, object: NonNull<u8>, site: CallSite) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        if unsafe { self.body.design.free_fast(self.env(), object) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the object has not been freed.
+        unsafe { self.heap.free_slow(self.body, object, site) }
     }
 
     /// Fills all slots with objects, or none (then `false`). Slots must be empty.
+    #[track_caller]
     pub fn alloc_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> bool {
         self.body.design.alloc_bulk(self.env(), None, slots)
+            || self.alloc_bulk_missed(slots, CallSite::caller())
     }
 
     /// Frees the objects of all filled slots and empties these.
@@ -119,9 +170,14 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// # Safety
     ///
     /// Nobody uses the objects any more.
+    #[track_caller]
     pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.body.design.free_bulk(self.env(), slots) }
+        match unsafe { self.body.design.free_bulk(self.env(), slots) } {
+            Ok(()) => Ok(()),
+            // SAFETY: as above; slots of objects that were not freed are still filled.
+            Err(error) => unsafe { self.free_bulk_missed(slots, error, CallSite::caller()) },
+        }
     }
 
     /// Frees an object when every reader that runs now has finished, as the machine tells
@@ -144,13 +200,17 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// kept theirs.
     pub fn shrink(&self) -> u32 {
         rcu::settle(&self.body.design, self.env());
-        self.body.design.shrink(self.env())
+        let busy = self.body.design.shrink(self.env());
+        debug::deliver(self.env());
+        busy
     }
 
     /// Empties per-CPU state into the slabs. Returns how many CPUs were busy.
     pub fn flush(&self) -> u32 {
         rcu::settle(&self.body.design, self.env());
-        self.body.design.flush(self.env())
+        let busy = self.body.design.flush(self.env());
+        debug::deliver(self.env());
+        busy
     }
 
     /// Counters; those of CPUs that are busy at this moment are missing.
@@ -201,8 +261,18 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
 
     /// Calls `f` for every allocated object, in address order; the cache must be idle.
     pub fn for_each_live(&self, mut f: impl FnMut(NonNull<u8>)) {
+        self.for_each_live_with_track(|object, _| f(object));
+    }
+
+    /// The same with who allocated the object, in caches with user tracking.
+    pub fn for_each_live_with_track(&self, mut f: impl FnMut(NonNull<u8>, Option<&Track>)) {
         let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
-        self.body.design.live_objects(self.env(), &mut f);
+        let env = self.env();
+        self.body.design.live_objects(env, &mut |slot| {
+            if let Some((object, track)) = debug::live(env, slot) {
+                f(object, track.as_ref());
+            }
+        });
     }
 
     /// Checks lists and counters; the cache must be idle.
@@ -217,6 +287,9 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
 
     /// Value of a tunable or attribute by its sysfs name.
     pub fn attribute(&self, name: &str) -> Option<u64> {
+        if let Some((_, flag)) = DEBUG_ATTRIBUTES.iter().find(|(known, _)| *known == name) {
+            return Some(u64::from(self.body.head.flags.contains(*flag)));
+        }
         self.body.design.attribute(&self.body.head, name)
     }
 
@@ -245,6 +318,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 return Ok(());
             }
         }
+        debug::release(&self.body.design, self.env());
         let busy_cpus = self.shrink();
         let mut live = 0;
         self.for_each_live(|_| live += 1);

@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::{Cache, CacheBody, Heap, ZERO_SIZE_ADDRESS};
+use crate::debug::CallSite;
 use crate::design::{CacheSpec, Design, FreeError};
 use crate::geometry::{
     CacheFlags, KmallocService, KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params,
@@ -99,11 +100,26 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Allocates at least `bytes` bytes, aligned as the era aligns kmalloc. `None` when memory is
     /// exhausted or the size is above the era's largest. 0 bytes yield [`ZERO_SIZE_ADDRESS`].
     #[inline]
+    #[track_caller]
     pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.kmalloc_at(bytes, node, CallSite::caller())
+    }
+
+    /// [`Heap::kmalloc`] for the given call site, which only caches with debugging keep.
+    #[inline]
+    pub fn kmalloc_at(
+        &self,
+        bytes: usize,
+        node: Option<NodeId>,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => {
                 let body = self.class(target)?;
-                body.design.alloc(self.env(&body.head), node)
+                match body.design.alloc_fast(self.env(&body.head), node) {
+                    None => self.alloc_slow(body, node, bytes as u32, site),
+                    object => object,
+                }
             }
             KmallocTarget::ZeroSize => {
                 NonNull::new(core::ptr::without_provenance_mut(ZERO_SIZE_ADDRESS))
@@ -139,13 +155,31 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// Nobody uses the object any more.
     #[inline]
+    #[track_caller]
     pub unsafe fn kfree(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.kfree_at(object, CallSite::caller()) }
+    }
+
+    /// [`Heap::kfree`] for the given call site, which only reports and caches with debugging keep.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::kfree`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Heap::kfree`].
+    #[inline]
+    pub unsafe fn kfree_at(&self, object: NonNull<u8>, site: CallSite) -> Result<(), FreeError> {
         if object.addr().get() == ZERO_SIZE_ADDRESS {
             return Ok(());
         }
         let map = self.system.pages.map();
-        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
+        let head = map.pfn_of(object).and_then(|pfn| map.page(pfn).head());
+        let Some(slab) = head else {
+            return self.kfree_refused(object, FreeError::Foreign, site);
+        };
         if self.system.kmalloc.service == KmallocService::Design {
             let body = self.direct().ok_or(FreeError::Foreign)?;
             // SAFETY: the caller's contract is the same.
@@ -156,9 +190,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: not null means that a cache of this heap stored its own address there, which is
         // its body's; caches are only destroyed when they have no slabs.
         match unsafe { body.as_ref() } {
-            // SAFETY: the caller's contract is the same.
-            Some(body) => unsafe { body.design.free(self.env(&body.head), object) },
-            None => self.kfree_large(slab, object),
+            Some(body) => {
+                // SAFETY: the caller's contract is the same.
+                if unsafe { body.design.free_fast(self.env(&body.head), object) } {
+                    return Ok(());
+                }
+                // SAFETY: as above; the object has not been freed.
+                unsafe { self.free_slow(body, object, site) }
+            }
+            None => self
+                .kfree_large(slab, object)
+                .or_else(|error| self.kfree_refused(object, error, site)),
         }
     }
 

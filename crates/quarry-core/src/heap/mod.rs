@@ -10,6 +10,7 @@
 //! heap, so it cannot outlive it; [`Cache::destroy`] consumes the handle.
 
 mod cache;
+mod debug;
 mod kmalloc;
 mod merge;
 mod prefill;
@@ -20,9 +21,12 @@ pub use prefill::Prefilled;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use crate::debug::CacheDebug;
 use crate::design::{CacheHead, CacheSpec, Design, Env};
 use crate::era::Era;
-use crate::geometry::{BootParams, CacheFlags, CacheParams, GeometryError, MachineParams};
+use crate::geometry::{
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
+};
 use crate::machine::{Machine, NodeId};
 use crate::page::{BootError, PageAllocator};
 use crate::rcu;
@@ -37,7 +41,7 @@ pub const ZERO_SIZE_ADDRESS: usize = 16;
 pub enum CreateError {
     /// The geometry has no answer.
     Geometry(GeometryError),
-    /// The option only has meaning in a debugging heap, which this is not.
+    /// Caches of this design cannot have debugging.
     DebugFlags(CacheFlags),
     /// The structure or per-CPU ranges are full.
     NoRoom,
@@ -49,7 +53,10 @@ impl core::fmt::Display for CreateError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Geometry(error) => error.fmt(f),
-            Self::DebugFlags(flags) => write!(f, "debugging flags {flags:?} change geometry only"),
+            Self::DebugFlags(flags) => write!(
+                f,
+                "{flags:?}: caches of this design have no debugging; leave the flags away"
+            ),
             Self::NoRoom => f.write_str("no room for the cache's own structures"),
             Self::Boot(error) => error.fmt(f),
         }
@@ -219,21 +226,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     fn create_body(&self, spec: &CacheSpec<'_>) -> Result<&CacheBody<D>, CreateError> {
-        if spec.flags.debug() {
-            return Err(CreateError::DebugFlags(spec.flags));
-        }
-        let params = CacheParams {
-            object_size: spec.object_size,
-            align: spec.align,
-            flags: spec.flags,
-            sheaf_capacity: spec.sheaf_capacity,
-        };
-        let geometry = D::geometry(
-            self.system.era,
-            &self.system.params,
-            &self.system.boot,
-            &params,
-        )?;
+        let (spec, geometry) = self.settle_flags(*spec)?;
         let machine = self.machine();
         let _pass = self.system.pages.gate().enter(machine);
         let place = self
@@ -243,7 +236,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .alloc(machine, size_of::<CacheBody<D>>())
             .ok_or(CreateError::NoRoom)?
             .cast::<CacheBody<D>>();
-        let head = CacheHead::new(spec, self.system.era, geometry);
+        let mut head = CacheHead::new(&spec, self.system.era, geometry);
+        if spec.flags.debug() {
+            let Some(debug) = self.create_debug() else {
+                // SAFETY: nobody else knows the block, and it is still zeroed.
+                unsafe { self.free_block(place.cast(), size_of::<CacheBody<D>>()) };
+                return Err(CreateError::NoRoom);
+            };
+            // SAFETY: `free_body` frees it with the cache.
+            unsafe { head.set_debug(debug) };
+        }
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region); the
         // head is the first field.
         unsafe { place.cast::<CacheHead>().write(head) };
@@ -274,14 +276,74 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok(body)
     }
 
-    /// Returns a cache's block.
+    /// What is asked for with the flags that `slub_debug` adds, and its geometry.
+    fn settle_flags<'a>(
+        &self,
+        spec: CacheSpec<'a>,
+    ) -> Result<(CacheSpec<'a>, Geometry), CreateError> {
+        let geometry = |flags| {
+            let params = CacheParams {
+                object_size: spec.object_size,
+                align: spec.align,
+                flags,
+                sheaf_capacity: spec.sheaf_capacity,
+            };
+            let system = &self.system;
+            D::geometry(system.era, &system.params, &system.boot, &params)
+        };
+        let setting = {
+            let _pass = self.system.pages.gate().enter(self.machine());
+            self.system.debug.setting(self.machine())
+        };
+        let added = setting.map_or(CacheFlags::NONE, |setting| setting.flags_for(spec.name));
+        let flags = spec.flags | added;
+        if flags.debug() && !D::DEBUG {
+            return Err(CreateError::DebugFlags(flags));
+        }
+        let with = geometry(flags)?;
+        if setting.is_some_and(|setting| setting.keeps_order()) && added.debug() {
+            let without = geometry(spec.flags)?;
+            let order = |geometry: &Geometry| {
+                let bytes = u64::from(geometry.layout.size);
+                self.system.params.order_for(bytes)
+            };
+            if order(&with) > order(&without) {
+                return Ok((spec, without));
+            }
+        }
+        Ok((CacheSpec { flags, ..spec }, with))
+    }
+
+    fn create_debug(&self) -> Option<NonNull<CacheDebug>> {
+        let meta = self.system.pages.meta();
+        let block = meta.alloc(self.machine(), size_of::<CacheDebug>())?;
+        let debug = block.cast::<CacheDebug>();
+        // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
+        unsafe { debug.write(CacheDebug::new(D::debug_rules(self.system.era))) };
+        Some(debug)
+    }
+
+    /// Returns a cache's block, and what debugging kept.
     ///
     /// # Safety
     ///
-    /// `create_body` took the block from the region, and nobody uses it any more.
+    /// `create_body` took the block from the region and wrote the head, and nobody uses it any
+    /// more.
     unsafe fn free_body(&self, place: NonNull<CacheBody<D>>) {
-        let bytes = size_of::<CacheBody<D>>();
-        let block = place.cast::<u8>();
+        // SAFETY: the head was written and is first in the block.
+        let head = unsafe { place.cast::<CacheHead>().as_ref() };
+        if let Some(debug) = head.debug().map(NonNull::from) {
+            // SAFETY: `create_debug` took the block for these bytes; the cache is not used.
+            unsafe { self.free_block(debug.cast(), size_of::<CacheDebug>()) };
+        }
+        // SAFETY: the region handed out this block for these bytes.
+        unsafe { self.free_block(place.cast(), size_of::<CacheBody<D>>()) };
+    }
+
+    /// # Safety
+    ///
+    /// The region handed out the block for these bytes, and nobody uses it any more.
+    unsafe fn free_block(&self, block: NonNull<u8>, bytes: usize) {
         // SAFETY: the block has this many bytes; zeroing them is what the region asks for.
         unsafe { block.write_bytes(0, bytes) };
         // SAFETY: the region handed out this block for these bytes, and it is zeroed.

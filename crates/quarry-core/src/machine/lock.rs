@@ -32,11 +32,15 @@ pub enum LockClass {
     Barn,
     /// Deferred frees of a cache.
     Rcu,
+    /// The operations on a cache with debugging.
+    Debug,
+    /// What debugging was told and has found.
+    DebugState,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 13;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -50,6 +54,8 @@ impl LockClass {
         (LockClass::SharedQueue, "shared_queue"),
         (LockClass::Barn, "barn"),
         (LockClass::Rcu, "rcu"),
+        (LockClass::Debug, "debug"),
+        (LockClass::DebugState, "debug_state"),
     ];
 }
 

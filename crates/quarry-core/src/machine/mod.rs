@@ -259,6 +259,17 @@ pub unsafe trait Machine: Sized + 'static {
         false
     }
 
+    /// The number by which reports name the calling thread, as the operating system's tools show it.
+    fn task(&self) -> u32 {
+        self.thread_id() as u32
+    }
+
+    /// A counter that never falls, for the records of debugging: nanoseconds on a real machine,
+    /// operations so far on a virtual one; 0 on a machine without. Nothing is decided by it.
+    fn when(&self) -> u64 {
+        0
+    }
+
     /// Lets others run while the caller waits; `attempt` counts the waits so far.
     fn pause(&self, attempt: u32);
 

@@ -16,25 +16,36 @@ impl Sheaf {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        work(machine, Work::Call);
-        if node.is_none() {
-            // SAFETY: `cpu` is a slot of the per-CPU range with `CpuSheaves` (I3).
-            let popped = unsafe { machine.percpu_pop_stack::<CpuSheaves>(self.cpu.slot0()) };
-            if popped.is_some() {
-                return popped;
-            }
-        }
-        self.alloc_locked(env, node)
+        self.alloc_step(env, node)
+            .or_else(|| self.alloc_locked(env, node))
     }
 
-    /// Allocates with the CPU's slot held, if it can be had.
-    #[inline(never)]
-    fn alloc_locked<M: Machine>(
+    /// The one-step operation of the fast path.
+    #[inline(always)]
+    pub(super) fn alloc_step<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        if node.is_none() {
+            // SAFETY: `cpu` is a slot of the per-CPU range with `CpuSheaves` (I3).
+            return unsafe { machine.percpu_pop_stack::<CpuSheaves>(self.cpu.slot0()) };
+        }
+        None
+    }
+
+    /// Allocates with the CPU's slot held, if it can be had.
+    #[inline]
+    pub(super) fn alloc_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if env.cache.flags().debug() {
+            return None;
+        }
         if self.capacity() == 0 {
             return self.alloc_below(env, node);
         }

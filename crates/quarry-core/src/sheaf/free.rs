@@ -23,16 +23,32 @@ impl Sheaf {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        if unsafe { self.free_step(env, object) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the object has not been freed.
+        unsafe { self.free_locked(env, object) }
+    }
+
+    /// The one-step operation of the fast path.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    pub(super) unsafe fn free_step<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        if self.owns_local(env, object) {
-            // SAFETY: as for allocation; in front of a sheaf's entries lies its head.
-            if unsafe { machine.percpu_push_stack::<CpuSheaves>(self.cpu.slot0(), object) } {
-                return Ok(());
-            }
+        if !self.owns_local(env, object) {
+            return false;
         }
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_locked(env, object) }
+        // SAFETY: as for allocation; in front of a sheaf's entries lies its head.
+        unsafe { machine.percpu_push_stack::<CpuSheaves>(self.cpu.slot0(), object) }
     }
 
     /// Frees with the CPU's slot held, if it can be had.
@@ -40,12 +56,15 @@ impl Sheaf {
     /// # Safety
     ///
     /// Nobody uses the object any more.
-    #[inline(never)]
-    unsafe fn free_locked<M: Machine>(
+    #[inline]
+    pub(super) unsafe fn free_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags().debug() {
+            return Err(FreeError::Unchecked);
+        }
         let machine = env.pages.machine();
         let slab = Self::lookup(env, object)?;
         if self.capacity() > 0 {

@@ -100,6 +100,7 @@ use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::page::Pfn;
 use crate::slabs::cpus;
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
@@ -115,6 +116,8 @@ impl Design for Sheaf {
     const NAME: &'static str = "sheaf";
     const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
     const DEFAULT_ERA: Era = Era::V7_0;
+
+    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,
@@ -180,6 +183,32 @@ impl Design for Sheaf {
     ) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_one(env, object) }
+    }
+
+    #[inline(always)]
+    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_step(env, node)
+    }
+
+    #[inline(always)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_locked(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_step(env, object) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_locked(env, object) }
     }
 
     fn alloc_bulk<M: Machine>(
@@ -259,6 +288,19 @@ impl Design for Sheaf {
 
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         self.count_usage(env)
+    }
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        self.slub.free_slots(env, slab, found)
+    }
+
+    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        self.slub.isolate(env, slab);
     }
 
     fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {

@@ -19,16 +19,33 @@ impl Slab {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        if unsafe { self.free_step(env, object) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the object has not been freed.
+        unsafe { self.free_locked(env, object) }
+    }
+
+    /// The one-step operation of the fast path.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    pub(super) unsafe fn free_step<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        if Self::owns(env, object) && (!self.numa || self.seems_local(env, object)) {
-            // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU
-            // range, whose first block is the page allocator's.
-            if unsafe { machine.percpu_push_stack::<CpuArray>(self.cpu.slot0(), object) } {
-                return Ok(());
-            }
+        if !(Self::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
+            return false;
         }
-        self.free_locked(env, object)
+        // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
+        // whose first block is the page allocator's.
+        unsafe { machine.percpu_push_stack::<CpuArray>(self.cpu.slot0(), object) }
     }
 
     /// Whether an object is of the running CPU's node. If the thread moves meanwhile, an array gets
@@ -39,8 +56,12 @@ impl Slab {
     }
 
     /// Frees with the CPU's slot held, if it can be had.
-    #[inline(never)]
-    fn free_locked<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline]
+    pub(super) unsafe fn free_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,

@@ -207,6 +207,32 @@ impl Design for Slab {
         unsafe { self.free_one(env, object) }
     }
 
+    #[inline(always)]
+    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_step(env, node)
+    }
+
+    #[inline(always)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_locked(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_step(env, object) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_locked(env, object) }
+    }
+
     fn alloc_bulk<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -18,23 +18,32 @@ impl Slub {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        self.alloc_step(env, node)
+            .or_else(|| self.alloc_locked(env, node))
+    }
+
+    /// The one-step operation of the fast path.
+    #[inline(always)]
+    pub(super) fn alloc_step<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         if node.is_none() {
             // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuSlab`, whose list holds free
             // objects with links at `free_pointer` (I1).
-            let popped =
-                unsafe { machine.percpu_pop_list::<CpuSlab>(self.cpu.slot0(), self.free_pointer) };
-            if popped.is_some() {
-                return popped;
-            }
+            return unsafe {
+                machine.percpu_pop_list::<CpuSlab>(self.cpu.slot0(), self.free_pointer)
+            };
         }
-        self.alloc_locked(env, node)
+        None
     }
 
     /// Allocates with the CPU's slot held, if it can be had.
-    #[inline(never)]
-    fn alloc_locked<M: Machine>(
+    #[inline]
+    pub(super) fn alloc_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,
@@ -88,6 +97,9 @@ impl Slub {
         cpu: &mut CpuSlab,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags.debug() {
+            return None;
+        }
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(cpu));
         }
@@ -267,6 +279,9 @@ impl Slub {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags.debug() {
+            return None;
+        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.alloc_from_slabs(env, node)
@@ -374,11 +389,19 @@ impl Slub {
             let object = NonNull::new(Self::first(env, slab, old))?;
             // SAFETY: I3 - the list lock is held, so the slab's list is this caller's but for
             // pushes, which leave this object's link alone.
-            let next = NonNull::new(unsafe { self.next_free(env, object) });
+            let link = NonNull::new(unsafe { self.next_free(env, object) });
+            let next = link.filter(|next| self.is_slot(env, slab, *next));
             let first = next.map_or(0, |next| Self::place(env, slab, next));
+            // A list that leads astray ends here: what was behind counts as in use.
+            let astray = link.is_some() && next.is_none();
+            let inuse = if astray {
+                page.objects.load(Ordering::Relaxed)
+            } else {
+                old.inuse + 1
+            };
             let new = SlabWord {
                 first,
-                inuse: old.inuse + 1,
+                inuse,
                 frozen: false,
             };
             // Once the slab is full, the next free may take it, and its links, to a cpu partial
@@ -388,7 +411,12 @@ impl Slub {
                 list.remove(map, slab);
             }
             match old.replace(page, new) {
-                Ok(()) => return Some(object),
+                Ok(()) => {
+                    if let Some(debug) = env.cache.debug().filter(|_| astray) {
+                        debug.note_damaged(slab);
+                    }
+                    return Some(object);
+                }
                 Err(now) => old = now,
             }
             if first == 0 {

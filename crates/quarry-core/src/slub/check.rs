@@ -205,6 +205,62 @@ impl Slub {
         Ok((free, own, on_cpu))
     }
 
+    /// The slab's own list; a cache with debugging has no other.
+    pub(super) fn walk_free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        let page = env.pages.map().page(slab);
+        let word = SlabWord::load(page);
+        let free = u64::from(
+            page.objects
+                .load(Ordering::Relaxed)
+                .saturating_sub(word.inuse),
+        );
+        let mut at = Self::first(env, slab, word);
+        let mut count = 0;
+        while let Some(slot) = NonNull::new(at) {
+            if !self.is_slot(env, slab, slot) || count == free {
+                return Err(SlabInconsistency {
+                    what: "free pointer astray",
+                    slab: Some(slab),
+                    recorded: free,
+                    found: count,
+                });
+            }
+            count += 1;
+            if !found(slot) {
+                return Ok(());
+            }
+            // SAFETY: I1 - the object is on a list and inside its slab (checked above); nobody
+            // allocates from the cache meanwhile, and frees leave links alone.
+            at = unsafe { self.next_free(env, slot) };
+        }
+        SlabInconsistency::equal("free objects", Some(slab), free, count)
+    }
+
+    /// Takes all free objects of a slab out of circulation.
+    pub(super) fn make_full<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        let page = env.pages.map().page(slab);
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+            return;
+        };
+        if page.on_list() {
+            Self::remove_partial(env, &mut list, slab);
+        }
+        let full = SlabWord {
+            first: 0,
+            inuse: page.objects.load(Ordering::Relaxed),
+            frozen: false,
+        };
+        let mut old = SlabWord::load(page);
+        while let Err(now) = old.replace(page, full) {
+            old = now;
+        }
+    }
+
     pub(super) fn walk_live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,

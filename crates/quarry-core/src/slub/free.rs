@@ -25,35 +25,53 @@ impl Slub {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let machine = env.pages.machine();
-        work(machine, Work::Call);
-        let link = Self::slab_link(env, object);
-        if link != 0 {
-            let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
-            // SAFETY: as for allocation; the list's owner is the CPU's slab, so the object is one
-            // of this cache's, and the caller has given it up.
-            if unsafe { machine.percpu_push_list::<CpuSlab>(slot0, at, link, object) } {
-                return Ok(());
-            }
-        }
         // SAFETY: the caller's contract is the same.
-        unsafe { self.free_locked(env, link, object) }
+        if unsafe { self.free_step(env, object) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the object has not been freed.
+        unsafe { self.free_locked(env, object) }
     }
 
-    /// Frees with the CPU's slot held, if it can be had; `link` is the object's [`Slub::slab_link`].
+    /// The one-step operation of the fast path.
     ///
     /// # Safety
     ///
     /// Nobody uses the object any more.
-    #[inline(never)]
-    unsafe fn free_locked<M: Machine>(
+    #[inline(always)]
+    pub(super) unsafe fn free_step<M: Machine>(
         &self,
         env: Env<'_, M>,
-        link: u32,
+        object: NonNull<u8>,
+    ) -> bool {
+        let machine = env.pages.machine();
+        work(machine, Work::Call);
+        let link = Self::slab_link(env, object);
+        if link == 0 {
+            return false;
+        }
+        let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
+        // SAFETY: as for allocation; the list's owner is the CPU's slab, so the object is one of
+        // this cache's, and the caller has given it up.
+        unsafe { machine.percpu_push_list::<CpuSlab>(slot0, at, link, object) }
+    }
+
+    /// Frees with the CPU's slot held, if it can be had. [`Slub::free_step`] has accounted the look
+    /// at the object's page.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline]
+    pub(super) unsafe fn free_locked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        let slab = Pfn::from_link(link).ok_or(FreeError::Foreign)?;
+        let map = env.pages.map();
+        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+        let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
         let freed = self.cpu.try_with(machine, |cpu, _| {
             touch(
                 machine,
@@ -92,6 +110,9 @@ impl Slub {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         // SAFETY: the caller's contract is the same.
@@ -107,11 +128,27 @@ impl Slub {
     pub(crate) unsafe fn free_slow<M: Machine>(
         &self,
         env: Env<'_, M>,
-        mut cpu: Option<&mut CpuSlab>,
+        cpu: Option<&mut CpuSlab>,
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         self.check_object(env, slab, object)?;
+        // SAFETY: the caller's contract is the same; checked just now.
+        unsafe { self.free_checked(env, cpu, slab, object) }
+    }
+
+    /// The same for an object that is one of the cache's slots.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more, and [`Slub::check_slot`] has accepted it.
+    pub(super) unsafe fn free_checked<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        mut cpu: Option<&mut CpuSlab>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
         let word = SlabWord::load(env.pages.map().page(slab));
         if word.first == Self::place(env, slab, object) || word.inuse == 0 {
             return Err(FreeError::DoubleFree);

@@ -236,7 +236,7 @@ pub fn cpu_partial(
     flags: CacheFlags,
 ) -> u32 {
     match era.cpu_partial {
-        Some(_) if flags.debug() => 0,
+        Some(_) if flags.intersects(CacheFlags::DEBUG) => 0,
         Some(rules) => boot
             .slub_cpu_partial
             .unwrap_or_else(|| cpu_partial_class(&rules, machine, boot, size)),

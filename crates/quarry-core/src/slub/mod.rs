@@ -59,7 +59,9 @@
 //! (counted as `cpu_slot_busy`). A slab's list and counters share one 64-bit word. A free that
 //! finds the list lock re-entered is deferred through its first word, even in caches with
 //! constructors. An operation without a slot takes single objects and does not count
-//! `alloc_from_partial`. RCU caches free their slabs at once.
+//! `alloc_from_partial`. RCU caches free their slabs at once. Caches with debugging have no cpu
+//! slabs in any era ([`crate::debug`]); 2.6 kept them. A node list's slab whose free pointers lead
+//! astray counts as full from there on.
 //!
 //! Knobs of its own: `cpu_slabs` gives a CPU so many slabs in any era, by means of the cpu partial
 //! list, whose slabs are not frozen until 2.6.35; `slab_order` chooses the order before the first
@@ -92,6 +94,7 @@ use crate::geometry::{
 };
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::merge::MergeRules;
+use crate::page::Pfn;
 use crate::slabs::{self, cpus};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
@@ -116,6 +119,7 @@ impl Design for Slub {
         Era::V6_18,
     ];
     const DEFAULT_ERA: Era = Era::V6_18;
+    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,
@@ -164,6 +168,32 @@ impl Design for Slub {
         unsafe { self.free_one(env, object) }
     }
 
+    #[inline(always)]
+    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_step(env, node)
+    }
+
+    #[inline(always)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_locked(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_step(env, object) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_locked(env, object) }
+    }
+
     fn alloc_bulk<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -198,8 +228,22 @@ impl Design for Slub {
     ) -> Result<(), FreeError> {
         let _pass = env.pages.gate().enter(env.pages.machine());
         let slab = Self::slab_of(env, object)?;
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_slow(env, None, slab, object) }
+        self.check_slot(env, slab, object)?;
+        // SAFETY: the caller's contract is the same; checked just now.
+        unsafe { self.free_checked(env, None, slab, object) }
+    }
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        self.walk_free_slots(env, slab, found)
+    }
+
+    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        self.make_full(env, slab);
     }
 
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
@@ -316,7 +360,7 @@ impl Slub {
         let geometry = &env.cache.geometry;
         Some(Self {
             cpu,
-            free_pointer: geometry.layout.free_pointer? as usize,
+            free_pointer: (geometry.layout.red_left_pad + geometry.layout.free_pointer?) as usize,
             size: geometry.layout.size as usize,
             rules,
             min_partial: AtomicU32::new(geometry.min_partial),

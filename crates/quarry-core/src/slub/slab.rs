@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use super::geometry::{order_objects, slub_era};
 use super::types::{Detached, OBJECTS_MAX, Slub};
 use super::word::SlabWord;
+use crate::debug;
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
 use crate::machine::{Access, Line, Machine, Work, touch, work};
@@ -106,8 +107,22 @@ impl Slub {
         Pfn::from_link(Self::slab_link(env, object)).ok_or(FreeError::Foreign)
     }
 
-    /// Refuses an object that is not one of this cache's slots.
+    /// Refuses an object that is not one of this cache's slots, and any if the cache has
+    /// debugging.
     pub(crate) fn check_object<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
+        self.check_slot(env, slab, object)
+    }
+
+    /// Refuses what is not one of this cache's slots.
+    pub(super) fn check_slot<M: Machine>(
         &self,
         env: Env<'_, M>,
         slab: Pfn,
@@ -120,12 +135,23 @@ impl Slub {
         if page.cache.load(Ordering::Relaxed) != env.cache.id() {
             return Err(FreeError::WrongCache);
         }
-        let offset = object.addr().get() - env.pages.map().address(slab).addr().get();
-        let objects = page.objects.load(Ordering::Relaxed) as usize;
-        if !offset.is_multiple_of(self.size) || offset / self.size >= objects {
+        if !self.is_slot(env, slab, object) {
             return Err(FreeError::NotAnObject);
         }
         Ok(())
+    }
+
+    /// Whether a slot of the slab starts at this address.
+    pub(super) fn is_slot<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> bool {
+        let base = env.pages.map().address(slab).addr().get();
+        let offset = object.addr().get().wrapping_sub(base);
+        let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
+        offset.is_multiple_of(self.size) && offset / self.size < objects
     }
 
     /// Takes a slab's whole list of free objects, counting all its objects as in use. `None` if
@@ -229,6 +255,7 @@ impl Slub {
         }
         .init(page);
         let first = map.address(slab);
+        debug::set_up(env, slab, first, objects);
         for i in 0..objects as usize {
             // SAFETY: objects * size <= bytes of the slab (geometry).
             let object = unsafe { first.byte_add(i * self.size) };
@@ -301,6 +328,7 @@ impl Slub {
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.
     pub(crate) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        debug::discard(env, slab, env.pages.map().address(slab));
         slabs::give_back(env, &self.nodes, slab);
     }
 }

@@ -20,21 +20,29 @@ impl Slubq {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        self.alloc_step(env, node)
+            .or_else(|| self.alloc_locked(env, node))
+    }
+
+    /// The one-step operation of the fast path.
+    #[inline(always)]
+    pub(super) fn alloc_step<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         if node.is_none() {
             // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuQueue` (I3).
-            let popped = unsafe { machine.percpu_pop_stack::<CpuQueue>(self.cpu.slot0()) };
-            if popped.is_some() {
-                return popped;
-            }
+            return unsafe { machine.percpu_pop_stack::<CpuQueue>(self.cpu.slot0()) };
         }
-        self.alloc_locked(env, node)
+        None
     }
 
     /// Allocates with the CPU's slot held, if it can be had.
-    #[inline(never)]
-    fn alloc_locked<M: Machine>(
+    #[inline]
+    pub(super) fn alloc_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,
@@ -90,6 +98,9 @@ impl Slubq {
         id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags.debug() {
+            return None;
+        }
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
@@ -187,6 +198,9 @@ impl Slubq {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags.debug() {
+            return None;
+        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.alloc_from_slabs(env, node)

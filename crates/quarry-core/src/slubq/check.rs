@@ -6,6 +6,7 @@ use super::slab::LockedSlab;
 use super::types::Slubq;
 use crate::design::{CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
 use crate::machine::{CpuId, Machine, NodeId};
+use crate::page::Pfn;
 use crate::slabs::slabs;
 use crate::sync::Ordering;
 
@@ -79,6 +80,26 @@ impl Slubq {
                 ..CpuUsage::default()
             });
         found.unwrap_or_default()
+    }
+
+    /// By the bitmap; a cache with debugging has no queues.
+    pub(super) fn walk_free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        let Some(locked) = LockedSlab::lock(env, slab) else {
+            return Ok(());
+        };
+        let first = env.pages.map().address(slab);
+        for number in (0..locked.objects()).filter(|&n| locked.is_free(self.size, n)) {
+            // SAFETY: number < objects, and the objects lie in the slab (geometry).
+            if !found(unsafe { first.byte_add(number as usize * self.size) }) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Flushes the queues first, so that every free object is in its slab's bitmap.

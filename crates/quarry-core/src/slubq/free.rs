@@ -19,22 +19,43 @@ impl Slubq {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        if unsafe { self.free_step(env, object) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the object has not been freed.
+        unsafe { self.free_locked(env, object) }
+    }
+
+    /// The one-step operation of the fast path.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    pub(super) unsafe fn free_step<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
-        if !aliens && Self::owns(env, object) {
-            // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU
-            // range, whose first block is the page allocator's.
-            if unsafe { machine.percpu_push_stack::<CpuQueue>(self.cpu.slot0(), object) } {
-                return Ok(());
-            }
+        if aliens || !Self::owns(env, object) {
+            return false;
         }
-        self.free_locked(env, object)
+        // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
+        // whose first block is the page allocator's.
+        unsafe { machine.percpu_push_stack::<CpuQueue>(self.cpu.slot0(), object) }
     }
 
     /// Frees with the CPU's slot held, if it can be had.
-    #[inline(never)]
-    fn free_locked<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline]
+    pub(super) unsafe fn free_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -93,6 +114,9 @@ impl Slubq {
         id: CpuId,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
@@ -119,6 +143,9 @@ impl Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.free_to_its_slab(env, slab, object)

@@ -62,6 +62,8 @@
 //! the posted patch inverted that test. Shared queues are per node, as last-level caches are not
 //! known; expiry is asked for by the heap's user and not by reclaim; what an alien queue gives up
 //! when it is full was not read and is a batch here.
+//! the posted patch inverted that test. Caches with debugging have no queues ([`crate::debug`]);
+//! the patches kept them and checked at their ends.
 //!
 //! # 8 Cost
 //!
@@ -90,6 +92,7 @@ use crate::geometry::{
 };
 use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::merge::MergeRules;
+use crate::page::Pfn;
 use crate::slabs::{self, cpus};
 use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
@@ -105,6 +108,7 @@ impl Design for Slubq {
     const NAME: &'static str = "slubq";
     const ERAS: &'static [Era] = &[Era::V2_6_35];
     const DEFAULT_ERA: Era = Era::V2_6_35;
+    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,
@@ -182,6 +186,32 @@ impl Design for Slubq {
         unsafe { self.free_one(env, object) }
     }
 
+    #[inline(always)]
+    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_step(env, node)
+    }
+
+    #[inline(always)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_locked(env, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_step(env, object) }
+    }
+
+    #[inline(always)]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_locked(env, object) }
+    }
+
     fn alloc_bulk<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -221,6 +251,15 @@ impl Design for Slubq {
 
     fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
         self.expire(env);
+    }
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        self.walk_free_slots(env, slab, found)
     }
 
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {

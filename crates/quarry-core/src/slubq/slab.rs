@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::types::Slubq;
+use crate::debug;
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, Line, LockClass, Machine, NodeId, touch};
 use crate::page::{Page, Pfn};
@@ -226,10 +227,15 @@ impl Slubq {
         node: Option<NodeId>,
         mut stats: Option<&mut Stats>,
     ) -> Option<Pfn> {
-        let NewSlab { slab, fallback, .. } = slabs::take(env, &self.nodes, node)?;
+        let NewSlab {
+            slab,
+            objects,
+            fallback,
+        } = slabs::take(env, &self.nodes, node)?;
         if fallback {
             super::count(env, stats.as_deref_mut(), Stat::OrderFallback);
         }
+        debug::set_up(env, slab, env.pages.map().address(slab), objects);
         // Nobody else knows the slab, so its lock is free unless a mistaken free looks at it.
         LockedSlab::lock(env, slab)?.fill(self.size);
         super::count(env, stats, Stat::AllocSlab);
@@ -238,6 +244,7 @@ impl Slubq {
 
     /// Gives an empty slab's pages back. The slab is on no list and its lock is free.
     pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        debug::discard(env, slab, env.pages.map().address(slab));
         slabs::give_back(env, &self.nodes, slab);
     }
 }

@@ -39,10 +39,11 @@ pub(crate) fn run<D: Design>(
     progress: Progress<'_>,
 ) -> Result<RunReport, LabError> {
     let start = Instant::now();
-    let driven = driver::drive::<D, _>(
+    let driven = driver::drive_debug::<D, _>(
         spec.config,
         spec.design.era,
         spec.settings.boot,
+        spec.settings.debug,
         |driver| -> Result<RunReport, LabError> {
             let mut engine = Engine::new(driver, spec, input)?;
             let (mut events, mut chunk) = (input.file.events(), Vec::new());
@@ -129,6 +130,7 @@ fn report<D: Design>(
         era: spec.design.era.name(),
         page_size: page_bytes,
         cpus: spec.config.cpus,
+        slub_debug: spec.settings.debug.map(|debug| debug.as_str().to_string()),
         peak_slab_bytes,
         final_slab_bytes: driver.slab_pages() * page_bytes,
         object_bytes: outcome.peak_object_bytes,

@@ -21,6 +21,9 @@ pub struct RunReport {
     pub page_size: u64,
     /// CPUs of the virtual machine.
     pub cpus: u32,
+    /// Debugging, if there was any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slub_debug: Option<String>,
     /// Most bytes of slabs at once.
     pub peak_slab_bytes: u64,
     /// Bytes of slabs at the end.

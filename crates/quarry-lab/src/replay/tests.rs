@@ -62,6 +62,7 @@ fn axes(design: &str) -> Axes {
         designs: vec![DesignSpec::parse(design).unwrap()],
         page_bytes: vec![4096],
         cpus: vec![4],
+        debug: None,
         settings: Vec::new(),
         memory_bytes: 64 << 20,
         cache_line: 64,

@@ -154,6 +154,7 @@ fn predict(recording: &Recording, input: &mut Input, first: &Report, report: &Re
         page_bytes: vec![recording.page_bytes.into()],
         cpus: vec![recording.cpus],
         settings: Vec::new(),
+        debug: None,
         memory_bytes: 16 << 30,
         cache_line: recording.cache_line,
     };

@@ -83,6 +83,10 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         });
         first_error?;
         for tracked in &self.caches {
+            if self.limits.debug {
+                let found = tracked.cache.validate().findings;
+                ensure_eq!(found, 0, "{}: findings of validate", tracked.cache.name());
+            }
             self.audit_calls(tracked)
                 .map_err(|error| format!("{}: {error}", tracked.cache.name()))?;
         }
@@ -216,7 +220,8 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             return Ok(());
         }
         ensure_eq!(counted, (tracked.allocs, tracked.frees), "calls counted");
-        if D::NAME == "slub" && !self.limits.scarce && !self.limits.slots_fail {
+        let limits = &self.limits;
+        if D::NAME == "slub" && !limits.scarce && !limits.slots_fail && !limits.debug {
             slub_identities(&stats, self.heap.era(), tracked.by_node)?;
         }
         Ok(())

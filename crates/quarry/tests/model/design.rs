@@ -1,5 +1,6 @@
 //! The driver: runs a script on a heap of any design and any machine, beside the ledger.
 
+use quarry_core::debug::{Fix, SlubDebug};
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::KmallocService;
@@ -10,6 +11,7 @@ use quarry_core::stats::{Stat, Stats};
 use quarry_core::tunables;
 use quarry_sim::{Counters, VirtualMachine};
 
+use super::debugging;
 use super::ledger::{Ledger, Owner, Pick};
 use super::place::{Placement, Virtual};
 use super::script::{ATTRIBUTES, Ask, Op, Script};
@@ -330,6 +332,30 @@ pub(crate) struct Trace {
     counters: Counters,
     pages: PageStats,
     pub(crate) caches: Vec<(String, Stats)>,
+}
+
+/// Runs a script on a heap whose caches all have debugging: beside the model's answers there must
+/// be no report but of refused frees, and nothing to find in the end.
+pub(crate) fn check_debug<D: Design>(
+    setup: &Setup,
+    era: Era,
+    script: &Script,
+    letters: &str,
+) -> Check {
+    let heap = Heap::<VirtualMachine, D>::new(setup.machine(), era, setup.boot())
+        .map_err(|error| error.to_string())?;
+    let setting = SlubDebug::parse(letters, era).map_err(|error| error.to_string())?;
+    heap.set_slub_debug(Some(setting));
+    debugging::listen(&heap);
+    let limits = Limits {
+        debug: true,
+        ..setup.limits()
+    };
+    let run = Driver::new(&heap, Virtual, limits).run(script);
+    for report in debugging::reports() {
+        ensure!(report.fix == Fix::Refused, "{letters}: {report}");
+    }
+    run
 }
 
 /// Runs a script on a virtual machine and checks it against the model.

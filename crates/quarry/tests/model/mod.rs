@@ -16,11 +16,13 @@
 //! | [`pages`], [`page_script`], [`page_audit`] | the same for the page allocator alone |
 //! | [`scenario`], [`slob_heap`], [`slub_class`] | helpers of tests that go step by step |
 //! | [`steps`] | a machine that takes fast operations in one step |
+//! | [`debugging`] | helpers of tests of debugging |
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
 pub(crate) mod audit;
 pub(crate) mod calls;
 pub(crate) mod cases;
+pub(crate) mod debugging;
 pub(crate) mod design;
 pub(crate) mod inspect;
 pub(crate) mod interrupts;

@@ -88,6 +88,7 @@ impl Setup {
             slots_fail: self.slot_per_mille > 0,
             cpus_hide: self.remote_per_mille > 0,
             scarce: self.pages != 0,
+            debug: false,
         }
     }
 }
@@ -101,6 +102,8 @@ pub(crate) struct Limits {
     pub(crate) cpus_hide: bool,
     /// Memory may run out.
     pub(crate) scarce: bool,
+    /// All caches have debugging: they keep nothing per CPU.
+    pub(crate) debug: bool,
 }
 
 /// Any machine.

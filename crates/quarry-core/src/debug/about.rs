@@ -1,0 +1,147 @@
+//! What allocation, free and validation share: reports in the making, the quarantine.
+
+use core::ptr::NonNull;
+
+use super::CacheDebug;
+use super::report::{During, Finding, Fix, Name, Report, Track};
+use super::site::CallSite;
+use super::slot::{Slot, State, Which};
+use super::state::Quarantine;
+use crate::design::{Design, Env};
+use crate::machine::Machine;
+use crate::page::Pfn;
+
+/// What is known of an address in a slab of some cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Described {
+    pub(crate) owner: Name,
+    pub(crate) alloc: Option<Track>,
+    pub(crate) free: Option<Track>,
+}
+
+/// The calling thread, here and now.
+pub(super) fn here<M: Machine>(machine: &M, site: CallSite) -> Track {
+    Track {
+        site,
+        cpu: machine.current_cpu().0,
+        pid: machine.task(),
+        when: machine.when(),
+    }
+}
+
+/// A report without object, slab or damage.
+pub(super) fn report_of<M: Machine>(
+    env: Env<'_, M>,
+    what: Finding,
+    during: During,
+    fix: Fix,
+    here: Track,
+) -> Report {
+    Report {
+        what,
+        during,
+        fix,
+        cache: Name::new(env.cache.name()),
+        owner: None,
+        object: 0,
+        slab: None,
+        damage: None,
+        alloc: None,
+        free: None,
+        here,
+    }
+}
+
+/// Adds what a slot knows of itself.
+pub(super) fn with_slot(report: Report, slot: &Slot<'_>) -> Report {
+    Report {
+        object: slot.object().addr().get(),
+        alloc: slot.track(Which::Alloc),
+        free: slot.track(Which::Free),
+        ..report
+    }
+}
+
+/// Adds a slab.
+pub(super) fn with_slab<M: Machine>(report: Report, env: Env<'_, M>, slab: Pfn) -> Report {
+    let address = env.pages.map().address(slab).addr().get();
+    Report {
+        slab: Some((slab, address)),
+        ..report
+    }
+}
+
+/// Tells the heap's reporter what waited for a moment without locks.
+pub(crate) fn deliver<M: Machine>(env: Env<'_, M>) {
+    let Some(debug) = env.cache.debug() else {
+        return;
+    };
+    let pending = {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        debug.take_pending(env.pages.machine())
+    };
+    for report in pending.iter().flatten() {
+        env.pages.debug.report(report);
+    }
+}
+
+pub(super) fn note_damaged_lists<M: Machine>(
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    during: During,
+    here: Track,
+) {
+    if let Some(slab) = debug.take_damaged() {
+        let report = report_of(
+            env,
+            Finding::FreelistCorrupt,
+            during,
+            Fix::SlabIsolated,
+            here,
+        );
+        debug.push_pending(env.pages.machine(), with_slab(report, env, slab));
+    }
+}
+
+pub(super) fn slab_of<M: Machine>(env: Env<'_, M>, address: NonNull<u8>) -> Option<Pfn> {
+    let map = env.pages.map();
+    map.page(map.pfn_of(address)?).head()
+}
+
+/// Gives back what was taken out of circulation, so that the cache can be destroyed.
+pub(crate) fn release<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
+    let Some(debug) = env.cache.debug() else {
+        return;
+    };
+    let machine = env.pages.machine();
+    let _pass = env.pages.gate().enter(machine);
+    let Some(mut quarantine) = debug.ops.lock(machine) else {
+        return;
+    };
+    while let Some(base) = Quarantine::take(&mut quarantine) {
+        // SAFETY: a slot of the cache, whose debug lock is held.
+        let slot = unsafe { Slot::new(env.cache, debug, base) };
+        slot.restore(State::Free);
+        // SAFETY: the slot counts as in use, and no user has it.
+        let freed = unsafe { design.free_direct(env, slot.base()) };
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+}
+
+/// The object and the track of its allocation, for a slot that is in use; `None` if no user has
+/// it.
+pub(crate) fn live<M: Machine>(
+    env: Env<'_, M>,
+    base: NonNull<u8>,
+) -> Option<(NonNull<u8>, Option<Track>)> {
+    let Some(debug) = env.cache.debug() else {
+        return Some((base, None));
+    };
+    let quarantine = debug.ops.lock(env.pages.machine())?;
+    if quarantine.contains(base) {
+        return None;
+    }
+    // SAFETY: a slot of the cache (the design's walk found it), whose debug lock is held.
+    let slot = unsafe { Slot::new(env.cache, debug, base) };
+    Some((slot.object(), slot.track(Which::Alloc)))
+}

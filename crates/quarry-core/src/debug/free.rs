@@ -1,0 +1,254 @@
+//! Frees to caches with debugging, and what is told of frees that are refused.
+
+use core::ptr::NonNull;
+
+use super::CacheDebug;
+use super::about::{
+    Described, deliver, here, note_damaged_lists, report_of, slab_of, with_slab, with_slot,
+};
+use super::report::{During, Fix, Name, Report, TraceEvent, Track};
+use super::site::CallSite;
+use super::slot::{Slot, State, Which};
+use crate::design::{Design, Env, FreeError};
+use crate::geometry::CacheFlags;
+use crate::machine::Machine;
+use crate::page::{PageKind, Pfn};
+use crate::sync::Ordering;
+
+/// An address in a slab of the cache.
+struct Place {
+    slab: Pfn,
+    /// The slot that it is in.
+    base: NonNull<u8>,
+    /// It is where the slot's object starts.
+    exact: bool,
+}
+
+fn locate<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+) -> Result<Place, (FreeError, Option<Pfn>)> {
+    let slab = slab_of(env, object).ok_or((FreeError::Foreign, None))?;
+    let page = env.pages.map().page(slab);
+    if page.kind() != PageKind::Slab {
+        return Err((FreeError::Foreign, None));
+    }
+    if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+        return Err((FreeError::WrongCache, Some(slab)));
+    }
+    let layout = &env.cache.geometry.layout;
+    let size = layout.size as usize;
+    let first = design.first_slot(env, slab);
+    let objects = page.objects.load(Ordering::Relaxed) as usize;
+    let offset = object.addr().get().wrapping_sub(first.addr().get());
+    if offset / size >= objects {
+        return Err((FreeError::NotAnObject, Some(slab)));
+    }
+    // SAFETY: the slot's number is below `objects`, so the slot lies in the slab.
+    let base = unsafe { first.byte_add(offset / size * size) };
+    Ok(Place {
+        slab,
+        base,
+        exact: offset % size == layout.red_left_pad as usize,
+    })
+}
+
+/// Whose object it is and what its track records say.
+pub(crate) fn describe<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+) -> Described {
+    let tracks = env.cache.debug().and_then(|debug| {
+        let place = locate(design, env, object).ok()?;
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _ops = debug.ops.lock(env.pages.machine())?;
+        // SAFETY: a slot of the cache (`locate`), whose debug lock is held.
+        let slot = unsafe { Slot::new(env.cache, debug, place.base) };
+        Some((slot.track(Which::Alloc), slot.track(Which::Free)))
+    });
+    let (alloc, free) = tracks.unwrap_or_default();
+    Described {
+        owner: Name::new(env.cache.name()),
+        alloc,
+        free,
+    }
+}
+
+/// Why a free was refused, if it can be told from the address; else it is free already.
+pub(crate) fn reason<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+) -> FreeError {
+    match locate(design, env, object) {
+        Err((error, _)) => error,
+        Ok(place) if place.exact => FreeError::DoubleFree,
+        Ok(_) => FreeError::NotAnObject,
+    }
+}
+
+/// Reports a free that was refused without looking into the slot.
+pub(crate) fn refused<M: Machine>(
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+    error: FreeError,
+    site: CallSite,
+    owner: Option<Described>,
+) {
+    let here = here(env.pages.machine(), site);
+    let owner = owner.filter(|_| error == FreeError::WrongCache);
+    let report = refusal(env, object, error, here, owner);
+    env.pages.debug.report(&report);
+}
+
+fn refusal<M: Machine>(
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+    error: FreeError,
+    here: Track,
+    owner: Option<Described>,
+) -> Report {
+    let report = report_of(env, error.into(), During::Free, Fix::Refused, here);
+    let report = Report {
+        object: object.addr().get(),
+        owner: owner.map(|owner| owner.owner),
+        alloc: owner.and_then(|owner| owner.alloc),
+        free: owner.and_then(|owner| owner.free),
+        ..report
+    };
+    match slab_of(env, object) {
+        Some(slab) => with_slab(report, env, slab),
+        None => report,
+    }
+}
+
+/// Frees an object of a cache with debugging. `owner` tells whose object it is if it is another's.
+///
+/// # Errors
+///
+/// [`FreeError`]; a report has been made.
+///
+/// # Safety
+///
+/// Nobody uses the object any more.
+pub(crate) unsafe fn free<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+    site: CallSite,
+    owner: impl FnOnce() -> Option<Described>,
+) -> Result<(), FreeError> {
+    let Some(debug) = env.cache.debug() else {
+        return Err(FreeError::Unchecked);
+    };
+    let here = here(env.pages.machine(), site);
+    let mut wrong = None;
+    let freed = match locate(design, env, object) {
+        // SAFETY: the caller's contract is the same.
+        Ok(place) => unsafe { free_at(design, env, debug, object, &place, here, &mut wrong) },
+        Err((error, _)) => {
+            let owner = owner().filter(|_| error == FreeError::WrongCache);
+            wrong = Some(refusal(env, object, error, here, owner));
+            Err(error)
+        }
+    };
+    deliver(env);
+    if let Some(report) = wrong {
+        env.pages.debug.report(&report);
+    }
+    freed?;
+    if env.cache.flags().contains(CacheFlags::TRACE) {
+        let event = TraceEvent {
+            alloc: false,
+            cache: env.cache.name(),
+            object: object.addr().get(),
+            bytes_req: 0,
+            here,
+        };
+        env.pages.debug.trace(&event);
+    }
+    Ok(())
+}
+
+/// Frees what lies in a slot of the cache; `wrong` tells why it was refused.
+///
+/// # Safety
+///
+/// Nobody uses the object any more.
+unsafe fn free_at<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    object: NonNull<u8>,
+    place: &Place,
+    here: Track,
+    wrong: &mut Option<Report>,
+) -> Result<(), FreeError> {
+    let _pass = env.pages.gate().enter(env.pages.machine());
+    let Some(mut quarantine) = debug.ops.lock(env.pages.machine()) else {
+        if place.exact {
+            // A signal handler interrupted an operation on this cache: no checks are possible.
+            // SAFETY: a slot of the cache, which its user has given up.
+            unsafe { env.cache.defer(place.base) };
+        }
+        return Ok(());
+    };
+    // SAFETY: a slot of the cache (`locate`), whose debug lock is held.
+    let slot = unsafe { Slot::new(env.cache, debug, place.base) };
+    let about = |what, fix| {
+        let report = report_of(env, what, During::Free, fix, here);
+        with_slab(with_slot(report, &slot), env, place.slab)
+    };
+    let mut refuse = |error: FreeError| {
+        *wrong = Some(Report {
+            object: object.addr().get(),
+            ..about(error.into(), Fix::Refused)
+        });
+        Err(error)
+    };
+    if !place.exact {
+        return refuse(FreeError::NotAnObject);
+    }
+    if quarantine.contains(place.base) || is_free(design, env, debug, place, here) {
+        return refuse(FreeError::DoubleFree);
+    }
+    if let Some((what, damage)) = slot.check(State::Used) {
+        *wrong = Some(Report {
+            damage: Some(damage),
+            ..about(what, Fix::Quarantined)
+        });
+        slot.set_track(Which::Free, &here);
+        slot.restore(State::Free);
+        quarantine.add(place.base);
+        return Err(FreeError::Corrupt);
+    }
+    slot.set_track(Which::Free, &here);
+    slot.paint(State::Free);
+    // SAFETY: a live object of the cache, which its user has given up.
+    unsafe { design.free_direct(env, place.base) }.or_else(refuse)?;
+    note_damaged_lists(env, debug, During::Free, here);
+    Ok(())
+}
+
+/// Whether a slot is on its slab's list of free objects. A list that leads astray is cut.
+fn is_free<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    place: &Place,
+    here: Track,
+) -> bool {
+    let mut free = false;
+    let walked = design.free_slots(env, place.slab, &mut |slot| {
+        free = slot == place.base;
+        !free
+    });
+    if walked.is_err() {
+        design.isolate(env, place.slab);
+        debug.note_damaged(place.slab);
+        note_damaged_lists(env, debug, During::Free, here);
+    }
+    free
+}

@@ -1,0 +1,195 @@
+//! Call sites: who asked.
+
+use core::panic::Location;
+use core::ptr;
+
+use crate::sync::{AtomicPtr, Ordering};
+
+/// Where an allocation or a free was called: a place in Rust source, or the address of code.
+///
+/// One word, as track records keep it. A place's address is even; a code address is shifted up by
+/// one with the lowest bit set, which loses a bit that canonical addresses repeat anyway.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct CallSite(*const ());
+
+// SAFETY: what it may point to is a `Location`, which is immutable and lives for ever.
+unsafe impl Send for CallSite {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for CallSite {}
+
+const _: () = assert!(align_of::<Location<'static>>() >= 2);
+
+impl CallSite {
+    /// Nobody knows.
+    pub const UNKNOWN: Self = Self(ptr::null());
+
+    /// The caller of the function that calls this, as far up as `#[track_caller]` reaches.
+    #[must_use]
+    #[track_caller]
+    #[inline(always)]
+    pub fn caller() -> Self {
+        Self::of(Location::caller())
+    }
+
+    /// A place in Rust source.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of(location: &'static Location<'static>) -> Self {
+        Self(ptr::from_ref(location).cast())
+    }
+
+    /// The address of code, such as a return address or a recorded call site. 0 is unknown.
+    #[must_use]
+    pub const fn code(address: u64) -> Self {
+        if address == 0 {
+            return Self::UNKNOWN;
+        }
+        Self(ptr::without_provenance((address << 1 | 1) as usize))
+    }
+
+    /// The place in Rust source, if it is one.
+    #[must_use]
+    pub fn location(self) -> Option<&'static Location<'static>> {
+        if self.0.is_null() || self.0.addr() & 1 != 0 {
+            return None;
+        }
+        // SAFETY: not null and even, so `of` made it from a reference that lives for ever.
+        Some(unsafe { &*self.0.cast() })
+    }
+
+    /// The address of code, if it is one.
+    #[must_use]
+    pub fn address(self) -> Option<u64> {
+        // The arithmetic shift restores the top bit of a canonical address.
+        (self.0.addr() & 1 != 0).then_some(((self.0.addr() as i64) >> 1) as u64)
+    }
+
+    /// Whether nobody knows.
+    #[must_use]
+    pub fn is_unknown(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+/// Places that track records may name. A record is memory that a mistake of the user may have
+/// overwritten, so what it says is looked up here before it is believed.
+pub(super) struct SiteTable([AtomicPtr<()>; SITES]);
+
+/// Places that a cache can tell apart; calls from further ones show the address of the place.
+const SITES: usize = 256;
+
+impl SiteTable {
+    pub(super) fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+    }
+
+    /// Places in the order in which one of this address is looked for.
+    fn probe(&self, address: usize) -> impl Iterator<Item = &AtomicPtr<()>> {
+        let start = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (0..SITES).map(move |i| &self.0[start.wrapping_add(i) % SITES])
+    }
+
+    /// What a track record keeps of a call site.
+    pub(super) fn remember(&self, site: CallSite) -> u64 {
+        let word = site.0.cast_mut();
+        if site.location().is_some() {
+            for place in self.probe(word.addr()) {
+                // Relaxed: the pointer is all that is shared; what it points to is constant.
+                let stored = place.compare_exchange(
+                    ptr::null_mut(),
+                    word,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+                if stored.is_ok() || stored == Err(word) {
+                    break;
+                }
+            }
+        }
+        word.addr() as u64
+    }
+
+    /// The call site of what [`SiteTable::remember`] returned, or of damaged memory.
+    pub(super) fn recall(&self, word: u64) -> CallSite {
+        let address = word as usize;
+        if word == 0 {
+            return CallSite::UNKNOWN;
+        }
+        if word & 1 != 0 {
+            return CallSite(ptr::without_provenance(address));
+        }
+        let known = self
+            .probe(address)
+            .map(|place| place.load(Ordering::Relaxed))
+            .take_while(|place| !place.is_null())
+            .find(|place| place.addr() == address);
+        known.map_or(CallSite::code(word), |place| CallSite(place))
+    }
+}
+
+impl core::fmt::Display for CallSite {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if let Some(location) = self.location() {
+            location.fmt(f)
+        } else if let Some(address) = self.address() {
+            write!(f, "{address:#x}")
+        } else {
+            f.write_str("an unknown place")
+        }
+    }
+}
+
+impl core::fmt::Debug for CallSite {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "CallSite({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[track_caller]
+    fn asked() -> CallSite {
+        CallSite::caller()
+    }
+
+    #[test]
+    fn a_caller_is_a_place() {
+        let (line, site) = (line!(), asked());
+        let location = site.location().unwrap();
+        assert_eq!((location.file(), location.line()), (file!(), line));
+        assert_eq!(site.address(), None);
+        assert!(site.to_string().contains("site.rs:"));
+    }
+
+    #[test]
+    fn only_known_places_are_recalled() {
+        let table = SiteTable::new();
+        let sites = [asked(), asked(), CallSite::code(0x1235), CallSite::UNKNOWN];
+        for site in sites {
+            let word = table.remember(site);
+            assert_eq!(table.remember(site), word);
+            assert_eq!(table.recall(word), site);
+        }
+        // What memory holds after a mistake.
+        let address = table.recall(0x4141_4141_4140).address();
+        assert_eq!(address, Some(0x4141_4141_4140));
+        assert!(table.recall(0x4141_4141_4141_4141).location().is_none());
+    }
+
+    #[test]
+    fn a_code_address_survives() {
+        for address in [1, 0x1234, 0x7fff_ffff_f123, 0xffff_ffff_8123_4567, u64::MAX] {
+            let site = CallSite::code(address);
+            assert_eq!(site.address(), Some(address));
+            assert_eq!(site.location(), None);
+            assert!(!site.is_unknown());
+        }
+        assert_eq!(CallSite::code(0), CallSite::UNKNOWN);
+        assert_eq!(CallSite::UNKNOWN.to_string(), "an unknown place");
+    }
+}

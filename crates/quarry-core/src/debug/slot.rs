@@ -1,0 +1,344 @@
+//! One slot: where its parts are, what they should hold, and how they are restored.
+//!
+//! ```text
+//! |<- red_left_pad ->|<------ inuse ------>|
+//! | left red zone    | object | red zone   | free pointer | tracks | request | padding |
+//! |<-------------------------------- size ------------------------------------------->|
+//! ```
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use super::CacheDebug;
+use super::report::{Damage, EXCERPT_BYTES, Finding, Track};
+use super::rules::Rules;
+use crate::design::CacheHead;
+use crate::geometry::{CacheFlags, Layout, WORD_BYTES};
+
+/// Whether an object is with a user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Free,
+    Used,
+}
+
+/// Which of the two track records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    Alloc = 0,
+    Free = 1,
+}
+
+/// A part of a slot with known content.
+struct Zone {
+    /// Counted from the slot's first byte.
+    range: Range<usize>,
+    /// Repeated from the start of the range.
+    fill: [u8; 8],
+    /// The last byte, if it differs.
+    last: Option<u8>,
+    what: Finding,
+}
+
+impl Zone {
+    fn expected(&self, at: usize) -> u8 {
+        match self.last {
+            Some(last) if at + 1 == self.range.end => last,
+            _ => self.fill[(at - self.range.start) % 8],
+        }
+    }
+}
+
+/// A slot of a cache with debugging.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'c> {
+    base: NonNull<u8>,
+    cache: &'c CacheHead,
+    debug: &'c CacheDebug,
+}
+
+impl<'c> Slot<'c> {
+    /// # Safety
+    ///
+    /// `base` is the start of a slot in a slab of the cache. While the value is used nobody else
+    /// in the allocator accesses the slot: its cache's debug lock is held, or its slab is nobody
+    /// else's.
+    pub(super) unsafe fn new(
+        cache: &'c CacheHead,
+        debug: &'c CacheDebug,
+        base: NonNull<u8>,
+    ) -> Self {
+        Self { base, cache, debug }
+    }
+
+    fn rules(&self) -> &'c Rules {
+        &self.debug.rules
+    }
+
+    fn layout(&self) -> &'c Layout {
+        &self.cache.geometry.layout
+    }
+
+    fn pad(&self) -> usize {
+        self.layout().red_left_pad as usize
+    }
+
+    fn has(&self, flags: CacheFlags) -> bool {
+        self.cache.flags.contains(flags)
+    }
+
+    /// Whether the object itself is poisoned while it is free.
+    fn poisons_object(&self) -> bool {
+        self.has(CacheFlags::POISON)
+            && !self
+                .cache
+                .flags
+                .intersects(CacheFlags::RCU | CacheFlags::CTOR)
+    }
+
+    /// The slot's first byte.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The object's first byte.
+    pub(super) fn object(&self) -> NonNull<u8> {
+        // SAFETY: geometry puts the object inside the slot.
+        unsafe { self.base.byte_add(self.pad()) }
+    }
+
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        debug_assert!(range.end <= self.layout().size as usize);
+        // SAFETY: the range lies in the slot (geometry).
+        let first = unsafe { self.base.byte_add(range.start) };
+        // SAFETY: the bytes were written when the slab was set up (`Slot::set_up`), and the
+        // constructor's contract keeps the allocator away. A user who writes to them meanwhile
+        // breaks the contract of his object, which is what this is here to find.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), range.len()) }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= self.layout().size as usize);
+        // SAFETY: the range lies in the slot (geometry).
+        let to = unsafe { self.base.byte_add(at) };
+        // SAFETY: as above; the constructor's contract makes the bytes the caller's, and they are
+        // not in `bytes`, which is a value of the caller's.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+    }
+
+    fn fill(&self, range: Range<usize>, value: u8) {
+        debug_assert!(range.end <= self.layout().size as usize);
+        // SAFETY: the range lies in the slot (geometry).
+        let to = unsafe { self.base.byte_add(range.start) };
+        // SAFETY: as above; the constructor's contract makes the bytes the caller's.
+        unsafe { to.write_bytes(value, range.len()) };
+    }
+
+    fn paint_zone(&self, zone: &Zone) {
+        if zone.fill == [zone.fill[0]; 8] {
+            self.fill(zone.range.clone(), zone.fill[0]);
+        } else {
+            for at in zone.range.clone().step_by(8) {
+                let rest = (zone.range.end - at).min(8);
+                self.write(at, &zone.fill[..rest]);
+            }
+        }
+        if let (Some(last), false) = (zone.last, zone.range.is_empty()) {
+            self.fill(zone.range.end - 1..zone.range.end, last);
+        }
+    }
+
+    /// Where the metadata behind the object ends, and padding begins.
+    fn metadata_end(&self) -> usize {
+        let layout = self.layout();
+        let mut end = layout.inuse;
+        if let Some(pointer) = layout.free_pointer {
+            end = end.max(pointer + WORD_BYTES);
+        }
+        if let Some(tracks) = layout.tracks {
+            end = end.max(tracks + 2 * self.rules().track.bytes);
+        }
+        if let Some(request) = layout.requested_size {
+            end = end.max(request + self.rules().request_bytes);
+        }
+        self.pad() + end as usize
+    }
+
+    /// Parts with known content, in the order in which they are checked.
+    fn zones(&self, state: State) -> [Option<Zone>; 4] {
+        let layout = self.layout();
+        let object = self.pad();
+        let object_end = object + layout.object_size as usize;
+        let inuse = object + layout.inuse as usize;
+        let red = match state {
+            State::Free => self.rules().red_inactive,
+            State::Used => self.rules().red_active,
+        };
+        let padding = [self.rules().poison_inuse; 8];
+        let zone = |range: Range<usize>, fill, what| Zone {
+            range,
+            fill,
+            last: None,
+            what,
+        };
+        let red_zone = self.has(CacheFlags::RED_ZONE);
+        let poison = self.has(CacheFlags::POISON);
+        let red_start = match state {
+            State::Used if self.rules().red_zone_from_request => object + self.request() as usize,
+            _ => object_end,
+        };
+        let left = red_zone.then(|| zone(0..object, red, Finding::RedZone));
+        let right = if red_zone {
+            Some(zone(red_start..inuse, red, Finding::RedZone))
+        } else {
+            poison.then(|| zone(object_end..inuse, padding, Finding::ObjectPadding))
+        };
+        let filled = (state == State::Free && self.poisons_object()).then(|| Zone {
+            range: object..object_end,
+            fill: [self.rules().poison_free; 8],
+            last: Some(self.rules().poison_end),
+            what: Finding::Poison,
+        });
+        let rest = self.metadata_end()..layout.size as usize;
+        let rest = poison.then(|| zone(rest, padding, Finding::ObjectPadding));
+        [left, right, filled, rest]
+    }
+
+    /// Bytes that the design's free pointer takes from the zones of a free object.
+    fn hole(&self, state: State) -> Range<usize> {
+        match self.layout().free_pointer {
+            Some(pointer) if state == State::Free => {
+                let start = self.pad() + pointer as usize;
+                start..start + WORD_BYTES as usize
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// The first part that does not hold what it should.
+    pub(super) fn check(&self, state: State) -> Option<(Finding, Damage)> {
+        let hole = self.hole(state);
+        let zones = self.zones(state);
+        zones.iter().flatten().find_map(|zone| {
+            let bytes = self.bytes(zone.range.clone());
+            let wrong = |&at: &usize| {
+                bytes[at - zone.range.start] != zone.expected(at) && !hole.contains(&at)
+            };
+            let first = zone.range.clone().find(wrong)?;
+            let last = zone.range.clone().rfind(wrong)?;
+            let mut found = [0; EXCERPT_BYTES];
+            let shown = &bytes[first - zone.range.start..=last - zone.range.start];
+            for (to, from) in found.iter_mut().zip(shown) {
+                *to = *from;
+            }
+            let damage = Damage {
+                offset: first as i64 - self.pad() as i64,
+                bytes: (last - first + 1) as u32,
+                expected: zone.expected(first),
+                found,
+            };
+            Some((zone.what, damage))
+        })
+    }
+
+    /// Writes what a slot of this state should hold; the free pointer is the design's to write
+    /// afterwards.
+    pub(super) fn paint(&self, state: State) {
+        // Padding is only ever written to by mistake.
+        for zone in self.zones(state).iter().take(3).flatten() {
+            self.paint_zone(zone);
+        }
+    }
+
+    /// Writes all parts, also those that stay the same for the life of a slot. The free pointer
+    /// of a free object inside a zone survives.
+    pub(super) fn restore(&self, state: State) {
+        let hole = self.hole(state);
+        let mut kept = [0; WORD_BYTES as usize];
+        kept[..hole.len()].copy_from_slice(self.bytes(hole.clone()));
+        for zone in self.zones(state).iter().flatten() {
+            self.paint_zone(zone);
+        }
+        self.write(hole.start, &kept[..hole.len()]);
+    }
+
+    /// Prepares the slot of a new slab: free, never allocated.
+    pub(super) fn set_up(&self) {
+        let size = self.layout().size as usize;
+        let fresh = if self.has(CacheFlags::POISON) {
+            self.rules().poison_inuse
+        } else {
+            0
+        };
+        self.fill(0..size, fresh);
+        if let Some(tracks) = self.layout().tracks {
+            let start = self.pad() + tracks as usize;
+            self.fill(start..start + 2 * self.rules().track.bytes as usize, 0);
+        }
+        self.set_request(self.layout().object_size);
+        self.paint(State::Free);
+    }
+
+    /// Keeps the size of a request, in caches that do.
+    pub(super) fn set_request(&self, bytes: u32) {
+        if let Some(request) = self.layout().requested_size {
+            let word = u64::from(bytes.min(self.layout().object_size)).to_le_bytes();
+            let kept = (self.rules().request_bytes as usize).min(word.len());
+            self.write(self.pad() + request as usize, &word[..kept]);
+        }
+    }
+
+    /// The size of the request, at most the object's size; that size where none is kept.
+    pub(super) fn request(&self) -> u32 {
+        let size = self.layout().object_size;
+        let Some(request) = self.layout().requested_size else {
+            return size;
+        };
+        let start = self.pad() + request as usize;
+        let mut word = [0; 4];
+        word.copy_from_slice(self.bytes(start..start + 4));
+        u32::from_le_bytes(word).min(size)
+    }
+
+    fn track_start(&self, which: Which) -> Option<usize> {
+        let tracks = self.layout().tracks? + which as u32 * self.rules().track.bytes;
+        Some(self.pad() + tracks as usize)
+    }
+
+    /// Keeps who allocated or freed the object, in caches that do.
+    pub(super) fn set_track(&self, which: Which, track: &Track) {
+        let Some(start) = self.track_start(which) else {
+            return;
+        };
+        let at = |offset: u32| start + offset as usize;
+        let site = self.debug.sites.remember(track.site);
+        self.write(start, &site.to_ne_bytes());
+        self.write(at(self.rules().track.cpu), &track.cpu.to_ne_bytes());
+        self.write(at(self.rules().track.pid), &track.pid.to_ne_bytes());
+        self.write(at(self.rules().track.when), &track.when.to_ne_bytes());
+    }
+
+    /// Who allocated or freed the object last; `None` where that is not kept or never happened.
+    pub(super) fn track(&self, which: Which) -> Option<Track> {
+        let start = self.track_start(which)?;
+        let half = |from: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(self.bytes(from..from + 4));
+            u32::from_ne_bytes(word)
+        };
+        let word = |from: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(self.bytes(from..from + 8));
+            u64::from_ne_bytes(word)
+        };
+        let fields = self.rules().track;
+        let track = Track {
+            site: self.debug.sites.recall(word(start)),
+            cpu: half(start + fields.cpu as usize),
+            pid: half(start + fields.pid as usize),
+            when: word(start + fields.when as usize),
+        };
+        let never = track.site.is_unknown() && track.when == 0 && track.pid == 0;
+        (!never).then_some(track)
+    }
+}

@@ -1,0 +1,282 @@
+//! Looking at whole slabs: when they are made, when they go, and on demand.
+
+use core::ptr::NonNull;
+
+use super::about::{here, report_of, with_slab, with_slot};
+use super::report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, Track};
+use super::site::CallSite;
+use super::slot::{Slot, State};
+use super::state::CacheDebug;
+use crate::design::{Design, Env};
+use crate::geometry::CacheFlags;
+use crate::machine::Machine;
+use crate::page::Pfn;
+use crate::slabs::slabs;
+use crate::sync::Ordering;
+
+/// Reports that [`Validation`] keeps.
+pub const REPORTS_MAX: usize = 8;
+
+/// Most objects that a slab can hold.
+const OBJECTS_MAX: usize = 65535;
+
+/// What [`validate`](crate::heap::Cache::validate) found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Validation {
+    /// Slabs that were looked at.
+    pub slabs: u64,
+    /// Objects that were looked at.
+    pub objects: u64,
+    /// How much was wrong.
+    pub findings: u64,
+    reports: [Option<Report>; REPORTS_MAX],
+}
+
+impl Validation {
+    /// The first reports.
+    pub fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.reports.iter().flatten()
+    }
+
+    fn add(&mut self, report: Report) {
+        if let Some(place) = self.reports.iter_mut().find(|place| place.is_none()) {
+            *place = Some(report);
+        }
+        self.findings += 1;
+    }
+}
+
+/// A set of slots of one slab.
+struct SlotSet([u64; OBJECTS_MAX.div_ceil(64)]);
+
+impl SlotSet {
+    fn insert(&mut self, slot: usize) {
+        if let Some(word) = self.0.get_mut(slot / 64) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    fn contains(&self, slot: usize) -> bool {
+        self.0
+            .get(slot / 64)
+            .is_some_and(|word| word >> (slot % 64) & 1 != 0)
+    }
+}
+
+/// The slots of a slab.
+fn each_slot<'a, M: Machine>(
+    env: Env<'a, M>,
+    debug: &'a CacheDebug,
+    first: NonNull<u8>,
+    objects: u32,
+) -> impl Iterator<Item = Slot<'a>> {
+    let size = env.cache.geometry.layout.size as usize;
+    (0..objects as usize).map(move |number| {
+        // SAFETY: a slab holds `objects` slots from the first on.
+        let base = unsafe { first.byte_add(number * size) };
+        // SAFETY: as above; the callers hold the debug lock, or the slab is nobody else's.
+        unsafe { Slot::new(env.cache, debug, base) }
+    })
+}
+
+/// Prepares a new slab, before the design writes to it. `first` is its first slot. Does nothing
+/// without debugging.
+#[inline]
+pub(crate) fn set_up<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>, objects: u32) {
+    if let Some(debug) = env.cache.debug() {
+        set_up_slots(env, debug, slab, first, objects);
+    }
+}
+
+#[cold]
+fn set_up_slots<M: Machine>(
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    slab: Pfn,
+    first: NonNull<u8>,
+    objects: u32,
+) {
+    let map = env.pages.map();
+    if env.cache.flags().contains(CacheFlags::POISON) {
+        let bytes = env.pages.params.slab_bytes(map.page(slab).order()) as usize;
+        // SAFETY: the slab has this many bytes and is nobody else's yet.
+        unsafe {
+            map.address(slab)
+                .write_bytes(debug.rules.poison_inuse, bytes)
+        };
+    }
+    for slot in each_slot(env, debug, first, objects) {
+        slot.set_up();
+    }
+}
+
+/// Looks at a slab that is about to go; all its objects are free. Does nothing without debugging.
+#[inline]
+pub(crate) fn discard<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>) {
+    if let Some(debug) = env.cache.debug() {
+        check_gone(env, debug, slab, first);
+    }
+}
+
+#[cold]
+fn check_gone<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, first: NonNull<u8>) {
+    let machine = env.pages.machine();
+    let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
+    let here = here(machine, CallSite::UNKNOWN);
+    for slot in each_slot(env, debug, first, objects) {
+        if let Some((what, damage)) = slot.check(State::Free) {
+            let report = report_of(env, what, During::Discard, Fix::None, here);
+            let mut report = with_slab(with_slot(report, &slot), env, slab);
+            report.damage = Some(damage);
+            debug.push_pending(machine, report);
+        }
+    }
+}
+
+/// Looks at all slabs of a cache (facts 2.9).
+pub(crate) fn validate<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    site: CallSite,
+) -> Validation {
+    let here = here(env.pages.machine(), site);
+    let validation = look(design, env, here);
+    for report in validation.reports() {
+        env.pages.debug.report(report);
+    }
+    validation
+}
+
+fn look<M: Machine, D: Design>(design: &D, env: Env<'_, M>, here: Track) -> Validation {
+    let machine = env.pages.machine();
+    let _pass = env.pages.gate().enter(machine);
+    let mut validation = Validation::default();
+    let consistent = design.check_consistency(env);
+    if let Some(debug) = env.cache.debug() {
+        // Every list is looked at below; the walk of the cache stops at the first.
+        let ops = debug.ops.lock(machine);
+        if ops.is_some() {
+            for slab in slabs(env) {
+                validate_slab(design, env, debug, slab, here, &mut validation);
+            }
+        }
+    }
+    if let Err(error) = consistent
+        && validation.findings == 0
+    {
+        let report = report_of(
+            env,
+            Finding::Inconsistent,
+            During::Validate,
+            Fix::None,
+            here,
+        );
+        validation.add(match error.slab {
+            Some(slab) => with_slab(report, env, slab),
+            None => report,
+        });
+    }
+    validation
+}
+
+fn validate_slab<M: Machine, D: Design>(
+    design: &D,
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    slab: Pfn,
+    here: Track,
+    validation: &mut Validation,
+) {
+    validation.slabs += 1;
+    let first = design.first_slot(env, slab);
+    let size = env.cache.geometry.layout.size as usize;
+    let mut free = SlotSet([0; OBJECTS_MAX.div_ceil(64)]);
+    let walked = design.free_slots(env, slab, &mut |slot| {
+        free.insert((slot.addr().get() - first.addr().get()) / size);
+        true
+    });
+    if walked.is_err() {
+        design.isolate(env, slab);
+        let report = report_of(
+            env,
+            Finding::FreelistCorrupt,
+            During::Validate,
+            Fix::SlabIsolated,
+            here,
+        );
+        validation.add(with_slab(report, env, slab));
+        return;
+    }
+    let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
+    for (number, slot) in each_slot(env, debug, first, objects).enumerate() {
+        validation.objects += 1;
+        // What is out of circulation counts as in use and looks free.
+        let state = if free.contains(number) {
+            State::Free
+        } else {
+            State::Used
+        };
+        let Some((what, damage)) = slot.check(state) else {
+            continue;
+        };
+        if state == State::Used && slot.check(State::Free).is_none() {
+            continue;
+        }
+        let report = report_of(env, what, During::Validate, Fix::Restored, here);
+        let mut report = with_slab(with_slot(report, &slot), env, slab);
+        report.damage = Some(damage);
+        slot.restore(state);
+        validation.add(report);
+    }
+    if let Some(damage) = slab_padding(env, debug, slab, first, objects) {
+        let report = report_of(
+            env,
+            Finding::SlabPadding,
+            During::Validate,
+            Fix::Restored,
+            here,
+        );
+        let mut report = with_slab(report, env, slab);
+        report.damage = Some(damage);
+        validation.add(report);
+    }
+}
+
+/// Checks and restores what lies behind the last slot of a poisoned slab and is nobody's.
+fn slab_padding<M: Machine>(
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    slab: Pfn,
+    first: NonNull<u8>,
+    objects: u32,
+) -> Option<Damage> {
+    let geometry = &env.cache.geometry;
+    let page = env.pages.map().page(slab);
+    // What a slab of another order has at its end is not in the geometry.
+    if !env.cache.flags().contains(CacheFlags::POISON) || page.order() != geometry.order {
+        return None;
+    }
+    let base = env.pages.map().address(slab);
+    let bytes = env.pages.params.slab_bytes(geometry.order) as usize;
+    let used =
+        first.addr().get() - base.addr().get() + objects as usize * geometry.layout.size as usize;
+    let start = used.max(bytes - (geometry.slack_bytes as usize).min(bytes));
+    // SAFETY: start <= bytes, which is the slab's length.
+    let rest = unsafe { base.byte_add(start) };
+    // SAFETY: the rest of the slab was filled when it was set up, and nobody uses it.
+    let rest = unsafe { core::slice::from_raw_parts_mut(rest.as_ptr(), bytes.checked_sub(start)?) };
+    let wrong = |byte: &u8| *byte != debug.rules.poison_inuse;
+    let from = rest.iter().position(wrong)?;
+    let to = rest.iter().rposition(wrong)?;
+    let mut found = [0; EXCERPT_BYTES];
+    for (kept, byte) in found.iter_mut().zip(&rest[from..=to]) {
+        *kept = *byte;
+    }
+    rest.fill(debug.rules.poison_inuse);
+    Some(Damage {
+        offset: (start + from) as i64,
+        bytes: (to - from + 1) as u32,
+        expected: debug.rules.poison_inuse,
+        found,
+    })
+}
