@@ -77,7 +77,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         for (n, cpu) in owners().enumerate() {
             let mut stock = shape.stock + if n == 0 { shape.shared_objects } else { 0 };
             while stock > 0 {
-                let freed = slabs.take(stock.min(all));
+                let freed = slabs.take_any(stock);
                 if freed.is_empty() {
                     break;
                 }
@@ -158,6 +158,16 @@ impl<'h> Slabs<'h> {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(slab.len());
         self.open.extend(slab.drain(count..));
         slab
+    }
+
+    /// Takes objects of a full slab, or, if there is none, of those that are open.
+    fn take_any(&mut self, count: u64) -> Vec<ObjectRef<'h>> {
+        if !self.full.is_empty() {
+            return self.take(count);
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let kept = self.open.len().saturating_sub(count);
+        self.open.split_off(kept)
     }
 
     fn alive(self) -> Vec<ObjectRef<'h>> {

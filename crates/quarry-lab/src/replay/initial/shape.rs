@@ -37,7 +37,9 @@ impl Shape {
         };
         let free_slabs = kept_free.min(known_free / objects);
         let partial_objects = known_free - free_slabs * objects;
-        let partial_slabs = (2 * partial_objects).div_ceil(objects);
+        let partial_slabs = (2 * partial_objects)
+            .div_ceil(objects)
+            .min(row.num_slabs.saturating_sub(free_slabs));
         let mut shape = Self {
             free_slabs,
             partial_slabs,

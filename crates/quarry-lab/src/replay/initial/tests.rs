@@ -72,6 +72,8 @@ fn shapes() {
     // No slab is used twice.
     assert_eq!(of(3, 52), ((2, 1, 10), (0, 0)));
     assert_eq!(of(6, 52), ((2, 1, 10), (2, 0)));
+    // Not more slabs than there are: they are more than half free then.
+    assert_eq!(of(9, 21 * 9 - 4), ((5, 4, 80), (0, 0)));
     // SLAB tells how many slabs are free.
     let slab = SlabinfoRow {
         active_slabs: 92,
