@@ -18,7 +18,21 @@ pub(super) struct Report {
     pub(super) name: String,
     /// When it was read, by the recording's clock.
     pub(super) time_ns: u64,
-    pub(super) slabinfo: Slabinfo,
+    /// By cache; SLOB has no such report.
+    pub(super) slabinfo: Option<Slabinfo>,
+    /// Slab memory: the sum of slabinfo, or of SLOB what meminfo says.
+    pub(super) bytes: u64,
+}
+
+impl Report {
+    fn new(name: &str, time_ns: u64, slabinfo: Slabinfo, recording: &Recording) -> Self {
+        Self {
+            name: name.to_string(),
+            time_ns,
+            bytes: slabinfo.slab_bytes(recording.page_bytes.into()),
+            slabinfo: Some(slabinfo),
+        }
+    }
 }
 
 /// All reports of a recording, in the order of time.
@@ -45,9 +59,9 @@ impl Reports {
         let input = import_recording(&folder.join(trace), recording);
         let json = read_json(&folder.join(reports));
         let reports = if guest {
-            guest_reports(&json, recording.run, &times(&input))
+            guest_reports(&json, recording, &times(&input))
         } else {
-            host_reports(&json, &times(&input))
+            host_reports(&json, recording, &times(&input))
         };
         (input, Self { reports })
     }
@@ -92,35 +106,38 @@ fn times(input: &Input) -> Vec<u64> {
     times
 }
 
-/// Every stage reads meminfo, slabinfo and buddyinfo, in this order.
-fn guest_reports(json: &Value, run: &str, times: &[u64]) -> Vec<Report> {
+/// Every stage reads meminfo, slabinfo and buddyinfo, in this order. With SLOB, which has no
+/// slabinfo, only the first of them is seen to open a sequence.
+fn guest_reports(json: &Value, recording: &Recording, times: &[u64]) -> Vec<Report> {
     let stages = json["stage_order"].as_array().unwrap().iter();
     stages
         .map(|stage| stage.as_str().unwrap())
-        .filter(|stage| stage.starts_with(run))
+        .filter(|stage| stage.starts_with(recording.run))
         .filter_map(|stage| Some((stage, json["stages"].get(stage)?)))
         .enumerate()
-        .map(|(n, (name, stage))| Report {
-            name: name.to_string(),
-            time_ns: times[3 * n + 1],
-            slabinfo: Slabinfo::parse_json(name, &stage["slabinfo"]).unwrap(),
+        .map(|(n, (name, stage))| {
+            let slabinfo = Slabinfo::parse_json(name, &stage["slabinfo"]).unwrap();
+            if slabinfo.rows.is_empty() {
+                return Report {
+                    name: name.to_string(),
+                    time_ns: times[n],
+                    slabinfo: None,
+                    bytes: stage["meminfo_kB"]["Slab"].as_u64().unwrap() << 10,
+                };
+            }
+            Report::new(name, times[3 * n + 1], slabinfo, recording)
         })
         .collect()
 }
 
 /// Before and after the workload slabinfo and meminfo are read; between, a program of its own may
 /// have read slabinfo often, and tells when.
-fn host_reports(json: &Value, times: &[u64]) -> Vec<Report> {
+fn host_reports(json: &Value, recording: &Recording, times: &[u64]) -> Vec<Report> {
     let window = &json["in_window"];
     let text = |key: &str| Slabinfo::parse_text(key, window[key].as_str().unwrap()).unwrap();
     assert_eq!(times.len(), 4, "two files twice");
-    let first = Report {
-        name: "before".to_string(),
-        time_ns: times[0],
-        slabinfo: text("before_slabinfo"),
-    };
-    let mut rows = first.slabinfo.clone();
-    let mut reports = vec![first];
+    let mut rows = text("before_slabinfo");
+    let mut reports = vec![Report::new("before", times[0], rows.clone(), recording)];
     for sample in json["slabinfo_samples"].as_array().into_iter().flatten() {
         for (name, columns) in sample["changed"].as_object().unwrap() {
             let row = rows.rows.iter_mut().find(|row| row.name == *name).unwrap();
@@ -129,16 +146,10 @@ fn host_reports(json: &Value, times: &[u64]) -> Vec<Report> {
             (row.active_slabs, row.num_slabs) = (column(2), column(3));
         }
         let time_ns = (sample["t0"].as_f64().unwrap() * 1e9) as u64;
-        reports.push(Report {
-            name: format!("sample at {:.3} s", time_ns as f64 / 1e9),
-            time_ns,
-            slabinfo: rows.clone(),
-        });
+        let name = format!("sample at {:.3} s", time_ns as f64 / 1e9);
+        reports.push(Report::new(&name, time_ns, rows.clone(), recording));
     }
-    reports.push(Report {
-        name: "after".to_string(),
-        time_ns: times[2],
-        slabinfo: text("after_slabinfo"),
-    });
+    let after = text("after_slabinfo");
+    reports.push(Report::new("after", times[2], after, recording));
     reports
 }
