@@ -15,7 +15,13 @@
 //! * **Caches.** An object of a named cache goes to a cache of that name, made at its first use.
 //!   Alignment and flags are not in a trace; [`infer`] finds ones that explain the recorded sizes.
 //! * **Orphans.** A free of an object that was allocated before the recording is skipped and
-//!   counted. A free that the importer inserted, because a later event proves it, is performed.
+//!   counted, or, if the replay starts from a kernel's slabinfo, frees an object of that state. A
+//!   free that the importer inserted, because a later event proves it, is performed.
+//! * **Before and after.** With [`replay::input::Input::initial`] the heap starts with the slabs
+//!   that a kernel reported; what such a report does not tell is assumed, and `replay/initial`
+//!   says how. [`replay::input::Input::check`] puts the end beside another report, and
+//!   [`replay::part`] replays what lies between the two. kmallocs then go to the accounted,
+//!   reclaimable and DMA caches that the report names.
 //! * **Pages.** Events of the page allocator are counted and not performed: the pages of slabs come
 //!   from the replayed design itself, and those of others are not modelled here.
 //! * **Nodes.** The machine has one node; the node that an event asks for is ignored.

@@ -21,6 +21,12 @@
 //! trace is. Page blocks have slots of their own ([`TraceMeta::page_slots`]), keyed by page frame number.
 //! `kfree` frees what `kmem_cache_alloc` gave and the other way round: the address decides.
 //!
+//! # Events of the same time
+//!
+//! A coarse clock gives events of several CPUs one time, and recorders print them CPU after CPU. The importer
+//! keeps each CPU's order, and lets a free wait for the allocation, or an allocation for the free, that another
+//! CPU still has to do at that time; else the printed order stays. [`TraceBuilder`] takes events as they come.
+//!
 //! # The orphan rule
 //!
 //! A recording starts in the middle of a kernel's life, misses the bulk calls (which emit no event), and may
