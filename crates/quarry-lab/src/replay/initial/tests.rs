@@ -130,6 +130,7 @@ fn replay(
         page_bytes: vec![4096],
         cpus: vec![2],
         settings: Vec::new(),
+        debug: None,
         memory_bytes: 64 << 20,
         cache_line: 64,
     };
