@@ -176,4 +176,12 @@ fn what_is_wrong_is_said() {
     }
     let small = ask(&["--initial", &before, "--memory", "256k"]);
     assert_fails(&small, 1, &["initial state: no memory for", "--memory"]);
+    let huge = dir.path().join("huge");
+    let rows = [("filp", 0, 21 << 50, 192, 21, 1)];
+    let huge = slabinfo(&huge, &rows);
+    assert_fails(
+        &ask(&["--initial", &huge]),
+        1,
+        &["of cache filp", "--memory"],
+    );
 }

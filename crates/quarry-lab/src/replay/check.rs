@@ -63,9 +63,9 @@ impl Check {
         }
         for row in &observed.rows {
             let entry = by_name.entry(&row.name).or_default();
-            entry.observed_bytes += row.slab_bytes(page_bytes);
-            entry.observed_active_objs += row.active_objs;
-            entry.observed_num_objs += row.num_objs;
+            add(&mut entry.observed_bytes, row.slab_bytes(page_bytes));
+            add(&mut entry.observed_active_objs, row.active_objs);
+            add(&mut entry.observed_num_objs, row.num_objs);
         }
         let bytes = |row: &SlabinfoRow| row.slab_bytes(page_bytes);
         if let Some(initial) = &input.initial {
@@ -74,7 +74,7 @@ impl Check {
                 .for_each(|cache| cache.initial_bytes = Some(0));
             for row in &initial.rows {
                 let entry = by_name.entry(&row.name).or_default();
-                *entry.initial_bytes.get_or_insert(0) += bytes(row);
+                add(entry.initial_bytes.get_or_insert(0), bytes(row));
             }
         }
         let mut caches: Vec<CacheCheck> = by_name
@@ -105,7 +105,7 @@ impl Check {
             .iter()
             .take_while(|cache| {
                 let before = sum;
-                sum += cache.observed_bytes;
+                add(&mut sum, cache.observed_bytes);
                 before < wanted
             })
             .count();
@@ -120,4 +120,9 @@ impl CacheCheck {
             .max(self.observed_bytes)
             .max(self.initial_bytes.unwrap_or_default())
     }
+}
+
+/// Adds what a report says, which may be anything.
+fn add(sum: &mut u64, value: u64) {
+    *sum = sum.saturating_add(value);
 }

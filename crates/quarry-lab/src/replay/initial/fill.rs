@@ -75,7 +75,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             }
         }
         for (n, cpu) in owners().enumerate() {
-            let mut stock = shape.stock + if n == 0 { shape.shared_objects } else { 0 };
+            let shared = if n == 0 { shape.shared_objects } else { 0 };
+            let mut stock = shape.stock.saturating_add(shared);
             while stock > 0 {
                 let freed = slabs.take_any(stock);
                 if freed.is_empty() {
@@ -92,19 +93,27 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     }
 
     fn allocate(&self, count: u64, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {
+        let no_memory = || LabError::InitialMemory {
+            run: self.run.label(),
+            cache: self.row.name.clone(),
+            objects: count,
+            memory_bytes: self.run.config.memory_bytes,
+        };
         driver.run_on(CpuId(0));
         let mut objects = Vec::new();
+        // A report may say anything: what cannot fit is refused before it is tried.
+        let size = u64::from(self.view.head().geometry().layout.size);
+        let fits = count.saturating_mul(size) <= self.run.config.memory_bytes;
+        let room = usize::try_from(count).map(|count| objects.try_reserve_exact(count));
+        if !fits || !matches!(room, Ok(Ok(()))) {
+            return Err(no_memory());
+        }
         for _ in 0..count {
             let object = match self.source {
                 Source::Cache(index) => driver.alloc(index),
                 Source::Kmalloc(class) => driver.kmalloc(class.size),
             };
-            objects.push(object.ok_or_else(|| LabError::InitialMemory {
-                run: self.run.label(),
-                cache: self.row.name.clone(),
-                objects: count,
-                memory_bytes: self.run.config.memory_bytes,
-            })?);
+            objects.push(object.ok_or_else(no_memory)?);
         }
         Ok(objects)
     }

@@ -29,7 +29,7 @@ impl Shape {
         let known_free = row
             .num_objs
             .saturating_sub(row.active_objs)
-            .min(row.num_objs);
+            .min(row.num_slabs.saturating_mul(objects));
         let kept_free = if row.active_slabs < row.num_slabs {
             row.num_slabs - row.active_slabs
         } else {

@@ -242,3 +242,21 @@ fn other_slabs_hold_the_active_objects() {
     // 1100 active objects and one more, 341 in a slab of 64 KiB.
     assert_eq!(cache(&run.check, BOX).predicted_bytes, 4 * 65536);
 }
+
+#[test]
+fn no_number_in_a_report_panics() {
+    let sane = row(BOX, 192, 21, 1, 3, 4);
+    let odd: [fn(&mut SlabinfoRow); 5] = [
+        |row| row.num_objs = u64::MAX,
+        |row| row.active_objs = u64::MAX,
+        |row| row.active_slabs = u64::MAX,
+        |row| (row.limit, row.sharedavail) = (u64::MAX, u64::MAX),
+        |row| row.limit = 1,
+    ];
+    for change in odd {
+        let mut row = sane.clone();
+        change(&mut row);
+        let run = replay(&[event(Kind::KmemCacheAlloc, 1, 0)], &[row], |_, _| ());
+        assert!(cache(&run.check, BOX).predicted_bytes > 0);
+    }
+}
