@@ -78,6 +78,8 @@ pub(crate) struct Driver<'h, M: Machine, D: Design, P> {
     /// Free blocks by order before anything was allocated.
     pub(crate) boot_blocks: [u64; ORDERS],
     created: usize,
+    /// The clock that periodic work is told.
+    clock_ns: u64,
 }
 
 impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
@@ -92,6 +94,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             large: (0, 0),
             boot_blocks: heap.pages().stats().free_blocks,
             created: 0,
+            clock_ns: 0,
         }
     }
 
@@ -138,6 +141,12 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             Op::Kfree { cpu, pick } => {
                 self.go(cpu);
                 self.kfree(pick).map(|_| ())
+            }
+            Op::Reap { cpu, pause_ms } => {
+                self.go(cpu);
+                self.clock_ns += u64::from(pause_ms) * 1_000_000;
+                self.heap.reap(self.clock_ns);
+                Ok(())
             }
             Op::DrainPages => {
                 let busy = self.heap.pages().drain_all();

@@ -106,6 +106,8 @@ pub(crate) enum Op {
         attribute: usize,
         value: u32,
     },
+    /// Periodic work of a CPU, so many milliseconds after the last.
+    Reap { cpu: u16, pause_ms: u16 },
     /// Destroys a cache, after freeing its objects if told so.
     Destroy { cpu: u16, cache: u8, empty: bool },
     /// A free that must be refused.
@@ -223,6 +225,7 @@ fn care() -> impl Strategy<Value = Op> {
         2 => cache().prop_map(|cache| Op::Shrink { cache }),
         3 => (cache(), 0..ATTRIBUTES.len(), values)
             .prop_map(|(cache, attribute, value)| Op::Set { cache, attribute, value }),
+        2 => (cpus(), 0u16..5000).prop_map(|(cpu, pause_ms)| Op::Reap { cpu, pause_ms }),
         1 => (cpus(), cache(), any::<bool>())
             .prop_map(|(cpu, cache, empty)| Op::Destroy { cpu, cache, empty }),
         3 => (cpus(), cache(), mistakes(), picks())
