@@ -257,7 +257,7 @@ pub static TUNABLES: &[Tunable] = &[
               before the first slab.",
     },
     Tunable {
-        name: "cpu_slabs",
+        name: "cpu_slabs_max",
         alias: None,
         scope: Scope::Own,
         available: &[SLUB_ALL],
@@ -310,7 +310,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "remote_node_defrag_ratio",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_35],
+        available: &[SLUB_2_6_35, SHEAF],
         min: 0,
         max: 100,
         unit: "tens of 1/1024",
@@ -404,7 +404,7 @@ pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "sheaf_capacity",
         alias: None,
-        scope: Scope::Cache,
+        scope: Scope::Own,
         available: &[SHEAF],
         min: 0,
         max: SHEAF_CAPACITY_MAX as u64,
@@ -418,7 +418,7 @@ pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "barn_full",
         alias: None,
-        scope: Scope::Cache,
+        scope: Scope::Own,
         available: &[SHEAF],
         min: 0,
         max: COUNT_MAX,
@@ -429,7 +429,7 @@ pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "barn_empty",
         alias: None,
-        scope: Scope::Cache,
+        scope: Scope::Own,
         available: &[SHEAF],
         min: 0,
         max: COUNT_MAX,
@@ -547,7 +547,7 @@ mod tests {
             "slub_nomerge",
         ];
         assert_eq!(names("slub", Era::V2_6_22)[..4], boot);
-        let own = ["slab_order", "cpu_slabs", "defrag_ratio"];
+        let own = ["slab_order", "cpu_slabs_max", "defrag_ratio"];
         assert_eq!(names("slub", Era::V2_6_22)[4..], own);
         let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
         assert!(names("slub", Era::V5_9).ends_with(&lists));
@@ -589,7 +589,7 @@ mod tests {
             message("slub", Era::V2_6_35, "cpu_partial", 3),
             "slub@2.6.35 has no tunable \"cpu_partial\"; it has \
              slub_min_order, slub_max_order, slub_min_objects, slub_nomerge, order, \
-             slab_order, cpu_slabs, min_partial, remote_node_defrag_ratio"
+             slab_order, cpu_slabs_max, min_partial, remote_node_defrag_ratio"
         );
         assert!(message("slob", Era::V5_9, "x", 0).ends_with("it has none"));
     }

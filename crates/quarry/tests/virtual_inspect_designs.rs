@@ -56,7 +56,9 @@ fn every_attribute_reads<D: Design>(era: Era) {
                 let (sum, cpus) = parts(&text, 'C');
                 let expected = Stat::named(name).map_or(0, |stat| stats.get(stat));
                 assert_eq!(sum, expected, "{name}");
-                assert_eq!(cpus.iter().map(|(_, part)| part).sum::<u64>(), sum);
+                let on_cpus = cpus.iter().map(|(_, part)| part).sum::<u64>();
+                // What goes past the sheaves is counted without a CPU.
+                assert!(on_cpus == sum || D::NAME == "sheaf" && on_cpus < sum);
                 assert!(cpus.iter().all(|(id, part)| *id < CPUS && *part > 0));
             }
             Source::CpuPartial { .. } => {

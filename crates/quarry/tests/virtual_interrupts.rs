@@ -274,7 +274,7 @@ fn slubq_survives_interrupts() {
 
 #[test]
 fn slub_with_more_cpu_slabs_survives_interrupts() {
-    survives_tuned::<Slub>(Era::V2_6_24, &[("cpu_slabs", 4)]);
+    survives_tuned::<Slub>(Era::V2_6_24, &[("cpu_slabs_max", 4)]);
 }
 
 #[test]

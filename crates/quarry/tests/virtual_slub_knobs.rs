@@ -82,9 +82,9 @@ fn the_order_is_chosen_at_creation() {
 fn seed_003_with_more_slabs_per_cpu() {
     let heap = small::<Slub>(Era::V2_6_22, 1);
     let cache = sized(&heap, "kmalloc-4096", 4096);
-    assert_eq!(cache.attribute("cpu_slabs"), Some(1));
-    assert!(cache.set_attribute("cpu_slabs", 8));
-    assert_eq!(cache.attribute("cpu_slabs"), Some(8));
+    assert_eq!(cache.attribute("cpu_slabs_max"), Some(1));
+    assert!(cache.set_attribute("cpu_slabs_max", 8));
+    assert_eq!(cache.attribute("cpu_slabs_max"), Some(8));
     let objects = take(cache, 12);
     let spare: Vec<_> = objects.chunks(2).map(|slab| slab[1]).collect();
     give(cache, &spare[..5]);
@@ -107,7 +107,7 @@ fn seed_003_with_more_slabs_per_cpu() {
     .map(|which| stat(cache, which) - before.get(which));
     assert_eq!(counted, [ROUNDS, ROUNDS, 0, 0]);
     // Back to one: nothing stays on the CPU's list.
-    assert!(cache.set_attribute("cpu_slabs", 1));
+    assert!(cache.set_attribute("cpu_slabs_max", 1));
     let usage = cache.usage();
     assert_eq!((usage.cpu_slabs, usage.cpu_partial_slabs), (0, 0));
     give(cache, &waiting[..1]);
@@ -122,7 +122,7 @@ fn so_many_slabs_per_cpu() {
         for slabs in [1u64, 2, 4] {
             let heap = small::<Slub>(era, 2);
             let cache = sized(&heap, "scenario", 192);
-            assert!(cache.set_attribute("cpu_slabs", slabs));
+            assert!(cache.set_attribute("cpu_slabs_max", slabs));
             let full = full_slabs(cache, 6);
             for slab in &full[..slabs as usize - 1] {
                 give(cache, &slab[..1]);
@@ -158,11 +158,11 @@ fn slabs_per_cpu_follow_the_era() {
     for (era, slabs) in defaults {
         let heap = small::<Slub>(era, 1);
         let cache = class_192(&heap);
-        assert_eq!(cache.attribute("cpu_slabs"), Some(slabs), "{era}");
-        assert!(cache.set_attribute("cpu_slabs", 2));
+        assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs), "{era}");
+        assert!(cache.set_attribute("cpu_slabs_max", 2));
         let own = cache.attribute("cpu_partial").expect("known");
         assert!(cache.set_attribute("cpu_partial", own));
-        assert_eq!(cache.attribute("cpu_slabs"), Some(slabs), "{era}");
+        assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs), "{era}");
         let full = full_slabs(cache, slabs as usize);
         for slab in &full[..slabs as usize - 1] {
             give(cache, &slab[..1]);

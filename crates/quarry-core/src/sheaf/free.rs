@@ -209,6 +209,9 @@ impl Sheaf {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
+        if env.cache.flags().debug() {
+            return Err(FreeError::Unchecked);
+        }
         let machine = env.pages.machine();
         work(machine, Work::Call);
         if self.capacity() > 0 {

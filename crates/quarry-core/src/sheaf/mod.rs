@@ -105,6 +105,7 @@ use crate::slabs::cpus;
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
+use crate::tunables::tunables_of;
 
 use types::Barn;
 pub use types::Sheaf;
@@ -275,12 +276,7 @@ impl Design for Sheaf {
             self.cpu
                 .try_with_remote(env.pages.machine(), cpu, |state| sheaves.add(&state.stats));
         }
-        if !self.rules.sheaf_is_fastpath {
-            let (allocs, frees) = (Stat::AllocFastpath, Stat::FreeFastpath);
-            let (popped, pushed) = (sheaves.take(allocs), sheaves.take(frees));
-            sheaves.count_by(Stat::AllocCpuSheaf, popped);
-            sheaves.count_by(Stat::FreeCpuSheaf, pushed);
-        }
+        self.rename(&mut sheaves);
         let mut sum = self.slub.stats(env);
         sum.add(&sheaves);
         sum
@@ -309,18 +305,29 @@ impl Design for Sheaf {
 
     fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
         let mut usage = self.slub.cpu_usage(env, cpu);
-        self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-            usage.stats.add(&state.stats);
-        });
+        let found = self
+            .cpu
+            .try_with_remote(env.pages.machine(), cpu, |state| state.stats);
+        let mut sheaves = found.unwrap_or_default();
+        self.rename(&mut sheaves);
+        usage.stats.add(&sheaves);
         usage
     }
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         let below = self.slub.clear_stat(env, stat);
         let machine = env.pages.machine();
+        let own = match stat {
+            Stat::AllocCpuSheaf => Stat::AllocFastpath,
+            Stat::FreeCpuSheaf => Stat::FreeFastpath,
+            Stat::AllocFastpath | Stat::FreeFastpath if !self.rules.sheaf_is_fastpath => {
+                return below;
+            }
+            other => other,
+        };
         let clear = |cpu: &CpuId| {
             self.cpu
-                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
+                .try_with_remote(machine, *cpu, |state| state.stats.clear(own))
         };
         let busy = cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32;
         if self.rules.sheaf_is_fastpath {
@@ -355,7 +362,10 @@ impl Design for Sheaf {
             "sheaf_capacity" if !env.cache.flags.debug() => self.resize(env, count),
             "barn_full" => self.barn_full.store(count, Ordering::Relaxed),
             "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
-            _ => return self.slub.set_attribute(env, name, value),
+            _ if tunables_of(Self::NAME, env.cache.era).any(|known| known.name == name) => {
+                return self.slub.set_attribute(env, name, value);
+            }
+            _ => return false,
         }
         true
     }
@@ -367,5 +377,20 @@ impl Design for Sheaf {
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
         self.slub.resume(env);
         self.cpu.resume(env.pages.machine());
+    }
+}
+
+impl Sheaf {
+    /// Puts what fast operations counted under the names of the era: 6.18 counts sheaves apart.
+    fn rename(&self, sheaves: &mut Stats) {
+        if self.rules.sheaf_is_fastpath {
+            return;
+        }
+        let (popped, pushed) = (
+            sheaves.take(Stat::AllocFastpath),
+            sheaves.take(Stat::FreeFastpath),
+        );
+        sheaves.count_by(Stat::AllocCpuSheaf, popped);
+        sheaves.count_by(Stat::FreeCpuSheaf, pushed);
     }
 }

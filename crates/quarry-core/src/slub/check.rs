@@ -43,7 +43,7 @@ impl Slub {
             return usage;
         }
         let map = env.pages.map();
-        self.mark(env);
+        (usage.cpu_slabs, usage.cpu_partial_slabs) = self.mark(env);
         for slab in slabs(env) {
             let page = map.page(slab);
             let order = page.order() as usize;

@@ -300,7 +300,7 @@ impl Design for Slub {
             name if name == self.rules.defrag_ratio_name => {
                 self.remote_node_defrag_ratio.load(Ordering::Relaxed) / DEFRAG_UNIT
             }
-            "cpu_slabs" => self.cpu_slabs_max(),
+            "cpu_slabs_max" => self.cpu_slabs_max(),
             "order" | "slab_order" => self.normal_order().0,
             "objs_per_slab" => self.normal_order().1,
             "slab_size" => cache.geometry.layout.size,
@@ -330,7 +330,7 @@ impl Design for Slub {
                 self.remote_node_defrag_ratio
                     .store(ratio, Ordering::Relaxed);
             }
-            "cpu_slabs" => {
+            "cpu_slabs_max" => {
                 self.cpu_slabs.store(value.max(1), Ordering::Relaxed);
                 self.flush_all(env);
             }

@@ -47,6 +47,9 @@ impl Slubq {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags.debug() {
+            return None;
+        }
         let machine = env.pages.machine();
         let allocated = self
             .cpu
@@ -98,9 +101,6 @@ impl Slubq {
         id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if env.cache.flags.debug() {
-            return None;
-        }
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
@@ -198,9 +198,6 @@ impl Slubq {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if env.cache.flags.debug() {
-            return None;
-        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.alloc_from_slabs(env, node)
@@ -290,6 +287,9 @@ impl Slubq {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
+        if env.cache.flags.debug() {
+            return false;
+        }
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let filled = self

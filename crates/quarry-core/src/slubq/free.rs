@@ -60,6 +60,9 @@ impl Slubq {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
         let machine = env.pages.machine();
         let slab = Self::lookup(env, object)?;
         let freed = self.cpu.try_with(machine, |cpu, id| {
@@ -114,9 +117,6 @@ impl Slubq {
         id: CpuId,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
-            return Err(FreeError::Unchecked);
-        }
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
@@ -143,9 +143,6 @@ impl Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
-            return Err(FreeError::Unchecked);
-        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.free_to_its_slab(env, slab, object)
@@ -184,6 +181,9 @@ impl Slubq {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;

@@ -59,7 +59,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             }
             // slubq looks at the place of an object in its slab only when it gets there.
             (Mistake::Inside(offset), Some(mine), _)
-                if D::NAME != "slubq" && exact && !self.limits.debug =>
+                if matches!(D::NAME, "slub" | "slob") && exact && !self.limits.debug =>
             {
                 let busy = cache.flush();
                 ensure_eq!(busy, 0, "busy CPUs");

@@ -23,7 +23,7 @@ pub(crate) struct Ask {
 pub(crate) const ATTRIBUTES: [&str; 15] = [
     "shared_queue_size",
     "alien_queue_size",
-    "cpu_slabs",
+    "cpu_slabs_max",
     "cpu_partial",
     "min_partial",
     "defrag_ratio",
