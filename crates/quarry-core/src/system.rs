@@ -14,12 +14,15 @@ use crate::sync::{AtomicPtr, AtomicU64};
 /// kmalloc indexes that the eras' class lists use.
 const KMALLOC_INDEXES: usize = 32;
 
+/// A kmalloc function of a heap: bytes and node.
+type Kmalloc<M> = unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>;
+
 /// kmalloc of the heap that a system belongs to: the heap's functions, without its type. They may
 /// only be called with the system that they are in.
 pub(crate) struct General<M: Machine> {
-    pub(crate) kmalloc: unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>,
+    pub(crate) kmalloc: Kmalloc<M>,
     pub(crate) kfree: unsafe fn(&System<M>, NonNull<u8>),
-    pub(crate) kmalloc_direct: unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>,
+    pub(crate) kmalloc_direct: Kmalloc<M>,
     pub(crate) kfree_direct: unsafe fn(&System<M>, NonNull<u8>),
 }
 

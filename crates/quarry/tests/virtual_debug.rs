@@ -640,8 +640,8 @@ fn settings<D: Design>(era: Era) {
             .contains(letters("Z"))
     );
     poke(object, 64, 0);
-    // SAFETY: the object is not used any more.
     assert_eq!(
+        // SAFETY: the object is not used any more.
         unsafe { heap.kfree(object) },
         Err(FreeError::Corrupt),
         "{era}"
