@@ -5,9 +5,10 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use quarry_core::design::{CacheSpec, Design};
-use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
@@ -211,16 +212,12 @@ fn heap<D: Design>() -> Heap<HostMachine, D> {
 
 /// Runs `f` with all arms for objects of this size.
 pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
-    let spec = CacheSpec {
-        name: "bench",
-        object_size: u32::try_from(size).expect("an object size"),
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("bench", u32::try_from(size).expect("an object size"));
+    let slab_heap = heap::<Slab>();
     let slub_heap = heap::<Slub>();
     let slubq_heap = heap::<Slubq>();
     let sheaf_heap = heap::<Sheaf>();
+    let slab = QuarryCache(slab_heap.create_cache(&spec).expect("a cache"));
     let slub = QuarryCache(slub_heap.create_cache(&spec).expect("a cache"));
     let slubq = QuarryCache(slubq_heap.create_cache(&spec).expect("a cache"));
     let sheaf = QuarryCache(sheaf_heap.create_cache(&spec).expect("a cache"));
@@ -236,6 +233,7 @@ pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
         }
     }
     f(&[
+        &named("slab", &slab),
         &named("slub", &slub),
         &named("slubq", &slubq),
         &named("sheaf", &sheaf),

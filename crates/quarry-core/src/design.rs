@@ -40,6 +40,20 @@ pub struct CacheSpec<'a> {
     pub sheaf_capacity: u32,
 }
 
+impl<'a> CacheSpec<'a> {
+    /// A cache of plain objects: default alignment, no flags, the design's own sheaf capacity.
+    #[must_use]
+    pub const fn new(name: &'a str, object_size: u32) -> Self {
+        Self {
+            name,
+            object_size,
+            align: 0,
+            flags: CacheFlags::NONE,
+            sheaf_capacity: 0,
+        }
+    }
+}
+
 /// Why an object could not be freed. Nothing has changed when this is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeError {

@@ -15,8 +15,16 @@ const OCCUPANTS: usize = if cfg!(loom) { 2 } else { 64 };
 /// How often [`Gate::close`] looks for remaining occupants before it gives up.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 
+/// What a thread puts in a place before it knows that the gate is open. A signal handler that finds
+/// it must not take its thread for an occupant: whoever closed the gate may have looked at the place
+/// before it was taken.
+const fn arriving(thread: usize) -> usize {
+    !thread
+}
+
 /// See the module's documentation.
 pub(crate) struct Gate {
+    /// Threads inside, or [`arriving`].
     occupants: [AtomicUsize; OCCUPANTS],
     /// Occupants that found no place. They must not wait for one: the holder of a slot may be among
     /// those that wait, in a signal handler, for an occupant that waits for a lock of that holder.
@@ -50,6 +58,10 @@ impl Gate {
             model_fence();
             // SeqCst: after the store of the place; see `close`.
             if self.closed.load(Ordering::SeqCst) == 0 {
+                if let Place::Named(occupant) = pass.place {
+                    // Relaxed: only this thread's handlers care which of the two it is.
+                    occupant.store(thread, Ordering::Relaxed);
+                }
                 return pass;
             }
             drop(pass);
@@ -62,7 +74,8 @@ impl Gate {
         for occupant in &self.occupants {
             // SeqCst: orders this store before the load of `closed` that follows, against the
             // opposite order in `close`; one of the two sees the other.
-            let took = occupant.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed);
+            let took =
+                occupant.compare_exchange(0, arriving(thread), Ordering::SeqCst, Ordering::Relaxed);
             if took.is_ok() {
                 return Pass {
                     place: Place::Named(occupant),
@@ -101,7 +114,8 @@ impl Gate {
     pub(crate) fn forget_others<M: Machine>(&self, machine: &M) {
         let thread = machine.thread_id();
         for occupant in &self.occupants {
-            if occupant.load(Ordering::Relaxed) != thread {
+            let word = occupant.load(Ordering::Relaxed);
+            if word != thread && word != arriving(thread) {
                 occupant.store(0, Ordering::Relaxed);
             }
         }
