@@ -5,7 +5,8 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
 
 use crate::design::Env;
-use crate::machine::{CpuId, Machine, PerCpu, StackLayout};
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, StackLayout, touch};
+use crate::slabs::SeenSlab;
 use crate::stats::{Stat, Stats};
 
 /// Memory and size of the queues.
@@ -169,7 +170,7 @@ impl CpuQueue {
     }
 
     /// At most `room` entries above the filled ones, to be written before
-    /// [`CpuQueue::set_objects`] or [`CpuQueue::count_pushed`] counts them.
+    /// [`CpuQueue::set_objects`] counts them.
     #[inline(always)]
     pub(crate) fn vacant(&mut self, room: u32) -> &mut [MaybeUninit<NonNull<u8>>] {
         let room = room.min(self.queue - self.objects()) as usize;
@@ -181,11 +182,21 @@ impl CpuQueue {
         unsafe { core::slice::from_raw_parts_mut(self.top.cast(), room) }
     }
 
-    /// Says that the first `n` vacant entries have been written; fast frees.
+    /// Adds the objects of slots from the first on, as far as there is room, they lie in slabs of
+    /// the cache and none is the newest already, and empties these slots; fast frees. Returns how
+    /// many.
     #[inline(always)]
-    pub(crate) fn count_pushed(&mut self, n: u32) {
-        self.set_objects(self.objects() + n);
-        self.stats.count_by(Stat::FreeFastpath, n.into());
+    pub(crate) fn push_many<M: Machine>(
+        &mut self,
+        env: Env<'_, M>,
+        seen: &mut SeenSlab,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        // SAFETY: top and limit are those of the queue, whose slot the caller holds.
+        let pushed = unsafe { push_run(env, self.top, self.limit, seen, slots) };
+        self.top = self.top.wrapping_add(pushed);
+        self.stats.count_by(Stat::FreeFastpath, pushed as u64);
+        pushed
     }
 
     /// Takes up to as many entries as there are slots, newest first; fast allocations. Returns how
@@ -236,6 +247,45 @@ impl CpuQueue {
         self.base = core::ptr::null_mut();
         (self.top, self.limit) = (self.base, self.base);
     }
+}
+
+/// Copies the objects of slots from the first on to a stack, as far as there is room, they lie in
+/// slabs of the cache and none is the newest already; empties these slots and returns how many.
+///
+/// # Safety
+///
+/// From `top` to `limit` lie entries that are the caller's, and the word in front of `top` can be
+/// read; or both are null.
+#[inline(always)]
+pub(crate) unsafe fn push_run<M: Machine>(
+    env: Env<'_, M>,
+    top: *mut NonNull<u8>,
+    limit: *mut NonNull<u8>,
+    seen: &mut SeenSlab,
+    slots: &mut [Option<NonNull<u8>>],
+) -> usize {
+    let room = (limit.addr() - top.addr()) / size_of::<NonNull<u8>>();
+    if room == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's contract; any word is `None` or `Some` of an address.
+    let mut newest = unsafe { top.wrapping_sub(1).cast::<Option<NonNull<u8>>>().read() };
+    // SAFETY: the caller's contract; `MaybeUninit` asks for no initialised value.
+    let vacant = unsafe { core::slice::from_raw_parts_mut(top.cast::<MaybeUninit<_>>(), room) };
+    let mut pushed = 0;
+    for (slot, entry) in slots.iter_mut().zip(vacant) {
+        let Some(object) = *slot else { break };
+        if newest == Some(object) || !seen.holds(env, object) {
+            break;
+        }
+        let address = core::ptr::from_ref(entry).addr();
+        touch(env.pages.machine(), Line::CpuQueue, Access::Write, address);
+        entry.write(object);
+        newest = Some(object);
+        *slot = None;
+        pushed += 1;
+    }
+    pushed
 }
 
 /// Reserves entries for all CPUs.

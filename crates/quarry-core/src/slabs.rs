@@ -1,7 +1,9 @@
 //! What the designs' slabs have in common: their pages, their nodes, how they are found.
 
+use core::ptr::NonNull;
+
 use crate::design::Env;
-use crate::machine::{CpuId, LockClass, MAX_NODES, Machine, NodeId, SpinLock};
+use crate::machine::{Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
 use crate::page::{MAX_ORDER, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -131,6 +133,43 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
     }
     env.pages.slab_gone(order);
     env.pages.free_block(slab, order, PageKind::Slab);
+}
+
+/// The slab of a cache that an object was last seen in: further objects of it are told by their
+/// address, without a look at a descriptor.
+pub(crate) struct SeenSlab {
+    base: usize,
+    bytes: usize,
+}
+
+impl SeenSlab {
+    /// None yet.
+    pub(crate) const NONE: Self = Self { base: 0, bytes: 0 };
+
+    /// Whether an object lies in a slab of this cache.
+    #[inline(always)]
+    pub(crate) fn holds<M: Machine>(&mut self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        object.addr().get().wrapping_sub(self.base) < self.bytes || self.look(env, object)
+    }
+
+    #[inline(never)]
+    fn look<M: Machine>(&mut self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let map = env.pages.map();
+        let Some((pfn, page)) = map.page_of(object) else {
+            return false;
+        };
+        let machine = env.pages.machine();
+        touch(machine, Line::Slab, Access::Read, pfn.0 as usize);
+        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+            return false;
+        }
+        let Some(slab) = page.head() else {
+            return false;
+        };
+        self.base = map.address(slab).addr().get();
+        self.bytes = 1 << (map.page_shift() + map.page(slab).order());
+        true
+    }
 }
 
 /// All CPUs of the machine.

@@ -264,13 +264,7 @@ impl Sheaf {
                 break;
             }
             touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
-            let taken = cpu.with_main(|main, stats| {
-                let newest = main.take_newest(slots.len() - filled);
-                slots[filled..filled + newest.len()].copy_from_slice(newest);
-                stats.count_by(Stat::AllocFastpath, newest.len() as u64);
-                newest.len()
-            });
-            filled += taken.unwrap_or(0);
+            filled += cpu.pop_many(&mut slots[filled..]);
         }
         filled
     }

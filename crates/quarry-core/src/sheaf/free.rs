@@ -8,6 +8,7 @@ use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::Pfn;
+use crate::slabs::SeenSlab;
 use crate::stats::Stat;
 
 /// Objects of other nodes that a bulk free sets aside before it frees them together.
@@ -239,7 +240,14 @@ impl Sheaf {
         let mut result = Ok(());
         let mut aside = [None; REMOTE_BATCH];
         let mut count = 0;
-        for slot in slots {
+        let mut seen = SeenSlab::NONE;
+        let mut at = 0;
+        while at < slots.len() {
+            if self.one_node {
+                at += cpu.push_many(env, &mut seen, &mut slots[at..]);
+            }
+            let Some(slot) = slots.get_mut(at) else { break };
+            at += 1;
             let Some(object) = *slot else { continue };
             match self.free_or_check(env, cpu, id, object) {
                 Ok(freed) => {

@@ -329,6 +329,45 @@ impl Slab {
         object
     }
 
+    /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
+    /// run of entries is copied and counted at once.
+    #[inline(always)]
+    fn fill_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        id: CpuId,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        let machine = env.pages.machine();
+        let mut filled = 0;
+        while filled < slots.len() {
+            if node.is_none() {
+                touch(
+                    machine,
+                    Line::CpuState,
+                    Access::Write,
+                    core::ptr::from_ref(cpu).addr(),
+                );
+                for entry in cpu.queue.filled().iter().rev().take(slots.len() - filled) {
+                    let address = core::ptr::from_ref(entry).addr();
+                    touch(machine, Line::CpuQueue, Access::Read, address);
+                }
+                filled += cpu.queue.pop_many(&mut slots[filled..]);
+            }
+            let Some(slot) = slots.get_mut(filled) else {
+                break;
+            };
+            *slot = self.alloc_on_cpu(env, cpu, id, node);
+            if slot.is_none() {
+                break;
+            }
+            filled += 1;
+        }
+        filled
+    }
+
     /// All slots or none.
     pub(super) fn alloc_many<M: Machine>(
         &self,
@@ -341,15 +380,7 @@ impl Slab {
         let mut filled = 0;
         if !env.cache.flags().debug() {
             let on_cpu = self.cpu.try_with(machine, |cpu, id| {
-                let mut filled = 0;
-                for slot in slots.iter_mut() {
-                    let Some(object) = self.alloc_on_cpu(env, cpu, id, node) else {
-                        break;
-                    };
-                    *slot = Some(object);
-                    filled += 1;
-                }
-                filled
+                self.fill_slots(env, cpu, id, node, slots)
             });
             filled = on_cpu.unwrap_or(0);
         }

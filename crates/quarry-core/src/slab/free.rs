@@ -6,6 +6,7 @@ use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::{PageList, Pfn};
+use crate::slabs::SeenSlab;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -287,18 +288,51 @@ impl Slab {
                 self.free_to_its_slab(env, slab, object)
             });
         }
-        let freed = self.cpu.try_with(machine, |cpu, id| {
-            Self::free_each(slots, |object| {
-                Self::slab_of(env, object)?;
-                self.free_on_cpu(env, cpu, id, object)
-            })
-        });
+        let freed = self
+            .cpu
+            .try_with(machine, |cpu, id| self.free_slots(env, cpu, id, slots));
         freed.unwrap_or_else(|| {
             Self::free_each(slots, |object| {
                 let slab = Self::slab_of(env, object)?;
                 self.free_without_slot(env, slab, object)
             })
         })
+    }
+
+    /// Frees many objects with the CPU's slot held. Each run of objects that there is room for is
+    /// copied and counted at once.
+    #[inline(always)]
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        id: CpuId,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        let mut seen = SeenSlab::NONE;
+        let mut at = 0;
+        while at < slots.len() {
+            touch(
+                env.pages.machine(),
+                Line::CpuState,
+                Access::Write,
+                core::ptr::from_ref(cpu).addr(),
+            );
+            if !self.numa {
+                at += cpu.queue.push_many(env, &mut seen, &mut slots[at..]);
+            }
+            let Some(slot) = slots.get_mut(at) else { break };
+            at += 1;
+            let Some(object) = *slot else { continue };
+            let freed =
+                Self::slab_of(env, object).and_then(|_| self.free_on_cpu(env, cpu, id, object));
+            match freed {
+                Ok(()) => *slot = None,
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
     }
 
     fn free_each(

@@ -429,7 +429,7 @@ impl Slub {
     /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
     /// run of objects off the CPU's list changes the list and its counter once.
     #[inline(always)]
-    fn fill<M: Machine>(
+    fn fill_slots<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSlab,
@@ -481,7 +481,7 @@ impl Slub {
         work(machine, Work::Call);
         let filled = self
             .cpu
-            .try_with(machine, |cpu, _| self.fill(env, cpu, node, slots));
+            .try_with(machine, |cpu, _| self.fill_slots(env, cpu, node, slots));
         let mut filled = filled.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {

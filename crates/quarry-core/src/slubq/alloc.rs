@@ -239,7 +239,7 @@ impl Slubq {
     /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
     /// run of entries is copied and counted at once.
     #[inline(always)]
-    fn fill<M: Machine>(
+    fn fill_slots<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuQueue,
@@ -292,9 +292,9 @@ impl Slubq {
         }
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let filled = self
-            .cpu
-            .try_with(machine, |cpu, id| self.fill(env, cpu, id, node, slots));
+        let filled = self.cpu.try_with(machine, |cpu, id| {
+            self.fill_slots(env, cpu, id, node, slots)
+        });
         let mut filled = filled.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {

@@ -6,6 +6,7 @@ use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, Work, touch, work};
 use crate::page::Pfn;
+use crate::slabs::SeenSlab;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
@@ -214,59 +215,30 @@ impl Slubq {
         id: CpuId,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        let (machine, map) = (env.pages.machine(), env.pages.map());
         let mut result = Ok(());
-        let (mut base, mut bytes) = (0, 0);
-        let mut slots = slots.iter_mut();
-        loop {
+        let mut seen = SeenSlab::NONE;
+        let mut at = 0;
+        while at < slots.len() {
             touch(
-                machine,
+                env.pages.machine(),
                 Line::CpuState,
                 Access::Write,
                 core::ptr::from_ref(cpu).addr(),
             );
-            let mut newest = cpu.newest();
-            let mut vacant = cpu.vacant(u32::MAX).iter_mut();
-            let mut pushed = 0;
-            let mut full = None;
-            for slot in slots.by_ref() {
-                let Some(object) = *slot else { continue };
-                if object.addr().get().wrapping_sub(base) >= bytes {
-                    match Self::slab_of(env, object) {
-                        Ok(slab) => {
-                            base = map.address(slab).addr().get();
-                            bytes = 1 << (map.page_shift() + map.page(slab).order());
-                        }
-                        Err(error) => {
-                            result = result.and(Err(error));
-                            continue;
-                        }
-                    }
-                }
-                if newest == Some(object) {
-                    result = result.and(Err(FreeError::DoubleFree));
-                    continue;
-                }
-                let Some(entry) = vacant.next() else {
-                    full = Some((slot, object));
-                    break;
-                };
-                let address = core::ptr::from_ref(entry).addr();
-                touch(machine, Line::CpuQueue, Access::Write, address);
-                entry.write(object);
-                newest = Some(object);
-                *slot = None;
-                pushed += 1;
+            if self.alien_queue_size.load(Ordering::Relaxed) == 0 {
+                at += cpu.push_many(env, &mut seen, &mut slots[at..]);
             }
-            cpu.count_pushed(pushed);
-            let Some((slot, object)) = full else {
-                return result;
-            };
-            match self.free_slow(env, cpu, id, object) {
+            let Some(slot) = slots.get_mut(at) else { break };
+            at += 1;
+            let Some(object) = *slot else { continue };
+            let freed = Self::slab_of(env, object)
+                .and_then(|slab| self.free_on_cpu(env, cpu, id, slab, object));
+            match freed {
                 Ok(()) => *slot = None,
                 Err(error) => result = result.and(Err(error)),
             }
         }
+        result
     }
 
     fn free_each(
