@@ -68,8 +68,8 @@ pub(crate) struct Args {
     /// Print slabinfo's columns for each cache, too.
     #[arg(long)]
     caches: bool,
-    /// Write slabinfo and slab/<cache>/<attribute>, as far as the design's kernel has these files and
-    /// as they are at the end, to DIR/<design>@<era>-<page>-<cpus>/ for each run.
+    /// Write slabinfo and slab/CACHE/ATTRIBUTE, as far as the design's kernel has these files and
+    /// as they are at the end, to DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
     #[arg(long, value_name = "DIR")]
     inspect: Option<PathBuf>,
     /// Print JSON: one object, with everything that is counted.

@@ -33,7 +33,8 @@ pub(crate) struct Args {
     /// Other numbers of CPUs, separated by commas; present and possible ones.
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     cpus: Vec<u32>,
-    /// Another number of possible CPUs (nr_cpu_ids); as many as are present by default.
+    /// Another number of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by; what each
+    /// costs beside that is not known. As many as are present by default.
     #[arg(long, value_name = "N")]
     possible_cpus: Option<u32>,
     /// Set a tunable; may be repeated. `quarry tunables` lists them.

@@ -8,9 +8,10 @@ use crate::golden::check;
 use serde_json::{Value, json};
 
 /// Per cache: name, object size, objects a slab, pages a slab, slabs, CPUs that hold one.
-const CACHES: [(&str, u64, u64, u64, u64, u64); 6] = [
+const CACHES: [(&str, u64, u64, u64, u64, u64); 7] = [
     ("dentry", 192, 341, 1, 51, 12),
     ("kmalloc-8", 8, 8192, 1, 16, 16),
+    ("kmalloc-64", 64, 1024, 1, 16, 16),
     ("kmalloc-4k", 4096, 32, 2, 10, 10),
     ("kmalloc-64k", 65536, 8, 8, 16, 16),
     ("task_struct", 4992, 26, 2, 11, 6),
@@ -67,7 +68,7 @@ fn bytes(told: &Value, key: &str) -> u64 {
 fn nothing_asked_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
     let told = predicted(&[&boot(dir.path())]);
-    let observed = (51 + 16 + 10 * 2 + 16 * 8 + 11 * 2) * 65536;
+    let observed = (51 + 16 + 16 + 10 * 2 + 16 * 8 + 11 * 2) * 65536;
     for key in [
         "predicted_bytes",
         "low_bytes",
@@ -166,7 +167,7 @@ fn a_folder_without_words_about_the_machine() {
     }
     fs::write(dir.path().join("slabinfo"), text).unwrap();
     let folder = dir.path().to_str().unwrap();
-    // The slabs tell the page size, the busiest cache the CPUs.
+    // The slabs tell the page size, the busiest caches the CPUs.
     let told = predicted(&[folder]);
     assert_eq!(
         (&told["page_size"], &told["cpus"]),

@@ -32,8 +32,8 @@
 //! 2. In the slow path of an allocation, and where its slot is busy: nothing but
 //!    `if env.cache.flags().debug() { return None; }`; never give such a cache per-CPU state.
 //! 3. In the slow path of a free likewise: `return Err(FreeError::Unchecked)`.
-//! 4. Where it makes a slab, before it writes to it: [`set_up`]; where it gives one back:
-//!    [`discard`].
+//! 4. Where it makes a slab, before it writes to it: `debug::set_up`; where it gives one back:
+//!    `debug::discard`.
 //! 5. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
 //!    `alloc_direct` and `free_direct` deal in slots; objects start `red_left_pad` further.
 //! 6. [`Design::free_slots`](crate::design::Design::free_slots), and where slots do not start at
@@ -45,7 +45,7 @@
 //! |---|---|---|---|
 //! | free | 0xbb | 0x6b, last 0xa5 | its slab's list |
 //! | used | 0xcc | the user's | a user |
-//! | quarantined | 0xbb | 0x6b, last 0xa5 | [`Quarantine`]; its slab counts it as in use |
+//! | quarantined | 0xbb | 0x6b, last 0xa5 | `Quarantine`; its slab counts it as in use |
 //!
 //! SLAB's red zones are words of its own ([`Rules::slab`]).
 //!

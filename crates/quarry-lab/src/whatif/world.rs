@@ -5,7 +5,7 @@ use quarry_core::geometry::{CacheParams, Geometry, KmallocRules, KmallocService,
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::{Scope, tunables_of};
 
-use crate::design::{DESIGNS, DesignSpec};
+use crate::design::{DESIGNS, DesignSpec, list};
 use crate::error::LabError;
 use crate::infer::version;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
@@ -39,8 +39,7 @@ impl World {
     /// The kernel that the snapshot was taken of, and for how many of its caches the formulas give
     /// what it reports.
     pub(super) fn of(snapshot: &Snapshot) -> Result<(Self, usize), LabError> {
-        let busiest = snapshot.sysfs.values().map(users).max().unwrap_or(1);
-        let busiest = u32::try_from(busiest).unwrap_or(1).max(1);
+        let busiest = busiest(snapshot);
         let guesses = match snapshot.present_cpus {
             Some(cpus) => vec![cpus],
             None => std::iter::once(busiest)
@@ -68,7 +67,13 @@ impl World {
                 }
             }
         }
-        best.ok_or_else(|| LabError::Usage(format!("{}: no design fits it", snapshot.file)))
+        best.ok_or_else(|| {
+            LabError::Usage(format!(
+                "{}: it is of a kernel whose design this build does not have; designs are {}",
+                snapshot.file,
+                list(DESIGNS.iter().map(|design| design.name))
+            ))
+        })
     }
 
     /// The kernel that is asked about.
@@ -175,6 +180,18 @@ fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Sett
     Ok(resolve(&all, &[design])?.pop().unwrap_or_default())
 }
 
+/// CPUs that use the busiest caches. The files of a cache are read one after the other while it is
+/// used, so that the numbers of a few contradict each other: three caches must say so.
+fn busiest(snapshot: &Snapshot) -> u32 {
+    let mut used_by: Vec<u64> = snapshot.sysfs.values().map(users).collect();
+    used_by.sort_unstable_by(|a, b| b.cmp(a));
+    let third = used_by.get(2).or(used_by.last()).copied();
+    third
+        .and_then(|cpus| u32::try_from(cpus).ok())
+        .unwrap_or(1)
+        .max(1)
+}
+
 /// CPUs that hold a slab; sysfs counts the slabs of their partial lists with them.
 pub(super) fn users(cache: &CacheAttributes) -> u64 {
     let held = cache.number("cpu_slabs").unwrap_or(0);
@@ -206,8 +223,9 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
         _ => "slub",
     };
     let find = |name: &str| DESIGNS.iter().find(|design| design.name == name);
-    // Not all builds have all designs; SLUB's formulas then stand for the others.
-    let Some(design) = find(name).or_else(|| find("slub")) else {
+    // Sheaves lie on SLUB's slabs.
+    let stands_in = || (name == "sheaf").then(|| find("slub")).flatten();
+    let Some(design) = find(name).or_else(stands_in) else {
         return Vec::new();
     };
     let of = |era: Era| DesignSpec { design, era };
