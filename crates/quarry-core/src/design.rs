@@ -306,6 +306,10 @@ impl CacheHead {
         // SAFETY: the offset is 0, or one inside the slot (geometry).
         let link = unsafe { object.byte_add(debug::deferred_link(self)) };
         loop {
+            if head == object.as_ptr() {
+                // Freed twice in a row; a link to itself would never end.
+                return;
+            }
             // SAFETY: the caller owns the object, whose slot is at least one aligned word long
             // (geometry: sizes and offsets are multiples of a word).
             unsafe { link.cast::<*mut u8>().write(head) };

@@ -6,6 +6,7 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
+use crate::debug::{self, CallSite};
 use crate::design::{Design, Env, FreeError};
 use crate::machine::{LockClass, Machine, SpinLock};
 use crate::sync::Ordering;
@@ -145,9 +146,14 @@ pub(crate) unsafe fn defer<M: Machine>(
         return Err(FreeError::WrongCache);
     }
     let _pass = env.pages.gate().enter(machine);
-    let mut spare = None;
+    let mut spare: Option<BatchBox> = None;
     loop {
-        let mut batches = env.cache.rcu.lock(machine).ok_or(FreeError::NoRoom)?;
+        let Some(mut batches) = env.cache.rcu.lock(machine) else {
+            if let Some(unused) = spare {
+                unused.free(env);
+            }
+            return Err(FreeError::NoRoom);
+        };
         if batches.filling.is_none() {
             batches.filling = spare.take();
         }
@@ -181,9 +187,16 @@ pub(crate) fn settle<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
     drop(batches);
     while let Some(mut batch) = elapsed {
         elapsed = batch.head_mut().next.take();
-        // SAFETY: the objects were given up, and their readers have finished. Those that the design
-        // refuses were freed otherwise, too, against the contract of `defer`.
-        let _ = unsafe { design.free_bulk(env, batch.objects()) };
+        // The objects that are refused were freed otherwise, too, against the contract of `defer`.
+        if env.cache.flags().debug() {
+            for object in batch.objects().iter().flatten() {
+                // SAFETY: the object was given up, and its readers have finished.
+                let _ = unsafe { debug::free(design, env, *object, CallSite::UNKNOWN, || None) };
+            }
+        } else {
+            // SAFETY: as above.
+            let _ = unsafe { design.free_bulk(env, batch.objects()) };
+        }
         batch.free(env);
     }
 }

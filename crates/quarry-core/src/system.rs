@@ -40,6 +40,8 @@ pub struct System<M: Machine> {
     pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
     /// Newest cache; the list is linked through the heads.
     pub(crate) caches: SpinLock<*const CacheHead>,
+    /// Changes of that list: a new cache may lie where an old one lay.
+    pub(crate) list_changes: AtomicU64,
     pub(crate) large_allocs: AtomicU64,
     pub(crate) large_frees: AtomicU64,
     /// What the user has set for debugging.
@@ -73,6 +75,7 @@ impl<M: Machine> System<M> {
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
+            list_changes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),
             large_frees: AtomicU64::new(0),
             debug: HeapDebug::new(),

@@ -362,6 +362,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 at = next;
             }
         }
+        self.heap
+            .system
+            .list_changes
+            .fetch_add(1, Ordering::Relaxed);
         drop(newest);
         // A kmalloc class is made anew at its next use.
         let body = core::ptr::from_ref(self.body).cast_mut().cast();

@@ -167,8 +167,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: the caller's contract is the same.
         let heap = unsafe { Self::of_system(system) };
         match heap.kmalloc_cache(bytes) {
-            Some(class) => class.body.design.alloc_direct(class.env(), node),
-            None => heap.kmalloc(bytes, node),
+            // A class with debugging keeps nothing per CPU, so its checked way is as direct.
+            Some(class) if !class.head().flags().debug() => {
+                class.body.design.alloc_direct(class.env(), node)
+            }
+            _ => heap.kmalloc(bytes, node),
         }
     }
 
@@ -180,10 +183,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let heap = unsafe { Self::of_system(system) };
         // SAFETY: the object is allocated, so its cache is not destroyed meanwhile.
         let freed = match unsafe { heap.cache_of(object) } {
-            // SAFETY: the caller's contract is the same.
-            Some(class) => unsafe { class.body.design.free_direct(class.env(), object) },
+            Some(class) if !class.head().flags().debug() => {
+                // SAFETY: the caller's contract is the same.
+                unsafe { class.body.design.free_direct(class.env(), object) }
+            }
             // SAFETY: as above.
-            None => unsafe { heap.kfree(object) },
+            _ => unsafe { heap.kfree(object) },
         };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
@@ -272,6 +277,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: links are only touched under the list's lock, which is held.
         unsafe { *head.list_next.get() = *newest };
         *newest = head;
+        // Relaxed: read and written under the list's lock.
+        self.system.list_changes.fetch_add(1, Ordering::Relaxed);
         drop(newest);
         Ok(body)
     }
@@ -435,16 +442,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 self.walk(*newest, &mut |cache| {
                     missed += cache.body.design.quiesce(self.env(&cache.body.head));
                 });
-                *newest
+                self.system.list_changes.load(Ordering::Relaxed)
             });
             // The gate is closed without the list's lock: occupants may need it to leave.
             let closed = self.system.pages.gate().close(self.machine());
-            let newest = self
+            let now = self
                 .system
                 .caches
                 .lock(self.machine())
-                .map(|newest| *newest);
-            if closed && walked == newest {
+                .map(|_| self.system.list_changes.load(Ordering::Relaxed));
+            if closed && walked == now {
                 return missed;
             }
             missed += 1;

@@ -15,7 +15,8 @@ pub struct Prefilled<'h, M: Machine> {
 }
 
 impl<'h, M: Machine> Cache<'h, M, Sheaf> {
-    /// Sets at least so many objects aside. `None` if memory is exhausted. More than the cache's
+    /// Sets at least so many objects aside. `None` if memory is exhausted, and always in a cache with
+    /// debugging, whose objects have to be checked one by one. More than the cache's
     /// `sheaf_capacity` cost a sheaf of their own, which is not kept when it is returned.
     ///
     /// ```
@@ -37,6 +38,9 @@ impl<'h, M: Machine> Cache<'h, M, Sheaf> {
     /// ```
     #[must_use]
     pub fn prefill(&self, objects: u32) -> Option<Prefilled<'h, M>> {
+        if self.head().flags().debug() {
+            return None;
+        }
         let sheaf = self.body.design.prefill(self.env(), objects)?;
         Some(Prefilled {
             cache: *self,

@@ -20,7 +20,15 @@ impl Sheaf {
             stats.count(Stat::SheafPrefillOversize);
             Self::new_sheaf(env, objects, &mut stats)
         } else {
-            self.sheaf_to_prefill(env, node, &mut stats)
+            let found = self.sheaf_to_prefill(env, node, &mut stats);
+            match found {
+                // From before the capacity was raised.
+                Some(small) if small.capacity() < objects => {
+                    self.dissolve_one(env, small, &mut stats);
+                    Self::new_sheaf(env, self.capacity().max(objects), &mut stats)
+                }
+                found => found,
+            }
         };
         let filled = sheaf.and_then(|sheaf| self.fill_up(env, sheaf, objects, node, &mut stats));
         env.cache.shared_stats.add(&stats);
