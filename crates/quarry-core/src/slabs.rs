@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::design::Env;
+use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
 use crate::page::{MAX_ORDER, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU64, Ordering};
@@ -135,6 +135,53 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
     env.pages.free_block(slab, order, PageKind::Slab);
 }
 
+/// Whether an object lies in a slab of this cache.
+#[inline(always)]
+pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
+    env.pages.map().page_of(object).is_some_and(|(pfn, page)| {
+        let machine = env.pages.machine();
+        touch(machine, Line::Slab, Access::Read, pfn.0 as usize);
+        page.cache.load(Ordering::Relaxed) == env.cache.id()
+    })
+}
+
+/// The slab of an object of this cache, whose descriptor is read for it.
+pub(crate) fn slab_of<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
+    let slab = lookup(env, object)?;
+    let machine = env.pages.machine();
+    touch(machine, Line::Slab, Access::Read, slab.0 as usize);
+    Ok(slab)
+}
+
+/// [`slab_of`] for callers that have accounted the read.
+pub(crate) fn lookup<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
+    let map = env.pages.map();
+    let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
+    let page = map.page(pfn);
+    let slab = page.head().ok_or(FreeError::Foreign)?;
+    if page.cache.load(Ordering::Relaxed) != env.cache.id() {
+        return Err(FreeError::WrongCache);
+    }
+    Ok(slab)
+}
+
+/// Frees the objects of all filled slots one by one and empties these; the first error, and the
+/// slots of objects that could not be freed stay filled.
+pub(crate) fn free_each(
+    slots: &mut [Option<NonNull<u8>>],
+    mut free: impl FnMut(NonNull<u8>) -> Result<(), FreeError>,
+) -> Result<(), FreeError> {
+    let mut result = Ok(());
+    for slot in slots {
+        let Some(object) = *slot else { continue };
+        match free(object) {
+            Ok(()) => *slot = None,
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    result
+}
+
 /// The slab of a cache that an object was last seen in: further objects of it are told by their
 /// address, without a look at a descriptor.
 pub(crate) struct SeenSlab {
@@ -154,18 +201,10 @@ impl SeenSlab {
 
     #[inline(never)]
     fn look<M: Machine>(&mut self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let Ok(slab) = slab_of(env, object) else {
+            return false;
+        };
         let map = env.pages.map();
-        let Some((pfn, page)) = map.page_of(object) else {
-            return false;
-        };
-        let machine = env.pages.machine();
-        touch(machine, Line::Slab, Access::Read, pfn.0 as usize);
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-            return false;
-        }
-        let Some(slab) = page.head() else {
-            return false;
-        };
         self.base = map.address(slab).addr().get();
         self.bytes = 1 << (map.page_shift() + map.page(slab).order());
         true

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
 use crate::design::{Design, Env, SlabInconsistency, Usage};
 use crate::machine::{Machine, NodeId};
-use crate::slabs::cpus;
+use crate::slabs::{self, cpus};
 
 impl Sheaf {
     /// Objects in sheaves count as active: no node list offers them.
@@ -86,7 +86,7 @@ impl Sheaf {
         let foreign = sheaf
             .objects()
             .iter()
-            .filter(|object| Self::lookup(env, **object).is_err())
+            .filter(|object| slabs::lookup(env, **object).is_err())
             .count();
         let what = "objects of other caches in a sheaf";
         SlabInconsistency::equal(what, None, 0, foreign as u64)

@@ -8,7 +8,7 @@ use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::Pfn;
-use crate::slabs::SeenSlab;
+use crate::slabs::{self, SeenSlab};
 use crate::stats::Stat;
 
 /// Objects of other nodes that a bulk free sets aside before it frees them together.
@@ -67,7 +67,7 @@ impl Sheaf {
             return Err(FreeError::Unchecked);
         }
         let machine = env.pages.machine();
-        let slab = Self::lookup(env, object)?;
+        let slab = slabs::lookup(env, object)?;
         if self.capacity() > 0 {
             let freed = self
                 .cpu
@@ -281,13 +281,7 @@ impl Sheaf {
         id: CpuId,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        let slab = Self::lookup(env, object)?;
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Read,
-            slab.0 as usize,
-        );
+        let slab = slabs::slab_of(env, object)?;
         let freed = self.free_on_cpu(env, cpu, id, object)?;
         if !freed {
             self.slub.check_object(env, slab, object)?;

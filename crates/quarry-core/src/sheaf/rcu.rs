@@ -6,6 +6,7 @@ use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::rcu;
+use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -24,7 +25,7 @@ impl Sheaf {
             // SAFETY: the caller's contract is the same.
             return unsafe { rcu::defer(env, object) };
         }
-        let slab = Self::lookup(env, object)?;
+        let slab = slabs::lookup(env, object)?;
         self.slub.check_object(env, slab, object)?;
         let put = match self.capacity() {
             0 => None,

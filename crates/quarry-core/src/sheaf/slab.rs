@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::types::{Sheaf, SheafBox, Stack};
-use crate::design::{Env, FreeError};
+use crate::design::Env;
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, touch};
 use crate::page::Pfn;
 use crate::stats::{Stat, Stats};
@@ -31,21 +31,6 @@ impl Sheaf {
     /// Whether a page is on the node of a CPU.
     pub(super) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
         env.pages.node_of(page) == env.pages.machine().topology().node_of(cpu)
-    }
-
-    /// The slab of an object of this cache. The caller has accounted the read of its descriptor.
-    pub(super) fn lookup<M: Machine>(
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<Pfn, FreeError> {
-        let map = env.pages.map();
-        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        let page = map.page(pfn);
-        let slab = page.head().ok_or(FreeError::Foreign)?;
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-            return Err(FreeError::WrongCache);
-        }
-        Ok(slab)
     }
 
     /// The node of an object, if it is in the machine's memory.

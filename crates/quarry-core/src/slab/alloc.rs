@@ -46,11 +46,6 @@ impl Slab {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        if env.cache.flags().debug() {
-            // The arrays stay without room, so that every call comes here.
-            let _pass = env.pages.gate().enter(machine);
-            return self.alloc_from_slabs(env, node);
-        }
         let allocated = self
             .cpu
             .try_with(machine, |cpu, id| self.alloc_on_cpu(env, cpu, id, node));
@@ -377,13 +372,10 @@ impl Slab {
     ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let mut filled = 0;
-        if !env.cache.flags().debug() {
-            let on_cpu = self.cpu.try_with(machine, |cpu, id| {
-                self.fill_slots(env, cpu, id, node, slots)
-            });
-            filled = on_cpu.unwrap_or(0);
-        }
+        let filled = self.cpu.try_with(machine, |cpu, id| {
+            self.fill_slots(env, cpu, id, node, slots)
+        });
+        let mut filled = filled.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {
                 break;

@@ -6,7 +6,7 @@ use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::{PageList, Pfn};
-use crate::slabs::SeenSlab;
+use crate::slabs::{self, SeenSlab};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -41,7 +41,7 @@ impl Slab {
     ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        if !(Self::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
+        if !(slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
             return false;
         }
         // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
@@ -68,11 +68,7 @@ impl Slab {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        let slab = Self::lookup(env, object)?;
-        if env.cache.flags().debug() {
-            let _pass = env.pages.gate().enter(machine);
-            return self.free_to_its_slab(env, slab, object);
-        }
+        let slab = slabs::lookup(env, object)?;
         let freed = self
             .cpu
             .try_with(machine, |cpu, id| self.free_on_cpu(env, cpu, id, object));
@@ -281,19 +277,12 @@ impl Slab {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        if env.cache.flags().debug() {
-            let _pass = env.pages.gate().enter(machine);
-            return Self::free_each(slots, |object| {
-                let slab = Self::slab_of(env, object)?;
-                self.free_to_its_slab(env, slab, object)
-            });
-        }
         let freed = self
             .cpu
             .try_with(machine, |cpu, id| self.free_slots(env, cpu, id, slots));
         freed.unwrap_or_else(|| {
-            Self::free_each(slots, |object| {
-                let slab = Self::slab_of(env, object)?;
+            slabs::free_each(slots, |object| {
+                let slab = slabs::slab_of(env, object)?;
                 self.free_without_slot(env, slab, object)
             })
         })
@@ -326,23 +315,8 @@ impl Slab {
             at += 1;
             let Some(object) = *slot else { continue };
             let freed =
-                Self::slab_of(env, object).and_then(|_| self.free_on_cpu(env, cpu, id, object));
+                slabs::slab_of(env, object).and_then(|_| self.free_on_cpu(env, cpu, id, object));
             match freed {
-                Ok(()) => *slot = None,
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
-    }
-
-    fn free_each(
-        slots: &mut [Option<NonNull<u8>>],
-        mut free: impl FnMut(NonNull<u8>) -> Result<(), FreeError>,
-    ) -> Result<(), FreeError> {
-        let mut result = Ok(());
-        for slot in slots {
-            let Some(object) = *slot else { continue };
-            match free(object) {
                 Ok(()) => *slot = None,
                 Err(error) => result = result.and(Err(error)),
             }

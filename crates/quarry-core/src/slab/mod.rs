@@ -266,7 +266,7 @@ impl Design for Slab {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let _pass = env.pages.gate().enter(env.pages.machine());
-        let slab = Self::slab_of(env, object)?;
+        let slab = slabs::slab_of(env, object)?;
         self.free_to_its_slab(env, slab, object)
     }
 

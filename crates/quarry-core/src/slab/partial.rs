@@ -20,6 +20,7 @@ pub(super) struct LockedNode<'a, M: Machine> {
     lists: Guard<'a, M, Lists>,
     beside: &'a Beside,
 }
+use crate::slabs;
 
 impl<M: Machine> Deref for LockedNode<'_, M> {
     type Target = Lists;
@@ -181,7 +182,7 @@ impl Slab {
         let map = env.pages.map();
         let mut freed = 0;
         for &object in objects {
-            let Ok(slab) = Self::slab_of(env, object) else {
+            let Ok(slab) = slabs::slab_of(env, object) else {
                 continue;
             };
             let open = self.open(env, slab);

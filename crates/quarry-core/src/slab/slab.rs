@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use super::geometry::ColourRule;
 use super::types::Slab;
-use crate::design::{Env, FreeError};
+use crate::design::Env;
 use crate::geometry::FreelistPlace;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 use crate::page::{Page, Pfn};
@@ -190,51 +190,6 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
 }
 
 impl Slab {
-    /// Whether an object lies in a slab of this cache.
-    #[inline(always)]
-    pub(super) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let map = env.pages.map();
-        map.pfn_of(object).is_some_and(|pfn| {
-            touch(
-                env.pages.machine(),
-                Line::Slab,
-                Access::Read,
-                pfn.0 as usize,
-            );
-            map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
-        })
-    }
-
-    /// The slab of an object of this cache, whose descriptor is read for it.
-    pub(super) fn slab_of<M: Machine>(
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<Pfn, FreeError> {
-        let slab = Self::lookup(env, object)?;
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Read,
-            slab.0 as usize,
-        );
-        Ok(slab)
-    }
-
-    /// [`Slab::slab_of`] for callers that have accounted the read.
-    pub(super) fn lookup<M: Machine>(
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<Pfn, FreeError> {
-        let map = env.pages.map();
-        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        let page = map.page(pfn);
-        let slab = page.head().ok_or(FreeError::Foreign)?;
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-            return Err(FreeError::WrongCache);
-        }
-        Ok(slab)
-    }
-
     /// A slab that nobody else changes: it is new, or its node's `list_lock` is held.
     pub(super) fn open<'a, M: Machine>(&self, env: Env<'a, M>, slab: Pfn) -> OpenSlab<'a, M> {
         OpenSlab {

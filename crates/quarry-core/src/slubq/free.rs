@@ -6,7 +6,7 @@ use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, Work, touch, work};
 use crate::page::Pfn;
-use crate::slabs::SeenSlab;
+use crate::slabs::{self, SeenSlab};
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
@@ -42,7 +42,7 @@ impl Slubq {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
-        if aliens || !Self::owns(env, object) {
+        if aliens || !slabs::owns(env, object) {
             return false;
         }
         // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
@@ -65,7 +65,7 @@ impl Slubq {
             return Err(FreeError::Unchecked);
         }
         let machine = env.pages.machine();
-        let slab = Self::lookup(env, object)?;
+        let slab = slabs::lookup(env, object)?;
         let freed = self.cpu.try_with(machine, |cpu, id| {
             self.free_on_cpu(env, cpu, id, slab, object)
         });
@@ -130,7 +130,7 @@ impl Slubq {
         let shared = self.push_shared(env, cpu, own, batch);
         self.drain(env, cpu, batch - shared);
         if !cpu.put_newest(object) {
-            let slab = Self::slab_of(env, object)?;
+            let slab = slabs::slab_of(env, object)?;
             self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
         }
         Ok(())
@@ -192,14 +192,14 @@ impl Slubq {
             if !aliens {
                 return self.free_slots(env, cpu, id, slots);
             }
-            Self::free_each(slots, |object| {
-                let slab = Self::slab_of(env, object)?;
+            slabs::free_each(slots, |object| {
+                let slab = slabs::slab_of(env, object)?;
                 self.free_on_cpu(env, cpu, id, slab, object)
             })
         });
         freed.unwrap_or_else(|| {
-            Self::free_each(slots, |object| {
-                let slab = Self::slab_of(env, object)?;
+            slabs::free_each(slots, |object| {
+                let slab = slabs::slab_of(env, object)?;
                 self.free_without_slot(env, slab, object)
             })
         })
@@ -231,24 +231,9 @@ impl Slubq {
             let Some(slot) = slots.get_mut(at) else { break };
             at += 1;
             let Some(object) = *slot else { continue };
-            let freed = Self::slab_of(env, object)
+            let freed = slabs::slab_of(env, object)
                 .and_then(|slab| self.free_on_cpu(env, cpu, id, slab, object));
             match freed {
-                Ok(()) => *slot = None,
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
-    }
-
-    fn free_each(
-        slots: &mut [Option<NonNull<u8>>],
-        mut free: impl FnMut(NonNull<u8>) -> Result<(), FreeError>,
-    ) -> Result<(), FreeError> {
-        let mut result = Ok(());
-        for slot in slots {
-            let Some(object) = *slot else { continue };
-            match free(object) {
                 Ok(()) => *slot = None,
                 Err(error) => result = result.and(Err(error)),
             }

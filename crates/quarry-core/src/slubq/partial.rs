@@ -8,6 +8,7 @@ use super::types::{CpuQueue, Slubq};
 use crate::design::Env;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 use crate::page::Pfn;
+use crate::slabs;
 use crate::stats::{Stat, Stats};
 
 impl Slubq {
@@ -89,13 +90,13 @@ impl Slubq {
     ) -> Stats {
         let mut stats = Stats::default();
         while let Some(&object) = rest.first() {
-            let Ok(slab) = Self::slab_of(env, object) else {
+            let Ok(slab) = slabs::slab_of(env, object) else {
                 rest = &rest[1..];
                 continue;
             };
             let same = rest
                 .iter()
-                .take_while(|&&other| Self::slab_of(env, other) == Ok(slab));
+                .take_while(|&&other| slabs::slab_of(env, other) == Ok(slab));
             let (run, after) = rest.split_at(same.count());
             self.free_to_slab(env, slab, run, Some(&mut stats));
             rest = after;
@@ -173,7 +174,7 @@ impl Slubq {
     ) {
         for object in env.cache.take_deferred() {
             count(env, stats.as_deref_mut(), Stat::FreeDeferred);
-            let Ok(slab) = Self::slab_of(env, object) else {
+            let Ok(slab) = slabs::slab_of(env, object) else {
                 continue;
             };
             self.free_to_slab(env, slab, &[object], stats.as_deref_mut());

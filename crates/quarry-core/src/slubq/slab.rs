@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::types::Slubq;
 use crate::debug;
-use crate::design::{Env, FreeError};
+use crate::design::Env;
 use crate::machine::{Access, Line, LockClass, Machine, NodeId, touch};
 use crate::page::{Page, Pfn};
 use crate::slabs::{self, NewSlab};
@@ -176,50 +176,6 @@ impl<M: Machine> Drop for LockedSlab<'_, M> {
 }
 
 impl Slubq {
-    /// Whether an object lies in a slab of this cache.
-    #[inline(always)]
-    pub(super) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        env.pages.map().page_of(object).is_some_and(|(pfn, page)| {
-            touch(
-                env.pages.machine(),
-                Line::Slab,
-                Access::Read,
-                pfn.0 as usize,
-            );
-            page.cache.load(Ordering::Relaxed) == env.cache.id()
-        })
-    }
-
-    /// The slab of an object of this cache, whose descriptor is read for it.
-    pub(super) fn slab_of<M: Machine>(
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<Pfn, FreeError> {
-        let slab = Self::lookup(env, object)?;
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Read,
-            slab.0 as usize,
-        );
-        Ok(slab)
-    }
-
-    /// [`Slubq::slab_of`] for callers that have accounted the read.
-    pub(super) fn lookup<M: Machine>(
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<Pfn, FreeError> {
-        let map = env.pages.map();
-        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        let page = map.page(pfn);
-        let slab = page.head().ok_or(FreeError::Foreign)?;
-        if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-            return Err(FreeError::WrongCache);
-        }
-        Ok(slab)
-    }
-
     /// A new slab with all objects free, on no list.
     pub(super) fn new_slab<M: Machine>(
         &self,
