@@ -1,22 +1,41 @@
-//! Sizes of the per-CPU page lists by era: `batch`, `high`, and which orders they hold.
+//! Sizes of the page allocator by era, as pure functions: `batch` and `high` of the per-CPU lists
+//! and which orders they hold, the watermarks, and what else follows from the size of a zone.
 //!
-//! Source: shared facts on the page allocator (`zone_batchsize()`, `pageset_set_high_and_batch()`
-//! up to Linux 5.13, `zone_highsize()` from 5.14); the watermarks are those of a zone that is the
-//! only one.
+//! What differs between kernels is a [`PageEra`]; [`PageEra::zone`] answers for a zone among others
+//! with the values of the sysctls, [`pcp_params`] for a machine's only zone with their defaults.
+//!
+//! # Formulas
+//!
+//! For a zone of Z pages of P bytes on a node with C CPUs (source: shared facts on the page
+//! allocator, 7.1 and 7.2; `zone_batchsize()`, `pageset_set_high_and_batch()`,
+//! `zone_highsize()` and `__setup_per_zone_wmarks()` by their kernel names):
+//!
+//! * *batch*: b = Z / 4096, at most a cap in bytes / P, at least 1;
+//!   `batchsize` = 2^floor(log2(b + b/2)) - 1, and the batch is at least 1. The facts cap Z / 1024
+//!   at four times as much and divide by 4 then, which comes to the same.
+//! * *high*: six times `batchsize` up to 5.9; from 6.1 the low watermark / C, at least four
+//!   batches; from 6.18 on tuned between that and Z / 8 / C.
+//! * *hot and cold lists* (2.6.22 and 2.6.24): the cold one has twice `batchsize` for its high and
+//!   half of it for its batch.
+//! * *`percpu_pagelist_fraction`* f: high = Z / f, batch = high / 4 in 1..=8 log2 P.
+//!   *`percpu_pagelist_high_fraction`* f: high = Z / f / C, not tuned. That it too is at least four
+//!   batches is taken from the same rule's other bounds; the facts do not say.
+//! * *`min_free_kbytes`*: sqrt(16 times the zones' KiB), clamped. A zone's share, by its size, is
+//!   its *min* watermark; the distance to the next one is a quarter of it or, later,
+//!   `watermark_scale_factor` / 10,000 of the zone if that is more.
+//!
+//! Where an era was not read for a number, it has its older neighbour's; see [`eras`].
+
+pub mod eras;
+mod error;
+
+pub use eras::{ERAS, page_era};
+pub use error::PageGeometryError;
+
+use crate::era::Era;
+use crate::geometry::{NR_CPUS_MAX, PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
 
 use super::types::MAX_ORDER;
-use crate::era::Era;
-
-/// Limits of one CPU's page lists of one zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PcpParams {
-    /// Pages moved between a list and the zone at a time.
-    pub batch: u32,
-    /// Pages at which a CPU's lists are trimmed by `batch`; 0 means that nothing stays.
-    pub high: u32,
-    /// Largest order that the lists hold.
-    pub max_order: u32,
-}
 
 /// Watermarks of a zone in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,102 +46,370 @@ pub struct Watermarks {
     pub low: u64,
     /// At this reclaim stops.
     pub high: u64,
+    /// At this demotion from a faster tier of memory stops; `None` in eras without tiers.
+    pub promo: Option<u64>,
 }
 
-/// Watermarks of a zone of `zone_pages` that is the machine's only one:
-/// `min_free_kbytes` = sqrt(kB * 16) clamped to 128..=262144.
-#[must_use]
-pub fn watermarks(zone_pages: u64, page_shift: u32) -> Watermarks {
-    let zone_kib = zone_pages << (page_shift - 10);
-    let min_free_kib = (zone_kib * 16).isqrt().clamp(128, 262_144);
-    let min = min_free_kib >> (page_shift - 10);
-    let step = (min / 4).max(zone_pages / 1000);
-    Watermarks {
-        min,
-        low: min + step,
-        high: min + 2 * step,
+/// Limits of one list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListLimits {
+    /// Pages moved between the list and the zone at a time.
+    pub batch: u32,
+    /// Pages at which the list is trimmed by `batch`; 0 means that nothing stays.
+    pub high: u32,
+}
+
+/// Limits of one CPU's page lists of one zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcpParams {
+    /// Pages moved between the lists and the zone at a time.
+    pub batch: u32,
+    /// Pages at which a CPU's lists are trimmed by `batch`; 0 means that nothing stays. Where the
+    /// kernel tunes it, the least that it is tuned to (`high_min`).
+    pub high: u32,
+    /// The most that `high` is tuned to; [`PcpParams::high`] where it is fixed.
+    pub high_max: u32,
+    /// The list for pages that are not in the caches, in eras that have one.
+    pub cold: Option<ListLimits>,
+    /// Largest order that the lists hold, huge pages aside.
+    pub max_order: u32,
+}
+
+/// Which lists a CPU has for a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcpLists {
+    /// Hot and cold pages have a list each, with limits of its own.
+    pub cold_list: bool,
+    /// Lists of each order, one per migrate type; 1 if types share a list.
+    pub migrate_types: u32,
+    /// Largest order held.
+    pub max_order: u32,
+    /// Lists of the order of huge pages ([`pageblock_order`]).
+    pub huge_lists: u32,
+}
+
+impl PcpLists {
+    /// Number of lists.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        let temperatures = if self.cold_list { 2 } else { 1 };
+        temperatures * self.migrate_types * (self.max_order + 1) + self.huge_lists
     }
 }
 
-/// Limits of the per-CPU lists of a zone whose node has `cpus` CPUs.
-#[must_use]
-pub fn pcp_params(era: Era, zone_pages: u64, page_shift: u32, cpus: u32) -> PcpParams {
-    let cap_bytes: u64 = if era < Era::V5_9 { 512 << 10 } else { 1 << 20 };
-    let quarter = ((zone_pages / 1024).min(cap_bytes >> page_shift) / 4).max(1);
-    let batch_size = (1 << (quarter + quarter / 2).ilog2()) - 1;
-    let batch = batch_size.max(1);
-    let (high, max_order) = if era < Era::V6_1 {
-        (6 * batch_size, 0)
-    } else {
-        let low = watermarks(zone_pages, page_shift).low;
-        ((4 * batch).max(low / u64::from(cpus.max(1))), 3)
-    };
-    const { assert!(MAX_ORDER >= 3) };
-    PcpParams {
-        batch: batch as u32,
-        high: high.min(u64::from(u32::MAX)) as u32,
-        max_order,
-    }
+/// What `high` follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HighRule {
+    /// Six times `batchsize`.
+    Batches,
+    /// The low watermark by the node's CPUs, at least four batches.
+    LowWatermark,
+    /// Tuned between [`HighRule::LowWatermark`] and an eighth of the zone by the node's CPUs.
+    Tuned,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The sysctl that sets `high`; 0 turns it off, else it is at least [`FRACTION_MIN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FractionRule {
+    /// `percpu_pagelist_fraction`: part of a zone that each CPU may hold.
+    EachCpu,
+    /// `percpu_pagelist_high_fraction`: part of a zone that all CPUs of its node may hold.
+    AllCpus,
+}
 
-    /// Rows of shared facts `vectors/pcp_sizes.csv`: page shift, zone MiB, 4.13 batch and high,
-    /// 5.9 batch and high, min and low watermark, 6.1 high for 1, 4, 8 and 16 CPUs.
-    type Row = (u32, u64, [u32; 4], [u64; 2], [u32; 4]);
-
-    const ROWS: [Row; 12] = [
-        (12, 16, [1, 0, 1, 0], [128, 160], [160, 40, 20, 10]),
-        (12, 64, [3, 18, 3, 18], [256, 320], [320, 80, 40, 20]),
-        (12, 256, [15, 90, 15, 90], [512, 640], [640, 160, 80, 60]),
-        (
-            12,
-            1024,
-            [31, 186, 63, 378],
-            [1024, 1286],
-            [1286, 321, 252, 252],
-        ),
-        (
-            12,
-            4096,
-            [31, 186, 63, 378],
-            [2048, 3096],
-            [3096, 774, 387, 252],
-        ),
-        (
-            12,
-            16384,
-            [31, 186, 63, 378],
-            [4096, 8290],
-            [8290, 2072, 1036, 518],
-        ),
-        (16, 16, [1, 0, 1, 0], [8, 10], [10, 4, 4, 4]),
-        (16, 64, [1, 0, 1, 0], [16, 20], [20, 5, 4, 4]),
-        (16, 256, [1, 0, 1, 0], [32, 40], [40, 10, 5, 4]),
-        (16, 1024, [1, 6, 3, 18], [64, 80], [80, 20, 12, 12]),
-        (16, 4096, [1, 6, 3, 18], [128, 193], [193, 48, 24, 12]),
-        (16, 16384, [1, 6, 3, 18], [256, 518], [518, 129, 64, 32]),
-    ];
-
-    #[test]
-    fn every_row_of_the_facts() {
-        for (shift, mib, batch_high, marks, highs) in ROWS {
-            let pages = (mib << 20) >> shift;
-            let old = pcp_params(Era::V4_13, pages, shift, 4);
-            let mid = pcp_params(Era::V5_9, pages, shift, 4);
-            assert_eq!(
-                [old.batch, old.high, mid.batch, mid.high],
-                batch_high,
-                "{shift} {mib}"
-            );
-            let w = watermarks(pages, shift);
-            assert_eq!([w.min, w.low], marks, "{shift} {mib}");
-            for (cpus, high) in [1, 4, 8, 16].into_iter().zip(highs) {
-                let new = pcp_params(Era::V6_1, pages, shift, cpus);
-                assert_eq!((new.high, new.max_order), (high, 3), "{shift} {mib} {cpus}");
-            }
+impl FractionRule {
+    /// The sysctl's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EachCpu => "percpu_pagelist_fraction",
+            Self::AllCpus => "percpu_pagelist_high_fraction",
         }
     }
 }
+
+/// How far the watermarks are from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatermarkStep {
+    /// low = min + min/4, high = min + min/2.
+    QuarterOfMin,
+    /// A quarter of min, or `watermark_scale_factor` of the zone if that is more.
+    ScaleFactor,
+}
+
+/// The page allocator's numbers in one era.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageEra {
+    /// The era.
+    pub era: Era,
+    /// Bytes that bound `batchsize`, before it is rounded.
+    pub batch_cap_bytes: u64,
+    /// Which lists there are.
+    pub lists: PcpLists,
+    /// What `high` follows from.
+    pub high: HighRule,
+    /// The sysctl that sets it, if there is one.
+    pub fraction: Option<FractionRule>,
+    /// Largest `min_free_kbytes` that the kernel sets by itself, in KiB.
+    pub min_free_kbytes_max: u64,
+    /// Distance of the watermarks.
+    pub step: WatermarkStep,
+    /// Whether there is a `promo` watermark.
+    pub has_promo: bool,
+}
+
+/// Smallest fraction that is not 0 (kernel documentation, `sysctl/vm.rst`).
+pub const FRACTION_MIN: u32 = 8;
+/// Smallest `min_free_kbytes` that the kernel sets by itself, in KiB.
+pub const MIN_FREE_KBYTES_MIN: u64 = 128;
+/// Default of `watermark_scale_factor`, in 1/10,000 of a zone.
+pub const WATERMARK_SCALE_FACTOR: u32 = 10;
+/// Largest `watermark_scale_factor` (kernel documentation, `sysctl/vm.rst`; 1000 in older ones).
+pub const WATERMARK_SCALE_FACTOR_MAX: u32 = 3000;
+/// Most pages of a zone, or of all zones, that the formulas take: 256 TiB in pages of 4 KiB.
+pub const ZONE_PAGES_MAX: u64 = 1 << 36;
+
+/// The sysctl values that the sizes follow from (`/proc/sys/vm`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSysctls {
+    /// `min_free_kbytes`; `None` for what the kernel sets by itself.
+    pub min_free_kbytes: Option<u64>,
+    /// `watermark_scale_factor`; eras before it ignore the default.
+    pub watermark_scale_factor: u32,
+    /// `percpu_pagelist_fraction` or `percpu_pagelist_high_fraction`; 0 is off.
+    pub pagelist_fraction: u32,
+}
+
+impl Default for PageSysctls {
+    fn default() -> Self {
+        Self {
+            min_free_kbytes: None,
+            watermark_scale_factor: WATERMARK_SCALE_FACTOR,
+            pagelist_fraction: 0,
+        }
+    }
+}
+
+/// A zone among those of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneParams {
+    /// log2 of the page size in bytes.
+    pub page_shift: u32,
+    /// Pages of the zone: managed ones, present ones in the eras of 2.6.
+    pub pages: u64,
+    /// Pages of all zones of the machine.
+    pub all_pages: u64,
+    /// CPUs of the zone's node: [`node_cpus`].
+    pub cpus: u32,
+}
+
+/// What follows for a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSizes {
+    /// Its per-CPU lists.
+    pub pcp: PcpParams,
+    /// Its watermarks.
+    pub watermarks: Watermarks,
+}
+
+impl PageEra {
+    /// `batchsize` of a zone: the batch, or 0 where that is 1 because the zone is too small.
+    fn batch_size(&self, zone_pages: u64, page_shift: u32) -> u64 {
+        let part = (zone_pages / 4096)
+            .min(self.batch_cap_bytes >> page_shift)
+            .max(1);
+        (1 << (part + part / 2).ilog2()) - 1
+    }
+
+    /// What the kernel sets `min_free_kbytes` to when it boots, in KiB, for a machine of so many
+    /// pages. Huge pages raise it afterwards: the recorded kernels that have them set 11 pageblocks
+    /// for each zone.
+    #[must_use]
+    pub fn min_free_kbytes(&self, all_pages: u64, page_shift: u32) -> u64 {
+        let kib = all_pages.saturating_mul(1 << (page_shift - 10));
+        kib.saturating_mul(16)
+            .isqrt()
+            .clamp(MIN_FREE_KBYTES_MIN, self.min_free_kbytes_max)
+    }
+
+    /// Sizes of a zone among others.
+    ///
+    /// # Errors
+    ///
+    /// [`PageGeometryError`] for input that no machine of this era has.
+    pub fn zone(
+        &self,
+        zone: &ZoneParams,
+        sysctls: &PageSysctls,
+    ) -> Result<ZoneSizes, PageGeometryError> {
+        self.check(zone, sysctls)?;
+        Ok(self.sizes(zone, sysctls))
+    }
+
+    fn check(&self, zone: &ZoneParams, sysctls: &PageSysctls) -> Result<(), PageGeometryError> {
+        if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&zone.page_shift) {
+            let page_shift = zone.page_shift;
+            return Err(PageGeometryError::PageShift { page_shift });
+        }
+        if zone.cpus == 0 || zone.cpus > NR_CPUS_MAX {
+            return Err(PageGeometryError::NrCpus { cpus: zone.cpus });
+        }
+        if zone.pages == 0 || zone.pages > zone.all_pages || zone.all_pages > ZONE_PAGES_MAX {
+            return Err(PageGeometryError::Pages {
+                pages: zone.pages,
+                all_pages: zone.all_pages,
+            });
+        }
+        self.check_fraction(sysctls.pagelist_fraction)?;
+        let factor = sysctls.watermark_scale_factor;
+        let is_known = self.step == WatermarkStep::ScaleFactor || factor == WATERMARK_SCALE_FACTOR;
+        if !is_known || !(1..=WATERMARK_SCALE_FACTOR_MAX).contains(&factor) {
+            let era = self.era;
+            return Err(PageGeometryError::ScaleFactor { era, factor });
+        }
+        let all_kib = zone.all_pages << (zone.page_shift - 10);
+        match sysctls.min_free_kbytes {
+            Some(kib) if kib > all_kib => Err(PageGeometryError::MinFree { kib, all_kib }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the era's sysctl takes this fraction.
+    ///
+    /// # Errors
+    ///
+    /// [`PageGeometryError::Fraction`] and [`PageGeometryError::NoFraction`].
+    pub fn check_fraction(&self, fraction: u32) -> Result<(), PageGeometryError> {
+        match self.fraction {
+            _ if fraction == 0 => Ok(()),
+            None => Err(PageGeometryError::NoFraction { era: self.era }),
+            Some(_) if fraction >= FRACTION_MIN => Ok(()),
+            Some(rule) => Err(PageGeometryError::Fraction {
+                name: rule.name(),
+                fraction,
+            }),
+        }
+    }
+
+    /// [`PageEra::zone`] for input that is known to be possible.
+    fn sizes(&self, zone: &ZoneParams, sysctls: &PageSysctls) -> ZoneSizes {
+        let min_free_kib = sysctls
+            .min_free_kbytes
+            .unwrap_or_else(|| self.min_free_kbytes(zone.all_pages, zone.page_shift));
+        let min_free_pages = min_free_kib >> (zone.page_shift - 10);
+        let min = share(min_free_pages, zone.pages, zone.all_pages);
+        let watermarks = self.watermarks(min, zone.pages, sysctls.watermark_scale_factor);
+        ZoneSizes {
+            pcp: self.pcp(zone, watermarks.low, sysctls.pagelist_fraction),
+            watermarks,
+        }
+    }
+
+    /// Watermarks of a zone of `zone_pages` whose lowest one is `min`.
+    #[must_use]
+    pub fn watermarks(&self, min: u64, zone_pages: u64, scale_factor: u32) -> Watermarks {
+        match self.step {
+            WatermarkStep::QuarterOfMin => Watermarks {
+                min,
+                low: min + min / 4,
+                high: min + min / 2,
+                promo: None,
+            },
+            WatermarkStep::ScaleFactor => {
+                let step = (min / 4).max(share(zone_pages, scale_factor.into(), 10_000));
+                Watermarks {
+                    min,
+                    low: min + step,
+                    high: min + 2 * step,
+                    promo: self.has_promo.then_some(min + 3 * step),
+                }
+            }
+        }
+    }
+
+    /// Limits of the lists of a zone with this low watermark; `fraction` as in [`PageSysctls`].
+    #[must_use]
+    pub fn pcp(&self, zone: &ZoneParams, low: u64, fraction: u32) -> PcpParams {
+        let batch_size = self.batch_size(zone.pages, zone.page_shift);
+        let (mut batch, cpus) = (batch_size.max(1), u64::from(zone.cpus.max(1)));
+        let at_least = 4 * batch;
+        let (mut high, mut high_max) = match self.high {
+            HighRule::Batches => (6 * batch_size, 6 * batch_size),
+            HighRule::LowWatermark => (at_least.max(low / cpus), at_least.max(low / cpus)),
+            HighRule::Tuned => (
+                at_least.max(low / cpus),
+                at_least.max(zone.pages / 8 / cpus),
+            ),
+        };
+        match (self.fraction, u64::from(fraction)) {
+            (_, 0) | (None, _) => {}
+            (Some(FractionRule::EachCpu), fraction) => {
+                high = zone.pages / fraction;
+                batch = (high / 4).clamp(1, 8 * u64::from(zone.page_shift));
+                high_max = high;
+            }
+            (Some(FractionRule::AllCpus), fraction) => {
+                high = at_least.max(zone.pages / fraction / cpus);
+                high_max = high;
+            }
+        }
+        let count = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
+        PcpParams {
+            batch: count(batch),
+            high: count(high),
+            high_max: count(high_max),
+            cold: self.lists.cold_list.then(|| ListLimits {
+                batch: count((batch_size / 2).max(1)),
+                high: count(2 * batch_size),
+            }),
+            max_order: self.lists.max_order,
+        }
+    }
+}
+
+/// `part` / `whole` of `pages`, rounded down: a zone's share of `min_free_kbytes` by its size.
+fn share(pages: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(pages) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// The CPUs that a node's zones divide by: its own, or all that are online if it has none.
+#[must_use]
+pub const fn node_cpus(of_node: u32, online: u32) -> u32 {
+    if of_node == 0 { online } else { of_node }
+}
+
+/// Order of a pageblock, and of the huge pages that per-CPU lists hold, for kernels with huge
+/// pages: 2 MiB with pages of 4 KiB (x86-64) and of 64 KiB (ppc64 with radix tables), as recorded;
+/// 32 MiB with 16 KiB (a full table of 8-byte entries), above the largest order. Kernels without
+/// huge pages have [`MAX_ORDER`], as recorded too.
+#[must_use]
+pub const fn pageblock_order(page_shift: u32) -> u32 {
+    let huge_shift = if page_shift == 14 { 25 } else { 21 };
+    let order = huge_shift - page_shift;
+    if order < MAX_ORDER { order } else { MAX_ORDER }
+}
+
+/// `vm stats threshold` of zoneinfo: what a CPU's part of a zone's counters grows to before it is
+/// added to the sum, for all online CPUs. The formula gives what every recorded kernel shows.
+#[must_use]
+pub fn stat_threshold(zone_pages: u64, page_shift: u32, online: u32) -> u32 {
+    let fls = |n: u64| u64::BITS - n.leading_zeros();
+    let blocks_of_128_mib = zone_pages >> (27 - page_shift);
+    (2 * fls(online.into()) * (1 + fls(blocks_of_128_mib))).min(125)
+}
+
+/// Limits of the per-CPU lists of a machine's only zone, whose node has `cpus` CPUs; 0 counts as 1.
+#[must_use]
+pub fn pcp_params(era: Era, zone_pages: u64, page_shift: u32, cpus: u32) -> PcpParams {
+    let zone = ZoneParams {
+        page_shift,
+        pages: zone_pages,
+        all_pages: zone_pages,
+        cpus,
+    };
+    page_era(era).sizes(&zone, &PageSysctls::default()).pcp
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,8 @@ pub(crate) struct Zone {
     pub(crate) pcp: PerCpu<Pcp>,
     batch: AtomicU32,
     high: AtomicU32,
-    max_order: u32,
+    /// The limits as they were computed; `batch` and `high` are those in force.
+    params: PcpParams,
     /// Blocks whose free found the zone lock re-entered: a stack linked by `next`, which the next
     /// holder of the lock takes whole. Push and take-all cannot suffer from reuse of a page.
     deferred: AtomicU32,
@@ -41,7 +42,7 @@ impl Zone {
             pcp,
             batch: AtomicU32::new(params.batch),
             high: AtomicU32::new(params.high),
-            max_order: params.max_order,
+            params,
             deferred: AtomicU32::new(0),
             direct_allocs: AtomicU64::new(0),
             direct_frees: AtomicU64::new(0),
@@ -60,14 +61,14 @@ impl Zone {
         PcpParams {
             batch: self.batch(),
             high: self.high(),
-            max_order: self.max_order,
+            ..self.params
         }
     }
 
     /// Whether the per-CPU lists hold this order.
     #[inline(always)]
     pub(crate) fn lists_hold(&self, order: u32) -> bool {
-        order <= self.max_order
+        order <= self.params.max_order
     }
 
     /// Takes the zone lock and settles what was deferred. `None` if re-entered.
