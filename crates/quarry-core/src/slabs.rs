@@ -3,8 +3,9 @@
 use core::ptr::NonNull;
 
 use crate::design::{Env, FreeError};
+use crate::geometry::CacheFlags;
 use crate::machine::{Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
-use crate::page::{MAX_ORDER, PageKind, PageList, Pfn};
+use crate::page::{AllocOptions, MAX_ORDER, MigrateType, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
 /// One node's part. `L` is what `list_lock` protects.
@@ -58,9 +59,7 @@ pub(crate) fn take<M: Machine, L>(
     nodes: &Nodes<L>,
     node: Option<NodeId>,
 ) -> Option<NewSlab> {
-    take_from(env, nodes, orders(env), |order| {
-        env.pages.alloc_block(order, node)
-    })
+    take_from(env, nodes, orders(env), |order| block(env, order, node))
 }
 
 /// [`take`] of one node's memory only.
@@ -69,9 +68,32 @@ pub(crate) fn take_on<M: Machine, L>(
     nodes: &Nodes<L>,
     node: NodeId,
 ) -> Option<NewSlab> {
-    take_from(env, nodes, orders(env), |order| {
-        env.pages.alloc_block_on(order, node)
-    })
+    take_from(env, nodes, orders(env), |order| block_on(env, order, node))
+}
+
+/// A block for a slab: pages of the cache's mobility, of the preferred node if it has any.
+pub(crate) fn block<M: Machine>(env: Env<'_, M>, order: u32, node: Option<NodeId>) -> Option<Pfn> {
+    env.pages.alloc_block_with(&request(env, order, node))
+}
+
+/// [`block`] of one node's memory only.
+pub(crate) fn block_on<M: Machine>(env: Env<'_, M>, order: u32, node: NodeId) -> Option<Pfn> {
+    env.pages
+        .alloc_block_there(&request(env, order, Some(node)))
+}
+
+fn request<M: Machine>(env: Env<'_, M>, order: u32, node: Option<NodeId>) -> AllocOptions {
+    let reclaimable = env.cache.flags().contains(CacheFlags::RECLAIM);
+    AllocOptions {
+        order,
+        node,
+        migratetype: if reclaimable {
+            MigrateType::Reclaimable
+        } else {
+            MigrateType::Unmovable
+        },
+        ..AllocOptions::default()
+    }
 }
 
 /// The normal and the fallback order of the geometry, with their objects.

@@ -6,7 +6,7 @@ pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Atomics in zero-filled memory, which no model has.
-pub(crate) use core::sync::atomic::AtomicU16;
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU16};
 
 /// Between two `SeqCst` accesses of one thread: the model checker takes those for `AcqRel` and
 /// orders only fences, so models need one where the language does not.

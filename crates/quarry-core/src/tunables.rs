@@ -19,7 +19,12 @@ pub enum Scope {
     Cache,
     /// One cache, by Quarry's own means: the era's kernel has no such file.
     Own,
+    /// The page allocator: a file in `/proc/sys/vm/`.
+    Sysctl,
 }
+
+/// What [`Availability::design`] says of the tunables of the page allocator.
+pub const PAGE_ALLOCATOR: &str = "page";
 
 /// A design and the eras in which it has a tunable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +146,21 @@ const SHEAF: Availability = Availability {
 const SHEAF_6_18: Availability = Availability {
     to: Era::V6_18,
     ..SHEAF
+};
+
+const PAGE: Availability = Availability {
+    design: PAGE_ALLOCATOR,
+    from: Era::V2_6_22,
+    to: Era::V7_0,
+};
+const PAGE_2_6_24_5_9: Availability = Availability {
+    from: Era::V2_6_24,
+    to: Era::V5_9,
+    ..PAGE
+};
+const PAGE_6_1: Availability = Availability {
+    from: Era::V6_1,
+    ..PAGE
 };
 
 /// The largest count that can still be doubled in 32 bits.
@@ -436,6 +456,44 @@ pub static TUNABLES: &[Tunable] = &[
         unit: "sheaves",
         default: DefaultValue::Value(10),
         doc: "Empty sheaves a node keeps. A constant in the kernel (MAX_EMPTY_SHEAVES).",
+    },
+    Tunable {
+        name: "min_free_kbytes",
+        alias: None,
+        scope: Scope::Sysctl,
+        available: &[PAGE],
+        min: 0,
+        max: COUNT_MAX,
+        unit: "KiB",
+        default: DefaultValue::Computed(
+            "0 for heaps; kernels take 4 times the root of the memory in KiB, within 128..=65536 \
+             until 4.13 and within 128..=262144 from 5.9 on",
+        ),
+        doc: "Memory that allocations leave free, shared out to the zones as their min watermarks.",
+    },
+    Tunable {
+        name: "percpu_pagelist_fraction",
+        alias: None,
+        scope: Scope::Sysctl,
+        available: &[PAGE_2_6_24_5_9],
+        min: 0,
+        max: u32::MAX as u64,
+        unit: "1/f of a zone",
+        default: DefaultValue::Value(0),
+        doc: "Part of a zone that each CPU may hold on its page lists; 0 for the default, else at \
+              least 8 (percpu_pagelist_fraction).",
+    },
+    Tunable {
+        name: "percpu_pagelist_high_fraction",
+        alias: None,
+        scope: Scope::Sysctl,
+        available: &[PAGE_6_1],
+        min: 0,
+        max: u32::MAX as u64,
+        unit: "1/f of a zone",
+        default: DefaultValue::Value(0),
+        doc: "Part of a zone that all CPUs of its node may hold on their page lists, without \
+              tuning; 0 for the default, else at least 8 (percpu_pagelist_high_fraction).",
     },
 ];
 

@@ -1,37 +1,53 @@
-//! One zone: buddy free lists for orders 0..=10 under one lock.
+//! One zone: buddy free lists for orders 0..=10 and all migrate types under one lock.
 
 use super::list::PageList;
 use super::map::MemMap;
-use super::types::{MAX_ORDER, ORDERS, PageKind, Pfn};
+use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 use crate::machine::{Access, Line, Machine, Work, touch, work};
+
+/// Where a type without free blocks looks, first to last (facts 7.1).
+const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
+    [MigrateType::Reclaimable, MigrateType::Movable],
+    [MigrateType::Reclaimable, MigrateType::Unmovable],
+    [MigrateType::Unmovable, MigrateType::Movable],
+];
 
 /// The lists of a zone; behind the zone lock.
 pub(crate) struct FreeArea {
-    lists: [PageList; ORDERS],
+    lists: [[PageList; MIGRATE_TYPES]; ORDERS],
     /// First page that was never handed out: everything from here to `end` is free but on no
     /// list, so a large reservation costs no descriptor until it is needed.
     frontier: u32,
     end: u32,
+    /// Type of the pageblocks beyond the frontier.
+    boot_type: MigrateType,
     free_pages: u64,
     /// Blocks allocated and freed under the lock, by order.
     pub(crate) allocated: [u64; ORDERS],
     pub(crate) freed: [u64; ORDERS],
     pub(crate) splits: u64,
     pub(crate) merges: u64,
+    /// Allocations that took a block of another type.
+    pub(crate) extfrag: u64,
+    /// Pageblocks whose type that changed.
+    pub(crate) retagged: u64,
 }
 
 impl FreeArea {
-    /// A zone over pages `start..end`, all free.
-    pub(crate) fn new(start: u32, end: u32) -> Self {
+    /// A zone over pages `start..end`, all free, in pageblocks of one type.
+    pub(crate) fn new(start: u32, end: u32, boot_type: MigrateType) -> Self {
         Self {
-            lists: [const { PageList::EMPTY }; ORDERS],
+            lists: [const { [const { PageList::EMPTY }; MIGRATE_TYPES] }; ORDERS],
             frontier: start,
             end,
+            boot_type,
             free_pages: u64::from(end - start),
             allocated: [0; ORDERS],
             freed: [0; ORDERS],
             splits: 0,
             merges: 0,
+            extfrag: 0,
+            retagged: 0,
         }
     }
 
@@ -43,18 +59,27 @@ impl FreeArea {
         self.frontier
     }
 
-    /// Free blocks by order, as `/proc/buddyinfo` counts them; untouched memory counts in the
-    /// largest blocks that it will be split from.
-    pub(crate) fn free_blocks(&self) -> [u64; ORDERS] {
-        let mut blocks = [0; ORDERS];
-        for (count, list) in blocks.iter_mut().zip(&self.lists) {
-            *count = u64::from(list.len());
+    /// Free blocks by order and type, as `/proc/pagetypeinfo` counts them; untouched memory counts
+    /// in the largest blocks that it will be split from.
+    pub(crate) fn free_blocks(&self) -> [[u64; MIGRATE_TYPES]; ORDERS] {
+        let mut blocks = [[0; MIGRATE_TYPES]; ORDERS];
+        for (counts, lists) in blocks.iter_mut().zip(&self.lists) {
+            for (count, list) in counts.iter_mut().zip(lists) {
+                *count = u64::from(list.len());
+            }
         }
+        let untouched = self.boot_type as usize;
         let mut at = self.frontier;
         while at < self.end {
             let order = self.order_at(at);
-            blocks[order as usize] += 1;
-            at += 1 << order;
+            // Whole runs of the largest block are counted at once: there may be millions.
+            let run = if order == MAX_ORDER {
+                (self.end - at) >> MAX_ORDER
+            } else {
+                1
+            };
+            blocks[order as usize][untouched] += u64::from(run);
+            at += run << order;
         }
         blocks
     }
@@ -65,6 +90,16 @@ impl FreeArea {
         aligned.min((self.end - at).ilog2())
     }
 
+    fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
+        &mut self.lists[order as usize][migratetype as usize]
+    }
+
+    /// Puts a block on a list and notes which.
+    fn put(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
+        map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
+        self.list(order, migratetype).push_front(map, pfn);
+    }
+
     /// Puts the next untouched block on its list. `false` when there is none.
     fn extend(&mut self, map: &MemMap) -> bool {
         if self.frontier >= self.end {
@@ -73,8 +108,9 @@ impl FreeArea {
         let pfn = Pfn(self.frontier);
         let order = self.order_at(pfn.0);
         self.frontier += 1 << order;
-        map.page(pfn).set_kind(PageKind::Buddy, order);
-        self.lists[order as usize].push_back(map, pfn);
+        let boot_type = self.boot_type;
+        map.page(pfn).set_free(PageKind::Buddy, order, boot_type);
+        self.list(order, boot_type).push_back(map, pfn);
         true
     }
 
@@ -85,23 +121,15 @@ impl FreeArea {
         machine: &M,
         map: &MemMap,
         order: u32,
+        migratetype: MigrateType,
         kind: PageKind,
     ) -> Option<Pfn> {
-        let (pfn, found) = loop {
-            let fit =
-                (order..=MAX_ORDER).find_map(|o| Some((self.lists[o as usize].pop_front(map)?, o)));
-            match fit {
-                Some(fit) => break fit,
-                None if self.extend(map) => {}
-                None => return None,
-            }
-        };
+        let (pfn, found, rest) = self.take(map, order, migratetype)?;
         let mut current = found;
         while current > order {
             current -= 1;
             let upper = Pfn(pfn.0 + (1 << current));
-            map.page(upper).set_kind(PageKind::Buddy, current);
-            self.lists[current as usize].push_front(map, upper);
+            self.put(map, upper, current, rest);
             self.splits += 1;
             work(machine, Work::BuddyStep);
             touch(
@@ -111,11 +139,107 @@ impl FreeArea {
                 upper.0 as usize,
             );
         }
-        map.page(pfn).set_kind(kind, order);
+        match kind {
+            PageKind::Pcp => map.page(pfn).set_free(kind, order, migratetype),
+            _ => map.page(pfn).set_kind(kind, order),
+        }
         touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
         self.free_pages -= 1 << order;
         self.allocated[order as usize] += 1;
         Some(pfn)
+    }
+
+    /// A block of at least the order, off its list; its order, and the type that keeps what is
+    /// left of it.
+    fn take(
+        &mut self,
+        map: &MemMap,
+        order: u32,
+        migratetype: MigrateType,
+    ) -> Option<(Pfn, u32, MigrateType)> {
+        loop {
+            for found in order..=MAX_ORDER {
+                if let Some(pfn) = self.list(found, migratetype).pop_front(map) {
+                    return Some((pfn, found, migratetype));
+                }
+            }
+            // Untouched memory is as if on the lists of its type, behind all that is there: it is
+            // wanted by that type, and by others as long as they see no block as large.
+            let largest = &self.lists[MAX_ORDER as usize];
+            let others = FALLBACKS[migratetype as usize];
+            let enough = migratetype != self.boot_type
+                && others
+                    .iter()
+                    .any(|&other| largest[other as usize].len() > 0);
+            if enough || !self.extend(map) {
+                return self.steal(map, order, migratetype);
+            }
+        }
+    }
+
+    /// Takes the largest block of another type, and with it, if it is large, the pageblock.
+    fn steal(
+        &mut self,
+        map: &MemMap,
+        order: u32,
+        wanted: MigrateType,
+    ) -> Option<(Pfn, u32, MigrateType)> {
+        for found in (order..=MAX_ORDER).rev() {
+            for other in FALLBACKS[wanted as usize] {
+                let Some(pfn) = self.list(found, other).pop_front(map) else {
+                    continue;
+                };
+                self.extfrag += 1;
+                let half_a_block = map.blocks().order() / 2;
+                let claims = found >= half_a_block || wanted == MigrateType::Reclaimable;
+                if claims {
+                    self.claim(map, pfn, found, wanted);
+                }
+                return Some((pfn, found, if claims { wanted } else { other }));
+            }
+        }
+        None
+    }
+
+    /// Moves the free blocks around a block that has just left its list to the wanted type, and
+    /// the pageblock itself if at least half of it is free.
+    fn claim(&mut self, map: &MemMap, pfn: Pfn, order: u32, wanted: MigrateType) {
+        let block_order = map.blocks().order();
+        if order >= block_order {
+            for block in (pfn.0..pfn.0 + (1 << order)).step_by(1 << block_order) {
+                self.retag(map, Pfn(block), wanted);
+            }
+            return;
+        }
+        let start = pfn.0 & !((1 << block_order) - 1);
+        let end = (start + (1 << block_order)).min(self.frontier);
+        let (mut at, mut moved) = (start, 0u32);
+        while at < end {
+            let page = map.page(Pfn(at));
+            let (kind, pages) = (page.kind(), 1 << page.order());
+            if at == pfn.0 {
+                moved += 1 << order;
+                at += 1 << order;
+                continue;
+            }
+            if kind == PageKind::Buddy {
+                let from = page.listed_as();
+                self.list(page.order(), from).remove(map, Pfn(at));
+                self.put(map, Pfn(at), page.order(), wanted);
+                moved += pages;
+            }
+            at += pages;
+        }
+        if moved >= 1 << (block_order - 1) {
+            self.retag(map, Pfn(start), wanted);
+        }
+    }
+
+    fn retag(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
+        if map.blocks().migratetype(pfn) != wanted {
+            map.blocks().retag(pfn, wanted);
+            self.retagged += 1;
+        }
     }
 
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
@@ -136,29 +260,31 @@ impl FreeArea {
                 buddy.0 as usize,
             );
             work(machine, Work::BuddyStep);
-            self.lists[merged as usize].remove(map, buddy);
+            let list = map.page(buddy).listed_as();
+            self.list(merged, list).remove(map, buddy);
             let upper = Pfn(pfn.0 | (1 << merged));
             map.page(upper).set_kind(PageKind::Tail, 0);
             pfn = Pfn(pfn.0 & !(1 << merged));
             merged += 1;
             self.merges += 1;
         }
-        map.page(pfn).set_kind(PageKind::Buddy, merged);
         touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-        self.lists[merged as usize].push_front(map, pfn);
+        let migratetype = map.blocks().migratetype(pfn);
+        self.put(map, pfn, merged, migratetype);
     }
 
-    /// Length of the list of an order, for the consistency walker.
-    pub(crate) fn listed(&self, order: u32) -> u32 {
-        self.lists[order as usize].len()
+    /// Length of a list, for the consistency walker.
+    pub(crate) fn listed(&self, order: u32, migratetype: MigrateType) -> u32 {
+        self.lists[order as usize][migratetype as usize].len()
     }
 
-    /// The blocks on the list of an order.
+    /// The blocks on a list.
     pub(crate) fn blocks<'a>(
         &self,
         map: &'a MemMap,
         order: u32,
+        migratetype: MigrateType,
     ) -> impl Iterator<Item = Pfn> + use<'a> {
-        self.lists[order as usize].iter(map)
+        self.lists[order as usize][migratetype as usize].iter(map)
     }
 }

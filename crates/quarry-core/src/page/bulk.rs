@@ -1,7 +1,7 @@
 //! Bulk allocation and freeing of single pages (`alloc_pages_bulk_noprof()`, v6.18, from the
 //! caller's view): one hold of the per-CPU lists for a whole array.
 
-use super::{PageAllocator, PageError, PageKind, Pfn};
+use super::{AllocOptions, PageAllocator, PageError, PageKind, Pfn};
 use crate::machine::{Machine, NodeId};
 
 impl<M: Machine> PageAllocator<M> {
@@ -13,20 +13,25 @@ impl<M: Machine> PageAllocator<M> {
         let Some(node) = self.pick_node(node) else {
             return filled;
         };
-        if let Some(zone) = self.zones[node.0 as usize].as_ref()
-            && zone.lists_hold(0)
+        let single = AllocOptions::default();
+        if self.is_plain(&single)
+            && let Some(zone) = self.first_zone(node)
+            && let Some(shape) = zone.shape(0, zone.rules.group(single.migratetype))
         {
             let machine = self.machine();
-            let got = zone.pcp.try_with(machine, |pcp, _| {
+            let got = zone.pcp.try_with(machine, |pcp, cpu| {
+                let at = zone.pageset(machine, self.map());
                 let mut got = 0;
                 for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
-                    let Some(pfn) = pcp.alloc(machine, self.map(), zone, 0) else {
+                    let Some(pfn) = pcp.alloc(&at, shape) else {
                         break;
                     };
                     self.map().page(pfn).set_kind(PageKind::Allocated, 0);
                     *slot = Some(pfn);
                     got += 1;
                 }
+                let remote = self.node_of_cpu(cpu) != zone.id.node;
+                pcp.numa_other += u64::from(remote) * got as u64;
                 got
             });
             filled += got.unwrap_or(0);

@@ -1,6 +1,8 @@
 //! The consistency walker: P1 and P2 of the page allocator.
 
-use super::{MAX_ORDER, PageAllocator, PageKind, Pfn};
+use super::buddy::FreeArea;
+use super::zone::Zone;
+use super::{MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn};
 use crate::machine::{CpuId, Machine};
 
 /// Where all pages of a machine are, in pages.
@@ -37,6 +39,8 @@ pub enum PageInconsistency {
     Reentered,
     /// A page's descriptor contradicts the block that it lies in.
     BadBlock(Pfn, PageKind),
+    /// A free block is on the list of one migrate type and says that it is on another's.
+    WrongList(Pfn, MigrateType, MigrateType),
     /// Two free buddies that should have been merged.
     Unmerged(Pfn, u32),
     /// A list's length or a counter differs from what the walk found.
@@ -62,6 +66,13 @@ impl core::fmt::Display for PageInconsistency {
                     pfn.0
                 )
             }
+            Self::WrongList(pfn, list, noted) => write!(
+                f,
+                "page {} is on the list of {} blocks, its descriptor says {}",
+                pfn.0,
+                list.name(),
+                noted.name()
+            ),
             Self::Unmerged(pfn, order) => {
                 write!(
                     f,
@@ -106,35 +117,11 @@ impl<M: Machine> PageAllocator<M> {
         let mut census = PageCensus::default();
         let (mut listed_buddy, mut listed_pcp) = (0, 0);
         for zone in self.zones() {
-            for cpu in (0..self.machine().topology().cpus).map(CpuId) {
-                let seen = zone.pcp.try_with_remote(self.machine(), cpu, |pcp| {
-                    let on_lists: u64 = pcp.blocks(self.map()).map(|(_, order)| 1 << order).sum();
-                    equal("pages of a CPU's lists", u64::from(pcp.pages()), on_lists)?;
-                    Ok(on_lists)
-                });
-                listed_pcp += seen.ok_or(PageInconsistency::Busy(cpu))??;
-            }
+            listed_pcp += self.walk_pcp(zone)?;
             let area = zone
                 .lock(self.machine(), self.map())
                 .ok_or(PageInconsistency::Reentered)?;
-            for order in 0..=MAX_ORDER {
-                let mut blocks = 0;
-                for pfn in area.blocks(self.map(), order) {
-                    if !self.map().page(pfn).is_block(PageKind::Buddy, order) {
-                        return Err(PageInconsistency::BadBlock(
-                            pfn,
-                            self.map().page(pfn).kind(),
-                        ));
-                    }
-                    blocks += 1;
-                }
-                equal(
-                    "blocks on a buddy list",
-                    u64::from(area.listed(order)),
-                    blocks,
-                )?;
-                listed_buddy += blocks << order;
-            }
+            listed_buddy += self.walk_lists(&area)?;
             let untouched = u64::from(zone.end - area.frontier());
             census.untouched += untouched;
             let before = census.buddy;
@@ -146,6 +133,58 @@ impl<M: Machine> PageAllocator<M> {
         equal("pages on per-CPU lists", listed_pcp, census.pcp)?;
         equal("all pages", u64::from(self.pages()), census.total())?;
         Ok(census)
+    }
+
+    /// Pages on the CPUs' lists of a zone.
+    fn walk_pcp(&self, zone: &Zone) -> Result<u64, PageInconsistency> {
+        let mut pages = 0;
+        for cpu in (0..self.machine().topology().cpus).map(CpuId) {
+            for (slots, _) in zone.sets(self.machine(), self.map()) {
+                let seen = slots.try_with_remote(self.machine(), cpu, |pcp| {
+                    let mut on_lists = 0;
+                    for (pfn, list) in pcp.blocks(self.map()) {
+                        let order = u32::from(zone.rules.order_of[list]);
+                        self.expect_block(pfn, PageKind::Pcp, order)?;
+                        on_lists += 1 << order;
+                    }
+                    equal("pages of a CPU's lists", u64::from(pcp.pages()), on_lists)?;
+                    Ok(on_lists)
+                });
+                pages += seen.ok_or(PageInconsistency::Busy(cpu))??;
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Pages on the buddy lists of a zone.
+    fn walk_lists(&self, area: &FreeArea) -> Result<u64, PageInconsistency> {
+        let mut pages = 0;
+        for order in 0..=MAX_ORDER {
+            for migratetype in MigrateType::ALL {
+                let mut blocks = 0;
+                for pfn in area.blocks(self.map(), order, migratetype) {
+                    self.expect_block(pfn, PageKind::Buddy, order)?;
+                    let noted = self.map().page(pfn).listed_as();
+                    if noted != migratetype {
+                        return Err(PageInconsistency::WrongList(pfn, migratetype, noted));
+                    }
+                    blocks += 1;
+                }
+                let listed = area.listed(order, migratetype);
+                equal("blocks on a buddy list", u64::from(listed), blocks)?;
+                pages += blocks << order;
+            }
+        }
+        Ok(pages)
+    }
+
+    fn expect_block(&self, pfn: Pfn, kind: PageKind, order: u32) -> Result<(), PageInconsistency> {
+        let page = self.map().page(pfn);
+        if page.is_block(kind, order) {
+            Ok(())
+        } else {
+            Err(PageInconsistency::BadBlock(pfn, page.kind()))
+        }
     }
 
     /// Steps from block to block.

@@ -75,7 +75,15 @@ impl PageList {
 
     pub(crate) fn pop_front(&mut self, map: &MemMap) -> Option<Pfn> {
         let first = self.first()?;
-        self.remove(map, first);
+        let page = map.page(first);
+        let next = page.next();
+        match next {
+            Some(next) => map.page(next).set_prev(None),
+            None => self.tail = 0,
+        }
+        self.head = Pfn::link(next);
+        page.set_next(None);
+        self.len -= 1;
         Some(first)
     }
 

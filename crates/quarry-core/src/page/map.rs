@@ -2,14 +2,16 @@
 
 use core::ptr::NonNull;
 
+use super::blocks::PageBlocks;
 use super::types::{Page, Pfn};
-use crate::machine::{DESCRIPTOR_BYTES, Machine};
+use crate::machine::{DESCRIPTOR_BYTES, Machine, Region};
 
 /// The pages of a machine and their descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct MemMap {
     base: NonNull<u8>,
     descriptors: NonNull<Page>,
+    blocks: PageBlocks,
     bytes: usize,
     pages: u32,
     page_shift: u32,
@@ -21,7 +23,8 @@ unsafe impl Send for MemMap {}
 unsafe impl Sync for MemMap {}
 
 impl MemMap {
-    pub(crate) fn new<M: Machine>(machine: &M) -> Self {
+    /// The map of a machine; `None` when the range for structures is too small.
+    pub(crate) fn new<M: Machine>(machine: &M, meta: &Region) -> Option<Self> {
         let ranges = machine.ranges();
         let page_shift = machine.topology().page_shift;
         // Modelled atomics are larger than real ones.
@@ -46,13 +49,20 @@ impl MemMap {
                     .write(Page::new())
             };
         }
-        Self {
+        Some(Self {
             base: ranges.pages.base,
             descriptors: ranges.descriptors.base.cast(),
+            blocks: PageBlocks::new(machine, meta, pages as u32)?,
             bytes: pages << page_shift,
             pages: pages as u32,
             page_shift,
-        }
+        })
+    }
+
+    /// Types and zones of the pageblocks.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> &PageBlocks {
+        &self.blocks
     }
 
     pub(crate) fn pages(&self) -> u32 {

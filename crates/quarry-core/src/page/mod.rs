@@ -9,10 +9,11 @@
 //! # Objects
 //!
 //! ```text
-//!   zone (one per node)                           CPU 0      CPU 1
+//!   zone                                           CPU 0      CPU 1
 //!   +----------------------------------------+   +------+   +------+
-//!   | lock | free lists 0 1 2 ... 10 |frontier|<=>| pcp  |   | pcp  |   high, batch
-//!   +----------------------------------------+   +------+   +------+
+//!   | lock | free lists, orders 0 1 2 ... 10  |<=>| pcp  |   | pcp  |   high, batch
+//!   |      | by migrate type       | frontier |   +------+   +------+
+//!   +----------------------------------------+
 //!        |                                          ^ alloc / free of orders the lists hold
 //!   [page][page][page][page] ... descriptors, one per page
 //! ```
@@ -38,34 +39,52 @@
 //! # Departures from the kernel
 //!
 //! Memory that was never handed out is on no list; it is taken from the frontier, lowest address
-//! first, when the lists are empty. Migrate types, watermark checks, the self-tuning of `high`, the
-//! factors by which 6.1 and later refill and trim more than a batch, and the lists of huge pages are
-//! not modelled yet.
+//! first, and counts as free blocks of movable pageblocks, behind those that are on the lists. See
+//! [`PageConfig`] for zones and for what watermarks keep back: heaps have one zone per node and can
+//! use all of it. Not modelled: reclaim (so no list is shortened because of it), the reserve, high-
+//! atomic and isolated migrate types, the steal rule of kernels after 2.6.24 (all eras with types
+//! have that of 2.6.24), and interleaving.
 
+mod blocks;
 mod buddy;
 mod bulk;
 mod check;
+mod config;
 pub mod geometry;
 mod list;
 mod map;
 mod pcp;
+mod report;
+mod rules;
+mod sysctl;
 mod types;
 mod zone;
 
 pub use check::{PageCensus, PageInconsistency};
+pub use config::{MinFree, PageConfig, ZoneLayout};
 pub(crate) use list::PageList;
 pub(crate) use map::MemMap;
 pub use pcp::PcpStats;
+pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
+pub use sysctl::SysctlError;
 pub(crate) use types::Page;
-pub use types::{MAX_ORDER, ORDERS, PageError, PageKind, Pfn, ZoneId, ZoneType};
+pub use types::{
+    AllocOptions, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError, PageKind, Pfn,
+    ZONE_TYPES, ZoneId, ZoneType,
+};
 
 use core::ptr::NonNull;
 
 use crate::era::Era;
-use crate::machine::{Gate, MAX_NODES, Machine, NodeId, PerCpu, RawRange, Region};
-use crate::sync::{AtomicU64, Ordering};
-use geometry::PcpParams;
-use zone::Zone;
+use crate::machine::{
+    CpuId, Gate, LockClass, MAX_NODES, Machine, NodeId, PerCpu, RawRange, Region, SpinLock,
+};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use config::MAX_ZONES;
+use geometry::{PageGeometryError, PcpParams};
+use pcp::{Pageset, Pcp};
+use rules::{Cold, Rules};
+use zone::{Mark, Slots, Zone};
 
 /// Why a page allocator could not be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,49 +93,39 @@ pub enum BootError {
     NoPages,
     /// The per-CPU or structure ranges are too small for the first structures.
     NoRoom,
+    /// The configuration does not fit the machine.
+    Sizes(PageGeometryError),
 }
 
 impl core::fmt::Display for BootError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::NoPages => "the machine has no pages to allocate from",
-            Self::NoRoom => "the machine's per-CPU or structure ranges are too small",
-        })
+        match self {
+            Self::NoPages => f.write_str("the machine has no pages to allocate from"),
+            Self::NoRoom => f.write_str("the machine's per-CPU or structure ranges are too small"),
+            Self::Sizes(error) => error.fmt(f),
+        }
     }
 }
 
 impl core::error::Error for BootError {}
 
-/// Counters of the page allocator, summed over zones and CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageStats {
-    /// Requests that the per-CPU lists served or took.
-    pub pcp: PcpStats,
-    /// Allocations that went to a zone directly.
-    pub direct_allocs: u64,
-    /// Frees that went to a zone directly.
-    pub direct_frees: u64,
-    /// Buddy splits.
-    pub splits: u64,
-    /// Buddy merges.
-    pub merges: u64,
-    /// Pages that are free in zones or on per-CPU lists.
-    pub free_pages: u64,
-    /// Free blocks in the zones by order (`/proc/buddyinfo`).
-    pub free_blocks: [u64; ORDERS],
+/// How a block becomes the lists' own.
+#[derive(Clone, Copy)]
+enum Claim<'a> {
+    /// It is an allocated block, which somebody else may be freeing too.
+    Allocated(&'a Page),
+    /// It is already.
+    Made,
 }
 
-impl PageStats {
-    /// Calls to allocate a block.
-    #[must_use]
-    pub fn allocs(&self) -> u64 {
-        self.pcp.allocs + self.direct_allocs
-    }
-
-    /// Calls to free a block.
-    #[must_use]
-    pub fn frees(&self) -> u64 {
-        self.pcp.frees + self.direct_frees
+impl Claim<'_> {
+    /// `false` if somebody else was faster.
+    #[inline(always)]
+    fn make(self, order: u32) -> bool {
+        match self {
+            Self::Allocated(page) => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
+            Self::Made => true,
+        }
     }
 }
 
@@ -127,17 +136,35 @@ pub struct PageAllocator<M: Machine> {
     meta: Region,
     percpu: Region,
     gate: Gate,
-    zones: [Option<Zone>; MAX_NODES],
+    /// 1 while watermarks keep pages back.
+    keeps_back: AtomicU32,
+    /// Nodes times 2^32 by CPUs, so that a CPU's node takes no division.
+    node_of_cpu: u64,
+    /// For each node the zones that an allocation tries, first to last.
+    zonelists: [[u8; MAX_ZONES]; MAX_NODES],
+    zones: [Option<Zone>; MAX_ZONES],
     slab_pages: AtomicU64,
+    config: SpinLock<PageConfig>,
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Takes over a machine whose memory nobody has used yet; `era` sizes the per-CPU lists.
+    /// Takes over a machine whose memory nobody has used yet, of which every page can be used;
+    /// `era` says what the per-CPU lists do.
     ///
     /// # Errors
     ///
     /// [`BootError`] if the machine's ranges are too small.
     pub fn new(machine: M, era: Era) -> Result<Self, BootError> {
+        Self::with_config(machine, &PageConfig::new(era))
+    }
+
+    /// Takes over a machine whose memory nobody has used yet.
+    ///
+    /// # Errors
+    ///
+    /// [`BootError`] if the machine's ranges are too small, or the configuration is none of the
+    /// era's.
+    pub fn with_config(machine: M, config: &PageConfig) -> Result<Self, BootError> {
         let ranges = *machine.ranges();
         let area = RawRange {
             base: ranges.percpu.base,
@@ -148,32 +175,27 @@ impl<M: Machine> PageAllocator<M> {
         let meta = unsafe { Region::new(ranges.meta) };
         // SAFETY: as above; the region hands out offsets of CPU 0's area that hold for all areas.
         let percpu = unsafe { Region::new(area) };
-        let map = MemMap::new(&machine);
-        let mut zones = [const { None }; MAX_NODES];
-        for (node, pages) in node_ranges(map.pages(), machine.topology().nodes) {
-            // SAFETY: all-zero is a valid `Pcp`: empty lists and zero counters.
-            let pcp = unsafe { PerCpu::new(&machine, &percpu) }.ok_or(BootError::NoRoom)?;
-            let cpus = machine.topology().cpus / machine.topology().nodes;
-            let present = u64::from(pages.end - pages.start);
-            let params = geometry::pcp_params(era, present, map.page_shift(), cpus);
-            let id = ZoneId {
-                node,
-                zone: ZoneType::Normal,
-            };
-            zones[node.0 as usize] = Some(Zone::new(id, pages, pcp, params));
-        }
+        let map = MemMap::new(&machine, &meta).ok_or(BootError::NoRoom)?;
         if map.pages() == 0 {
             return Err(BootError::NoPages);
         }
-        Ok(Self {
+        let topology = *machine.topology();
+        let zones = make_zones(&machine, &map, &percpu, config).ok_or(BootError::NoRoom)?;
+        let pages = Self {
+            zonelists: zonelists(&zones, topology.nodes),
             machine,
             map,
             meta,
             percpu,
             gate: Gate::new(),
+            keeps_back: AtomicU32::new(0),
+            node_of_cpu: node_of_cpu(topology.nodes, topology.cpus),
             zones,
             slab_pages: AtomicU64::new(0),
-        })
+            config: SpinLock::new(LockClass::Region, *config),
+        };
+        pages.size_zones(config).map_err(BootError::Sizes)?;
+        Ok(pages)
     }
 
     /// The machine.
@@ -209,9 +231,10 @@ impl<M: Machine> PageAllocator<M> {
         self.slab_pages.fetch_sub(1 << order, Ordering::Relaxed);
     }
 
-    /// Limits of the per-CPU lists of a node's zone.
+    /// Limits of the per-CPU lists of a node's highest zone.
     pub fn pcp_params(&self, node: NodeId) -> Option<PcpParams> {
-        Some(self.zones.get(node.0 as usize)?.as_ref()?.params())
+        let mut zones = self.zones().filter(|zone| zone.id.node == node);
+        zones.next_back().map(Zone::params)
     }
 
     /// First byte of a block's first page.
@@ -240,24 +263,35 @@ impl<M: Machine> PageAllocator<M> {
         &self.gate
     }
 
-    pub(crate) fn zones(&self) -> impl Iterator<Item = &Zone> {
+    pub(crate) fn zones(&self) -> impl DoubleEndedIterator<Item = &Zone> {
         self.zones.iter().flatten()
     }
 
-    /// Zones in the order in which an allocation tries them: the preferred node's, then the
-    /// following nodes', round.
-    fn zonelist(&self, node: NodeId) -> impl Iterator<Item = &Zone> {
-        let nodes = self.machine.topology().nodes;
-        (0..nodes).filter_map(move |i| self.zones[((node.0 + i) % nodes) as usize].as_ref())
+    /// Zones in the order in which an allocation tries them: the preferred node's from high to
+    /// low, then the following nodes', round.
+    fn zonelist(&self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &Zone> {
+        self.zonelists[node.0 as usize]
+            .iter()
+            .map_while(|&at| self.zones.get(usize::from(at))?.as_ref())
+            .filter(move |zone| zone.id.zone <= highest)
     }
 
+    /// The zone that an allocation tries first.
+    #[inline(always)]
+    fn first_zone(&self, node: NodeId) -> Option<&Zone> {
+        let first = self.zonelists[node.0 as usize][0];
+        self.zones.get(usize::from(first))?.as_ref()
+    }
+
+    #[inline(always)]
     fn zone_of(&self, pfn: Pfn) -> &Zone {
-        let mut zones = self.zones();
-        let found = zones.find(|zone| pfn.0 < zone.end);
-        found.expect("the zones cover all pages of the map")
+        let zone = self.zones.get(self.map.blocks().tag(pfn).zone());
+        zone.and_then(Option::as_ref)
+            .expect("every pageblock is in a zone")
     }
 
     /// Node whose memory a page is.
+    #[inline]
     pub fn node_of(&self, pfn: Pfn) -> NodeId {
         if self.machine.topology().nodes == 1 {
             NodeId(0)
@@ -266,21 +300,55 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Allocates a block of 2^order pages, on the running CPU's node unless another is preferred.
-    /// The pages hold whatever they held before. `None` when no zone has such a block, or when
-    /// the order is above [`MAX_ORDER`].
+    /// Zone that a page is in.
+    pub fn zone_id_of(&self, pfn: Pfn) -> Option<ZoneId> {
+        (pfn.0 < self.pages()).then(|| self.zone_of(pfn).id)
+    }
+
+    /// Type of the pageblock that a page is in: those of its blocks that are freed go on lists of
+    /// this type.
+    pub fn migratetype_of(&self, pfn: Pfn) -> Option<MigrateType> {
+        (pfn.0 < self.pages()).then(|| self.map.blocks().migratetype(pfn))
+    }
+
+    #[inline(always)]
+    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        NodeId(((u64::from(cpu.0) * self.node_of_cpu) >> 32) as u32)
+    }
+
+    /// Allocates a block of 2^order unmovable pages, on the running CPU's node unless another is
+    /// preferred. The pages hold whatever they held before. `None` when no zone has such a block,
+    /// or when the order is above [`MAX_ORDER`].
+    #[inline]
     pub fn alloc(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
-        if order > MAX_ORDER {
-            return None;
-        }
-        let node = self.pick_node(node)?;
-        if let Some(zone) = self.zones[node.0 as usize].as_ref()
-            && let Some(pfn) = self.alloc_pcp(zone, order).flatten()
+        self.alloc_with(&AllocOptions {
+            order,
+            node,
+            ..AllocOptions::default()
+        })
+    }
+
+    /// [`PageAllocator::alloc`] for pages of any mobility, below an address, out of the caches, or
+    /// in an emergency.
+    #[inline]
+    pub fn alloc_with(&self, options: &AllocOptions) -> Option<Pfn> {
+        let node = self.pick_node(options.node)?;
+        if self.is_plain(options)
+            && let Some(zone) = self.first_zone(node)
+            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
         {
             return Some(pfn);
         }
         let _pass = self.gate.enter(&self.machine);
-        self.alloc_slow(order, node)
+        self.alloc_slow(options, node)
+    }
+
+    /// Whether the first zone's lists may serve a request without a further look.
+    #[inline(always)]
+    fn is_plain(&self, options: &AllocOptions) -> bool {
+        self.keeps_back.load(Ordering::Relaxed) == 0
+            && options.highest_zone == ZoneType::Normal
+            && !options.cold
     }
 
     /// Frees a block.
@@ -289,7 +357,33 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`PageError`] if `pfn` is not the first page of an allocated block of this order; nothing
     /// has changed then.
+    #[inline]
     pub fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+        self.free_by(pfn, order, |zone, claim| {
+            self.free_pcp(zone, pfn, order, claim)
+        })
+    }
+
+    /// [`PageAllocator::free`] of pages that are in no cache (`free_cold_page()`, until 4.13): they
+    /// are handed out last. Later eras make no difference.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PageAllocator::free`].
+    pub fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+        self.free_by(pfn, order, |zone, claim| {
+            self.free_pcp_cold(zone, pfn, order, claim)
+        })
+    }
+
+    /// Frees a block by way of lists, or else to its zone.
+    #[inline(always)]
+    fn free_by(
+        &self,
+        pfn: Pfn,
+        order: u32,
+        lists: impl FnOnce(&Zone, Claim<'_>) -> Option<bool>,
+    ) -> Result<(), PageError> {
         let page = self.map.get(pfn).ok_or(PageError::Foreign(pfn))?;
         let (kind, allocated) = (page.kind(), page.order());
         if kind != PageKind::Allocated {
@@ -303,11 +397,11 @@ impl<M: Machine> PageAllocator<M> {
             });
         }
         let zone = self.zone_of(pfn);
-        let claim = || page.claim_kind(PageKind::Allocated, PageKind::Pcp, order);
+        let claim = Claim::Allocated(page);
         // The claim is made where a fork waits for its end, or the child would miss the block.
-        let claimed = self.free_pcp(zone, pfn, order, claim).unwrap_or_else(|| {
+        let claimed = lists(zone, claim).unwrap_or_else(|| {
             let _pass = self.gate.enter(&self.machine);
-            let claimed = claim();
+            let claimed = claim.make(order);
             if claimed {
                 zone.free_direct(&self.machine, &self.map, pfn, order);
             }
@@ -320,82 +414,168 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
+    #[inline(always)]
     fn pick_node(&self, node: Option<NodeId>) -> Option<NodeId> {
-        let topology = self.machine.topology();
-        let node = node.unwrap_or_else(|| topology.node_of(self.machine.current_cpu()));
-        (node.0 < topology.nodes).then_some(node)
+        let node = node.unwrap_or_else(|| self.node_of_cpu(self.machine.current_cpu()));
+        (node.0 < self.machine.topology().nodes).then_some(node)
     }
 
     /// `None` if the per-CPU lists cannot be used, `Some(None)` if the zone has nothing left.
-    #[inline]
-    fn alloc_pcp(&self, zone: &Zone, order: u32) -> Option<Option<Pfn>> {
-        if !zone.lists_hold(order) {
-            return None;
-        }
-        zone.pcp.try_with(&self.machine, |pcp, _| {
-            let pfn = pcp.alloc(&self.machine, &self.map, zone, order)?;
+    #[inline(always)]
+    fn alloc_pcp(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
+        let order = options.order;
+        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
+        zone.pcp.try_with(&self.machine, |pcp, cpu| {
+            let pfn = pcp.alloc(&zone.pageset(&self.machine, &self.map), shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
+            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
             Some(pfn)
         })
     }
 
+    /// As [`PageAllocator::alloc_pcp`], of pages that are in no cache.
+    #[cold]
+    fn alloc_pcp_cold(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
+        let order = options.order;
+        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
+        let take = |pcp: &mut Pcp, cpu, at: Pageset<'_, M>| {
+            let pfn = match zone.rules.cold {
+                Cold::Tail => pcp.alloc_oldest(&at, shape)?,
+                Cold::OwnList | Cold::AsOthers => pcp.alloc(&at, shape)?,
+            };
+            self.map.page(pfn).set_kind(PageKind::Allocated, order);
+            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
+            Some(pfn)
+        };
+        let (slots, at) = zone.cold_set(&self.machine, &self.map);
+        slots.try_with(&self.machine, |pcp, cpu| take(pcp, cpu, at))
+    }
+
     /// `None` if the per-CPU lists cannot be used, else whether `claim` gave the block.
-    #[inline]
-    fn free_pcp(
-        &self,
-        zone: &Zone,
-        pfn: Pfn,
-        order: u32,
-        claim: impl FnOnce() -> bool,
-    ) -> Option<bool> {
-        if !zone.lists_hold(order) {
-            return None;
-        }
+    #[inline(always)]
+    fn free_pcp(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<bool> {
+        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
         zone.pcp.try_with(&self.machine, |pcp, _| {
-            let claimed = claim();
+            let claimed = claim.make(order);
             if claimed {
-                pcp.free(&self.machine, &self.map, zone, pfn, order);
+                pcp.free(&zone.pageset(&self.machine, &self.map), pfn, shape);
             }
             claimed
         })
     }
 
-    /// Allocation for callers that hold a per-CPU slot or are inside the gate.
-    pub(crate) fn alloc_block(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
-        if order > MAX_ORDER {
-            return None;
-        }
-        let node = self.pick_node(node)?;
-        let zone = self.zones[node.0 as usize].as_ref();
-        if let Some(pfn) = zone.and_then(|zone| self.alloc_pcp(zone, order)).flatten() {
-            return Some(pfn);
-        }
-        self.alloc_slow(order, node)
+    /// As [`PageAllocator::free_pcp`], of pages that are in no cache.
+    #[cold]
+    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<bool> {
+        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
+        let (slots, at) = zone.cold_set(&self.machine, &self.map);
+        slots.try_with(&self.machine, |pcp, _| {
+            let claimed = claim.make(order);
+            match zone.rules.cold {
+                _ if !claimed => {}
+                Cold::Tail => pcp.free_oldest(&at, pfn, shape),
+                Cold::OwnList | Cold::AsOthers => pcp.free(&at, pfn, shape),
+            }
+            claimed
+        })
     }
 
-    /// [`PageAllocator::alloc_block`] from this node or not at all, without emptying other CPUs'
-    /// lists for it.
-    pub(crate) fn alloc_block_on(&self, order: u32, node: NodeId) -> Option<Pfn> {
-        if order > MAX_ORDER {
-            return None;
+    /// Allocation of unmovable pages for callers that hold a per-CPU slot or are inside the gate.
+    pub(crate) fn alloc_block(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
+        self.alloc_block_with(&AllocOptions {
+            order,
+            node,
+            ..AllocOptions::default()
+        })
+    }
+
+    /// [`PageAllocator::alloc_with`] for callers that hold a per-CPU slot or are inside the gate.
+    pub(crate) fn alloc_block_with(&self, options: &AllocOptions) -> Option<Pfn> {
+        let node = self.pick_node(options.node)?;
+        if self.is_plain(options)
+            && let Some(zone) = self.first_zone(node)
+            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
+        {
+            return Some(pfn);
         }
-        let zone = self.zones.get(node.0 as usize)?.as_ref()?;
-        let listed = self.alloc_pcp(zone, order).flatten();
-        listed.or_else(|| zone.alloc_direct(&self.machine, &self.map, order))
+        self.alloc_slow(options, node)
+    }
+
+    /// [`PageAllocator::alloc_block_with`] from the preferred node or not at all, without emptying
+    /// other CPUs' lists for it.
+    pub(crate) fn alloc_block_there(&self, options: &AllocOptions) -> Option<Pfn> {
+        let node = self.pick_node(options.node)?;
+        self.alloc_above(options, node, true)
     }
 
     #[cold]
-    fn alloc_slow(&self, order: u32, node: NodeId) -> Option<Pfn> {
-        let direct = || {
-            self.zonelist(node)
-                .find_map(|zone| zone.alloc_direct(&self.machine, &self.map, order))
+    fn alloc_slow(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+        if options.order > MAX_ORDER {
+            return None;
+        }
+        let least = if options.no_watermarks {
+            Mark::None
+        } else {
+            Mark::Min
         };
-        direct().or_else(|| {
+        self.alloc_above(options, node, false).or_else(|| {
             if self.zones_reentered() {
                 return None;
             }
             self.drain_all();
-            direct()
+            self.alloc_from(options, node, least, false)
+        })
+    }
+
+    /// A block of the first zone that is above its low watermark, or else above the lowest.
+    fn alloc_above(&self, options: &AllocOptions, node: NodeId, only_there: bool) -> Option<Pfn> {
+        if self.keeps_back.load(Ordering::Relaxed) == 0 {
+            return self.alloc_from(options, node, Mark::None, only_there);
+        }
+        self.alloc_from(options, node, Mark::Low, only_there)
+            .or_else(|| self.alloc_from(options, node, Mark::Min, only_there))
+    }
+
+    /// A block of the first zone that is above its mark and has one.
+    fn alloc_from(
+        &self,
+        options: &AllocOptions,
+        node: NodeId,
+        mark: Mark,
+        only_there: bool,
+    ) -> Option<Pfn> {
+        let keeps_back = self.keeps_back.load(Ordering::Relaxed) != 0;
+        let (order, highest) = (options.order, options.highest_zone);
+        let mark = if keeps_back { mark } else { Mark::None };
+        let mut zones = self.zonelist(node, highest);
+        let preferred = zones.next()?;
+        core::iter::once(preferred)
+            .chain(zones)
+            .filter(|zone| zone.is_above(mark, order, highest))
+            .filter(|zone| !only_there || zone.id.node == node)
+            .find_map(|zone| {
+                let pfn = self.alloc_from_zone(zone, options)?;
+                if zone.id.node != preferred.id.node {
+                    zone.numa.miss.fetch_add(1, Ordering::Relaxed);
+                    preferred.numa.foreign.fetch_add(1, Ordering::Relaxed);
+                }
+                Some(pfn)
+            })
+    }
+
+    fn alloc_from_zone(&self, zone: &Zone, options: &AllocOptions) -> Option<Pfn> {
+        let by_lists = if options.cold {
+            self.alloc_pcp_cold(zone, options)
+        } else {
+            self.alloc_pcp(zone, options)
+        };
+        by_lists.unwrap_or_else(|| {
+            let migratetype = zone.rules.group(options.migratetype);
+            let pfn = zone.alloc_direct(&self.machine, &self.map, options.order, migratetype)?;
+            let here = self.node_of_cpu(self.machine.current_cpu());
+            let other = u64::from(here != zone.id.node);
+            zone.numa.other.fetch_add(other, Ordering::Relaxed);
+            Some(pfn)
         })
     }
 
@@ -418,7 +598,7 @@ impl<M: Machine> PageAllocator<M> {
         );
         page.set_kind(PageKind::Pcp, order);
         let zone = self.zone_of(pfn);
-        if self.free_pcp(zone, pfn, order, || true).is_none() {
+        if self.free_pcp(zone, pfn, order, Claim::Made).is_none() {
             zone.free_direct(&self.machine, &self.map, pfn, order);
         }
     }
@@ -426,69 +606,105 @@ impl<M: Machine> PageAllocator<M> {
     /// Gives the blocks of all per-CPU lists back to their zones. Returns how many CPUs were busy
     /// and kept theirs.
     pub fn drain_all(&self) -> u32 {
+        self.each_pcp(|_, at, pcp| {
+            let pages = pcp.pages();
+            if pages > 0 {
+                pcp.trim(at, pages);
+            }
+        })
+    }
+
+    /// The periodic work of all CPUs, which a kernel does each second (`vm.stat_interval`): the
+    /// `high` of 6.18 and later decays, and lists of another node's zone that were idle for three
+    /// intervals give a batch back. Returns how many CPUs were busy and left out.
+    pub fn vmstat_update(&self) -> u32 {
+        self.each_pcp(|cpu, at, pcp| {
+            let remote = self.node_of_cpu(cpu) != at.zone.id.node;
+            pcp.interval(at, remote);
+        })
+    }
+
+    /// Does something with all per-CPU lists; returns how many were busy and left out.
+    fn each_pcp(&self, mut f: impl FnMut(CpuId, &Pageset<'_, M>, &mut Pcp)) -> u32 {
         let mut busy = 0;
         for zone in self.zones() {
-            for cpu in (0..self.machine.topology().cpus).map(crate::machine::CpuId) {
-                let drained = zone.pcp.try_with_remote(&self.machine, cpu, |pcp| {
-                    let pages = pcp.pages();
-                    if pages > 0 {
-                        pcp.trim(&self.machine, &self.map, zone, pages);
-                    }
-                });
-                busy += u32::from(drained.is_none());
+            for cpu in (0..self.machine.topology().cpus).map(CpuId) {
+                for (slots, at) in zone.sets(&self.machine, &self.map) {
+                    let done = slots.try_with_remote(&self.machine, cpu, |pcp| f(cpu, &at, pcp));
+                    busy += u32::from(done.is_none());
+                }
             }
         }
         busy
     }
 
-    /// Counters, exact if no CPU is busy; a busy CPU's part is missing.
-    pub fn stats(&self) -> PageStats {
-        let _pass = self.gate.enter(&self.machine);
-        let mut stats = PageStats::default();
-        for zone in self.zones() {
-            for cpu in (0..self.machine.topology().cpus).map(crate::machine::CpuId) {
-                zone.pcp.try_with_remote(&self.machine, cpu, |pcp| {
-                    stats.pcp.add(&pcp.stats);
-                    stats.free_pages += u64::from(pcp.pages());
-                });
-            }
-            stats.direct_allocs += zone.direct_allocs.load(Ordering::Relaxed);
-            stats.direct_frees += zone.direct_frees.load(Ordering::Relaxed);
-            if let Some(area) = zone.lock(&self.machine, &self.map) {
-                stats.splits += area.splits;
-                stats.merges += area.merges;
-                stats.free_pages += area.free_pages();
-                for (sum, blocks) in stats.free_blocks.iter_mut().zip(area.free_blocks()) {
-                    *sum += blocks;
-                }
-            }
-        }
-        stats
-    }
-
     /// Takes all per-CPU slots of the page allocator (see [`Gate`]); returns how many it missed.
     pub(crate) fn quiesce(&self) -> u32 {
         self.zones()
-            .map(|zone| zone.pcp.quiesce(&self.machine))
+            .map(|zone| zone.pcp.quiesce(&self.machine) + zone.cold.quiesce(&self.machine))
             .sum()
     }
 
     pub(crate) fn resume(&self) {
-        self.zones().for_each(|zone| zone.pcp.resume(&self.machine));
+        for zone in self.zones() {
+            zone.pcp.resume(&self.machine);
+            zone.cold.resume(&self.machine);
+        }
     }
 }
 
-/// Page ranges of the nodes: equal shares, starting at multiples of the largest block (P3).
-fn node_ranges(pages: u32, nodes: u32) -> impl Iterator<Item = (NodeId, core::ops::Range<u32>)> {
-    let block = 1u64 << MAX_ORDER;
-    let start = move |node: u32| {
-        if node == nodes {
-            return pages;
+/// The zones of a machine; `None` if there is no room for their per-CPU lists.
+fn make_zones<M: Machine>(
+    machine: &M,
+    map: &MemMap,
+    percpu: &Region,
+    config: &PageConfig,
+) -> Option<[Option<Zone>; MAX_ZONES]> {
+    let topology = machine.topology();
+    let rules = Rules::new(config.era, topology.page_shift);
+    let max_order = config.era().lists.max_order;
+    let mut zones = [const { None }; MAX_ZONES];
+    let ranges = config.ranges(map.pages(), topology.page_shift, topology.nodes);
+    for (at, (node, zone, pages)) in ranges.enumerate() {
+        for block in pages.clone().step_by(1 << map.blocks().order()) {
+            map.blocks().assign(Pfn(block), at, rules.boot_type());
         }
-        let share = u64::from(pages) * u64::from(node) / u64::from(nodes);
-        (share / block * block) as u32
-    };
-    (0..nodes)
-        .map(move |node| (NodeId(node), start(node)..start(node + 1)))
-        .filter(|(_, range)| !range.is_empty())
+        // SAFETY: all-zero is a valid `Pcp`: empty lists and zero counters.
+        let pcp = unsafe { PerCpu::new(machine, percpu) }?;
+        let cold = if rules.cold == Cold::OwnList {
+            // SAFETY: as above.
+            unsafe { PerCpu::new(machine, percpu) }?
+        } else {
+            PerCpu::absent()
+        };
+        let id = ZoneId { node, zone };
+        let slots = Slots { pcp, cold };
+        *zones.get_mut(at)? = Some(Zone::new(id, pages, rules, slots, max_order));
+    }
+    Some(zones)
+}
+
+/// For each node its zones from high to low, then those of the following nodes, round.
+fn zonelists(zones: &[Option<Zone>; MAX_ZONES], nodes: u32) -> [[u8; MAX_ZONES]; MAX_NODES] {
+    let mut lists = [[MAX_ZONES as u8; MAX_ZONES]; MAX_NODES];
+    for (list, node) in lists.iter_mut().zip(0..nodes) {
+        let near_to_far = (0..nodes).map(|distance| NodeId((node + distance) % nodes));
+        let order = near_to_far.flat_map(|node| {
+            let of_node =
+                move |zone: &Option<Zone>| zone.as_ref().is_some_and(|zone| zone.id.node == node);
+            (0..MAX_ZONES).rev().filter(move |&at| of_node(&zones[at]))
+        });
+        for (place, at) in list.iter_mut().zip(order) {
+            *place = at as u8;
+        }
+    }
+    lists
+}
+
+/// A factor that gives a CPU's node by a multiplication and a shift by 32
+/// ([`Topology::node_of`](crate::machine::Topology::node_of)). It is too large by less than one,
+/// which for at most 2^12 CPUs adds less than 2^-20 to a quotient whose fraction is at most
+/// 1 - 2^-12.
+const fn node_of_cpu(nodes: u32, cpus: u32) -> u64 {
+    ((nodes as u64) << 32) / cpus as u64 + 1
 }

@@ -1,13 +1,20 @@
 //! Per-CPU page lists of one zone: recently freed blocks, refilled and trimmed by the batch.
+//!
+//! The fast paths are the same for all eras: what differs is in [`Rules`] and
+//! in the limits, and is looked at when a list is empty or the CPU holds `high` pages.
 
 use super::list::PageList;
 use super::map::MemMap;
-use super::types::{PageKind, Pfn};
-use super::zone::Zone;
+use super::rules::{BATCH_SCALE_MAX, PCP_LISTS, Rules, Tuning};
+use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
+use super::zone::{PcpLimits, Zone};
 use crate::machine::{Access, Line, Machine, touch};
 
-/// Orders that a list may hold (0..=3).
-const PCP_ORDERS: usize = 4;
+/// Largest order whose frees may end a spree: 3, as the lists of huge pages are left out
+/// (`PAGE_ALLOC_COSTLY_ORDER`).
+const COSTLY_ORDER: u32 = 3;
+/// Statistics intervals without use after which a remote zone's lists give a batch back.
+const REMOTE_IDLE: u8 = 3;
 
 /// Counters of the per-CPU lists, summed over CPUs in [`super::PageStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +31,11 @@ pub struct PcpStats {
     pub trims: u64,
     /// Blocks that trims gave back to the zone.
     pub trimmed: u64,
+    /// Times the periodic work gave pages back, because `high` decays or a remote zone's lists
+    /// were idle.
+    pub decays: u64,
+    /// Blocks that the periodic work gave back.
+    pub decayed: u64,
 }
 
 impl PcpStats {
@@ -34,14 +46,59 @@ impl PcpStats {
         self.refilled += other.refilled;
         self.trims += other.trims;
         self.trimmed += other.trimmed;
+        self.decays += other.decays;
+        self.decayed += other.decayed;
     }
 }
 
+/// A list and what went through it.
+struct PcpList {
+    blocks: PageList,
+    allocs: u64,
+    frees: u64,
+}
+
 /// One CPU's lists; all-zero is empty.
+#[repr(C)]
 pub(crate) struct Pcp {
     pages: u32,
-    lists: [PageList; PCP_ORDERS],
-    pub(crate) stats: PcpStats,
+    /// At so many pages [`Pcp::overflow`] looks what is to be done; 0 before it looked first, and
+    /// after the limits were changed.
+    high: u32,
+    /// `free_factor` with [`Tuning::FreeFactor`], `free_count` with [`Tuning::Auto`].
+    spree: u32,
+    alloc_factor: u8,
+    /// The previous free was of an order above 0.
+    high_order_before: bool,
+    /// Intervals until idle lists of a remote zone give pages back.
+    expire: u8,
+    /// Allocations by CPUs of other nodes (`numa_other`).
+    pub(crate) numa_other: u64,
+    lists: [PcpList; PCP_LISTS],
+    /// Blocks allocated and freed at the last interval.
+    seen: u64,
+    refills: u64,
+    refilled: u64,
+    trims: u64,
+    trimmed: u64,
+    decays: u64,
+    decayed: u64,
+}
+
+/// What the lists of a CPU stand between: the machine, the zone, and their limits.
+pub(crate) struct Pageset<'a, M: Machine> {
+    pub(crate) machine: &'a M,
+    pub(crate) map: &'a MemMap,
+    pub(crate) zone: &'a Zone,
+    pub(crate) limits: &'a PcpLimits,
+}
+
+/// A block's list, order and type.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) list: u8,
+    pub(crate) order: u32,
+    pub(crate) migratetype: MigrateType,
 }
 
 impl Pcp {
@@ -49,112 +106,364 @@ impl Pcp {
         self.pages
     }
 
-    /// Takes a block, refilling from the zone if the list is empty.
+    /// The pages at which the lists are trimmed, as `/proc/zoneinfo` shows it.
+    pub(crate) fn high(&self, limits: &PcpLimits) -> u32 {
+        // Not `clamp`: the two may be seen between two changes.
+        self.high.max(limits.high_min()).min(limits.high_max())
+    }
+
+    /// Forgets what was tuned: the limits were changed.
+    pub(crate) fn forget_high(&mut self) {
+        self.high = 0;
+    }
+
+    /// Pages allocated and freed.
+    pub(crate) fn traffic(&self, rules: &Rules) -> [u64; 2] {
+        let mut pages = [0; 2];
+        for (list, order) in self.lists.iter().zip(rules.order_of) {
+            pages[0] += list.allocs << order;
+            pages[1] += list.frees << order;
+        }
+        pages
+    }
+
+    pub(crate) fn stats(&self) -> PcpStats {
+        PcpStats {
+            allocs: self.lists.iter().map(|list| list.allocs).sum(),
+            frees: self.lists.iter().map(|list| list.frees).sum(),
+            refills: self.refills,
+            refilled: self.refilled,
+            trims: self.trims,
+            trimmed: self.trimmed,
+            decays: self.decays,
+            decayed: self.decayed,
+        }
+    }
+
+    /// Takes a block, refilling from the zone if there is none.
     #[inline]
-    pub(crate) fn alloc<M: Machine>(
-        &mut self,
-        machine: &M,
-        map: &MemMap,
-        zone: &Zone,
-        order: u32,
-    ) -> Option<Pfn> {
+    pub(crate) fn alloc<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
         touch(
-            machine,
+            at.machine,
             Line::Pcp,
             Access::Write,
             core::ptr::from_ref(self).addr(),
         );
-        let list = self.lists.get_mut(order as usize)?;
-        let pfn = match list.pop_front(map) {
-            Some(pfn) => pfn,
-            None => self.refill(machine, map, zone, order)?,
+        let list = self.lists.get_mut(usize::from(shape.list))?;
+        if at.zone.rules.mixed {
+            return self.alloc_mixed(at, shape);
+        }
+        let pfn = match list.blocks.pop_front(at.map) {
+            Some(pfn) => {
+                list.allocs += 1;
+                pfn
+            }
+            None => self.refill(at, shape)?,
         };
-        touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-        self.pages -= 1 << order;
-        self.stats.allocs += 1;
+        touch(
+            at.machine,
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        self.pages -= 1 << shape.order;
+        self.spree >>= 1;
         Some(pfn)
     }
 
-    /// Fills the list under one hold of the zone lock and returns its first block.
-    #[cold]
-    fn refill<M: Machine>(
-        &mut self,
-        machine: &M,
-        map: &MemMap,
-        zone: &Zone,
-        order: u32,
-    ) -> Option<Pfn> {
-        let batch = zone.batch();
-        let blocks = if batch > 1 {
-            (batch >> order).max(2)
-        } else {
-            1
+    /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
+    #[inline(never)]
+    fn alloc_mixed<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
+        let list = &mut self.lists[usize::from(shape.list)];
+        let fits = |pfn: &Pfn| at.map.page(*pfn).listed_as() == shape.migratetype;
+        let pfn = match list.blocks.iter(at.map).find(fits) {
+            Some(pfn) => {
+                list.blocks.remove(at.map, pfn);
+                list.allocs += 1;
+                pfn
+            }
+            None => self.refill(at, shape)?,
         };
-        let mut area = zone.lock(machine, map)?;
-        let list = &mut self.lists[order as usize];
+        touch(
+            at.machine,
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        self.pages -= 1 << shape.order;
+        Some(pfn)
+    }
+
+    /// As [`Pcp::alloc`], but the block that was longest on the list.
+    #[cold]
+    pub(crate) fn alloc_oldest<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        shape: Shape,
+    ) -> Option<Pfn> {
+        let blocks = &mut self.lists.get_mut(usize::from(shape.list))?.blocks;
+        if let Some(oldest) = blocks.pop_back(at.map) {
+            blocks.push_front(at.map, oldest);
+        }
+        self.alloc(at, shape)
+    }
+
+    /// Fills the list under one hold of the zone lock and takes the first block.
+    #[cold]
+    fn refill<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
+        let Shape {
+            order, migratetype, ..
+        } = shape;
+        let blocks = self.refill_blocks(at, order);
+        let mut area = at.zone.lock(at.machine, at.map)?;
+        let list = &mut self.lists[usize::from(shape.list)].blocks;
+        let mut first = None;
         for _ in 0..blocks {
-            let Some(pfn) = area.alloc(machine, map, order, PageKind::Pcp) else {
+            let Some(pfn) = area.alloc(at.machine, at.map, order, migratetype, PageKind::Pcp)
+            else {
                 break;
             };
-            // In the order of allocation, so that neighbours come out one after the other.
-            list.push_back(map, pfn);
             self.pages += 1 << order;
-            self.stats.refilled += 1;
+            self.refilled += 1;
+            // In the order of allocation, so that neighbours come out one after the other.
+            match first {
+                None => first = Some(pfn),
+                Some(_) => list.push_back(at.map, pfn),
+            }
         }
-        self.stats.refills += 1;
-        list.pop_front(map)
+        self.refills += 1;
+        self.lists[usize::from(shape.list)].allocs += u64::from(first.is_some());
+        first
+    }
+
+    /// Blocks that a refill brings (facts 7.3).
+    fn refill_blocks<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32) -> u32 {
+        let batch = at.limits.batch();
+        let pages = match at.zone.rules.tuning {
+            Tuning::Batch | Tuning::FreeFactor => batch,
+            Tuning::Auto => self.refill_pages(at, order, batch),
+        };
+        if pages > 1 {
+            (pages >> order).max(2)
+        } else {
+            1
+        }
+    }
+
+    fn refill_pages<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32, batch: u32) -> u32 {
+        let mut high = self.high(at.limits);
+        if !at.zone.is_below_high() {
+            high = high.saturating_add(batch).min(at.limits.high_max());
+        }
+        self.high = high;
+        if order > 0 {
+            return batch;
+        }
+        let room = high.saturating_sub(self.pages).saturating_sub(batch);
+        let (room, wanted) = (room.max(batch), batch << self.alloc_factor);
+        if wanted <= room && u32::from(self.alloc_factor) < BATCH_SCALE_MAX {
+            self.alloc_factor += 1;
+        }
+        wanted.min(room)
     }
 
     /// Takes back a block whose descriptor already says [`PageKind::Pcp`].
     #[inline]
-    pub(crate) fn free<M: Machine>(
-        &mut self,
-        machine: &M,
-        map: &MemMap,
-        zone: &Zone,
-        pfn: Pfn,
-        order: u32,
-    ) {
+    pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) {
         touch(
-            machine,
+            at.machine,
             Line::Pcp,
             Access::Write,
             core::ptr::from_ref(self).addr(),
         );
-        touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-        self.lists[order as usize].push_front(map, pfn);
-        self.pages += 1 << order;
-        self.stats.frees += 1;
-        if self.pages >= zone.high() {
-            self.stats.trims += 1;
-            self.trim(machine, map, zone, zone.batch());
-        }
-    }
-
-    /// Gives at least `pages` pages back to the zone, oldest first, as far as there are any.
-    /// Nothing happens if the zone lock is re-entered: the lists then stay longer until the next
-    /// free.
-    pub(crate) fn trim<M: Machine>(&mut self, machine: &M, map: &MemMap, zone: &Zone, pages: u32) {
-        let Some(mut area) = zone.lock(machine, map) else {
+        let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
             return;
         };
-        let target = self.pages.saturating_sub(pages);
-        let mut order = 0;
-        while self.pages > target {
-            if let Some(pfn) = self.lists[order].pop_back(map) {
-                area.free(machine, map, pfn, order as u32);
-                self.pages -= 1 << order;
-                self.stats.trimmed += 1;
-            }
-            order = (order + 1) % PCP_ORDERS;
+        list.blocks.push_front(at.map, pfn);
+        list.frees += 1;
+        self.freed(at, pfn, shape);
+    }
+
+    /// As [`Pcp::free`], but all others are handed out before.
+    #[cold]
+    pub(crate) fn free_oldest<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) {
+        let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
+            return;
+        };
+        list.blocks.push_back(at.map, pfn);
+        list.frees += 1;
+        self.freed(at, pfn, shape);
+    }
+
+    #[inline(always)]
+    fn freed<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) {
+        let Shape {
+            order, migratetype, ..
+        } = shape;
+        touch(
+            at.machine,
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        if at.zone.rules.mixed {
+            let page = at.map.page(pfn);
+            page.set_free(PageKind::Pcp, order, migratetype);
+        }
+        self.pages += 1 << order;
+        self.alloc_factor >>= 1;
+        let ends_spree = self.ends_spree(at, order);
+        if self.spree < at.limits.spree_max() {
+            self.spree += 1 << order;
+        }
+        if let Some(pages) = ends_spree {
+            self.trims += 1;
+            self.trimmed += self.trim(at, pages);
+        } else if self.pages >= self.high || at.zone.is_below_high() {
+            self.overflow(at);
         }
     }
 
-    /// All blocks with their orders, for the consistency walker.
-    pub(crate) fn blocks<'a>(&'a self, map: &'a MemMap) -> impl Iterator<Item = (Pfn, u32)> + 'a {
+    /// Pages that are to go because blocks of more than a page are being freed one after the
+    /// other, whatever `high` is.
+    #[inline(always)]
+    fn ends_spree<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32) -> Option<u32> {
+        if order == 0 || order > COSTLY_ORDER {
+            self.high_order_before = false;
+            return None;
+        }
+        let before = core::mem::replace(&mut self.high_order_before, true);
+        match at.zone.rules.tuning {
+            Tuning::Batch => None,
+            Tuning::FreeFactor => (self.spree > 0).then_some(self.pages),
+            Tuning::Auto => {
+                let batch = at.limits.batch();
+                let long = self.spree >= batch + at.limits.high_min() / 2;
+                (long && before).then(|| self.pages.min(batch << BATCH_SCALE_MAX))
+            }
+        }
+    }
+
+    /// Trims the lists if they hold too much, and tunes `high` (facts 7.3).
+    #[cold]
+    fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) {
+        let batch = at.limits.batch();
+        self.high = self.high(at.limits);
+        let limit = match at.zone.rules.tuning {
+            Tuning::Batch | Tuning::FreeFactor => self.high,
+            Tuning::Auto => self.tune(at, batch),
+        };
+        if self.pages < limit {
+            return;
+        }
+        let most = limit.saturating_sub(batch);
+        let pages = match at.zone.rules.tuning {
+            Tuning::Batch => batch,
+            Tuning::FreeFactor => {
+                let wanted = u64::from(batch) << self.spree.min(u32::BITS);
+                if wanted < u64::from(most) {
+                    self.spree += 1;
+                }
+                wanted.min(most.into()) as u32
+            }
+            Tuning::Auto => self.spree.min(most),
+        };
+        self.trims += 1;
+        self.trimmed += self.trim(at, pages.max(batch));
+    }
+
+    /// Moves `high` and gives the pages at which the lists are too long this time.
+    fn tune<M: Machine>(&mut self, at: &Pageset<'_, M>, batch: u32) -> u32 {
+        let (least, most) = (at.limits.high_min(), at.limits.high_max());
+        let high = self.high;
+        if least == most {
+            return high;
+        }
+        if at.zone.is_below_high() {
+            self.high = high.saturating_sub(self.spree.max(batch)).max(least);
+            return self.pages.max(least);
+        }
+        if self.pages >= high {
+            self.high = high.max((self.spree + batch).max(least).min(most));
+        }
+        high
+    }
+
+    /// Gives at least `pages` pages back to the zone, oldest first, as far as there are any, and
+    /// returns the number of blocks. Nothing happens if the zone lock is re-entered: the lists then
+    /// stay longer until the next free.
+    ///
+    /// The lists take turns; one that comes after empty ones gives theirs as well.
+    pub(crate) fn trim<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) -> u64 {
+        let Some(mut area) = at.zone.lock(at.machine, at.map) else {
+            return 0;
+        };
+        let lists = usize::from(at.zone.rules.lists);
+        let target = self.pages.saturating_sub(pages);
+        let (mut turn, mut quota, mut blocks) = (0, 1, 0);
+        while self.pages > target {
+            let order = u32::from(at.zone.rules.order_of[turn]);
+            let list = &mut self.lists[turn].blocks;
+            turn = (turn + 1) % lists;
+            if list.len() == 0 {
+                quota = (quota + 1).min(lists as u32);
+                continue;
+            }
+            // The only list with pages gives all of them.
+            let mut left = if quota == lists as u32 {
+                u32::MAX
+            } else {
+                quota
+            };
+            quota = 1;
+            while left > 0
+                && self.pages > target
+                && let Some(pfn) = list.pop_back(at.map)
+            {
+                area.free(at.machine, at.map, pfn, order);
+                self.pages -= 1 << order;
+                blocks += 1;
+                left -= 1;
+            }
+        }
+        blocks
+    }
+
+    /// What a CPU does once in each statistics interval: `high` decays, and lists of a remote zone
+    /// that are not used give pages back.
+    pub(crate) fn interval<M: Machine>(&mut self, at: &Pageset<'_, M>, remote: bool) {
+        let mut excess = 0;
+        let batch = at.limits.batch();
+        if at.zone.rules.tuning == Tuning::Auto {
+            let high = self.high(at.limits);
+            let kept = self.pages.saturating_sub(batch << BATCH_SCALE_MAX);
+            self.high = kept.max(high - high / 8).max(at.limits.high_min());
+            excess = self.pages.saturating_sub(self.high);
+        }
+        let used: u64 = self.lists.iter().map(|list| list.allocs + list.frees).sum();
+        if !remote || used != self.seen || self.pages == 0 {
+            self.expire = REMOTE_IDLE;
+        } else {
+            self.expire = self.expire.saturating_sub(1);
+            if self.expire == 0 {
+                self.expire = REMOTE_IDLE;
+                excess = excess.max(batch.min(self.pages));
+            }
+        }
+        self.seen = used;
+        if excess > 0 {
+            self.decays += 1;
+            self.decayed += self.trim(at, excess);
+        }
+    }
+
+    /// All blocks with their lists, for the consistency walker.
+    pub(crate) fn blocks<'a>(&'a self, map: &'a MemMap) -> impl Iterator<Item = (Pfn, usize)> + 'a {
         self.lists
             .iter()
-            .zip(0..)
-            .flat_map(|(list, order)| list.iter(map).map(move |p| (p, order)))
+            .enumerate()
+            .flat_map(|(at, list)| list.blocks.iter(map).map(move |pfn| (pfn, at)))
     }
 }
+
+const _: () = assert!(MIGRATE_TYPES * 4 + 2 == PCP_LISTS);

@@ -28,6 +28,46 @@ impl Pfn {
     }
 }
 
+/// Mobility of a block's contents, by which the zone groups blocks against fragmentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MigrateType {
+    /// Stays where it is until it is freed: slabs and other memory of a kernel.
+    Unmovable = 0,
+    /// Can be moved: what user programs use.
+    Movable = 1,
+    /// Can be freed on demand: caches with [`CacheFlags::RECLAIM`](crate::geometry::CacheFlags).
+    Reclaimable = 2,
+}
+
+/// Number of migrate types.
+pub const MIGRATE_TYPES: usize = 3;
+
+impl MigrateType {
+    /// All types, in the order of their numbers.
+    pub const ALL: [MigrateType; MIGRATE_TYPES] =
+        [Self::Unmovable, Self::Movable, Self::Reclaimable];
+
+    /// The name that `/proc/pagetypeinfo` uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unmovable => "Unmovable",
+            Self::Movable => "Movable",
+            Self::Reclaimable => "Reclaimable",
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        match bits & 3 {
+            1 => Self::Movable,
+            2 => Self::Reclaimable,
+            _ => Self::Unmovable,
+        }
+    }
+}
+
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -69,7 +109,7 @@ impl PageKind {
 ///
 /// | field | buddy, pcp | slab |
 /// |---|---|---|
-/// | `kind_order` | zone lock; pcp word | whoever allocated the block |
+/// | `kind_order`, with the list of a free block | zone lock; pcp word | whoever allocated the block |
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab |
 /// | `word` | - | free list and counters, by compare-and-swap or under `lock` |
 /// | `lock` | - | slab lock |
@@ -134,9 +174,24 @@ impl Page {
             .store(kind as u32 | order << 8, Ordering::Relaxed);
     }
 
+    /// Makes it the first page of a free block, noting the list that the block goes on.
+    #[inline]
+    pub(crate) fn set_free(&self, kind: PageKind, order: u32, list: MigrateType) {
+        self.kind_order.store(
+            kind as u32 | order << 8 | (list as u32) << 16,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Type of the list that a free block is on, as [`Page::set_free`] noted it.
+    #[inline(always)]
+    pub(crate) fn listed_as(&self) -> MigrateType {
+        MigrateType::from_bits(self.kind_order.load(Ordering::Relaxed) >> 16)
+    }
+
     #[inline]
     pub(crate) fn is_block(&self, kind: PageKind, order: u32) -> bool {
-        self.kind_order.load(Ordering::Relaxed) == kind as u32 | order << 8
+        self.kind_order.load(Ordering::Relaxed) & 0xffff == kind as u32 | order << 8
     }
 
     /// Changes the kind of the first page of a block if it is `from`: of two that try, one wins.
@@ -201,12 +256,44 @@ impl Page {
     }
 }
 
-/// Which zone of a node a page belongs to. One zone per node exists so far: memory in user space
-/// has no addressing limits, so the kernel's DMA zones have no counterpart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A zone of a node, by the addresses that reach it, lowest first. Addresses are counted from the
+/// machine's first page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 pub enum ZoneType {
-    /// Memory without restrictions.
-    Normal,
+    /// The first 16 MiB.
+    Dma = 0,
+    /// The rest of the first 4 GiB.
+    Dma32 = 1,
+    /// Everything else; all memory of a machine without such limits.
+    Normal = 2,
+}
+
+/// Number of zone types.
+pub const ZONE_TYPES: usize = 3;
+
+impl ZoneType {
+    /// All types, lowest first.
+    pub const ALL: [ZoneType; ZONE_TYPES] = [Self::Dma, Self::Dma32, Self::Normal];
+
+    /// The name that `/proc/zoneinfo` uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+        }
+    }
+
+    /// First byte above the zone, `u64::MAX` if it has no limit.
+    pub(crate) const fn limit(self) -> u64 {
+        match self {
+            Self::Dma => 16 << 20,
+            Self::Dma32 => 4 << 30,
+            Self::Normal => u64::MAX,
+        }
+    }
 }
 
 /// Names a zone.
@@ -216,6 +303,37 @@ pub struct ZoneId {
     pub node: NodeId,
     /// The zone within the node.
     pub zone: ZoneType,
+}
+
+/// What is asked of the page allocator (`gfp_t`, order and node of the kernel's calls).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocOptions {
+    /// log2 of the number of pages, at most [`MAX_ORDER`].
+    pub order: u32,
+    /// Mobility of what the pages will hold.
+    pub migratetype: MigrateType,
+    /// The preferred node; `None` for the running CPU's.
+    pub node: Option<NodeId>,
+    /// The highest zone that will do (`__GFP_DMA`, `__GFP_DMA32`).
+    pub highest_zone: ZoneType,
+    /// A page that is in no cache is preferred (`__GFP_COLD`, until 4.13). It is ignored by eras
+    /// without such pages.
+    pub cold: bool,
+    /// The pages that watermarks keep back may be used (`ALLOC_NO_WATERMARKS`).
+    pub no_watermarks: bool,
+}
+
+impl Default for AllocOptions {
+    fn default() -> Self {
+        Self {
+            order: 0,
+            migratetype: MigrateType::Unmovable,
+            node: None,
+            highest_zone: ZoneType::Normal,
+            cold: false,
+            no_watermarks: false,
+        }
+    }
 }
 
 /// Why pages could not be freed.

@@ -1,74 +1,280 @@
-//! A zone: its buddy lists behind the zone lock, the per-CPU lists in front, the deferred frees.
+//! A zone: its buddy lists behind the zone lock, the per-CPU lists in front, the deferred frees,
+//! the watermarks.
+
+use core::ops::{Deref, DerefMut};
 
 use super::buddy::FreeArea;
-use super::geometry::PcpParams;
+use super::geometry::{ListLimits, PcpParams, Watermarks};
 use super::map::MemMap;
-use super::pcp::Pcp;
-use super::types::{Page, PageKind, Pfn, ZoneId};
+use super::pcp::{Pageset, Pcp, Shape};
+use super::rules::{BATCH_SCALE_MAX, NO_LIST, Rules, Tuning};
+use super::types::{MigrateType, ORDERS, Page, PageKind, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use crate::machine::{Access, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Limits of the lists of each CPU; they can be changed while in use.
+pub(crate) struct PcpLimits {
+    batch: AtomicU32,
+    high_min: AtomicU32,
+    high_max: AtomicU32,
+    /// Most that frees count up to; 0 where they are not counted.
+    spree_max: AtomicU32,
+}
+
+impl PcpLimits {
+    fn new() -> Self {
+        Self {
+            batch: AtomicU32::new(1),
+            high_min: AtomicU32::new(0),
+            high_max: AtomicU32::new(0),
+            spree_max: AtomicU32::new(0),
+        }
+    }
+
+    fn set(&self, limits: ListLimits, high_max: u32, tuning: Tuning) {
+        self.batch.store(limits.batch, Ordering::Relaxed);
+        self.high_min.store(limits.high, Ordering::Relaxed);
+        self.high_max.store(high_max, Ordering::Relaxed);
+        let counted = tuning == Tuning::Auto;
+        let most = u32::from(counted) * (limits.batch << BATCH_SCALE_MAX);
+        self.spree_max.store(most, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn batch(&self) -> u32 {
+        self.batch.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn high_min(&self) -> u32 {
+        self.high_min.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn high_max(&self) -> u32 {
+        self.high_max.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn spree_max(&self) -> u32 {
+        self.spree_max.load(Ordering::Relaxed)
+    }
+}
+
+/// The free pages below which an allocation goes elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Nothing is kept back.
+    None,
+    Min,
+    Low,
+}
+
+/// NUMA counters of requests that did not stay on the fast path; the rest follows from them.
+#[derive(Default)]
+pub(crate) struct NumaMisses {
+    /// Served here although another node was preferred (`numa_miss`).
+    pub(crate) miss: AtomicU64,
+    /// Preferred here and served elsewhere (`numa_foreign`).
+    pub(crate) foreign: AtomicU64,
+    /// Served to a CPU of another node, past the lists (`numa_other`).
+    pub(crate) other: AtomicU64,
+}
 
 /// See the module's documentation.
 pub(crate) struct Zone {
     pub(crate) id: ZoneId,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    area: SpinLock<FreeArea>,
+    pub(crate) rules: Rules,
+    limits: PcpLimits,
+    /// 1 while fewer pages are free than the high watermark asks for.
+    below_high: AtomicU32,
     pub(crate) pcp: PerCpu<Pcp>,
-    batch: AtomicU32,
-    high: AtomicU32,
-    /// The limits as they were computed; `batch` and `high` are those in force.
-    params: PcpParams,
+    /// The lists for cold pages, in eras that have them.
+    pub(crate) cold: PerCpu<Pcp>,
+    cold_limits: PcpLimits,
+    /// Largest order held by the lists, huge pages aside.
+    max_order: u32,
+    area: SpinLock<FreeArea>,
+    /// Free pages in the area, as its last holder left it.
+    free_pages: AtomicU64,
+    /// Watermarks in pages: min, low, high, and promo or 0.
+    marks: [AtomicU64; 4],
+    /// Pages kept back from requests that could have had a higher zone, by the highest
+    /// (`lowmem_reserve`).
+    pub(crate) lowmem_reserve: [AtomicU64; ZONE_TYPES],
     /// Blocks whose free found the zone lock re-entered: a stack linked by `next`, which the next
     /// holder of the lock takes whole. Push and take-all cannot suffer from reuse of a page.
     deferred: AtomicU32,
-    /// Requests that went to the zone without passing a per-CPU list.
-    pub(crate) direct_allocs: AtomicU64,
-    pub(crate) direct_frees: AtomicU64,
+    /// Requests that went to the zone without passing a per-CPU list, by order.
+    pub(crate) direct_allocs: [AtomicU64; ORDERS],
+    pub(crate) direct_frees: [AtomicU64; ORDERS],
+    pub(crate) numa: NumaMisses,
+}
+
+/// The per-CPU slots of a zone; without cold lists nobody has a slot of the second kind.
+pub(crate) struct Slots {
+    pub(crate) pcp: PerCpu<Pcp>,
+    pub(crate) cold: PerCpu<Pcp>,
 }
 
 impl Zone {
+    /// A zone over free pages; it has no watermarks and its lists no limits until
+    /// [`Zone::set_sizes`].
     pub(crate) fn new(
         id: ZoneId,
         pages: core::ops::Range<u32>,
-        pcp: PerCpu<Pcp>,
-        params: PcpParams,
+        rules: Rules,
+        slots: Slots,
+        max_order: u32,
     ) -> Self {
+        let area = FreeArea::new(pages.start, pages.end, rules.boot_type());
         Self {
             id,
             start: pages.start,
             end: pages.end,
-            area: SpinLock::new(LockClass::Zone, FreeArea::new(pages.start, pages.end)),
-            pcp,
-            batch: AtomicU32::new(params.batch),
-            high: AtomicU32::new(params.high),
-            params,
+            rules,
+            limits: PcpLimits::new(),
+            below_high: AtomicU32::new(0),
+            pcp: slots.pcp,
+            cold: slots.cold,
+            cold_limits: PcpLimits::new(),
+            max_order,
+            area: SpinLock::new(LockClass::Zone, area),
+            free_pages: AtomicU64::new(u64::from(pages.end - pages.start)),
+            marks: core::array::from_fn(|_| AtomicU64::new(0)),
+            lowmem_reserve: core::array::from_fn(|_| AtomicU64::new(0)),
             deferred: AtomicU32::new(0),
-            direct_allocs: AtomicU64::new(0),
-            direct_frees: AtomicU64::new(0),
+            direct_allocs: core::array::from_fn(|_| AtomicU64::new(0)),
+            direct_frees: core::array::from_fn(|_| AtomicU64::new(0)),
+            numa: NumaMisses::default(),
         }
     }
 
-    pub(crate) fn batch(&self) -> u32 {
-        self.batch.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn high(&self) -> u32 {
-        self.high.load(Ordering::Relaxed)
+    /// Changes the limits of the lists and the watermarks, which may be in use.
+    pub(crate) fn set_sizes(&self, pcp: &PcpParams, marks: &Watermarks) {
+        let hot = ListLimits {
+            batch: pcp.batch,
+            high: pcp.high,
+        };
+        self.limits.set(hot, pcp.high_max, self.rules.tuning);
+        if let Some(cold) = pcp.cold {
+            self.cold_limits.set(cold, cold.high, self.rules.tuning);
+        }
+        let promo = marks.promo.unwrap_or(0);
+        let values = [marks.min, marks.low, marks.high, promo];
+        for (mark, value) in self.marks.iter().zip(values) {
+            mark.store(value, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn params(&self) -> PcpParams {
+        let cold = &self.cold_limits;
         PcpParams {
-            batch: self.batch(),
-            high: self.high(),
-            ..self.params
+            batch: self.limits.batch(),
+            high: self.limits.high_min(),
+            high_max: self.limits.high_max(),
+            cold: self.cold.exists().then(|| ListLimits {
+                batch: cold.batch(),
+                high: cold.high_min(),
+            }),
+            max_order: self.max_order,
         }
     }
 
-    /// Whether the per-CPU lists hold this order.
+    pub(crate) fn watermarks(&self) -> Watermarks {
+        let [min, low, high, promo] =
+            core::array::from_fn(|at| self.marks[at].load(Ordering::Relaxed));
+        Watermarks {
+            min,
+            low,
+            high,
+            promo: (promo > 0).then_some(promo),
+        }
+    }
+
+    pub(crate) fn pages(&self) -> u64 {
+        u64::from(self.end - self.start)
+    }
+
+    /// Free pages on the zone's own lists.
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.free_pages.load(Ordering::Relaxed)
+    }
+
     #[inline(always)]
-    pub(crate) fn lists_hold(&self, order: u32) -> bool {
-        order <= self.params.max_order
+    pub(crate) fn is_below_high(&self) -> bool {
+        self.below_high.load(Ordering::Relaxed) != 0
+    }
+
+    fn publish(&self, free_pages: u64) {
+        self.free_pages.store(free_pages, Ordering::Relaxed);
+        let high = self.marks[2].load(Ordering::Relaxed);
+        let below = u32::from(free_pages < high);
+        self.below_high.store(below, Ordering::Relaxed);
+    }
+
+    /// Whether a block can be taken and leave more pages than the mark, and than is kept back from
+    /// requests that could have had a higher zone.
+    pub(crate) fn is_above(&self, mark: Mark, order: u32, highest: ZoneType) -> bool {
+        let mark = match mark {
+            Mark::None => return true,
+            Mark::Min => self.marks[0].load(Ordering::Relaxed),
+            Mark::Low => self.marks[1].load(Ordering::Relaxed),
+        };
+        let kept = mark + self.lowmem_reserve[highest as usize].load(Ordering::Relaxed);
+        self.free_pages() >= kept + (1 << order)
+    }
+
+    /// The list for a block, if the per-CPU lists hold such blocks.
+    #[inline(always)]
+    pub(crate) fn shape(&self, order: u32, migratetype: MigrateType) -> Option<Shape> {
+        let list = self.rules.list_of.get(order as usize)?[migratetype as usize];
+        (list != NO_LIST).then_some(Shape {
+            list,
+            order,
+            migratetype,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn pageset<'a, M: Machine>(
+        &'a self,
+        machine: &'a M,
+        map: &'a MemMap,
+    ) -> Pageset<'a, M> {
+        Pageset {
+            machine,
+            map,
+            zone: self,
+            limits: &self.limits,
+        }
+    }
+
+    /// The lists that cold pages go on, with what they stand between.
+    pub(crate) fn cold_set<'a, M: Machine>(
+        &'a self,
+        machine: &'a M,
+        map: &'a MemMap,
+    ) -> (&'a PerCpu<Pcp>, Pageset<'a, M>) {
+        let hot = self.pageset(machine, map);
+        if !self.cold.exists() {
+            return (&self.pcp, hot);
+        }
+        let limits = &self.cold_limits;
+        (&self.cold, Pageset { limits, ..hot })
+    }
+
+    /// All kinds of per-CPU lists with what they stand between.
+    pub(crate) fn sets<'a, M: Machine>(
+        &'a self,
+        machine: &'a M,
+        map: &'a MemMap,
+    ) -> impl Iterator<Item = (&'a PerCpu<Pcp>, Pageset<'a, M>)> {
+        let hot = (&self.pcp, self.pageset(machine, map));
+        let cold = self.cold.exists().then(|| self.cold_set(machine, map));
+        core::iter::once(hot).chain(cold)
     }
 
     /// Takes the zone lock and settles what was deferred. `None` if re-entered.
@@ -76,18 +282,19 @@ impl Zone {
         &'a self,
         machine: &'a M,
         map: &MemMap,
-    ) -> Option<Guard<'a, M, FreeArea>> {
-        let mut area = self.area.lock(machine)?;
+    ) -> Option<AreaGuard<'a, M>> {
+        let area = self.area.lock(machine)?;
         touch(
             machine,
             Line::Zone,
             Access::Write,
             core::ptr::from_ref(self).addr(),
         );
+        let mut guard = AreaGuard { zone: self, area };
         if self.deferred.load(Ordering::Relaxed) != 0 {
-            self.settle(machine, map, &mut area);
+            self.settle(machine, map, &mut guard);
         }
-        Some(area)
+        Some(guard)
     }
 
     #[cold]
@@ -126,20 +333,48 @@ impl Zone {
         machine: &M,
         map: &MemMap,
         order: u32,
+        migratetype: MigrateType,
     ) -> Option<Pfn> {
-        let pfn = self
-            .lock(machine, map)?
-            .alloc(machine, map, order, PageKind::Allocated)?;
-        self.direct_allocs.fetch_add(1, Ordering::Relaxed);
+        let mut area = self.lock(machine, map)?;
+        let pfn = area.alloc(machine, map, order, migratetype, PageKind::Allocated)?;
+        self.direct_allocs[order as usize].fetch_add(1, Ordering::Relaxed);
         Some(pfn)
     }
 
     /// Gives a block back past the per-CPU lists. Its descriptor already says that it is free.
     pub(crate) fn free_direct<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
-        self.direct_frees.fetch_add(1, Ordering::Relaxed);
+        self.direct_frees[order as usize].fetch_add(1, Ordering::Relaxed);
         match self.lock(machine, map) {
             Some(mut area) => area.free(machine, map, pfn, order),
             None => self.defer(map, pfn),
         }
+    }
+}
+
+/// The zone lock, held; others see the free pages when it is released.
+pub(crate) struct AreaGuard<'a, M: Machine> {
+    zone: &'a Zone,
+    area: Guard<'a, M, FreeArea>,
+}
+
+impl<M: Machine> Deref for AreaGuard<'_, M> {
+    type Target = FreeArea;
+    #[inline]
+    fn deref(&self) -> &FreeArea {
+        &self.area
+    }
+}
+
+impl<M: Machine> DerefMut for AreaGuard<'_, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut FreeArea {
+        &mut self.area
+    }
+}
+
+impl<M: Machine> Drop for AreaGuard<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.zone.publish(self.area.free_pages());
     }
 }

@@ -6,6 +6,7 @@ use super::types::{Sheaf, SheafBox};
 use crate::design::Env;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 use crate::page::{PageList, Pfn};
+use crate::slabs;
 use crate::slub::Slub;
 use crate::slub::geometry::ListEnd;
 use crate::slub::types::Detached;
@@ -196,7 +197,7 @@ impl Sheaf {
         filling: &mut Filling<'_>,
         stats: &mut Stats,
     ) -> bool {
-        let pages = |order| env.pages.alloc_block(order, None);
+        let pages = |order| slabs::block(env, order, None);
         let Some((slab, first, objects)) = self.slub.new_slab(env, stats, pages) else {
             return false;
         };

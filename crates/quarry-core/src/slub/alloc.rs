@@ -8,6 +8,7 @@ use super::word::SlabWord;
 use crate::design::Env;
 use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
 use crate::page::Pfn;
+use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -152,7 +153,7 @@ impl Slub {
                 // SAFETY: the list was taken whole, so it is this CPU's.
                 return Some(unsafe { self.load(env, cpu, slab, head) });
             }
-            let pages = |order| env.pages.alloc_block_on(order, only);
+            let pages = |order| slabs::block_on(env, order, only);
             if let Some((slab, first, _)) = self.new_slab(env, &mut cpu.stats, pages) {
                 // SAFETY: the objects of a new slab are the caller's.
                 return Some(unsafe { self.load(env, cpu, slab, first) });
@@ -162,7 +163,7 @@ impl Slub {
             // SAFETY: as for one node's list.
             return Some(unsafe { self.load(env, cpu, slab, head) });
         }
-        let pages = |order| env.pages.alloc_block(order, node);
+        let pages = |order| slabs::block(env, order, node);
         let (slab, first, _) = self.new_slab(env, &mut cpu.stats, pages)?;
         // SAFETY: as for a new slab of one node.
         Some(unsafe { self.load(env, cpu, slab, first) })
@@ -331,7 +332,7 @@ impl Slub {
         node: Option<NodeId>,
         stats: &mut Stats,
     ) -> Option<NonNull<u8>> {
-        let pages = |order| env.pages.alloc_block(order, node);
+        let pages = |order| slabs::block(env, order, node);
         let (slab, first, objects) = self.new_slab(env, stats, pages)?;
         // SAFETY: the objects of a new slab are the caller's.
         let rest = NonNull::new(unsafe { self.next_free(env, first) });

@@ -1,0 +1,91 @@
+//! Pageblocks: the migrate type and the zone of every run of [`pageblock_order`] pages.
+//!
+//! A tag is one byte; whoever holds the zone lock may change its type, everybody may read it. What
+//! a reader sees decides on which list a page goes, never whether it may be used.
+
+use core::ptr::NonNull;
+
+use super::geometry::pageblock_order;
+use super::types::{MigrateType, Pfn};
+use crate::machine::{Machine, Region};
+use crate::sync::{AtomicU8, Ordering};
+
+/// Bits of the migrate type; the zone's number is above them.
+const TYPE_BITS: u8 = 2;
+
+/// The tags of all pageblocks of a machine.
+#[derive(Clone, Copy)]
+pub(crate) struct PageBlocks {
+    tags: NonNull<AtomicU8>,
+    count: u32,
+    order: u32,
+}
+
+/// What a tag says.
+#[derive(Clone, Copy)]
+pub(crate) struct Tag(u8);
+
+impl Tag {
+    #[inline(always)]
+    pub(crate) fn migratetype(self) -> MigrateType {
+        MigrateType::from_bits(self.0.into())
+    }
+
+    /// Number of the zone in the page allocator's table.
+    #[inline(always)]
+    pub(crate) fn zone(self) -> usize {
+        usize::from(self.0 >> TYPE_BITS)
+    }
+}
+
+impl PageBlocks {
+    /// Tags for so many pages. `None` when the range for structures is full.
+    pub(crate) fn new<M: Machine>(machine: &M, meta: &Region, pages: u32) -> Option<Self> {
+        let order = pageblock_order(machine.topology().page_shift);
+        let count = pages.div_ceil(1 << order).max(1);
+        let tags = meta.alloc(machine, count as usize)?.cast();
+        Some(Self { tags, count, order })
+    }
+
+    /// log2 of the pages of a pageblock.
+    pub(crate) fn order(&self) -> u32 {
+        self.order
+    }
+
+    #[inline(always)]
+    fn word(&self, pfn: Pfn) -> &AtomicU8 {
+        let block = pfn.0 >> self.order;
+        debug_assert!(block < self.count);
+        // SAFETY: page numbers are below the number of pages (`MemMap::page`), for all of whose
+        // pageblocks `new` reserved a byte.
+        let word = unsafe { self.tags.add(block as usize) };
+        // SAFETY: the byte lies in a zero-filled range that lives as long as the machine (M2, M3)
+        // and is only accessed through this atomic.
+        unsafe { word.as_ref() }
+    }
+
+    /// The tag of the pageblock that a page lies in.
+    #[inline(always)]
+    pub(crate) fn tag(&self, pfn: Pfn) -> Tag {
+        Tag(self.word(pfn).load(Ordering::Relaxed))
+    }
+
+    /// The type of the pageblock that a page lies in.
+    #[inline]
+    pub(crate) fn migratetype(&self, pfn: Pfn) -> MigrateType {
+        self.tag(pfn).migratetype()
+    }
+
+    /// Gives a pageblock to a zone, before anybody uses its pages.
+    pub(crate) fn assign(&self, pfn: Pfn, zone: usize, migratetype: MigrateType) {
+        debug_assert!(zone < 1 << (u8::BITS as u8 - TYPE_BITS));
+        let tag = (zone as u8) << TYPE_BITS | migratetype as u8;
+        self.word(pfn).store(tag, Ordering::Relaxed);
+    }
+
+    /// Changes the type of a pageblock; the caller holds the zone lock.
+    pub(crate) fn retag(&self, pfn: Pfn, migratetype: MigrateType) {
+        let zone = self.tag(pfn).zone();
+        self.assign(pfn, zone, migratetype);
+    }
+}

@@ -1,0 +1,136 @@
+//! How a page allocator is set up: the era, the zones, what is kept back; and the sysctls that
+//! change it while it is in use.
+
+use super::geometry::{PageEra, PageSysctls, page_era};
+use super::types::{MAX_ORDER, ZONE_TYPES, ZoneType};
+use crate::era::Era;
+use crate::machine::{MAX_NODES, NodeId};
+
+/// Zones that a machine has at most: a zone per node, and a node may be cut by the limits of DMA
+/// and of DMA32.
+pub(crate) const MAX_ZONES: usize = MAX_NODES + ZONE_TYPES - 1;
+
+/// Which zones a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneLayout {
+    /// One Normal zone: memory in user space has no addressing limits.
+    Normal,
+    /// DMA, DMA32 and Normal by address, as on x86-64. A limit that is not at a multiple of the
+    /// largest block (64 KiB pages: 16 MiB) makes no zone.
+    Kernel,
+}
+
+impl ZoneLayout {
+    /// The zone of a page, and the first page that cannot be in it.
+    fn zone_at(self, pfn: u32, page_shift: u32) -> (ZoneType, u64) {
+        let limit = |zone: ZoneType| (zone.limit() >> page_shift >> MAX_ORDER) << MAX_ORDER;
+        let zones: &[ZoneType] = match self {
+            Self::Normal => &[ZoneType::Normal],
+            Self::Kernel => &ZoneType::ALL,
+        };
+        let found = zones.iter().find(|&&zone| u64::from(pfn) < limit(zone));
+        let zone = found.copied().unwrap_or(ZoneType::Normal);
+        (zone, limit(zone))
+    }
+}
+
+/// How many pages the watermarks keep back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinFree {
+    /// None: all memory can be used, and the watermarks are 0. The per-CPU lists are as long as if
+    /// the era's default applied.
+    Nothing,
+    /// What the era's kernel sets `min_free_kbytes` to when it boots.
+    Computed,
+    /// This many KiB.
+    Kbytes(u64),
+}
+
+/// How a page allocator is set up.
+///
+/// ```
+/// use quarry_core::era::Era;
+/// use quarry_core::page::{MinFree, PageConfig, ZoneLayout};
+/// let like_a_kernel = PageConfig {
+///     zones: ZoneLayout::Kernel,
+///     min_free: MinFree::Computed,
+///     ..PageConfig::new(Era::V6_18)
+/// };
+/// assert_eq!(like_a_kernel.pagelist_fraction, 0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageConfig {
+    /// Whose rules the lists follow.
+    pub era: Era,
+    /// The zones of a node.
+    pub zones: ZoneLayout,
+    /// What the watermarks keep back.
+    pub min_free: MinFree,
+    /// `percpu_pagelist_fraction` or, from 6.1 on, `percpu_pagelist_high_fraction`; 0 is off.
+    pub pagelist_fraction: u32,
+}
+
+impl PageConfig {
+    /// What a heap has: one zone per node, of which every page can be used.
+    #[must_use]
+    pub const fn new(era: Era) -> Self {
+        Self {
+            era,
+            zones: ZoneLayout::Normal,
+            min_free: MinFree::Nothing,
+            pagelist_fraction: 0,
+        }
+    }
+
+    /// The sysctls that the sizes of lists and watermarks follow from.
+    pub(crate) fn sysctls(&self) -> PageSysctls {
+        PageSysctls {
+            min_free_kbytes: match self.min_free {
+                MinFree::Kbytes(kib) => Some(kib),
+                MinFree::Nothing | MinFree::Computed => None,
+            },
+            pagelist_fraction: self.pagelist_fraction,
+            ..PageSysctls::default()
+        }
+    }
+
+    pub(crate) fn era(&self) -> &'static PageEra {
+        page_era(self.era)
+    }
+
+    /// The page ranges of the zones, lowest address first.
+    pub(crate) fn ranges(
+        &self,
+        pages: u32,
+        page_shift: u32,
+        nodes: u32,
+    ) -> impl Iterator<Item = (NodeId, ZoneType, core::ops::Range<u32>)> {
+        let layout = self.zones;
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            if at >= pages {
+                return None;
+            }
+            let (node, node_end) = node_at(at, pages, nodes);
+            let (zone, zone_end) = layout.zone_at(at, page_shift);
+            let start = at;
+            at = zone_end.min(u64::from(node_end)) as u32;
+            Some((node, zone, start..at))
+        })
+    }
+}
+
+/// The node of a page and the first page of the next node: equal shares, starting at multiples of
+/// the largest block (P3).
+fn node_at(pfn: u32, pages: u32, nodes: u32) -> (NodeId, u32) {
+    let start = |node: u32| {
+        if node >= nodes {
+            return pages;
+        }
+        let share = u64::from(pages) * u64::from(node) / u64::from(nodes);
+        (share >> MAX_ORDER << MAX_ORDER) as u32
+    };
+    let node = (0..nodes).rev().find(|&node| start(node) <= pfn);
+    let node = node.unwrap_or(0);
+    (NodeId(node), start(node + 1))
+}

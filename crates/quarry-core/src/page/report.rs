@@ -1,0 +1,256 @@
+//! What a page allocator shows of itself: sums for programs, and zone by zone what the texts of
+//! `/proc/buddyinfo`, `/proc/pagetypeinfo`, `/proc/zoneinfo` and `/proc/vmstat` are made of.
+
+use super::PageAllocator;
+use super::geometry::Watermarks;
+use super::pcp::PcpStats;
+use super::types::{MIGRATE_TYPES, ORDERS, Pfn, ZONE_TYPES, ZoneId};
+use super::zone::Zone;
+use crate::machine::{CpuId, Machine};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Counters of the page allocator, summed over zones and CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageStats {
+    /// Requests that the per-CPU lists served or took.
+    pub pcp: PcpStats,
+    /// Allocations that went to a zone directly.
+    pub direct_allocs: u64,
+    /// Frees that went to a zone directly.
+    pub direct_frees: u64,
+    /// Allocations for which a block of another migrate type was taken.
+    pub extfrag: u64,
+    /// Pageblocks whose migrate type was changed by that.
+    pub retagged: u64,
+    /// Buddy splits.
+    pub splits: u64,
+    /// Buddy merges.
+    pub merges: u64,
+    /// Pages that are free in zones or on per-CPU lists.
+    pub free_pages: u64,
+    /// Free blocks in the zones by order (`/proc/buddyinfo`).
+    pub free_blocks: [u64; ORDERS],
+}
+
+impl PageStats {
+    /// Calls to allocate a block.
+    #[must_use]
+    pub fn allocs(&self) -> u64 {
+        self.pcp.allocs + self.direct_allocs
+    }
+
+    /// Calls to free a block.
+    #[must_use]
+    pub fn frees(&self) -> u64 {
+        self.pcp.frees + self.direct_frees
+    }
+}
+
+/// NUMA counters of a zone; each allocation counts in one of the first two and in one of the last
+/// two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NumaStats {
+    /// Allocations served here as preferred (`numa_hit`).
+    pub hit: u64,
+    /// Allocations served here that preferred another node (`numa_miss`).
+    pub miss: u64,
+    /// Allocations that preferred this zone and were served by another node (`numa_foreign`).
+    pub foreign: u64,
+    /// Allocations for a CPU of this node (`numa_local`).
+    pub local: u64,
+    /// Allocations for a CPU of another node (`numa_other`).
+    pub other: u64,
+}
+
+/// A zone at this moment. Counters leave out CPUs that are busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneReport {
+    /// Which zone.
+    pub id: ZoneId,
+    /// Its first page.
+    pub start: Pfn,
+    /// Its pages: all are present and managed, and none is missing in between.
+    pub pages: u64,
+    /// Pages that are free on the zone's own lists (`nr_free_pages`).
+    pub free_pages: u64,
+    /// Free blocks by order and migrate type; [`MigrateType::ALL`](super::MigrateType::ALL) gives
+    /// the types' order.
+    pub free_blocks: [[u64; MIGRATE_TYPES]; ORDERS],
+    /// log2 of the pages of a pageblock.
+    pub pageblock_order: u32,
+    /// Pageblocks by migrate type. In eras without types all are unmovable.
+    pub pageblocks: [u64; MIGRATE_TYPES],
+    /// Its watermarks.
+    pub watermarks: Watermarks,
+    /// Pages kept back from requests that could have had a higher zone, by the highest
+    /// (`protection`); [`ZoneType::ALL`](super::ZoneType::ALL) gives the zones' order.
+    pub lowmem_reserve: [u64; ZONE_TYPES],
+    /// What went through the per-CPU lists.
+    pub pcp: PcpStats,
+    /// Allocations that passed them by.
+    pub direct_allocs: u64,
+    /// Frees that passed them by.
+    pub direct_frees: u64,
+    /// Pages allocated so far (`pgalloc_<zone>`).
+    pub pages_allocated: u64,
+    /// Pages freed so far, as `pgfree` counts them for all zones.
+    pub pages_freed: u64,
+    /// NUMA counters.
+    pub numa: NumaStats,
+    /// Allocations for which a block of another migrate type was taken.
+    pub extfrag: u64,
+    /// Pageblocks whose migrate type was changed by that.
+    pub retagged: u64,
+    /// CPUs that were busy and are left out of the counters.
+    pub busy: u32,
+}
+
+/// A CPU's lists of one zone, as `/proc/zoneinfo` shows them under `pagesets`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagesetReport {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Pages on its lists.
+    pub count: u32,
+    /// Pages at which the lists are trimmed now.
+    pub high: u32,
+    /// Pages moved at a time.
+    pub batch: u32,
+    /// The least that `high` is tuned to.
+    pub high_min: u32,
+    /// The most that `high` is tuned to.
+    pub high_max: u32,
+}
+
+fn sum(counters: &[AtomicU64]) -> u64 {
+    counters.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+}
+
+/// Pages of blocks counted by order.
+fn pages(blocks: &[AtomicU64]) -> u64 {
+    let loaded = blocks.iter().map(|n| n.load(Ordering::Relaxed));
+    loaded.zip(0..).map(|(n, order)| n << order).sum()
+}
+
+impl<M: Machine> PageAllocator<M> {
+    /// Number of zones; [`PageAllocator::zone_report`] and [`PageAllocator::pageset_report`] take
+    /// numbers below it.
+    pub fn zone_count(&self) -> usize {
+        self.zones().count()
+    }
+
+    /// The zones, lowest address first.
+    pub fn zone_reports(&self) -> impl Iterator<Item = ZoneReport> {
+        self.zones().map(|zone| self.report(zone))
+    }
+
+    /// One zone; `None` if there is no such zone.
+    pub fn zone_report(&self, zone: usize) -> Option<ZoneReport> {
+        self.zones().nth(zone).map(|zone| self.report(zone))
+    }
+
+    /// The lists of a CPU for a zone: the hot ones, or the cold ones of eras that have them. `None`
+    /// if there are no such lists, or the CPU is busy.
+    pub fn pageset_report(&self, zone: usize, cpu: CpuId, cold: bool) -> Option<PagesetReport> {
+        if cpu.0 >= self.machine().topology().cpus {
+            return None;
+        }
+        let _pass = self.gate().enter(self.machine());
+        let zone = self.zones().nth(zone)?;
+        let (slots, at) = zone
+            .sets(self.machine(), self.map())
+            .nth(usize::from(cold))?;
+        slots.try_with_remote(self.machine(), cpu, |pcp| PagesetReport {
+            cpu,
+            count: pcp.pages(),
+            high: pcp.high(at.limits),
+            batch: at.limits.batch(),
+            high_min: at.limits.high_min(),
+            high_max: at.limits.high_max(),
+        })
+    }
+
+    fn report(&self, zone: &Zone) -> ZoneReport {
+        let _pass = self.gate().enter(self.machine());
+        let mut report = ZoneReport {
+            id: zone.id,
+            start: Pfn(zone.start),
+            pages: zone.pages(),
+            free_pages: zone.free_pages(),
+            free_blocks: [[0; MIGRATE_TYPES]; ORDERS],
+            pageblock_order: self.map().blocks().order(),
+            pageblocks: [0; MIGRATE_TYPES],
+            watermarks: zone.watermarks(),
+            lowmem_reserve: core::array::from_fn(|at| {
+                zone.lowmem_reserve[at].load(Ordering::Relaxed)
+            }),
+            pcp: PcpStats::default(),
+            direct_allocs: sum(&zone.direct_allocs),
+            direct_frees: sum(&zone.direct_frees),
+            pages_allocated: pages(&zone.direct_allocs),
+            pages_freed: pages(&zone.direct_frees),
+            numa: NumaStats::default(),
+            extfrag: 0,
+            retagged: 0,
+            busy: 0,
+        };
+        let mut other = zone.numa.other.load(Ordering::Relaxed);
+        for cpu in (0..self.machine().topology().cpus).map(CpuId) {
+            for (slots, _) in zone.sets(self.machine(), self.map()) {
+                let seen = slots.try_with_remote(self.machine(), cpu, |pcp| {
+                    report.pcp.add(&pcp.stats());
+                    let [allocated, freed] = pcp.traffic(&zone.rules);
+                    report.pages_allocated += allocated;
+                    report.pages_freed += freed;
+                    other += pcp.numa_other;
+                });
+                report.busy += u32::from(seen.is_none());
+            }
+        }
+        let allocs = report.pcp.allocs + report.direct_allocs;
+        let miss = zone.numa.miss.load(Ordering::Relaxed);
+        report.numa = NumaStats {
+            hit: allocs.saturating_sub(miss),
+            miss,
+            foreign: zone.numa.foreign.load(Ordering::Relaxed),
+            local: allocs.saturating_sub(other),
+            other,
+        };
+        for block in (zone.start..zone.end).step_by(1 << report.pageblock_order) {
+            let migratetype = self.map().blocks().migratetype(Pfn(block));
+            report.pageblocks[migratetype as usize] += 1;
+        }
+        if let Some(area) = zone.lock(self.machine(), self.map()) {
+            report.free_pages = area.free_pages();
+            report.free_blocks = area.free_blocks();
+            report.extfrag = area.extfrag;
+            report.retagged = area.retagged;
+        }
+        report
+    }
+
+    /// Counters, exact if no CPU is busy; a busy CPU's part is missing.
+    pub fn stats(&self) -> PageStats {
+        let _pass = self.gate().enter(self.machine());
+        let mut stats = PageStats::default();
+        for zone in self.zones() {
+            stats.direct_allocs += sum(&zone.direct_allocs);
+            stats.direct_frees += sum(&zone.direct_frees);
+            if let Some(area) = zone.lock(self.machine(), self.map()) {
+                stats.splits += area.splits;
+                stats.merges += area.merges;
+                stats.extfrag += area.extfrag;
+                stats.retagged += area.retagged;
+                stats.free_pages += area.free_pages();
+                for (sum, by_type) in stats.free_blocks.iter_mut().zip(area.free_blocks()) {
+                    *sum += by_type.iter().sum::<u64>();
+                }
+            }
+        }
+        self.each_pcp(|_, _, pcp| {
+            stats.pcp.add(&pcp.stats());
+            stats.free_pages += u64::from(pcp.pages());
+        });
+        stats
+    }
+}

@@ -1,0 +1,115 @@
+//! What the per-CPU lists do, by era; what they hold and how much is in [`super::geometry`].
+
+use super::geometry::{HighRule, PageEra, page_era, pageblock_order};
+use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS};
+use crate::era::Era;
+
+/// Lists that a CPU has at most for a zone.
+pub(crate) const PCP_LISTS: usize = 14;
+/// In [`Rules::list_of`]: no list holds such blocks.
+pub(crate) const NO_LIST: u8 = u8::MAX;
+/// Most that `alloc_factor` and `free_count` let a batch be doubled (`CONFIG_PCP_BATCH_SCALE_MAX`).
+pub(crate) const BATCH_SCALE_MAX: u32 = 5;
+
+/// How much the lists move at a time, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tuning {
+    /// A batch each time.
+    Batch,
+    /// Frees that no allocation interrupts trim more each time (`free_factor`).
+    FreeFactor,
+    /// `high` follows what is allocated and freed (`alloc_factor`, `free_count`).
+    Auto,
+}
+
+/// Where pages go that their user says are in no cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cold {
+    /// On a list of their own.
+    OwnList,
+    /// To the end of the list.
+    Tail,
+    /// Where all others go.
+    AsOthers,
+}
+
+/// The rules of an era.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) tuning: Tuning,
+    pub(crate) cold: Cold,
+    /// Free blocks are kept by migrate type.
+    pub(crate) grouping: bool,
+    /// Blocks of all types are on one list, which is searched for the type.
+    pub(crate) mixed: bool,
+    /// Number of lists.
+    pub(crate) lists: u8,
+    /// The order of the blocks of a list.
+    pub(crate) order_of: [u8; PCP_LISTS],
+    /// The list of an order and type, or [`NO_LIST`].
+    pub(crate) list_of: [[u8; MIGRATE_TYPES]; ORDERS],
+}
+
+impl Rules {
+    /// The rules of an era for pages of this size.
+    pub(crate) fn new(era: Era, page_shift: u32) -> Self {
+        let PageEra { lists, high, .. } = page_era(era);
+        let grouping = era >= Era::V2_6_24;
+        let cold = match era {
+            _ if lists.cold_list => Cold::OwnList,
+            Era::V2_6_35 | Era::V4_13 => Cold::Tail,
+            _ => Cold::AsOthers,
+        };
+        let tuning = match high {
+            HighRule::Batches => Tuning::Batch,
+            HighRule::LowWatermark => Tuning::FreeFactor,
+            HighRule::Tuned => Tuning::Auto,
+        };
+        let mut list_of = [[NO_LIST; MIGRATE_TYPES]; ORDERS];
+        let mut next = 0;
+        for order in 0..=lists.max_order {
+            for (migratetype, list) in list_of[order as usize].iter_mut().enumerate() {
+                *list = next + (migratetype as u8).min(lists.migrate_types as u8 - 1);
+            }
+            next += lists.migrate_types as u8;
+        }
+        let huge_order = pageblock_order(page_shift);
+        if lists.huge_lists > 0 && huge_order < MAX_ORDER {
+            let own = u8::from(lists.huge_lists > 1);
+            let huge = &mut list_of[huge_order as usize];
+            *huge = [next; MIGRATE_TYPES];
+            huge[MigrateType::Movable as usize] += own;
+            next += 1 + own;
+        }
+        let mut order_of = [0; PCP_LISTS];
+        for (order, lists) in (0..).zip(&list_of) {
+            for &list in lists.iter().filter(|&&list| list != NO_LIST) {
+                order_of[usize::from(list)] = order;
+            }
+        }
+        Self {
+            tuning,
+            cold,
+            grouping,
+            mixed: lists.migrate_types == 1,
+            lists: next,
+            order_of,
+            list_of,
+        }
+    }
+
+    /// The type of pageblocks that nobody has used.
+    pub(crate) fn boot_type(&self) -> MigrateType {
+        self.group(MigrateType::Movable)
+    }
+
+    /// The type that a request counts as.
+    #[inline]
+    pub(crate) fn group(&self, migratetype: MigrateType) -> MigrateType {
+        if self.grouping {
+            migratetype
+        } else {
+            MigrateType::Unmovable
+        }
+    }
+}

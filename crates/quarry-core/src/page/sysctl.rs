@@ -1,0 +1,134 @@
+//! The sysctls of the page allocator: what `/proc/sys/vm` takes while it is in use.
+
+use super::PageAllocator;
+use super::config::{MinFree, PageConfig};
+use super::geometry::{PageGeometryError, ZoneParams, node_cpus};
+use super::types::{ZONE_TYPES, ZoneType};
+use super::zone::Zone;
+use crate::machine::{CpuId, Machine};
+use crate::sync::Ordering;
+use crate::tunables::{self, PAGE_ALLOCATOR, TunableError};
+
+/// Parts of the memory above that a zone keeps back from requests which could have had that
+/// memory, by zone: the default of the sysctl `lowmem_reserve_ratio` (kernel documentation,
+/// `sysctl/vm.rst`), which is not tunable here. The highest zone has nothing above it.
+const LOWMEM_RESERVE_RATIO: [u64; ZONE_TYPES] = [256, 256, 32];
+
+/// Why a sysctl was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SysctlError<'a> {
+    /// The era has no such sysctl, or it does not take the value.
+    Tunable(TunableError<'a>),
+    /// The value does not fit the machine.
+    Sizes(PageGeometryError),
+    /// The calling thread is already writing one.
+    Reentered,
+}
+
+impl core::fmt::Display for SysctlError<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Tunable(error) => error.fmt(f),
+            Self::Sizes(error) => error.fmt(f),
+            Self::Reentered => f.write_str("the calling thread is writing a sysctl"),
+        }
+    }
+}
+
+impl core::error::Error for SysctlError<'_> {}
+
+impl<M: Machine> PageAllocator<M> {
+    /// Reads a sysctl by name; `None` if the era does not have it, or the calling thread is
+    /// writing one.
+    pub fn sysctl(&self, name: &str) -> Option<u64> {
+        let _pass = self.gate().enter(self.machine());
+        let config = *self.config.lock(self.machine())?;
+        let known =
+            |of: &str| tunables::tunables_of(of, config.era).any(|known| known.name == name);
+        if !known(PAGE_ALLOCATOR) {
+            return None;
+        }
+        Some(match (name, config.min_free) {
+            ("min_free_kbytes", MinFree::Nothing) => 0,
+            ("min_free_kbytes", MinFree::Kbytes(kib)) => kib,
+            ("min_free_kbytes", MinFree::Computed) => config
+                .era()
+                .min_free_kbytes(self.pages().into(), self.map().page_shift()),
+            _ => config.pagelist_fraction.into(),
+        })
+    }
+
+    /// Writes a sysctl: `min_free_kbytes`, and `percpu_pagelist_fraction` or
+    /// `percpu_pagelist_high_fraction` as the era has it (0 is off). Returns how many CPUs were
+    /// busy; their lists take the new limits at their next overflow.
+    ///
+    /// # Errors
+    ///
+    /// [`SysctlError`], whose message says what would be valid; nothing has changed then.
+    pub fn set_sysctl<'a>(&self, name: &'a str, value: u64) -> Result<u32, SysctlError<'a>> {
+        let _pass = self.gate().enter(self.machine());
+        let mut config = self
+            .config
+            .lock(self.machine())
+            .ok_or(SysctlError::Reentered)?;
+        let tunable = tunables::check(PAGE_ALLOCATOR, config.era, name, value)
+            .map_err(SysctlError::Tunable)?;
+        let mut wanted = *config;
+        match tunable.name {
+            "min_free_kbytes" => wanted.min_free = MinFree::Kbytes(value),
+            _ => wanted.pagelist_fraction = value as u32,
+        }
+        self.size_zones(&wanted).map_err(SysctlError::Sizes)?;
+        *config = wanted;
+        drop(config);
+        Ok(self.each_pcp(|_, _, pcp| pcp.forget_high()))
+    }
+
+    /// Sizes lists and watermarks of all zones, or none.
+    pub(super) fn size_zones(&self, config: &PageConfig) -> Result<(), PageGeometryError> {
+        let sysctls = config.sysctls();
+        let sizes = |zone: &Zone| config.era().zone(&self.zone_params(zone), &sysctls);
+        self.zones().try_for_each(|zone| sizes(zone).map(|_| ()))?;
+        let keeps_back = config.min_free != MinFree::Nothing;
+        for zone in self.zones() {
+            let sizes = sizes(zone)?;
+            let mut marks = sizes.watermarks;
+            if !keeps_back {
+                (marks.min, marks.low, marks.high) = (0, 0, 0);
+                marks.promo = marks.promo.map(|_| 0);
+            }
+            zone.set_sizes(&sizes.pcp, &marks);
+            for (reserve, highest) in zone.lowmem_reserve.iter().zip(ZoneType::ALL) {
+                let pages = u64::from(keeps_back) * self.reserve(zone, highest);
+                reserve.store(pages, Ordering::Relaxed);
+            }
+            // The holder leaves word whether the zone is below its new high watermark.
+            drop(zone.lock(self.machine(), self.map()));
+        }
+        self.keeps_back.store(keeps_back.into(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn zone_params(&self, zone: &Zone) -> ZoneParams {
+        let cpus = self.machine().topology().cpus;
+        let of_node = (0..cpus).filter(|&cpu| self.node_of_cpu(CpuId(cpu)) == zone.id.node);
+        ZoneParams {
+            page_shift: self.map().page_shift(),
+            pages: zone.pages(),
+            all_pages: self.pages().into(),
+            cpus: node_cpus(of_node.count() as u32, cpus),
+        }
+    }
+
+    /// Pages of a zone that a request does not get which could have had zones up to `highest`.
+    fn reserve(&self, zone: &Zone, highest: ZoneType) -> u64 {
+        let above = |other: &&Zone| {
+            let types = zone.id.zone..=highest;
+            other.id.node == zone.id.node
+                && other.id.zone != zone.id.zone
+                && types.contains(&other.id.zone)
+        };
+        let pages: u64 = self.zones().filter(above).map(Zone::pages).sum();
+        pages / LOWMEM_RESERVE_RATIO[zone.id.zone as usize]
+    }
+}
