@@ -9,19 +9,37 @@ use model::pages::check_pages;
 use model::setup::{Setup, setups};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{MAX_ORDER, ORDERS, PageAllocator, PageError, PageKind, Pfn};
+use quarry_core::page::{
+    MAX_ORDER, MinFree, ORDERS, PageAllocator, PageConfig, PageError, PageKind, Pfn, ZoneLayout,
+};
 use quarry_sim::VirtualMachine;
 
 /// Scripts that a property is tried on by default.
-const CASES: u32 = 300;
+const CASES: u32 = 100;
 
 fn agrees_with_the_model(name: &str, era: Era) {
+    let config = PageConfig::new(era);
     check_property(
         name,
         CASES,
         (setups(), page_scripts(60)),
-        |(setup, script)| check_pages(&setup, era, &script).map(|_| ()),
+        |(setup, script)| check_pages(&setup, &config, &script).map(|_| ()),
     );
+}
+
+#[test]
+fn pages_2_6_22_agree_with_the_model() {
+    agrees_with_the_model("pages_2_6_22_agree_with_the_model", Era::V2_6_22);
+}
+
+#[test]
+fn pages_2_6_24_agree_with_the_model() {
+    agrees_with_the_model("pages_2_6_24_agree_with_the_model", Era::V2_6_24);
+}
+
+#[test]
+fn pages_4_13_agree_with_the_model() {
+    agrees_with_the_model("pages_4_13_agree_with_the_model", Era::V4_13);
 }
 
 #[test]
@@ -30,19 +48,56 @@ fn pages_5_9_agree_with_the_model() {
 }
 
 #[test]
+fn pages_6_1_agree_with_the_model() {
+    agrees_with_the_model("pages_6_1_agree_with_the_model", Era::V6_1);
+}
+
+#[test]
 fn pages_6_18_agree_with_the_model() {
     agrees_with_the_model("pages_6_18_agree_with_the_model", Era::V6_18);
 }
 
+/// A kernel's zones, all of whose memory can be used when it is scarce.
+#[test]
+fn zones_agree_with_the_model() {
+    let scarce = (4097u32..9000, 0usize..Era::ALL.len());
+    check_property(
+        "zones_agree_with_the_model",
+        CASES,
+        (setups(), page_scripts(60), scarce),
+        |(setup, script, (pages, era))| {
+            let mut setup = setup;
+            if setup.pages != 0 {
+                setup.pages = pages;
+            }
+            // As in `setups`: among many slots one would always hide.
+            if setup.cpus * (setup.nodes + 2) > 8 {
+                setup.remote_per_mille = 0;
+            }
+            let config = PageConfig {
+                zones: ZoneLayout::Kernel,
+                min_free: if setup.pages == 0 {
+                    MinFree::Computed
+                } else {
+                    MinFree::Nothing
+                },
+                ..PageConfig::new(Era::ALL[era])
+            };
+            check_pages(&setup, &config, &script).map(|_| ())
+        },
+    );
+}
+
 #[test]
 fn pages_repeat() {
+    let config = PageConfig::new(Era::V6_18);
     check_property(
         "pages_repeat",
-        CASES / 4,
+        CASES / 2,
         (setups(), page_scripts(40)),
         |(setup, script)| {
-            let first = check_pages(&setup, Era::V6_18, &script)?;
-            let second = check_pages(&setup, Era::V6_18, &script)?;
+            let first = check_pages(&setup, &config, &script)?;
+            let second = check_pages(&setup, &config, &script)?;
             model::ensure_eq!(first, second, "two runs of one script");
             Ok(())
         },
@@ -64,7 +119,7 @@ fn memory_is_used_to_the_last_page_and_recovers() {
         (2500, 4, 2),
         (5000, 3, 3),
     ] {
-        for era in [Era::V5_9, Era::V6_18] {
+        for era in Era::ALL {
             let setup = Setup {
                 pages: pages_in_all,
                 cpus,

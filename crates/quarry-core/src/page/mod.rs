@@ -556,8 +556,8 @@ impl<M: Machine> PageAllocator<M> {
             .find_map(|zone| {
                 let pfn = self.alloc_from_zone(zone, options)?;
                 if zone.id.node != preferred.id.node {
-                    zone.numa.miss.fetch_add(1, Ordering::Relaxed);
-                    preferred.numa.foreign.fetch_add(1, Ordering::Relaxed);
+                    zone.shared.numa.miss.fetch_add(1, Ordering::Relaxed);
+                    preferred.shared.numa.foreign.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(pfn)
             })
@@ -574,7 +574,7 @@ impl<M: Machine> PageAllocator<M> {
             let pfn = zone.alloc_direct(&self.machine, &self.map, options.order, migratetype)?;
             let here = self.node_of_cpu(self.machine.current_cpu());
             let other = u64::from(here != zone.id.node);
-            zone.numa.other.fetch_add(other, Ordering::Relaxed);
+            zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);
             Some(pfn)
         })
     }

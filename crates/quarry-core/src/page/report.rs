@@ -185,16 +185,16 @@ impl<M: Machine> PageAllocator<M> {
                 zone.lowmem_reserve[at].load(Ordering::Relaxed)
             }),
             pcp: PcpStats::default(),
-            direct_allocs: sum(&zone.direct_allocs),
-            direct_frees: sum(&zone.direct_frees),
-            pages_allocated: pages(&zone.direct_allocs),
-            pages_freed: pages(&zone.direct_frees),
+            direct_allocs: sum(&zone.shared.direct_allocs),
+            direct_frees: sum(&zone.shared.direct_frees),
+            pages_allocated: pages(&zone.shared.direct_allocs),
+            pages_freed: pages(&zone.shared.direct_frees),
             numa: NumaStats::default(),
             extfrag: 0,
             retagged: 0,
             busy: 0,
         };
-        let mut other = zone.numa.other.load(Ordering::Relaxed);
+        let mut other = zone.shared.numa.other.load(Ordering::Relaxed);
         for cpu in (0..self.machine().topology().cpus).map(CpuId) {
             for (slots, _) in zone.sets(self.machine(), self.map()) {
                 let seen = slots.try_with_remote(self.machine(), cpu, |pcp| {
@@ -208,11 +208,11 @@ impl<M: Machine> PageAllocator<M> {
             }
         }
         let allocs = report.pcp.allocs + report.direct_allocs;
-        let miss = zone.numa.miss.load(Ordering::Relaxed);
+        let miss = zone.shared.numa.miss.load(Ordering::Relaxed);
         report.numa = NumaStats {
             hit: allocs.saturating_sub(miss),
             miss,
-            foreign: zone.numa.foreign.load(Ordering::Relaxed),
+            foreign: zone.shared.numa.foreign.load(Ordering::Relaxed),
             local: allocs.saturating_sub(other),
             other,
         };
@@ -234,8 +234,8 @@ impl<M: Machine> PageAllocator<M> {
         let _pass = self.gate().enter(self.machine());
         let mut stats = PageStats::default();
         for zone in self.zones() {
-            stats.direct_allocs += sum(&zone.direct_allocs);
-            stats.direct_frees += sum(&zone.direct_frees);
+            stats.direct_allocs += sum(&zone.shared.direct_allocs);
+            stats.direct_frees += sum(&zone.shared.direct_frees);
             if let Some(area) = zone.lock(self.machine(), self.map()) {
                 stats.splits += area.splits;
                 stats.merges += area.merges;

@@ -88,7 +88,7 @@ pub(crate) struct Zone {
     pub(crate) end: u32,
     pub(crate) rules: Rules,
     limits: PcpLimits,
-    /// 1 while fewer pages are free than the high watermark asks for.
+    /// 1 while fewer pages are free than the high watermark asks for, in eras whose lists heed it.
     below_high: AtomicU32,
     pub(crate) pcp: PerCpu<Pcp>,
     /// The lists for cold pages, in eras that have them.
@@ -96,14 +96,21 @@ pub(crate) struct Zone {
     cold_limits: PcpLimits,
     /// Largest order held by the lists, huge pages aside.
     max_order: u32,
-    area: SpinLock<FreeArea>,
-    /// Free pages in the area, as its last holder left it.
-    free_pages: AtomicU64,
     /// Watermarks in pages: min, low, high, and promo or 0.
     marks: [AtomicU64; 4],
     /// Pages kept back from requests that could have had a higher zone, by the highest
     /// (`lowmem_reserve`).
     pub(crate) lowmem_reserve: [AtomicU64; ZONE_TYPES],
+    pub(crate) shared: Shared,
+}
+
+/// What all CPUs write, on cache lines of its own: the rest of a zone is only read, by every
+/// allocation and free.
+#[repr(align(64))]
+pub(crate) struct Shared {
+    area: SpinLock<FreeArea>,
+    /// Free pages in the area, as its last holder left it.
+    free_pages: AtomicU64,
     /// Blocks whose free found the zone lock re-entered: a stack linked by `next`, which the next
     /// holder of the lock takes whole. Push and take-all cannot suffer from reuse of a page.
     deferred: AtomicU32,
@@ -141,14 +148,16 @@ impl Zone {
             cold: slots.cold,
             cold_limits: PcpLimits::new(),
             max_order,
-            area: SpinLock::new(LockClass::Zone, area),
-            free_pages: AtomicU64::new(u64::from(pages.end - pages.start)),
             marks: core::array::from_fn(|_| AtomicU64::new(0)),
             lowmem_reserve: core::array::from_fn(|_| AtomicU64::new(0)),
-            deferred: AtomicU32::new(0),
-            direct_allocs: core::array::from_fn(|_| AtomicU64::new(0)),
-            direct_frees: core::array::from_fn(|_| AtomicU64::new(0)),
-            numa: NumaMisses::default(),
+            shared: Shared {
+                free_pages: AtomicU64::new(area.free_pages()),
+                area: SpinLock::new(LockClass::Zone, area),
+                deferred: AtomicU32::new(0),
+                direct_allocs: core::array::from_fn(|_| AtomicU64::new(0)),
+                direct_frees: core::array::from_fn(|_| AtomicU64::new(0)),
+                numa: NumaMisses::default(),
+            },
         }
     }
 
@@ -200,7 +209,7 @@ impl Zone {
 
     /// Free pages on the zone's own lists.
     pub(crate) fn free_pages(&self) -> u64 {
-        self.free_pages.load(Ordering::Relaxed)
+        self.shared.free_pages.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -208,11 +217,15 @@ impl Zone {
         self.below_high.load(Ordering::Relaxed) != 0
     }
 
+    /// Tells others of the free pages; the caller holds the zone lock.
     fn publish(&self, free_pages: u64) {
-        self.free_pages.store(free_pages, Ordering::Relaxed);
-        let high = self.marks[2].load(Ordering::Relaxed);
-        let below = u32::from(free_pages < high);
-        self.below_high.store(below, Ordering::Relaxed);
+        self.shared.free_pages.store(free_pages, Ordering::Relaxed);
+        let tuned = self.rules.tuning == Tuning::Auto;
+        let is_below = tuned && free_pages < self.marks[2].load(Ordering::Relaxed);
+        // Every free reads the word: it is written only if it changes.
+        if is_below != self.is_below_high() {
+            self.below_high.store(is_below.into(), Ordering::Relaxed);
+        }
     }
 
     /// Whether a block can be taken and leave more pages than the mark, and than is kept back from
@@ -283,7 +296,7 @@ impl Zone {
         machine: &'a M,
         map: &MemMap,
     ) -> Option<AreaGuard<'a, M>> {
-        let area = self.area.lock(machine)?;
+        let area = self.shared.area.lock(machine)?;
         touch(
             machine,
             Line::Zone,
@@ -291,7 +304,7 @@ impl Zone {
             core::ptr::from_ref(self).addr(),
         );
         let mut guard = AreaGuard { zone: self, area };
-        if self.deferred.load(Ordering::Relaxed) != 0 {
+        if self.shared.deferred.load(Ordering::Relaxed) != 0 {
             self.settle(machine, map, &mut guard);
         }
         Some(guard)
@@ -300,7 +313,7 @@ impl Zone {
     #[cold]
     fn settle<M: Machine>(&self, machine: &M, map: &MemMap, area: &mut FreeArea) {
         // Acquire: pairs with the Release in `defer`.
-        let mut next = Pfn::from_link(self.deferred.swap(0, Ordering::Acquire));
+        let mut next = Pfn::from_link(self.shared.deferred.swap(0, Ordering::Acquire));
         while let Some(pfn) = next {
             let page: &Page = map.page(pfn);
             next = page.next();
@@ -311,11 +324,11 @@ impl Zone {
     /// Leaves a block for the next holder of the zone lock.
     #[cold]
     fn defer(&self, map: &MemMap, pfn: Pfn) {
-        let mut head = self.deferred.load(Ordering::Relaxed);
+        let mut head = self.shared.deferred.load(Ordering::Relaxed);
         loop {
             map.page(pfn).set_next(Pfn::from_link(head));
             // Release: pairs with the Acquire in `settle`.
-            match self.deferred.compare_exchange(
+            match self.shared.deferred.compare_exchange(
                 head,
                 Pfn::link(Some(pfn)),
                 Ordering::Release,
@@ -337,13 +350,13 @@ impl Zone {
     ) -> Option<Pfn> {
         let mut area = self.lock(machine, map)?;
         let pfn = area.alloc(machine, map, order, migratetype, PageKind::Allocated)?;
-        self.direct_allocs[order as usize].fetch_add(1, Ordering::Relaxed);
+        self.shared.direct_allocs[order as usize].fetch_add(1, Ordering::Relaxed);
         Some(pfn)
     }
 
     /// Gives a block back past the per-CPU lists. Its descriptor already says that it is free.
     pub(crate) fn free_direct<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
-        self.direct_frees[order as usize].fetch_add(1, Ordering::Relaxed);
+        self.shared.direct_frees[order as usize].fetch_add(1, Ordering::Relaxed);
         match self.lock(machine, map) {
             Some(mut area) => area.free(machine, map, pfn, order),
             None => self.defer(map, pfn),

@@ -1,7 +1,7 @@
 //! What must hold of the page allocator between operations.
 
 use quarry_core::machine::Machine;
-use quarry_core::page::{PageCensus, PageInconsistency};
+use quarry_core::page::{NumaStats, PageCensus, PageInconsistency};
 
 use super::pages::PageDriver;
 use super::place::Placement;
@@ -47,9 +47,53 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
         );
         let pcp = stats.pcp;
         ensure!(
-            pcp.allocs + pcp.trimmed <= pcp.refilled + pcp.frees,
+            pcp.allocs + pcp.trimmed + pcp.decayed <= pcp.refilled + pcp.frees,
             "{pcp:?}"
         );
+        Ok(())
+    }
+
+    /// The reports of the zones against each other and the sums.
+    pub(crate) fn audit_zones(&self) -> Check {
+        if self.limits.cpus_hide {
+            return Ok(());
+        }
+        let stats = self.pages.stats();
+        let mut numa = NumaStats::default();
+        let (mut allocs, mut pages, mut extfrag) = (0, 0, 0);
+        for zone in self.pages.zone_reports() {
+            let here = zone.pcp.allocs + zone.direct_allocs;
+            ensure_eq!(zone.numa.hit + zone.numa.miss, here, "hits and misses");
+            ensure_eq!(zone.numa.local + zone.numa.other, here, "local and other");
+            let blocks = zone.free_blocks.iter().zip(0..);
+            let free: u64 = blocks
+                .map(|(by_type, order)| by_type.iter().sum::<u64>() << order)
+                .sum();
+            ensure_eq!(
+                free,
+                zone.free_pages,
+                "free blocks and pages of {:?}",
+                zone.id
+            );
+            let pageblocks = zone.pages.div_ceil(1 << zone.pageblock_order);
+            ensure_eq!(
+                zone.pageblocks.iter().sum::<u64>(),
+                pageblocks,
+                "pageblocks"
+            );
+            numa.miss += zone.numa.miss;
+            numa.foreign += zone.numa.foreign;
+            allocs += here;
+            pages += zone.pages_allocated - zone.pages_freed;
+            extfrag += zone.extfrag;
+        }
+        ensure_eq!(numa.miss, numa.foreign, "each miss is foreign to a zone");
+        ensure_eq!(
+            (allocs, extfrag),
+            (self.allocs, stats.extfrag),
+            "sums over zones"
+        );
+        ensure_eq!(pages, self.live_pages, "pages allocated and freed");
         Ok(())
     }
 }

@@ -2,21 +2,28 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quarry_core::page::MAX_ORDER;
+use quarry_core::page::{MAX_ORDER, MigrateType};
 
 /// One operation. CPUs, nodes and picks are taken modulo what there is.
 #[derive(Clone, Debug)]
 pub(crate) enum PageOp {
-    /// A block.
+    /// A block of a mobility, from no cache if it is `cold`.
     Alloc {
         cpu: u16,
         node: Option<u8>,
         order: u32,
+        migratetype: MigrateType,
+        cold: bool,
     },
     /// As many blocks of an order as there are.
     Exhaust { cpu: u16, order: u32 },
-    /// Frees blocks.
-    Free { cpu: u16, pick: u16, count: u16 },
+    /// Frees blocks, as pages that are in no cache if they are `cold`.
+    Free {
+        cpu: u16,
+        pick: u16,
+        count: u16,
+        cold: bool,
+    },
     /// A bulk call on an array of which some slots are filled.
     AllocBulk {
         cpu: u16,
@@ -41,6 +48,8 @@ pub(crate) enum PageOp {
     Inside { pick: u16, offset: u16 },
     /// Gives the pages of all per-CPU lists back.
     Drain,
+    /// The periodic work.
+    Interval,
 }
 
 fn cpus() -> impl Strategy<Value = u16> {
@@ -51,15 +60,24 @@ fn orders() -> impl Strategy<Value = u32> {
     prop_oneof![4 => Just(0u32), 4 => 1u32..4, 2 => 4u32..=MAX_ORDER, 1 => Just(MAX_ORDER + 1)]
 }
 
+fn types() -> impl Strategy<Value = MigrateType> {
+    let [unmovable, movable, reclaimable] = MigrateType::ALL.map(Just);
+    prop_oneof![3 => unmovable, 2 => movable, 1 => reclaimable]
+}
+
 /// Any script of at most `ops` operations.
 pub(crate) fn page_scripts(ops: usize) -> impl Strategy<Value = Vec<PageOp>> {
     let node = || proptest::option::weighted(0.3, any::<u8>());
     let pick = any::<u16>;
+    let cold = || proptest::bool::weighted(0.1);
     let op = prop_oneof![
-        8 => (cpus(), node(), orders()).prop_map(|(cpu, node, order)| PageOp::Alloc { cpu, node, order }),
+        8 => (cpus(), node(), orders(), types(), cold())
+            .prop_map(|(cpu, node, order, migratetype, cold)| {
+                PageOp::Alloc { cpu, node, order, migratetype, cold }
+            }),
         1 => (cpus(), orders()).prop_map(|(cpu, order)| PageOp::Exhaust { cpu, order }),
-        8 => (cpus(), pick(), prop_oneof![4 => 1u16..6, 1 => 6u16..500])
-            .prop_map(|(cpu, pick, count)| PageOp::Free { cpu, pick, count }),
+        8 => (cpus(), pick(), prop_oneof![4 => 1u16..6, 1 => 6u16..500], cold())
+            .prop_map(|(cpu, pick, count, cold)| PageOp::Free { cpu, pick, count, cold }),
         4 => (cpus(), node(), any::<u8>(), 0u8..4)
             .prop_map(|(cpu, node, slots, filled)| PageOp::AllocBulk { cpu, node, slots, filled }),
         3 => (cpus(), pick(), any::<u8>(), any::<bool>())
@@ -69,6 +87,7 @@ pub(crate) fn page_scripts(ops: usize) -> impl Strategy<Value = Vec<PageOp>> {
         1 => (any::<u32>(), orders()).prop_map(|(beyond, order)| PageOp::Foreign { beyond, order }),
         1 => (pick(), pick()).prop_map(|(pick, offset)| PageOp::Inside { pick, offset }),
         1 => Just(PageOp::Drain),
+        1 => Just(PageOp::Interval),
     ];
     vec(op, 1..ops)
 }

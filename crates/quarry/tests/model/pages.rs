@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, Machine, NodeId};
-use quarry_core::page::{MAX_ORDER, ORDERS, PageAllocator, PageError, PageStats, Pfn};
+use quarry_core::page::{
+    AllocOptions, MAX_ORDER, ORDERS, PageAllocator, PageConfig, PageError, PageStats, Pfn,
+};
 use quarry_sim::{Counters, VirtualMachine};
 
 use super::page_script::PageOp;
@@ -74,22 +75,44 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
 
     fn apply(&mut self, op: &PageOp) -> Check {
         match *op {
-            PageOp::Alloc { cpu, node, order } => {
+            PageOp::Alloc {
+                cpu,
+                node,
+                order,
+                migratetype,
+                cold,
+            } => {
                 self.go(cpu);
-                self.alloc(order, self.node(node)).map(|_| ())
+                let options = AllocOptions {
+                    order,
+                    migratetype,
+                    node: self.node(node),
+                    cold,
+                    ..AllocOptions::default()
+                };
+                self.alloc(&options).map(|_| ())
             }
             PageOp::Exhaust { cpu, order } => {
                 self.go(cpu);
+                let options = AllocOptions {
+                    order,
+                    ..AllocOptions::default()
+                };
                 for _ in 0..EXHAUST_MAX >> order.min(6) {
-                    if !self.alloc(order, None)? {
+                    if !self.alloc(&options)? {
                         break;
                     }
                 }
                 Ok(())
             }
-            PageOp::Free { cpu, pick, count } => {
+            PageOp::Free {
+                cpu,
+                pick,
+                count,
+                cold,
+            } => {
                 self.go(cpu);
-                (0..count).try_for_each(|i| self.free(pick.wrapping_add(i)).map(|_| ()))
+                (0..count).try_for_each(|i| self.free(pick.wrapping_add(i), cold).map(|_| ()))
             }
             PageOp::AllocBulk {
                 cpu,
@@ -110,6 +133,11 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
                 self.free_bulk(pick, usize::from(slots), mistake)
             }
             PageOp::Drain => self.drain(1),
+            PageOp::Interval => {
+                let busy = self.pages.vmstat_update();
+                ensure!(busy == 0 || self.limits.cpus_hide, "{busy} CPUs are busy");
+                Ok(())
+            }
             ref mistake => self.mistake(mistake),
         }
     }
@@ -118,7 +146,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         match *op {
             PageOp::Double { cpu, pick } => {
                 self.go(cpu);
-                match self.free(pick)? {
+                match self.free(pick, false)? {
                     Some((pfn, order)) => self.refused(pfn, order, |error| {
                         matches!(error, PageError::NotAllocated(..))
                     }),
@@ -234,12 +262,23 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         Ok(())
     }
 
-    fn alloc(&mut self, order: u32, node: Option<NodeId>) -> Check<bool> {
-        let wanted = node.unwrap_or_else(|| {
+    fn alloc(&mut self, options: &AllocOptions) -> Check<bool> {
+        let order = options.order;
+        let wanted = options.node.unwrap_or_else(|| {
             let machine = self.pages.machine();
             machine.topology().node_of(machine.current_cpu())
         });
-        let Some(pfn) = self.pages.alloc(order, node) else {
+        let plain = AllocOptions {
+            order,
+            node: options.node,
+            ..AllocOptions::default()
+        };
+        let allocated = if *options == plain {
+            self.pages.alloc(order, options.node)
+        } else {
+            self.pages.alloc_with(options)
+        };
+        let Some(pfn) = allocated else {
             if order <= MAX_ORDER {
                 self.exhausted(order)?;
             }
@@ -256,16 +295,17 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     }
 
     /// Frees a block; gives back what it was.
-    fn free(&mut self, pick: u16) -> Check<Option<(Pfn, u32)>> {
+    fn free(&mut self, pick: u16, cold: bool) -> Check<Option<(Pfn, u32)>> {
         let Some((pfn, _)) = self.pick(pick) else {
             return Ok(None);
         };
         let order = self.dismiss(pfn)?;
-        ensure_eq!(
-            self.pages.free(pfn, order),
-            Ok(()),
-            "freeing {pfn:?}, order {order}"
-        );
+        let freed = if cold {
+            self.pages.free_cold(pfn, order)
+        } else {
+            self.pages.free(pfn, order)
+        };
+        ensure_eq!(freed, Ok(()), "freeing {pfn:?}, order {order}");
         self.frees += 1;
         Ok(Some((pfn, order)))
     }
@@ -332,12 +372,14 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
 
     /// Frees everything and checks that memory is as it was at boot.
     pub(crate) fn finish(&mut self) -> Check {
+        self.audit_zones()?;
         let mut turn = 1u16;
-        while self.free(turn)?.is_some() {
+        while self.free(turn, false)?.is_some() {
             turn = turn.wrapping_mul(31).wrapping_add(7);
             self.go(turn);
         }
         self.audit()?;
+        self.audit_zones()?;
         let attempts = if self.limits.cpus_hide { 2000 } else { 1 };
         self.drain(attempts)?;
         let census = (0..attempts).find_map(|_| self.census().transpose());
@@ -354,11 +396,11 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
 /// Runs a script on a virtual machine; the same script gives the same counts.
 pub(crate) fn check_pages(
     setup: &Setup,
-    era: Era,
+    config: &PageConfig,
     script: &[PageOp],
 ) -> Check<(Counters, PageStats)> {
     let pages: PageAllocator<VirtualMachine> =
-        PageAllocator::new(setup.machine(), era).map_err(|error| error.to_string())?;
+        PageAllocator::with_config(setup.machine(), config).map_err(|error| error.to_string())?;
     PageDriver::new(&pages, Virtual, setup.limits()).run(script)?;
     Ok((pages.machine().counters(), pages.stats()))
 }
