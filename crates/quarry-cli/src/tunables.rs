@@ -1,16 +1,19 @@
 //! `quarry tunables`: the table of tunables, from the data that everything else uses.
 
-use quarry_core::tunables::{DefaultValue, Scope, TUNABLES, Tunable};
+use quarry_core::era::Era;
+use quarry_core::tunables::{DefaultValue, PAGE_ALLOCATOR, Scope, TUNABLES, Tunable};
 use quarry_lab::DesignSpec;
 use serde::Serialize;
 
+use crate::error::usage;
 use crate::output;
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Only those of a design, as it is or in one era: `slub`, `slub@5.9`.
+    /// Only those of a design, as it is or in one era: `slub`, `slub@5.9`; `page` is the page
+    /// allocator.
     #[arg(long, value_name = "DESIGN[@ERA]")]
     design: Option<String>,
     /// Print JSON: one array, an object for each tunable.
@@ -21,14 +24,15 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 A boot tunable is one value for all caches, a cache tunable one for each cache.
 `--set` of `quarry replay` and `quarry geometry` takes both and gives every
-cache the same value.
+cache the same value. A sysctl is one value of the page allocator.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage.
 
 Examples:
   quarry tunables
   quarry tunables --design slub@2.6.24
-  quarry tunables --design slubq --json";
+  quarry tunables --design slubq --json
+  quarry tunables --design page@6.18";
 
 #[derive(Serialize)]
 struct Row {
@@ -69,16 +73,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// The tunables of `slub` (in any era) or of `slub@5.9`.
 fn rows_of(text: &str) -> anyhow::Result<Vec<Row>> {
-    let spec = DesignSpec::parse_geometry(text)?;
-    let name = spec.design.name;
-    let applies = |tunable: &&Tunable| {
-        if text.contains('@') {
-            tunable.applies(name, spec.era)
-        } else {
-            tunable.available.iter().any(|at| at.design == name)
+    let (name, era) = match text.split_once('@') {
+        Some((PAGE_ALLOCATOR, era)) => (PAGE_ALLOCATOR, Some(page_era(era)?)),
+        None if text == PAGE_ALLOCATOR => (PAGE_ALLOCATOR, None),
+        at => {
+            let spec = DesignSpec::parse_geometry(text)?;
+            (spec.design.name, at.map(|_| spec.era))
         }
     };
+    let applies = |tunable: &&Tunable| match era {
+        Some(era) => tunable.applies(name, era),
+        None => tunable.available.iter().any(|at| at.design == name),
+    };
     Ok(TUNABLES.iter().filter(applies).map(row).collect())
+}
+
+fn page_era(era: &str) -> anyhow::Result<Era> {
+    Era::parse(era).ok_or_else(|| {
+        let eras = Era::ALL.map(Era::name).join(", ");
+        usage(format!(
+            "unknown era {era:?} of the page allocator; eras are {eras}"
+        ))
+    })
 }
 
 fn row(tunable: &Tunable) -> Row {
@@ -88,6 +104,7 @@ fn row(tunable: &Tunable) -> Row {
         scope: match tunable.scope {
             Scope::Boot => "boot",
             Scope::Cache | Scope::Own => "cache",
+            Scope::Sysctl => "sysctl",
         },
         min: tunable.min,
         max: tunable.max,

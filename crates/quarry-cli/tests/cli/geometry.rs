@@ -215,6 +215,14 @@ fn tunables_are_listed() {
     assert!(!oldest.contains(&"min_partial".to_string()));
     assert!(names(&["--design", "slubq"]).contains(&"cpu_batch_size".to_string()));
     assert!(!names(&["--design", "slubq"]).contains(&"cpu_partial".to_string()));
+    let fractions = ["percpu_pagelist_fraction", "percpu_pagelist_high_fraction"];
+    assert_eq!(names(&["--design", "page@5.9"])[1..], fractions[..1]);
+    assert_eq!(names(&["--design", "page"])[1..], fractions);
+    assert_fails(
+        &quarry(&["tunables", "--design", "page@5.10"]),
+        2,
+        &["unknown era \"5.10\" of the page allocator", "6.18, 7.0"],
+    );
     assert_fails(
         &quarry(&["tunables", "--design", "x"]),
         2,

@@ -557,7 +557,11 @@ impl<M: Machine> PageAllocator<M> {
                 let pfn = self.alloc_from_zone(zone, options)?;
                 if zone.id.node != preferred.id.node {
                     zone.shared.numa.miss.fetch_add(1, Ordering::Relaxed);
-                    preferred.shared.numa.foreign.fetch_add(1, Ordering::Relaxed);
+                    preferred
+                        .shared
+                        .numa
+                        .foreign
+                        .fetch_add(1, Ordering::Relaxed);
                 }
                 Some(pfn)
             })
