@@ -1,4 +1,11 @@
 //! One zone: buddy free lists for orders 0..=10 and all migrate types under one lock.
+//!
+//! # Migrate types
+//!
+//! A pageblock (2 MiB of 4 KiB pages) has a [`MigrateType`]; blocks that are freed in it go on lists
+//! of that type. A request whose type has no block takes the largest of another type, and if that
+//! is at least half a pageblock's order, or the request is reclaimable, all free blocks around it;
+//! if these make half of the pageblock, its type as well (facts 7.1).
 
 use super::list::PageList;
 use super::map::MemMap;

@@ -1,5 +1,14 @@
 //! How a page allocator is set up: the era, the zones, what is kept back; and the sysctls that
 //! change it while it is in use.
+//!
+//! # Zones, nodes, watermarks
+//!
+//! A request tries the zones of its node from high to low, then those of the other nodes in turn:
+//! those above their low watermark first, then those above the lowest; below that it fails, unless
+//! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. A lower zone keeps back more
+//! from requests that could have had a higher one. All of this is off for heaps
+//! ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA counters
+//! only the exceptions are counted, the others follow from the number of allocations.
 
 use super::geometry::{PageEra, PageSysctls, page_era};
 use super::types::{MAX_ORDER, ZONE_TYPES, ZoneType};

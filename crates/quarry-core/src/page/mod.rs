@@ -4,15 +4,16 @@
 //!
 //! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10,
 //! split and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists
-//! of recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`].
+//! of recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
+//! they do: `rules.rs`; migrate types: `buddy.rs`; zones and watermarks: `config.rs`.
 //!
 //! # Objects
 //!
 //! ```text
-//!   zone                                           CPU 0      CPU 1
+//!   zone                                          CPU 0      CPU 1
 //!   +----------------------------------------+   +------+   +------+
-//!   | lock | free lists, orders 0 1 2 ... 10  |<=>| pcp  |   | pcp  |   high, batch
-//!   |      | by migrate type       | frontier |   +------+   +------+
+//!   | lock | free lists, orders 0 1 2 ... 10 |<=>| pcp  |   | pcp  |   high, batch
+//!   |      | by migrate type      | frontier |   +------+   +------+
 //!   +----------------------------------------+
 //!        |                                          ^ alloc / free of orders the lists hold
 //!   [page][page][page][page] ... descriptors, one per page
@@ -26,24 +27,31 @@
 //! # Locks and their order
 //!
 //! per-CPU slot (tried, never waited for) -> zone lock. A zone lock that its own thread holds is
-//! not waited for either: an allocation fails, a free is deferred to the next holder.
+//! not waited for either: an allocation fails, a free is deferred to the next holder. A sysctl is
+//! written under a lock of its own, outside of these.
 //!
 //! # Invariants
 //!
 //! * **P1** Every page is in exactly one place: untouched, in a free block on a buddy list, in a
 //!   block on one CPU's list, deferred, or allocated. [`PageAllocator::check_consistency`] walks
 //!   all of them.
-//! * **P2** Two free buddies of one order never both lie on buddy lists.
+//! * **P2** Two free buddies of one order never both lie on buddy lists, whatever their types.
 //! * **P3** A zone starts at a multiple of 2^10 pages, so a buddy is never in another zone.
+//! * **P4** A free block's descriptor names the list that it is on, whose type may be another than
+//!   its pageblock's.
 //!
 //! # Departures from the kernel
 //!
-//! Memory that was never handed out is on no list; it is taken from the frontier, lowest address
-//! first, and counts as free blocks of movable pageblocks, behind those that are on the lists. See
-//! [`PageConfig`] for zones and for what watermarks keep back: heaps have one zone per node and can
-//! use all of it. Not modelled: reclaim (so no list is shortened because of it), the reserve, high-
-//! atomic and isolated migrate types, the steal rule of kernels after 2.6.24 (all eras with types
-//! have that of 2.6.24), and interleaving.
+//! * Memory that was never handed out is on no list; it is taken from the frontier, lowest address
+//!   first, and counts as free blocks of movable pageblocks, behind those that are on the lists.
+//! * There is no reclaim, so no list is shortened because of it; whether a CPU's share of the
+//!   cache is small is not known, so frees of larger blocks end a spree whatever the lists hold.
+//! * The reserve, high-atomic and isolated types do not exist; all eras with types have the steal
+//!   rule of 2.6.24, and put merged blocks at the head of their list. A machine that is too small
+//!   for types has them nevertheless.
+//! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
+//!   pages are not interleaved over nodes.
+//! * Trims begin with the lists of order 0 each time.
 
 mod blocks;
 mod buddy;

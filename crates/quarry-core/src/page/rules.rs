@@ -1,4 +1,21 @@
 //! What the per-CPU lists do, by era; what they hold and how much is in [`super::geometry`].
+//!
+//! # Per-CPU lists by era
+//!
+//! An era is a value of [`Rules`]; the paths are the same for all.
+//!
+//! | | lists | refill | trim, at `high` pages |
+//! |---|---|---|---|
+//! | 2.6.22, 2.6.24 | hot and cold, searched for the type | a batch | a batch, oldest first |
+//! | 2.6.35 to 5.9 | by type; cold pages last until 4.13 | a batch | a batch, lists in turn |
+//! | 6.1 | by order (0 to 3, huge) and type | a batch | doubled by each trim, halved by each allocation |
+//! | 6.18, 7.0 | the same, two for huge pages | doubled by each refill, halved by each free | what was freed since |
+//!
+//! In 6.18 and 7.0 `high` moves between two bounds: up with each refill and with frees, down while
+//! the zone is below its high watermark and with each statistics interval
+//! ([`vmstat_update`](super::PageAllocator::vmstat_update)). At most 32 batches (2016 pages of
+//! 4 KiB) move under one hold of the zone lock, in 6.1 at most `high` less a batch; a drain, and in
+//! 6.1 the free of a larger block that ends a spree, move all that a CPU holds.
 
 use super::geometry::{HighRule, PageEra, page_era, pageblock_order};
 use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS};
