@@ -16,6 +16,10 @@ pub struct Counters {
     pub remote_tries: u64,
     /// Frees on another CPU than the one that allocated the object, as the driver tells.
     pub cross_cpu_frees: u64,
+    /// Ranges of free pages whose memory was given back.
+    pub releases: u64,
+    /// Their bytes.
+    pub released_bytes: u64,
 }
 
 impl Counters {

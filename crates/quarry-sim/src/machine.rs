@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use quarry_core::machine::{
     Access, CpuId, DESCRIPTOR_BYTES, Line, LockClass, MAX_CPUS, MAX_NODES, Machine, PERCPU_FREE,
-    PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, Reentered, SlotLock, Topology, Work,
+    PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Reentered, SlotLock, Topology, Work,
 };
 use quarry_core::page::MAX_ORDER;
 use std::sync::atomic::Ordering;
@@ -382,6 +382,15 @@ unsafe impl Machine for VirtualMachine {
     #[inline(always)]
     unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
         lock.release();
+    }
+
+    unsafe fn release(&self, range: RawRange) -> bool {
+        self.count(|counters| {
+            counters.releases += 1;
+            counters.released_bytes += range.bytes as u64;
+        });
+        // SAFETY: the pages are a mapping of this machine, and by the caller's contract unused.
+        unsafe { Mapping::discard(range) }
     }
 
     #[inline(always)]

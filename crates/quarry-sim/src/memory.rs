@@ -45,6 +45,18 @@ impl Mapping {
         RawRange { base, bytes }
     }
 
+    /// Gives the memory behind part of a mapping back; it is zero-filled afterwards. `false` if the
+    /// system refuses.
+    ///
+    /// # Safety
+    ///
+    /// The range is part of a mapping, whole pages of the operating system, and nobody uses it.
+    pub(crate) unsafe fn discard(range: RawRange) -> bool {
+        let address = range.base.as_ptr().cast();
+        // SAFETY: by the caller's contract only unused memory of a mapping changes.
+        unsafe { libc::madvise(address, range.bytes, libc::MADV_DONTNEED) == 0 }
+    }
+
     /// Offset of the first multiple of `align` bytes.
     pub(crate) fn aligned(&self, align: usize) -> usize {
         self.base.addr().get().next_multiple_of(align) - self.base.addr().get()

@@ -28,7 +28,7 @@ use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
-use crate::page::{BootError, PageAllocator};
+use crate::page::{BootError, PageAllocator, TrimPolicy, Trimmed};
 use crate::rcu;
 use crate::sync::Ordering;
 use crate::system::{General, System};
@@ -416,8 +416,30 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Lets every cache do on the running CPU what the kernel does there from time to time, such as
-    /// expiring idle queues, and frees what was deferred and whose readers have finished. `now_ns` are nanoseconds of any clock that the caller keeps using.
+    /// expiring idle queues, frees what was deferred and whose readers have finished, and gives
+    /// memory back if that is switched on ([`PageAllocator::set_auto_trim`]). `now_ns` are
+    /// nanoseconds of any clock that the caller keeps using.
     pub fn reap(&self, now_ns: u64) {
+        self.reap_caches(now_ns);
+        self.system.pages.auto_trim();
+    }
+
+    /// Gives free memory back to the machine: the empty slabs of all caches, then what the page
+    /// allocator has free ([`PageAllocator::trim`]).
+    pub fn trim(&self, policy: TrimPolicy) -> Trimmed {
+        let pass = self.system.pages.gate().enter(self.machine());
+        if let Some(newest) = self.system.caches.lock(self.machine()) {
+            self.walk(*newest, &mut |cache| {
+                let env = self.env(&cache.body.head);
+                rcu::settle(&cache.body.design, env);
+                cache.body.design.shrink(env);
+            });
+        }
+        drop(pass);
+        self.system.pages.trim(policy)
+    }
+
+    fn reap_caches(&self, now_ns: u64) {
         let _pass = self.system.pages.gate().enter(self.machine());
         if let Some(newest) = self.system.caches.lock(self.machine()) {
             self.walk(*newest, &mut |cache| {

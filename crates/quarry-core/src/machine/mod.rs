@@ -291,6 +291,20 @@ pub unsafe trait Machine: Sized + 'static {
     /// The caller holds it.
     unsafe fn unlock(&self, lock: &RawLock, class: LockClass);
 
+    /// Gives the memory behind free pages back to whoever lends it: it reads as zero from then on
+    /// and takes memory again when it is touched. `false` if the machine keeps it; then its
+    /// contents are as they were.
+    ///
+    /// # Safety
+    ///
+    /// The range is whole pages of [`Ranges::pages`] that nobody uses.
+    unsafe fn release(&self, _range: RawRange) -> bool {
+        false
+    }
+
+    /// Tells that the pages of a range are a node's, before they are first touched.
+    fn bind(&self, _range: RawRange, _node: NodeId) {}
+
     /// A memory access that a processor would make here. Empty unless the machine models cost.
     #[inline(always)]
     fn touch(&self, _line: Line, _access: Access, _address: usize) {}

@@ -10,6 +10,7 @@
 use super::list::PageList;
 use super::map::MemMap;
 use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
+use super::vacancy::Vacancy;
 use crate::machine::{Access, Line, Machine, Work, touch, work};
 
 /// Where a type without free blocks looks, first to last (facts 7.1).
@@ -29,6 +30,8 @@ pub(crate) struct FreeArea {
     /// Type of the pageblocks beyond the frontier.
     boot_type: MigrateType,
     free_pages: u64,
+    /// Which of the pages below the frontier have no memory behind them.
+    pub(crate) vacancy: Vacancy,
     /// Blocks allocated and freed under the lock, by order.
     pub(crate) allocated: [u64; ORDERS],
     pub(crate) freed: [u64; ORDERS],
@@ -42,13 +45,14 @@ pub(crate) struct FreeArea {
 
 impl FreeArea {
     /// A zone over pages `start..end`, all free, in pageblocks of one type.
-    pub(crate) fn new(start: u32, end: u32, boot_type: MigrateType) -> Self {
+    pub(crate) fn new(start: u32, end: u32, boot_type: MigrateType, vacancy: Vacancy) -> Self {
         Self {
             lists: [const { [const { PageList::EMPTY }; MIGRATE_TYPES] }; ORDERS],
             frontier: start,
             end,
             boot_type,
             free_pages: u64::from(end - start),
+            vacancy,
             allocated: [0; ORDERS],
             freed: [0; ORDERS],
             splits: 0,
@@ -64,6 +68,12 @@ impl FreeArea {
 
     pub(crate) fn frontier(&self) -> u32 {
         self.frontier
+    }
+
+    /// Free pages that have memory behind them, as far as is known.
+    pub(crate) fn resident_free_pages(&self) -> u64 {
+        let untouched = u64::from(self.end - self.frontier);
+        self.free_pages - untouched - self.vacancy.pages()
     }
 
     /// Free blocks by order and type, as `/proc/pagetypeinfo` counts them; untouched memory counts
@@ -118,7 +128,29 @@ impl FreeArea {
         let boot_type = self.boot_type;
         map.page(pfn).set_free(PageKind::Buddy, order, boot_type);
         self.list(order, boot_type).push_back(map, pfn);
+        self.vacancy.vacate(pfn, order);
         true
+    }
+
+    /// Takes the first block of a list away without splitting it. Who does so owns the block, and
+    /// puts it back by [`FreeArea::restore`].
+    pub(crate) fn isolate(
+        &mut self,
+        map: &MemMap,
+        order: u32,
+        migratetype: MigrateType,
+    ) -> Option<Pfn> {
+        let pfn = self.list(order, migratetype).pop_front(map)?;
+        map.page(pfn).set_free(PageKind::Pcp, order, migratetype);
+        self.free_pages -= 1 << order;
+        Some(pfn)
+    }
+
+    /// Puts an isolated block back, where it is used last.
+    pub(crate) fn restore<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
+        let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
+        map.page(pfn).set_free(PageKind::Buddy, merged, migratetype);
+        self.list(merged, migratetype).push_back(map, pfn);
     }
 
     /// Takes a block of the order, splitting a larger one if need be; the upper half goes back at
@@ -151,6 +183,7 @@ impl FreeArea {
             _ => map.page(pfn).set_kind(kind, order),
         }
         touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
+        self.vacancy.occupy(pfn, order);
         self.free_pages -= 1 << order;
         self.allocated[order as usize] += 1;
         Some(pfn)
@@ -251,8 +284,21 @@ impl FreeArea {
 
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
     pub(crate) fn free<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
-        self.free_pages += 1 << order;
         self.freed[order as usize] += 1;
+        let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
+        self.put(map, pfn, merged, migratetype);
+    }
+
+    /// Makes a block free and takes its free buddies, level by level, off their lists: the block
+    /// that they are together, which is on no list yet, and the type of the list that it belongs on.
+    fn merge<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        pfn: Pfn,
+        order: u32,
+    ) -> (Pfn, u32, MigrateType) {
+        self.free_pages += 1 << order;
         let (mut pfn, mut merged) = (pfn, order);
         while merged < MAX_ORDER {
             let buddy = Pfn(pfn.0 ^ (1 << merged));
@@ -276,8 +322,7 @@ impl FreeArea {
             self.merges += 1;
         }
         touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-        let migratetype = map.blocks().migratetype(pfn);
-        self.put(map, pfn, merged, migratetype);
+        (pfn, merged, map.blocks().migratetype(pfn))
     }
 
     /// Length of a list, for the consistency walker.

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::blocks::PageBlocks;
 use super::types::{Page, Pfn};
-use crate::machine::{DESCRIPTOR_BYTES, Machine, Region};
+use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 
 /// The pages of a machine and their descriptors.
 #[derive(Clone, Copy)]
@@ -121,5 +121,14 @@ impl MemMap {
         debug_assert!(pfn.0 < self.pages);
         // SAFETY: `pfn` is below `pages` (as in `page`), so the address is inside the range.
         unsafe { self.base.add((pfn.0 as usize) << self.page_shift) }
+    }
+
+    /// The memory of a range of pages that is not empty and ends with the last page at most.
+    pub(crate) fn range(&self, pages: &core::ops::Range<u32>) -> RawRange {
+        debug_assert!(pages.start < pages.end && pages.end <= self.pages);
+        RawRange {
+            base: self.address(Pfn(pages.start)),
+            bytes: ((pages.end - pages.start) as usize) << self.page_shift,
+        }
     }
 }

@@ -65,7 +65,9 @@ mod pcp;
 mod report;
 mod rules;
 mod sysctl;
+mod trim;
 mod types;
+mod vacancy;
 mod zone;
 
 pub use check::{PageCensus, PageInconsistency};
@@ -75,6 +77,7 @@ pub(crate) use map::MemMap;
 pub use pcp::PcpStats;
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::SysctlError;
+pub use trim::{Residency, TrimPolicy, Trimmed};
 pub(crate) use types::Page;
 pub use types::{
     AllocOptions, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError, PageKind, Pfn,
@@ -92,6 +95,8 @@ use config::MAX_ZONES;
 use geometry::{PageGeometryError, PcpParams};
 use pcp::{Pageset, Pcp};
 use rules::{Cold, Rules};
+use trim::Trimmer;
+use vacancy::Vacancy;
 use zone::{Mark, Slots, Zone};
 
 /// Why a page allocator could not be set up.
@@ -137,6 +142,38 @@ impl Claim<'_> {
     }
 }
 
+/// What became of a block that was to be freed.
+enum Freed {
+    /// It is on the CPU's list.
+    Kept,
+    /// It, or older blocks of the CPU's lists, went to the zone.
+    ToZone,
+    /// It was not the caller's to free.
+    Refused,
+}
+
+impl Freed {
+    #[inline(always)]
+    fn by_lists(trimmed: bool) -> Self {
+        if trimmed { Self::ToZone } else { Self::Kept }
+    }
+}
+
+/// Why a block cannot be freed with this order.
+#[cold]
+fn why_not_freed(page: &Page, pfn: Pfn, given: u32) -> PageError {
+    let (kind, allocated) = (page.kind(), page.order());
+    if kind == PageKind::Allocated {
+        PageError::WrongOrder {
+            pfn,
+            given,
+            allocated,
+        }
+    } else {
+        PageError::NotAllocated(pfn, kind)
+    }
+}
+
 /// The page allocator of a machine; it owns the machine and its ranges.
 pub struct PageAllocator<M: Machine> {
     machine: M,
@@ -153,6 +190,8 @@ pub struct PageAllocator<M: Machine> {
     zones: [Option<Zone>; MAX_ZONES],
     slab_pages: AtomicU64,
     config: SpinLock<PageConfig>,
+    bulk_free_hold: usize,
+    trimmer: Trimmer,
 }
 
 impl<M: Machine> PageAllocator<M> {
@@ -188,7 +227,7 @@ impl<M: Machine> PageAllocator<M> {
             return Err(BootError::NoPages);
         }
         let topology = *machine.topology();
-        let zones = make_zones(&machine, &map, &percpu, config).ok_or(BootError::NoRoom)?;
+        let zones = make_zones(&machine, &map, &meta, &percpu, config).ok_or(BootError::NoRoom)?;
         let pages = Self {
             zonelists: zonelists(&zones, topology.nodes),
             machine,
@@ -201,6 +240,8 @@ impl<M: Machine> PageAllocator<M> {
             zones,
             slab_pages: AtomicU64::new(0),
             config: SpinLock::new(LockClass::Region, *config),
+            bulk_free_hold: bulk::free_hold(config.era),
+            trimmer: Trimmer::new(),
         };
         pages.size_zones(config).map_err(BootError::Sizes)?;
         Ok(pages)
@@ -390,36 +431,38 @@ impl<M: Machine> PageAllocator<M> {
         &self,
         pfn: Pfn,
         order: u32,
-        lists: impl FnOnce(&Zone, Claim<'_>) -> Option<bool>,
+        lists: impl FnOnce(&Zone, Claim<'_>) -> Option<Freed>,
     ) -> Result<(), PageError> {
-        let page = self.map.get(pfn).ok_or(PageError::Foreign(pfn))?;
-        let (kind, allocated) = (page.kind(), page.order());
-        if kind != PageKind::Allocated {
-            return Err(PageError::NotAllocated(pfn, kind));
-        }
-        if order != allocated {
-            return Err(PageError::WrongOrder {
-                pfn,
-                given: order,
-                allocated,
-            });
-        }
+        let page = self.check_free(pfn, order)?;
         let zone = self.zone_of(pfn);
         let claim = Claim::Allocated(page);
         // The claim is made where a fork waits for its end, or the child would miss the block.
-        let claimed = lists(zone, claim).unwrap_or_else(|| {
+        let freed = lists(zone, claim).unwrap_or_else(|| {
             let _pass = self.gate.enter(&self.machine);
-            let claimed = claim.make(order);
-            if claimed {
-                zone.free_direct(&self.machine, &self.map, pfn, order);
+            if !claim.make(order) {
+                return Freed::Refused;
             }
-            claimed
+            zone.free_direct(&self.machine, &self.map, pfn, order);
+            Freed::ToZone
         });
-        if claimed {
-            Ok(())
-        } else {
-            Err(PageError::NotAllocated(pfn, page.kind()))
+        match freed {
+            Freed::Kept => Ok(()),
+            Freed::ToZone => {
+                self.trim_after_free();
+                Ok(())
+            }
+            Freed::Refused => Err(PageError::NotAllocated(pfn, page.kind())),
         }
+    }
+
+    /// The descriptor of a block that may be freed with this order, as it looks now.
+    #[inline(always)]
+    fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
+        let page = self.map.get(pfn).ok_or(PageError::Foreign(pfn))?;
+        if page.is_block(PageKind::Allocated, order) {
+            return Ok(page);
+        }
+        Err(why_not_freed(page, pfn, order))
     }
 
     #[inline(always)]
@@ -459,32 +502,31 @@ impl<M: Machine> PageAllocator<M> {
         slots.try_with(&self.machine, |pcp, cpu| take(pcp, cpu, at))
     }
 
-    /// `None` if the per-CPU lists cannot be used, else whether `claim` gave the block.
+    /// `None` if the per-CPU lists cannot be used, else what became of the block.
     #[inline(always)]
-    fn free_pcp(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<bool> {
+    fn free_pcp(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
         let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
         zone.pcp.try_with(&self.machine, |pcp, _| {
-            let claimed = claim.make(order);
-            if claimed {
-                pcp.free(&zone.pageset(&self.machine, &self.map), pfn, shape);
+            if !claim.make(order) {
+                return Freed::Refused;
             }
-            claimed
+            Freed::by_lists(pcp.free(&zone.pageset(&self.machine, &self.map), pfn, shape))
         })
     }
 
     /// As [`PageAllocator::free_pcp`], of pages that are in no cache.
     #[cold]
-    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<bool> {
+    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
         let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
         let (slots, at) = zone.cold_set(&self.machine, &self.map);
         slots.try_with(&self.machine, |pcp, _| {
-            let claimed = claim.make(order);
-            match zone.rules.cold {
-                _ if !claimed => {}
+            if !claim.make(order) {
+                return Freed::Refused;
+            }
+            Freed::by_lists(match zone.rules.cold {
                 Cold::Tail => pcp.free_oldest(&at, pfn, shape),
                 Cold::OwnList | Cold::AsOthers => pcp.free(&at, pfn, shape),
-            }
-            claimed
+            })
         })
     }
 
@@ -530,7 +572,7 @@ impl<M: Machine> PageAllocator<M> {
             if self.zones_reentered() {
                 return None;
             }
-            self.drain_all();
+            self.drain_lists();
             self.alloc_from(options, node, least, false)
         })
     }
@@ -615,9 +657,17 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Gives the blocks of all per-CPU lists back to their zones. Returns how many CPUs were busy
+    /// Gives the blocks of all per-CPU lists back to their zones, and what the zones then have too
+    /// much back to the machine ([`PageAllocator::set_auto_trim`]). Returns how many CPUs were busy
     /// and kept theirs.
     pub fn drain_all(&self) -> u32 {
+        let busy = self.drain_lists();
+        self.auto_trim();
+        busy
+    }
+
+    /// Gives the blocks of all per-CPU lists back to their zones.
+    fn drain_lists(&self) -> u32 {
         self.each_pcp(|_, at, pcp| {
             let pages = pcp.pages();
             if pages > 0 {
@@ -665,10 +715,11 @@ impl<M: Machine> PageAllocator<M> {
     }
 }
 
-/// The zones of a machine; `None` if there is no room for their per-CPU lists.
+/// The zones of a machine; `None` if there is no room for their per-CPU lists and books.
 fn make_zones<M: Machine>(
     machine: &M,
     map: &MemMap,
+    meta: &Region,
     percpu: &Region,
     config: &PageConfig,
 ) -> Option<[Option<Zone>; MAX_ZONES]> {
@@ -689,9 +740,12 @@ fn make_zones<M: Machine>(
         } else {
             PerCpu::absent()
         };
+        let vacancy = Vacancy::new(machine, meta, &pages)?;
+        machine.bind(map.range(&pages), node);
         let id = ZoneId { node, zone };
         let slots = Slots { pcp, cold };
-        *zones.get_mut(at)? = Some(Zone::new(id, pages, rules, slots, max_order));
+        let new = Zone::new(id, pages, rules, slots, vacancy, max_order);
+        *zones.get_mut(at)? = Some(new);
     }
     Some(zones)
 }

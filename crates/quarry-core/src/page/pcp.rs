@@ -267,9 +267,10 @@ impl Pcp {
         wanted.min(room)
     }
 
-    /// Takes back a block whose descriptor already says [`PageKind::Pcp`].
+    /// Takes back a block whose descriptor already says [`PageKind::Pcp`]. Whether that made the
+    /// lists too long, so that older blocks went to the zone.
     #[inline]
-    pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) {
+    pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
         touch(
             at.machine,
             Line::Pcp,
@@ -277,26 +278,31 @@ impl Pcp {
             core::ptr::from_ref(self).addr(),
         );
         let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
-            return;
+            return false;
         };
         list.blocks.push_front(at.map, pfn);
         list.frees += 1;
-        self.freed(at, pfn, shape);
+        self.freed(at, pfn, shape)
     }
 
     /// As [`Pcp::free`], but all others are handed out before.
     #[cold]
-    pub(crate) fn free_oldest<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) {
+    pub(crate) fn free_oldest<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        pfn: Pfn,
+        shape: Shape,
+    ) -> bool {
         let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
-            return;
+            return false;
         };
         list.blocks.push_back(at.map, pfn);
         list.frees += 1;
-        self.freed(at, pfn, shape);
+        self.freed(at, pfn, shape)
     }
 
     #[inline(always)]
-    fn freed<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) {
+    fn freed<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
         let Shape {
             order, migratetype, ..
         } = shape;
@@ -319,9 +325,10 @@ impl Pcp {
         if let Some(pages) = ends_spree {
             self.trims += 1;
             self.trimmed += self.trim(at, pages);
-        } else if self.pages >= self.high || at.zone.is_below_high() {
-            self.overflow(at);
+            return true;
         }
+        let look = self.pages >= self.high || at.zone.is_below_high();
+        look && self.overflow(at)
     }
 
     /// Pages that are to go because blocks of more than a page are being freed one after the
@@ -344,9 +351,9 @@ impl Pcp {
         }
     }
 
-    /// Trims the lists if they hold too much, and tunes `high` (facts 7.3).
+    /// Trims the lists if they hold too much, and tunes `high` (facts 7.3). Whether they were.
     #[cold]
-    fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) {
+    fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) -> bool {
         let batch = at.limits.batch();
         self.high = self.high(at.limits);
         let limit = match at.zone.rules.tuning {
@@ -354,7 +361,7 @@ impl Pcp {
             Tuning::Auto => self.tune(at, batch),
         };
         if self.pages < limit {
-            return;
+            return false;
         }
         let most = limit.saturating_sub(batch);
         let pages = match at.zone.rules.tuning {
@@ -370,6 +377,7 @@ impl Pcp {
         };
         self.trims += 1;
         self.trimmed += self.trim(at, pages.max(batch));
+        true
     }
 
     /// Moves `high` and gives the pages at which the lists are too long this time.

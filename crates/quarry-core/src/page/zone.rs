@@ -9,6 +9,7 @@ use super::map::MemMap;
 use super::pcp::{Pageset, Pcp, Shape};
 use super::rules::{BATCH_SCALE_MAX, NO_LIST, Rules, Tuning};
 use super::types::{MigrateType, ORDERS, Page, PageKind, Pfn, ZONE_TYPES, ZoneId, ZoneType};
+use super::vacancy::Vacancy;
 use crate::machine::{Access, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -134,9 +135,10 @@ impl Zone {
         pages: core::ops::Range<u32>,
         rules: Rules,
         slots: Slots,
+        vacancy: Vacancy,
         max_order: u32,
     ) -> Self {
-        let area = FreeArea::new(pages.start, pages.end, rules.boot_type());
+        let area = FreeArea::new(pages.start, pages.end, rules.boot_type(), vacancy);
         Self {
             id,
             start: pages.start,
@@ -240,6 +242,14 @@ impl Zone {
         self.free_pages() >= kept + (1 << order)
     }
 
+    /// Whether so many single pages can be taken and leave more than the low watermark, and than is
+    /// kept back.
+    pub(crate) fn has_above_low(&self, pages: u64) -> bool {
+        let low = self.marks[1].load(Ordering::Relaxed);
+        let kept = self.lowmem_reserve[ZoneType::Normal as usize].load(Ordering::Relaxed);
+        self.free_pages() >= low + kept + pages
+    }
+
     /// The list for a block, if the per-CPU lists hold such blocks.
     #[inline(always)]
     pub(crate) fn shape(&self, order: u32, migratetype: MigrateType) -> Option<Shape> {
@@ -323,7 +333,7 @@ impl Zone {
 
     /// Leaves a block for the next holder of the zone lock.
     #[cold]
-    fn defer(&self, map: &MemMap, pfn: Pfn) {
+    pub(crate) fn defer(&self, map: &MemMap, pfn: Pfn) {
         let mut head = self.shared.deferred.load(Ordering::Relaxed);
         loop {
             map.page(pfn).set_next(Pfn::from_link(head));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quarry::core::machine::Machine;
-use quarry::{HostMachine, Mode, PageAllocator, Pfn};
+use quarry::{HostMachine, Mode, PageAllocator, Pfn, TrimPolicy};
 
 use super::storm::{self, Target, Threads};
 use super::sys::{self, Random};
@@ -77,9 +77,16 @@ impl Table {
     fn bulk(&self, me: u32, count: usize) {
         let mut slots = [None; 32];
         let slots = &mut slots[..count];
-        let filled = self.pages.alloc_bulk(None, slots);
+        let mut filled = 0;
+        while filled < count {
+            let before = filled;
+            filled = self.pages.alloc_bulk(None, slots);
+            if filled == before {
+                self.misses.fetch_add(1, Relaxed);
+                break;
+            }
+        }
         self.allocs.fetch_add(filled as u64, Relaxed);
-        self.misses.fetch_add((count - filled) as u64, Relaxed);
         let change = |slots: &[Option<Pfn>], from, to| {
             slots
                 .iter()
@@ -118,6 +125,7 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
     storm::aim(Some(table));
     sys::profile_timer(1000);
     let (mut ops, mut moves) = (0, 0);
+    let (mut trimmed, mut min_order) = (0, 4);
     thread::scope(|scope| {
         let working: Vec<_> = (0..storm::workers(&allowed))
             .map(|index| {
@@ -135,6 +143,14 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
         while start.elapsed().as_secs_f64() < seconds {
             pages.drain_all();
             pages.stats();
+            // Every other time down to the smallest unit, so that huge pages are split as well.
+            min_order = if min_order == 9 { 4 } else { 9 };
+            trimmed += pages
+                .trim(TrimPolicy {
+                    keep_pages: 0,
+                    min_order,
+                })
+                .pages;
             thread::sleep(Duration::from_millis(1));
         }
         disturbers_stop.store(true, Relaxed);
@@ -146,7 +162,12 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
     storm::aim(None);
     let handled = storm::handled() - handled;
     let allocs = table.allocs.load(Relaxed);
-    eprintln!("pages {mode:?}: {ops} ops, {allocs} allocs, {moves} moves, {handled} signals");
+    eprintln!(
+        "pages {mode:?}: {ops} ops, {allocs} allocs, {moves} moves, {handled} signals, \
+         {trimmed} pages trimmed"
+    );
+    assert!(trimmed > 0, "nothing was ever given back");
+    assert_eq!(pages.residency().released, trimmed);
     assert_eq!(table.clashes.load(Relaxed), 0);
     assert_eq!(table.misses.load(Relaxed), 0);
     assert!(table.owners.iter().all(|owner| owner.load(Relaxed) == 0));

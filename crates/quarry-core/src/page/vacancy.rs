@@ -1,0 +1,102 @@
+//! Which free pages have no memory behind them: what was given back is not given back twice.
+//!
+//! A zone's pages are taken in units of 2^[`UNIT_ORDER`]. A unit's bit is set while no page of it
+//! has been handed out since it was given back, or since it was new. So splits and merges of the
+//! blocks need not look at the bits, and an allocation from the zone clears one bit, in the word of
+//! its largest block: 64 units are 2^10 pages, and a block never crosses them (P3).
+
+use core::ptr::NonNull;
+
+use super::types::{MAX_ORDER, Pfn};
+use crate::machine::{Machine, Region};
+
+/// log2 of the pages of a unit, which is the least that is given back at a time.
+pub(crate) const UNIT_ORDER: u32 = MAX_ORDER - u64::BITS.ilog2();
+/// Pages of a unit.
+const UNIT_PAGES: u64 = 1 << UNIT_ORDER;
+
+/// The bits of one zone, behind its lock.
+pub(crate) struct Vacancy {
+    /// One word for each 2^10 pages of the zone.
+    words: NonNull<u64>,
+    /// First page of the zone.
+    start: u32,
+    len: usize,
+    /// Pages of units whose bit is set.
+    pages: u64,
+}
+
+// SAFETY: the words are the zone's own, reserved by `new`, and only reached through `&mut self`.
+unsafe impl Send for Vacancy {}
+
+impl Vacancy {
+    /// For a zone over `pages`, none of which is known to be without memory. `None` if the range
+    /// for structures is full.
+    pub(crate) fn new<M: Machine>(
+        machine: &M,
+        meta: &Region,
+        pages: &core::ops::Range<u32>,
+    ) -> Option<Self> {
+        let len = ((pages.end - pages.start) as usize).div_ceil(1 << MAX_ORDER);
+        let words = meta.alloc(machine, len * size_of::<u64>())?.cast();
+        Some(Self {
+            words,
+            start: pages.start,
+            len,
+            pages: 0,
+        })
+    }
+
+    /// Pages that are known to have no memory behind them.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The word of a block and the bits of its units; a block below a unit is in one unit.
+    #[inline]
+    fn place(&mut self, pfn: Pfn, order: u32) -> Option<(&mut u64, u64)> {
+        let at = pfn.0 - self.start;
+        let index = (at >> MAX_ORDER) as usize;
+        if index >= self.len {
+            return None;
+        }
+        // SAFETY: `new` reserved `len` words, aligned to a cache line and zero-filled.
+        let word = unsafe { self.words.add(index) };
+        let first = (at >> UNIT_ORDER) % u64::BITS;
+        let units = 1u32 << order.saturating_sub(UNIT_ORDER);
+        let bits = (u64::MAX >> (u64::BITS - units)) << first;
+        // SAFETY: as above; the words are only reached through `&mut self`.
+        Some((unsafe { &mut *word.as_ptr() }, bits))
+    }
+
+    /// A block is handed out. It, or the unit that it lies in, will have memory.
+    #[inline]
+    pub(crate) fn occupy(&mut self, pfn: Pfn, order: u32) {
+        if let Some((word, bits)) = self.place(pfn, order) {
+            let changed = *word & bits;
+            if changed != 0 {
+                *word &= !bits;
+                self.pages -= u64::from(changed.count_ones()) * UNIT_PAGES;
+            }
+        }
+    }
+
+    /// A free block of at least a unit has no memory.
+    pub(crate) fn vacate(&mut self, pfn: Pfn, order: u32) {
+        if order < UNIT_ORDER {
+            return;
+        }
+        if let Some((word, bits)) = self.place(pfn, order) {
+            let changed = !*word & bits;
+            *word |= bits;
+            self.pages += u64::from(changed.count_ones()) * UNIT_PAGES;
+        }
+    }
+
+    /// Bits of the units of a block of at least a unit, from its first one on; set where there is
+    /// no memory.
+    pub(crate) fn of_block(&mut self, pfn: Pfn, order: u32) -> u64 {
+        self.place(pfn, order)
+            .map_or(0, |(word, bits)| (*word & bits) >> bits.trailing_zeros())
+    }
+}

@@ -1,0 +1,235 @@
+//! Bulk calls of the page allocator, case by case.
+
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, LockClass, NodeId};
+use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
+use quarry_sim::{Config, Faults, VirtualMachine};
+
+fn boot(config: Config, era: Era) -> PageAllocator<VirtualMachine> {
+    let machine = VirtualMachine::new(config).expect("a machine");
+    PageAllocator::new(machine, era).expect("a page allocator")
+}
+
+fn megabytes(megabytes: u64) -> Config {
+    Config {
+        memory_bytes: megabytes << 20,
+        ..Config::default()
+    }
+}
+
+const STRANGER: Pfn = Pfn(u32::MAX);
+
+#[test]
+fn filled_slots_are_skipped_and_counted_from_the_start() {
+    let pages = boot(megabytes(64), Era::V6_18);
+    let mut slots = [Some(STRANGER), None, Some(STRANGER), None, Some(STRANGER)];
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 5);
+    assert_eq!(slots.iter().flatten().count(), 5);
+    let strangers = slots.iter().filter(|&&slot| slot == Some(STRANGER)).count();
+    assert_eq!((strangers, pages.stats().allocs()), (3, 2));
+
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 5, "nothing is missing");
+    assert_eq!(pages.alloc_bulk(None, &mut []), 0);
+    assert_eq!(pages.stats().allocs(), 2);
+    assert_eq!(
+        pages.alloc_bulk(Some(NodeId(1)), &mut [None]),
+        0,
+        "no such node"
+    );
+}
+
+/// One hold of the CPU's lists for 64 pages, and of the zone lock once per refill.
+#[test]
+fn an_array_takes_one_hold() {
+    let pages = boot(megabytes(1024), Era::V5_9);
+    pages.machine().reset_counters();
+    let mut slots = [None; 64];
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 64);
+    let counters = pages.machine().counters();
+    let refills = pages.stats().pcp.refills;
+    assert_eq!(
+        (counters.slot_tries, refills),
+        (1, 2),
+        "63 pages per refill"
+    );
+    assert_eq!(counters.locks(LockClass::Zone), refills);
+
+    pages.machine().reset_counters();
+    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(slots, [None; 64]);
+    assert_eq!(
+        pages.machine().counters().slot_tries,
+        2,
+        "32 pages per hold"
+    );
+
+    let newer = boot(megabytes(1024), Era::V6_18);
+    assert_eq!(newer.alloc_bulk(None, &mut slots), 64);
+    newer.machine().reset_counters();
+    assert_eq!(newer.free_bulk(&mut slots), Ok(()));
+    assert_eq!(
+        newer.machine().counters().slot_tries,
+        3,
+        "31 pages per hold"
+    );
+}
+
+/// A hold ends where the next page is another zone's.
+#[test]
+fn a_hold_is_one_zones() {
+    let config = Config {
+        cpus: 2,
+        nodes: 2,
+        ..megabytes(64)
+    };
+    let pages = boot(config, Era::V6_18);
+    let [near, far] = [0, 1].map(|node| {
+        let mut slots = [None; 4];
+        assert_eq!(pages.alloc_bulk(Some(NodeId(node)), &mut slots), 4);
+        slots
+    });
+    assert!(
+        near.iter()
+            .flatten()
+            .all(|&pfn| pages.node_of(pfn) == NodeId(0))
+    );
+    assert!(
+        far.iter()
+            .flatten()
+            .all(|&pfn| pages.node_of(pfn) == NodeId(1))
+    );
+    let mut mixed: Vec<_> = near.into_iter().chain(far).collect();
+    pages.machine().reset_counters();
+    assert_eq!(pages.free_bulk(&mut mixed), Ok(()));
+    assert_eq!(pages.machine().counters().slot_tries, 2);
+    assert_eq!(
+        pages.check_consistency().map(|census| census.allocated),
+        Ok(0)
+    );
+}
+
+/// Nothing past what was filled is touched when memory runs out, and the rest can be used.
+#[test]
+fn out_of_memory_leaves_the_rest_of_the_array() {
+    for (cpus, nodes) in [(1, 1), (4, 2)] {
+        let config = Config {
+            cpus,
+            nodes,
+            memory_bytes: 2500 * 4096,
+            ..Config::default()
+        };
+        let pages = boot(config, Era::V6_18);
+        let mut slots = vec![None; 2600];
+        slots[2550] = Some(STRANGER);
+        let mut filled = 0;
+        loop {
+            let now = pages.alloc_bulk(None, &mut slots);
+            if now == filled {
+                break;
+            }
+            filled = now;
+        }
+        assert_eq!(filled, 2500, "the last page is found");
+        let (got, rest) = slots.split_at(2500);
+        assert!(got.iter().all(Option::is_some));
+        assert_eq!(rest[50], Some(STRANGER));
+        assert_eq!(rest.iter().flatten().count(), 1);
+        slots[2550] = None;
+        assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+        assert_eq!(pages.drain_all(), 0);
+        assert_eq!(pages.stats().free_pages, 2500);
+    }
+}
+
+/// Without the CPU's lists one page is had in the ordinary way.
+#[test]
+fn a_busy_list_gives_one_page_per_call() {
+    let config = Config {
+        faults: Some(Faults {
+            seed: 1,
+            slot_per_mille: 1000,
+            remote_per_mille: 0,
+        }),
+        ..megabytes(64)
+    };
+    let pages = boot(config, Era::V6_18);
+    let mut slots = [None; 3];
+    for filled in 1..=3 {
+        assert_eq!(pages.alloc_bulk(None, &mut slots), filled);
+    }
+    assert_eq!(pages.stats().direct_allocs, 3);
+    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(pages.stats().direct_frees, 3);
+}
+
+#[test]
+fn mistakes_keep_their_slots_and_the_first_is_reported() {
+    let pages = boot(megabytes(64), Era::V6_18);
+    let block = pages.alloc(2, None).expect("memory");
+    let mut slots = [None; 4];
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 4);
+    let double = slots[3].expect("filled");
+    assert_eq!(pages.free(double, 0), Ok(()));
+    let before = pages.stats().frees();
+    let mut mixed = [
+        slots[0],
+        Some(double),
+        Some(STRANGER),
+        None,
+        Some(block),
+        slots[1],
+        slots[1],
+    ];
+    assert_eq!(
+        pages.free_bulk(&mut mixed),
+        Err(PageError::NotAllocated(double, PageKind::Pcp))
+    );
+    let left = [
+        None,
+        Some(double),
+        Some(STRANGER),
+        None,
+        Some(block),
+        None,
+        slots[1],
+    ];
+    assert_eq!(mixed, left);
+    assert_eq!(pages.stats().frees() - before, 2);
+    let foreign = &mut mixed[2..3];
+    assert_eq!(pages.free_bulk(foreign), Err(PageError::Foreign(STRANGER)));
+    let wrong = PageError::WrongOrder {
+        pfn: block,
+        given: 0,
+        allocated: 2,
+    };
+    assert_eq!(pages.free_bulk(&mut mixed[4..5]), Err(wrong));
+    assert_eq!(pages.free_bulk_order(2, &mut mixed[4..5]), Ok(()));
+    assert_eq!(pages.free(slots[2].expect("filled"), 0), Ok(()));
+    assert_eq!(
+        pages.check_consistency().map(|census| census.allocated),
+        Ok(0)
+    );
+}
+
+/// Orders that the lists hold go there under few holds, larger ones to the zone.
+#[test]
+fn blocks_of_all_orders_are_freed_in_bulk() {
+    for order in 0..=10 {
+        let pages = boot(megabytes(512), Era::V6_18);
+        let mut slots = [None; 20];
+        slots.fill_with(|| pages.alloc(order, None));
+        assert!(slots.iter().all(Option::is_some));
+        pages.machine().reset_counters();
+        pages.machine().run_on(CpuId(0));
+        assert_eq!(pages.free_bulk_order(order, &mut slots), Ok(()));
+        let stats = pages.stats();
+        let listed = if order <= 3 { 20 } else { 0 };
+        assert_eq!((stats.pcp.frees, stats.direct_frees), (listed, 20 - listed));
+        let tries = pages.machine().counters().slot_tries;
+        assert_eq!(tries, u64::from(order <= 3), "order {order}");
+        assert_eq!(
+            pages.check_consistency().map(|census| census.allocated),
+            Ok(0)
+        );
+    }
+}
