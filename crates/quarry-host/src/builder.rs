@@ -3,6 +3,7 @@
 use quarry_core::machine::{MAX_CPUS, Machine, Topology};
 
 use crate::error::HostError;
+use crate::huge::HugePages;
 use crate::machine::{HostMachine, Mode};
 use crate::memory::{Layout, Memory};
 use crate::rseq::{self, RseqUnavailable};
@@ -32,6 +33,7 @@ pub struct Builder {
     page_bytes: usize,
     mode: Mode,
     cpus: Option<u32>,
+    huge_pages: HugePages,
 }
 
 impl Default for Builder {
@@ -42,6 +44,7 @@ impl Default for Builder {
             page_bytes: 4096,
             mode: Mode::Auto,
             cpus: None,
+            huge_pages: HugePages::System,
         }
     }
 }
@@ -85,6 +88,28 @@ impl Builder {
         self
     }
 
+    /// Which of the operating system's pages are behind the memory; default
+    /// [`HugePages::System`]. What is in use, [`HostMachine::huge_pages`] tells.
+    ///
+    /// ```
+    /// use quarry_host::{HostMachine, HugePages};
+    ///
+    /// let machine = HostMachine::builder()
+    ///     .memory_bytes(64 << 20)
+    ///     .huge_pages(HugePages::Transparent)
+    ///     .build()?;
+    /// let pages = machine.huge_pages();
+    /// if let Some(reason) = pages.reason {
+    ///     println!("{:?} instead of {:?}: {reason}", pages.in_use, pages.wanted);
+    /// }
+    /// # Ok::<(), quarry_host::HostError>(())
+    /// ```
+    #[must_use]
+    pub const fn huge_pages(mut self, huge_pages: HugePages) -> Self {
+        self.huge_pages = huge_pages;
+        self
+    }
+
     /// Reserves the memory and decides the mode.
     ///
     /// # Errors
@@ -107,7 +132,7 @@ impl Builder {
                 meta_bytes: self.meta_bytes,
             })?;
         let area = self.area()?;
-        let memory = Memory::reserve(&layout)?;
+        let memory = Memory::reserve(&layout, self.huge_pages)?;
         let topology = Topology {
             cpus,
             nodes: topology::nodes(cpus),

@@ -16,7 +16,8 @@
 //! | [`fork`] | what must be brought to rest before a `fork` |
 //! | `machine` | [`HostMachine`]: mode, CPU choice, spin locks |
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
-//! | `memory`, `topology`, `os` | address space, `/sys`, system calls |
+//! | `memory`, `huge` | address space, and which pages are behind it |
+//! | `topology`, `os` | `/sys`, system calls |
 //!
 //! # Modes
 //!
@@ -52,6 +53,7 @@ pub mod broken;
 mod builder;
 mod error;
 pub mod fork;
+mod huge;
 mod machine;
 mod memory;
 mod os;
@@ -63,5 +65,6 @@ mod waiters;
 
 pub use builder::Builder;
 pub use error::HostError;
+pub use huge::{HugePageUse, HugePages, HugePagesUnavailable};
 pub use machine::{HostMachine, Mode};
 pub use rseq::RseqUnavailable;

@@ -1,14 +1,15 @@
 //! [`HostMachine`]: this process as a machine.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use quarry_core::machine::{
-    CpuId, ListLayout, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, Ranges, RawLock, Reentered,
-    SlotLock, StackLayout, Topology,
+    CpuId, ListLayout, LockClass, Machine, NodeId, PERCPU_FREE, PERCPU_OWNER, Ranges, RawLock,
+    RawRange, Reentered, SlotLock, StackLayout, Topology,
 };
 
 use crate::builder::Builder;
+use crate::huge::{HUGE_PAGE_BYTES, HugePageUse, HugePages};
 use crate::memory::Memory;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use crate::rseq::commits;
@@ -56,6 +57,8 @@ pub struct HostMachine {
     rcu_epoch: AtomicU64,
     waiters: Waiters,
     reason: Option<RseqUnavailable>,
+    /// The first refusal to bind memory to its node, 0 if there was none.
+    bind_errno: AtomicI32,
     topology: Topology,
     memory: Memory,
 }
@@ -88,6 +91,7 @@ impl HostMachine {
             rcu_epoch: AtomicU64::new(0),
             waiters: Waiters::new(),
             reason: area.err(),
+            bind_errno: AtomicI32::new(0),
             topology,
             memory,
         }
@@ -115,6 +119,27 @@ impl HostMachine {
     #[must_use]
     pub fn fallback_reason(&self) -> Option<RseqUnavailable> {
         self.reason
+    }
+
+    /// Which of the operating system's pages are behind the memory, and why not those that were
+    /// wanted.
+    #[must_use]
+    pub fn huge_pages(&self) -> HugePageUse {
+        self.memory.huge_pages
+    }
+
+    /// Bytes of the allocator's pages that are in memory now, as the operating system counts them;
+    /// `None` if it does not tell. Costs about a microsecond for each 8 MiB of address space.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<usize> {
+        os::resident_bytes(self.memory.ranges.pages)
+    }
+
+    /// Why the memory of a node is not bound to it: the `errno` of the first `mbind` that failed.
+    /// `None` if all is as it should be, which includes a computer with one node.
+    #[must_use]
+    pub fn bind_error(&self) -> Option<i32> {
+        Some(self.bind_errno.load(Ordering::Relaxed)).filter(|&errno| errno != 0)
     }
 
     /// Distance of the threads' areas from the thread pointer, 0 in the fallback.
@@ -309,6 +334,33 @@ unsafe impl Machine for HostMachine {
         // SAFETY: H2 for the area; the caller's contract for the slots and the object.
         self.area != 0
             && unsafe { commits::push_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0, object) }
+    }
+
+    unsafe fn release(&self, range: RawRange) -> bool {
+        // The kernel rounds the end of a range of the pool up, to pages that others use.
+        let whole = |bytes: usize| bytes.is_multiple_of(HUGE_PAGE_BYTES);
+        if self.memory.huge_pages.in_use == HugePages::Hugetlb
+            && !(whole(range.base.addr().get()) && whole(range.bytes))
+        {
+            return false;
+        }
+        // Not MADV_FREE: its pages stay resident until memory is short, and may keep what they held.
+        // SAFETY: by the caller's contract the pages are this machine's and unused.
+        unsafe { os::advise(range, libc::MADV_DONTNEED) }.is_ok()
+    }
+
+    fn bind(&self, range: RawRange, node: NodeId) {
+        if self.topology.nodes == 1 {
+            return;
+        }
+        // Preferred, not bound: a node that is full lends from its neighbours, where a strict
+        // policy would end the process.
+        if let Err(errno) = os::prefer_node(range, node.0) {
+            // That another refusal came first is as good.
+            let _ =
+                self.bind_errno
+                    .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One `mmap` with `MAP_NORESERVE` costs nothing until pages are touched, and one `munmap` gives
-//! everything back.
+//! everything back. Huge pages of the system's pool are a mapping of their own ([`crate::huge`]).
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -14,6 +14,7 @@ use core::ptr::NonNull;
 use quarry_core::machine::{DESCRIPTOR_BYTES, Ranges, RawRange};
 
 use crate::error::HostError;
+use crate::huge::{self, HugePageUse, HugePages, HugePagesUnavailable};
 use crate::os;
 
 /// log2 of the pages in the largest block of the page allocator.
@@ -58,25 +59,24 @@ impl Layout {
     }
 }
 
-/// Reserved address space, returned when dropped.
+/// Address space, returned when dropped.
 #[derive(Debug)]
-pub(crate) struct Memory {
+struct Mapping {
     map: NonNull<c_void>,
-    map_bytes: usize,
-    pub(crate) ranges: Ranges,
+    bytes: usize,
 }
 
-impl Memory {
-    pub(crate) fn reserve(layout: &Layout) -> Result<Self, HostError> {
-        let error = |bytes, errno| HostError::AddressSpace { bytes, errno };
-        let map_bytes = layout.reserved().ok_or(error(usize::MAX, libc::ENOMEM))?;
+impl Mapping {
+    /// Address space on credit: it costs nothing until it is touched.
+    fn reserve(bytes: usize) -> Result<Self, HostError> {
+        let error = |errno| HostError::AddressSpace { bytes, errno };
         let no_reserve = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory
         // that anybody uses.
         let map = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
-                map_bytes,
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | no_reserve,
                 -1,
@@ -84,60 +84,144 @@ impl Memory {
             )
         };
         if map == libc::MAP_FAILED {
-            return Err(error(map_bytes, os::errno()));
+            return Err(error(os::errno()));
         }
-        let map = NonNull::new(map).ok_or(error(map_bytes, libc::ENOMEM))?;
-        let slack = map.addr().get().next_multiple_of(layout.align) - map.addr().get();
-        let cut = |start: usize, bytes: usize| RawRange {
-            // SAFETY: slack < align, and `reserved` counted all ranges and one `align`, so every
-            // range lies inside the mapping.
-            base: unsafe { map.cast::<u8>().byte_add(slack + start) },
-            bytes,
+        let map = NonNull::new(map).ok_or(error(libc::ENOMEM))?;
+        Ok(Self { map, bytes })
+    }
+
+    /// Memory of the system's pool of huge pages, aligned to `align` bytes.
+    fn pool(bytes: usize, align: usize) -> Result<Self, HugePagesUnavailable> {
+        // Address space that is free now; whoever takes it meanwhile makes the next step fail.
+        let no_space = HugePagesUnavailable::Pool {
+            pages: bytes / huge::HUGE_PAGE_BYTES,
+            errno: libc::ENOMEM,
         };
-        let pages = cut(0, layout.pages);
-        let descriptors = cut(layout.pages, layout.descriptors);
-        let meta = cut(layout.pages + layout.descriptors, layout.meta);
-        let percpu = cut(
-            layout.pages + layout.descriptors + layout.meta,
-            layout.percpu,
+        let with_slack = bytes.checked_add(align).ok_or(no_space)?;
+        let free = Self::reserve(with_slack).map_err(|_| no_space)?;
+        let address = free.map.addr().get().next_multiple_of(align);
+        drop(free);
+        let map = huge::map_pool(address, bytes)?;
+        Ok(Self { map, bytes })
+    }
+
+    /// Part of the mapping.
+    fn cut(&self, start: usize, bytes: usize) -> RawRange {
+        assert!(
+            start + bytes <= self.bytes,
+            "a range outside of its mapping"
         );
-        for range in [descriptors, meta, percpu] {
-            no_huge_pages(range);
+        // SAFETY: the assertion keeps the start inside the mapping.
+        let base = unsafe { self.map.cast::<u8>().byte_add(start) };
+        RawRange { base, bytes }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the constructors made exactly this mapping; whoever drops the machine promises
+        // that nothing uses its ranges any more (M2 binds users to the machine's lifetime).
+        unsafe { libc::munmap(self.map.as_ptr(), self.bytes) };
+    }
+}
+
+/// The memory of a machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    _mapping: Mapping,
+    _pool: Option<Mapping>,
+    pub(crate) ranges: Ranges,
+    pub(crate) huge_pages: HugePageUse,
+}
+
+impl Memory {
+    pub(crate) fn reserve(layout: &Layout, wanted: HugePages) -> Result<Self, HostError> {
+        let (pool, reason) = match wanted {
+            HugePages::Hugetlb => match Mapping::pool(layout.pages, layout.align) {
+                Ok(pool) => (Some(pool), None),
+                Err(reason) => (None, Some(reason)),
+            },
+            _ => (None, None),
+        };
+        let mut layout = *layout;
+        let page_bytes = layout.pages;
+        if pool.is_some() {
+            layout.pages = 0;
         }
+        let bytes = layout.reserved().ok_or(HostError::AddressSpace {
+            bytes: usize::MAX,
+            errno: libc::ENOMEM,
+        })?;
+        let mapping = Mapping::reserve(bytes)?;
+        let address = mapping.map.addr().get();
+        let mut at = address.next_multiple_of(layout.align) - address;
+        // `reserved` counted all ranges and one `align`, which is more than `at`.
+        let mut cut = |bytes| {
+            let range = mapping.cut(at, bytes);
+            at += bytes;
+            range
+        };
+        let pages = cut(layout.pages);
+        let descriptors = cut(layout.descriptors);
+        let meta = cut(layout.meta);
+        let percpu = cut(layout.percpu);
+        for range in [descriptors, meta, percpu] {
+            // Sparse ranges would waste huge pages. A kernel without them refuses the advice,
+            // which is as good.
+            // SAFETY: the range is part of the mapping just made; the advice discards nothing.
+            let _ = unsafe { os::advise(range, libc::MADV_NOHUGEPAGE) };
+        }
+        let huge_pages = match &pool {
+            Some(_) => HugePageUse {
+                wanted,
+                in_use: HugePages::Hugetlb,
+                reason: None,
+            },
+            // SAFETY: the range is part of the mapping just made, which nobody uses yet.
+            None => unsafe { advise(pages, wanted, reason) },
+        };
+        let pages = pool.as_ref().map_or(pages, |pool| pool.cut(0, page_bytes));
         Ok(Self {
-            map,
-            map_bytes,
+            _mapping: mapping,
+            _pool: pool,
             ranges: Ranges {
                 pages,
                 descriptors,
                 meta,
                 percpu,
             },
+            huge_pages,
         })
     }
 }
 
-/// Asks the kernel to back a range by small pages; sparse ranges would waste large ones.
-fn no_huge_pages(range: RawRange) {
-    if cfg!(miri) {
-        return;
-    }
-    // A kernel without huge pages refuses the advice, which is as good.
-    // SAFETY: the range belongs to the mapping just made, and the advice changes no content.
-    unsafe {
-        libc::madvise(
-            range.base.as_ptr().cast(),
-            range.bytes,
-            libc::MADV_NOHUGEPAGE,
-        )
+/// Advises on ordinary memory; `reason` says why it is not from the pool.
+///
+/// # Safety
+///
+/// As for [`huge::advise`].
+unsafe fn advise(
+    pages: RawRange,
+    wanted: HugePages,
+    reason: Option<HugePagesUnavailable>,
+) -> HugePageUse {
+    let next_best = match wanted {
+        HugePages::Hugetlb => HugePages::Transparent,
+        other => other,
     };
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: `reserve` made exactly this mapping; whoever drops the machine promises that
-        // nothing uses its ranges any more (M2 binds users to the machine's lifetime).
-        unsafe { libc::munmap(self.map.as_ptr(), self.map_bytes) };
+    // SAFETY: the caller's contract is the same.
+    match unsafe { huge::advise(pages, next_best) } {
+        Ok(()) => HugePageUse {
+            wanted,
+            in_use: next_best,
+            reason,
+        },
+        // What was wanted first is what the user has to hear of.
+        Err(second) => HugePageUse {
+            wanted,
+            in_use: HugePages::System,
+            reason: reason.or(Some(second)),
+        },
     }
 }
 
@@ -163,7 +247,7 @@ mod tests {
         assert_eq!(Layout::new(1, usize::MAX, 12, 1), None);
         let layout = Layout::new(usize::MAX / 2, usize::MAX / 2, 12, 1).unwrap();
         assert!(matches!(
-            Memory::reserve(&layout),
+            Memory::reserve(&layout, HugePages::System),
             Err(HostError::AddressSpace { .. })
         ));
     }

@@ -2,6 +2,8 @@
 
 use core::ffi::CStr;
 
+use quarry_core::machine::RawRange;
+
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ` of `linux/membarrier.h`.
 const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`.
@@ -118,6 +120,75 @@ pub(crate) fn restore_signals(old: &libc::sigset_t) {
     }
 }
 
+/// Advice on mapped memory; the `errno` of a refusal.
+///
+/// # Safety
+///
+/// The range is part of a mapping of the caller's, and nobody needs its contents if the advice
+/// discards them.
+pub(crate) unsafe fn advise(range: RawRange, advice: libc::c_int) -> Result<(), i32> {
+    if cfg!(miri) {
+        return Err(libc::ENOSYS);
+    }
+    keeping_errno(|| {
+        // SAFETY: by the caller's contract at most memory changes that nobody uses.
+        let status = unsafe { libc::madvise(range.base.as_ptr().cast(), range.bytes, advice) };
+        if status == 0 { Ok(()) } else { Err(errno()) }
+    })
+}
+
+/// `MPOL_PREFERRED` of `linux/mempolicy.h`.
+const MPOL_PREFERRED: libc::c_int = 1;
+
+/// Makes the system take the memory of a range from a node as long as that has any.
+pub(crate) fn prefer_node(range: RawRange, node: u32) -> Result<(), i32> {
+    if cfg!(miri) || node >= u64::BITS {
+        return Err(libc::ENOSYS);
+    }
+    let mask = 1_u64 << node;
+    // The kernel looks at one bit less than it is told.
+    let bits = libc::c_ulong::from(u64::BITS) + 1;
+    keeping_errno(|| {
+        // SAFETY: the policy of a mapping changes none of its contents; the mask outlives the call
+        // and has the bits that are announced.
+        let status = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                range.base.as_ptr(),
+                range.bytes,
+                MPOL_PREFERRED,
+                &raw const mask,
+                bits,
+                0,
+            )
+        };
+        if status == 0 { Ok(()) } else { Err(errno()) }
+    })
+}
+
+/// Bytes of a mapping that are in memory; `None` if the system does not tell.
+pub(crate) fn resident_bytes(range: RawRange) -> Option<usize> {
+    const STEP: usize = 2048;
+    let page = sysconf(libc::_SC_PAGESIZE).filter(|_| !cfg!(miri))?;
+    let mut states = [0_u8; STEP];
+    let mut resident = 0;
+    for start in (0..range.bytes).step_by(STEP * page) {
+        let bytes = (range.bytes - start).min(STEP * page);
+        // SAFETY: `start` is inside the range.
+        let address = unsafe { range.base.byte_add(start) };
+        // SAFETY: the range is mapped, and there is a byte for each of its pages in the array.
+        let status = keeping_errno(|| unsafe {
+            libc::mincore(address.as_ptr().cast(), bytes, states.as_mut_ptr())
+        });
+        if status != 0 {
+            return None;
+        }
+        let states = &states[..bytes.div_ceil(page)];
+        resident += states.iter().filter(|&&state| state & 1 == 1).count() * page;
+    }
+    Some(resident)
+}
+
 /// Lets others run: a spin hint at first, then the rest of the time slice.
 pub(crate) fn pause(attempt: u32) {
     if attempt < SPINS {
@@ -174,4 +245,71 @@ pub(crate) fn env_is(name: &CStr, value: &CStr) -> bool {
     }
     // SAFETY: getenv returned a C string.
     unsafe { CStr::from_ptr(found) == value }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+
+    use super::*;
+
+    /// `MPOL_F_ADDR` of `linux/mempolicy.h`.
+    const MPOL_F_ADDR: libc::c_int = 2;
+
+    #[test]
+    fn a_range_prefers_the_node_that_it_was_told() {
+        const BYTES: usize = 1 << 16;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let map = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        let range = RawRange {
+            base: NonNull::new(map.cast()).expect("a mapping"),
+            bytes: BYTES,
+        };
+        match prefer_node(range, 0) {
+            Err(errno @ (libc::ENOSYS | libc::EPERM)) => {
+                std::eprintln!("skipped: this kernel or sandbox has no mbind (errno {errno})");
+            }
+            told => {
+                assert_eq!(told, Ok(()));
+                let (mut mode, mut mask) = (0, [0_u64; 16]);
+                // SAFETY: both results have room for what the call writes.
+                let status = unsafe {
+                    libc::syscall(
+                        libc::SYS_get_mempolicy,
+                        &raw mut mode,
+                        &raw mut mask,
+                        size_of_val(&mask) * 8,
+                        map,
+                        MPOL_F_ADDR,
+                    )
+                };
+                assert_eq!((status, mode, mask[0]), (0, MPOL_PREFERRED, 1));
+                assert_eq!(
+                    prefer_node(range, 63),
+                    Err(libc::EINVAL),
+                    "no computer has this node"
+                );
+            }
+        }
+        assert_eq!(prefer_node(range, 64), Err(libc::ENOSYS));
+        assert_eq!(resident_bytes(range), Some(0));
+        // SAFETY: the mapping is this function's.
+        unsafe { range.base.as_ptr().write(1) };
+        assert!(resident_bytes(range).is_some_and(|bytes| bytes > 0 && bytes <= BYTES));
+        // SAFETY: as above; nobody needs the contents.
+        assert_eq!(unsafe { advise(range, libc::MADV_DONTNEED) }, Ok(()));
+        assert_eq!(resident_bytes(range), Some(0));
+        // SAFETY: the mapping is not used any more.
+        unsafe { libc::munmap(map, BYTES) };
+    }
 }

@@ -9,8 +9,10 @@ use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{CreateError, Heap};
+use quarry_core::machine::Machine;
+use quarry_core::page::TrimPolicy;
 use quarry_host::fork::{self, ForkError, ForkHooks};
-use quarry_host::{HostError, HostMachine, Mode};
+use quarry_host::{HostError, HostMachine, HugePages, Mode};
 
 /// A heap on this process's memory and CPUs.
 pub type HostHeap<D> = Heap<HostMachine, D>;
@@ -62,6 +64,7 @@ pub struct Builder<D> {
     boot: BootParams,
     debug: Option<&'static str>,
     reporter: Option<Reporter>,
+    trim_above_bytes: Option<usize>,
     design: PhantomData<fn() -> D>,
 }
 
@@ -82,6 +85,7 @@ impl<D: Design> Builder<D> {
             boot: BootParams::default(),
             debug: None,
             reporter: None,
+            trim_above_bytes: None,
             design: PhantomData,
         }
     }
@@ -97,6 +101,67 @@ impl<D: Design> Builder<D> {
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Self {
         self.machine = self.machine.page_size(bytes);
+        self
+    }
+
+    /// Which of the operating system's pages are behind the heap's; [`HugePages::System`] by
+    /// default. `heap.pages().machine().huge_pages()` tells what is in use, and why not what was
+    /// wanted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Builder, HugePages, Slub};
+    ///
+    /// let heap = Builder::<Slub>::new()
+    ///     .memory_bytes(64 << 20)
+    ///     .huge_pages(HugePages::Hugetlb)
+    ///     .build()?;
+    /// let pages = heap.pages().machine().huge_pages();
+    /// match pages.reason {
+    ///     None => assert_eq!(pages.in_use, HugePages::Hugetlb),
+    ///     Some(reason) => println!("{:?} instead: {reason}", pages.in_use),
+    /// }
+    /// # Ok::<(), quarry::Error>(())
+    /// ```
+    #[must_use]
+    pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
+        self.machine = self.machine.huge_pages(huge_pages);
+        self
+    }
+
+    /// Gives whole huge pages (2 MiB) of free memory back to the operating system whenever more than
+    /// `bytes` are free; off by default. The rule in full: [`PageAllocator`](crate::PageAllocator)'s
+    /// [`TrimPolicy`]. A heap whose memory goes through caches needs
+    /// [`Heap::reap`](crate::Heap::reap) from time to time for it, as frees inside caches hold locks.
+    /// [`Heap::trim`](crate::Heap::trim) gives memory back at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Builder, Slub, TrimPolicy};
+    /// use quarry::core::machine::Machine;
+    ///
+    /// let heap = Builder::<Slub>::new()
+    ///     .memory_bytes(64 << 20)
+    ///     .trim_above_bytes(8 << 20)
+    ///     .build()?;
+    /// let pages = heap.pages();
+    /// let blocks: Vec<_> = (0..12).filter_map(|_| pages.alloc(10, None)).collect();
+    /// for block in blocks {
+    ///     pages.free(block, 10)?;
+    /// }
+    /// // 12 blocks of 4 MiB were used; no more than 8 MiB stay with the heap.
+    /// assert_eq!(pages.residency().resident_free * 4096, 8 << 20);
+    /// assert_eq!(pages.residency().released * 4096, 40 << 20);
+    ///
+    /// let policy = TrimPolicy::huge_pages(pages.machine().topology(), 0);
+    /// assert_eq!(heap.trim(policy).pages * 4096, 8 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn trim_above_bytes(mut self, bytes: usize) -> Self {
+        self.trim_above_bytes = Some(bytes);
         self
     }
 
@@ -180,6 +245,12 @@ impl<D: Design> Builder<D> {
         }
         let machine = self.machine.build().map_err(Error::Host)?;
         let heap = Heap::new(machine, self.era, self.boot).map_err(Error::Heap)?;
+        let topology = heap.pages().machine().topology();
+        let policy = self.trim_above_bytes.map(|bytes| {
+            let keep_pages = bytes as u64 >> topology.page_shift;
+            TrimPolicy::huge_pages(topology, keep_pages)
+        });
+        heap.pages().set_auto_trim(policy);
         heap.set_slub_debug(debug);
         heap.set_reporter(self.reporter);
         let heap = Box::new(heap);

@@ -92,12 +92,14 @@ pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{SlabinfoError, SlabinfoRow, SysfsError};
-pub use quarry_core::page::{PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn};
+pub use quarry_core::page::{
+    PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn, Residency, TrimPolicy, Trimmed,
+};
 pub use quarry_core::sheaf::Sheaf;
 pub use quarry_core::slab::Slab;
 pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;
 pub use quarry_core::slubq::Slubq;
 pub use quarry_core::stats::{Stat, Stats};
-pub use quarry_host::{HostError, HostMachine, Mode};
+pub use quarry_host::{HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode};
 pub use typed::{Cache, DestroyError, Owned};
