@@ -9,6 +9,8 @@
 //! `cargo bench -- --help` lists the options.
 
 mod arms;
+#[path = "../common/mod.rs"]
+mod common;
 mod patterns;
 mod report;
 
@@ -44,7 +46,7 @@ struct Options {
 
 fn main() {
     let options = Options::parse();
-    patterns::pin(options.cpu);
+    common::pin(options.cpu);
     let mut results = Results::default();
     with_arms(options.size, |arms| {
         for round in 0..=options.rounds {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Instant;
 
 use crate::arms::{Allocator, LIVE_MAX};
+use crate::common::pin;
 
 /// Objects handed over at a time when another thread frees.
 const HAND_OVER: usize = 64;
@@ -43,16 +44,6 @@ impl Pattern {
             Self::OtherThread => "other thread".into(),
         }
     }
-}
-
-/// Keeps the calling thread on one CPU, if the system lets it.
-pub(crate) fn pin(cpu: usize) {
-    // SAFETY: all-zero is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is this function's.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid for its size; 0 names the calling thread.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
 }
 
 #[inline(always)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
+use crate::common::median;
 use crate::patterns::Pattern;
 
 /// The arm that the others are compared with.
@@ -21,17 +22,6 @@ struct Summary {
     median: f64,
     min: f64,
     ratio: f64,
-}
-
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
 }
 
 impl Results {

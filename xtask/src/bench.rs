@@ -72,7 +72,9 @@ fn with_results(readme: &str, raw: &str) -> Option<String> {
     let (_, after) = rest.split_once(END)?;
     let rows = raw
         .lines()
-        .skip_while(|line| !line.contains(" ns per object"));
+        .skip_while(|line| !line.contains(" ns per object"))
+        // The tables of other benchmarks follow.
+        .take_while(|line| !line.is_empty());
     // Rules between the rows make a terminal readable and a README long.
     let rows = rows.filter(|line| !line.starts_with('\u{2500}'));
     let table: String = rows.map(|line| format!("{}\n", line.trim_end())).collect();
@@ -133,10 +135,11 @@ mod tests {
     #[test]
     fn the_readme_shows_the_latest_table() {
         let readme = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let raw = "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n";
+        let raw =
+            "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n\n pages 2.0\n";
         let text = with_results(&readme, raw).expect("marks");
         assert!(text.contains("alloc+free, ns per object\n slub 1.0\n"));
-        assert!(!text.contains("old") && !text.contains("Finished"));
+        assert!(!text.contains("old") && !text.contains("Finished") && !text.contains("pages"));
         assert!(text.starts_with("a\n") && text.ends_with("\nb\n"));
         assert!(with_results("no marks", raw).is_none());
     }

@@ -1,0 +1,23 @@
+//! What the benchmarks have in common.
+
+/// Keeps the calling thread on one CPU, if the system lets it.
+pub(crate) fn pin(cpu: usize) {
+    // SAFETY: all-zero is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is this function's.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set is valid for its size; 0 names the calling thread.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
+}
+
+/// The value in the middle; not a number if there is none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}

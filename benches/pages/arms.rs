@@ -1,0 +1,112 @@
+//! What is compared.
+
+use quarry_core::era::Era;
+use quarry_core::page::{PageAllocator, Pfn};
+use quarry_host::{HostMachine, HugePages};
+
+use crate::dpdk::Mempool;
+use crate::patterns::{Pattern, Source, batches, bulk, on_two, other_thread, singles};
+
+/// One arm of the comparison.
+pub(crate) trait Arm {
+    fn name(&self) -> &'static str;
+    /// Nanoseconds per page (per block for larger orders); `None` if the arm has no such thing.
+    fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64>;
+}
+
+/// The page allocator under test.
+pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
+    let machine = HostMachine::builder()
+        .memory_bytes(4 << 30)
+        .huge_pages(HugePages::Transparent)
+        .build()
+        .expect("address space for pages");
+    let huge = machine.huge_pages();
+    eprintln!("pages: {:?}, {:?} pages", machine.mode(), huge.in_use);
+    PageAllocator::new(machine, Era::V6_18).expect("a fresh machine")
+}
+
+/// Blocks of one order.
+struct Blocks<'p> {
+    pages: &'p PageAllocator<HostMachine>,
+    order: u32,
+}
+
+impl Source for Blocks<'_> {
+    type Page = Pfn;
+
+    #[inline(always)]
+    fn get(&self) -> Pfn {
+        self.pages.alloc(self.order, None).expect("memory")
+    }
+
+    #[inline(always)]
+    fn put(&self, page: Pfn) {
+        self.pages.free(page, self.order).expect("a live block");
+    }
+
+    fn get_many(&self, slots: &mut [Option<Pfn>]) {
+        // A preempted holder of the CPU's lists makes a call fill less.
+        while self.pages.alloc_bulk(None, slots) < slots.len() {}
+    }
+
+    fn put_many(&self, slots: &mut [Option<Pfn>]) {
+        self.pages.free_bulk(slots).expect("live pages");
+    }
+}
+
+struct Pages<'p> {
+    name: &'static str,
+    pages: &'p PageAllocator<HostMachine>,
+}
+
+impl Arm for Pages<'_> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
+        let blocks = |order| Blocks {
+            pages: self.pages,
+            order,
+        };
+        let single = blocks(0);
+        let ns = match pattern {
+            Pattern::Single => singles(&single, pages),
+            Pattern::Batch64 => batches(&single, pages),
+            Pattern::Bulk32 => bulk::<_, 32>(&single, pages),
+            Pattern::Bulk64 => bulk::<_, 64>(&single, pages),
+            Pattern::Order3 => singles(&blocks(3), pages),
+            Pattern::TwoSingle => on_two(cpu, || singles(&single, pages)),
+            Pattern::TwoBulk32 => on_two(cpu, || bulk::<_, 32>(&single, pages)),
+            Pattern::OtherThread => other_thread(&single, pages, cpu, || (), || ()),
+        };
+        Some(ns / pages as f64)
+    }
+}
+
+struct Dpdk(Mempool);
+
+impl Arm for Dpdk {
+    fn name(&self) -> &'static str {
+        "DPDK mempool"
+    }
+
+    fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
+        Some(self.0.time(pattern, pages, cpu)? / pages as f64)
+    }
+}
+
+/// All arms; the mempool if there is one.
+pub(crate) fn arms(
+    pages: &PageAllocator<HostMachine>,
+    mempool: Option<Mempool>,
+) -> Vec<Box<dyn Arm + '_>> {
+    let page_arm = |name| -> Box<dyn Arm + '_> { Box::new(Pages { name, pages }) };
+    let mut arms = vec![
+        page_arm("page allocator"),
+        page_arm("page allocator again (null)"),
+    ];
+    arms.extend(mempool.map(|mempool| -> Box<dyn Arm + '_> { Box::new(Dpdk(mempool)) }));
+    arms
+}

@@ -1,0 +1,152 @@
+//! How long single refills and trims of a per-CPU list take.
+//!
+//! Pages are allocated one by one until far more than a CPU's lists hold are in use, and freed one by
+//! one. A call that takes long is looked up in the counters: if it refilled or trimmed, its time and
+//! the pages that it moved under one hold of the zone lock are noted. Calls that did neither and took
+//! long anyway, because something interrupted them, are not.
+
+use std::time::Instant;
+
+use comfy_table::{Table, presets};
+use quarry_core::era::Era;
+use quarry_core::page::{PageAllocator, PcpStats, Pfn};
+use quarry_host::HostMachine;
+use serde_json::{Value, json};
+
+use crate::report::right_align;
+
+/// Pages in use at the height of a fill.
+const PAGES: usize = 1 << 14;
+/// Memory of the page allocator in bytes; with one zone of 16 GiB the batch is 63.
+const MEMORY_BYTES: usize = 16 << 30;
+/// Calls that take less than this are neither refills nor trims: a batch is at least 63 buddy
+/// operations of several nanoseconds each.
+const LONG_NS: u64 = 150;
+
+/// Times of one kind of operation.
+pub(crate) struct Latency {
+    era: Era,
+    operation: &'static str,
+    ns: Vec<u64>,
+    /// Most pages that one of them moved, under one hold of the zone lock.
+    pages_max: u64,
+}
+
+impl Latency {
+    fn new(era: Era, operation: &'static str) -> Self {
+        Self {
+            era,
+            operation,
+            ns: Vec::new(),
+            pages_max: 0,
+        }
+    }
+
+    /// The time that so many of a million operations stay below.
+    fn quantile(&self, per_million: usize) -> u64 {
+        let at = self.ns.len() * per_million / 1_000_000;
+        self.ns
+            .get(at.min(self.ns.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "era": self.era.name(),
+            "operation": self.operation,
+            "count": self.ns.len(),
+            "pages_per_lock_hold_max": self.pages_max,
+            "ns_p50": self.quantile(500_000),
+            "ns_p99": self.quantile(990_000),
+            "ns_p999": self.quantile(999_000),
+            "ns_max": self.ns.last(),
+        })
+    }
+}
+
+/// Refills and trims in two eras: with the batch fixed, and tuned by itself.
+pub(crate) fn measure(fills: usize) -> Vec<Latency> {
+    [Era::V5_9, Era::V6_18]
+        .into_iter()
+        .flat_map(|era| measure_era(era, fills))
+        .collect()
+}
+
+fn measure_era(era: Era, fills: usize) -> [Latency; 2] {
+    let machine = HostMachine::builder()
+        .memory_bytes(MEMORY_BYTES)
+        .build()
+        .expect("address space for pages");
+    let pages = PageAllocator::new(machine, era).expect("a fresh machine");
+    let mut refills = Latency::new(era, "refill");
+    let mut trims = Latency::new(era, "trim");
+    let mut held: Vec<Pfn> = Vec::with_capacity(PAGES);
+    for fill in 0..=fills {
+        let mut before = pages.stats().pcp;
+        let mut note = |latency: &mut Latency, ns: u64, moved: fn(&PcpStats) -> [u64; 2]| {
+            if ns < LONG_NS {
+                return;
+            }
+            let now = pages.stats().pcp;
+            let ([times, blocks], [times_before, blocks_before]) = (moved(&now), moved(&before));
+            before = now;
+            // The first fill touches memory for the first time.
+            if times == times_before + 1 && fill > 0 {
+                latency.ns.push(ns);
+                latency.pages_max = latency.pages_max.max(blocks - blocks_before);
+            }
+        };
+        while held.len() < PAGES {
+            let start = Instant::now();
+            let page = pages.alloc(0, None);
+            let ns = start.elapsed().as_nanos() as u64;
+            held.push(page.expect("memory"));
+            note(&mut refills, ns, |stats| [stats.refills, stats.refilled]);
+        }
+        while let Some(page) = held.pop() {
+            let start = Instant::now();
+            let freed = pages.free(page, 0);
+            let ns = start.elapsed().as_nanos() as u64;
+            freed.expect("a live page");
+            note(&mut trims, ns, |stats| [stats.trims, stats.trimmed]);
+        }
+    }
+    [refills, trims].map(|mut latency| {
+        latency.ns.sort_unstable();
+        latency
+    })
+}
+
+/// Prints the times.
+pub(crate) fn print(latencies: &[Latency]) {
+    println!(
+        "\nsingle refills and trims of a per-CPU list, us; one hold of the zone lock each, of so many \
+         pages at most"
+    );
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "era, operation",
+        "count",
+        "pages",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+    ]);
+    let us = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
+    for latency in latencies {
+        table.add_row([
+            format!("{} {}", latency.era.name(), latency.operation),
+            latency.ns.len().to_string(),
+            latency.pages_max.to_string(),
+            us(latency.quantile(500_000)),
+            us(latency.quantile(990_000)),
+            us(latency.quantile(999_000)),
+            us(latency.ns.last().copied().unwrap_or(0)),
+        ]);
+    }
+    right_align(&mut table);
+    println!("{table}");
+}

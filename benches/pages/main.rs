@@ -1,0 +1,83 @@
+//! Pages on this machine: the page allocator beside DPDK's mempool, in one run.
+//!
+//! Rounds interleave the arms, so that drift of the machine's speed hits all of them; each round
+//! times one arm for a fixed number of pages. Reported are the median and minimum over the rounds,
+//! and the median of the round-by-round ratio to the reference, which is DPDK's mempool where it
+//! has the pattern and the page allocator elsewhere. The *null* arm is the page allocator once more:
+//! its ratio to the page allocator shows the noise. Nothing is written to the pages: what is timed
+//! is what handing them out costs.
+//!
+//! Afterwards each refill and each trim of a per-CPU list is timed by itself. What a kernel needs
+//! for a page is printed below, from the literature, for orientation: it is other hardware.
+//!
+//! `cargo bench --bench pages -- --help` lists the options.
+
+mod arms;
+#[path = "../common/mod.rs"]
+mod common;
+mod dpdk;
+mod latency;
+mod patterns;
+mod report;
+
+use clap::Parser;
+
+use patterns::Pattern;
+use report::Results;
+
+/// Options of the benchmark.
+#[derive(Parser, Debug)]
+#[command(about = "Times allocation and freeing of pages beside DPDK's mempool")]
+struct Options {
+    /// Rounds; each times every arm once per pattern.
+    #[arg(long, default_value_t = 21)]
+    rounds: usize,
+    /// Pages per round, arm and pattern.
+    #[arg(long, default_value_t = 1 << 20)]
+    objects: usize,
+    /// Rounds of filling and emptying the per-CPU lists for the times of single refills and trims.
+    #[arg(long, default_value_t = 400)]
+    fills: usize,
+    /// CPU to run on; second threads run on another one.
+    #[arg(long, default_value_t = 0)]
+    cpu: usize,
+    /// Print one JSON object instead of the tables.
+    #[arg(long)]
+    json: bool,
+    /// For the benchmark of objects, which `cargo bench` gives the same options.
+    #[arg(long, hide = true)]
+    size: Option<usize>,
+    /// Passed by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    let options = Options::parse();
+    let dpdk = dpdk::start(options.cpu);
+    common::pin(options.cpu);
+    let mut results = Results::new(dpdk.as_ref().err().cloned());
+    let pages = arms::page_allocator();
+    let arms = arms::arms(&pages, dpdk.ok());
+    for round in 0..=options.rounds {
+        for pattern in Pattern::ALL {
+            for arm in &arms {
+                let Some(ns) = arm.time(pattern, options.objects, options.cpu) else {
+                    continue;
+                };
+                // The first round warms up.
+                if round > 0 {
+                    results.add(arm.name(), pattern, ns);
+                }
+            }
+        }
+    }
+    let latencies = latency::measure(options.fills);
+    if options.json {
+        println!("{}", results.json(&latencies));
+    } else {
+        results.print(options.rounds, options.objects);
+        latency::print(&latencies);
+        report::print_kernel_figures();
+    }
+}

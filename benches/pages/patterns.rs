@@ -1,0 +1,200 @@
+//! What is done with pages while the clock runs.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::common::pin;
+
+/// Pages handed over at a time when another thread frees.
+pub(crate) const HAND_OVER: usize = 64;
+/// Hand-overs in flight.
+const RING: usize = 16;
+
+/// A way of allocating and freeing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pattern {
+    /// Allocate a page, free it.
+    Single,
+    /// Allocate 64 pages one by one, free them in the same order.
+    Batch64,
+    /// 32 pages with one call each way.
+    Bulk32,
+    /// 64 pages with one call each way.
+    Bulk64,
+    /// Allocate a block of 8 pages, free it.
+    Order3,
+    /// [`Pattern::Single`] on two threads at once, on two CPUs.
+    TwoSingle,
+    /// [`Pattern::Bulk32`] on two threads at once, on two CPUs.
+    TwoBulk32,
+    /// One thread allocates 64 pages with one call, one on another CPU frees them.
+    OtherThread,
+}
+
+impl Pattern {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Single,
+        Self::Batch64,
+        Self::Bulk32,
+        Self::Bulk64,
+        Self::Order3,
+        Self::TwoSingle,
+        Self::TwoBulk32,
+        Self::OtherThread,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Batch64 => "64 singles",
+            Self::Bulk32 => "bulk 32",
+            Self::Bulk64 => "bulk 64",
+            Self::Order3 => "order 3",
+            Self::TwoSingle => "2 threads, single",
+            Self::TwoBulk32 => "2 threads, bulk 32",
+            Self::OtherThread => "other thread",
+        }
+    }
+}
+
+/// What hands out pages.
+pub(crate) trait Source: Sync {
+    type Page: Copy + Send;
+    fn get(&self) -> Self::Page;
+    fn put(&self, page: Self::Page);
+    fn get_many(&self, slots: &mut [Option<Self::Page>]);
+    fn put_many(&self, slots: &mut [Option<Self::Page>]);
+}
+
+pub(crate) fn timed(f: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    f();
+    start.elapsed().as_nanos() as f64
+}
+
+#[inline(never)]
+pub(crate) fn singles<S: Source>(source: &S, pages: usize) -> f64 {
+    timed(|| {
+        for _ in 0..pages {
+            source.put(black_box(source.get()));
+        }
+    })
+}
+
+#[inline(never)]
+pub(crate) fn batches<S: Source>(source: &S, pages: usize) -> f64 {
+    let mut batch = [None; HAND_OVER];
+    // The length is hidden, or the compiler makes so many copies of the fast paths.
+    let batch = &mut batch[..black_box(HAND_OVER)];
+    timed(|| {
+        for _ in 0..pages / HAND_OVER {
+            for slot in batch.iter_mut() {
+                *slot = Some(source.get());
+            }
+            for slot in batch.iter_mut() {
+                if let Some(page) = slot.take() {
+                    source.put(page);
+                }
+            }
+        }
+    })
+}
+
+#[inline(never)]
+pub(crate) fn bulk<S: Source, const N: usize>(source: &S, pages: usize) -> f64 {
+    let mut slots = [None; N];
+    timed(|| {
+        for _ in 0..pages / N {
+            source.get_many(&mut slots);
+            black_box(&mut slots);
+            source.put_many(&mut slots);
+        }
+    })
+}
+
+/// Nanoseconds of the slower of two threads that do the same on two CPUs at once.
+pub(crate) fn on_two(cpu: usize, work: impl Fn() -> f64 + Sync) -> f64 {
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            pin(cpu ^ 1);
+            start.wait();
+            work()
+        });
+        start.wait();
+        let first = work();
+        first.max(second.join().expect("the second thread"))
+    })
+}
+
+struct HandOver<P> {
+    full: AtomicBool,
+    pages: std::cell::UnsafeCell<[Option<P>; HAND_OVER]>,
+}
+
+// SAFETY: the pages are the allocating thread's while `full` is false and the freeing thread's
+// while it is true; the flag changes with Release and is read with Acquire.
+unsafe impl<P: Send> Sync for HandOver<P> {}
+
+/// `enter` and `leave` frame the second thread.
+pub(crate) fn other_thread<S: Source>(
+    source: &S,
+    pages: usize,
+    cpu: usize,
+    enter: impl Fn() + Sync,
+    leave: impl Fn() + Sync,
+) -> f64 {
+    let ring: [HandOver<S::Page>; RING] = std::array::from_fn(|_| HandOver {
+        full: AtomicBool::new(false),
+        pages: std::cell::UnsafeCell::new([None; HAND_OVER]),
+    });
+    let rounds = pages / HAND_OVER;
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let (ring, start) = (&ring, &start);
+        let (enter, leave) = (&enter, &leave);
+        scope.spawn(move || {
+            pin(cpu ^ 1);
+            enter();
+            start.wait();
+            for round in 0..rounds {
+                let hand_over = &ring[round % RING];
+                wait(&hand_over.full, true);
+                // SAFETY: the flag is true, so the pages are this thread's.
+                source.put_many(unsafe { &mut *hand_over.pages.get() });
+                // Release: the slots may be filled again.
+                hand_over.full.store(false, Ordering::Release);
+            }
+            leave();
+        });
+        start.wait();
+        timed(|| {
+            for round in 0..rounds {
+                let hand_over = &ring[round % RING];
+                wait(&hand_over.full, false);
+                // SAFETY: the flag is false, so the pages are this thread's.
+                source.get_many(unsafe { &mut *hand_over.pages.get() });
+                // Release: hands the pages over.
+                hand_over.full.store(true, Ordering::Release);
+            }
+            for hand_over in ring {
+                wait(&hand_over.full, false);
+            }
+        })
+    })
+}
+
+fn wait(full: &AtomicBool, value: bool) {
+    let mut spins = 0_u32;
+    // Acquire: pairs with the Release of the other side.
+    while full.load(Ordering::Acquire) != value {
+        spins += 1;
+        if spins.is_multiple_of(256) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
