@@ -235,3 +235,40 @@ fn blocks_of_all_orders_are_freed_in_bulk() {
         );
     }
 }
+
+/// Without the compare-and-swap a second free, later, is still refused, and so are other mistakes.
+#[test]
+fn exclusive_frees_refuse_mistakes_too() {
+    for era in [Era::V2_6_24, Era::V4_13, Era::V6_18] {
+        let pages = boot(megabytes(64), era);
+        for order in [0, 1, 5] {
+            let block = pages.alloc(order, None).expect("memory");
+            let free = |pfn, order| {
+                // SAFETY: there is one thread.
+                unsafe { pages.free_exclusive(pfn, order) }
+            };
+            let wrong = PageError::WrongOrder {
+                pfn: block,
+                given: order + 1,
+                allocated: order,
+            };
+            assert_eq!(free(block, order + 1), Err(wrong));
+            assert_eq!(free(STRANGER, order), Err(PageError::Foreign(STRANGER)));
+            assert_eq!(free(block, order), Ok(()));
+            assert!(matches!(
+                free(block, order),
+                Err(PageError::NotAllocated(..))
+            ));
+        }
+        let page = pages.alloc(0, None);
+        let mut twice = [page, None, page];
+        // SAFETY: as above.
+        let freed = unsafe { pages.free_bulk_exclusive(&mut twice) };
+        assert!(matches!(freed, Err(PageError::NotAllocated(..))));
+        assert_eq!(twice, [None, None, page]);
+        assert_eq!(
+            pages.check_consistency().map(|census| census.allocated),
+            Ok(0)
+        );
+    }
+}

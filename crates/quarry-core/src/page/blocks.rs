@@ -22,13 +22,24 @@ pub(crate) struct PageBlocks {
 }
 
 /// What a tag says.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(u8);
 
 impl Tag {
+    /// The tag of a pageblock of a zone, given the zone's number.
+    pub(crate) fn new(zone: usize, migratetype: MigrateType) -> Self {
+        Self((zone as u8) << TYPE_BITS | migratetype as u8)
+    }
+
     #[inline(always)]
     pub(crate) fn migratetype(self) -> MigrateType {
         MigrateType::from_bits(self.0.into())
+    }
+
+    /// The number of the migrate type.
+    #[inline(always)]
+    pub(crate) fn type_bits(self) -> u8 {
+        self.0 & ((1 << TYPE_BITS) - 1)
     }
 
     /// Number of the zone in the page allocator's table.
@@ -45,6 +56,16 @@ impl PageBlocks {
         let count = pages.div_ceil(1 << order).max(1);
         let tags = meta.alloc(machine, count as usize)?.cast();
         Some(Self { tags, count, order })
+    }
+
+    /// No tags; nobody may ask for one.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self {
+            tags: NonNull::dangling(),
+            count: 0,
+            order: 0,
+        }
     }
 
     /// log2 of the pages of a pageblock.
@@ -79,7 +100,7 @@ impl PageBlocks {
     /// Gives a pageblock to a zone, before anybody uses its pages.
     pub(crate) fn assign(&self, pfn: Pfn, zone: usize, migratetype: MigrateType) {
         debug_assert!(zone < 1 << (u8::BITS as u8 - TYPE_BITS));
-        let tag = (zone as u8) << TYPE_BITS | migratetype as u8;
+        let Tag(tag) = Tag::new(zone, migratetype);
         self.word(pfn).store(tag, Ordering::Relaxed);
     }
 

@@ -12,10 +12,13 @@
 //! Eras before 6.1 had no bulk allocation and get that of 6.1. A bulk free there went through a
 //! list of pages with interrupts enabled every 32, which is the same bound.
 
+use super::blocks::Tag;
+use super::pcp::{Pageset, Pcp};
+use super::stack::Chain;
 use super::zone::Zone;
-use super::{AllocOptions, PageAllocator, PageError, PageKind, Pfn};
+use super::{AllocOptions, Claim, PageAllocator, PageError, Pfn};
 use crate::era::Era;
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Access, Line, Machine, NodeId, touch};
 use crate::sync::Ordering;
 
 /// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
@@ -63,7 +66,7 @@ impl<M: Machine> PageAllocator<M> {
         // For one page the ordinary way is as good.
         let mut got = 0;
         if missing.len() > 1 {
-            got = self.alloc_listed(node, missing);
+            got = self.alloc_bulk_listed(node, missing);
         }
         if got == 0
             && let Some(slot) = missing.first_mut()
@@ -75,7 +78,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
     /// reach; how many.
-    fn alloc_listed(&self, node: NodeId, slots: &mut [Option<Pfn>]) -> u64 {
+    fn alloc_bulk_listed(&self, node: NodeId, slots: &mut [Option<Pfn>]) -> u64 {
         let (machine, map) = (self.machine(), self.map());
         let single = AllocOptions::default();
         let wanted = slots.iter().filter(|slot| slot.is_none()).count() as u64;
@@ -89,16 +92,7 @@ impl<M: Machine> PageAllocator<M> {
             return 0;
         };
         let got = zone.pcp.try_with(machine, |pcp, cpu| {
-            let at = zone.pageset(machine, map);
-            let mut got = 0;
-            for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
-                let Some(pfn) = pcp.alloc(&at, shape) else {
-                    break;
-                };
-                map.page(pfn).set_kind(PageKind::Allocated, 0);
-                *slot = Some(pfn);
-                got += 1;
-            }
+            let got = pcp.alloc_many(&zone.pageset(machine, map), shape, slots);
             let remote = self.node_of_cpu(cpu) != zone.id.node;
             pcp.numa_other += u64::from(remote) * got;
             got
@@ -126,10 +120,34 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// As for [`PageAllocator::free_bulk`].
     pub fn free_bulk_order(&self, order: u32, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
+        self.free_bulk_by::<false>(order, slots)
+    }
+
+    /// [`PageAllocator::free_bulk`] for those who alone free these pages; cheaper by a
+    /// compare-and-swap for each ([`PageAllocator::free_exclusive`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`PageAllocator::free_bulk`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`PageAllocator::free_exclusive`], for each page. A page that is twice in the array is
+    /// freed once and then refused.
+    pub unsafe fn free_bulk_exclusive(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
+        self.free_bulk_by::<true>(0, slots)
+    }
+
+    #[inline(always)]
+    fn free_bulk_by<const EXCLUSIVE: bool>(
+        &self,
+        order: u32,
+        slots: &mut [Option<Pfn>],
+    ) -> Result<(), PageError> {
         let mut first_error = None;
         let mut rest = slots;
         while !rest.is_empty() {
-            let looked_at = self.free_listed(order, rest, &mut first_error);
+            let looked_at = self.free_bulk_listed::<EXCLUSIVE>(order, rest, &mut first_error);
             let (hold, left) = rest.split_at_mut(looked_at.unwrap_or(1));
             if looked_at.is_none()
                 && let [slot] = hold
@@ -145,48 +163,120 @@ impl<M: Machine> PageAllocator<M> {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Frees the first slots under one hold of the running CPU's list, up to a page of another
-    /// zone. How many slots were looked at; `None` if the list cannot be used.
-    fn free_listed(
+    /// Frees the first slots under one hold of the running CPU's lists, up to a page of another
+    /// zone. How many slots were looked at; `None` if the lists cannot be used.
+    #[inline(always)]
+    fn free_bulk_listed<const EXCLUSIVE: bool>(
         &self,
         order: u32,
         slots: &mut [Option<Pfn>],
         first_error: &mut Option<PageError>,
     ) -> Option<usize> {
-        let first = slots.iter().flatten().find(|pfn| pfn.0 < self.pages())?;
-        let zone = self.zone_of(*first);
-        zone.shape(order, self.map().blocks().migratetype(*first))?;
-        let (looked_at, freed) = zone.pcp.try_with(self.machine(), |pcp, _| {
-            let at_lists = zone.pageset(self.machine(), self.map());
-            let mut to_zone = false;
-            for (at, slot) in slots.iter_mut().take(self.bulk_free_hold).enumerate() {
-                let Some(pfn) = *slot else { continue };
-                let page = match self.check_free(pfn, order) {
-                    Ok(page) => page,
-                    Err(error) => {
-                        first_error.get_or_insert(error);
-                        continue;
-                    }
-                };
-                if !(zone.start..zone.end).contains(&pfn.0) {
-                    return (at, to_zone);
+        let map = self.map();
+        let first = slots.iter().flatten().find(|pfn| pfn.0 < map.pages())?;
+        let number = map.blocks().tag(*first).zone();
+        let zone = self.zones.get(number)?.as_ref()?;
+        zone.shape(order, map.blocks().migratetype(*first))?;
+        let (looked_at, to_zone) = zone.pcp.try_with(self.machine(), |pcp, _| {
+            let lists = zone.pageset(self.machine(), map);
+            let hold = slots.len().min(self.bulk_free_hold);
+            let (mut at, mut to_zone) = (0, false);
+            while at < hold {
+                if order == 0 {
+                    let run = &mut slots[at..hold];
+                    at += self.free_run::<EXCLUSIVE>(&lists, pcp, run, first_error);
                 }
-                let migratetype = self.map().blocks().migratetype(pfn);
-                let Some(shape) = zone.shape(order, migratetype) else {
-                    return (at, to_zone);
+                let Some(slot) = slots[..hold].get_mut(at) else {
+                    break;
                 };
-                if !page.claim_kind(PageKind::Allocated, PageKind::Pcp, order) {
-                    first_error.get_or_insert(PageError::NotAllocated(pfn, page.kind()));
+                let Some(pfn) = *slot else {
+                    at += 1;
+                    continue;
+                };
+                let tag = self.tag_of(pfn);
+                if tag.is_some_and(|tag| tag.zone() != number) {
+                    break;
+                }
+                at += 1;
+                if let Err(error) = self.claim::<EXCLUSIVE>(pfn, order) {
+                    first_error.get_or_insert(error);
                     continue;
                 }
-                to_zone |= pcp.free(&at_lists, pfn, shape);
                 *slot = None;
+                let shape = tag.and_then(|tag| zone.shape(order, tag.migratetype()));
+                to_zone |= shape.is_some_and(|shape| pcp.free(&lists, pfn, shape));
             }
-            (slots.len().min(self.bulk_free_hold), to_zone)
+            (at, to_zone)
         })?;
-        if freed {
+        if to_zone {
             self.trim_after_free();
         }
         Some(looked_at)
+    }
+
+    /// Frees single pages as long as they go on one list that has room, and returns how many slots
+    /// were looked at.
+    #[inline(always)]
+    fn free_run<const EXCLUSIVE: bool>(
+        &self,
+        lists: &Pageset<'_, M>,
+        pcp: &mut Pcp,
+        slots: &mut [Option<Pfn>],
+        first_error: &mut Option<PageError>,
+    ) -> usize {
+        let map = self.map();
+        let room = pcp.room(lists).min(slots.len());
+        let Some(first) = slots[..room].iter().flatten().next() else {
+            return room;
+        };
+        let Some(tag) = self.tag_of(*first) else {
+            return 0;
+        };
+        let zone = self.zones.get(tag.zone()).and_then(Option::as_ref);
+        let here = zone.filter(|zone| core::ptr::eq(*zone, lists.zone));
+        let Some(list) = here.and_then(|zone| zone.plain_list(0, tag.type_bits())) else {
+            return 0;
+        };
+        let mut chain = Chain::default();
+        let mut looked_at = room;
+        for (at, slot) in slots[..room].iter_mut().enumerate() {
+            let Some(pfn) = *slot else { continue };
+            if self.tag_of(pfn).is_some_and(|other| other != tag) {
+                looked_at = at;
+                break;
+            }
+            if let Err(error) = self.claim::<EXCLUSIVE>(pfn, 0) {
+                first_error.get_or_insert(error);
+                continue;
+            }
+            let address = pfn.0 as usize;
+            touch(lists.machine, Line::PageDescriptor, Access::Write, address);
+            chain.push_front(map, pfn);
+            *slot = None;
+        }
+        pcp.free_chain(lists, chain, list);
+        looked_at
+    }
+
+    /// The tag of a page's pageblock; `None` for a foreign page.
+    #[inline(always)]
+    fn tag_of(&self, pfn: Pfn) -> Option<Tag> {
+        (pfn.0 < self.pages()).then(|| self.map().blocks().tag(pfn))
+    }
+
+    /// Makes a block that may be freed the lists' own.
+    #[inline(always)]
+    fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+        let page = self.check_free(pfn, order)?;
+        let claim = if EXCLUSIVE {
+            Claim::Exclusive(page)
+        } else {
+            Claim::Allocated(page)
+        };
+        if claim.make(order) {
+            Ok(())
+        } else {
+            Err(PageError::NotAllocated(pfn, page.kind()))
+        }
     }
 }

@@ -59,6 +59,19 @@ impl MemMap {
         })
     }
 
+    /// A map of nothing but descriptors, which must outlive it.
+    #[cfg(test)]
+    pub(crate) fn of_descriptors(descriptors: &[Page]) -> Self {
+        Self {
+            base: NonNull::dangling(),
+            descriptors: NonNull::from(descriptors).cast(),
+            blocks: PageBlocks::none(),
+            bytes: descriptors.len() << 12,
+            pages: descriptors.len() as u32,
+            page_shift: 12,
+        }
+    }
+
     /// Types and zones of the pageblocks.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &PageBlocks {

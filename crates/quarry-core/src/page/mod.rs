@@ -58,12 +58,14 @@ mod buddy;
 mod bulk;
 mod check;
 mod config;
+mod fast;
 pub mod geometry;
 mod list;
 mod map;
 mod pcp;
 mod report;
 mod rules;
+mod stack;
 mod sysctl;
 mod trim;
 mod types;
@@ -127,6 +129,8 @@ impl core::error::Error for BootError {}
 enum Claim<'a> {
     /// It is an allocated block, which somebody else may be freeing too.
     Allocated(&'a Page),
+    /// It is an allocated block, as was just seen, which nobody else is freeing.
+    Exclusive(&'a Page),
     /// It is already.
     Made,
 }
@@ -137,6 +141,10 @@ impl Claim<'_> {
     fn make(self, order: u32) -> bool {
         match self {
             Self::Allocated(page) => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
+            Self::Exclusive(page) => {
+                page.set_kind(PageKind::Pcp, order);
+                true
+            }
             Self::Made => true,
         }
     }
@@ -365,18 +373,6 @@ impl<M: Machine> PageAllocator<M> {
         NodeId(((u64::from(cpu.0) * self.node_of_cpu) >> 32) as u32)
     }
 
-    /// Allocates a block of 2^order unmovable pages, on the running CPU's node unless another is
-    /// preferred. The pages hold whatever they held before. `None` when no zone has such a block,
-    /// or when the order is above [`MAX_ORDER`].
-    #[inline]
-    pub fn alloc(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
-        self.alloc_with(&AllocOptions {
-            order,
-            node,
-            ..AllocOptions::default()
-        })
-    }
-
     /// [`PageAllocator::alloc`] for pages of any mobility, below an address, out of the caches, or
     /// in an emergency.
     #[inline]
@@ -400,19 +396,6 @@ impl<M: Machine> PageAllocator<M> {
             && !options.cold
     }
 
-    /// Frees a block.
-    ///
-    /// # Errors
-    ///
-    /// [`PageError`] if `pfn` is not the first page of an allocated block of this order; nothing
-    /// has changed then.
-    #[inline]
-    pub fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        self.free_by(pfn, order, |zone, claim| {
-            self.free_pcp(zone, pfn, order, claim)
-        })
-    }
-
     /// [`PageAllocator::free`] of pages that are in no cache (`free_cold_page()`, until 4.13): they
     /// are handed out last. Later eras make no difference.
     ///
@@ -420,22 +403,21 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// As for [`PageAllocator::free`].
     pub fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        self.free_by(pfn, order, |zone, claim| {
+        let claim = Claim::Allocated(self.check_free(pfn, order)?);
+        self.free_by(pfn, order, claim, |zone, claim| {
             self.free_pcp_cold(zone, pfn, order, claim)
         })
     }
 
     /// Frees a block by way of lists, or else to its zone.
-    #[inline(always)]
     fn free_by(
         &self,
         pfn: Pfn,
         order: u32,
+        claim: Claim<'_>,
         lists: impl FnOnce(&Zone, Claim<'_>) -> Option<Freed>,
     ) -> Result<(), PageError> {
-        let page = self.check_free(pfn, order)?;
         let zone = self.zone_of(pfn);
-        let claim = Claim::Allocated(page);
         // The claim is made where a fork waits for its end, or the child would miss the block.
         let freed = lists(zone, claim).unwrap_or_else(|| {
             let _pass = self.gate.enter(&self.machine);
@@ -451,7 +433,7 @@ impl<M: Machine> PageAllocator<M> {
                 self.trim_after_free();
                 Ok(())
             }
-            Freed::Refused => Err(PageError::NotAllocated(pfn, page.kind())),
+            Freed::Refused => Err(PageError::NotAllocated(pfn, self.map.page(pfn).kind())),
         }
     }
 
@@ -467,8 +449,12 @@ impl<M: Machine> PageAllocator<M> {
 
     #[inline(always)]
     fn pick_node(&self, node: Option<NodeId>) -> Option<NodeId> {
-        let node = node.unwrap_or_else(|| self.node_of_cpu(self.machine.current_cpu()));
-        (node.0 < self.machine.topology().nodes).then_some(node)
+        let nodes = self.machine.topology().nodes;
+        match node {
+            Some(node) => (node.0 < nodes).then_some(node),
+            None if nodes == 1 => Some(NodeId(0)),
+            None => Some(self.node_of_cpu(self.machine.current_cpu())),
+        }
     }
 
     /// `None` if the per-CPU lists cannot be used, `Some(None)` if the zone has nothing left.
@@ -744,7 +730,7 @@ fn make_zones<M: Machine>(
         machine.bind(map.range(&pages), node);
         let id = ZoneId { node, zone };
         let slots = Slots { pcp, cold };
-        let new = Zone::new(id, pages, rules, slots, vacancy, max_order);
+        let new = Zone::new((id, at), pages, rules, slots, vacancy, max_order);
         *zones.get_mut(at)? = Some(new);
     }
     Some(zones)

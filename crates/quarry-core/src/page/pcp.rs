@@ -3,9 +3,9 @@
 //! The fast paths are the same for all eras: what differs is in [`Rules`] and
 //! in the limits, and is looked at when a list is empty or the CPU holds `high` pages.
 
-use super::list::PageList;
 use super::map::MemMap;
 use super::rules::{BATCH_SCALE_MAX, PCP_LISTS, Rules, Tuning};
+use super::stack::{BlockStack, Chain};
 use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
 use crate::machine::{Access, Line, Machine, touch};
@@ -53,7 +53,7 @@ impl PcpStats {
 
 /// A list and what went through it.
 struct PcpList {
-    blocks: PageList,
+    blocks: BlockStack,
     allocs: u64,
     frees: u64,
 }
@@ -91,6 +91,17 @@ pub(crate) struct Pageset<'a, M: Machine> {
     pub(crate) map: &'a MemMap,
     pub(crate) zone: &'a Zone,
     pub(crate) limits: &'a PcpLimits,
+}
+
+impl<M: Machine> Pageset<'_, M> {
+    /// Makes a page of a list an allocated one.
+    #[inline(always)]
+    fn hand_out(&self, pfn: Pfn, slot: &mut Option<Pfn>) {
+        let address = pfn.0 as usize;
+        touch(self.machine, Line::PageDescriptor, Access::Write, address);
+        self.map.page(pfn).set_kind(PageKind::Allocated, 0);
+        *slot = Some(pfn);
+    }
 }
 
 /// A block's list, order and type.
@@ -143,32 +154,105 @@ impl Pcp {
     /// Takes a block, refilling from the zone if there is none.
     #[inline]
     pub(crate) fn alloc<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
-        touch(
-            at.machine,
-            Line::Pcp,
-            Access::Write,
-            core::ptr::from_ref(self).addr(),
-        );
-        let list = self.lists.get_mut(usize::from(shape.list))?;
         if at.zone.rules.mixed {
+            self.touch_lists(at);
             return self.alloc_mixed(at, shape);
         }
-        let pfn = match list.blocks.pop_front(at.map) {
-            Some(pfn) => {
-                list.allocs += 1;
-                pfn
-            }
-            None => self.refill(at, shape)?,
-        };
-        touch(
-            at.machine,
-            Line::PageDescriptor,
-            Access::Write,
-            pfn.0 as usize,
-        );
+        self.alloc_first(at, shape)
+    }
+
+    #[inline(always)]
+    fn touch_lists<M: Machine>(&self, at: &Pageset<'_, M>) {
+        let address = core::ptr::from_ref(self).addr();
+        touch(at.machine, Line::Pcp, Access::Write, address);
+    }
+
+    /// [`Pcp::alloc`] from a list with blocks of one type.
+    #[inline]
+    fn alloc_first<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
+        match self.pop(at, shape.list, shape.order) {
+            Some(pfn) => Some(pfn),
+            None => self.refill_first(at, shape),
+        }
+    }
+
+    /// Takes the first block of a list with blocks of one type, if it has any.
+    #[inline(always)]
+    pub(crate) fn pop<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        list: u8,
+        order: u32,
+    ) -> Option<Pfn> {
+        self.touch_lists(at);
+        let list = self.lists.get_mut(usize::from(list))?;
+        let pfn = list.blocks.pop_front(at.map)?;
+        list.allocs += 1;
+        let address = pfn.0 as usize;
+        touch(at.machine, Line::PageDescriptor, Access::Write, address);
+        self.pages -= 1 << order;
+        self.spree >>= 1;
+        Some(pfn)
+    }
+
+    /// The rest of [`Pcp::alloc`] when [`Pcp::pop`] found nothing.
+    #[cold]
+    pub(crate) fn refill_first<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        shape: Shape,
+    ) -> Option<Pfn> {
+        let pfn = self.refill(at, shape)?;
+        let address = pfn.0 as usize;
+        touch(at.machine, Line::PageDescriptor, Access::Write, address);
         self.pages -= 1 << shape.order;
         self.spree >>= 1;
         Some(pfn)
+    }
+
+    /// [`Pcp::alloc`] of single pages into the empty slots of an array; how many. What is counted
+    /// is counted once for all that come from the list without a refill.
+    #[inline]
+    pub(crate) fn alloc_many<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        shape: Shape,
+        slots: &mut [Option<Pfn>],
+    ) -> u64 {
+        let mut got = 0;
+        let mut empty = slots.iter_mut().filter(|slot| slot.is_none());
+        self.touch_lists(at);
+        while let Some(mut slot) = empty.next() {
+            let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
+                break;
+            };
+            let (mut run, mut full) = (0, false);
+            while !at.zone.rules.mixed
+                && !full
+                && let Some(pfn) = list.blocks.pop_front(at.map)
+            {
+                at.hand_out(pfn, slot);
+                run += 1;
+                match empty.next() {
+                    Some(next) => slot = next,
+                    None => full = true,
+                }
+            }
+            list.allocs += u64::from(run);
+            self.pages -= run;
+            self.spree = self.spree.checked_shr(run).unwrap_or(0);
+            got += u64::from(run);
+            if full {
+                break;
+            }
+            let Some(pfn) = self.alloc(at, shape) else {
+                break;
+            };
+            at.map.page(pfn).set_kind(PageKind::Allocated, 0);
+            *slot = Some(pfn);
+            got += 1;
+        }
+        got
     }
 
     /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
@@ -271,18 +355,66 @@ impl Pcp {
     /// lists too long, so that older blocks went to the zone.
     #[inline]
     pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
-        touch(
-            at.machine,
-            Line::Pcp,
-            Access::Write,
-            core::ptr::from_ref(self).addr(),
-        );
+        self.touch_lists(at);
         let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
             return false;
         };
         list.blocks.push_front(at.map, pfn);
         list.frees += 1;
         self.freed(at, pfn, shape)
+    }
+
+    /// [`Pcp::free`] of a single page on a list with blocks of one type, up to the question whether
+    /// there are too many now: if so, [`Pcp::overflow`] has to be called.
+    #[inline(always)]
+    pub(crate) fn push_single<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        pfn: Pfn,
+        list: u8,
+    ) -> bool {
+        self.touch_lists(at);
+        let Some(list) = self.lists.get_mut(usize::from(list)) else {
+            return false;
+        };
+        list.blocks.push_front(at.map, pfn);
+        list.frees += 1;
+        let address = pfn.0 as usize;
+        touch(at.machine, Line::PageDescriptor, Access::Write, address);
+        self.pages += 1;
+        self.alloc_factor >>= 1;
+        self.high_order_before = false;
+        if self.spree < at.limits.spree_max() {
+            self.spree += 1;
+        }
+        self.pages >= self.high || at.zone.is_below_high()
+    }
+
+    /// Single pages that can be taken back before [`Pcp::push_single`] would ask whether they are
+    /// too many.
+    #[inline(always)]
+    pub(crate) fn room<M: Machine>(&self, at: &Pageset<'_, M>) -> usize {
+        if at.zone.is_below_high() {
+            return 0;
+        }
+        (self.high.saturating_sub(self.pages) as usize).saturating_sub(1)
+    }
+
+    /// [`Pcp::push_single`] of pages that are linked already, no more than there is room for.
+    #[inline(always)]
+    pub(crate) fn free_chain<M: Machine>(&mut self, at: &Pageset<'_, M>, chain: Chain, list: u8) {
+        self.touch_lists(at);
+        let Some(list) = self.lists.get_mut(usize::from(list)) else {
+            return;
+        };
+        let pages = chain.blocks();
+        list.blocks.push_chain(at.map, chain);
+        list.frees += u64::from(pages);
+        self.pages += pages;
+        self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);
+        self.high_order_before = false;
+        let most = at.limits.spree_max().max(self.spree);
+        self.spree = (self.spree + pages).min(most);
     }
 
     /// As [`Pcp::free`], but all others are handed out before.
@@ -353,7 +485,7 @@ impl Pcp {
 
     /// Trims the lists if they hold too much, and tunes `high` (facts 7.3). Whether they were.
     #[cold]
-    fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) -> bool {
+    pub(crate) fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) -> bool {
         let batch = at.limits.batch();
         self.high = self.high(at.limits);
         let limit = match at.zone.rules.tuning {
@@ -413,7 +545,7 @@ impl Pcp {
             let order = u32::from(at.zone.rules.order_of[turn]);
             let list = &mut self.lists[turn].blocks;
             turn = (turn + 1) % lists;
-            if list.len() == 0 {
+            if list.is_empty() {
                 quota = (quota + 1).min(lists as u32);
                 continue;
             }

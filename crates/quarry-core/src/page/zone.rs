@@ -3,6 +3,7 @@
 
 use core::ops::{Deref, DerefMut};
 
+use super::blocks::Tag;
 use super::buddy::FreeArea;
 use super::geometry::{ListLimits, PcpParams, Watermarks};
 use super::map::MemMap;
@@ -88,6 +89,10 @@ pub(crate) struct Zone {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) rules: Rules,
+    /// [`Rules::list_of`] by the bits of a pageblock's tag, unless blocks of all types share a list.
+    plain_lists: [[u8; 4]; ORDERS],
+    /// The tag of the zone's unmovable pageblocks.
+    pub(crate) unmovable: Tag,
     limits: PcpLimits,
     /// 1 while fewer pages are free than the high watermark asks for, in eras whose lists heed it.
     below_high: AtomicU32,
@@ -128,10 +133,10 @@ pub(crate) struct Slots {
 }
 
 impl Zone {
-    /// A zone over free pages; it has no watermarks and its lists no limits until
+    /// A zone over free pages, with its number in the page allocator's table; it has no watermarks and its lists no limits until
     /// [`Zone::set_sizes`].
     pub(crate) fn new(
-        id: ZoneId,
+        (id, number): (ZoneId, usize),
         pages: core::ops::Range<u32>,
         rules: Rules,
         slots: Slots,
@@ -144,6 +149,8 @@ impl Zone {
             start: pages.start,
             end: pages.end,
             rules,
+            plain_lists: plain_lists(&rules),
+            unmovable: Tag::new(number, MigrateType::Unmovable),
             limits: PcpLimits::new(),
             below_high: AtomicU32::new(0),
             pcp: slots.pcp,
@@ -248,6 +255,14 @@ impl Zone {
         let low = self.marks[1].load(Ordering::Relaxed);
         let kept = self.lowmem_reserve[ZoneType::Normal as usize].load(Ordering::Relaxed);
         self.free_pages() >= low + kept + pages
+    }
+
+    /// The list for a block on lists of one type each; `None` also where there are others.
+    #[inline(always)]
+    pub(crate) fn plain_list(&self, order: u32, migratetype: u8) -> Option<u8> {
+        let row = self.plain_lists.get(order as usize)?;
+        let list = row[usize::from(migratetype % row.len() as u8)];
+        (list != NO_LIST).then_some(list)
     }
 
     /// The list for a block, if the per-CPU lists hold such blocks.
@@ -372,6 +387,16 @@ impl Zone {
             None => self.defer(map, pfn),
         }
     }
+}
+
+fn plain_lists(rules: &Rules) -> [[u8; 4]; ORDERS] {
+    rules.list_of.map(|by_type| {
+        let mut row = [NO_LIST; 4];
+        if !rules.mixed {
+            row[..by_type.len()].copy_from_slice(&by_type);
+        }
+        row
+    })
 }
 
 /// The zone lock, held; others see the free pages when it is released.

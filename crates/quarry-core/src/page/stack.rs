@@ -1,0 +1,209 @@
+//! Blocks on a per-CPU list: pushed and popped at the front, trimmed from the back.
+//!
+//! As [`super::PageList`], but made for the front: a push writes its own page's descriptor and the
+//! link back of the page that was first; a pop writes none. So the link back of the first page and
+//! the link onward of the last say nothing.
+
+use super::map::MemMap;
+use super::types::Pfn;
+
+/// A list of blocks. All-zero is the empty list.
+pub(crate) struct BlockStack {
+    first: u32,
+    /// 0 exactly if `first` is.
+    last: u32,
+}
+
+/// Blocks that are linked as on a list, to be put on one at once.
+#[derive(Default)]
+pub(crate) struct Chain {
+    first: u32,
+    last: u32,
+    blocks: u32,
+}
+
+impl Chain {
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_front(&mut self, map: &MemMap, pfn: Pfn) {
+        let link = Pfn::link(Some(pfn));
+        match Pfn::from_link(self.first) {
+            Some(first) => {
+                map.page(first).set_prev(Some(pfn));
+                map.page(pfn).set_next(Some(first));
+            }
+            None => self.last = link,
+        }
+        self.first = link;
+        self.blocks += 1;
+    }
+}
+
+impl BlockStack {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_front(&mut self, map: &MemMap, pfn: Pfn) {
+        let first = Pfn::from_link(self.first);
+        map.page(pfn).set_next(first);
+        self.first = Pfn::link(Some(pfn));
+        match first {
+            Some(first) => map.page(first).set_prev(Some(pfn)),
+            None => self.last = Pfn::link(Some(pfn)),
+        }
+    }
+
+    /// Puts a chain in front of all others.
+    #[inline(always)]
+    pub(crate) fn push_chain(&mut self, map: &MemMap, chain: Chain) {
+        let Some(last) = Pfn::from_link(chain.last) else {
+            return;
+        };
+        let first = Pfn::from_link(self.first);
+        map.page(last).set_next(first);
+        self.first = chain.first;
+        match first {
+            Some(first) => map.page(first).set_prev(Some(last)),
+            None => self.last = chain.last,
+        }
+    }
+
+    pub(crate) fn push_back(&mut self, map: &MemMap, pfn: Pfn) {
+        let last = Pfn::from_link(self.last);
+        self.last = Pfn::link(Some(pfn));
+        match last {
+            Some(last) => {
+                map.page(last).set_next(Some(pfn));
+                map.page(pfn).set_prev(Some(last));
+            }
+            None => self.first = Pfn::link(Some(pfn)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pop_front(&mut self, map: &MemMap) -> Option<Pfn> {
+        let pfn = Pfn::from_link(self.first)?;
+        if self.first == self.last {
+            *self = Self { first: 0, last: 0 };
+        } else {
+            self.first = Pfn::link(map.page(pfn).next());
+        }
+        Some(pfn)
+    }
+
+    pub(crate) fn pop_back(&mut self, map: &MemMap) -> Option<Pfn> {
+        let pfn = Pfn::from_link(self.last)?;
+        if self.first == self.last {
+            *self = Self { first: 0, last: 0 };
+        } else {
+            self.last = Pfn::link(map.page(pfn).prev());
+        }
+        Some(pfn)
+    }
+
+    /// Takes a block that is on this list off it.
+    pub(crate) fn remove(&mut self, map: &MemMap, pfn: Pfn) {
+        let link = Pfn::link(Some(pfn));
+        if link == self.first {
+            self.pop_front(map);
+        } else if link == self.last {
+            self.pop_back(map);
+        } else {
+            let page = map.page(pfn);
+            let (prev, next) = (page.prev(), page.next());
+            if let (Some(prev), Some(next)) = (prev, next) {
+                map.page(prev).set_next(Some(next));
+                map.page(next).set_prev(Some(prev));
+            }
+        }
+    }
+
+    /// The blocks from first to last; the list must not change meanwhile.
+    pub(crate) fn iter<'a>(&self, map: &'a MemMap) -> impl Iterator<Item = Pfn> + use<'a> {
+        let last = self.last;
+        core::iter::successors(Pfn::from_link(self.first), move |&pfn| {
+            (Pfn::link(Some(pfn)) != last)
+                .then(|| map.page(pfn).next())
+                .flatten()
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::page::types::Page;
+
+    const PAGES: u32 = 32;
+
+    fn descriptors() -> Vec<Page> {
+        // SAFETY: all-zero is a valid descriptor, as in a machine's zero-filled range.
+        (0..PAGES).map(|_| unsafe { core::mem::zeroed() }).collect()
+    }
+
+    /// Every sequence of operations leaves what a deque holds.
+    #[test]
+    fn a_stack_is_a_deque() {
+        let descriptors = descriptors();
+        let map = MemMap::of_descriptors(&descriptors);
+        let mut state = 1_u64;
+        let mut dice = move |sides: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % sides
+        };
+        let mut stack = BlockStack { first: 0, last: 0 };
+        let mut model = VecDeque::new();
+        let mut free: Vec<Pfn> = (0..PAGES).map(Pfn).collect();
+        for _ in 0..20_000 {
+            match dice(7) {
+                0 | 1 if !free.is_empty() => {
+                    let pfn = free.swap_remove(dice(free.len() as u64) as usize);
+                    stack.push_front(&map, pfn);
+                    model.push_front(pfn);
+                }
+                2 if !free.is_empty() => {
+                    let pfn = free.swap_remove(dice(free.len() as u64) as usize);
+                    stack.push_back(&map, pfn);
+                    model.push_back(pfn);
+                }
+                3 => {
+                    let mut chain = Chain::default();
+                    for pfn in free.drain(..(dice(4) as usize).min(free.len())) {
+                        chain.push_front(&map, pfn);
+                        model.push_front(pfn);
+                    }
+                    stack.push_chain(&map, chain);
+                }
+                4 => {
+                    let pfn = stack.pop_front(&map);
+                    assert_eq!(pfn, model.pop_front());
+                    free.extend(pfn);
+                }
+                5 => {
+                    let pfn = stack.pop_back(&map);
+                    assert_eq!(pfn, model.pop_back());
+                    free.extend(pfn);
+                }
+                _ if !model.is_empty() => {
+                    let pfn = model.remove(dice(model.len() as u64) as usize);
+                    let pfn = pfn.expect("a place in the deque");
+                    stack.remove(&map, pfn);
+                    free.push(pfn);
+                }
+                _ => {}
+            }
+            assert!(stack.iter(&map).eq(model.iter().copied()));
+            assert_eq!(stack.is_empty(), model.is_empty());
+        }
+    }
+}
