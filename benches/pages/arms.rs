@@ -26,13 +26,13 @@ pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
     PageAllocator::new(machine, Era::V6_18).expect("a fresh machine")
 }
 
-/// Blocks of one order.
-struct Blocks<'p> {
+/// Blocks of one order; what the patterns free nobody else frees, which `EXCLUSIVE` makes use of.
+struct Blocks<'p, const EXCLUSIVE: bool> {
     pages: &'p PageAllocator<HostMachine>,
     order: u32,
 }
 
-impl Source for Blocks<'_> {
+impl<const EXCLUSIVE: bool> Source for Blocks<'_, EXCLUSIVE> {
     type Page = Pfn;
 
     #[inline(always)]
@@ -42,7 +42,13 @@ impl Source for Blocks<'_> {
 
     #[inline(always)]
     fn put(&self, page: Pfn) {
-        self.pages.free(page, self.order).expect("a live block");
+        let freed = if EXCLUSIVE {
+            // SAFETY: the patterns free each block once, on one thread.
+            unsafe { self.pages.free_exclusive(page, self.order) }
+        } else {
+            self.pages.free(page, self.order)
+        };
+        freed.expect("a live block");
     }
 
     fn get_many(&self, slots: &mut [Option<Pfn>]) {
@@ -51,22 +57,28 @@ impl Source for Blocks<'_> {
     }
 
     fn put_many(&self, slots: &mut [Option<Pfn>]) {
-        self.pages.free_bulk(slots).expect("live pages");
+        let freed = if EXCLUSIVE {
+            // SAFETY: as in `put`.
+            unsafe { self.pages.free_bulk_exclusive(slots) }
+        } else {
+            self.pages.free_bulk(slots)
+        };
+        freed.expect("live pages");
     }
 }
 
-struct Pages<'p> {
+struct Pages<'p, const EXCLUSIVE: bool> {
     name: &'static str,
     pages: &'p PageAllocator<HostMachine>,
 }
 
-impl Arm for Pages<'_> {
+impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
-        let blocks = |order| Blocks {
+        let blocks = |order| Blocks::<'_, EXCLUSIVE> {
             pages: self.pages,
             order,
         };
@@ -102,10 +114,14 @@ pub(crate) fn arms(
     pages: &PageAllocator<HostMachine>,
     mempool: Option<Mempool>,
 ) -> Vec<Box<dyn Arm + '_>> {
-    let page_arm = |name| -> Box<dyn Arm + '_> { Box::new(Pages { name, pages }) };
+    let page_arm = |name| -> Box<dyn Arm + '_> { Box::new(Pages::<'_, true> { name, pages }) };
     let mut arms = vec![
         page_arm("page allocator"),
-        page_arm("page allocator again (null)"),
+        page_arm("again (null)"),
+        Box::new(Pages::<'_, false> {
+            name: "with claims",
+            pages,
+        }),
     ];
     arms.extend(mempool.map(|mempool| -> Box<dyn Arm + '_> { Box::new(Dpdk(mempool)) }));
     arms

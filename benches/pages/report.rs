@@ -69,26 +69,16 @@ impl Results {
         })
     }
 
-    /// What bulk calls cost for a page, as part of what single calls cost.
-    fn bulk_share(&self) -> Option<f64> {
-        self.ratio(
-            "page allocator",
-            Pattern::Bulk64,
-            "page allocator",
-            Pattern::Single,
-        )
+    /// What bulk calls cost for a page, as part of what single calls of the same arm cost.
+    fn bulk_share(&self, arm: &str) -> Option<f64> {
+        self.ratio(arm, Pattern::Bulk64, arm, Pattern::Single)
     }
 
     /// The null arm beside the page allocator: how far two runs of the same differ.
     fn noise(&self) -> impl Iterator<Item = f64> {
-        Pattern::ALL.into_iter().filter_map(|pattern| {
-            self.ratio(
-                "page allocator again (null)",
-                pattern,
-                "page allocator",
-                pattern,
-            )
-        })
+        Pattern::ALL
+            .into_iter()
+            .filter_map(|pattern| self.ratio("again (null)", pattern, "page allocator", pattern))
     }
 
     pub(crate) fn print(&self, rounds: usize, pages: usize) {
@@ -115,8 +105,10 @@ impl Results {
         }
         right_align(&mut table);
         println!("{table}");
-        if let Some(share) = self.bulk_share() {
-            println!("bulk 64 costs {share:.2}x of single, for each page");
+        for arm in &self.arms {
+            if let Some(share) = self.bulk_share(arm) {
+                println!("{arm}: bulk 64 costs {share:.2}x of single, for each page");
+            }
         }
         let (low, high) = self
             .noise()
@@ -136,13 +128,13 @@ impl Results {
                 Some((pattern.name().to_owned(), value))
             });
             let patterns: serde_json::Map<String, Value> = patterns.collect();
-            json!({ "allocator": arm, "patterns": patterns })
+            let share = self.bulk_share(arm);
+            json!({ "allocator": arm, "patterns": patterns, "bulk_64_of_single": share })
         });
         json!({
             "references": REFERENCES,
             "dpdk_missing": self.missing.as_ref().map(|missing| &missing.0),
             "arms": arms.collect::<Vec<_>>(),
-            "bulk_64_of_single": self.bulk_share(),
             "latency": latencies.iter().map(Latency::json).collect::<Vec<_>>(),
         })
     }
