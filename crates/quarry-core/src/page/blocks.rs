@@ -59,7 +59,7 @@ impl PageBlocks {
     }
 
     /// No tags; nobody may ask for one.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn none() -> Self {
         Self {
             tags: NonNull::dangling(),

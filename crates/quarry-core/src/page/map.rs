@@ -60,7 +60,7 @@ impl MemMap {
     }
 
     /// A map of nothing but descriptors, which must outlive it.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn of_descriptors(descriptors: &[Page]) -> Self {
         Self {
             base: NonNull::dangling(),
