@@ -20,6 +20,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::RawLock;
+use quarry_core::page::PageAllocator;
 use quarry_core::slub::Slub;
 
 use loom_machine::{LoomMachine, Me, SLOTLESS, be};
@@ -257,6 +258,28 @@ fn a_closed_gate_keeps_everybody_out() {
         heap.resume(false);
         thread.join().unwrap();
         finish(&heap, objects[1..].to_vec());
+    });
+}
+
+/// Two users of a page give it back, one of them after another reference: one of the two frees it.
+#[test]
+fn one_of_the_last_references_frees() {
+    explore(|| {
+        be(CPU0);
+        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = Arc::new(pages);
+        let page = pages.alloc(0, None).unwrap();
+        pages.get_page(page).unwrap();
+        let other = Arc::clone(&pages);
+        let thread = spawn(move || {
+            be(CPU1);
+            other.get_page(page).unwrap();
+            assert_eq!(other.put_page(page), Ok(false));
+            other.put_page(page).unwrap()
+        });
+        let mine = pages.put_page(page).unwrap();
+        assert_ne!(thread.join().unwrap(), mine, "freed once");
+        assert_eq!(pages.check_consistency().unwrap().allocated, 0);
     });
 }
 

@@ -20,13 +20,16 @@ pub struct PageCensus {
     pub slab: u64,
     /// In kmallocs too large for slabs.
     pub large: u64,
+    /// In page pools or handed out by them.
+    pub pool: u64,
 }
 
 impl PageCensus {
     /// All pages.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.untouched + self.buddy + self.pcp + self.allocated + self.slab + self.large
+        let free = self.untouched + self.buddy + self.pcp;
+        free + self.allocated + self.slab + self.large + self.pool
     }
 }
 
@@ -212,6 +215,7 @@ impl<M: Machine> PageAllocator<M> {
                 PageKind::Allocated => census.allocated += pages,
                 PageKind::Slab => census.slab += pages,
                 PageKind::LargeKmalloc => census.large += pages,
+                PageKind::Pool => census.pool += pages,
                 PageKind::Untouched | PageKind::Tail => {
                     return Err(PageInconsistency::BadBlock(Pfn(at), kind));
                 }

@@ -21,8 +21,9 @@
 //!
 //! # States of a block
 //!
-//! untouched -> buddy -> (pcp) -> allocated | slab | large kmalloc -> (pcp) -> buddy. A free claims
-//! its block by one compare-and-swap on the descriptor, so the second of two frees is refused.
+//! untouched -> buddy -> (pcp) -> allocated | slab | large kmalloc | pool -> (pcp) -> buddy. A free
+//! claims its block by one compare-and-swap on the descriptor, so the second of two frees is refused.
+//! An allocated block may have several users, who count as references: the last one frees it.
 //!
 //! # Locks and their order
 //!
@@ -63,6 +64,7 @@ pub mod geometry;
 mod list;
 mod map;
 mod pcp;
+mod refs;
 mod report;
 mod rules;
 mod stack;
@@ -442,7 +444,7 @@ impl<M: Machine> PageAllocator<M> {
     fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
         let page = self.map.get(pfn).ok_or(PageError::Foreign(pfn))?;
         if page.is_block(PageKind::Allocated, order) {
-            return Ok(page);
+            return refs::check_sole(page, pfn).map(|()| page);
         }
         Err(why_not_freed(page, pfn, order))
     }

@@ -86,6 +86,8 @@ pub enum PageKind {
     LargeKmalloc = 5,
     /// A page of any of these blocks that is not the first.
     Tail = 6,
+    /// First page of a block that belongs to a page pool, wherever it is.
+    Pool = 7,
 }
 
 impl PageKind {
@@ -97,6 +99,7 @@ impl PageKind {
             4 => Self::Slab,
             5 => Self::LargeKmalloc,
             6 => Self::Tail,
+            7 => Self::Pool,
             _ => Self::Untouched,
         }
     }
@@ -107,14 +110,21 @@ impl PageKind {
 /// All fields are atomics, so reading a descriptor is always sound; who may *write* a field
 /// depends on the page's kind:
 ///
-/// | field | buddy, pcp | slab |
-/// |---|---|---|
-/// | `kind_order`, with the list of a free block | zone lock; pcp word | whoever allocated the block |
-/// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab |
-/// | `word` | - | free list and counters, by compare-and-swap or under `lock` |
-/// | `lock` | - | slab lock |
-/// | `cache`, `head`, `objects` | - | set before the slab is used, constant while it lives |
-/// | `on_list` | - | node list lock |
+/// | field | buddy, pcp | slab | allocated | pool |
+/// |---|---|---|---|---|
+/// | `kind_order`, with the list of a free block | zone lock; pcp word | whoever allocated the block | likewise | likewise |
+/// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | the owner: number of the allocation |
+/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | the owner: pieces handed out |
+/// | `lock` | - | slab lock | - | - |
+/// | `cache` | null | set before the slab is used, constant while it lives | null | the pool |
+/// | `head` | - | likewise | - | - |
+/// | `objects` | - | likewise | - | state, call site and CPU (`pool::types`) |
+/// | `list_refs` | 0 | node list lock: 1 while on the partial list | references beyond the first (`page::refs`) | likewise |
+/// | `private` | - | the design's | - | the mapping |
+/// | `private2` | - | the design's | - | pieces returned |
+///
+/// `list_refs` is 0 whenever a block changes hands: a slab leaves its list before its pages go
+/// back, and the last reference frees.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
@@ -129,8 +139,7 @@ pub(crate) struct Page {
     kind_order: AtomicU32,
     /// Objects of the slab. On a cpu partial list of 5.9: see `slub::partial`.
     pub(crate) objects: AtomicU32,
-    /// 1 while the slab is on its node's partial list.
-    on_list: AtomicU32,
+    list_refs: AtomicU32,
     /// Free for the design's use.
     pub(crate) private: AtomicU64,
     pub(crate) private2: AtomicU64,
@@ -152,7 +161,7 @@ impl Page {
             head: AtomicU32::new(0),
             kind_order: AtomicU32::new(0),
             objects: AtomicU32::new(0),
-            on_list: AtomicU32::new(0),
+            list_refs: AtomicU32::new(0),
             private: AtomicU64::new(0),
             private2: AtomicU64::new(0),
         }
@@ -247,12 +256,18 @@ impl Page {
 
     #[inline]
     pub(crate) fn on_list(&self) -> bool {
-        self.on_list.load(Ordering::Relaxed) != 0
+        self.list_refs.load(Ordering::Relaxed) != 0
     }
 
     #[inline]
     pub(crate) fn set_on_list(&self, on: bool) {
-        self.on_list.store(u32::from(on), Ordering::Relaxed);
+        self.list_refs.store(u32::from(on), Ordering::Relaxed);
+    }
+
+    /// References to an allocated block beyond its first owner's; not to be asked of a slab.
+    #[inline(always)]
+    pub(super) fn extra_refs(&self) -> &AtomicU32 {
+        &self.list_refs
     }
 }
 
@@ -336,7 +351,7 @@ impl Default for AllocOptions {
     }
 }
 
-/// Why pages could not be freed.
+/// Why pages could not be freed, or their references not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
     /// The page number is outside the machine's memory.
@@ -352,12 +367,24 @@ pub enum PageError {
         /// Order that it was allocated with.
         allocated: u32,
     },
+    /// Others have references to the block: give yours back (`put_page`) instead of freeing it.
+    Referenced {
+        /// The block.
+        pfn: Pfn,
+        /// References, the first owner's included.
+        count: u32,
+    },
+    /// The block has as many references as can be counted.
+    TooManyReferences(Pfn),
 }
 
 impl core::fmt::Display for PageError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Foreign(pfn) => write!(f, "page {} is outside the machine's memory", pfn.0),
+            Self::NotAllocated(pfn, PageKind::Pool) => {
+                write!(f, "page {} belongs to a page pool: put it there", pfn.0)
+            }
             Self::NotAllocated(pfn, kind) => {
                 write!(
                     f,
@@ -374,6 +401,19 @@ impl core::fmt::Display for PageError {
                 "page {} was allocated with order {allocated} and freed with order {given}",
                 pfn.0
             ),
+            Self::Referenced { pfn, count } => write!(
+                f,
+                "page {} has {count} references and cannot be freed: give yours back with put_page",
+                pfn.0
+            ),
+            Self::TooManyReferences(pfn) => {
+                write!(
+                    f,
+                    "page {} has {} references, no more can be counted",
+                    pfn.0,
+                    u32::MAX
+                )
+            }
         }
     }
 }

@@ -1,0 +1,136 @@
+//! Reference counts of allocated blocks (`page_count()`, `get_page()`, `put_page()`).
+//!
+//! A block begins with one reference, its allocator's. The descriptor counts those beyond it, so a
+//! block that never has a second user is allocated and freed without touching the count, and its
+//! last reference is given back without an atomic operation: whoever finds no other reference is
+//! the only one who could make one.
+
+use super::PageAllocator;
+use super::types::{Page, PageError, PageKind, Pfn};
+use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::sync::Ordering;
+
+/// Refuses a block that has other users.
+#[inline(always)]
+pub(super) fn check_sole(page: &Page, pfn: Pfn) -> Result<(), PageError> {
+    match page.extra_refs().load(Ordering::Relaxed) {
+        0 => Ok(()),
+        extra => Err(PageError::Referenced {
+            pfn,
+            count: extra.saturating_add(1),
+        }),
+    }
+}
+
+impl Page {
+    /// Whether the caller, who has a reference, has the only one.
+    #[inline(always)]
+    pub(crate) fn is_sole_reference(&self) -> bool {
+        // Acquire: pairs with the Release in `drop_reference`: what others did with the block
+        // happens before what its last user does.
+        self.extra_refs().load(Ordering::Acquire) == 0
+    }
+
+    fn add_reference(&self, pfn: Pfn) -> Result<(), PageError> {
+        let added = self
+            .extra_refs()
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |extra| {
+                (extra < u32::MAX - 1).then_some(extra + 1)
+            });
+        added
+            .map(drop)
+            .map_err(|_| PageError::TooManyReferences(pfn))
+    }
+
+    /// Gives back one reference. `false` if it is the only one, which then stays.
+    fn drop_reference(&self) -> bool {
+        // Release and Acquire: see `is_sole_reference`.
+        self.extra_refs()
+            .fetch_update(Ordering::Release, Ordering::Acquire, |extra| {
+                extra.checked_sub(1)
+            })
+            .is_ok()
+    }
+}
+
+impl<M: Machine> PageAllocator<M> {
+    /// References to a block: 1 for an allocated one that nobody shares, 0 for a page that is free
+    /// or not the first of its block.
+    ///
+    /// ```
+    /// # use quarry_core::page::Pfn;
+    /// # fn demo<M: quarry_core::machine::Machine>(pages: &quarry_core::page::PageAllocator<M>) {
+    /// let page = pages.alloc(0, None).unwrap();
+    /// pages.get_page(page).unwrap();
+    /// assert_eq!(pages.page_count(page), 2);
+    /// assert_eq!(pages.put_page(page), Ok(false));
+    /// assert_eq!(pages.put_page(page), Ok(true));
+    /// # }
+    /// ```
+    pub fn page_count(&self, pfn: Pfn) -> u32 {
+        let Some(page) = self.map().get(pfn) else {
+            return 0;
+        };
+        match page.kind() {
+            PageKind::Allocated | PageKind::Pool => {
+                touch(
+                    self.machine(),
+                    Line::PageDescriptor,
+                    Access::Read,
+                    pfn.0 as usize,
+                );
+                page.extra_refs().load(Ordering::Relaxed).saturating_add(1)
+            }
+            PageKind::Slab | PageKind::LargeKmalloc => 1,
+            PageKind::Untouched | PageKind::Buddy | PageKind::Pcp | PageKind::Tail => 0,
+        }
+    }
+
+    /// Takes one more reference to a block that the caller has a reference to: it stays allocated
+    /// until as many are given back.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError`] if `pfn` is not the first page of an allocated block or of one of a page pool,
+    /// or if no more references can be counted.
+    pub fn get_page(&self, pfn: Pfn) -> Result<(), PageError> {
+        let page = self.referenced(pfn)?;
+        work(self.machine(), Work::Atomic);
+        page.add_reference(pfn)
+    }
+
+    /// Gives a reference back; the last one frees the block. Returns whether it did.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError`] if `pfn` is not the first page of an allocated block. The last reference to a
+    /// block of a page pool is the pool's: put it there.
+    pub fn put_page(&self, pfn: Pfn) -> Result<bool, PageError> {
+        let page = self.referenced(pfn)?;
+        if !page.is_sole_reference() {
+            work(self.machine(), Work::Atomic);
+            if page.drop_reference() {
+                return Ok(false);
+            }
+        }
+        match page.kind() {
+            PageKind::Allocated => self.free(pfn, page.order()).map(|()| true),
+            kind => Err(PageError::NotAllocated(pfn, kind)),
+        }
+    }
+
+    /// The descriptor of a block whose references are counted.
+    fn referenced(&self, pfn: Pfn) -> Result<&Page, PageError> {
+        let page = self.map().get(pfn).ok_or(PageError::Foreign(pfn))?;
+        touch(
+            self.machine(),
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        match page.kind() {
+            PageKind::Allocated | PageKind::Pool => Ok(page),
+            kind => Err(PageError::NotAllocated(pfn, kind)),
+        }
+    }
+}
