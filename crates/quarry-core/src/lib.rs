@@ -11,6 +11,7 @@
 //! |---|---|
 //! | the seam: CPUs, per-CPU try-locks, locks, memory, accounting | [`machine`] |
 //! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
+//! | pools of pages that one CPU receives into and all CPUs return | [`pool`] |
 //! | what the caches of one heap hang on | [`system`] |
 //! | what the designs' slabs and queues share | `slabs`, `queue` |
 //! | the designs, behind [`design::Design`] | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`] |
@@ -32,6 +33,7 @@ pub mod inspect;
 pub mod machine;
 pub mod merge;
 pub mod page;
+pub mod pool;
 mod queue;
 mod rcu;
 pub mod sheaf;

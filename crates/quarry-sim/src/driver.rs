@@ -29,6 +29,28 @@
 //! );
 //! assert_eq!(frees.unwrap(), 1);
 //! ```
+//!
+//! Pages are numbers, and their functions safe: [`Driver::pages`] gives the page allocator, on which
+//! page pools are made.
+//!
+//! ```
+//! use quarry_core::{era::Era, geometry::BootParams, machine::CpuId, slub::Slub};
+//! use quarry_core::pool::{PoolOwner, PoolParams, Put};
+//! use quarry_sim::{Config, driver};
+//!
+//! let config = Config { cpus: 2, ..Config::default() };
+//! let era = Era::V6_18;
+//! driver::drive::<Slub, _>(config, era, BootParams::default(), |driver| {
+//!     let mut rx0 = PoolOwner::create(driver.pages(), era, &PoolParams::default()).unwrap();
+//!     let pool = rx0.handle();
+//!     let page = rx0.alloc().unwrap();
+//!     // The packet is consumed on another CPU.
+//!     driver.run_on(CpuId(1));
+//!     assert_eq!(pool.put(page), Ok(Put::Ring));
+//!     assert_eq!(pool.stats().ring, 1);
+//! })
+//! .unwrap();
+//! ```
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -42,7 +64,7 @@ use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, SlabinfoError, SysfsError};
 use quarry_core::machine::{CpuId, Machine};
-use quarry_core::page::PageStats;
+use quarry_core::page::{PageAllocator, PageStats};
 use quarry_core::stats::Stats;
 
 use crate::machine::{Config, ConfigError, VirtualMachine};
@@ -154,6 +176,13 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn machine(&self) -> &VirtualMachine {
         self.heap.machine()
+    }
+
+    /// The heap's page allocator, to allocate and free pages, count references to them and make
+    /// page pools. It refuses to free what is the heap's or a pool's, so D1 holds.
+    #[must_use]
+    pub fn pages(&self) -> &'h PageAllocator<VirtualMachine> {
+        self.heap.pages()
     }
 
     /// Lets all CPUs, one after the other, do what the kernel does from time to time, such as

@@ -105,6 +105,7 @@ pub use validate::{REPORTS_MAX, Validation};
 pub(crate) use about::{Described, deliver, live, release};
 pub(crate) use alloc::alloc;
 pub(crate) use free::{describe, free, reason, refused};
+pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};
 pub(crate) use validate::{discard, set_up, validate};
 

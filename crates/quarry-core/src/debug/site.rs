@@ -74,20 +74,61 @@ impl CallSite {
 
 /// Places that track records may name. A record is memory that a mistake of the user may have
 /// overwritten, so what it says is looked up here before it is believed.
-pub(super) struct SiteTable([AtomicPtr<()>; SITES]);
+pub(crate) struct SiteTable([AtomicPtr<()>; SITES]);
 
 /// Places that a cache can tell apart; calls from further ones show the address of the place.
 const SITES: usize = 256;
 
 impl SiteTable {
-    pub(super) fn new() -> Self {
+    /// Places that a table can hold.
+    pub(crate) const LEN: usize = SITES;
+
+    pub(crate) fn new() -> Self {
         Self(core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+    }
+
+    fn start(address: usize) -> usize {
+        (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
     }
 
     /// Places in the order in which one of this address is looked for.
     fn probe(&self, address: usize) -> impl Iterator<Item = &AtomicPtr<()>> {
-        let start = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let start = Self::start(address);
         (0..SITES).map(move |i| &self.0[start.wrapping_add(i) % SITES])
+    }
+
+    /// Number of a call site, 1 to [`SiteTable::LEN`], for those who have no room for its address;
+    /// 0 if it is unknown or the table is full.
+    pub(crate) fn number(&self, site: CallSite) -> u32 {
+        let word = site.0.cast_mut();
+        if word.is_null() {
+            return 0;
+        }
+        let start = Self::start(word.addr());
+        for at in (0..SITES).map(|i| start.wrapping_add(i) % SITES) {
+            let place = &self.0[at];
+            // Relaxed: the pointer is all that is shared; what it points to is constant.
+            let mut stored = place.load(Ordering::Relaxed);
+            if stored.is_null() {
+                let exchanged =
+                    place.compare_exchange(stored, word, Ordering::Relaxed, Ordering::Relaxed);
+                stored = exchanged.map_or_else(|other| other, |_| word);
+            }
+            if stored == word {
+                return at as u32 + 1;
+            }
+        }
+        0
+    }
+
+    /// The call site of a number of this table.
+    pub(crate) fn numbered(&self, number: u32) -> CallSite {
+        let place = (number as usize)
+            .checked_sub(1)
+            .and_then(|at| self.0.get(at));
+        place.map_or(CallSite::UNKNOWN, |place| {
+            CallSite(place.load(Ordering::Relaxed))
+        })
     }
 
     /// What a track record keeps of a call site.
@@ -179,6 +220,21 @@ mod tests {
         let address = table.recall(0x4141_4141_4140).address();
         assert_eq!(address, Some(0x4141_4141_4140));
         assert!(table.recall(0x4141_4141_4141_4141).location().is_none());
+    }
+
+    #[test]
+    fn sites_have_numbers() {
+        let table = SiteTable::new();
+        let sites: std::vec::Vec<_> = (1..=SITES as u64 + 1).map(CallSite::code).collect();
+        let numbers: std::vec::Vec<_> = sites.iter().map(|&site| table.number(site)).collect();
+        for (site, number) in sites.iter().zip(&numbers).take(SITES) {
+            assert_eq!(table.number(*site), *number);
+            assert_eq!(table.numbered(*number), *site);
+        }
+        assert_eq!(numbers[SITES], 0, "the table is full");
+        assert_eq!(table.number(CallSite::UNKNOWN), 0);
+        assert!(table.numbered(0).is_unknown());
+        assert!(table.numbered(SITES as u32 + 1).is_unknown());
     }
 
     #[test]

@@ -28,11 +28,15 @@ pub enum Line {
     Pcp,
     /// Zone-level state: free lists of the buddy allocator.
     Zone,
+    /// A page pool's alloc cache.
+    PoolCache,
+    /// Slots of a page pool's ring.
+    PoolRing,
 }
 
 impl Line {
     /// Number of kinds.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 11;
     /// All kinds with the names that reports use, in the order of their numbers.
     pub const ALL: [(Line, &'static str); Line::COUNT] = [
         (Line::Object, "object"),
@@ -44,6 +48,8 @@ impl Line {
         (Line::PageDescriptor, "page_descriptor"),
         (Line::Pcp, "pcp"),
         (Line::Zone, "zone"),
+        (Line::PoolCache, "pool_cache"),
+        (Line::PoolRing, "pool_ring"),
     ];
 }
 

@@ -269,6 +269,20 @@ impl Page {
     pub(super) fn extra_refs(&self) -> &AtomicU32 {
         &self.list_refs
     }
+
+    /// A number that whoever owns the block keeps in the place of the links, which it is on no list
+    /// to need.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        let (low, high) = (&self.next, &self.prev);
+        u64::from(low.load(Ordering::Relaxed)) | u64::from(high.load(Ordering::Relaxed)) << 32
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_stamp(&self, stamp: u64) {
+        self.next.store(stamp as u32, Ordering::Relaxed);
+        self.prev.store((stamp >> 32) as u32, Ordering::Relaxed);
+    }
 }
 
 /// A zone of a node, by the addresses that reach it, lowest first. Addresses are counted from the

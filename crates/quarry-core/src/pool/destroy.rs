@@ -1,0 +1,105 @@
+//! The end of a pool (`page_pool_destroy()`): at once, or when its last page in flight comes home.
+
+use core::fmt;
+
+use super::inflight::InFlightReport;
+use super::map::Mapper;
+use super::{PagePool, PoolOwner};
+use crate::machine::Machine;
+
+impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
+    /// Releases all pages that the pool has, and the pool with them. Handles stay valid; pages put
+    /// from now on are released.
+    ///
+    /// # Errors
+    ///
+    /// [`Pending`] while pages are in flight: it says who has them. The pool goes by itself when
+    /// the last one is put.
+    pub fn destroy(self) -> Result<(), Pending<'p, M, H>> {
+        self.close_open();
+        Pending { owner: self }.finish()
+    }
+
+    /// Releases what is at hand. Whether nothing is in flight.
+    fn release_all(&self) -> bool {
+        let body = self.pool.body();
+        let machine = self.pool.pages.machine();
+        let raw = self.pool.raw();
+        // A producer that stays inside may be a thread that a fork left behind; what it puts would
+        // be lost in the ring, and the pool must not go while it touches it (I4).
+        if !body.ring.close(machine) {
+            return false;
+        }
+        while let Some(pfn) = body.ring.pop(machine, &body.owner.head) {
+            super::stats::count(&body.owner.consumed);
+            raw.release_from(pfn, super::PoolState::Ring);
+        }
+        while let Some(pfn) = body.owner.pop() {
+            raw.release_from(pfn, super::PoolState::Cached);
+        }
+        body.held() == 0
+    }
+}
+
+impl<M: Machine, H: Mapper> Drop for PoolOwner<'_, M, H> {
+    fn drop(&mut self) {
+        self.close_open();
+        self.release_all();
+    }
+}
+
+/// A pool that was destroyed while pages are in flight. It goes when the last one is put, whether
+/// this is kept or dropped.
+pub struct Pending<'p, M: Machine, H: Mapper> {
+    /// Closed: it allocates no more.
+    owner: PoolOwner<'p, M, H>,
+}
+
+impl<'p, M: Machine, H: Mapper> Pending<'p, M, H> {
+    /// Looks again.
+    ///
+    /// # Errors
+    ///
+    /// Itself, while pages are in flight.
+    pub fn finish(self) -> Result<(), Self> {
+        if self.owner.release_all() {
+            Ok(())
+        } else {
+            Err(self)
+        }
+    }
+
+    /// The pool: its counters, and who has its pages.
+    #[must_use]
+    pub fn pool(&self) -> &PagePool<'p, M, H> {
+        self.owner.pool()
+    }
+
+    /// Who has the pool's pages.
+    #[must_use]
+    pub fn report(&self) -> InFlightReport {
+        self.pool().in_flight_report()
+    }
+}
+
+impl<M: Machine, H: Mapper> fmt::Display for Pending<'_, M, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.pool().name();
+        let report = self.report();
+        if report.pages == 0 {
+            return write!(
+                f,
+                "page pool {name} was destroyed while in use: finish it again"
+            );
+        }
+        write!(f, "page pool {name} was destroyed with {report}")
+    }
+}
+
+impl<M: Machine, H: Mapper> fmt::Debug for Pending<'_, M, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<M: Machine, H: Mapper> core::error::Error for Pending<'_, M, H> {}

@@ -1,0 +1,38 @@
+//! Mappings: what makes a page reachable for a device.
+
+use core::ptr::NonNull;
+
+/// Maps a pool's blocks for whoever fills them: for a device's DMA, for another process. A block is
+/// mapped when it comes from the page allocator and stays so while it is the pool's
+/// (`PP_FLAG_DMA_MAP`), in flight or not. The pool may call from any thread that puts pages.
+pub trait Mapper: 'static {
+    /// Whether there is anything to do; a pool leaves the calls out otherwise.
+    const MAPS: bool = true;
+
+    /// Maps a block. The number is what devices know it by. `None` if it cannot be: the block then
+    /// goes back to the page allocator.
+    fn map(&self, block: NonNull<u8>, bytes: usize) -> Option<u64>;
+
+    /// Ends a mapping.
+    fn unmap(&self, mapping: u64, bytes: usize);
+
+    /// Makes the first `bytes` ready to be written by the device again, before the block goes back
+    /// into the pool (`PP_FLAG_DMA_SYNC_DEV`): only what was used costs time.
+    fn sync_for_device(&self, mapping: u64, bytes: usize) {
+        let _ = (mapping, bytes);
+    }
+}
+
+/// For pools whose user maps nothing, or by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoMapper;
+
+impl Mapper for NoMapper {
+    const MAPS: bool = false;
+
+    fn map(&self, _block: NonNull<u8>, _bytes: usize) -> Option<u64> {
+        Some(0)
+    }
+
+    fn unmap(&self, _mapping: u64, _bytes: usize) {}
+}

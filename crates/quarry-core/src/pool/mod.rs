@@ -1,0 +1,417 @@
+//! The page pool: pages that one CPU receives into and any CPU gives back.
+//!
+//! # 1 Idea and source
+//!
+//! Linux's `page_pool` (`net/core/page_pool.c`, 4.18 and later), written from the published facts.
+//! A receiver allocates a page per packet on one CPU; the packet's consumer gives it back on
+//! another, much later. The page allocator's per-CPU lists cannot serve that: the receiver's are
+//! always empty, the consumer's always full, and both go to the zone lock. A pool gives such pages
+//! a way back to where they are needed.
+//!
+//! # 2 Objects
+//!
+//! ```text
+//!                  owner                          everybody else
+//!         alloc |        ^ put                        | put
+//!               v        |                            v
+//!         +------------------+    refill 64    +-------------+
+//!         | alloc cache: 128 |<----------------| ring: 1024  |  locked producers, one consumer
+//!         +------------------+                 +-------------+
+//!               ^ bulk 64                             | full; other users; other node
+//!         ------+-------- page allocator -------------v------
+//! ```
+//!
+//! A [`PoolOwner`] is the one who allocates: its methods take `&mut self`, so the alloc cache and
+//! the ring's reading end need no lock. [`PagePool`] handles are for everybody. A pool's page has a
+//! word in its descriptor: where it is and, in flight, to which call site and CPU it was handed
+//! out.
+//!
+//! # 3 States of a page
+//!
+//! outside -> cached -> in flight -> cached | ring -> cached -> ... -> outside. In flight it is
+//! either whole or in pieces (`pieces`).
+//!
+//! # 4 Paths
+//!
+//! *Allocation*: pop the alloc cache (`fast`); else take up to 64 pages from the ring while they
+//! are on the preferred node (`refill`; the first that is not is released, `waive`); else, the ring
+//! being empty (`empty`), ask the page allocator for 64 in one call (`slow`; one before 6.1, one
+//! block at a time for orders above 0, `slow_high_order`). *Put by the owner*: push the alloc cache
+//! (`cached`), if it is full (`cache_full`) as everybody else. *Put*: into the ring (`ring`), out of
+//! the pool if it is full (`ring_full`). A page that has other users (`get_page`) leaves the pool
+//! when it is put (`released_refcnt`), and its last user frees it.
+//!
+//! # 5 Locks
+//!
+//! The ring's lock, for producers, tried for a bounded time and a leaf: nothing is called under it.
+//! Whoever cannot have it releases the page (`ring_busy`), so no put waits for a preempted thread,
+//! for the thread that its signal handler interrupted, or for one that a fork left behind.
+//!
+//! # 6 Invariants
+//!
+//! * **I1** Every page of a pool is in exactly one place, which its state names.
+//! * **I2** The alloc cache, the consumer's index and the owner's counters are written by the owner
+//!   alone; there is one owner, or after [`PoolOwner::destroy`] one [`Pending`].
+//! * **I3** An entry of the alloc cache or the ring is good only if the page is this pool's and its
+//!   state names that place. Two puts of one page at the same moment, one by the owner, may make
+//!   two entries; the state, of which the later store stands, makes one of them good, and the owner
+//!   drops the other (`stale`). All other second puts are refused.
+//! * **I4** The pool's memory goes back when it has neither handles nor pages: whoever has a page
+//!   in flight may use the pool until the page is put, and a put touches the pool no more once the
+//!   page may have gone on. The closing of the ring waits for producers for that reason.
+//!
+//! # 7 Departures from the kernel
+//!
+//! Pages have no `pfmemalloc` mark. At most 63 pieces of a page are handed out at a time, their
+//! starts told apart by a sixty-fourth of the page, so that a put of a wrong or returned piece is
+//! an error. Call sites and CPUs of pages in flight are always kept, so that a pool that cannot be
+//! destroyed says who has its pages. The ring's lock is tried, not waited for. There is no bulk
+//! put.
+//!
+//! # 8 Cost
+//!
+//! An allocation and a put by the owner: the alloc cache's line and the page's descriptor, no
+//! atomic read-modify-write. A put from elsewhere: one, the ring's lock.
+
+mod alloc;
+mod destroy;
+mod inflight;
+mod map;
+mod pieces;
+mod put;
+mod ring;
+mod rules;
+mod stats;
+mod types;
+
+pub use destroy::Pending;
+pub use inflight::{HOLDERS_MAX, Holder, InFlight, InFlightReport};
+pub use map::{Mapper, NoMapper};
+pub use pieces::{PIECES_MAX, Piece, PieceError};
+pub use rules::{PoolRules, pool_rules};
+pub use stats::PoolStats;
+pub use types::{
+    CACHE_PAGES, PoolCreateError, PoolError, PoolParams, PoolState, Put, REFILL_PAGES,
+};
+
+use core::ptr::NonNull;
+
+use crate::debug::{CallSite, SiteTable};
+use crate::era::Era;
+use crate::machine::Machine;
+use crate::page::{MAX_ORDER, PageAllocator, Pfn};
+use crate::sync::{AtomicU64, Ordering};
+use ring::Ring;
+use types::{Body, BodyPtr, HANDLE, OwnerPart};
+
+/// A shared handle to a pool: puts pages from anywhere and shows what the pool does.
+pub struct PagePool<'p, M: Machine, H: Mapper = NoMapper> {
+    pages: &'p PageAllocator<M>,
+    /// Lives as long as this handle, which it counts (I4).
+    body: BodyPtr<H>,
+}
+
+// SAFETY: the body is made of atomics, of data behind a lock and of constants, and of the mapper,
+// which several threads may call at once and any of them may drop; the page allocator is shared.
+unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for PagePool<'_, M, H> {}
+// SAFETY: as above.
+unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M, H> {}
+
+/// The one who allocates from a pool (I2). When it is dropped the pool is destroyed as by
+/// [`PoolOwner::destroy`], and goes when its last page in flight comes home.
+///
+/// ```
+/// use quarry_core::{era::Era, machine::Machine, page::PageAllocator};
+/// use quarry_core::pool::{PoolOwner, PoolParams, Put};
+///
+/// fn receive<M: Machine>(pages: &PageAllocator<M>) {
+///     let params = PoolParams { name: "rx0", ..PoolParams::default() };
+///     let mut owner = PoolOwner::create(pages, Era::V6_18, &params).unwrap();
+///     let pool = owner.handle();
+///     let (first, second) = (owner.alloc().unwrap(), owner.alloc().unwrap());
+///     assert_eq!(owner.put(first), Ok(Put::Cached));
+///     assert_eq!(pool.put(second), Ok(Put::Ring));
+///     assert!(pool.put(second).is_err(), "it is not in flight any more");
+///     drop(pool);
+///     assert!(owner.destroy().is_ok());
+/// }
+/// ```
+pub struct PoolOwner<'p, M: Machine, H: Mapper = NoMapper> {
+    pool: PagePool<'p, M, H>,
+    /// The call site that allocated last, and its number.
+    last_site: (CallSite, u32),
+}
+
+/// A pool without a count: valid as long as a handle is, or a page in flight (I4).
+pub struct RawPool<'p, M: Machine, H: Mapper = NoMapper> {
+    pages: &'p PageAllocator<M>,
+    body: BodyPtr<H>,
+}
+
+impl<M: Machine, H: Mapper> Clone for RawPool<'_, M, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine, H: Mapper> Copy for RawPool<'_, M, H> {}
+
+// SAFETY: as for `PagePool`.
+unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for RawPool<'_, M, H> {}
+// SAFETY: as for `PagePool`.
+unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for RawPool<'_, M, H> {}
+
+impl<'p, M: Machine> PoolOwner<'p, M> {
+    /// Makes a pool whose pages are not mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolCreateError`].
+    pub fn create(
+        pages: &'p PageAllocator<M>,
+        era: Era,
+        params: &PoolParams<'_>,
+    ) -> Result<Self, PoolCreateError> {
+        Self::create_mapped(pages, era, params, NoMapper)
+    }
+}
+
+impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
+    /// Makes a pool whose pages `mapper` maps while they are in it or in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolCreateError`].
+    pub fn create_mapped(
+        pages: &'p PageAllocator<M>,
+        era: Era,
+        params: &PoolParams<'_>,
+        mapper: H,
+    ) -> Result<Self, PoolCreateError> {
+        const {
+            assert!(
+                align_of::<Body<H>>() <= 4096,
+                "a mapper of extreme alignment"
+            )
+        };
+        let rules = pool_rules(era);
+        let size = ring_size(rules, params.pool_size)?;
+        if params.order > MAX_ORDER {
+            return Err(PoolCreateError::Order(params.order));
+        }
+        let topology = pages.machine().topology();
+        if let Some(node) = params.node.filter(|node| node.0 >= topology.nodes) {
+            return Err(PoolCreateError::Node(node));
+        }
+        let machine = pages.machine();
+        let _pass = pages.gate().enter(machine);
+        let bytes = size_of::<Body<H>>().max(align_of::<Body<H>>());
+        let place = pages.meta().alloc(machine, bytes);
+        let body = place.ok_or(PoolCreateError::NoRoom)?.cast::<Body<H>>();
+        let Some(ring) = Ring::new(machine, pages.meta(), size) else {
+            // SAFETY: `alloc` returned the block for these bytes just now, still zeroed.
+            unsafe { pages.meta().free(machine, body.cast(), bytes) };
+            return Err(PoolCreateError::NoRoom);
+        };
+        let new = Body {
+            owner: OwnerPart::new(),
+            ring,
+            shared: stats::SharedStats::new(),
+            alive: AtomicU64::new(HANDLE),
+            mapper,
+            order: params.order,
+            block_bytes: (topology.page_size() << params.order) as u32,
+            node: params.node,
+            rules,
+            name: types::short_name(params.name),
+            sites: SiteTable::new(),
+        };
+        // SAFETY: the block is fresh and large enough, and a region aligns blocks to their size up
+        // to 4096 bytes.
+        unsafe { body.write(new) };
+        Ok(Self {
+            pool: PagePool { pages, body },
+            last_site: (CallSite::UNKNOWN, 0),
+        })
+    }
+
+    /// One more handle to the pool, for those who put pages.
+    #[must_use]
+    pub fn handle(&self) -> PagePool<'p, M, H> {
+        self.pool.clone()
+    }
+
+    /// The pool, for what every handle can do.
+    #[must_use]
+    pub fn pool(&self) -> &PagePool<'p, M, H> {
+        &self.pool
+    }
+}
+
+/// Slots of the ring for what was asked.
+fn ring_size(rules: &PoolRules, pool_size: u32) -> Result<u32, PoolCreateError> {
+    let limit = rules.ring_limit;
+    match pool_size {
+        0 => Err(PoolCreateError::NoPoolSize),
+        size if size <= limit => Ok(size),
+        _ if rules.clamps => Ok(limit),
+        _ => Err(PoolCreateError::PoolSize { pool_size, limit }),
+    }
+}
+
+impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
+    #[inline(always)]
+    fn body(&self) -> &Body<H> {
+        // SAFETY: I4 - this handle counts in `alive`, so the body is there; it is only shared.
+        unsafe { self.body.as_ref() }
+    }
+
+    /// The pool for users who know by something else that it is there.
+    #[inline(always)]
+    #[must_use]
+    pub fn raw(&self) -> RawPool<'p, M, H> {
+        RawPool {
+            pages: self.pages,
+            body: self.body,
+        }
+    }
+
+    /// The page allocator below.
+    #[must_use]
+    pub fn pages(&self) -> &'p PageAllocator<M> {
+        self.pages
+    }
+
+    /// The name it was created with, or its first 16 bytes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.body().name()
+    }
+
+    /// Order of its blocks.
+    #[must_use]
+    pub fn order(&self) -> u32 {
+        self.body().order
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        self.body().block_bytes as usize
+    }
+
+    /// Pages that the ring can hold.
+    #[must_use]
+    pub fn ring_size(&self) -> u32 {
+        self.body().ring.size()
+    }
+
+    /// What maps its pages.
+    #[must_use]
+    pub fn mapper(&self) -> &H {
+        &self.body().mapper
+    }
+
+    /// The mapping of a page of this pool, wherever it is (`page_pool_get_dma_addr()`).
+    #[must_use]
+    pub fn mapping_of(&self, pfn: Pfn) -> Option<u64> {
+        let page = self.pages.map().get(pfn)?;
+        let mapped = H::MAPS && self.body().owns(page);
+        mapped.then(|| page.private.load(Ordering::Relaxed))
+    }
+
+    /// Where a page is, as far as this pool is concerned.
+    #[must_use]
+    pub fn state_of(&self, pfn: Pfn) -> PoolState {
+        match self.pages.map().get(pfn) {
+            Some(page) if self.body().owns(page) => types::StateWord::of(page).state(),
+            _ => PoolState::Outside,
+        }
+    }
+
+    /// Counters; exact if nobody uses the pool at this moment.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        let body = self.body();
+        let mut stats = PoolStats {
+            ring: body.ring.produced(),
+            pages_cached: u64::from(body.owner.cached.load(Ordering::Relaxed)),
+            ..PoolStats::default()
+        };
+        body.owner.stats.add_to(&mut stats);
+        body.shared.add_to(&mut stats);
+        let consumed = body.owner.consumed.load(Ordering::Relaxed);
+        stats.pages_ring = stats.ring.saturating_sub(consumed);
+        let kept = stats.pages_cached + stats.pages_ring + self.idle_open();
+        stats.inflight = body.held().saturating_sub(kept);
+        stats
+    }
+}
+
+impl<M: Machine, H: Mapper> Clone for PagePool<'_, M, H> {
+    fn clone(&self) -> Self {
+        // Relaxed: this handle keeps the pool alive meanwhile.
+        self.body().alive.fetch_add(HANDLE, Ordering::Relaxed);
+        Self {
+            pages: self.pages,
+            body: self.body,
+        }
+    }
+}
+
+impl<M: Machine, H: Mapper> Drop for PagePool<'_, M, H> {
+    fn drop(&mut self) {
+        self.raw().drop_alive(HANDLE);
+    }
+}
+
+impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
+    /// Only for callers who know that the pool is there: a handle or a page in flight keeps it so
+    /// (I4). The public functions of this type ask for that.
+    #[inline(always)]
+    fn body(&self) -> &Body<H> {
+        // SAFETY: I4, by the callers' knowledge; it is only shared.
+        unsafe { self.body.as_ref() }
+    }
+
+    /// [`PagePool::put_used`] without a handle.
+    ///
+    /// # Errors
+    ///
+    /// As [`PagePool::put`].
+    ///
+    /// # Safety
+    ///
+    /// A handle to the pool exists until the call returns, or the page is in flight and only the
+    /// caller puts it.
+    #[inline]
+    pub unsafe fn put(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
+        self.put_used(pfn, used)
+    }
+
+    /// Gives up handles or pages; with the last of either the pool goes.
+    fn drop_alive(self, count: u64) {
+        // AcqRel: what all users did with the pool happens before its end.
+        if self.body().alive.fetch_sub(count, Ordering::AcqRel) == count {
+            self.free_body();
+        }
+    }
+
+    #[cold]
+    fn free_body(self) {
+        let machine = self.pages.machine();
+        let meta = self.pages.meta();
+        let _pass = self.pages.gate().enter(machine);
+        let slots = self.body().ring.range();
+        let bytes = size_of::<Body<H>>().max(align_of::<Body<H>>());
+        // SAFETY: I4 - nobody else can reach the pool any more: there are no handles, and no page
+        // that one could put. It was initialised when it was made.
+        unsafe { self.body.drop_in_place() };
+        for (block, bytes) in [(slots.base, slots.bytes), (self.body.cast(), bytes)] {
+            // SAFETY: the block has this many bytes and nobody uses it any more.
+            unsafe { NonNull::write_bytes(block, 0, bytes) };
+            // SAFETY: the region handed out the block for these bytes, and it is zeroed.
+            unsafe { meta.free(machine, block, bytes) };
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Pieces: a page that several packets share, returned with the last of them
+//! (`page_pool_alloc_frag()`).
+//!
+//! Two words of the descriptor name pieces by the sixty-fourth of the page in which they begin:
+//! those handed out, which the owner alone writes, and those returned, to which every put adds its
+//! own. The owner gives a page up by adding all those that it never handed out; whoever completes
+//! the word has the last piece, and the page. The last sixty-fourth is never handed out, so the word
+//! is not complete before.
+
+use super::map::Mapper;
+use super::types::{PoolError, PoolState, Put, StateWord};
+use super::{PagePool, PoolOwner, RawPool};
+use crate::debug::CallSite;
+use crate::era::Era;
+use crate::machine::{Machine, Work, work};
+use crate::page::{Page, Pfn};
+use crate::sync::Ordering;
+
+/// Pieces of one page that can be in use at a time.
+pub const PIECES_MAX: u32 = 63;
+const ALL: u64 = u64::MAX;
+
+/// Part of a page of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The page.
+    pub pfn: Pfn,
+    /// Where it begins, in bytes; a multiple of the machine's cache line.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub bytes: u32,
+}
+
+/// Why there is no piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceError {
+    /// Kernels of the pool's era hand out whole pages only; [`Era::V6_1`] is the first that does.
+    Era,
+    /// A piece has at least one byte and at most those of a block.
+    Size {
+        /// Bytes asked for.
+        bytes: u32,
+        /// Bytes of a block.
+        block_bytes: u32,
+    },
+    /// Memory is exhausted.
+    NoMemory,
+}
+
+impl core::fmt::Display for PieceError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Era => write!(
+                f,
+                "page pools hand out pieces since {}: use whole pages",
+                Era::V6_1
+            ),
+            Self::Size { bytes, block_bytes } => {
+                write!(f, "a piece of {bytes} bytes: it has 1 to {block_bytes}")
+            }
+            Self::NoMemory => f.write_str("memory is exhausted"),
+        }
+    }
+}
+
+impl core::error::Error for PieceError {}
+
+/// The bit of the piece that begins at this offset.
+fn bit(block_bytes: u32, offset: u32) -> u64 {
+    1 << (offset / (block_bytes / 64))
+}
+
+impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
+    /// Allocates part of a page. It begins behind the last piece if it fits there, else in another
+    /// page.
+    ///
+    /// # Errors
+    ///
+    /// [`PieceError`].
+    #[track_caller]
+    pub fn alloc_piece(&mut self, bytes: u32) -> Result<Piece, PieceError> {
+        self.alloc_piece_at(bytes, CallSite::caller())
+    }
+
+    /// [`PoolOwner::alloc_piece`] for the given call site; the report of pages in flight names that
+    /// of a page's newest piece.
+    ///
+    /// # Errors
+    ///
+    /// [`PieceError`].
+    pub fn alloc_piece_at(&mut self, bytes: u32, site: CallSite) -> Result<Piece, PieceError> {
+        let block_bytes = self.pool.body().block_bytes;
+        if !self.pool.body().rules.pieces {
+            return Err(PieceError::Era);
+        }
+        if bytes == 0 || bytes > block_bytes {
+            return Err(PieceError::Size { bytes, block_bytes });
+        }
+        if let Some(pfn) = self.open_page() {
+            if let Some(piece) = self.cut(pfn, bytes, site) {
+                return Ok(piece);
+            }
+            if self.reopen(pfn) {
+                return self.cut(pfn, bytes, site).ok_or(PieceError::NoMemory);
+            }
+            self.close_open();
+        }
+        let pfn = self.alloc_as(site, PoolState::InPieces);
+        let pfn = pfn.ok_or(PieceError::NoMemory)?;
+        let page = self.pool.pages.map().page(pfn);
+        page.word.store(0, Ordering::Relaxed);
+        page.private2.store(0, Ordering::Relaxed);
+        let owner = &self.pool.body().owner;
+        owner.open.store(Pfn::link(Some(pfn)), Ordering::Relaxed);
+        owner.open_offset.store(0, Ordering::Relaxed);
+        self.cut(pfn, bytes, site).ok_or(PieceError::NoMemory)
+    }
+
+    /// Puts a piece back; with the last one the page goes where [`PoolOwner::put`] puts it.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`]; nothing has changed then.
+    pub fn put_piece(&mut self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+        let raw = self.pool.raw();
+        let page = raw.check(pfn, PoolState::InPieces)?;
+        if !raw.return_piece(page, pfn, offset)? {
+            return Ok(Put::Piece);
+        }
+        self.put_direct(page, pfn, PoolState::InPieces, u32::MAX)
+    }
+
+    fn open_page(&self) -> Option<Pfn> {
+        Pfn::from_link(self.pool.body().owner.open.load(Ordering::Relaxed))
+    }
+
+    /// Hands out the next piece of the open page, if it fits.
+    fn cut(&mut self, pfn: Pfn, bytes: u32, site: CallSite) -> Option<Piece> {
+        let site = self.site_number(site);
+        let machine = self.pool.pages.machine();
+        let page = self.pool.pages.map().page(pfn);
+        let body = self.pool.body();
+        let offset = body.owner.open_offset.load(Ordering::Relaxed);
+        if offset + bytes > body.block_bytes {
+            return None;
+        }
+        let piece = bit(body.block_bytes, offset);
+        if piece == bit(body.block_bytes, body.block_bytes - 1) {
+            return None;
+        }
+        let given = page.word.load(Ordering::Relaxed);
+        // Relaxed: whoever gets the piece knows of it by getting it.
+        page.word.store(given | piece, Ordering::Relaxed);
+        StateWord::new(PoolState::InPieces, site, machine.current_cpu()).store(page);
+        // The next one begins on a line of its own, and in another sixty-fourth.
+        let unit = (body.block_bytes / 64).max(machine.topology().cache_line);
+        let after = (offset + bytes).next_multiple_of(machine.topology().cache_line);
+        let next_unit = (offset / unit + 1) * unit;
+        body.owner
+            .open_offset
+            .store(after.max(next_unit), Ordering::Relaxed);
+        Some(Piece { pfn, offset, bytes })
+    }
+
+    /// Begins the open page anew if all its pieces have come home and nobody else uses it.
+    fn reopen(&mut self, pfn: Pfn) -> bool {
+        let page = self.pool.pages.map().page(pfn);
+        let given = page.word.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `return_piece`.
+        if page.private2.load(Ordering::Acquire) != given || !page.is_sole_reference() {
+            return false;
+        }
+        self.pool.raw().sync_for_device(page, u32::MAX);
+        page.word.store(0, Ordering::Relaxed);
+        page.private2.store(0, Ordering::Relaxed);
+        let owner = &self.pool.body().owner;
+        owner.open_offset.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives up the page that pieces are cut from: it goes back with its last piece.
+    pub(super) fn close_open(&self) {
+        let Some(pfn) = self.open_page() else { return };
+        self.pool.body().owner.open.store(0, Ordering::Relaxed);
+        let page = self.pool.pages.map().page(pfn);
+        let given = page.word.load(Ordering::Relaxed);
+        work(self.pool.pages.machine(), Work::Atomic);
+        // AcqRel: as in `return_piece`.
+        if page.private2.fetch_or(!given, Ordering::AcqRel) | !given == ALL {
+            let put = self.put_direct(page, pfn, PoolState::InPieces, u32::MAX);
+            debug_assert!(put.is_ok(), "{put:?}");
+        }
+    }
+}
+
+impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
+    /// Puts a piece back from anywhere; with the last one the page goes where [`PagePool::put`]
+    /// puts it.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`]; nothing has changed then.
+    pub fn put_piece(&self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+        self.raw().put_piece_used(pfn, offset)
+    }
+
+    /// 1 if there is a page to cut pieces from of which none is in use.
+    pub(super) fn idle_open(&self) -> u64 {
+        let open = self.body().owner.open.load(Ordering::Relaxed);
+        let idle = Pfn::from_link(open).is_some_and(|pfn| {
+            let page = self.pages.map().page(pfn);
+            page.word.load(Ordering::Relaxed) == page.private2.load(Ordering::Relaxed)
+        });
+        u64::from(idle)
+    }
+}
+
+impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
+    /// [`PagePool::put_piece`] without a handle.
+    ///
+    /// # Errors
+    ///
+    /// As [`PagePool::put_piece`].
+    ///
+    /// # Safety
+    ///
+    /// A handle to the pool exists until the call returns, or the piece is in use and only the
+    /// caller puts it.
+    pub unsafe fn put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+        self.put_piece_used(pfn, offset)
+    }
+
+    fn put_piece_used(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+        let page = self.check(pfn, PoolState::InPieces)?;
+        if !self.return_piece(page, pfn, offset)? {
+            return Ok(Put::Piece);
+        }
+        if !page.is_sole_reference() {
+            return self.release_shared(pfn);
+        }
+        self.put_ring(page, pfn, PoolState::InPieces, u32::MAX)
+    }
+
+    /// Takes a piece back. Whether it was the last one of a page that the owner has given up: the
+    /// caller then has the page.
+    fn return_piece(&self, page: &Page, pfn: Pfn, offset: u32) -> Result<bool, PoolError> {
+        let block_bytes = self.body().block_bytes;
+        let machine = self.pages.machine();
+        let refused = Err(PoolError::NoPiece { pfn, offset });
+        if offset >= block_bytes || !offset.is_multiple_of(machine.topology().cache_line) {
+            return refused;
+        }
+        let piece = bit(block_bytes, offset);
+        if page.word.load(Ordering::Relaxed) & piece == 0 {
+            return refused;
+        }
+        work(machine, Work::Atomic);
+        // Release: what was done with the piece happens before what the page's next user does;
+        // Acquire: that may be the caller.
+        let returned = page.private2.fetch_or(piece, Ordering::AcqRel);
+        if returned & piece != 0 {
+            return refused;
+        }
+        Ok(returned | piece == ALL)
+    }
+}

@@ -1,0 +1,349 @@
+//! What a pool is made of, and what it keeps in the descriptors of its pages.
+
+use core::ptr::NonNull;
+
+use super::map::Mapper;
+use super::ring::Ring;
+use super::rules::PoolRules;
+use super::stats::{OwnerStats, SharedStats};
+use crate::debug::SiteTable;
+use crate::machine::{CpuId, MAX_CPUS, NodeId};
+use crate::page::{Page, PageKind, Pfn};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Pages that the alloc cache holds (`PP_ALLOC_CACHE_SIZE`).
+pub const CACHE_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
+/// Pages that a refill or a slow allocation takes at a time (`PP_ALLOC_CACHE_REFILL`).
+pub const REFILL_PAGES: usize = if cfg!(loom) { 2 } else { 64 };
+/// Bytes of a pool's name, without the rest of a longer one.
+const NAME_BYTES: usize = 16;
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolParams<'a> {
+    /// Names it in reports; 16 bytes are kept.
+    pub name: &'a str,
+    /// Its blocks have 2^order pages.
+    pub order: u32,
+    /// Pages that the ring can hold: those that the owner keeps in use, 1024 by default.
+    pub pool_size: u32,
+    /// Node whose pages are preferred; `None` is that of whichever CPU the owner runs on.
+    pub node: Option<NodeId>,
+}
+
+impl Default for PoolParams<'_> {
+    fn default() -> Self {
+        Self {
+            name: "page_pool",
+            order: 0,
+            pool_size: 1024,
+            node: None,
+        }
+    }
+}
+
+/// Where a page of a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PoolState {
+    /// Not in a pool.
+    Outside = 0,
+    /// In the alloc cache.
+    Cached = 1,
+    /// In the ring.
+    Ring = 2,
+    /// Handed out whole.
+    InFlight = 3,
+    /// Handed out in pieces, or about to be.
+    InPieces = 4,
+}
+
+/// A page's state, and who it was handed out to: one word of its descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct StateWord(pub(super) u32);
+
+const STATE_BITS: u32 = 3;
+const SITE_BITS: u32 = 9;
+const CPU_BITS: u32 = 12;
+const _: () = assert!(MAX_CPUS <= 1 << CPU_BITS && SiteTable::LEN < 1 << SITE_BITS);
+const _: () = assert!(STATE_BITS + SITE_BITS + CPU_BITS <= 32);
+
+impl StateWord {
+    #[inline(always)]
+    pub(super) fn new(state: PoolState, site: u32, cpu: CpuId) -> Self {
+        Self(state as u32 | site << STATE_BITS | cpu.0 << (STATE_BITS + SITE_BITS))
+    }
+
+    /// The word of a page that is handed out to nobody.
+    #[inline(always)]
+    pub(super) fn in_pool(state: PoolState) -> Self {
+        Self(state as u32)
+    }
+
+    #[inline(always)]
+    pub(super) fn of(page: &Page) -> Self {
+        Self(page.objects.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn state(self) -> PoolState {
+        match self.0 & ((1 << STATE_BITS) - 1) {
+            1 => PoolState::Cached,
+            2 => PoolState::Ring,
+            3 => PoolState::InFlight,
+            4 => PoolState::InPieces,
+            _ => PoolState::Outside,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn is(self, state: PoolState) -> bool {
+        self.0 & ((1 << STATE_BITS) - 1) == state as u32
+    }
+
+    /// Number of the call site in the pool's table, 0 if unknown.
+    pub(super) fn site(self) -> u32 {
+        self.0 >> STATE_BITS & ((1 << SITE_BITS) - 1)
+    }
+
+    pub(super) fn cpu(self) -> CpuId {
+        CpuId(self.0 >> (STATE_BITS + SITE_BITS))
+    }
+
+    #[inline(always)]
+    pub(super) fn store(self, page: &Page) {
+        // Relaxed: a page changes hands with the ring's slot or by its user's own ordering.
+        page.objects.store(self.0, Ordering::Relaxed);
+    }
+}
+
+/// The alloc cache and what else only the owner touches: counters are read by others, so all of it
+/// is atomic, but the owner alone writes and never needs more than a load and a store.
+#[repr(align(64))]
+pub(super) struct OwnerPart {
+    pub(super) cached: AtomicU32,
+    /// Where the ring is read next.
+    pub(super) head: AtomicU32,
+    /// Entries that were taken out of the ring.
+    pub(super) consumed: AtomicU64,
+    /// Allocations so far: the age of a page in flight is counted in them.
+    pub(super) clock: AtomicU64,
+    /// The page that pieces are cut from, as a link.
+    pub(super) open: AtomicU32,
+    /// Where its next piece may begin.
+    pub(super) open_offset: AtomicU32,
+    pub(super) stats: OwnerStats,
+    pub(super) stack: [AtomicU32; CACHE_PAGES],
+}
+
+/// A pool, in the machine's structure range.
+pub(super) struct Body<H> {
+    pub(super) owner: OwnerPart,
+    pub(super) ring: Ring,
+    pub(super) shared: SharedStats,
+    /// Handles in the upper half, pages that came from the page allocator and have not gone back in
+    /// the lower: at 0 the pool is no more.
+    pub(super) alive: AtomicU64,
+    pub(super) mapper: H,
+    pub(super) order: u32,
+    pub(super) block_bytes: u32,
+    pub(super) node: Option<NodeId>,
+    pub(super) rules: &'static PoolRules,
+    pub(super) name: [u8; NAME_BYTES],
+    pub(super) sites: SiteTable,
+}
+
+/// One handle in [`Body::alive`].
+pub(super) const HANDLE: u64 = 1 << 32;
+
+impl OwnerPart {
+    pub(super) fn new() -> Self {
+        Self {
+            cached: AtomicU32::new(0),
+            head: AtomicU32::new(0),
+            consumed: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            open: AtomicU32::new(0),
+            open_offset: AtomicU32::new(0),
+            stats: OwnerStats::new(),
+            stack: core::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+
+    /// Puts a page on the stack. `false` if it is full. Only for the owner.
+    #[inline(always)]
+    pub(super) fn push(&self, pfn: Pfn) -> bool {
+        let cached = self.cached.load(Ordering::Relaxed);
+        let Some(entry) = self.stack.get(cached as usize) else {
+            return false;
+        };
+        entry.store(pfn.0, Ordering::Relaxed);
+        self.cached.store(cached + 1, Ordering::Relaxed);
+        true
+    }
+
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        (self.cached.load(Ordering::Relaxed) as usize) < CACHE_PAGES
+    }
+
+    /// Takes the newest page off the stack. Only for the owner.
+    #[inline(always)]
+    pub(super) fn pop(&self) -> Option<Pfn> {
+        let cached = self.cached.load(Ordering::Relaxed).wrapping_sub(1);
+        let entry = self.stack.get(cached as usize)?;
+        self.cached.store(cached, Ordering::Relaxed);
+        Some(Pfn(entry.load(Ordering::Relaxed)))
+    }
+}
+
+impl<H: Mapper> Body<H> {
+    /// What descriptors keep to tell whose a page is.
+    #[inline(always)]
+    pub(super) fn id(&self) -> *mut () {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Whether a page is this pool's, wherever it is.
+    #[inline(always)]
+    pub(super) fn owns(&self, page: &Page) -> bool {
+        page.is_block(PageKind::Pool, self.order) && page.cache.load(Ordering::Relaxed) == self.id()
+    }
+
+    /// Pages that came from the page allocator and have not gone back.
+    pub(super) fn held(&self) -> u64 {
+        self.alive.load(Ordering::Relaxed) & (HANDLE - 1)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        let end = self.name.iter().position(|&byte| byte == 0);
+        let bytes = &self.name[..end.unwrap_or(NAME_BYTES)];
+        core::str::from_utf8(bytes).unwrap_or("?")
+    }
+}
+
+/// The first bytes of a name, whole characters only.
+pub(super) fn short_name(name: &str) -> [u8; NAME_BYTES] {
+    let mut bytes = [0; NAME_BYTES];
+    let mut end = name.len().min(NAME_BYTES);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+    bytes
+}
+
+/// Why a pool cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolCreateError {
+    /// A ring of no pages.
+    NoPoolSize,
+    /// The era refuses a ring of more pages than `limit`.
+    PoolSize {
+        /// Pages asked for.
+        pool_size: u32,
+        /// Most that there may be.
+        limit: u32,
+    },
+    /// There are no blocks of this order.
+    Order(u32),
+    /// The machine has no such node.
+    Node(NodeId),
+    /// The machine's structure range is full.
+    NoRoom,
+}
+
+impl core::fmt::Display for PoolCreateError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NoPoolSize => f.write_str("a pool_size of 0: a ring holds at least 1 page"),
+            Self::PoolSize { pool_size, limit } => write!(
+                f,
+                "a pool_size of {pool_size}: this era's rings hold at most {limit} pages"
+            ),
+            Self::Order(order) => write!(
+                f,
+                "blocks of order {order}: the largest order is {}",
+                crate::page::MAX_ORDER
+            ),
+            Self::Node(node) => write!(f, "the machine has no node {}", node.0),
+            Self::NoRoom => f.write_str("the machine's structure range is full"),
+        }
+    }
+}
+
+impl core::error::Error for PoolCreateError {}
+
+/// Why a page could not be put into a pool. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// The page number is outside the machine's memory.
+    Foreign(Pfn),
+    /// The page is not the first of a block of this pool: another pool's, or no pool's.
+    NotOfPool(Pfn),
+    /// The page is not handed out: it was put before, and is where the state says.
+    NotInFlight(Pfn, PoolState),
+    /// The page was handed out in pieces, which come back one by one.
+    InPieces(Pfn),
+    /// The page was handed out whole.
+    Whole(Pfn),
+    /// No piece of the page begins at this offset, or it has come back already.
+    NoPiece {
+        /// The page.
+        pfn: Pfn,
+        /// Bytes from its start.
+        offset: u32,
+    },
+}
+
+impl core::fmt::Display for PoolError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Foreign(pfn) => write!(f, "page {} is outside the machine's memory", pfn.0),
+            Self::NotOfPool(pfn) => write!(
+                f,
+                "page {} is not the first page of a block of this pool: free it where it came from",
+                pfn.0
+            ),
+            Self::NotInFlight(pfn, state) => write!(
+                f,
+                "page {} is not handed out ({state:?}): it was put before",
+                pfn.0
+            ),
+            Self::InPieces(pfn) => write!(
+                f,
+                "page {} was handed out in pieces: put each of them with its offset",
+                pfn.0
+            ),
+            Self::Whole(pfn) => {
+                write!(
+                    f,
+                    "page {} was handed out whole: put it without an offset",
+                    pfn.0
+                )
+            }
+            Self::NoPiece { pfn, offset } => write!(
+                f,
+                "no piece of page {} that begins at byte {offset} is handed out",
+                pfn.0
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PoolError {}
+
+/// Where a put page went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// Into the alloc cache.
+    Cached,
+    /// Into the ring.
+    Ring,
+    /// Out of the pool: to the page allocator, or to the page's last user.
+    Released,
+    /// Nowhere yet: other pieces of the page are still in use.
+    Piece,
+}
+
+/// The bodies' addresses are what makes pages theirs.
+pub(super) type BodyPtr<H> = NonNull<Body<H>>;
