@@ -155,6 +155,8 @@ impl HostMachine {
     }
 
     /// The CPU that the system tells, or one by the thread's address; always below `cpus`.
+    #[cold]
+    #[inline(never)]
     fn system_cpu(&self) -> u32 {
         let cpu = os::current_cpu().unwrap_or_else(|| {
             // Fibonacci hashing: the low bits of an address say little.

@@ -19,6 +19,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Page pools
+//!
+//! [`PagePool`] is the kernel's `page_pool`: pages that one thread receives into and any thread gives
+//! back, with the same counters as `ethtool -S` shows.
+//!
 //! # Looking inside
 //!
 //! A heap shows itself as the kernel does, so that scripts and people who read `/proc/slabinfo` and
@@ -82,9 +87,11 @@
 //! ```
 
 mod host;
+mod pool;
 mod typed;
 
 pub use host::{Builder, Error, HostHeap, fork_misses};
+pub use pool::{Fragment, Frame, PagePool, PendingPool};
 pub use quarry_core as core;
 pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};
@@ -94,6 +101,9 @@ pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{SlabinfoError, SlabinfoRow, SysfsError};
 pub use quarry_core::page::{
     PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn, Residency, TrimPolicy, Trimmed,
+};
+pub use quarry_core::pool::{
+    Holder, InFlightReport, Mapper, NoMapper, PieceError, PoolCreateError, PoolParams, PoolStats,
 };
 pub use quarry_core::sheaf::Sheaf;
 pub use quarry_core::slab::Slab;

@@ -203,6 +203,17 @@ impl Page {
         self.kind_order.load(Ordering::Relaxed) & 0xffff == kind as u32 | order << 8
     }
 
+    /// What the descriptor of a block's first page says of its kind and order.
+    pub(crate) fn block_word(kind: PageKind, order: u32) -> u32 {
+        kind as u32 | order << 8
+    }
+
+    /// [`Page::is_block`] for a word that was made before.
+    #[inline(always)]
+    pub(crate) fn is_block_word(&self, word: u32) -> bool {
+        self.kind_order.load(Ordering::Relaxed) == word
+    }
+
     /// Changes the kind of the first page of a block if it is `from`: of two that try, one wins.
     #[inline]
     pub(crate) fn claim_kind(&self, from: PageKind, to: PageKind, order: u32) -> bool {

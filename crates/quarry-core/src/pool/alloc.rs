@@ -2,7 +2,7 @@
 
 use super::PoolOwner;
 use super::map::Mapper;
-use super::stats::count;
+use super::stats::{count, count_by};
 use super::types::{PoolState, REFILL_PAGES, StateWord};
 use crate::debug::CallSite;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
@@ -29,30 +29,26 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let site = self.site_number(site);
         let owner = &self.pool.body().owner;
         self.touch_cache();
-        if let Some(pfn) = owner.pop()
-            && self.hand_out(pfn, site, state)
-        {
-            count(&owner.stats.fast);
-            return Some(pfn);
+        match owner.pop() {
+            Some(pfn) if self.hand_out(pfn, site, state) => Some(pfn),
+            _ => self.alloc_slow(site, state),
         }
-        self.alloc_slow(site, state)
     }
 
     #[cold]
+    #[inline(never)]
     fn alloc_slow(&self, site: u32, state: PoolState) -> Option<Pfn> {
         let owner = &self.pool.body().owner;
+        let mut way = None;
         loop {
             // Below a stale entry there may be good ones.
-            let way = match owner.cached.load(Ordering::Relaxed) {
-                0 => self.fill()?,
-                _ => &owner.stats.fast,
-            };
             while let Some(pfn) = owner.pop() {
                 if self.hand_out(pfn, site, state) {
-                    count(way);
+                    way.map(count);
                     return Some(pfn);
                 }
             }
+            way = Some(self.fill()?);
         }
     }
 
@@ -77,9 +73,15 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     #[inline(always)]
     pub(super) fn site_number(&mut self, site: CallSite) -> u32 {
         if self.last_site.0 != site {
-            self.last_site = (site, self.pool.body().sites.number(site));
+            self.change_site(site);
         }
         self.last_site.1
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_site(&mut self, site: CallSite) {
+        self.last_site = (site, self.pool.body().sites.number(site));
     }
 
     /// Fills the empty alloc cache with at least one page, and returns what counts the way it took.
@@ -114,28 +116,25 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let machine = self.pool.pages.machine();
         let owner = &body.owner;
         let mut moved = 0;
-        for taken in 0..REFILL_PAGES {
-            let Some(pfn) = body.ring.pop(machine, &owner.head) else {
-                if taken == 0 {
-                    count(&owner.stats.empty);
-                }
-                break;
-            };
-            count(&owner.consumed);
+        let taken = body.ring.take(machine, &owner.head, REFILL_PAGES, |pfn| {
             let page = self.pool.pages.map().page(pfn);
             touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
             if !StateWord::of(page).is(PoolState::Ring) || !body.owns(page) {
                 count(&owner.stats.stale);
-                continue;
+                return true;
             }
             if self.pool.pages.node_of(pfn) != node {
                 count(&owner.stats.waive);
                 self.pool.raw().release_from(pfn, PoolState::Ring);
-                break;
+                return false;
             }
-            StateWord::in_pool(PoolState::Cached).store(page);
-            owner.push(pfn);
+            owner.push(pfn, || StateWord::in_pool(PoolState::Cached).store(page));
             moved += 1;
+            true
+        });
+        count_by(&owner.consumed, taken as u64);
+        if taken == 0 {
+            count(&owner.stats.empty);
         }
         moved > 0
     }
@@ -156,10 +155,10 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             page.private.store(mapping, Ordering::Relaxed);
         }
         page.cache.store(body.id(), Ordering::Relaxed);
-        StateWord::in_pool(PoolState::Cached).store(page);
         page.set_kind(PageKind::Pool, body.order);
         body.alive.fetch_add(1, Ordering::Relaxed);
-        let pushed = body.owner.push(pfn);
+        let ready = || StateWord::in_pool(PoolState::Cached).store(page);
+        let pushed = body.owner.push(pfn, ready);
         debug_assert!(pushed, "only an empty alloc cache is filled");
         true
     }

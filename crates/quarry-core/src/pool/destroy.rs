@@ -4,6 +4,8 @@ use core::fmt;
 
 use super::inflight::InFlightReport;
 use super::map::Mapper;
+use super::stats::count_by;
+use super::types::PoolState;
 use super::{PagePool, PoolOwner};
 use crate::machine::Machine;
 
@@ -30,12 +32,15 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         if !body.ring.close(machine) {
             return false;
         }
-        while let Some(pfn) = body.ring.pop(machine, &body.owner.head) {
-            super::stats::count(&body.owner.consumed);
-            raw.release_from(pfn, super::PoolState::Ring);
-        }
+        let taken = body
+            .ring
+            .take(machine, &body.owner.head, usize::MAX, |pfn| {
+                raw.release_from(pfn, PoolState::Ring);
+                true
+            });
+        count_by(&body.owner.consumed, taken as u64);
         while let Some(pfn) = body.owner.pop() {
-            raw.release_from(pfn, super::PoolState::Cached);
+            raw.release_from(pfn, PoolState::Cached);
         }
         body.held() == 0
     }

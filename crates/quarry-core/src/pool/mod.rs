@@ -214,7 +214,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
             return Err(PoolCreateError::NoRoom);
         };
         let new = Body {
-            owner: OwnerPart::new(),
+            owner: OwnerPart::new(params.order),
             ring,
             shared: stats::SharedStats::new(),
             alive: AtomicU64::new(HANDLE),
@@ -340,6 +340,10 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         };
         body.owner.stats.add_to(&mut stats);
         body.shared.add_to(&mut stats);
+        // What was handed out and not on a slow path: the fast one counts no more than that.
+        let slow = stats.refill + stats.slow + stats.slow_high_order;
+        let handed_out = body.owner.clock.load(Ordering::Relaxed);
+        stats.fast = handed_out.saturating_sub(slow);
         let consumed = body.owner.consumed.load(Ordering::Relaxed);
         stats.pages_ring = stats.ring.saturating_sub(consumed);
         let kept = stats.pages_cached + stats.pages_ring + self.idle_open();

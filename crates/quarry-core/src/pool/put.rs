@@ -49,15 +49,28 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if !page.is_sole_reference() {
             return raw.release_shared(pfn);
         }
-        if owner.has_room() {
+        let ready = || {
             raw.sync_for_device(page, used);
             StateWord::in_pool(PoolState::Cached).store(page);
-            owner.push(pfn);
+        };
+        if owner.push(pfn, ready) {
             count(&owner.stats.cached);
             return Ok(Put::Cached);
         }
-        count(&owner.stats.cache_full);
-        raw.put_ring(page, pfn, from, used)
+        self.put_overflow(page, pfn, from, used)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_overflow(
+        &self,
+        page: &Page,
+        pfn: Pfn,
+        from: PoolState,
+        used: u32,
+    ) -> Result<Put, PoolError> {
+        count(&self.pool.body().owner.stats.cache_full);
+        self.pool.raw().put_ring(page, pfn, from, used)
     }
 }
 
@@ -115,6 +128,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
 
     /// Why a page is not handed out as it should be.
     #[cold]
+    #[inline(never)]
     fn refusal(&self, page: &Page, pfn: Pfn) -> PoolError {
         if !self.body().owns(page) {
             return PoolError::NotOfPool(pfn);
@@ -162,6 +176,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     }
 
     #[cold]
+    #[inline(never)]
     pub(super) fn release_shared(self, pfn: Pfn) -> Result<Put, PoolError> {
         let counter = &self.body().shared.released_refcnt;
         self.release_claimed(pfn, || {
@@ -170,6 +185,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     }
 
     #[cold]
+    #[inline(never)]
     fn release_claimed(self, pfn: Pfn, counted: impl FnOnce()) -> Result<Put, PoolError> {
         let page = self.pages.map().page(pfn);
         if !self.disown(page) {

@@ -142,7 +142,7 @@ impl Ring {
         let tail = producer.tail;
         touch(machine, Line::PoolRing, Access::Write, tail as usize);
         let slot = self.slot(tail);
-        // Acquire: pairs with the Release in `pop`.
+        // Acquire: pairs with the Release in `take`.
         if slot.load(Ordering::Acquire) != 0 {
             return Pushed::Full;
         }
@@ -152,24 +152,41 @@ impl Ring {
         producer.tail = self.following(tail);
         let produced = self.produced.load(Ordering::Relaxed);
         self.produced.store(produced + 1, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `pop`: what was done with the page, and the word of
+        // Release: pairs with the Acquire in `take`: what was done with the page, and the word of
         // its state, happen before its next use.
         slot.store(Pfn::link(Some(pfn)), Ordering::Release);
         Pushed::Done
     }
 
-    /// Takes the oldest page. `head` is the consumer's index; only for the owner.
+    /// Takes up to `limit` pages, oldest first, until `take` says that it is enough. Returns how
+    /// many. `head` is the consumer's index; only for the owner.
     #[inline]
-    pub(super) fn pop<M: Machine>(&self, machine: &M, head: &AtomicU32) -> Option<Pfn> {
-        let at = head.load(Ordering::Relaxed);
-        let slot = self.slot(at);
-        touch(machine, Line::PoolRing, Access::Write, at as usize);
-        // Acquire: pairs with the Release in `push`.
-        let pfn = Pfn::from_link(slot.load(Ordering::Acquire))?;
-        // Release: pairs with the Acquire in `push`.
-        slot.store(0, Ordering::Release);
-        head.store(self.following(at), Ordering::Relaxed);
-        Some(pfn)
+    pub(super) fn take<M: Machine>(
+        &self,
+        machine: &M,
+        head: &AtomicU32,
+        limit: usize,
+        mut take: impl FnMut(Pfn) -> bool,
+    ) -> usize {
+        let mut at = head.load(Ordering::Relaxed);
+        let mut taken = 0;
+        while taken < limit {
+            let slot = self.slot(at);
+            touch(machine, Line::PoolRing, Access::Write, at as usize);
+            // Acquire: pairs with the Release in `push`.
+            let Some(pfn) = Pfn::from_link(slot.load(Ordering::Acquire)) else {
+                break;
+            };
+            // Release: pairs with the Acquire in `push`.
+            slot.store(0, Ordering::Release);
+            at = self.following(at);
+            taken += 1;
+            if !take(pfn) {
+                break;
+            }
+        }
+        head.store(at, Ordering::Relaxed);
+        taken
     }
 
     /// Lets no more pages in, and returns when every producer has left. `false` if one stays.

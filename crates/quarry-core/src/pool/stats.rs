@@ -105,9 +105,10 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters that only the owner writes.
+    /// Counters that only the owner writes, the fast path's first.
+    #[repr(C)]
     OwnerStats {
-        fast, slow, slow_high_order, empty, refill, waive, cached, cache_full, stale
+        cached, slow, slow_high_order, empty, refill, waive, cache_full, stale
     }
 }
 
@@ -120,7 +121,13 @@ counters! {
 /// Counts one more; for the counter's only writer.
 #[inline(always)]
 pub(super) fn count(counter: &AtomicU64) -> u64 {
-    let next = counter.load(Ordering::Relaxed) + 1;
+    count_by(counter, 1)
+}
+
+/// Counts `n` more, likewise.
+#[inline(always)]
+pub(super) fn count_by(counter: &AtomicU64, n: u64) -> u64 {
+    let next = counter.load(Ordering::Relaxed) + n;
     counter.store(next, Ordering::Relaxed);
     next
 }

@@ -118,19 +118,22 @@ impl StateWord {
 
 /// The alloc cache and what else only the owner touches: counters are read by others, so all of it
 /// is atomic, but the owner alone writes and never needs more than a load and a store.
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct OwnerPart {
+    /// Pages in the alloc cache.
     pub(super) cached: AtomicU32,
+    /// What the descriptors of the pool's blocks say of their kind and order.
+    kind: u32,
+    /// Allocations so far, in which the age of a page in flight is counted.
+    pub(super) clock: AtomicU64,
     /// Where the ring is read next.
     pub(super) head: AtomicU32,
-    /// Entries that were taken out of the ring.
-    pub(super) consumed: AtomicU64,
-    /// Allocations so far: the age of a page in flight is counted in them.
-    pub(super) clock: AtomicU64,
     /// The page that pieces are cut from, as a link.
     pub(super) open: AtomicU32,
     /// Where its next piece may begin.
     pub(super) open_offset: AtomicU32,
+    /// Entries that were taken out of the ring.
+    pub(super) consumed: AtomicU64,
     pub(super) stats: OwnerStats,
     pub(super) stack: [AtomicU32; CACHE_PAGES],
 }
@@ -156,34 +159,32 @@ pub(super) struct Body<H> {
 pub(super) const HANDLE: u64 = 1 << 32;
 
 impl OwnerPart {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(order: u32) -> Self {
         Self {
             cached: AtomicU32::new(0),
-            head: AtomicU32::new(0),
-            consumed: AtomicU64::new(0),
+            kind: Page::block_word(PageKind::Pool, order),
             clock: AtomicU64::new(0),
+            head: AtomicU32::new(0),
             open: AtomicU32::new(0),
             open_offset: AtomicU32::new(0),
+            consumed: AtomicU64::new(0),
             stats: OwnerStats::new(),
             stack: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
-    /// Puts a page on the stack. `false` if it is full. Only for the owner.
+    /// Puts a page on the stack, which `ready` is told just before. `false` if it is full. Only
+    /// for the owner.
     #[inline(always)]
-    pub(super) fn push(&self, pfn: Pfn) -> bool {
+    pub(super) fn push(&self, pfn: Pfn, ready: impl FnOnce()) -> bool {
         let cached = self.cached.load(Ordering::Relaxed);
         let Some(entry) = self.stack.get(cached as usize) else {
             return false;
         };
+        ready();
         entry.store(pfn.0, Ordering::Relaxed);
         self.cached.store(cached + 1, Ordering::Relaxed);
         true
-    }
-
-    #[inline(always)]
-    pub(super) fn has_room(&self) -> bool {
-        (self.cached.load(Ordering::Relaxed) as usize) < CACHE_PAGES
     }
 
     /// Takes the newest page off the stack. Only for the owner.
@@ -206,7 +207,7 @@ impl<H: Mapper> Body<H> {
     /// Whether a page is this pool's, wherever it is.
     #[inline(always)]
     pub(super) fn owns(&self, page: &Page) -> bool {
-        page.is_block(PageKind::Pool, self.order) && page.cache.load(Ordering::Relaxed) == self.id()
+        page.is_block_word(self.owner.kind) && page.cache.load(Ordering::Relaxed) == self.id()
     }
 
     /// Pages that came from the page allocator and have not gone back.
