@@ -8,6 +8,7 @@
 #![cfg(loom)]
 
 mod loom_machine;
+mod loom_pool;
 
 use std::ptr::NonNull;
 use std::sync::Arc;

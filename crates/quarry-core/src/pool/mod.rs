@@ -53,9 +53,9 @@
 //! * **I2** The alloc cache, the consumer's index and the owner's counters are written by the owner
 //!   alone; there is one owner, or after [`PoolOwner::destroy`] one [`Pending`].
 //! * **I3** An entry of the alloc cache or the ring is good only if the page is this pool's and its
-//!   state names that place. Two puts of one page at the same moment, one by the owner, may make
-//!   two entries; the state, of which the later store stands, makes one of them good, and the owner
-//!   drops the other (`stale`). All other second puts are refused.
+//!   state names that place. A second put is refused, but two at the same moment may both be
+//!   accepted and make two entries, or one and a release: the state, of which the later store
+//!   stands, makes at most one of them good, and the owner drops the other (`stale`).
 //! * **I4** The pool's memory goes back when it has neither handles nor pages: whoever has a page
 //!   in flight may use the pool until the page is put, and a put touches the pool no more once the
 //!   page may have gone on. The closing of the ring waits for producers for that reason.

@@ -153,7 +153,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         let body = self.body();
         self.sync_for_device(page, used);
         let claim = || {
-            // Under the producers' lock: of two puts from elsewhere one is refused.
+            // Under the producers' lock: of two puts in there one is refused.
             if !StateWord::of(page).is(from) {
                 return Err(self.refusal(page, pfn));
             }

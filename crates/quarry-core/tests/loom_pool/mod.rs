@@ -1,0 +1,221 @@
+//! Models of the page pool: the ring, double puts, the end of a pool, pieces.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicUsize, Ordering};
+
+use quarry_core::era::Era;
+use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::pool::{PagePool, PoolError, PoolOwner, PoolParams, PoolState, Put};
+
+use super::loom_machine::{LoomMachine, be};
+use super::{CPU0, CPU1, NODE, explore, spawn};
+
+type Pages = PageAllocator<LoomMachine>;
+
+/// Threads need what lives as long as they may: each run leaks nothing but takes it back here.
+struct World {
+    pages: *mut Pages,
+}
+
+impl World {
+    fn new() -> (Self, &'static Pages) {
+        be(CPU0);
+        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = Box::into_raw(Box::new(pages));
+        // SAFETY: `finish` frees it when all threads have been joined.
+        (Self { pages }, unsafe { &*pages })
+    }
+
+    /// Every page has come back.
+    fn finish(self) {
+        // SAFETY: `new` made it, and nobody uses it any more.
+        let pages = unsafe { Box::from_raw(self.pages) };
+        let census = pages.check_consistency().unwrap();
+        assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
+    }
+}
+
+fn pool(pages: &'static Pages, pool_size: u32) -> PoolOwner<'static, LoomMachine> {
+    let params = PoolParams {
+        pool_size,
+        ..PoolParams::default()
+    };
+    PoolOwner::create(pages, Era::V6_18, &params).unwrap()
+}
+
+/// Takes all pages that the pool and the page allocator have, which must be different ones.
+fn take_all(owner: &mut PoolOwner<'static, LoomMachine>) -> Vec<Pfn> {
+    let mut all: Vec<Pfn> = std::iter::from_fn(|| owner.alloc()).collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "a page in two places");
+    all
+}
+
+fn end(owner: PoolOwner<'static, LoomMachine>) {
+    let mut ended = owner.destroy();
+    while let Err(pending) = ended {
+        loom::thread::yield_now();
+        ended = pending.finish();
+    }
+}
+
+/// Puts from two CPUs against a refill: no page is lost or in two places.
+#[test]
+fn puts_against_a_refill() {
+    explore(|| {
+        let (world, pages) = World::new();
+        let mut owner = pool(pages, 2);
+        let got: Vec<Pfn> = (0..3).map(|_| owner.alloc().unwrap()).collect();
+        // One page is left in the alloc cache.
+        let last = owner.alloc().unwrap();
+        let threads: Vec<_> = [(CPU1, got[0]), (NODE, got[1])]
+            .map(|(me, pfn)| {
+                let pool = owner.handle();
+                spawn(move || {
+                    be(me);
+                    pool.put(pfn).unwrap();
+                })
+            })
+            .into();
+        let more = owner.alloc();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        for pfn in [got[2], last].into_iter().chain(more) {
+            owner.put(pfn).unwrap();
+        }
+        let all = take_all(&mut owner);
+        assert_eq!(all.len(), 6);
+        all.into_iter().for_each(|pfn| {
+            owner.put(pfn).unwrap();
+        });
+        end(owner);
+        world.finish();
+    });
+}
+
+fn put_twice(by_owner: bool) {
+    explore(move || {
+        let (world, pages) = World::new();
+        let mut owner = pool(pages, 2);
+        let pfn = owner.alloc().unwrap();
+        let pool = owner.handle();
+        let thread = spawn(move || {
+            be(CPU1);
+            pool.put(pfn)
+        });
+        let mine = if by_owner {
+            owner.put(pfn)
+        } else {
+            owner.pool().put(pfn)
+        };
+        let theirs = thread.join().unwrap();
+        assert!(mine.is_ok() || theirs.is_ok());
+        // Under the ring's lock they would see each other; one that cannot have it goes past.
+        let past = [mine, theirs].contains(&Ok(Put::Released));
+        assert!(by_owner || past || mine.is_err() || theirs.is_err());
+        let all = take_all(&mut owner);
+        assert_eq!(all.len(), 6, "{mine:?} {theirs:?}");
+        all.into_iter().for_each(|pfn| {
+            owner.put(pfn).unwrap();
+        });
+        end(owner);
+        world.finish();
+    });
+}
+
+#[test]
+fn of_two_puts_from_elsewhere_one_has_effect() {
+    put_twice(false);
+}
+
+#[test]
+fn of_two_puts_one_by_the_owner_one_has_effect() {
+    put_twice(true);
+}
+
+/// The last page comes home while the pool is destroyed and a handle is dropped.
+#[test]
+fn the_last_put_against_the_end() {
+    explore(|| {
+        let (world, pages) = World::new();
+        let mut owner = pool(pages, 2);
+        let pfn = owner.alloc().unwrap();
+        let handle = owner.handle();
+        let raw = handle.raw();
+        let thread = spawn(move || {
+            be(CPU1);
+            // SAFETY: the page is in flight and put once.
+            unsafe { raw.put(pfn, 0) }.unwrap();
+        });
+        drop(handle);
+        // Dropped or not, what is pending ends with the put.
+        let pending = owner.destroy().err();
+        thread.join().unwrap();
+        if let Some(pending) = pending {
+            let mut ended = pending.finish();
+            while let Err(pending) = ended {
+                ended = pending.finish();
+            }
+        }
+        world.finish();
+    });
+}
+
+/// A page's last two users leave: its packet's, through the pool, and a second one.
+#[test]
+fn a_put_against_another_users_put_page() {
+    explore(|| {
+        let (world, pages) = World::new();
+        let mut owner = pool(pages, 2);
+        let pfn = owner.alloc().unwrap();
+        pages.get_page(pfn).unwrap();
+        let thread = spawn(move || {
+            be(CPU1);
+            pages.put_page(pfn).unwrap()
+        });
+        let put = owner.pool().put(pfn).unwrap();
+        let freed = thread.join().unwrap();
+        assert!(!freed || put == Put::Released);
+        end(owner);
+        world.finish();
+    });
+}
+
+/// The pieces of a page come home while its owner gives it up: one of the three has the page.
+#[test]
+fn pieces_against_their_owner() {
+    explore(|| {
+        let (world, pages) = World::new();
+        let mut owner = pool(pages, 2);
+        let pieces = [(); 2].map(|()| owner.alloc_piece(2048).unwrap());
+        assert_eq!(pieces[0].pfn, pieces[1].pfn);
+        let homes = Arc::new(AtomicUsize::new(0));
+        let pool: PagePool<'_, _> = owner.handle();
+        let theirs = Arc::clone(&homes);
+        let thread = spawn(move || {
+            be(CPU1);
+            let put = pool.put_piece(pieces[0].pfn, pieces[0].offset).unwrap();
+            theirs.fetch_add(usize::from(put != Put::Piece), Ordering::Relaxed);
+        });
+        let next = owner.alloc_piece(4096).unwrap();
+        let put = owner.put_piece(pieces[1].pfn, pieces[1].offset).unwrap();
+        homes.fetch_add(usize::from(put != Put::Piece), Ordering::Relaxed);
+        thread.join().unwrap();
+        assert_eq!(homes.load(Ordering::Relaxed), 1);
+        let again = owner
+            .put_piece(pieces[1].pfn, pieces[1].offset)
+            .unwrap_err();
+        assert!(matches!(
+            again,
+            PoolError::NotInFlight(..) | PoolError::NotOfPool(_)
+        ));
+        assert_ne!(owner.pool().state_of(pieces[1].pfn), PoolState::InPieces);
+        owner.put_piece(next.pfn, next.offset).unwrap();
+        end(owner);
+        world.finish();
+    });
+}
