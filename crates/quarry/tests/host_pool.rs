@@ -1,0 +1,320 @@
+//! Page pools on real threads: receivers allocate and fill frames, consumers check and drop them or
+//! send them back, and processes fork meanwhile.
+//!
+//! Every frame in flight carries a number that no other has. The control hands one frame out twice
+//! and must be noticed. `QUARRY_STRESS_SECONDS` lengthens the runs.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quarry::{
+    Builder, Era, Fragment, Frame, HostHeap, Mode, PagePool, PoolParams, PoolStats, Slub,
+};
+
+const RECEIVERS: u64 = 2;
+const CONSUMERS: usize = 3;
+
+fn heap(mode: Mode) -> Option<&'static HostHeap<Slub>> {
+    let builder = Builder::<Slub>::new().memory_bytes(64 << 20);
+    match builder.mode(mode).build() {
+        Ok(heap) => Some(heap),
+        Err(error) => {
+            assert_eq!(mode, Mode::Rseq, "only sequences may be missing");
+            eprintln!("{mode:?}: skipped: {error}");
+            None
+        }
+    }
+}
+
+fn duration() -> Duration {
+    let seconds = std::env::var("QUARRY_STRESS_SECONDS").ok();
+    let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(0.4);
+    Duration::from_secs_f64(seconds)
+}
+
+fn pool(heap: &'static HostHeap<Slub>, pool_size: u32) -> PagePool {
+    let params = PoolParams {
+        name: "storm",
+        pool_size,
+        ..PoolParams::default()
+    };
+    PagePool::new(heap.pages(), Era::V6_18, &params).unwrap()
+}
+
+/// Fills memory with a number, in its first and last words.
+fn mark(memory: &mut [u8], number: u64) {
+    let bytes = number.to_le_bytes();
+    let last = memory.len() - bytes.len();
+    memory[..bytes.len()].copy_from_slice(&bytes);
+    memory[last..].copy_from_slice(&bytes);
+}
+
+fn is_marked(memory: &[u8], number: u64) -> bool {
+    let bytes = number.to_le_bytes();
+    memory.starts_with(&bytes) && memory.ends_with(&bytes)
+}
+
+/// A packet under way.
+enum Packet {
+    Whole(Frame, u64),
+    Part(Fragment, u64),
+}
+
+struct Storm {
+    stop: AtomicBool,
+    clashes: AtomicU64,
+    consumed: AtomicU64,
+}
+
+impl Storm {
+    fn new() -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            clashes: AtomicU64::new(0),
+            consumed: AtomicU64::new(0),
+        }
+    }
+
+    fn check(&self, memory: &[u8], number: u64) {
+        if !is_marked(memory, number) {
+            self.clashes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.consumed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Allocates, fills, and hands over; takes back what consumers return.
+    fn receive(
+        &self,
+        me: u64,
+        mut pool: PagePool,
+        to: &[SyncSender<Packet>],
+        back: &Receiver<Frame>,
+    ) -> PagePool {
+        let mut number = me << 48;
+        while !self.stop.load(Ordering::Relaxed) {
+            number += 1;
+            let packet = if number.is_multiple_of(5) {
+                let Ok(mut part) = pool.alloc_fragment(64 + number as u32 % 1900) else {
+                    continue;
+                };
+                mark(&mut part, number);
+                Packet::Part(part, number)
+            } else {
+                let Some(mut frame) = pool.alloc() else {
+                    continue;
+                };
+                mark(&mut frame, number);
+                Packet::Whole(frame, number)
+            };
+            // A full queue drops the packet here, on the receiver's own thread.
+            let _ = to[number as usize % to.len()].try_send(packet);
+            while let Ok(frame) = back.try_recv() {
+                pool.recycle(frame);
+            }
+        }
+        pool
+    }
+
+    fn consume(&self, from: &Receiver<Packet>, back: &[SyncSender<Frame>]) {
+        for packet in from {
+            match packet {
+                Packet::Whole(frame, number) => {
+                    self.check(&frame, number);
+                    if number.is_multiple_of(3) {
+                        let _ = back[(number >> 48) as usize].try_send(frame);
+                    }
+                }
+                Packet::Part(part, number) => self.check(&part, number),
+            }
+        }
+    }
+
+    /// Runs for a while; the receivers' pools come back.
+    fn run(&self, pools: Vec<PagePool>) -> Vec<PagePool> {
+        let (back_in, back_out): (Vec<_>, Vec<_>) = pools.iter().map(|_| sync_channel(64)).unzip();
+        let (to, from): (Vec<_>, Vec<_>) = (0..CONSUMERS).map(|_| sync_channel(256)).unzip();
+        thread::scope(|scope| {
+            for from in from {
+                let back = back_in.clone();
+                scope.spawn(move || self.consume(&from, &back));
+            }
+            let receivers: Vec<_> = (0..)
+                .zip(pools.into_iter().zip(back_out))
+                .map(|(me, (pool, back))| {
+                    let to = to.clone();
+                    scope.spawn(move || self.receive(me, pool, &to, &back))
+                })
+                .collect();
+            drop(to);
+            drop(back_in);
+            thread::sleep(duration());
+            self.stop.store(true, Ordering::Relaxed);
+            let ended = receivers.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect()
+        })
+    }
+}
+
+/// Everything that was handed out came back somewhere.
+fn balance(stats: &PoolStats) {
+    let back = stats.cached + stats.ring + stats.ring_full + stats.ring_busy;
+    // The page that parts are cut from is neither put nor in flight.
+    let open = stats.allocs() - back;
+    assert!(open <= 1, "{stats:?}");
+    assert_eq!(
+        (stats.inflight, stats.released_refcnt, stats.stale),
+        (0, 0, 0)
+    );
+}
+
+fn storm(mode: Mode) {
+    let Some(heap) = heap(mode) else { return };
+    let storm = Storm::new();
+    let pools = (0..RECEIVERS).map(|me| pool(heap, 8 << (5 * me))).collect();
+    let pools = storm.run(pools);
+    assert_eq!(storm.clashes.load(Ordering::Relaxed), 0);
+    assert!(storm.consumed.load(Ordering::Relaxed) > 0);
+    for pool in pools {
+        let stats = pool.stats();
+        eprintln!("{mode:?}: {stats:?}");
+        assert!(stats.ring > 0 && stats.cached > 0, "{stats:?}");
+        balance(&stats);
+        pool.destroy().unwrap();
+    }
+    let census = heap.pages().check_consistency().unwrap();
+    assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
+}
+
+#[test]
+fn receivers_and_consumers_with_sequences() {
+    storm(Mode::Rseq);
+}
+
+#[test]
+fn receivers_and_consumers_without() {
+    storm(Mode::Fallback);
+}
+
+/// Two frames of one page: what the storm checks would not hold.
+#[test]
+fn control_a_page_handed_out_twice_is_noticed() {
+    let heap = heap(Mode::Auto).unwrap();
+    let mut pool = pool(heap, 8);
+    let storm = Storm::new();
+    let mut first = pool.alloc().unwrap();
+    // SAFETY: none: that is the mistake. The two are not used at the same time.
+    let mut second = unsafe { pool.from_raw(first.pfn()) };
+    mark(&mut first, 1);
+    mark(&mut second, 2);
+    storm.check(&first, 1);
+    assert_eq!(storm.clashes.load(Ordering::Relaxed), 1);
+    let _ = second.into_raw();
+}
+
+#[test]
+fn a_pool_that_cannot_go_names_its_holders() {
+    let heap = heap(Mode::Auto).unwrap();
+    let mut pool = pool(heap, 64);
+    let (line, frame) = (line!(), pool.alloc().unwrap());
+    let (go, wait) = sync_channel::<()>(0);
+    let holder = thread::spawn(move || {
+        let _ = wait.recv();
+        drop(frame);
+    });
+    let pending = pool.destroy().unwrap_err();
+    let report = pending.report();
+    let [only] = report.holders() else {
+        panic!("{report}")
+    };
+    assert_eq!(only.site.location().unwrap().line(), line);
+    assert_eq!((only.pages, report.pages), (1, 1));
+    let cpus = thread::available_parallelism().unwrap().get() as u32;
+    assert!(only.cpu.0 < cpus.max(4096), "{report}");
+    drop(go);
+    holder.join().unwrap();
+    pending.finish().unwrap();
+    assert_eq!(heap.pages().check_consistency().unwrap().pool, 0);
+}
+
+/// Frames given up to hardware come back by their numbers, and lie where it was told.
+#[test]
+fn frames_have_numbers_and_places() {
+    let heap = heap(Mode::Auto).unwrap();
+    let mut pool = pool(heap, 64);
+    let memory = pool.memory();
+    let mut frame = pool.alloc().unwrap();
+    mark(&mut frame, 77);
+    let place = frame.as_ptr().addr() - memory.cast::<u8>().addr().get();
+    assert_eq!(place, frame.pfn().0 as usize * pool.frame_bytes());
+    assert!(place + frame.len() <= memory.len());
+    let pfn = frame.into_raw();
+    assert_eq!(pool.stats().inflight, 1);
+    assert!(heap.pages().free(pfn, 0).is_err(), "it is the pool's");
+    // SAFETY: the number came from `into_raw` just now.
+    let frame = unsafe { pool.from_raw(pfn) };
+    assert!(is_marked(&frame, 77));
+    frame.put_used(64);
+    assert_eq!(pool.stats().ring, 1);
+    pool.destroy().unwrap();
+}
+
+/// A child of a fork uses the pool even if another thread held the ring's lock.
+#[test]
+fn children_of_a_fork_use_the_pool() {
+    let heap = heap(Mode::Auto).unwrap();
+    let mut mine = pool(heap, 64);
+    let storm = Storm::new();
+    let (to, from) = sync_channel::<Frame>(64);
+    let failures = thread::scope(|scope| {
+        let storm = &storm;
+        scope.spawn(move || {
+            while !storm.stop.load(Ordering::Relaxed) {
+                drop(from.recv_timeout(Duration::from_millis(1)));
+            }
+        });
+        let mut failures = 0;
+        for _ in 0..20 {
+            for _ in 0..100 {
+                if let Some(frame) = mine.alloc() {
+                    let _ = to.try_send(frame);
+                }
+            }
+            // SAFETY: the child calls only the pool and `_exit`.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                let good = (0..200).all(|_| mine.alloc().is_some());
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!good)) };
+            }
+            failures += u32::from(!ended_well(child));
+        }
+        storm.stop.store(true, Ordering::Relaxed);
+        failures
+    });
+    assert_eq!(failures, 0);
+    mine.destroy().unwrap();
+}
+
+/// Waits for a child, ten seconds at most.
+fn ended_well(child: libc::pid_t) -> bool {
+    let start = Instant::now();
+    let mut status = 0;
+    loop {
+        // SAFETY: the status is valid for writes.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        if ended == child {
+            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        }
+        if start.elapsed() > Duration::from_secs(10) {
+            // SAFETY: ends a child of this process.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            // SAFETY: as above.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
