@@ -13,8 +13,9 @@ use crate::machine::{Access, Guard, Line, LockClass, Machine, RawRange, Region, 
 use crate::page::Pfn;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How often a producer tries for the lock before it gives the page to the page allocator.
-const PUT_ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 64 };
+/// How often a producer tries for the lock before it gives the page to the page allocator: enough
+/// to spin for a while and then to let a preempted holder run.
+const PUT_ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 136 };
 /// How often the closing of a pool tries.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 
