@@ -1,11 +1,20 @@
-//! What a real kernel reports about its slab caches: slabinfo, sysfs, and both as a snapshot.
+//! What a real kernel reports about its slab caches: slabinfo, sysfs, and both as a snapshot; and
+//! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat.
 
+pub mod buddyinfo;
 mod file;
 pub mod slabinfo;
 pub mod snapshot;
 pub mod sysfs;
+pub mod vmstat;
+mod words;
+pub mod zoneinfo;
 
+pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
 pub use file::{ReportError, read_report};
 pub use slabinfo::{Slabinfo, SlabinfoRow};
 pub use snapshot::Snapshot;
 pub use sysfs::CacheAttributes;
+pub use vmstat::Vmstat;
+pub use words::Counters;
+pub use zoneinfo::Zoneinfo;

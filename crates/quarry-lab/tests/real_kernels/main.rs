@@ -2,4 +2,5 @@
 
 mod geometry;
 mod groundtruth;
+mod pages;
 mod whatif;

@@ -1,0 +1,234 @@
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`: free blocks by order, also by migrate type.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::file::{ReportError, read_report};
+use super::words::{Lines, number, zone_and_rest};
+
+/// A row of numbers of one zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ZoneRow {
+    /// The node.
+    pub node: u32,
+    /// The zone.
+    pub zone: String,
+    /// Free blocks by order, or pageblocks by migrate type.
+    pub counts: Vec<u64>,
+}
+
+impl ZoneRow {
+    fn parse(line: &str) -> Result<Self, String> {
+        let (node, zone, rest) = zone_and_rest(line)?;
+        Ok(Self {
+            node,
+            zone: zone.to_string(),
+            counts: counts(rest)?,
+        })
+    }
+
+    /// Pages of all blocks, if the counts are by order.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        let orders = self.counts.iter().zip(0..);
+        orders.fold(0, |pages, (count, order)| {
+            pages.saturating_add(count.saturating_mul(1 << order))
+        })
+    }
+}
+
+fn counts(text: &str) -> Result<Vec<u64>, String> {
+    let counts: Vec<u64> = text
+        .split_whitespace()
+        .map(|word| number("blocks", word))
+        .collect::<Result<_, _>>()?;
+    // No kernel has so many orders that blocks could not be counted in pages.
+    if counts.is_empty() || counts.len() > 32 {
+        return Err(format!("{} numbers of blocks, not 1 to 32", counts.len()));
+    }
+    Ok(counts)
+}
+
+/// All zones of `/proc/buddyinfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Buddyinfo {
+    /// Free blocks of every zone that has pages.
+    pub zones: Vec<ZoneRow>,
+}
+
+impl Buddyinfo {
+    /// Reads a copy of `/proc/buddyinfo`, which may be packed with gzip.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`].
+    pub fn read(path: &Path) -> Result<Self, ReportError> {
+        Self::parse(&path.display().to_string(), &read_report(path)?)
+    }
+
+    /// Parses the text. `file` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::Bad`] with the line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ReportError> {
+        let mut lines = Lines::new(file, text);
+        let mut zones: Vec<ZoneRow> = Vec::new();
+        while lines.peek().is_some() {
+            let row = lines.within(|lines| {
+                let row = ZoneRow::parse(lines.next().unwrap_or_default())?;
+                same_length(zones.first().map(|row| row.counts.len()), &row.counts)?;
+                Ok(row)
+            })?;
+            zones.push(row);
+        }
+        if zones.is_empty() {
+            let what = "\"Node 0, zone ...\" is expected: give a copy of /proc/buddyinfo";
+            return Err(ReportError::bad(file, "line 1", what));
+        }
+        Ok(Self { zones })
+    }
+}
+
+/// Whether a row has as many numbers as those before it.
+fn same_length(expected: Option<usize>, counts: &[u64]) -> Result<(), String> {
+    match expected {
+        Some(expected) if expected != counts.len() => Err(format!(
+            "{} numbers where {expected} are expected",
+            counts.len()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Free blocks of one migrate type of a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TypeRow {
+    /// The migrate type, such as `Unmovable`.
+    pub migratetype: String,
+    /// Zone and free blocks by order.
+    #[serde(flatten)]
+    pub row: ZoneRow,
+}
+
+/// `/proc/pagetypeinfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pagetypeinfo {
+    /// Order of a pageblock.
+    pub pageblock_order: u32,
+    /// Free blocks by order, a row for each zone and migrate type.
+    pub free: Vec<TypeRow>,
+    /// Migrate types that pageblocks are counted by.
+    pub migratetypes: Vec<String>,
+    /// Pageblocks of each zone by migrate type.
+    pub blocks: Vec<ZoneRow>,
+}
+
+const FREE: &str = "Free pages count per migrate type at order ";
+const BLOCKS: &str = "Number of blocks type ";
+
+impl Pagetypeinfo {
+    /// Reads a copy of `/proc/pagetypeinfo`, which may be packed with gzip.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`].
+    pub fn read(path: &Path) -> Result<Self, ReportError> {
+        Self::parse(&path.display().to_string(), &read_report(path)?)
+    }
+
+    /// Parses the text. `file` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::Bad`] with the line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ReportError> {
+        Lines::new(file, text).within(parse_types)
+    }
+}
+
+fn parse_types(lines: &mut Lines<'_>) -> Result<Pagetypeinfo, String> {
+    let pageblock_order = lines.value("Page block order:")?;
+    let pages = lines.value("Pages per block:")?;
+    if pageblock_order > 31 || pages != 1 << pageblock_order {
+        return Err(format!(
+            "{pages} pages is not a pageblock of order {pageblock_order}"
+        ));
+    }
+    blank(lines)?;
+    let orders = header(lines, FREE)?;
+    let orders = counts(orders)?;
+    if !(0..).zip(&orders).all(|(order, &shown)| order == shown) {
+        return Err("the orders do not count up from 0".to_string());
+    }
+    let mut free = Vec::new();
+    while let Some(line) = lines.next_if(|line| !line.is_empty()) {
+        let row = type_row(line)?;
+        same_length(Some(orders.len()), &row.row.counts)?;
+        free.push(row);
+    }
+    blank(lines)?;
+    let types = header(lines, BLOCKS)?.split_whitespace();
+    let migratetypes: Vec<String> = types.map(str::to_string).collect();
+    let mut blocks = Vec::new();
+    while let Some(line) = lines.next() {
+        let row = ZoneRow::parse(line)?;
+        same_length(Some(migratetypes.len()), &row.counts)?;
+        blocks.push(row);
+    }
+    let counted = |row: &ZoneRow| {
+        let same = |known: &TypeRow| (known.row.node, &known.row.zone) == (row.node, &row.zone);
+        free.iter().filter(|known| same(known)).count() == migratetypes.len()
+    };
+    if blocks.is_empty() || !blocks.iter().all(counted) {
+        return Err("pageblocks and free blocks are not of the same zones and types".to_string());
+    }
+    let zones = blocks.len() * migratetypes.len();
+    if zones != free.len() {
+        return Err(format!(
+            "{} rows of free blocks where {zones} are expected",
+            free.len()
+        ));
+    }
+    Ok(Pagetypeinfo {
+        pageblock_order: pageblock_order as u32,
+        free,
+        migratetypes,
+        blocks,
+    })
+}
+
+fn type_row(line: &str) -> Result<TypeRow, String> {
+    let (node, zone, rest) = zone_and_rest(line)?;
+    let rest = rest.strip_prefix(", type ").map(str::trim_start);
+    let (migratetype, rest) = rest
+        .and_then(|rest| rest.split_once(' '))
+        .ok_or_else(|| format!("\", type ...\" is expected in {line:?}"))?;
+    Ok(TypeRow {
+        migratetype: migratetype.to_string(),
+        row: ZoneRow {
+            node,
+            zone: zone.to_string(),
+            counts: counts(rest)?,
+        },
+    })
+}
+
+fn blank(lines: &mut Lines<'_>) -> Result<(), String> {
+    match lines.next() {
+        Some("") => Ok(()),
+        Some(line) => Err(format!("an empty line is expected, not {line:?}")),
+        None => Err("the text ends where an empty line is expected".to_string()),
+    }
+}
+
+fn header<'t>(lines: &mut Lines<'t>, header: &str) -> Result<&'t str, String> {
+    let line = lines.next().unwrap_or_default();
+    line.strip_prefix(header)
+        .ok_or_else(|| format!("{header:?} is expected, not {line:?}"))
+}
+
+#[cfg(test)]
+mod tests;
