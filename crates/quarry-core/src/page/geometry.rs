@@ -84,7 +84,7 @@ pub struct PcpLists {
     pub migrate_types: u32,
     /// Largest order held.
     pub max_order: u32,
-    /// Lists of the order of huge pages ([`pageblock_order`]).
+    /// Lists of the order of huge pages ([`huge_order`]).
     pub huge_lists: u32,
 }
 
@@ -94,6 +94,16 @@ impl PcpLists {
     pub const fn count(&self) -> u32 {
         let temperatures = if self.cold_list { 2 } else { 1 };
         temperatures * self.migrate_types * (self.max_order + 1) + self.huge_lists
+    }
+
+    /// The order of huge pages if there are lists for it.
+    #[must_use]
+    pub const fn huge_order(&self, page_shift: u32) -> Option<u32> {
+        if self.huge_lists > 0 {
+            huge_order(page_shift)
+        } else {
+            None
+        }
     }
 }
 
@@ -379,15 +389,23 @@ pub const fn node_cpus(of_node: u32, online: u32) -> u32 {
     if of_node == 0 { online } else { of_node }
 }
 
-/// Order of a pageblock, and of the huge pages that per-CPU lists hold, for kernels with huge
-/// pages: 2 MiB with pages of 4 KiB (x86-64) and of 64 KiB (ppc64 with radix tables), as recorded;
-/// 32 MiB with 16 KiB (a full table of 8-byte entries), above the largest order. Kernels without
-/// huge pages have [`MAX_ORDER`], as recorded too.
+/// Order of the huge pages that per-CPU lists hold: 2 MiB with pages of 4 KiB (x86-64) and of 64 KiB
+/// (ppc64 with radix tables), as recorded. `None` with 16 KiB (arm64): a full table of 8-byte entries
+/// makes 32 MiB, more than a block of [`MAX_ORDER`].
 #[must_use]
-pub const fn pageblock_order(page_shift: u32) -> u32 {
+pub const fn huge_order(page_shift: u32) -> Option<u32> {
     let huge_shift = if page_shift == 14 { 25 } else { 21 };
     let order = huge_shift - page_shift;
-    if order < MAX_ORDER { order } else { MAX_ORDER }
+    if order < MAX_ORDER { Some(order) } else { None }
+}
+
+/// Order of a pageblock: a huge page. Without huge pages it is [`MAX_ORDER`], as recorded too.
+#[must_use]
+pub const fn pageblock_order(page_shift: u32) -> u32 {
+    match huge_order(page_shift) {
+        Some(order) => order,
+        None => MAX_ORDER,
+    }
 }
 
 /// `vm stats threshold` of zoneinfo: what a CPU's part of a zone's counters grows to before it is

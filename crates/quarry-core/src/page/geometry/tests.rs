@@ -238,6 +238,9 @@ fn lists_by_era() {
 #[test]
 fn pageblocks_and_thresholds() {
     assert_eq!([12, 14, 16].map(pageblock_order), [9, 10, 5]);
+    assert_eq!([12, 14, 16].map(huge_order), [Some(9), None, Some(5)]);
+    let lists = |era| page_era(era).lists.huge_order(12);
+    assert_eq!([Era::V5_9, Era::V6_1].map(lists), [None, Some(9)]);
     for (pages, page_shift, cpus, threshold) in [
         (3840, 12, 2, 4),
         (492_458, 12, 2, 20),
