@@ -8,7 +8,7 @@ use quarry_lab::setting::{Setting, Settings, resolve};
 use serde::Serialize;
 
 use crate::error::usage;
-use crate::{geometry_rows, output, units};
+use crate::{geometry_pages, geometry_rows, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -17,17 +17,23 @@ pub(crate) struct Args {
     /// Design and era.
     #[arg(long, value_name = "DESIGN[@ERA]", default_value = "slub")]
     design: String,
-    /// Page size: 4k, 16k or 64k.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_page_bytes, default_value = "4k")]
-    page_size: u64,
-    /// CPUs of the machine.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    cpus: u32,
+    /// Page size: 4k, 16k or 64k; several separated by commas with --pages.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = units::parse_page_bytes,
+        default_value = "4k"
+    )]
+    page_size: Vec<u64>,
+    /// CPUs of the machine; several separated by commas with --pages.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    cpus: Vec<u32>,
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     cache_line: u32,
     /// Bytes of an object.
-    #[arg(long, value_name = "BYTES", required_unless_present = "from")]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["from", "pages"])]
     object_size: Option<u32>,
     /// Alignment of an object in bytes, a power of two; 0 for the default.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
@@ -46,9 +52,11 @@ pub(crate) struct Args {
         long,
         value_name = "FILE",
         conflicts_with_all = ["design", "page_size", "cpus", "object_size", "align", "flags",
-                              "settings"]
+                              "settings", "pages"]
     )]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    pages: geometry_pages::PageArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -64,6 +72,12 @@ A row of --from:
   one line per row in the order of the rows, with slab_size, order,
   objects_per_slab, cpu_partial and min_partial.
 
+--pages tells the sizes of the page allocator instead, in pages: batch and high
+of a CPU's lists for each zone (low..high where the kernel tunes it), the
+watermarks, and the orders that the lists hold. Zones given together share the
+machine's min_free_kbytes by their sizes; CPUs are those of a zone's node. Huge
+pages make a kernel raise min_free_kbytes: give its value then.
+
 Exit codes:
   0 done; 1 FILE cannot be read; 2 wrong usage, or no such geometry
 
@@ -71,7 +85,10 @@ Examples:
   quarry geometry --page-size 64k --cpus 16 --object-size 9856
   quarry geometry --design slub@5.9 --object-size 192 --flags hwcache,rcu
   quarry geometry --object-size 256 --set slub_max_order=1 --json
-  quarry geometry --from caches.json";
+  quarry geometry --from caches.json
+  quarry geometry --pages --zone 16G --cpus 8 --page-size 4k,64k --era 4.13,6.18
+  quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
+  quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
 
 /// A question: one cache on one machine.
 pub(crate) struct Query {
@@ -135,6 +152,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
         return geometry_rows::run(path, args.cache_line);
     }
+    if args.pages.is_asked()? {
+        return geometry_pages::run(&args.pages, &args.page_size, &args.cpus, args.json);
+    }
+    let ([page_size], [cpus]) = (args.page_size.as_slice(), args.cpus.as_slice()) else {
+        return Err(usage(
+            "give one page size and one number of CPUs for a cache; several are for --pages",
+        ));
+    };
+    let machine = MachineParams {
+        page_shift: page_size.ilog2(),
+        nr_cpus: *cpus,
+        cache_line: args.cache_line,
+    };
     let design = DesignSpec::parse_geometry(&args.design)?;
     let settings: Result<Vec<_>, _> = args
         .settings
@@ -144,11 +174,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let flags = CacheFlags::parse_list(&args.flags).map_err(|error| usage(error.to_string()))?;
     let query = Query {
         design,
-        machine: MachineParams {
-            page_shift: args.page_size.ilog2(),
-            nr_cpus: args.cpus,
-            cache_line: args.cache_line,
-        },
+        machine,
         cache: CacheParams {
             object_size: args.object_size.unwrap_or_default(),
             align: args.align,
@@ -157,7 +183,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         },
         settings: settings_of(design, &settings?)?,
     };
-    let answer = answer(args, &query)?;
+    let answer = answer(&query)?;
     if args.json {
         output::print_json(&answer)
     } else {
@@ -165,18 +191,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-fn answer(args: &Args, query: &Query) -> anyhow::Result<Answer> {
+fn answer(query: &Query) -> anyhow::Result<Answer> {
     let geometry = query.answer()?;
+    let page_size = 1 << query.machine.page_shift;
     Ok(Answer {
         design: query.design.to_string(),
-        page_size: args.page_size,
-        cpus: args.cpus,
-        cache_line: args.cache_line,
+        page_size,
+        cpus: query.machine.nr_cpus,
+        cache_line: query.machine.cache_line,
         object_size: geometry.layout.object_size,
         align: geometry.layout.align,
         slab_size: geometry.layout.size,
         order: geometry.order,
-        slab_bytes: args.page_size << geometry.order,
+        slab_bytes: page_size << geometry.order,
         objects_per_slab: geometry.objects,
         slack: geometry.slack_bytes,
         fallback_order: geometry.min_order,

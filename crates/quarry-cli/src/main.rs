@@ -3,6 +3,7 @@
 
 mod error;
 mod geometry;
+mod geometry_pages;
 mod geometry_rows;
 mod import;
 mod output;
@@ -49,7 +50,7 @@ enum Command {
     Snapshot(snapshot::Args),
     /// Predict a real kernel's slab memory under other settings, from a snapshot of it.
     WhatIf(what_if::Args),
-    /// Slab size, order, objects per slab and limits of a cache.
+    /// Slab size, order, objects per slab and limits of a cache; or the page allocator's sizes.
     Geometry(geometry::Args),
     /// List the tunables: name, scope, range, default and meaning.
     Tunables(tunables::Args),

@@ -244,3 +244,122 @@ fn version_and_help() {
     }
     assert_fails(&quarry(&["bogus"]), 2, &["unrecognized subcommand"]);
 }
+
+/// `--pages`, as JSON.
+fn pages(args: &[&str]) -> Vec<Value> {
+    let args = [&["geometry", "--pages", "--json"], args].concat();
+    serde_json::from_str(&stdout(&args)).unwrap()
+}
+
+#[test]
+fn pages_as_table() {
+    let mut text = String::new();
+    for args in [
+        "--zone 16G --cpus 8 --page-size 4k,64k --era 4.13,6.18",
+        "--zone dma=15M,dma32=3G,normal=13G --cpus 2 --min-free-kbytes 67584 --era 2.6.24,6.18",
+        "--zone 1G --fraction 8 --watermark-scale-factor 50",
+    ] {
+        let words: Vec<&str> = args.split(' ').collect();
+        let table = stdout(&[&["geometry", "--pages"], &words[..]].concat());
+        text.push_str(&format!("$ quarry geometry --pages {args}\n{table}\n"));
+    }
+    crate::golden::check("geometry_pages.txt", &text);
+}
+
+/// The zones of a running 6.18 kernel, as its zoneinfo has them.
+#[test]
+fn pages_of_several_zones() {
+    let zones = format!(
+        "DMA={},dma32={}k,{}",
+        3840 * 4096,
+        772_918 * 4,
+        2_785_280_u64 * 4096
+    );
+    let args = [
+        "--zone",
+        &zones,
+        "--cpus",
+        "2",
+        "--min-free-kbytes",
+        "67584",
+        "--era",
+        "6.18",
+    ];
+    let rows = pages(&args);
+    let highs: Vec<_> = rows.iter().map(|row| &row["high_max"]).collect();
+    assert_eq!(highs, [240, 48307, 174_080]);
+    let normal = &rows[2];
+    assert_eq!(
+        (&normal["batch"], &normal["high_min"]),
+        (&json!(63), &json!(8256))
+    );
+    assert_eq!(
+        normal["watermarks"],
+        json!({"min": 13211, "low": 16513, "high": 19815, "promo": 23117})
+    );
+    assert_eq!(normal["orders"], json!([0, 1, 2, 3, 9]));
+}
+
+#[test]
+fn pages_in_all_eras() {
+    let eras = |args: &[&str]| -> Vec<String> {
+        let rows = pages(&[&["--zone", "1G"], args].concat());
+        rows.iter()
+            .map(|row| row["era"].as_str().unwrap().to_string())
+            .collect()
+    };
+    assert_eq!(eras(&[]).len(), 8);
+    assert_eq!(eras(&["--fraction", "8"])[0], "2.6.24");
+    assert_eq!(eras(&["--watermark-scale-factor", "20"])[0], "4.13");
+    assert_eq!(
+        eras(&["--cpus", "1,2,4", "--page-size", "4k,64k"]).len(),
+        48
+    );
+    let cold = &pages(&["--zone", "1G", "--era", "2.6.22"])[0]["cold"];
+    assert_eq!(*cold, json!({"high": 62, "batch": 15}));
+}
+
+#[test]
+fn wrong_questions_about_pages() {
+    for (args, part) in [
+        ("--pages", "--zone"),
+        ("--zone 1G --object-size 8", "--zone is for --pages"),
+        ("--fraction 8 --object-size 8", "--fraction is for --pages"),
+        ("--object-size 8 --cpus 1,2", "several are for --pages"),
+        (
+            "--object-size 8 --page-size 4k,64k",
+            "several are for --pages",
+        ),
+        ("--pages --zone 1G --object-size 8", "cannot be used with"),
+        (
+            "--pages --zone 1G --set slub_max_order=1",
+            "cannot be used with",
+        ),
+        ("--pages --zone 1X", "\"1X\" is not a size"),
+        ("--pages --zone high=1G", "zones are dma, dma32 and normal"),
+        ("--pages --zone 1G --era 5.10", "eras are 2.6.22, 2.6.24"),
+        ("--pages --zone 1k", "at least one page"),
+        ("--pages --zone 1G --cpus 0", "0 CPUs is not in 1.."),
+        ("--pages --zone 999999T", "the most covered"),
+        (
+            "--pages --zone 1G --era 6.1 --fraction 7",
+            "percpu_pagelist_high_fraction is 7",
+        ),
+        (
+            "--pages --zone 1G --era 2.6.22 --fraction 8",
+            "2.6.24 and later have",
+        ),
+        (
+            "--pages --zone 1G --watermark-scale-factor 3001",
+            "1..=3000",
+        ),
+        (
+            "--pages --zone 1G --min-free-kbytes 1048577",
+            "all zones together have 1048576 KiB",
+        ),
+        ("--pages --zone dma=1M,normal=1k", "zone Normal of 1 KiB"),
+    ] {
+        let words: Vec<&str> = args.split(' ').collect();
+        assert_fails(&quarry(&[&["geometry"], &words[..]].concat()), 2, &[part]);
+    }
+}

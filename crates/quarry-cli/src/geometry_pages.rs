@@ -1,0 +1,337 @@
+//! `quarry geometry --pages`: what the page allocator's lists and watermarks would be.
+
+use quarry_core::era::Era;
+use quarry_core::page::geometry::{
+    ERAS, FractionRule, PageEra, PageSysctls, WATERMARK_SCALE_FACTOR, WatermarkStep, ZoneParams,
+    ZoneSizes, page_era, pageblock_order, stat_threshold,
+};
+use serde::Serialize;
+
+use crate::error::usage;
+use crate::{output, units};
+
+/// The arguments that are for pages.
+#[derive(clap::Args)]
+pub(crate) struct PageArgs {
+    /// Tell the sizes of per-CPU page lists and the watermarks.
+    #[arg(
+        long,
+        requires = "zones",
+        conflicts_with_all = ["design", "object_size", "align", "flags", "settings", "cache_line"]
+    )]
+    pages: bool,
+    /// Memory of the machine's zone, or of its zones by name: dma, dma32, normal. A name may be
+    /// there for each node.
+    #[arg(
+        long = "zone",
+        value_name = "[NAME=]BYTES,...",
+        value_delimiter = ',',
+        value_parser = Zone::parse
+    )]
+    zones: Vec<Zone>,
+    /// Kernels, separated by commas; by default all that have the sysctls asked for.
+    #[arg(
+        long = "era",
+        value_name = "ERA,...",
+        value_delimiter = ',',
+        value_parser = parse_era
+    )]
+    eras: Vec<Era>,
+    /// percpu_pagelist_fraction, or percpu_pagelist_high_fraction from 6.1 on; 0 is off.
+    #[arg(long, value_name = "N")]
+    fraction: Option<u32>,
+    /// min_free_kbytes; by default what the kernel sets by itself.
+    #[arg(long, value_name = "N")]
+    min_free_kbytes: Option<u64>,
+    /// watermark_scale_factor in 1/10 000 of a zone, from 4.13 on.
+    #[arg(long, value_name = "N")]
+    watermark_scale_factor: Option<u32>,
+}
+
+fn parse_era(text: &str) -> Result<Era, String> {
+    Era::parse(text).ok_or_else(|| {
+        let names = Era::ALL.map(Era::name).join(", ");
+        format!("eras are {names}")
+    })
+}
+
+/// Names of zones, as the kernel writes them.
+const ZONES: [&str; 3] = ["DMA", "DMA32", "Normal"];
+
+/// A zone as it was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    name: &'static str,
+    bytes: u64,
+}
+
+impl Zone {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, bytes) = text.split_once('=').unwrap_or(("Normal", text));
+        let known = ZONES
+            .into_iter()
+            .find(|zone| zone.eq_ignore_ascii_case(name));
+        Ok(Self {
+            name: known.ok_or_else(|| "zones are dma, dma32 and normal".to_string())?,
+            bytes: units::parse_bytes(bytes)?,
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Limits {
+    high: u32,
+    batch: u32,
+}
+
+#[derive(Serialize)]
+struct Marks {
+    min: u64,
+    low: u64,
+    high: u64,
+    promo: Option<u64>,
+}
+
+/// One zone; everything is in pages but for what says otherwise.
+#[derive(Serialize)]
+struct Answer {
+    era: &'static str,
+    page_size: u64,
+    cpus: u32,
+    zone: &'static str,
+    zone_bytes: u64,
+    zone_pages: u64,
+    batch: u32,
+    high_min: u32,
+    high_max: u32,
+    cold: Option<Limits>,
+    watermarks: Marks,
+    /// Orders that the lists hold.
+    orders: Vec<u32>,
+    lists: u32,
+    min_free_kbytes: u64,
+    watermark_scale_factor: Option<u32>,
+    fraction: Option<&'static str>,
+    fraction_value: u32,
+    pageblock_order: u32,
+    stat_threshold: u32,
+}
+
+impl PageArgs {
+    /// Whether it is pages that are asked for; an error if only their arguments are there.
+    pub(crate) fn is_asked(&self) -> anyhow::Result<bool> {
+        let given = [
+            ("--zone", !self.zones.is_empty()),
+            ("--era", !self.eras.is_empty()),
+            ("--fraction", self.fraction.is_some()),
+            ("--min-free-kbytes", self.min_free_kbytes.is_some()),
+            (
+                "--watermark-scale-factor",
+                self.watermark_scale_factor.is_some(),
+            ),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((name, _)) if !self.pages => {
+                Err(usage(format!("{name} is for --pages, which is missing")))
+            }
+            _ => Ok(self.pages),
+        }
+    }
+
+    fn fraction(&self) -> u32 {
+        self.fraction.unwrap_or(0)
+    }
+
+    fn scale_factor(&self) -> u32 {
+        self.watermark_scale_factor
+            .unwrap_or(WATERMARK_SCALE_FACTOR)
+    }
+
+    fn sysctls(&self) -> PageSysctls {
+        PageSysctls {
+            min_free_kbytes: self.min_free_kbytes,
+            watermark_scale_factor: self.scale_factor(),
+            pagelist_fraction: self.fraction(),
+        }
+    }
+
+    fn eras(&self) -> Vec<&'static PageEra> {
+        if !self.eras.is_empty() {
+            return self.eras.iter().map(|&era| page_era(era)).collect();
+        }
+        let takes = |era: &&PageEra| {
+            let scales = era.step == WatermarkStep::ScaleFactor;
+            (self.fraction() == 0 || era.fraction.is_some())
+                && (self.scale_factor() == WATERMARK_SCALE_FACTOR || scales)
+        };
+        ERAS.iter().filter(takes).collect()
+    }
+
+    /// The zones of one machine, in one era.
+    fn machine(&self, era: &PageEra, page_size: u64, cpus: u32) -> anyhow::Result<Vec<Answer>> {
+        let page_shift = page_size.ilog2();
+        let pages = self.zones.iter().map(|zone| zone.bytes >> page_shift);
+        let all_pages = pages.fold(0, u64::saturating_add);
+        let zones = self.zones.iter().map(|zone| {
+            let params = ZoneParams {
+                page_shift,
+                pages: zone.bytes >> page_shift,
+                all_pages,
+                cpus,
+            };
+            let sizes = era.zone(&params, &self.sysctls()).map_err(|error| {
+                let page_size = units::bytes(page_size);
+                usage(format!(
+                    "era {}, {page_size} pages, zone {} of {}: {error}",
+                    era.era,
+                    zone.name,
+                    units::bytes(zone.bytes)
+                ))
+            })?;
+            Ok(self.answer(era, zone, &params, &sizes))
+        });
+        zones.collect()
+    }
+
+    fn answer(&self, era: &PageEra, zone: &Zone, params: &ZoneParams, sizes: &ZoneSizes) -> Answer {
+        let (pcp, marks) = (sizes.pcp, sizes.watermarks);
+        let page_shift = params.page_shift;
+        let own = era.min_free_kbytes(params.all_pages, page_shift);
+        let scales = era.step == WatermarkStep::ScaleFactor;
+        Answer {
+            era: era.era.name(),
+            page_size: 1 << page_shift,
+            cpus: params.cpus,
+            zone: zone.name,
+            zone_bytes: zone.bytes,
+            zone_pages: params.pages,
+            batch: pcp.batch,
+            high_min: pcp.high,
+            high_max: pcp.high_max,
+            cold: pcp.cold.map(|cold| Limits {
+                high: cold.high,
+                batch: cold.batch,
+            }),
+            watermarks: Marks {
+                min: marks.min,
+                low: marks.low,
+                high: marks.high,
+                promo: marks.promo,
+            },
+            orders: (0..=era.lists.max_order)
+                .chain(era.lists.huge_order(page_shift))
+                .collect(),
+            lists: era.lists.count(),
+            min_free_kbytes: self.min_free_kbytes.unwrap_or(own),
+            watermark_scale_factor: scales.then_some(self.scale_factor()),
+            fraction: era.fraction.map(FractionRule::name),
+            fraction_value: self.fraction(),
+            pageblock_order: pageblock_order(page_shift),
+            stat_threshold: stat_threshold(params.pages, page_shift, params.cpus),
+        }
+    }
+}
+
+/// Answers for every era, page size and number of CPUs; prints nothing if one has no answer.
+pub(crate) fn run(
+    args: &PageArgs,
+    page_sizes: &[u64],
+    cpus: &[u32],
+    json: bool,
+) -> anyhow::Result<()> {
+    let mut answers = Vec::new();
+    for era in args.eras() {
+        for &page_size in page_sizes {
+            for &cpus in cpus {
+                answers.extend(args.machine(era, page_size, cpus)?);
+            }
+        }
+    }
+    if json {
+        return output::print_json(&answers);
+    }
+    output::print_text(&table(&answers))
+}
+
+/// Columns and their titles.
+const COLUMNS: [&str; 13] = [
+    "era",
+    "page",
+    "CPUs",
+    "zone",
+    "size",
+    "batch",
+    "high",
+    "cold\nhigh/batch",
+    "wmark\nmin",
+    "\nlow",
+    "\nhigh",
+    "\npromo",
+    "orders\nheld",
+];
+const COLD: usize = 7;
+
+fn table(answers: &[Answer]) -> String {
+    let has_cold = answers.iter().any(|answer| answer.cold.is_some());
+    let shown = |cells: &mut dyn Iterator<Item = String>| -> Vec<String> {
+        let all = cells.enumerate();
+        all.filter(|(column, _)| has_cold || *column != COLD)
+            .map(|(_, cell)| cell)
+            .collect()
+    };
+    let header = shown(&mut COLUMNS.iter().map(ToString::to_string));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = output::table(&header, &[3, header.len() - 1]);
+    for answer in answers {
+        table.add_row(shown(&mut row(answer).into_iter()));
+    }
+    let note =
+        "batch, high, cold and the watermarks are in pages; CPUs are those of the zone's node";
+    format!("{}\n\n{note}", output::unbroken(table))
+}
+
+fn row(answer: &Answer) -> [String; 13] {
+    let count = |n: u32| units::count(n.into());
+    let dash = || "-".to_string();
+    let high = if answer.high_min == answer.high_max {
+        count(answer.high_min)
+    } else {
+        format!("{}..{}", count(answer.high_min), count(answer.high_max))
+    };
+    let cold = answer.cold.as_ref();
+    let cold = cold.map(|cold| format!("{}/{}", count(cold.high), count(cold.batch)));
+    let marks = &answer.watermarks;
+    [
+        answer.era.to_string(),
+        units::bytes(answer.page_size),
+        count(answer.cpus),
+        answer.zone.to_string(),
+        units::bytes(answer.zone_bytes),
+        count(answer.batch),
+        high,
+        cold.unwrap_or_else(dash),
+        units::count(marks.min),
+        units::count(marks.low),
+        units::count(marks.high),
+        marks.promo.map_or_else(dash, units::count),
+        orders(&answer.orders),
+    ]
+}
+
+/// `0`, `0-3`, `0-3,9`.
+fn orders(orders: &[u32]) -> String {
+    let consecutive = (0..)
+        .zip(orders)
+        .take_while(|(at, order)| at == *order)
+        .count();
+    let last = consecutive.saturating_sub(1);
+    let mut text = if last == 0 {
+        "0".to_string()
+    } else {
+        format!("0-{last}")
+    };
+    for order in &orders[consecutive..] {
+        text.push_str(&format!(",{order}"));
+    }
+    text
+}
