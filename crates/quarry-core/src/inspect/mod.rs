@@ -1,5 +1,6 @@
-//! What a heap shows of itself, in the kernel's formats: the text of `/proc/slabinfo`, and the
-//! attributes of `/sys/kernel/slab/<cache>/`. Scripts that read these files read a heap's.
+//! What a heap shows of itself, in the kernel's formats: the text of `/proc/slabinfo`, the
+//! attributes of `/sys/kernel/slab/<cache>/`, and the texts about its pages. Scripts that read these
+//! files read a heap's.
 //!
 //! | file of the kernel | here |
 //! |---|---|
@@ -8,6 +9,8 @@
 //! | list `/sys/kernel/slab` | [`Heap::sysfs_caches`] |
 //! | list `/sys/kernel/slab/<cache>` | [`Cache::sysfs_attributes`](crate::heap::Cache::sysfs_attributes) |
 //! | read and write one attribute | `sysfs_read`, `sysfs_write` of [`Cache`](crate::heap::Cache) |
+//! | read `/proc/buddyinfo`, `pagetypeinfo`, `zoneinfo`, `vmstat` | [`PageAllocator::write_page_file`] |
+//! | read and write `/proc/sys/vm/<name>` | [`PageAllocator::sysctl`], [`PageAllocator::set_sysctl`] |
 //!
 //! Which design has which file, and in which eras, is data: [`ATTRIBUTES`], and
 //! [`crate::tunables`] for what can be written. SLAB has no sysfs folders, SLOB neither these nor
@@ -30,12 +33,19 @@
 //!   2.6.35 with its own tunables and counters and without `cpu_slabs`, of which it has none.
 
 mod attributes;
+mod pages;
 mod slabinfo;
 mod sysfs;
 
 pub use attributes::{ATTRIBUTES, Action, Attribute, Source, attributes_of};
+pub use pages::{
+    BlockCounts, FreeBlocks, FreeBlocksOfType, PAGE_TEXTS, PageFile, PageFileError, PageTexts,
+    PagesetRow, PagetypeinfoHeader, ShownType, ZoneinfoZone, page_texts,
+};
 pub use slabinfo::{SLABINFO_HEADER, SlabinfoError, SlabinfoRow};
 pub use sysfs::SysfsError;
 
 #[cfg(doc)]
 use crate::heap::Heap;
+#[cfg(doc)]
+use crate::page::PageAllocator;

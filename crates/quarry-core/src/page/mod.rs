@@ -262,6 +262,12 @@ impl<M: Machine> PageAllocator<M> {
         &self.machine
     }
 
+    /// Whose rules the lists follow; `None` if the calling thread is writing a sysctl.
+    pub fn era(&self) -> Option<Era> {
+        let _pass = self.gate.enter(&self.machine);
+        Some(self.config.lock(&self.machine)?.era)
+    }
+
     /// Number of pages.
     pub fn pages(&self) -> u32 {
         self.map.pages()
