@@ -68,8 +68,9 @@ pub(crate) struct Args {
     /// Print slabinfo's columns for each cache, too.
     #[arg(long)]
     caches: bool,
-    /// Write slabinfo and slab/CACHE/ATTRIBUTE, as far as the design's kernel has these files and
-    /// as they are at the end, to DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
+    /// Write slabinfo, slab/CACHE/ATTRIBUTE, buddyinfo, pagetypeinfo, zoneinfo, vmstat and
+    /// sys/vm/SYSCTL, as far as the design's kernel has these files and as they are at the end, to
+    /// DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
     #[arg(long, value_name = "DIR")]
     inspect: Option<PathBuf>,
     /// Print JSON: one object, with everything that is counted.

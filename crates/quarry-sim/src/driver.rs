@@ -62,10 +62,11 @@ use quarry_core::design::{CacheHead, CacheSpec, Design, FreeError, SlabInconsist
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
-use quarry_core::inspect::{Attribute, SlabinfoError, SysfsError};
+use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
 use quarry_core::machine::{CpuId, Machine};
 use quarry_core::page::{PageAllocator, PageStats};
 use quarry_core::stats::Stats;
+use quarry_core::tunables::{PAGE_ALLOCATOR, tunables_of};
 
 use crate::machine::{Config, ConfigError, VirtualMachine};
 
@@ -313,6 +314,25 @@ impl<'h, D: Design> Driver<'h, D> {
     /// [`SlabinfoError`].
     pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError<'static>> {
         self.heap.write_slabinfo(out)
+    }
+
+    /// Writes what a file of `/proc` about pages would show.
+    ///
+    /// # Errors
+    ///
+    /// [`PageFileError`].
+    pub fn write_page_file(
+        &self,
+        file: PageFile,
+        out: &mut impl Write,
+    ) -> Result<(), PageFileError> {
+        self.heap.pages().write_page_file(file, out)
+    }
+
+    /// The page allocator's sysctls with their values, as in `/proc/sys/vm`.
+    pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let known = tunables_of(PAGE_ALLOCATOR, self.heap.era());
+        known.filter_map(|known| Some((known.name, self.heap.pages().sysctl(known.name)?)))
     }
 
     /// Calls `f` for every cache that has a folder in `/sys/kernel/slab`, newest first.

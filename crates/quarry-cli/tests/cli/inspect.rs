@@ -140,6 +140,37 @@ fn files_are_as_before() {
     check("inspect.txt", &(text.join("\n") + "\n"));
 }
 
+/// What a replay says of its pages; free pages and those in slabs are all pages.
+#[test]
+fn page_files_are_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (report, files) = replay(dir.path(), "2");
+    let mut text = String::new();
+    for run in report["runs"].as_array().unwrap() {
+        if run["design"] != "slub" {
+            continue;
+        }
+        let folder = Path::new(&files).join(folder(run));
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        for file in ["buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat"] {
+            let found = fs::read_to_string(folder.join(file)).unwrap();
+            write!(text, "{name}/{file}\n{found}").unwrap();
+        }
+        let sysctls = folder.join("sys/vm");
+        let mut names: Vec<_> = fs::read_dir(&sysctls)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        for sysctl in names {
+            let value = fs::read_to_string(sysctls.join(&sysctl)).unwrap();
+            write!(text, "{name}/sys/vm/{sysctl}\n{value}").unwrap();
+        }
+    }
+    let text: Vec<&str> = text.lines().map(str::trim_end).collect();
+    check("page_files.txt", &(text.join("\n") + "\n"));
+}
+
 #[test]
 fn nothing_is_overwritten() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! The files of a replay's heap: `slabinfo` and `slab/<cache>/<attribute>`, as the kernel would show
-//! them in `/proc` and `/sys/kernel`.
+//! The files of a replay's heap, as the kernel would show them: `slabinfo`, `buddyinfo`,
+//! `pagetypeinfo`, `zoneinfo`, `vmstat` and `sys/vm/<sysctl>` of `/proc`, and
+//! `slab/<cache>/<attribute>` of `/sys/kernel`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use quarry_core::design::Design;
-use quarry_core::inspect::{SlabinfoError, SysfsError};
+use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SysfsError};
 use quarry_sim::driver::{CacheView, Driver};
 
 use crate::error::LabError;
@@ -23,6 +24,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<bool, LabError> {
 
 /// Writes all files of a heap.
 pub(super) fn write<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<(), LabError> {
+    write_pages(folder, driver)?;
     let mut text = String::new();
     match driver.write_slabinfo(&mut text) {
         Ok(()) => put(&folder.join("slabinfo"), &text)?,
@@ -43,6 +45,25 @@ pub(super) fn write<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<
         }
     });
     result
+}
+
+/// Writes what is known of the page allocator.
+fn write_pages<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<(), LabError> {
+    for file in PageFile::ALL {
+        let (path, mut text) = (folder.join(file.name()), String::new());
+        match driver.write_page_file(file, &mut text) {
+            Ok(()) => put(&path, &text)?,
+            // Nothing is what a kernel of this era shows.
+            Err(PageFileError::NoFile { .. }) => (),
+            Err(error) => return Err(failed(&path, io::Error::other(error.to_string()))),
+        }
+    }
+    let sysctls = folder.join("sys").join("vm");
+    fs::create_dir_all(&sysctls).map_err(|source| failed(&sysctls, source))?;
+    for (name, value) in driver.sysctls() {
+        put(&sysctls.join(name), &format!("{value}\n"))?;
+    }
+    Ok(())
 }
 
 fn write_cache<D: Design>(folder: &Path, cache: &CacheView<'_, D>) -> Result<(), LabError> {
