@@ -1,9 +1,9 @@
-//! What a heap of this process shows of itself: the text of `/proc/slabinfo`, and the attributes of
-//! one cache as in `/sys/kernel/slab`.
+//! What a heap of this process shows of itself: the text of `/proc/slabinfo`, the attributes of one
+//! cache as in `/sys/kernel/slab`, and its pages as in `/proc/buddyinfo` and `/proc/vmstat`.
 //!
 //! `cargo run --example slabinfo`, or with a design: `cargo run --example slabinfo slubq`.
 
-use quarry::{Builder, Cache, Design, Slub, Slubq};
+use quarry::{Builder, Cache, Design, PageFile, Slub, Slubq};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -45,6 +45,12 @@ fn show<D: Design>() -> Result {
         if connections.sysfs_read(attribute.name, &mut text).is_ok() {
             println!("  {:<24} {}", attribute.name, text.trim_end());
         }
+    }
+
+    for file in [PageFile::Buddyinfo, PageFile::Vmstat] {
+        let mut text = String::new();
+        heap.pages().write_page_file(file, &mut text)?;
+        print!("\n{}\n{text}", file.name());
     }
 
     // As `echo 1 > /sys/kernel/slab/connection/shrink`.

@@ -28,11 +28,12 @@
 //!
 //! A heap shows itself as the kernel does, so that scripts and people who read `/proc/slabinfo` and
 //! `/sys/kernel/slab` can read it: [`Heap::write_slabinfo`], [`Cache::sysfs_read`] and, to set
-//! tunables or to shrink, [`Cache::sysfs_write`]. [`core::inspect`] has the formats, and
-//! `examples/slabinfo.rs` all of it at work.
+//! tunables or to shrink, [`Cache::sysfs_write`]. Its pages are shown as `/proc/zoneinfo` and others
+//! do ([`PageAllocator::write_page_file`]) and tuned by sysctls ([`PageAllocator::set_sysctl`]).
+//! [`core::inspect`] has the formats, and `examples/slabinfo.rs` all of it at work.
 //!
 //! ```
-//! use quarry::{Builder, Cache, Slub};
+//! use quarry::{Builder, Cache, PageFile, Slub};
 //!
 //! let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
 //! let cache = Cache::<[u64; 24], Slub>::new(heap, "numbers")?;
@@ -51,6 +52,10 @@
 //! let mut text = String::new();
 //! cache.sysfs_read("slabs", &mut text)?;
 //! assert_eq!(text, "1 N0=1\n");
+//!
+//! let mut vmstat = String::new();
+//! heap.pages().write_page_file(PageFile::Vmstat, &mut vmstat)?;
+//! assert!(vmstat.contains("\npgalloc_normal "));
 //! # drop(object);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -98,7 +103,7 @@ pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
-pub use quarry_core::inspect::{SlabinfoError, SlabinfoRow, SysfsError};
+pub use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SlabinfoRow, SysfsError};
 pub use quarry_core::page::{
     PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn, Residency, TrimPolicy, Trimmed,
 };

@@ -1,12 +1,16 @@
-//! Slabinfo and sysfs of a heap of this process, read and written while threads use it.
+//! Slabinfo, sysfs, the files about pages and sysctls of a heap of this process, read and written
+//! while threads use it.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quarry::core::heap::Cache;
 use quarry::core::inspect::{SLABINFO_HEADER, Source};
-use quarry::core::tunables::tunables_of;
-use quarry::{Builder, CacheFlags, CacheSpec, Design, HostMachine, Slub, Slubq, SysfsError};
+use quarry::core::tunables::{PAGE_ALLOCATOR, tunables_of};
+use quarry::{
+    Builder, CacheFlags, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, Slub, Slubq,
+    SysfsError,
+};
 
 const THREADS: u64 = 4;
 /// Objects that a thread holds at once.
@@ -80,6 +84,51 @@ fn inspect<D: Design>(cache: &Cache<'_, HostMachine, D>, round: u64) -> Result<(
     Ok(())
 }
 
+/// Reads all files about pages, and moves the limit of the page lists.
+fn inspect_pages(pages: &PageAllocator<HostMachine>, era: Era, round: u64) {
+    for file in PageFile::ALL {
+        let mut text = String::new();
+        pages.write_page_file(file, &mut text).unwrap();
+        assert!(text.ends_with('\n'), "{}", file.name());
+    }
+    let mut sysctls = tunables_of(PAGE_ALLOCATOR, era);
+    let fraction = sysctls.find(|sysctl| sysctl.name.contains("pagelist"));
+    let fraction = fraction.expect("the eras of hosts have it").name;
+    pages.set_sysctl(fraction, 8 + round % 4096).unwrap();
+    assert_eq!(pages.sysctl(fraction), Some(8 + round % 4096));
+    pages.set_sysctl(fraction, 7).unwrap_err();
+}
+
+/// Free pages, those on lists and those in use are all pages.
+fn pages_add_up(pages: &PageAllocator<HostMachine>) {
+    let mut text = String::new();
+    pages
+        .write_page_file(PageFile::Zoneinfo, &mut text)
+        .unwrap();
+    let sum = |name: &str| -> u64 {
+        let values = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(name));
+        values
+            .map(|value| value.trim().parse::<u64>().unwrap())
+            .sum()
+    };
+    let mut vmstat = String::new();
+    pages
+        .write_page_file(PageFile::Vmstat, &mut vmstat)
+        .unwrap();
+    let counter = |name: &str| -> u64 {
+        let mut values = vmstat.lines().filter_map(|line| line.strip_prefix(name));
+        values.next().unwrap().trim().parse().unwrap()
+    };
+    assert_eq!(sum("nr_free_pages "), counter("nr_free_pages "));
+    let in_use = counter("pgalloc_normal ") - counter("pgfree ");
+    assert_eq!(
+        sum("nr_free_pages ") + sum("count:") + in_use,
+        sum("present ")
+    );
+}
+
 fn inspected_while_in_use<D: Design>() {
     let heap = Builder::<D>::new().memory_bytes(64 << 20).build().unwrap();
     let spec = CacheSpec {
@@ -105,6 +154,7 @@ fn inspected_while_in_use<D: Design>() {
             heap.write_slabinfo(&mut text).unwrap();
             assert!(text.starts_with(SLABINFO_HEADER) && text.contains("\nbusy "));
             result = result.and(inspect(&cache, round).map(|()| 0));
+            inspect_pages(heap.pages(), heap.era(), round);
         }
         stop.store(true, Ordering::Relaxed);
         let joined = threads.into_iter().map(|thread| thread.join().unwrap());
@@ -121,6 +171,7 @@ fn inspected_while_in_use<D: Design>() {
     let mut slabs = String::new();
     cache.sysfs_read("slabs", &mut slabs).unwrap();
     assert_eq!(slabs, "0\n");
+    pages_add_up(heap.pages());
 }
 
 #[test]
