@@ -148,6 +148,27 @@ fn texts_of_kernels_byte_by_byte() {
     }
 }
 
+/// The texts of the kernel that runs this, if it shows them, are read.
+#[test]
+fn texts_of_this_kernel() {
+    for file in PageFile::ALL {
+        let name = file.name();
+        let Ok(text) = std::fs::read_to_string(Path::new("/proc").join(name)) else {
+            eprintln!("skipped: /proc/{name} is not readable");
+            continue;
+        };
+        let parsed = match file {
+            PageFile::Buddyinfo => Buddyinfo::parse(name, &text).map(|_| ()),
+            PageFile::Zoneinfo => Zoneinfo::parse(name, &text).map(|_| ()),
+            PageFile::Vmstat => Vmstat::parse(name, &text).map(|_| ()),
+            // Large counts may be cut off in it.
+            PageFile::Pagetypeinfo if text.contains('>') => Ok(()),
+            PageFile::Pagetypeinfo => Pagetypeinfo::parse(name, &text).map(|_| ()),
+        };
+        parsed.unwrap();
+    }
+}
+
 fn boot(era: Era, config: Config, page: PageConfig) -> PageAllocator<VirtualMachine> {
     let machine = VirtualMachine::new(config).unwrap();
     PageAllocator::with_config(machine, &PageConfig { era, ..page }).unwrap()
