@@ -7,11 +7,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, TraceError};
-use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, RawEvent, ReplayEvent};
+use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
 use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
 use crate::import::live::{Live, Space};
 use crate::intern::NO_TEXT;
 use crate::meta::{Table, TraceMeta};
+use crate::pages::{HELD_ROWS, Pages};
 use crate::write::{Row, Texts, TraceWriter};
 
 /// Page size of a machine that nobody described.
@@ -19,7 +20,7 @@ pub const PAGE_SIZE_ASSUMED: u32 = 4096;
 /// What `kmalloc(0)` returns.
 const ZERO_SIZE_PTR: u64 = 16;
 /// Addresses from here on cannot be hashes, which have 32 bits.
-const HASH_LIMIT: u64 = 1 << 32;
+pub(crate) const HASH_LIMIT: u64 = 1 << 32;
 
 /// Makes a trace from events in the order of their time.
 ///
@@ -42,6 +43,7 @@ const HASH_LIMIT: u64 = 1 << 32;
 /// ```
 pub struct TraceBuilder<W: Write + Send> {
     out: TraceWriter<W>,
+    held: Pages,
     texts: Texts,
     caches: Caches,
     objects: Space,
@@ -52,6 +54,7 @@ pub struct TraceBuilder<W: Write + Send> {
     live_pages: u64,
     cpu_max: u16,
     last_time_ns: u64,
+    first_row: bool,
     meta: TraceMeta,
 }
 
@@ -65,6 +68,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         let kmalloc_name = texts.caches.id(b"kmalloc");
         Ok(TraceBuilder {
             out: TraceWriter::new(out, name, zstd_level)?,
+            held: Pages::new(HELD_ROWS),
             texts,
             caches: Caches::new(kmalloc_name),
             objects: Space::default(),
@@ -75,6 +79,7 @@ impl<W: Write + Send> TraceBuilder<W> {
             live_pages: 0,
             cpu_max: 0,
             last_time_ns: 0,
+            first_row: true,
             meta: TraceMeta {
                 hashed_addresses: true,
                 ..TraceMeta::default()
@@ -183,7 +188,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         row.cache_name = self.caches.name_now(cache);
         self.caches
             .count_alloc(cache, row.event.flags.has(Flags::ACCOUNTED));
-        self.out.push(row, &self.texts)
+        self.emit(row, event.address)
     }
 
     fn object_free(&mut self, event: &RawEvent<'_>) -> Result<()> {
@@ -222,7 +227,7 @@ impl<W: Write + Send> TraceBuilder<W> {
                 self.caches.count_free(row.event.cache);
             }
         }
-        self.out.push(row, &self.texts)
+        self.emit(row, event.address)
     }
 
     /// A later event proved that the object in `slot` is gone: its free comes just before that event.
@@ -237,7 +242,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         row.event.bytes_req = live.bytes_req;
         row.bytes_alloc = live.bytes_alloc;
         row.cache_name = self.caches.name_now(live.cache);
-        self.out.push(row, &self.texts)
+        self.emit(row, live.start)
     }
 
     fn gone(&mut self, live: &Live) {
@@ -263,7 +268,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         let mut row = self.row(event, site);
         row.event.object = object;
         row.event.place = event.migratetype;
-        self.out.push(row, &self.texts)
+        self.emit(row, event.address)
     }
 
     fn page_free(&mut self, event: &RawEvent<'_>) -> Result<()> {
@@ -281,7 +286,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         }
         // A free of a part (or of more) proves that the blocks it touches are gone.
         self.imply_page_frees(event)?;
-        self.out.push(row, &self.texts)
+        self.emit(row, event.address)
     }
 
     fn imply_page_frees(&mut self, proof: &RawEvent<'_>) -> Result<()> {
@@ -293,7 +298,7 @@ impl<W: Write + Send> TraceBuilder<W> {
             let mut row = self.implied_row(proof, Kind::MmPageFree);
             row.event.object = slot;
             row.event.order = live.order;
-            self.out.push(row, &self.texts)?;
+            self.emit(row, live.start)?;
         }
         Ok(())
     }
@@ -332,7 +337,7 @@ impl<W: Write + Send> TraceBuilder<W> {
     }
 
     fn bare_row(&mut self, event: &RawEvent<'_>, kind: Kind, flags: Flags) -> Row {
-        if self.out.rows() == 0 {
+        if std::mem::take(&mut self.first_row) {
             self.meta.first_time_ns = event.time_ns;
         }
         self.meta.time_regressions += u64::from(event.time_ns < self.last_time_ns);
@@ -360,6 +365,15 @@ impl<W: Write + Send> TraceBuilder<W> {
             node: -1,
             migratetype: -1,
             call_site: NO_TEXT,
+            page: NO_PAGE,
+        }
+    }
+
+    /// Sends a row on its way; `place` is the address of its object, or the start of its block.
+    fn emit(&mut self, row: Row, place: u64) -> Result<()> {
+        match self.held.push(row, place, self.meta.page_size) {
+            Some(row) => self.out.push(row, &self.texts),
+            None => Ok(()),
         }
     }
 
@@ -376,8 +390,12 @@ impl<W: Write + Send> TraceBuilder<W> {
     ///
     /// # Errors
     /// If the output cannot be written.
-    pub fn finish(self) -> Result<TraceMeta> {
+    pub fn finish(mut self) -> Result<TraceMeta> {
+        while let Some(row) = self.held.pop() {
+            self.out.push(row, &self.texts)?;
+        }
         let mut meta = self.meta;
+        meta.slab_memory = self.held.found();
         meta.cpus = meta.cpus.max(u32::from(self.cpu_max) + 1);
         if meta.page_size == 0 {
             meta.page_size = PAGE_SIZE_ASSUMED;

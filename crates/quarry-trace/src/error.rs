@@ -167,12 +167,14 @@ pub enum TraceError {
         key: &'static str,
     },
     /// A trace of another format version.
-    #[error("{}: trace format version {found}, this program reads version {supported}; import the recording again, or use the matching quarry", path.display())]
+    #[error("{}: trace format version {found}, this program reads versions {oldest} to {supported}; import the recording again, or use the matching quarry", path.display())]
     Version {
         /// The file.
         path: PathBuf,
         /// The version in the file.
         found: String,
+        /// The oldest version that this crate reads.
+        oldest: u32,
         /// The version of this crate.
         supported: u32,
     },

@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 pub const NO_OBJECT: u32 = u32::MAX;
 /// Stands for "no cache" in [`ReplayEvent::cache`]: page events, and frees of unknown memory.
 pub const NO_CACHE: u16 = u16::MAX;
+/// Stands for "not on a page from before the recording".
+pub const NO_PAGE: u32 = u32::MAX;
+/// Ids of pages from before the recording: those of a naturally aligned group of `1 << PAGE_GROUP_ORDER`
+/// pages follow each other, from a multiple of that number on. So `id >> order` tells slabs of pages of
+/// this order apart, up to the order that SLUB takes unless there is no other way.
+pub const PAGE_GROUP_ORDER: u32 = 3;
 /// Largest page order that is believed.
 ///
 /// Kernels stop at order 10 with 4K pages, but 64K pages with huge zones reach 13 and more.
@@ -139,6 +145,9 @@ impl Flags {
     pub const DMA: Flags = Flags(1 << 5);
     /// The caller could not sleep (no direct reclaim).
     pub const ATOMIC: Flags = Flags(1 << 6);
+    /// On page events: objects lay in the block, so it was a slab or a large kmalloc. What happened to it
+    /// follows from the events of these objects. Only where [`crate::TraceMeta::slab_memory`] is told.
+    pub const SLAB: Flags = Flags(1 << 7);
 
     /// True if every bit of `other` is set.
     #[must_use]

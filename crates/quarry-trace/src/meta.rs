@@ -7,8 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Kind, NO_CACHE};
 
-/// The version of the file format that this crate writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the file format that this crate writes.
+///
+/// * 1: the first one.
+/// * 2: page events of slabs have [`crate::Flags::SLAB`]; the optional column `page`;
+///   [`TraceMeta::slab_memory`].
+pub const FORMAT_VERSION: u32 = 2;
+/// The oldest version that this crate reads.
+pub const FORMAT_VERSION_MIN: u32 = 1;
 /// The footer key of the version.
 pub(crate) const VERSION_KEY: &str = "quarry.format_version";
 /// The footer key of everything else.
@@ -75,6 +81,11 @@ pub struct TraceMeta {
     pub peak_bytes_alloc: u64,
     /// Most pages alive at once (page events).
     pub peak_pages: u64,
+    /// What is known of the pages that objects lie on. `None` if it could not be found out: addresses are
+    /// hashed, page events were not recorded, few slabs were made, the page size that was told is
+    /// wrong, or the file is of version 1.
+    #[serde(default)]
+    pub slab_memory: Option<SlabMemory>,
     /// How the caches of allocations without a name were found.
     pub cache_resolution: CacheResolution,
     /// The cache table; entry 0 is kmalloc.
@@ -211,6 +222,20 @@ impl Orphans {
     pub fn never_freed(&self) -> u64 {
         self.never_freed_objects + self.never_freed_pages
     }
+}
+
+/// What is known of the pages that objects lie on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlabMemory {
+    /// Page allocations that have [`crate::Flags::SLAB`].
+    pub allocs: u64,
+    /// Page frees that have it.
+    pub frees: u64,
+    /// Page allocations that turned out to be slabs when their rows were written already: neither they nor
+    /// their frees have the flag.
+    pub late_allocs: u64,
+    /// Ids of pages from before the recording are below.
+    pub old_pages: u32,
 }
 
 /// How many provisional caches found their name, and how.

@@ -27,6 +27,7 @@ const MESSAGE: &str = "message quarry_trace {
     required int32 migratetype (INTEGER(8, true));
     optional binary call_site (STRING);
     required int32 flags (INTEGER(8, false));
+    optional int32 page;
 }";
 
 /// One column: name, type, optional, and encoding (`None` = dictionary).
@@ -58,7 +59,7 @@ const fn text(name: &'static str, optional: bool) -> Column {
 const DELTA: Option<Encoding> = Some(Encoding::DELTA_BINARY_PACKED);
 
 /// Every column in the order of the file.
-pub(crate) const COLUMNS: [Column; 17] = [
+pub(crate) const COLUMNS: [Column; 18] = [
     Column {
         name: "time_ns",
         physical: PhysicalType::INT64,
@@ -81,7 +82,16 @@ pub(crate) const COLUMNS: [Column; 17] = [
     int32("migratetype", None),
     text("call_site", true),
     int32("flags", None),
+    Column {
+        name: PAGE,
+        physical: PhysicalType::INT32,
+        optional: true,
+        encoding: None,
+    },
 ];
+
+/// The column that files of version 1 do not have.
+pub(crate) const PAGE: &str = "page";
 
 /// The schema as the Parquet crate wants it.
 pub(crate) fn schema() -> TypePtr {
@@ -99,7 +109,7 @@ impl Digest {
 
     /// Adds a row as it is in the file (cache index not resolved).
     #[inline]
-    pub(crate) fn add(&mut self, event: &ReplayEvent) {
+    pub(crate) fn add(&mut self, event: &ReplayEvent, page: u32) {
         let who = event.time_ns
             ^ (u64::from(event.object) << 32 | u64::from(event.bytes_req)).rotate_left(17);
         let what = u64::from(event.cpu)
@@ -108,6 +118,8 @@ impl Digest {
             | u64::from(event.flags.0) << 40
             | u64::from(event.order) << 48
             | u64::from(event.place as u8) << 56;
+        // Without a page this is the digest of version 1.
+        let who = who ^ u64::from(!page).rotate_left(29);
         let row =
             who.wrapping_mul(0xff51_afd7_ed55_8ccd) ^ what.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         self.0 = (self.0 ^ (row ^ row >> 32)).wrapping_mul(0x9fb2_1c65_1e98_df25);

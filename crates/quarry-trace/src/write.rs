@@ -14,11 +14,11 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use crate::error::{Result, TraceError};
-use crate::event::{Kind, NO_CACHE, NO_OBJECT, ReplayEvent};
+use crate::event::{Kind, NO_CACHE, NO_OBJECT, NO_PAGE, ReplayEvent};
 use crate::intern::{Interner, NO_TEXT};
 use crate::meta::{CHECKSUM_KEY, FORMAT_VERSION, META_KEY, Table, TraceMeta, VERSION_KEY};
 use crate::outfile::{Tap, TapHandle};
-use crate::schema::{COLUMNS, Checksum, Digest, schema};
+use crate::schema::{COLUMNS, Checksum, Digest, PAGE, schema};
 
 /// Rows of one row group: the unit of memory for writer and reader.
 pub(crate) const GROUP_ROWS: usize = 128 * 1024;
@@ -35,6 +35,8 @@ pub(crate) struct Row {
     pub(crate) node: i16,
     pub(crate) migratetype: i8,
     pub(crate) call_site: u32,
+    /// Id of the page, if that is from before the recording; otherwise [`NO_PAGE`].
+    pub(crate) page: u32,
 }
 
 /// The string tables that rows refer to.
@@ -135,18 +137,13 @@ impl<W: Write + Send> TraceWriter<W> {
 
     /// Adds a row; a full group goes out.
     pub(crate) fn push(&mut self, row: Row, texts: &Texts) -> Result<()> {
-        self.digest.add(&row.event);
+        self.digest.add(&row.event, row.page);
         self.rows.push(row);
         if self.rows.len() == GROUP_ROWS {
             self.flush(texts)
         } else {
             Ok(())
         }
-    }
-
-    /// Rows so far.
-    pub(crate) fn rows(&self) -> u64 {
-        self.written + self.rows.len() as u64
     }
 
     fn flush(&mut self, texts: &Texts) -> Result<()> {
@@ -244,6 +241,7 @@ fn write_group<W: Write + Send>(
             "call_site" => write_text(&mut out, scratch, rows, &texts.call_sites, true, |row| {
                 row.call_site
             })?,
+            PAGE => write_pages(&mut out, scratch, rows)?,
             "event" => write_kind_names(&mut out, scratch, rows)?,
             name => {
                 scratch.int32.clear();
@@ -312,6 +310,26 @@ fn write_text(
     let levels = optional.then_some(scratch.levels.as_slice());
     out.typed::<ByteArrayType>()
         .write_batch(&scratch.text, levels, None)?;
+    Ok(())
+}
+
+fn write_pages(
+    out: &mut SerializedColumnWriter<'_>,
+    scratch: &mut Scratch,
+    rows: &[Row],
+) -> ParquetResult<()> {
+    let levels = rows.iter().map(|row| i16::from(row.page != NO_PAGE));
+    scratch.levels.clear();
+    scratch.levels.extend(levels);
+    let pages = rows.iter().map(|row| row.page);
+    scratch.int32.clear();
+    scratch.int32.extend(
+        pages
+            .filter(|page| *page != NO_PAGE)
+            .map(|page| page as i32),
+    );
+    out.typed::<Int32Type>()
+        .write_batch(&scratch.int32, Some(&scratch.levels), None)?;
     Ok(())
 }
 

@@ -172,12 +172,15 @@ pub fn import<W: Write + Send>(
     progress: &mut dyn FnMut(u64),
 ) -> Result<ImportSummary> {
     let mut lines = Lines::open(input, name, progress)?;
+    let mut trace = TraceBuilder::new(out, out_name, options.zstd_level)?;
+    // Told first: what pages are used for is found out on the way.
+    trace.meta_mut().page_size = options.page_size.unwrap_or(0);
     let mut import = Import {
         name: name.to_path_buf(),
         options,
         facts: Facts::default(),
         ties: Ties::default(),
-        trace: TraceBuilder::new(out, out_name, options.zstd_level)?,
+        trace,
         first_line: None,
     };
     while let Some((text, ended)) = lines.next_line()? {
@@ -310,7 +313,6 @@ impl<W: Write + Send> Import<'_, W> {
         meta.kernel = options.kernel.clone().or(facts.kernel);
         meta.arch = options.arch.clone().or(facts.arch);
         meta.command = options.command.clone().or(facts.command);
-        meta.page_size = options.page_size.unwrap_or(0);
         meta.cpus = options.cpus.or(facts.cpus).unwrap_or(0);
         // The marks between ftrace's lines are part of what its header counts.
         meta.lost_events =

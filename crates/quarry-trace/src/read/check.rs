@@ -61,7 +61,7 @@ impl RawRow {
             & ((cache_known & !page) | ((self.cache == -1) & (page | unknown)))
             & (((self.object as u32) < slots) & !unknown | (self.object == -1) & unknown & free)
             & (self.bytes_req >= 0)
-            & ((self.flags as u32) < 1 << 7)
+            & ((self.flags as u32) < 1 << (7 + u32::from(page)))
             & (self.order as u32 <= u32::from(ORDER_MAX))
             & ((self.node as i64 + 1) as u64 <= 1024)
             & ((self.migratetype as i64 + 1) as u64 <= 16)
@@ -84,6 +84,8 @@ impl RawRow {
             (self.object as u32) < slots
         };
         let within = |value: i32, low: i32, high: i32| (low..=high).contains(&value);
+        // Only page events say that they are about slabs.
+        let flags = 128 << i32::from(kind.is_page());
         let checks: [Check; 9] = [
             not_negative("time_ns", self.time),
             below(
@@ -108,7 +110,13 @@ impl RawRow {
                 ", -1 only for an unknown free",
             ),
             not_negative("bytes_req", i64::from(self.bytes_req)),
-            below("flags", self.flags, within(self.flags, 0, 127), 128, ""),
+            below(
+                "flags",
+                self.flags,
+                within(self.flags, 0, flags - 1),
+                flags as u32,
+                "",
+            ),
             below(
                 "order",
                 self.order,

@@ -239,8 +239,8 @@ impl EventReader {
 }
 
 impl Shared {
-    /// Index in the file of one of our columns.
-    pub(super) fn column(&self, name: &str) -> usize {
+    /// Index in the file of one of our columns; `None` if the file's version does not have it.
+    pub(super) fn column(&self, name: &str) -> Option<usize> {
         let position = COLUMNS.iter().position(|column| column.name == name);
         self.columns[position.expect("only columns of the table are asked for")]
     }

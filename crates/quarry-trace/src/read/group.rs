@@ -68,10 +68,10 @@ impl Group {
         shared: &Shared,
         name: &str,
     ) -> ParquetResult<ColumnReaderImpl<T>> {
-        let chunk = shared
-            .footer
-            .row_group(self.index)
-            .column(shared.column(name));
+        let index = shared
+            .column(name)
+            .ok_or_else(|| ParquetError::General(format!("there is no column {name}")))?;
+        let chunk = shared.footer.row_group(self.index).column(index);
         let pages = SerializedPageReader::new(self.bytes.clone(), chunk, self.rows, None)?;
         Ok(ColumnReaderImpl::new(
             chunk.column_descr_ptr(),

@@ -6,6 +6,7 @@
 mod check;
 mod events;
 mod group;
+mod pages;
 mod rows;
 mod source;
 #[cfg(test)]
@@ -21,12 +22,15 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 pub use events::{CHUNK_EVENTS, EventReader};
+pub use pages::PageReader;
 pub use rows::{FullRow, RowReader};
 
 use crate::error::{Result, TraceError};
 use crate::event::NO_CACHE;
-use crate::meta::{CHECKSUM_KEY, FORMAT_VERSION, META_KEY, TraceMeta, VERSION_KEY};
-use crate::schema::{COLUMNS, Checksum};
+use crate::meta::{
+    CHECKSUM_KEY, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
+};
+use crate::schema::{COLUMNS, Checksum, PAGE};
 use source::Source;
 
 /// More rows in one row group than any writer of ours makes: a group is what a reader holds at once.
@@ -44,8 +48,8 @@ struct Shared {
     source: Source,
     footer: ParquetMetaData,
     meta: TraceMeta,
-    /// Index in the file of each column of [`COLUMNS`].
-    columns: Vec<usize>,
+    /// Index in the file of each column of [`COLUMNS`]; `None` of one that came with a later version.
+    columns: Vec<Option<usize>>,
     /// The canonical cache by index.
     resolved: Vec<u16>,
 }
@@ -116,7 +120,7 @@ impl TraceFile {
         let footer = reader.metadata().clone();
         let meta = read_meta(&footer, &path)?;
         check_meta(&meta, &footer, &path)?;
-        let columns = find_columns(&footer, &path)?;
+        let columns = find_columns(&footer, meta.format_version, &path)?;
         let resolved = meta.caches.iter().map(|cache| cache.resolved).collect();
         Ok(TraceFile {
             shared: Arc::new(Shared {
@@ -148,6 +152,12 @@ impl TraceFile {
         EventReader::new(self.shared.clone())
     }
 
+    /// A reader of what a replay needs and of the ids of pages, at the first event.
+    #[must_use]
+    pub fn events_with_pages(&self) -> PageReader {
+        PageReader::new(self.shared.clone())
+    }
+
     /// A reader of everything, at the first row.
     #[must_use]
     pub fn rows(&self) -> RowReader {
@@ -167,13 +177,19 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
             key: VERSION_KEY,
         });
     };
-    if version != FORMAT_VERSION.to_string() {
+    let read = FORMAT_VERSION_MIN..=FORMAT_VERSION;
+    let known = version
+        .parse()
+        .ok()
+        .filter(|version| read.contains(version));
+    let Some(known) = known else {
         return Err(TraceError::Version {
             path: path(),
             found: version.to_string(),
+            oldest: FORMAT_VERSION_MIN,
             supported: FORMAT_VERSION,
         });
-    }
+    };
     let Some(json) = value(META_KEY) else {
         return Err(TraceError::ForeignParquet {
             path: path(),
@@ -191,11 +207,20 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
             found,
         });
     }
-    serde_json::from_str(json).map_err(|source| TraceError::Metadata {
+    let meta: TraceMeta = serde_json::from_str(json).map_err(|source| TraceError::Metadata {
         path: path(),
         key: META_KEY,
         source,
-    })
+    })?;
+    if meta.format_version != known {
+        return Err(TraceError::Inconsistent {
+            path: path(),
+            what: "format version",
+            footer: known.into(),
+            found: meta.format_version.into(),
+        });
+    }
+    Ok(meta)
 }
 
 fn check_meta(meta: &TraceMeta, footer: &ParquetMetaData, path: &Path) -> Result<()> {
@@ -251,7 +276,7 @@ fn check_meta(meta: &TraceMeta, footer: &ParquetMetaData, path: &Path) -> Result
 }
 
 /// Finds our columns by name: other programs may have added some or changed their order.
-fn find_columns(footer: &ParquetMetaData, path: &Path) -> Result<Vec<usize>> {
+fn find_columns(footer: &ParquetMetaData, version: u32, path: &Path) -> Result<Vec<Option<usize>>> {
     let schema = footer.file_metadata().schema_descr();
     let mut found = Vec::with_capacity(COLUMNS.len());
     for column in &COLUMNS {
@@ -261,11 +286,13 @@ fn find_columns(footer: &ParquetMetaData, path: &Path) -> Result<Vec<usize>> {
                 && other.max_def_level() == i16::from(column.optional)
                 && other.max_rep_level() == 0
         });
-        let missing = || TraceError::Column {
-            path: path.to_path_buf(),
-            column: column.name,
-        };
-        found.push(index.ok_or_else(missing)?);
+        if index.is_none() && !(version == 1 && column.name == PAGE) {
+            return Err(TraceError::Column {
+                path: path.to_path_buf(),
+                column: column.name,
+            });
+        }
+        found.push(index);
     }
     Ok(found)
 }

@@ -7,8 +7,9 @@ use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 
 use super::Shared;
-use super::events::{EventReader, read_exactly};
+use super::events::read_exactly;
 use super::group::Group;
+use super::pages::PageReader;
 use crate::error::{Result, TraceError};
 use crate::event::ReplayEvent;
 
@@ -36,13 +37,16 @@ pub struct FullRow {
     pub migratetype: i32,
     /// The caller as printed.
     pub call_site: Option<String>,
+    /// Id of the page from before the recording that the object lies on.
+    pub page: Option<u32>,
 }
 
 /// Reads a trace's rows in order, a chunk at a time.
 pub struct RowReader {
     shared: Arc<Shared>,
-    events: EventReader,
+    events: PageReader,
     chunk: Vec<ReplayEvent>,
+    pages: Vec<Option<u32>>,
     open: Option<Columns>,
     /// Index of the row group that `open` belongs to.
     opened: Option<usize>,
@@ -56,11 +60,12 @@ struct Columns {
 
 impl RowReader {
     pub(super) fn new(shared: Arc<Shared>) -> RowReader {
-        let events = EventReader::new(shared.clone());
+        let events = PageReader::new(shared.clone());
         RowReader {
             shared,
             events,
             chunk: Vec::new(),
+            pages: Vec::new(),
             open: None,
             opened: None,
         }
@@ -73,7 +78,7 @@ impl RowReader {
     pub fn next_chunk(&mut self, out: &mut Vec<FullRow>) -> Result<bool> {
         out.clear();
         let first = self.events.position() + 1;
-        if !self.events.next_chunk(&mut self.chunk)? {
+        if !self.events.next_chunk(&mut self.chunk, &mut self.pages)? {
             return Ok(false);
         }
         let rows = self.decode();
@@ -118,6 +123,7 @@ impl RowReader {
             node: node[i],
             migratetype: migratetype[i],
             call_site: call_site[i].take(),
+            page: self.pages[i],
         });
         Ok(rows.collect())
     }

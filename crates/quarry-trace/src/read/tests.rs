@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use super::*;
 use crate::build::TraceBuilder;
-use crate::event::{Flags, Kind, NO_OBJECT, RawEvent, ReplayEvent};
+use crate::event::{Flags, Kind, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
 use crate::intern::NO_TEXT;
+use crate::meta::SlabMemory;
 use crate::write::{GROUP_ROWS, Row, Texts, TraceWriter};
 
 /// A trace of `count` allocations, each freed right after.
@@ -153,11 +154,11 @@ fn a_foreign_parquet_and_another_version_are_refused() {
     assert!(matches!(plain(&[]), TraceError::ForeignParquet { .. }));
     let version = plain(&[(VERSION_KEY, "99")]).to_string();
     assert!(
-        version.contains("format version 99, this program reads version 1"),
+        version.contains("format version 99, this program reads versions 1 to 2"),
         "{version}"
     );
     let sum = format!("{:x}", Checksum::of(b"{"));
-    let meta = plain(&[(VERSION_KEY, "1"), (META_KEY, "{"), (CHECKSUM_KEY, &sum)]);
+    let meta = plain(&[(VERSION_KEY, "2"), (META_KEY, "{"), (CHECKSUM_KEY, &sum)]);
     assert!(matches!(meta, TraceError::Metadata { .. }), "{meta}");
     let unsummed = plain(&[(VERSION_KEY, "1"), (META_KEY, "{")]);
     assert!(
@@ -198,18 +199,26 @@ fn forged(
         node: -1,
         migratetype: -1,
         call_site: NO_TEXT,
+        page: NO_PAGE,
     };
     let mut bad = good;
     change(&mut bad);
     let mut meta = TraceFile::from_bytes(pairs(1)).unwrap().meta().clone();
     (meta.cpus, meta.object_slots, meta.page_slots) = (2, 1, 1);
+    meta.slab_memory = Some(SlabMemory {
+        old_pages: 5,
+        ..SlabMemory::default()
+    });
     let mut out = Vec::new();
     let mut writer = TraceWriter::new(&mut out, Path::new("t"), 1).unwrap();
     writer.push(good, &texts).unwrap();
     writer.push(bad, &texts).unwrap();
     meta_change(&mut meta);
     writer.finish(&mut meta, &texts).unwrap();
-    drain(&TraceFile::from_bytes(out)?)
+    let trace = TraceFile::from_bytes(out)?;
+    let (mut rows, mut chunk) = (trace.rows(), Vec::new());
+    while rows.next_chunk(&mut chunk)? {}
+    drain(&trace)
 }
 
 #[test]
@@ -217,6 +226,12 @@ fn impossible_rows_are_named() {
     assert_eq!(forged(|_| (), |_| ()).unwrap().len(), 2);
     let page = |row: &mut Row| (row.event.kind, row.event.cache) = (Kind::MmPageAlloc, NO_CACHE);
     assert!(forged(page, |_| ()).is_ok());
+    let slab = |row: &mut Row| {
+        page(row);
+        row.event.flags = Flags::SLAB;
+    };
+    assert!(forged(slab, |_| ()).is_ok());
+    assert!(forged(|row| row.page = 4, |_| ()).is_ok());
     let unknown = |row: &mut Row| {
         (row.event.kind, row.event.flags) = (Kind::Kfree, Flags::UNKNOWN);
         (row.event.cache, row.event.object) = (NO_CACHE, NO_OBJECT);
@@ -247,8 +262,12 @@ fn impossible_rows_are_named() {
         ),
         ("order = 21 is", Box::new(|row| row.event.order = 21)),
         (
-            "flags = 128 is",
-            Box::new(|row| row.event.flags = Flags(128)),
+            "flags = 128 is impossible (below 128)",
+            Box::new(|row| row.event.flags = Flags::SLAB),
+        ),
+        (
+            "page = 5 is impossible (below 5)",
+            Box::new(|row| row.page = 5),
         ),
         (
             "bytes_req = -1 is",
@@ -311,4 +330,22 @@ fn damage_never_goes_unseen() {
         }
     }
     assert!(seen > 50, "{seen}");
+}
+
+#[test]
+fn files_of_version_1_read() {
+    let trace = TraceFile::from_bytes(&include_bytes!("../../tests/data/version1.parquet")[..]);
+    let trace = trace.unwrap();
+    let meta = trace.meta();
+    assert_eq!(
+        (meta.format_version, meta.rows, meta.slab_memory),
+        (1, 6, None)
+    );
+    let (mut rows, mut chunk) = (trace.rows(), Vec::new());
+    assert!(rows.next_chunk(&mut chunk).unwrap());
+    assert!(chunk.iter().all(|row| row.page.is_none()));
+    assert_eq!(
+        chunk.into_iter().map(|row| row.event).collect::<Vec<_>>(),
+        drain(&trace).unwrap()
+    );
 }

@@ -1,0 +1,244 @@
+//! Marks and ids, on a machine whose direct map starts where nobody expects it.
+
+use std::path::Path;
+
+use super::map::DirectMap;
+use super::*;
+use crate::build::TraceBuilder;
+use crate::event::{NO_CACHE, RawEvent, ReplayEvent};
+use crate::intern::NO_TEXT;
+use crate::read::{FullRow, TraceFile};
+
+const BASE: u64 = 0xffff_9abc_de00_0000;
+const PAGE: u64 = 4096;
+
+fn page(kind: Kind, start: u64, order: u8) -> RawEvent<'static> {
+    RawEvent {
+        order,
+        migratetype: if kind == Kind::MmPageAlloc { 2 } else { -1 },
+        ..RawEvent::new(kind, start)
+    }
+}
+
+/// An event of the object at this offset of a page.
+fn object(kind: Kind, page: u64, offset: u64) -> RawEvent<'static> {
+    RawEvent {
+        bytes_req: 64,
+        bytes_alloc: 64,
+        ..RawEvent::new(kind, BASE + page * PAGE + offset)
+    }
+}
+
+/// Slabs of one page with one object each, enough to find the direct map; they stay.
+fn lessons() -> Vec<RawEvent<'static>> {
+    (0..16)
+        .flat_map(|n| {
+            let start = 5000 + 7 * n;
+            [
+                page(Kind::MmPageAlloc, start, 0),
+                object(Kind::Kmalloc, start, 128),
+            ]
+        })
+        .collect()
+}
+
+fn build(events: &[RawEvent<'_>]) -> (TraceFile, Vec<FullRow>) {
+    let mut bytes = Vec::new();
+    let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
+    for event in events {
+        trace.push(event).unwrap();
+    }
+    trace.finish().unwrap();
+    let file = TraceFile::from_bytes(bytes).unwrap();
+    let (mut rows, mut reader, mut chunk) = (Vec::new(), file.rows(), Vec::new());
+    while reader.next_chunk(&mut chunk).unwrap() {
+        rows.append(&mut chunk);
+    }
+    (file, rows)
+}
+
+fn row(kind: Kind, order: u8) -> Row {
+    Row {
+        event: ReplayEvent {
+            time_ns: 0,
+            object: 0,
+            bytes_req: 0,
+            cache: NO_CACHE,
+            cpu: 0,
+            kind,
+            flags: Flags::default(),
+            order,
+            place: -1,
+        },
+        pid: 0,
+        comm: 0,
+        cache_name: NO_TEXT,
+        bytes_alloc: 0,
+        gfp_flags: NO_TEXT,
+        node: -1,
+        migratetype: -1,
+        call_site: NO_TEXT,
+        page: NO_PAGE,
+    }
+}
+
+/// The rows behind the lessons: whether each is marked, and its page.
+fn after_lessons(events: &[RawEvent<'_>]) -> (SlabMemory, Vec<(bool, Option<u32>)>) {
+    let all: Vec<_> = lessons()
+        .into_iter()
+        .chain(events.iter().copied())
+        .collect();
+    let (file, rows) = build(&all);
+    let shape = |row: &FullRow| (row.event.flags.has(Flags::SLAB), row.page);
+    let found = file.meta().slab_memory.unwrap();
+    assert_eq!(found.allocs, 16 + count(&rows[32..], Kind::MmPageAlloc));
+    assert_eq!(found.frees, count(&rows, Kind::MmPageFree));
+    (found, rows[32..].iter().map(shape).collect())
+}
+
+fn count(rows: &[FullRow], kind: Kind) -> u64 {
+    let marked = |row: &&FullRow| row.event.kind == kind && row.event.flags.has(Flags::SLAB);
+    rows.iter().filter(marked).count() as u64
+}
+
+#[test]
+fn a_block_with_an_object_is_a_slab() {
+    let (_, rows) = after_lessons(&[
+        page(Kind::MmPageAlloc, 64, 3),
+        page(Kind::MmPageAlloc, 80, 1),
+        page(Kind::MmPageAlloc, 96, 0),
+        // The last byte of one block, and just behind the other.
+        object(Kind::Kmalloc, 71, 4032),
+        object(Kind::KmemCacheAlloc, 82, 0),
+        page(Kind::MmPageFree, 64, 3),
+        page(Kind::MmPageFree, 80, 1),
+        page(Kind::MmPageFree, 96, 0),
+        // The same page with another use.
+        page(Kind::MmPageAlloc, 64, 0),
+        page(Kind::MmPageFree, 64, 0),
+    ]);
+    let marked: Vec<bool> = rows.iter().map(|row| row.0).collect();
+    let expect = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(|bit| bit == 1);
+    assert_eq!(marked, expect);
+    // Nothing was allocated where the second object lies.
+    assert!(rows[3].1.is_none() && rows[4].1.is_some());
+}
+
+#[test]
+fn what_came_before_the_map_was_found_is_marked_too() {
+    let (file, rows) = build(&lessons());
+    assert_eq!(count(&rows, Kind::MmPageAlloc), 16);
+    let found = SlabMemory {
+        allocs: 16,
+        ..SlabMemory::default()
+    };
+    assert_eq!(file.meta().slab_memory, Some(found));
+    let alloc = &rows[0].event;
+    assert_eq!((alloc.order, alloc.migratetype()), (0, Some(2)));
+}
+
+#[test]
+fn an_object_that_only_its_free_shows_is_one() {
+    let (found, rows) = after_lessons(&[
+        page(Kind::MmPageAlloc, 64, 0),
+        object(Kind::KmemCacheFree, 64, 0),
+        page(Kind::MmPageFree, 64, 0),
+    ]);
+    assert_eq!(rows, [(true, None), (false, None), (true, None)]);
+    assert_eq!((found.old_pages, found.late_allocs), (0, 0));
+}
+
+#[test]
+fn an_implied_free_of_a_slab_is_marked() {
+    let (_, rows) = after_lessons(&[
+        page(Kind::MmPageAlloc, 64, 1),
+        object(Kind::Kmalloc, 65, 0),
+        page(Kind::MmPageAlloc, 65, 0),
+    ]);
+    let marked: Vec<bool> = rows.iter().map(|row| row.0).collect();
+    assert_eq!(marked, [true, false, true, false]);
+}
+
+#[test]
+fn old_pages_have_ids_until_they_are_freed() {
+    let (found, rows) = after_lessons(&[
+        object(Kind::KmemCacheFree, 19, 0),
+        object(Kind::Kmalloc, 16, 64),
+        object(Kind::Kfree, 16, 64),
+        object(Kind::Kmalloc, 24, 0),
+        // A slab of four pages, and a block without objects.
+        page(Kind::MmPageFree, 16, 2),
+        page(Kind::MmPageFree, 40, 2),
+        object(Kind::Kmalloc, 19, 0),
+        object(Kind::Kmalloc, 20, 0),
+    ]);
+    // A free of an object that was seen allocated says nothing new.
+    let expect = [
+        (false, Some(3)),
+        (false, Some(0)),
+        (false, None),
+        (false, Some(8)),
+        (true, None),
+        (false, None),
+        (false, None),
+        (false, Some(4)),
+    ];
+    assert_eq!(rows, expect);
+    assert_eq!(found.old_pages, 16);
+}
+
+#[test]
+fn evidence_that_comes_too_late_leaves_both_ends_unmarked() {
+    let mut pages = Pages::new(40);
+    let mut out = Vec::new();
+    let mut push = |kind: Kind, order: u8, place: u64| {
+        out.extend(pages.push(row(kind, order), place, 4096));
+    };
+    for event in lessons() {
+        push(event.kind, event.order, event.address);
+    }
+    push(Kind::MmPageAlloc, 0, 64);
+    for n in 0..40 {
+        push(Kind::Kfree, 0, BASE + n);
+    }
+    push(Kind::Kmalloc, 0, BASE + 64 * PAGE);
+    push(Kind::Kmalloc, 0, BASE + 64 * PAGE + 64);
+    push(Kind::MmPageFree, 0, 64);
+    let found = pages.found().unwrap();
+    while let Some(row) = pages.pop() {
+        out.push(row);
+    }
+    assert_eq!((found.late_allocs, found.allocs, found.frees), (1, 16, 0));
+    assert_eq!(out.len(), 32 + 1 + 40 + 3);
+    let marked = out.iter().filter(|row| row.event.flags.has(Flags::SLAB));
+    assert_eq!(marked.count(), 16);
+}
+
+#[test]
+fn chance_finds_no_direct_map() {
+    let mut map = DirectMap::default();
+    let mut state = 1_u64;
+    for _ in 0..200_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        map.page_alloc(0, state >> 44, 0, 4096);
+        map.object_alloc(0, BASE + (state >> 20 & 0xffff_ffff));
+    }
+    assert!(!map.is_found());
+}
+
+#[test]
+fn nothing_is_found_without_page_events_or_with_a_wrong_page_size() {
+    let objects = (0..64).map(|n| object(Kind::Kmalloc, n, 0));
+    let (file, rows) = build(&objects.collect::<Vec<_>>());
+    assert_eq!(file.meta().slab_memory, None);
+    assert!(rows.iter().all(|row| row.page.is_none()));
+    let mut bytes = Vec::new();
+    let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
+    trace.meta_mut().page_size = 65536;
+    for event in lessons() {
+        trace.push(&event).unwrap();
+    }
+    assert_eq!(trace.finish().unwrap().slab_memory, None);
+}

@@ -1,0 +1,121 @@
+//! Events with the ids of the pages from before the recording.
+
+use std::sync::Arc;
+
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::Int32Type;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+
+use super::Shared;
+use super::events::EventReader;
+use super::group::Group;
+use crate::error::{Result, TraceError};
+use crate::event::ReplayEvent;
+use crate::schema::PAGE;
+
+/// Reads a trace's events in order, with the ids of pages: see the crate's documentation.
+pub struct PageReader {
+    shared: Arc<Shared>,
+    events: EventReader,
+    /// Decoder of the row group with the index beside it.
+    open: Option<(usize, ColumnReaderImpl<Int32Type>)>,
+    levels: Vec<i16>,
+    values: Vec<i32>,
+}
+
+impl PageReader {
+    pub(super) fn new(shared: Arc<Shared>) -> PageReader {
+        PageReader {
+            events: EventReader::new(shared.clone()),
+            shared,
+            open: None,
+            levels: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Rows given so far.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.events.position()
+    }
+
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.events.group()
+    }
+
+    /// Replaces `events` by the next ones, and `pages` by the id for each of them: of the page that an
+    /// allocated object, or one that is freed without a known allocation, lies on, if that page is from
+    /// before the recording. False at the end of the trace.
+    ///
+    /// # Errors
+    /// As [`EventReader::next_chunk`].
+    pub fn next_chunk(
+        &mut self,
+        events: &mut Vec<ReplayEvent>,
+        pages: &mut Vec<Option<u32>>,
+    ) -> Result<bool> {
+        pages.clear();
+        let first = self.events.position() + 1;
+        if !self.events.next_chunk(events)? {
+            return Ok(false);
+        }
+        pages.resize(events.len(), None);
+        if self.shared.column(PAGE).is_none() {
+            return Ok(true);
+        }
+        let path = || self.shared.path.clone();
+        let (path, ids) = (
+            path(),
+            self.shared.meta.slab_memory.map_or(0, |m| m.old_pages),
+        );
+        self.decode(events.len())
+            .map_err(|source| TraceError::Decode {
+                path: path.clone(),
+                row: first,
+                source,
+            })?;
+        let mut values = self.values.iter();
+        for (at, page) in pages.iter_mut().enumerate() {
+            if self.levels[at] == 0 {
+                continue;
+            }
+            let value = *values.next().unwrap_or(&-1);
+            *page = u32::try_from(value).ok().filter(|id| *id < ids);
+            if page.is_none() {
+                return Err(TraceError::BadRow {
+                    path,
+                    row: first + at as u64,
+                    column: PAGE,
+                    value: value.into(),
+                    expected: format!("below {ids}"),
+                });
+            }
+        }
+        Ok(true)
+    }
+
+    fn decode(&mut self, count: usize) -> ParquetResult<()> {
+        let Some(group) = self.events.group() else {
+            return Ok(());
+        };
+        let reader = match &mut self.open {
+            Some((index, reader)) if *index == group.index => reader,
+            open => {
+                let reader = group.column(&self.shared, PAGE)?;
+                &mut open.insert((group.index, reader)).1
+            }
+        };
+        self.levels.clear();
+        self.values.clear();
+        let (records, _, _) =
+            reader.read_records(count, Some(&mut self.levels), None, &mut self.values)?;
+        if records != count || self.levels.len() != count {
+            return Err(ParquetError::General(format!(
+                "a column ends {} rows early",
+                count - records.min(count)
+            )));
+        }
+        Ok(())
+    }
+}
