@@ -9,12 +9,39 @@ use serde::{Deserialize, Serialize};
 pub const NO_OBJECT: u32 = u32::MAX;
 /// Stands for "no cache" in [`ReplayEvent::cache`]: page events, and frees of unknown memory.
 pub const NO_CACHE: u16 = u16::MAX;
-/// Stands for "not on a page from before the recording".
-pub const NO_PAGE: u32 = u32::MAX;
-/// Ids of pages from before the recording: those of a naturally aligned group of `1 << PAGE_GROUP_ORDER`
-/// pages follow each other, from a multiple of that number on. So `id >> order` tells slabs of pages of
-/// this order apart, up to the order that SLUB takes unless there is no other way.
+/// Stands for "no page that is known" in a row.
+pub(crate) const NO_PAGE: u32 = u32::MAX;
+/// Ids of the pages of a block of at most this order follow each other, from a multiple of their number
+/// on: `id >> order` tells blocks of an order apart. For pages from before the recording, whose blocks
+/// were never seen, that holds for every block they may be part of. Pages of larger blocks that the
+/// recording allocates have the id of the first of them.
+///
+/// It is the order that SLUB does not exceed unless there is no other way.
 pub const PAGE_GROUP_ORDER: u32 = 3;
+
+/// Where an object lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Id of its page; of a page event, of the first page of the block.
+    pub page: u32,
+    /// On an allocation: no earlier event of the recording was about an object there.
+    pub fresh: bool,
+}
+
+impl Place {
+    /// As the column `page` holds it.
+    pub(crate) const fn encode(self) -> u32 {
+        self.page << 1 | self.fresh as u32
+    }
+
+    pub(crate) const fn decode(value: u32) -> Place {
+        Place {
+            page: value >> 1,
+            fresh: value & 1 != 0,
+        }
+    }
+}
+
 /// Largest page order that is believed.
 ///
 /// Kernels stop at order 10 with 4K pages, but 64K pages with huge zones reach 13 and more.

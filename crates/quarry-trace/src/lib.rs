@@ -71,15 +71,17 @@
 //! flags: of all blocks whose flags and order are those of a slab none was left unmarked, and no other was
 //! marked.
 //!
-//! Which objects lay together before the recording is told by the column `page`: allocations on pages that no
-//! page event of the recording allocated, and unknown frees there, have the page's id
-//! ([`PAGE_GROUP_ORDER`]). Pages that were allocated in the recording need none: what lies there
-//! follows from the replayed allocator. [`PageReader`] reads the ids with the events.
+//! Which objects lie together is told by the column `page`: rows of allocations, and of frees without a known
+//! allocation, have the id of the page that their object lies on, and page events of slabs the id of the first
+//! page of the block. [`PAGE_GROUP_ORDER`] says how ids of one slab are found. An allocation also tells
+//! whether its place is *fresh*, not used before in the recording. With this a replay can find out in which
+//! state the recording, or any later moment of it, found the slabs. [`PageReader`] gives it with the
+//! events. Ids are dense numbers in the order of their first use: no address can be had from them.
 //!
 //! # Invariants
 //!
 //! * I1: memory of an import = what is alive + distinct strings + one block of text + one row group and a
-//!   half + 16 bytes for every eight pages from before the recording on which objects lie.
+//!   half + a bit for every eight bytes of the pages on which objects lie.
 //! * I2: a slot is given by exactly one allocation row before a free row takes it back.
 //! * I3: rows = events - null frees - failed allocations + implied frees.
 //! * I4: a file appears under its name complete or not at all.
@@ -90,7 +92,7 @@
 //!
 //! `time_ns`, `cpu`, `pid`, `comm`, `kind` (code of [`Kind`]), `event` (its name), `cache`, `cache_id`,
 //! `object`, `bytes_req`, `bytes_alloc`, `gfp_flags`, `node`, `order`, `migratetype`, `call_site`, `flags` (bits
-//! of [`Flags`]), `page`. Numbers use -1 for "none", texts and `page` use null. A free row repeats the sizes (or the order) of
+//! of [`Flags`]), `page` (twice the id, plus one if the place is fresh). Numbers use -1 for "none", texts and `page` use null. A free row repeats the sizes (or the order) of
 //! its object, so that `sum` over signed sizes gives what is alive.
 
 #![forbid(unsafe_code)]
@@ -110,7 +112,7 @@ mod write;
 pub use build::{PAGE_SIZE_ASSUMED, TraceBuilder};
 pub use error::{LineProblem, Result, TraceError};
 pub use event::{
-    Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, ORDER_MAX, PAGE_GROUP_ORDER, RawEvent, ReplayEvent,
+    Flags, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, PAGE_GROUP_ORDER, Place, RawEvent, ReplayEvent,
 };
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{

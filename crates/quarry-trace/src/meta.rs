@@ -234,8 +234,8 @@ pub struct SlabMemory {
     /// Page allocations that turned out to be slabs when their rows were written already: neither they nor
     /// their frees have the flag.
     pub late_allocs: u64,
-    /// Ids of pages from before the recording are below.
-    pub old_pages: u32,
+    /// Ids of pages are below.
+    pub pages: u32,
 }
 
 /// How many provisional caches found their name, and how.

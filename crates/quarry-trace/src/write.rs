@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) node: i16,
     pub(crate) migratetype: i8,
     pub(crate) call_site: u32,
-    /// Id of the page, if that is from before the recording; otherwise [`NO_PAGE`].
+    /// A [`crate::Place`] as the column holds it, or [`NO_PAGE`].
     pub(crate) page: u32,
 }
 

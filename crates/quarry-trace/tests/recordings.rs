@@ -154,7 +154,7 @@ fn marks_of_slabs_agree_with_allocation_flags() {
         while rows.next_chunk(&mut chunk).unwrap() {
             for row in &chunk {
                 let (event, slab) = (&row.event, row.event.flags.has(Flags::SLAB));
-                paged += u64::from(row.page.is_some());
+                paged += u64::from(row.place.is_some());
                 match event.kind {
                     Kind::MmPageAlloc => {
                         let flags = row.gfp_flags.clone().unwrap();
@@ -173,11 +173,11 @@ fn marks_of_slabs_agree_with_allocation_flags() {
         let allocs: u64 = marked.values().map(|n| n[1]).sum();
         assert_eq!((allocs, found.late_allocs), (found.allocs, 0));
         println!(
-            "{}: {} of {} blocks are slabs; {paged} rows with a page, {} ids; {found:?}",
+            "{}: {} of {} blocks are slabs; {paged} rows with a place, {} ids; {found:?}",
             path.file_name().unwrap().to_string_lossy(),
             allocs,
             marked.values().flatten().sum::<u64>(),
-            found.old_pages,
+            found.pages,
         );
     }
 }

@@ -8,7 +8,7 @@ use quarry_core::machine::CpuId;
 use quarry_core::sheaf::geometry::asked_capacity;
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
-use quarry_trace::{Flags, Kind, NO_CACHE, ReplayEvent};
+use quarry_trace::{Flags, Kind, ReplayEvent};
 
 use super::Before;
 use super::initial::{Held, Preparation, kmalloc_class};
@@ -36,7 +36,7 @@ struct Entry<'h> {
     bytes: u32,
     /// The driver's cache, or one of the constants.
     cache: u16,
-    /// The virtual CPU that allocated it; the bits of its flags if that was before the part.
+    /// The virtual CPU that allocated it.
     cpu: u16,
 }
 
@@ -184,7 +184,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         Ok(true)
     }
 
-    /// Remembers which objects are alive when the part begins, to know their caches.
+    /// Remembers which objects are alive when the part begins.
     #[cold]
     fn note(&mut self, event: &ReplayEvent) {
         if event.kind.is_page() || event.flags.has(Flags::UNKNOWN) {
@@ -194,7 +194,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             object: None,
             bytes: event.bytes_req,
             cache: if event.kind.is_free() { NONE } else { BEFORE },
-            cpu: event.flags.0.into(),
+            cpu: 0,
         };
     }
 
@@ -265,7 +265,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     #[inline(always)]
     fn free(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
         if event.flags.has(Flags::UNKNOWN) {
-            return self.orphan(event, None);
+            return self.orphan(event);
         }
         let cpu = self.cpu_of[usize::from(event.cpu)];
         self.driver.run_on(CpuId(cpu.into()));
@@ -306,42 +306,28 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         held.typed(kmalloc_class(self.kmalloc, &self.params, bytes)?, flags)
     }
 
-    /// A free of an object from before the part. `noted` is what is known of it if the recording
-    /// has its allocation.
+    /// A free of an object from before the part.
     #[cold]
-    fn orphan(&mut self, event: &ReplayEvent, noted: Option<(u32, Flags)>) -> Result<(), LabError> {
+    fn orphan(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
         let cpu = CpuId(self.cpu_of[usize::from(event.cpu)].into());
         self.driver.run_on(cpu);
-        let cache = match (event.cache, noted) {
-            // Cache 0 is kmalloc.
-            (0, Some((bytes, flags))) => self.typed(bytes, flags).unwrap_or(KMALLOC),
-            (0 | NO_CACHE, _) => NONE,
-            (cache, _) => self.cache_of[usize::from(cache)],
-        };
-        let class = noted
-            .filter(|_| cache == KMALLOC)
-            .and_then(|(bytes, _)| kmalloc_class(self.kmalloc, &self.params, bytes));
-        let taken = self.held.as_mut().and_then(|held| match class {
-            Some(class) => held.take_of_class(class),
-            None => held.take_of_cache(cache),
-        });
-        let Some((object, bytes)) = taken else {
+        let row = self.row;
+        let Some(orphan) = self.held.as_mut().and_then(|held| held.take(row)) else {
             self.outcome.tally.orphans += 1;
             return Ok(());
         };
-        let freed = if class.is_some() {
-            self.driver.kfree(object, cpu)
-        } else {
-            self.driver.free(CacheIndex(cache), object, cpu)
+        let freed = match orphan.cache {
+            Some(cache) => self.driver.free(cache, orphan.object, cpu),
+            None => self.driver.kfree(orphan.object, cpu),
         };
         freed.map_err(|source| LabError::Free {
             trace: self.input.name.clone(),
-            row: self.row,
+            row,
             object: event.object,
             source,
         })?;
         self.outcome.tally.initial_frees += 1;
-        self.outcome.object_bytes -= u64::from(bytes);
+        self.outcome.object_bytes -= u64::from(orphan.bytes);
         Ok(())
     }
 
@@ -389,8 +375,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         }
         if entry.cache == BEFORE {
             entry.cache = NONE;
-            let noted = (entry.bytes, Flags(entry.cpu as u8));
-            return self.orphan(event, Some(noted));
+            return self.orphan(event);
         }
         Err(self.bad_row(&format!(
             "object {} is freed, but it is not allocated",

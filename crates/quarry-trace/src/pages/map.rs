@@ -41,10 +41,11 @@ impl DirectMap {
         self.found.is_some()
     }
 
-    /// The page frame that an address lies in, if that is known.
-    pub(super) fn page_of(&self, address: u64) -> Option<u64> {
+    /// The page frame that an address lies in, and where in it, if that is known.
+    pub(super) fn page_of(&self, address: u64) -> Option<(u64, u32)> {
         let (base, shift) = self.found?;
-        Some(address.checked_sub(base)? >> shift)
+        let physical = address.checked_sub(base)?;
+        Some((physical >> shift, (physical & ((1 << shift) - 1)) as u32))
     }
 
     pub(super) fn page_alloc(&mut self, cpu: u16, start: u64, order: u8, page_bytes: u32) {

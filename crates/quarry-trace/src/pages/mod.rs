@@ -7,8 +7,11 @@
 //! slab or a large kmalloc, and nothing else. Page events tell page frame numbers, object events tell
 //! addresses of the direct map, and the two differ by a constant, which [`DirectMap`] finds.
 //!
-//! An object on a page of no allocated block lies on a page from before the recording. Such pages get
-//! ids, and rows tell them: what lay together before the recording can be told by nothing else.
+//! Pages on which objects lie get ids, which are never given again: rows of allocations, and of frees
+//! whose allocation is not in the recording, tell the page of their object, and page events of slabs the
+//! first page of their block. An object on a page of no allocated block lies on a page from before the
+//! recording. An allocation also tells whether its place is *fresh*: whether the recording has no
+//! earlier event of an object there. That place was free when the recording, or its slab, began.
 //!
 //! # Delay
 //!
@@ -25,18 +28,20 @@
 //! * P2: the free of a block is marked if and only if its allocation is.
 //! * P3: rows leave in the order in which they came.
 
+mod ids;
 mod map;
-mod old;
+mod places;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{Flags, Kind, NO_PAGE};
+use crate::event::{Flags, Kind, NO_PAGE, Place};
 use crate::meta::SlabMemory;
 use crate::write::Row;
+use ids::PageIds;
 use map::DirectMap;
-use old::OldPages;
+use places::Places;
 
 /// Rows that are held back at most: half of what the writer holds anyway.
 pub(crate) const HELD_ROWS: usize = 1 << 16;
@@ -65,6 +70,8 @@ struct Block {
     /// Number of the row that allocated it.
     row: u64,
     used_as: Use,
+    /// Id of its first page, once it is known to be a slab.
+    first_id: u32,
 }
 
 /// The rows that are held back, and what is known of the pages.
@@ -78,7 +85,8 @@ pub(crate) struct Pages {
     done: usize,
     map: DirectMap,
     blocks: BTreeMap<u64, Block>,
-    old: OldPages,
+    ids: PageIds,
+    places: Places,
     counts: SlabMemory,
 }
 
@@ -91,7 +99,8 @@ impl Pages {
             done: 0,
             map: DirectMap::default(),
             blocks: BTreeMap::new(),
-            old: OldPages::default(),
+            ids: PageIds::default(),
+            places: Places::default(),
             counts: SlabMemory::default(),
         }
     }
@@ -130,7 +139,7 @@ impl Pages {
     /// What was found; `None` if addresses could not be related to page frames.
     pub(crate) fn found(&self) -> Option<SlabMemory> {
         self.map.is_found().then_some(SlabMemory {
-            old_pages: self.old.ids(),
+            pages: self.ids.count(),
             ..self.counts
         })
     }
@@ -142,58 +151,75 @@ impl Pages {
         match event.kind {
             Kind::MmPageAlloc => {
                 // A block that was freed without an event is not old any more.
-                self.old.freed(place, event.order);
+                self.ids.freed(place, event.order);
+                self.places.forget(place, event.order);
                 let block = Block {
                     order: event.order,
                     row: self.gone + at as u64,
                     used_as: Use::Plain,
+                    first_id: NO_PAGE,
                 };
                 self.blocks.insert(place, block);
             }
             Kind::MmPageFree => {
+                self.places.forget(place, event.order);
                 let slab = if event.flags.has(Flags::UNKNOWN) {
-                    self.old.freed(place, event.order)
+                    self.ids.freed(place, event.order)
                 } else {
                     let block = self.blocks.remove(&place);
-                    block.is_some_and(|block| block.used_as == Use::Slab)
+                    let slab = block.filter(|block| block.used_as == Use::Slab);
+                    slab.map(|block| block.first_id)
                 };
-                if slab {
+                if let Some(first_id) = slab {
                     self.counts.frees += 1;
-                    self.mark(at);
+                    self.mark(at, first_id);
                 }
             }
             kind if !kind.is_free() || event.flags.has(Flags::UNKNOWN) => {
-                if let Some(page) = self.map.page_of(place) {
-                    self.held[at].row.page = self.object_on(page);
+                if let Some((page, offset)) = self.map.page_of(place) {
+                    let id = self.object_on(page);
+                    if id != NO_PAGE {
+                        let fresh = self.places.touch(page, offset) && !kind.is_free();
+                        self.held[at].row.page = Place { page: id, fresh }.encode();
+                    }
                 }
             }
             _ => {}
         }
     }
 
-    /// An object lies on this page. Gives the page's id if it is from before the recording.
+    /// An object lies on this page. Gives the page's id.
     fn object_on(&mut self, page: u64) -> u32 {
         let last = self.blocks.range_mut(..=page).next_back();
         let block = last.filter(|(start, block)| page - **start < 1 << block.order);
-        let Some((_, block)) = block else {
-            return self.old.id(page).unwrap_or(NO_PAGE);
+        let Some((start, block)) = block else {
+            return self.ids.old(page).unwrap_or(NO_PAGE);
         };
+        let (order, offset) = (block.order, (page - start) as u32);
         if block.used_as == Use::Plain {
-            let held = block.row.checked_sub(self.gone);
-            block.used_as = if held.is_some() { Use::Slab } else { Use::Late };
-            match held {
-                Some(at) => {
-                    self.counts.allocs += 1;
-                    self.mark(at as usize);
-                }
-                None => self.counts.late_allocs += 1,
-            }
+            let Some(at) = block.row.checked_sub(self.gone) else {
+                block.used_as = Use::Late;
+                self.counts.late_allocs += 1;
+                return NO_PAGE;
+            };
+            block.used_as = Use::Slab;
+            block.first_id = self.ids.block(order).unwrap_or(NO_PAGE);
+            let first_id = block.first_id;
+            self.counts.allocs += 1;
+            self.mark(at as usize, first_id);
+            return ids::of_block(first_id, order, offset);
         }
-        NO_PAGE
+        ids::of_block(block.first_id, order, offset)
     }
 
-    fn mark(&mut self, at: usize) {
-        let flags = &mut self.held[at].row.event.flags;
-        *flags = flags.with(Flags::SLAB);
+    fn mark(&mut self, at: usize, first_id: u32) {
+        let row = &mut self.held[at].row;
+        row.event.flags = row.event.flags.with(Flags::SLAB);
+        row.page = if first_id == NO_PAGE {
+            NO_PAGE
+        } else {
+            let (page, fresh) = (first_id, false);
+            Place { page, fresh }.encode()
+        };
     }
 }

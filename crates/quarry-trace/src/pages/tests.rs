@@ -5,7 +5,7 @@ use std::path::Path;
 use super::map::DirectMap;
 use super::*;
 use crate::build::TraceBuilder;
-use crate::event::{NO_CACHE, RawEvent, ReplayEvent};
+use crate::event::{NO_CACHE, Place, RawEvent, ReplayEvent};
 use crate::intern::NO_TEXT;
 use crate::read::{FullRow, TraceFile};
 
@@ -82,14 +82,19 @@ fn row(kind: Kind, order: u8) -> Row {
     }
 }
 
-/// The rows behind the lessons: whether each is marked, and its page.
-fn after_lessons(events: &[RawEvent<'_>]) -> (SlabMemory, Vec<(bool, Option<u32>)>) {
+/// Whether a row is marked, the page of its place, and whether that is fresh.
+type Shape = (bool, Option<(u32, bool)>);
+
+/// The rows behind the lessons: whether each is marked, and its place. Of pages from before the
+/// recording, ids are counted from the first multiple of eight behind those of the lessons.
+fn after_lessons(events: &[RawEvent<'_>]) -> (SlabMemory, Vec<Shape>) {
     let all: Vec<_> = lessons()
         .into_iter()
         .chain(events.iter().copied())
         .collect();
     let (file, rows) = build(&all);
-    let shape = |row: &FullRow| (row.event.flags.has(Flags::SLAB), row.page);
+    let place = |place: Place| (place.page - 16, place.fresh);
+    let shape = |row: &FullRow| (row.event.flags.has(Flags::SLAB), row.place.map(place));
     let found = file.meta().slab_memory.unwrap();
     assert_eq!(found.allocs, 16 + count(&rows[32..], Kind::MmPageAlloc));
     assert_eq!(found.frees, count(&rows, Kind::MmPageFree));
@@ -121,7 +126,11 @@ fn a_block_with_an_object_is_a_slab() {
     let expect = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(|bit| bit == 1);
     assert_eq!(marked, expect);
     // Nothing was allocated where the second object lies.
-    assert!(rows[3].1.is_none() && rows[4].1.is_some());
+    let places: Vec<_> = rows.iter().map(|row| row.1).collect();
+    let (first, second) = (Some((0, false)), Some((8 + 2, true)));
+    assert_eq!(places[..4], [first, None, None, Some((7, true))]);
+    assert_eq!(places[4..6], [second, first]);
+    assert_eq!(places[6..], [None; 4]);
 }
 
 #[test]
@@ -130,6 +139,7 @@ fn what_came_before_the_map_was_found_is_marked_too() {
     assert_eq!(count(&rows, Kind::MmPageAlloc), 16);
     let found = SlabMemory {
         allocs: 16,
+        pages: 16,
         ..SlabMemory::default()
     };
     assert_eq!(file.meta().slab_memory, Some(found));
@@ -144,8 +154,9 @@ fn an_object_that_only_its_free_shows_is_one() {
         object(Kind::KmemCacheFree, 64, 0),
         page(Kind::MmPageFree, 64, 0),
     ]);
-    assert_eq!(rows, [(true, None), (false, None), (true, None)]);
-    assert_eq!((found.old_pages, found.late_allocs), (0, 0));
+    let place = Some((0, false));
+    assert_eq!(rows, [(true, place), (false, place), (true, place)]);
+    assert_eq!((found.pages, found.late_allocs), (17, 0));
 }
 
 #[test]
@@ -160,31 +171,52 @@ fn an_implied_free_of_a_slab_is_marked() {
 }
 
 #[test]
-fn old_pages_have_ids_until_they_are_freed() {
+fn pages_have_ids_until_they_are_freed() {
     let (found, rows) = after_lessons(&[
         object(Kind::KmemCacheFree, 19, 0),
         object(Kind::Kmalloc, 16, 64),
         object(Kind::Kfree, 16, 64),
+        object(Kind::Kmalloc, 16, 64),
         object(Kind::Kmalloc, 24, 0),
         // A slab of four pages, and a block without objects.
         page(Kind::MmPageFree, 16, 2),
         page(Kind::MmPageFree, 40, 2),
-        object(Kind::Kmalloc, 19, 0),
+        object(Kind::Kmalloc, 19, 8),
         object(Kind::Kmalloc, 20, 0),
     ]);
     // A free of an object that was seen allocated says nothing new.
     let expect = [
-        (false, Some(3)),
-        (false, Some(0)),
+        (false, Some((3, false))),
+        (false, Some((0, true))),
         (false, None),
-        (false, Some(8)),
-        (true, None),
+        (false, Some((0, false))),
+        (false, Some((8, true))),
+        (true, Some((0, false))),
         (false, None),
         (false, None),
-        (false, Some(4)),
+        (false, Some((4, true))),
     ];
     assert_eq!(rows, expect);
-    assert_eq!(found.old_pages, 16);
+    assert_eq!(found.pages, 32);
+}
+
+#[test]
+fn a_new_slab_on_old_pages_is_fresh_and_has_new_ids() {
+    let slab = |start, order| {
+        [
+            page(Kind::MmPageAlloc, start, order),
+            object(Kind::Kmalloc, start + 1, 64 * u64::from(order)),
+            page(Kind::MmPageFree, start, order),
+        ]
+    };
+    let twice = [slab(64, 1), slab(64, 4)].concat();
+    let places: Vec<_> = after_lessons(&twice).1.iter().map(|row| row.1).collect();
+    let at = |page, fresh| Some((page, fresh));
+    // Two ids for the first slab; the second begins at the next multiple of eight.
+    let expect = [at(0, false), at(1, true), at(0, false)];
+    assert_eq!(places[..3], expect);
+    // All pages of so large a block have one id.
+    assert_eq!(places[3..], [at(8, false), at(8, true), at(8, false)]);
 }
 
 #[test]
@@ -233,7 +265,7 @@ fn nothing_is_found_without_page_events_or_with_a_wrong_page_size() {
     let objects = (0..64).map(|n| object(Kind::Kmalloc, n, 0));
     let (file, rows) = build(&objects.collect::<Vec<_>>());
     assert_eq!(file.meta().slab_memory, None);
-    assert!(rows.iter().all(|row| row.page.is_none()));
+    assert!(rows.iter().all(|row| row.place.is_none()));
     let mut bytes = Vec::new();
     let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
     trace.meta_mut().page_size = 65536;

@@ -152,7 +152,7 @@ impl TraceFile {
         EventReader::new(self.shared.clone())
     }
 
-    /// A reader of what a replay needs and of the ids of pages, at the first event.
+    /// A reader of what a replay needs and of the places of objects, at the first event.
     #[must_use]
     pub fn events_with_pages(&self) -> PageReader {
         PageReader::new(self.shared.clone())

@@ -1,4 +1,4 @@
-//! Events with the ids of the pages from before the recording.
+//! Events with the places of their objects.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::Shared;
 use super::events::EventReader;
 use super::group::Group;
 use crate::error::{Result, TraceError};
-use crate::event::ReplayEvent;
+use crate::event::{Place, ReplayEvent};
 use crate::schema::PAGE;
 
-/// Reads a trace's events in order, with the ids of pages: see the crate's documentation.
+/// Reads a trace's events in order, with the places of their objects: see the crate's documentation.
 pub struct PageReader {
     shared: Arc<Shared>,
     events: EventReader,
@@ -44,31 +44,27 @@ impl PageReader {
         self.events.group()
     }
 
-    /// Replaces `events` by the next ones, and `pages` by the id for each of them: of the page that an
-    /// allocated object, or one that is freed without a known allocation, lies on, if that page is from
-    /// before the recording. False at the end of the trace.
+    /// Replaces `events` by the next ones, and `places` by the place of each, where it is told. False at
+    /// the end of the trace.
     ///
     /// # Errors
     /// As [`EventReader::next_chunk`].
     pub fn next_chunk(
         &mut self,
         events: &mut Vec<ReplayEvent>,
-        pages: &mut Vec<Option<u32>>,
+        places: &mut Vec<Option<Place>>,
     ) -> Result<bool> {
-        pages.clear();
+        places.clear();
         let first = self.events.position() + 1;
         if !self.events.next_chunk(events)? {
             return Ok(false);
         }
-        pages.resize(events.len(), None);
+        places.resize(events.len(), None);
         if self.shared.column(PAGE).is_none() {
             return Ok(true);
         }
-        let path = || self.shared.path.clone();
-        let (path, ids) = (
-            path(),
-            self.shared.meta.slab_memory.map_or(0, |m| m.old_pages),
-        );
+        let path = self.shared.path.clone();
+        let ids = self.shared.meta.slab_memory.map_or(0, |found| found.pages);
         self.decode(events.len())
             .map_err(|source| TraceError::Decode {
                 path: path.clone(),
@@ -76,19 +72,20 @@ impl PageReader {
                 source,
             })?;
         let mut values = self.values.iter();
-        for (at, page) in pages.iter_mut().enumerate() {
+        for (at, place) in places.iter_mut().enumerate() {
             if self.levels[at] == 0 {
                 continue;
             }
             let value = *values.next().unwrap_or(&-1);
-            *page = u32::try_from(value).ok().filter(|id| *id < ids);
-            if page.is_none() {
+            let found = u32::try_from(value).ok().map(Place::decode);
+            *place = found.filter(|place| place.page < ids);
+            if place.is_none() {
                 return Err(TraceError::BadRow {
                     path,
                     row: first + at as u64,
                     column: PAGE,
                     value: value.into(),
-                    expected: format!("below {ids}"),
+                    expected: format!("below {}", 2 * u64::from(ids)),
                 });
             }
         }

@@ -11,7 +11,7 @@ use super::events::read_exactly;
 use super::group::Group;
 use super::pages::PageReader;
 use crate::error::{Result, TraceError};
-use crate::event::ReplayEvent;
+use crate::event::{Place, ReplayEvent};
 
 const NUMBERS: [&str; 4] = ["pid", "bytes_alloc", "node", "migratetype"];
 const TEXTS: [&str; 4] = ["comm", "cache", "gfp_flags", "call_site"];
@@ -37,8 +37,8 @@ pub struct FullRow {
     pub migratetype: i32,
     /// The caller as printed.
     pub call_site: Option<String>,
-    /// Id of the page from before the recording that the object lies on.
-    pub page: Option<u32>,
+    /// Where the object lies.
+    pub place: Option<Place>,
 }
 
 /// Reads a trace's rows in order, a chunk at a time.
@@ -46,7 +46,7 @@ pub struct RowReader {
     shared: Arc<Shared>,
     events: PageReader,
     chunk: Vec<ReplayEvent>,
-    pages: Vec<Option<u32>>,
+    places: Vec<Option<Place>>,
     open: Option<Columns>,
     /// Index of the row group that `open` belongs to.
     opened: Option<usize>,
@@ -65,7 +65,7 @@ impl RowReader {
             shared,
             events,
             chunk: Vec::new(),
-            pages: Vec::new(),
+            places: Vec::new(),
             open: None,
             opened: None,
         }
@@ -78,7 +78,7 @@ impl RowReader {
     pub fn next_chunk(&mut self, out: &mut Vec<FullRow>) -> Result<bool> {
         out.clear();
         let first = self.events.position() + 1;
-        if !self.events.next_chunk(&mut self.chunk, &mut self.pages)? {
+        if !self.events.next_chunk(&mut self.chunk, &mut self.places)? {
             return Ok(false);
         }
         let rows = self.decode();
@@ -123,7 +123,7 @@ impl RowReader {
             node: node[i],
             migratetype: migratetype[i],
             call_site: call_site[i].take(),
-            page: self.pages[i],
+            place: self.places[i],
         });
         Ok(rows.collect())
     }

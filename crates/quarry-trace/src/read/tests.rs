@@ -206,7 +206,7 @@ fn forged(
     let mut meta = TraceFile::from_bytes(pairs(1)).unwrap().meta().clone();
     (meta.cpus, meta.object_slots, meta.page_slots) = (2, 1, 1);
     meta.slab_memory = Some(SlabMemory {
-        old_pages: 5,
+        pages: 5,
         ..SlabMemory::default()
     });
     let mut out = Vec::new();
@@ -231,7 +231,7 @@ fn impossible_rows_are_named() {
         row.event.flags = Flags::SLAB;
     };
     assert!(forged(slab, |_| ()).is_ok());
-    assert!(forged(|row| row.page = 4, |_| ()).is_ok());
+    assert!(forged(|row| row.page = 9, |_| ()).is_ok());
     let unknown = |row: &mut Row| {
         (row.event.kind, row.event.flags) = (Kind::Kfree, Flags::UNKNOWN);
         (row.event.cache, row.event.object) = (NO_CACHE, NO_OBJECT);
@@ -266,8 +266,8 @@ fn impossible_rows_are_named() {
             Box::new(|row| row.event.flags = Flags::SLAB),
         ),
         (
-            "page = 5 is impossible (below 5)",
-            Box::new(|row| row.page = 5),
+            "page = 10 is impossible (below 10)",
+            Box::new(|row| row.page = 10),
         ),
         (
             "bytes_req = -1 is",
@@ -343,7 +343,7 @@ fn files_of_version_1_read() {
     );
     let (mut rows, mut chunk) = (trace.rows(), Vec::new());
     assert!(rows.next_chunk(&mut chunk).unwrap());
-    assert!(chunk.iter().all(|row| row.page.is_none()));
+    assert!(chunk.iter().all(|row| row.place.is_none()));
     assert_eq!(
         chunk.into_iter().map(|row| row.event).collect::<Vec<_>>(),
         drain(&trace).unwrap()

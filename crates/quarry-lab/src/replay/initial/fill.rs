@@ -5,7 +5,8 @@ use quarry_core::geometry::{Geometry, KmallocClass};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
-use super::shape::Shape;
+use super::seen::RowSeen;
+use super::shape::{Shape, known_free};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
@@ -30,23 +31,36 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) row: &'a SlabinfoRow,
     pub(super) source: Source,
     pub(super) view: CacheView<'h, D>,
-    /// All CPUs, those first that use the cache first.
-    pub(super) cpus: Vec<u16>,
+    pub(super) seen: &'a RowSeen,
+    /// Whether the trace tells pages.
+    pub(super) tells_pages: bool,
+}
+
+/// A row's objects.
+pub(super) struct Filled<'h> {
+    /// Those that the recording frees, by the row of the trace.
+    pub(super) orphans: Vec<(u64, ObjectRef<'h>)>,
+    /// How many others there are.
+    pub(super) others: usize,
 }
 
 /// The objects of a row by slab, and those that stay alive.
 struct Slabs<'h> {
     full: Vec<Vec<ObjectRef<'h>>>,
+    /// Those alive in the slabs that are seen.
+    seen: Vec<Vec<ObjectRef<'h>>>,
     open: Vec<ObjectRef<'h>>,
 }
 
 impl<'h, D: Design> Filling<'_, 'h, D> {
-    /// Makes the row's slabs. Gives the objects that are alive, those last that die first.
-    pub(super) fn fill(&self, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {
+    /// Makes the row's slabs.
+    pub(super) fn fill(&self, driver: &Driver<'h, D>) -> Result<Filled<'h>, LabError> {
         let (row, view) = (self.row, &self.view);
         let geometry = view.head().geometry();
         if !is_of_row(row, geometry) {
-            return self.allocate(row.active_objs, driver);
+            let hidden = self.seen.free().saturating_sub(known_free(row));
+            let objects = self.allocate(row.active_objs.saturating_sub(hidden), driver)?;
+            return Ok(Slabs::plain(objects).hand_out(self.seen));
         }
         // What the allocator itself took of a kmalloc cache is part of what the row counts.
         view.flush();
@@ -54,24 +68,59 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let wanted = row.num_slabs.saturating_mul(row.objperslab);
         let objects = self.allocate(wanted.saturating_sub(own), driver)?;
         let mut slabs = Slabs::new(objects, geometry.order, driver);
-        let shape = Shape::of(row, geometry, self.run.config.cpus);
+        // Objects of arrays and sheaves come from any slab: of these pages tell little.
+        let sheaves = view.attribute("sheaf_capacity").is_some_and(|n| n > 0);
+        let shape = if self.tells_pages && row.limit == 0 && !sheaves {
+            slabs.reserve(self.seen.slabs.len());
+            Shape::seen(row, geometry, self.seen)
+        } else {
+            Shape::of(row, geometry, self.run.config.cpus)
+        };
 
         // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
         let min_partial = view.attribute("min_partial");
         view.set_attribute("min_partial", u32::MAX.into());
-        let all = row.objperslab;
+        self.fill_nodes(&shape, &mut slabs, driver)?;
+        view.flush();
+        self.fill_cpus(&shape, &mut slabs, driver)?;
+        self.fill_seen_cpus(&shape, &mut slabs, driver)?;
+        if let Some(value) = min_partial {
+            view.set_attribute("min_partial", value);
+        }
+        Ok(slabs.hand_out(self.seen))
+    }
+
+    fn fill_nodes(
+        &self,
+        shape: &Shape,
+        slabs: &mut Slabs<'h>,
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        for at in &shape.seen_on_nodes {
+            self.free(slabs.take_seen(*at, self.seen.slabs[*at].free), 0, driver)?;
+        }
         for _ in 0..shape.free_slabs {
-            self.free(slabs.take(all), 0, driver)?;
+            self.free(slabs.take(self.row.objperslab), 0, driver)?;
         }
         for n in 0..shape.partial_slabs {
             let share = (shape.partial_objects + n) / shape.partial_slabs;
             self.free(slabs.take(share), 0, driver)?;
         }
-        view.flush();
-        let owners = || self.cpus.iter().take(shape.owners as usize);
+        Ok(())
+    }
+
+    /// Fills what CPUs are assumed to have.
+    fn fill_cpus(
+        &self,
+        shape: &Shape,
+        slabs: &mut Slabs<'h>,
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        let cpus = self.seen.cpus_first(self.run.config.cpus);
+        let owners = || cpus.iter().take(shape.owners as usize);
         for cpu in owners() {
             for _ in 0..shape.listed_slabs {
-                self.free(slabs.take(all), *cpu, driver)?;
+                self.free(slabs.take(self.row.objperslab), *cpu, driver)?;
             }
         }
         for (n, cpu) in owners().enumerate() {
@@ -86,10 +135,31 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 self.free(freed, *cpu, driver)?;
             }
         }
-        if let Some(value) = min_partial {
-            view.set_attribute("min_partial", value);
+        Ok(())
+    }
+
+    /// Fills what CPUs are seen to have.
+    fn fill_seen_cpus(
+        &self,
+        shape: &Shape,
+        slabs: &mut Slabs<'h>,
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        for (cpu, own) in &shape.seen_on_cpus {
+            let Some((first, listed)) = own.split_first() else {
+                continue;
+            };
+            self.free(slabs.take_seen(*first, self.seen.slabs[*first].free), *cpu, driver)?;
+            // An allocation makes it the slab that the CPU allocates from.
+            driver.run_on(CpuId((*cpu).into()));
+            let object = self.allocate_one(driver);
+            self.free(object.into_iter().collect(), *cpu, driver)?;
+            // The slab that comes last onto the list is the first to be taken.
+            for at in listed.iter().rev() {
+                self.free(slabs.take_seen(*at, self.seen.slabs[*at].free), *cpu, driver)?;
+            }
         }
-        Ok(slabs.alive())
+        Ok(())
     }
 
     fn allocate(&self, count: u64, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {
@@ -109,13 +179,16 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             return Err(no_memory());
         }
         for _ in 0..count {
-            let object = match self.source {
-                Source::Cache(index) => driver.alloc(index),
-                Source::Kmalloc(class) => driver.kmalloc(class.size),
-            };
-            objects.push(object.ok_or_else(no_memory)?);
+            objects.push(self.allocate_one(driver).ok_or_else(no_memory)?);
         }
         Ok(objects)
+    }
+
+    fn allocate_one(&self, driver: &Driver<'h, D>) -> Option<ObjectRef<'h>> {
+        match self.source {
+            Source::Cache(index) => driver.alloc(index),
+            Source::Kmalloc(class) => driver.kmalloc(class.size),
+        }
     }
 
     fn free(
@@ -157,8 +230,30 @@ impl<'h> Slabs<'h> {
         }
         Self {
             full,
+            seen: Vec::new(),
             open: Vec::new(),
         }
+    }
+
+    /// Objects of which nothing is known.
+    fn plain(objects: Vec<ObjectRef<'h>>) -> Self {
+        Self {
+            full: Vec::new(),
+            seen: Vec::new(),
+            open: objects,
+        }
+    }
+
+    /// Sets slabs apart for those that are seen.
+    fn reserve(&mut self, count: usize) {
+        let seen = (0..count).map(|_| self.full.pop().unwrap_or_default());
+        self.seen = seen.collect();
+    }
+
+    /// Takes objects of a slab that is seen, to free them.
+    fn take_seen(&mut self, at: usize, count: u32) -> Vec<ObjectRef<'h>> {
+        let slab = &mut self.seen[at];
+        slab.split_off(slab.len().saturating_sub(count as usize))
     }
 
     /// Takes objects of one slab to free them; the others of that slab stay alive.
@@ -179,7 +274,23 @@ impl<'h> Slabs<'h> {
         self.open.split_off(kept)
     }
 
-    fn alive(self) -> Vec<ObjectRef<'h>> {
-        self.full.into_iter().flatten().chain(self.open).collect()
+    /// Each orphan is an object of its slab, or, if that is not known or has no more, the youngest.
+    fn hand_out(mut self, seen: &RowSeen) -> Filled<'h> {
+        let mut orphans = Vec::with_capacity(seen.orphans.len());
+        let mut homeless = Vec::new();
+        for orphan in &seen.orphans {
+            let slab = orphan.slab.and_then(|at| self.seen.get_mut(at));
+            match slab.and_then(Vec::pop) {
+                Some(object) => orphans.push((orphan.row, object)),
+                None => homeless.push(orphan.row),
+            }
+        }
+        let slabs = self.full.into_iter().chain(self.seen);
+        let mut rest: Vec<_> = slabs.flatten().chain(self.open).collect();
+        orphans.extend(homeless.into_iter().map_while(|row| Some((row, rest.pop()?))));
+        Filled {
+            orphans,
+            others: rest.len(),
+        }
     }
 }

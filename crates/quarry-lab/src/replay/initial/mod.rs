@@ -39,10 +39,12 @@
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 
 mod fill;
+mod seen;
 mod shape;
 #[cfg(test)]
 mod tests;
-mod users;
+
+use std::collections::HashMap;
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::{
@@ -60,7 +62,7 @@ use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
 use fill::{Filling, Source, is_of_row};
-use users::Users;
+use seen::Seen;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
 /// with. The first flag that an allocation has decides.
@@ -76,21 +78,22 @@ const KMALLOC_NORMAL: &str = "kmalloc-";
 /// Above every [`KmallocClass::index`].
 const CLASSES: usize = 32;
 
-/// A cache's objects from before the recording that are still alive.
-struct Pool<'h> {
-    /// Bytes of an object.
-    object_size: u32,
-    /// The one that the next orphan frees is the last.
-    objects: Vec<ObjectRef<'h>>,
+/// An object from before the part that the recording frees.
+pub(super) struct Orphan<'h> {
+    /// The object.
+    pub(super) object: ObjectRef<'h>,
+    /// Its bytes.
+    pub(super) bytes: u32,
+    /// The driver's cache that it is freed to; `None` for a normal kmalloc cache.
+    pub(super) cache: Option<CacheIndex>,
 }
 
 /// What the kernel held, and what of it is left.
 pub(super) struct Held<'h> {
-    pools: Vec<Pool<'h>>,
-    /// Pool by driver's cache.
-    pool_of_cache: Vec<u16>,
-    /// Pool by kmalloc class.
-    pool_of_class: [u16; CLASSES],
+    /// Objects that the recording frees, by the row of the trace.
+    orphans: HashMap<u64, Orphan<'h>>,
+    /// Bytes of all objects at the beginning.
+    object_bytes: u64,
     /// Driver's cache by type of kmalloc and class.
     typed: [[u16; CLASSES]; KMALLOC_KINDS.len()],
 }
@@ -113,14 +116,13 @@ impl<'h> Held<'h> {
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
         let mut held = Self {
-            pools: Vec::new(),
-            pool_of_cache: Vec::new(),
-            pool_of_class: [NONE; CLASSES],
+            orphans: HashMap::new(),
+            object_bytes: 0,
             typed: [[NONE; CLASSES]; KMALLOC_KINDS.len()],
         };
-        let users = Users::scan(preparation)?;
+        let seen = Seen::scan(preparation, rows)?;
         let mut fillings = Vec::new();
-        for row in rows {
+        for (row, row_seen) in rows.iter().zip(&seen.rows) {
             let kmalloc = preparation.class_of(row);
             let groups = preparation.groups_of(row);
             let (source, view) = if let Some((NORMAL, class)) = kmalloc {
@@ -140,13 +142,13 @@ impl<'h> Held<'h> {
                 (Source::Cache(index), driver.cache(index))
             };
             if let Some(view) = view {
-                let cpus = users.cpus(kmalloc, &groups);
                 fillings.push(Filling {
                     run: preparation.spec,
                     row,
                     source,
                     view,
-                    cpus,
+                    seen: row_seen,
+                    tells_pages: seen.tells_pages,
                 });
             }
         }
@@ -154,20 +156,23 @@ impl<'h> Held<'h> {
         // report counts there.
         fillings.sort_by_key(|filling| matches!(filling.source, Source::Kmalloc(_)));
         for filling in fillings {
-            let pool = u16::try_from(held.pools.len()).unwrap_or(NONE);
-            match filling.source {
-                Source::Kmalloc(class) => held.pool_of_class[class.index as usize] = pool,
-                Source::Cache(index) => {
-                    let index = usize::from(index.0);
-                    let length = held.pool_of_cache.len().max(index + 1);
-                    held.pool_of_cache.resize(length, NONE);
-                    held.pool_of_cache[index] = pool;
-                }
-            }
-            held.pools.push(Pool {
-                object_size: filling.view.head().geometry().layout.object_size,
-                objects: filling.fill(driver)?,
-            });
+            let bytes = filling.view.head().geometry().layout.object_size;
+            let cache = match filling.source {
+                Source::Kmalloc(_) => None,
+                Source::Cache(index) => Some(index),
+            };
+            let filled = filling.fill(driver)?;
+            let count = filled.orphans.len() + filled.others;
+            held.object_bytes += count as u64 * u64::from(bytes);
+            let orphans = filled.orphans.into_iter();
+            held.orphans.extend(orphans.map(|(row, object)| {
+                let orphan = Orphan {
+                    object,
+                    bytes,
+                    cache,
+                };
+                (row, orphan)
+            }));
         }
         Ok(held)
     }
@@ -181,26 +186,14 @@ impl<'h> Held<'h> {
         Some(self.typed[kind][class.index as usize]).filter(|cache| *cache != NONE)
     }
 
-    /// Bytes of all objects.
+    /// Bytes of all objects at the beginning.
     pub(super) fn object_bytes(&self) -> u64 {
-        let bytes = |pool: &Pool<'_>| pool.objects.len() as u64 * u64::from(pool.object_size);
-        self.pools.iter().map(bytes).sum()
+        self.object_bytes
     }
 
-    /// Takes an object of one of the driver's caches and its bytes.
-    pub(super) fn take_of_cache(&mut self, cache: u16) -> Option<(ObjectRef<'h>, u32)> {
-        let pool = *self.pool_of_cache.get(usize::from(cache))?;
-        self.take(pool)
-    }
-
-    /// Takes an object of a normal kmalloc class and its bytes.
-    pub(super) fn take_of_class(&mut self, class: KmallocClass) -> Option<(ObjectRef<'h>, u32)> {
-        self.take(self.pool_of_class[class.index as usize])
-    }
-
-    fn take(&mut self, pool: u16) -> Option<(ObjectRef<'h>, u32)> {
-        let pool = self.pools.get_mut(usize::from(pool))?;
-        Some((pool.objects.pop()?, pool.object_size))
+    /// Takes the object that a row of the trace frees.
+    pub(super) fn take(&mut self, row: u64) -> Option<Orphan<'h>> {
+        self.orphans.remove(&row)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use quarry_core::geometry::Geometry;
 
+use super::seen::RowSeen;
 use crate::kernel::SlabinfoRow;
 
 /// How a row's free objects lie.
+#[derive(Default)]
 pub(super) struct Shape {
     /// Slabs of the nodes that are free as a whole.
     pub(super) free_slabs: u64,
@@ -20,35 +22,25 @@ pub(super) struct Shape {
     pub(super) stock: u64,
     /// Free objects in the array that CPUs share.
     pub(super) shared_objects: u64,
+    /// Slabs, by their index among those that are seen, whose free places are seen: on the nodes'
+    /// lists.
+    pub(super) seen_on_nodes: Vec<usize>,
+    /// The same of each CPU, first the slab that it allocates from, then those of its list.
+    pub(super) seen_on_cpus: Vec<(u16, Vec<usize>)>,
 }
 
 impl Shape {
     /// Of a row whose slabs are those of the geometry.
     pub(super) fn of(row: &SlabinfoRow, geometry: &Geometry, cpus: u32) -> Self {
         let objects = row.objperslab;
-        let known_free = row
-            .num_objs
-            .saturating_sub(row.active_objs)
-            .min(row.num_slabs.saturating_mul(objects));
+        let known_free = known_free(row);
         let kept_free = if row.active_slabs < row.num_slabs {
             row.num_slabs - row.active_slabs
         } else {
             geometry.min_partial.into()
         };
-        let free_slabs = kept_free.min(known_free / objects);
-        let partial_objects = known_free - free_slabs * objects;
-        let partial_slabs = (2 * partial_objects)
-            .div_ceil(objects)
-            .min(row.num_slabs.saturating_sub(free_slabs));
-        let mut shape = Self {
-            free_slabs,
-            partial_slabs,
-            partial_objects,
-            owners: 0,
-            listed_slabs: 0,
-            stock: 0,
-            shared_objects: 0,
-        };
+        let mut shape = Self::default();
+        shape.spread(known_free, row.num_slabs, objects, kept_free);
         if row.limit > 0 {
             // Of the objects that count as active, arrays take no more than half.
             let in_arrays = row.active_objs.saturating_sub(row.sharedavail) / 2;
@@ -57,7 +49,8 @@ impl Shape {
             shape.shared_objects = row.sharedavail;
             return shape;
         }
-        let mut left = row.num_slabs.saturating_sub(free_slabs + partial_slabs);
+        let on_nodes = shape.free_slabs + shape.partial_slabs;
+        let mut left = row.num_slabs.saturating_sub(on_nodes);
         let owners = left.min(cpus.into());
         left -= owners;
         let listed = match known_free {
@@ -69,4 +62,55 @@ impl Shape {
         shape.stock = objects / 2;
         shape
     }
+
+    /// The same where the recording shows in which slabs free places were.
+    pub(super) fn seen(row: &SlabinfoRow, geometry: &Geometry, seen: &RowSeen) -> Self {
+        let (objects, known_free) = (row.objperslab, known_free(row));
+        let free = |at: usize| u64::from(seen.slabs[at].free).min(objects);
+        let mut shape = Self::default();
+        // A CPU allocates from its own slabs before it takes one of the nodes' lists.
+        let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects);
+        let mut hidden = seen.free().saturating_sub(known_free);
+        for at in seen.taken.iter().copied() {
+            let cpu = seen.slabs[at].cpu;
+            let own = shape.seen_on_cpus.iter().position(|(owner, _)| *owner == cpu);
+            let own = own.unwrap_or_else(|| {
+                shape.seen_on_cpus.push((cpu, Vec::new()));
+                shape.seen_on_cpus.len() - 1
+            });
+            let own = &mut shape.seen_on_cpus[own].1;
+            if free(at) <= hidden && own.len() as u64 <= listed_max {
+                hidden -= free(at);
+                own.push(at);
+            } else {
+                shape.seen_on_nodes.push(at);
+            }
+        }
+        let on_nodes = || shape.seen_on_nodes.iter().copied().map(free);
+        let (free_seen, whole) = (on_nodes().sum(), on_nodes().filter(|n| *n == objects).count());
+        let unseen_slabs = row.num_slabs.saturating_sub(seen.slabs.len() as u64);
+        let kept_free = u64::from(geometry.min_partial).saturating_sub(whole as u64);
+        let unseen_free = known_free
+            .saturating_sub(free_seen)
+            .min(unseen_slabs.saturating_mul(objects));
+        shape.spread(unseen_free, unseen_slabs, objects, kept_free);
+        shape
+    }
+
+    /// Free objects on the nodes' lists: in slabs that are free as a whole, as far as so many are
+    /// kept, then in slabs that are half free.
+    fn spread(&mut self, free: u64, slabs: u64, objects: u64, kept_free: u64) {
+        self.free_slabs = kept_free.min(free / objects);
+        self.partial_objects = free - self.free_slabs * objects;
+        self.partial_slabs = (2 * self.partial_objects)
+            .div_ceil(objects)
+            .min(slabs.saturating_sub(self.free_slabs));
+    }
+}
+
+/// Free objects of the nodes' lists, which the row tells.
+pub(super) fn known_free(row: &SlabinfoRow) -> u64 {
+    row.num_objs
+        .saturating_sub(row.active_objs)
+        .min(row.num_slabs.saturating_mul(row.objperslab))
 }

@@ -1,0 +1,291 @@
+//! What the recording shows of the state in which it found the kernel.
+//!
+//! The trace tells which page an object lies on, and which slabs were made in the part. If more objects
+//! of another slab are alive at some moment than when the part began, so many of its places were free
+//! then; and an object from before the part that is freed lay in the slab that its page tells.
+
+use std::collections::{HashMap, HashSet};
+
+use quarry_trace::{Flags, Kind, NO_CACHE, PAGE_GROUP_ORDER, ReplayEvent};
+
+use super::{CLASSES, KMALLOC_KINDS, NORMAL, Preparation, kmalloc_class, kmalloc_kind};
+use crate::error::LabError;
+use crate::kernel::SlabinfoRow;
+use crate::replay::engine::NONE;
+use crate::replay::part::{Phase, Window};
+
+/// A slab from before the part.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SlabSeen {
+    /// Places that were free when the part began: as many as were taken at once.
+    pub(super) free: u32,
+    /// The CPU that took the first of these.
+    pub(super) cpu: u16,
+    /// Objects allocated in the part less those freed in it.
+    grown: i64,
+}
+
+/// A free of an object from before the part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Orphan {
+    /// Its row in the trace, from 1.
+    pub(super) row: u64,
+    /// Index of the slab that it lay in, if that is known.
+    pub(super) slab: Option<usize>,
+}
+
+/// What is seen of the cache of one row of the report.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RowSeen {
+    /// CPUs that allocate from it, in the order of their first allocation.
+    pub(super) cpus: Vec<u16>,
+    pub(super) slabs: Vec<SlabSeen>,
+    /// Indexes of slabs with free places, in the order in which the first place of each was taken.
+    pub(super) taken: Vec<usize>,
+    pub(super) orphans: Vec<Orphan>,
+    slab_of: HashMap<u32, usize>,
+}
+
+/// What is seen of the caches of a report, in the order of its rows.
+pub(super) struct Seen {
+    pub(super) rows: Vec<RowSeen>,
+    /// Whether the trace tells pages at all.
+    pub(super) tells_pages: bool,
+}
+
+/// An object while it is alive.
+#[derive(Clone, Copy)]
+struct Alive {
+    row: u16,
+    page: Option<u32>,
+    before: bool,
+}
+
+/// Rows by what events say.
+struct Routes {
+    of_group: Vec<u16>,
+    of_kmalloc: [[u16; CLASSES]; KMALLOC_KINDS.len() + 1],
+    /// Order of the row's slabs.
+    orders: Vec<u32>,
+}
+
+struct Scan<'a> {
+    preparation: &'a Preparation<'a>,
+    routes: Routes,
+    rows: Vec<RowSeen>,
+    /// By object id.
+    alive: Vec<Option<Alive>>,
+    /// Row by page.
+    row_of_page: HashMap<u32, u16>,
+    /// Rows of the trace that free objects of an unknown cache, by page.
+    unknown: HashMap<u32, Vec<u64>>,
+    /// Pages of slabs that were made in the part.
+    made: HashSet<u32>,
+}
+
+impl Seen {
+    /// Reads the trace up to the end of the replayed part once.
+    pub(super) fn scan(
+        preparation: &Preparation<'_>,
+        rows: &[SlabinfoRow],
+    ) -> Result<Self, LabError> {
+        let input = preparation.input;
+        let meta = input.file.meta();
+        let mut scan = Scan {
+            preparation,
+            routes: Routes::new(preparation, rows),
+            rows: vec![RowSeen::default(); rows.len()],
+            alive: vec![None; meta.object_slots as usize],
+            row_of_page: HashMap::new(),
+            unknown: HashMap::new(),
+            made: HashSet::new(),
+        };
+        let mut window = Window::new(input.part, meta.first_time_ns);
+        let mut events = input.file.events_with_pages();
+        let (mut chunk, mut pages, mut number) = (Vec::new(), Vec::new(), 0);
+        'read: while events.next_chunk(&mut chunk, &mut pages)? {
+            for (event, page) in chunk.iter().zip(&pages) {
+                number += 1;
+                let phase = window.phase(event.time_ns);
+                if phase == Phase::After {
+                    break 'read;
+                }
+                match event.kind {
+                    Kind::MmPageAlloc | Kind::MmPageFree => scan.slab_pages(event, *page, phase),
+                    kind if kind.is_free() => scan.free(number, event, *page, phase),
+                    _ => scan.alloc(event, *page, phase),
+                }
+            }
+        }
+        for row in &mut scan.rows {
+            row.orphans.sort_by_key(|orphan| orphan.row);
+        }
+        Ok(Self {
+            rows: scan.rows,
+            tells_pages: meta.slab_memory.is_some(),
+        })
+    }
+}
+
+impl Routes {
+    fn new(preparation: &Preparation<'_>, rows: &[SlabinfoRow]) -> Self {
+        let mut routes = Self {
+            of_group: vec![NONE; preparation.input.caches.len()],
+            of_kmalloc: [[NONE; CLASSES]; KMALLOC_KINDS.len() + 1],
+            orders: Vec::with_capacity(rows.len()),
+        };
+        for (at, row) in (0_u16..).zip(rows) {
+            if let Some((kind, class)) = preparation.class_of(row) {
+                routes.of_kmalloc[kind][class.index as usize] = at;
+            }
+            for group in preparation.groups_of(row) {
+                routes.of_group[group] = at;
+            }
+            routes.orders.push(row.pagesperslab.max(1).ilog2());
+        }
+        routes
+    }
+
+    /// The row that serves an allocation.
+    fn of_alloc(&self, preparation: &Preparation<'_>, event: &ReplayEvent) -> Option<u16> {
+        let row = if event.kind.is_kmalloc() {
+            let (rules, params) = (preparation.kmalloc, &preparation.params);
+            let class = kmalloc_class(rules, params, event.bytes_req)?.index as usize;
+            let typed = self.of_kmalloc[kmalloc_kind(event.flags)][class];
+            Some(typed)
+                .filter(|row| *row != NONE)
+                .unwrap_or(self.of_kmalloc[NORMAL][class])
+        } else {
+            self.of_cache(preparation, event.cache)?
+        };
+        Some(row).filter(|row| *row != NONE)
+    }
+
+    fn of_cache(&self, preparation: &Preparation<'_>, cache: u16) -> Option<u16> {
+        let group = preparation.input.cache_of.get(usize::from(cache))?;
+        let row = self.of_group.get(usize::from(*group)).copied();
+        row.filter(|row| *row != NONE)
+    }
+}
+
+impl Scan<'_> {
+    fn slab_pages(&mut self, event: &ReplayEvent, page: Option<u32>, phase: Phase) {
+        let Some(first) = page.filter(|_| event.flags.has(Flags::SLAB)) else {
+            return;
+        };
+        let pages = first..first + (1 << u32::from(event.order).min(PAGE_GROUP_ORDER));
+        if event.kind.is_free() {
+            pages.for_each(|page| _ = self.made.remove(&page));
+        } else if phase == Phase::In {
+            self.made.extend(pages);
+        }
+    }
+
+    fn alloc(&mut self, event: &ReplayEvent, page: Option<u32>, phase: Phase) {
+        let Some(row) = self.routes.of_alloc(self.preparation, event) else {
+            return;
+        };
+        let page = page.filter(|page| !self.made.contains(page));
+        let before = phase == Phase::Before;
+        self.alive[event.object as usize] = Some(Alive { row, page, before });
+        if let Some(page) = page
+            && self.row_of_page.insert(page, row).is_none()
+        {
+            for number in self.unknown.remove(&page).into_iter().flatten() {
+                self.orphan(number, row, Some(page));
+            }
+        }
+        if before {
+            return;
+        }
+        // A machine has at most 4096 CPUs.
+        let cpu = event.cpu % self.preparation.spec.config.cpus as u16;
+        let slab = self.slab(row, page);
+        let seen = &mut self.rows[usize::from(row)];
+        if !seen.cpus.contains(&cpu) {
+            seen.cpus.push(cpu);
+        }
+        if let Some(at) = slab {
+            let slab = &mut seen.slabs[at];
+            slab.grown += 1;
+            if slab.grown > i64::from(slab.free) {
+                slab.free += 1;
+                if slab.free == 1 {
+                    slab.cpu = cpu;
+                    seen.taken.push(at);
+                }
+            }
+        }
+    }
+
+    fn free(&mut self, number: u64, event: &ReplayEvent, page: Option<u32>, phase: Phase) {
+        let known = self.alive.get_mut(event.object as usize);
+        if let Some(alive) = known.and_then(Option::take) {
+            if phase != Phase::Before && alive.before {
+                self.orphan(number, alive.row, alive.page);
+            } else if phase != Phase::Before {
+                self.shrink(alive.row, alive.page);
+            }
+            return;
+        }
+        if phase == Phase::Before {
+            return;
+        }
+        let page = page.filter(|page| !self.made.contains(page));
+        let by_cache = match event.cache {
+            NO_CACHE => None,
+            cache => self.routes.of_cache(self.preparation, cache),
+        };
+        let by_page = || self.row_of_page.get(&page?).copied();
+        match (by_cache.or_else(by_page), page) {
+            (Some(row), page) => {
+                if let Some(page) = page {
+                    self.row_of_page.insert(page, row);
+                }
+                self.orphan(number, row, page);
+            }
+            (None, Some(page)) => self.unknown.entry(page).or_default().push(number),
+            (None, None) => {}
+        }
+    }
+
+    fn orphan(&mut self, number: u64, row: u16, page: Option<u32>) {
+        let slab = self.shrink(row, page);
+        let orphan = Orphan { row: number, slab };
+        self.rows[usize::from(row)].orphans.push(orphan);
+    }
+
+    /// An object of a slab is gone.
+    fn shrink(&mut self, row: u16, page: Option<u32>) -> Option<usize> {
+        let slab = self.slab(row, page)?;
+        self.rows[usize::from(row)].slabs[slab].grown -= 1;
+        Some(slab)
+    }
+
+    /// Index of the slab that a page belongs to.
+    fn slab(&mut self, row: u16, page: Option<u32>) -> Option<usize> {
+        let order = self.routes.orders[usize::from(row)];
+        let id = page.filter(|_| order <= PAGE_GROUP_ORDER)? >> order;
+        let seen = &mut self.rows[usize::from(row)];
+        let next = seen.slabs.len();
+        let at = *seen.slab_of.entry(id).or_insert(next);
+        if at == next {
+            seen.slabs.push(SlabSeen::default());
+        }
+        Some(at)
+    }
+}
+
+impl RowSeen {
+    /// Places that were free when the part began.
+    pub(super) fn free(&self) -> u64 {
+        self.slabs.iter().map(|slab| u64::from(slab.free)).sum()
+    }
+
+    /// All CPUs: first those that allocate, in the order in which they do.
+    pub(super) fn cpus_first(&self, machine_cpus: u32) -> Vec<u16> {
+        // A machine has at most 4096 CPUs.
+        let others = (0..machine_cpus as u16).filter(|cpu| !self.cpus.contains(cpu));
+        self.cpus.iter().copied().chain(others).collect()
+    }
+}
