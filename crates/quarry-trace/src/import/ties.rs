@@ -10,12 +10,14 @@
 //! 1. each CPU's events stay in their order;
 //! 2. a free of something that is not alive waits while another CPU still has to allocate it, and
 //!    an allocation of something alive waits while another CPU still has to free it;
-//! 3. the next event is the first one in the printed order that does not wait; if all wait, the first
-//!    one.
+//! 3. of the events that do not wait, or, if all wait, of all, the next is that of the CPU which is least
+//!    far through its events of the group, by their share: each CPU's events are spread evenly over the
+//!    time that the clock does not divide. Among equals the one printed first is next.
 //!
 //! Groups of a single CPU pass unchanged. The events of a group are copied; a group is cut at
 //! [`GROUP_EVENTS_MAX`], so that memory stays bounded whatever the clock.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
@@ -65,6 +67,12 @@ struct Queue {
 impl Queue {
     fn head(&self) -> Option<usize> {
         self.events.get(self.done).copied()
+    }
+
+    /// Whose next event, taken to happen in the middle of its share of the time, comes first.
+    fn cmp_share(&self, other: &Queue) -> Ordering {
+        let middle = |queue: &Queue| 2 * queue.done + 1;
+        (middle(self) * other.events.len()).cmp(&(middle(other) * self.events.len()))
     }
 }
 
@@ -152,9 +160,11 @@ impl Ties {
                     .enumerate()
                     .filter(|(_, queue)| queue.head().is_some())
             };
-            let ready =
-                heads().find(|(at, queue)| event(queue).is_some_and(|held| !waits(*at, held)));
-            let Some((at, _)) = ready.or_else(|| heads().next()) else {
+            let least_far = |a: &(usize, &Queue), b: &(usize, &Queue)| a.1.cmp_share(b.1);
+            let ready = heads()
+                .filter(|(at, queue)| event(queue).is_some_and(|held| !waits(*at, held)))
+                .min_by(least_far);
+            let Some((at, _)) = ready.or_else(|| heads().min_by(least_far)) else {
                 break;
             };
             let Some(held) = event(&queues[at]) else {

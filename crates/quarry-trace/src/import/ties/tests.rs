@@ -75,16 +75,26 @@ fn what_another_cpu_frees_is_allocated_after_that() {
 }
 
 #[test]
-fn what_need_not_wait_stays_in_the_printed_order() {
+fn cpus_advance_side_by_side() {
     let steps = [
         (2, 5, 'a', 1),
         (2, 5, 'f', 1),
+        (2, 5, 'a', 3),
+        (2, 5, 'f', 3),
         (0, 5, 'a', 2),
         (0, 5, 'f', 9),
-        (2, 5, 'a', 3),
+        (1, 5, 'f', 8),
     ];
     let cpus: Vec<u16> = run(&steps).1.into_iter().map(|(cpu, _)| cpu).collect();
-    assert_eq!(cpus, [2, 2, 2, 0, 0]);
+    // At 1/8, 1/4, 3/8, 1/2, 5/8, 3/4 and 7/8 of the time.
+    assert_eq!(cpus, [2, 0, 2, 1, 2, 0, 2]);
+    // With a clock that tells them apart they stay as they are.
+    let apart: Vec<Step> = (0..)
+        .zip(steps)
+        .map(|(n, (c, _, w, a))| (c, n, w, a))
+        .collect();
+    let cpus: Vec<u16> = run(&apart).1.into_iter().map(|(cpu, _)| cpu).collect();
+    assert_eq!(cpus, [2, 2, 2, 2, 0, 0, 1]);
 }
 
 #[test]
