@@ -76,10 +76,17 @@ impl Recording {
     }
 }
 
-/// A burst that comes and goes between two reports leaves a few slabs of each cache: what it leaves
-/// depends on how many objects of the CPUs' own slabs were free before it, which slabinfo counts as
-/// active.
-const RESIDUE: &str = "the residue of a burst: free objects on the CPUs' lists are not reported";
+/// A burst that comes and goes between two reports leaves a few slabs of each cache, those that lie on
+/// the lists of CPUs at its end. Into whose list a slab goes is decided by the CPU that frees into it
+/// first. This recording's clock has a tick of 4 ms, about 90 events, and the order of two CPUs' events in
+/// one tick is not recorded: orders that keep each CPU's own give a growth of 268 to 380 KiB. One of
+/// 316 was observed.
+const TICK: &str = "the order of two CPUs' events within a tick of 4 ms is not recorded";
+
+/// Of the 52 slabs of kmalloc-cg-2k that a burst makes, two too many stay, and one too many of
+/// task_struct: 96 KiB of a growth of 128. The same caches are within a slab of what was observed in
+/// recordings of 6.1, so the state of the lists before the burst or a rule of 6.18 may be to blame.
+const LEFT: &str = "three slabs that a burst leaves on lists of CPUs; the cause is not known";
 
 const RECORDINGS: &[Recording] = &[
     recording("E-6.1-slab-m2G-smp2", "trfill", "slab@6.1", "6.1.192"),
@@ -87,7 +94,7 @@ const RECORDINGS: &[Recording] = &[
     recording("E-6.1-slob-m2G-smp2", "trfill", "slob@6.1", "6.1.192"),
     recording("E-6.1-slob-m2G-smp2", "trhb", "slob@6.1", "6.1.192"),
     recording("E-6.1-slub-m2G-smp2-light", "trfill", "slub@6.1", "6.1.192"),
-    recording("E-6.1-slub-m2G-smp2-light", "trhb", "slub@6.1", "6.1.192").missed(60.0, RESIDUE),
+    recording("E-6.1-slub-m2G-smp2-light", "trhb", "slub@6.1", "6.1.192").missed(25.0, TICK),
     recording("E-6.1-slub-m2G-smp2", "trfill", "slub@6.1", "6.1.192"),
     recording("E-6.1-slub-m2G-smp2", "trhb", "slub@6.1", "6.1.192"),
     recording(
@@ -96,10 +103,10 @@ const RECORDINGS: &[Recording] = &[
         "slub@6.1",
         "6.1.192",
     ),
-    recording("D-x86_64-6.1-m4G-smp2-trace", "trhb", "slub@6.1", "6.1.192").missed(20.0, RESIDUE),
+    recording("D-x86_64-6.1-m4G-smp2-trace", "trhb", "slub@6.1", "6.1.192"),
     recording("B-ppc64el-m4G-smp4-trace", "trfill", "slub@6.1", "6.1.176").ppc64(),
     recording("B-ppc64el-m4G-smp4-trace", "trhb", "slub@6.1", "6.1.176").ppc64(),
-    recording("hackbench", "", "slub@6.18", "6.18"),
+    recording("hackbench", "", "slub@6.18", "6.18").missed(90.0, LEFT),
     recording("hackbench-wide", "", "slub@6.18", "6.18"),
 ];
 

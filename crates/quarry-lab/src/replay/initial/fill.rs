@@ -6,7 +6,7 @@ use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
 use super::seen::RowSeen;
-use super::shape::{Shape, known_free};
+use super::shape::{SeenSlab, Shape, known_free};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
@@ -96,8 +96,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         slabs: &mut Slabs<'h>,
         driver: &Driver<'h, D>,
     ) -> Result<(), LabError> {
-        for at in &shape.seen_on_nodes {
-            self.free(slabs.take_seen(*at, self.seen.slabs[*at].free), 0, driver)?;
+        for seen in &shape.seen_on_nodes {
+            self.free(slabs.take_seen(*seen), 0, driver)?;
         }
         for _ in 0..shape.free_slabs {
             self.free(slabs.take(self.row.objperslab), 0, driver)?;
@@ -149,14 +149,15 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             let Some((first, listed)) = own.split_first() else {
                 continue;
             };
-            self.free(slabs.take_seen(*first, self.seen.slabs[*first].free), *cpu, driver)?;
-            // An allocation makes it the slab that the CPU allocates from.
-            driver.run_on(CpuId((*cpu).into()));
-            let object = self.allocate_one(driver);
-            self.free(object.into_iter().collect(), *cpu, driver)?;
+            if first.free > 0 {
+                self.free(slabs.take_seen(*first), *cpu, driver)?;
+                // An allocation makes it the slab that the CPU allocates from.
+                let object = self.allocate_one(driver);
+                self.free(object.into_iter().collect(), *cpu, driver)?;
+            }
             // The slab that comes last onto the list is the first to be taken.
-            for at in listed.iter().rev() {
-                self.free(slabs.take_seen(*at, self.seen.slabs[*at].free), *cpu, driver)?;
+            for seen in listed.iter().rev() {
+                self.free(slabs.take_seen(*seen), *cpu, driver)?;
             }
         }
         Ok(())
@@ -251,9 +252,9 @@ impl<'h> Slabs<'h> {
     }
 
     /// Takes objects of a slab that is seen, to free them.
-    fn take_seen(&mut self, at: usize, count: u32) -> Vec<ObjectRef<'h>> {
-        let slab = &mut self.seen[at];
-        slab.split_off(slab.len().saturating_sub(count as usize))
+    fn take_seen(&mut self, seen: SeenSlab) -> Vec<ObjectRef<'h>> {
+        let slab = &mut self.seen[seen.at];
+        slab.split_off(slab.len().saturating_sub(seen.free as usize))
     }
 
     /// Takes objects of one slab to free them; the others of that slab stay alive.
@@ -287,7 +288,11 @@ impl<'h> Slabs<'h> {
         }
         let slabs = self.full.into_iter().chain(self.seen);
         let mut rest: Vec<_> = slabs.flatten().chain(self.open).collect();
-        orphans.extend(homeless.into_iter().map_while(|row| Some((row, rest.pop()?))));
+        orphans.extend(
+            homeless
+                .into_iter()
+                .map_while(|row| Some((row, rest.pop()?))),
+        );
         Filled {
             orphans,
             others: rest.len(),

@@ -31,9 +31,36 @@
 //!    half free slabs, then the others, because objects that die soon are young, and the young lie
 //!    in the slabs that were allocated from last.
 //!
+//! # What the recording shows
+//!
+//! A trace that tells the places of objects ([`quarry_trace::Place`]) replaces assumptions 2 to 4 and 6
+//! for caches whose CPUs hold slabs, as far as the recording touches them. It is read once before
+//! the replay; `seen` says what is taken from it: how many places of which slab were free, which CPU took them
+//! in which order, and in which slab an orphan lay. Then
+//!
+//! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
+//! 2. a CPU uses its own list before it takes slabs of the nodes' lists. The report tells how many free
+//!    objects the nodes' lists held, and the free places that the recording shows beyond that were on
+//!    CPUs, where they count as active: slabs are put on the list of the CPU that took them first, in
+//!    that order, until so many places are accounted for or the list is as long as it may be. The
+//!    others were on the nodes' lists, whose order nothing tells;
+//! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
+//!    recording does not show are taken to be free. Of every other slab all free places were taken;
+//! 4. places that the recording does not touch are full but for the rest of what the report says is
+//!    free, which lies as assumption 2 has it;
+//! 5. an orphan frees an object of its own slab. A `kfree` names no cache, but the objects beside do.
+//!
+//! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
+//! replay to find out. Objects of arrays and sheaves come from any slab in any order, so for SLAB, and
+//! for caches with sheaves, the assumptions above stay, and only which cache a `kfree` belongs to
+//! is taken from places.
+//!
+//! # Other slabs
+//!
 //! If the replayed cache has another number of objects or pages in a slab than the row, which
 //! another design, page size or CPU count brings about, then only the `active_objs` objects are
-//! allocated, and nothing is assumed about free ones.
+//! allocated, less those that the recording shows to have been free, and nothing is assumed about
+//! free ones.
 //!
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.

@@ -1,12 +1,16 @@
 //! What the recording shows of the state in which it found the kernel.
 //!
-//! The trace tells which page an object lies on, and which slabs were made in the part. If more objects
-//! of another slab are alive at some moment than when the part began, so many of its places were free
-//! then; and an object from before the part that is freed lay in the slab that its page tells.
+//! The trace tells which page an object lies on, whether its place is used for the first time in the
+//! recording, and which slabs were made in the part. In the others,
+//!
+//! * a place that is used for the first time by an allocation of the part was free when the part began;
+//! * of the places that were used before, so many were free as allocations of the part are ahead of
+//!   frees at most;
+//! * an object from before the part that is freed lay in the slab that its page tells.
 
 use std::collections::{HashMap, HashSet};
 
-use quarry_trace::{Flags, Kind, NO_CACHE, PAGE_GROUP_ORDER, ReplayEvent};
+use quarry_trace::{Flags, Kind, NO_CACHE, PAGE_GROUP_ORDER, Place, ReplayEvent};
 
 use super::{CLASSES, KMALLOC_KINDS, NORMAL, Preparation, kmalloc_class, kmalloc_kind};
 use crate::error::LabError;
@@ -17,12 +21,28 @@ use crate::replay::part::{Phase, Window};
 /// A slab from before the part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlabSeen {
-    /// Places that were free when the part began: as many as were taken at once.
+    /// Places that were free when the part began: so many at least.
     pub(super) free: u32,
-    /// The CPU that took the first of these.
+    /// Objects that were alive then and are freed in the part.
+    pub(super) died: u32,
+    /// The CPU that took the first free place.
     pub(super) cpu: u16,
-    /// Objects allocated in the part less those freed in it.
-    grown: i64,
+    /// A CPU that allocated from it went on to another slab: it had no more free places.
+    pub(super) used_up: bool,
+    /// Allocations in places that were used before, less frees.
+    ahead: i64,
+    /// The most that it was; not below 0.
+    ahead_max: i64,
+}
+
+/// A CPU that allocates from a cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    pub(super) cpu: u16,
+    /// The slab of its first allocation; `None` if that was made in the part, or is not known.
+    pub(super) first: Option<usize>,
+    /// The slab of its last allocation so far.
+    last: Option<usize>,
 }
 
 /// A free of an object from before the part.
@@ -38,7 +58,7 @@ pub(super) struct Orphan {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSeen {
     /// CPUs that allocate from it, in the order of their first allocation.
-    pub(super) cpus: Vec<u16>,
+    pub(super) users: Vec<User>,
     pub(super) slabs: Vec<SlabSeen>,
     /// Indexes of slabs with free places, in the order in which the first place of each was taken.
     pub(super) taken: Vec<usize>,
@@ -102,18 +122,19 @@ impl Seen {
         };
         let mut window = Window::new(input.part, meta.first_time_ns);
         let mut events = input.file.events_with_pages();
-        let (mut chunk, mut pages, mut number) = (Vec::new(), Vec::new(), 0);
-        'read: while events.next_chunk(&mut chunk, &mut pages)? {
-            for (event, page) in chunk.iter().zip(&pages) {
+        let (mut chunk, mut places, mut number) = (Vec::new(), Vec::new(), 0);
+        'read: while events.next_chunk(&mut chunk, &mut places)? {
+            for (event, place) in chunk.iter().zip(&places) {
+                let page = place.map(|place| place.page);
                 number += 1;
                 let phase = window.phase(event.time_ns);
                 if phase == Phase::After {
                     break 'read;
                 }
                 match event.kind {
-                    Kind::MmPageAlloc | Kind::MmPageFree => scan.slab_pages(event, *page, phase),
-                    kind if kind.is_free() => scan.free(number, event, *page, phase),
-                    _ => scan.alloc(event, *page, phase),
+                    Kind::MmPageAlloc | Kind::MmPageFree => scan.slab_pages(event, page, phase),
+                    kind if kind.is_free() => scan.free(number, event, page, phase),
+                    _ => scan.alloc(event, *place, phase),
                 }
             }
         }
@@ -181,11 +202,12 @@ impl Scan<'_> {
         }
     }
 
-    fn alloc(&mut self, event: &ReplayEvent, page: Option<u32>, phase: Phase) {
+    fn alloc(&mut self, event: &ReplayEvent, place: Option<Place>, phase: Phase) {
         let Some(row) = self.routes.of_alloc(self.preparation, event) else {
             return;
         };
-        let page = page.filter(|page| !self.made.contains(page));
+        let place = place.filter(|place| !self.made.contains(&place.page));
+        let page = place.map(|place| place.page);
         let before = phase == Phase::Before;
         self.alive[event.object as usize] = Some(Alive { row, page, before });
         if let Some(page) = page
@@ -202,19 +224,33 @@ impl Scan<'_> {
         let cpu = event.cpu % self.preparation.spec.config.cpus as u16;
         let slab = self.slab(row, page);
         let seen = &mut self.rows[usize::from(row)];
-        if !seen.cpus.contains(&cpu) {
-            seen.cpus.push(cpu);
+        match seen.users.iter_mut().find(|user| user.cpu == cpu) {
+            None => seen.users.push(User {
+                cpu,
+                first: slab,
+                last: slab,
+            }),
+            Some(user) if user.last != slab => {
+                let left = std::mem::replace(&mut user.last, slab);
+                if let Some(at) = left {
+                    seen.slabs[at].used_up = true;
+                }
+            }
+            Some(_) => {}
         }
         if let Some(at) = slab {
             let slab = &mut seen.slabs[at];
-            slab.grown += 1;
-            if slab.grown > i64::from(slab.free) {
-                slab.free += 1;
-                if slab.free == 1 {
-                    slab.cpu = cpu;
-                    seen.taken.push(at);
-                }
+            let mut free = place.is_some_and(|place| place.fresh);
+            if !free {
+                slab.ahead += 1;
+                free = slab.ahead > slab.ahead_max;
+                slab.ahead_max = slab.ahead_max.max(slab.ahead);
             }
+            if free && slab.free == 0 {
+                slab.cpu = cpu;
+                seen.taken.push(at);
+            }
+            slab.free += u32::from(free);
         }
     }
 
@@ -251,6 +287,9 @@ impl Scan<'_> {
 
     fn orphan(&mut self, number: u64, row: u16, page: Option<u32>) {
         let slab = self.shrink(row, page);
+        if let Some(at) = slab {
+            self.rows[usize::from(row)].slabs[at].died += 1;
+        }
         let orphan = Orphan { row: number, slab };
         self.rows[usize::from(row)].orphans.push(orphan);
     }
@@ -258,7 +297,7 @@ impl Scan<'_> {
     /// An object of a slab is gone.
     fn shrink(&mut self, row: u16, page: Option<u32>) -> Option<usize> {
         let slab = self.slab(row, page)?;
-        self.rows[usize::from(row)].slabs[slab].grown -= 1;
+        self.rows[usize::from(row)].slabs[slab].ahead -= 1;
         Some(slab)
     }
 
@@ -285,7 +324,8 @@ impl RowSeen {
     /// All CPUs: first those that allocate, in the order in which they do.
     pub(super) fn cpus_first(&self, machine_cpus: u32) -> Vec<u16> {
         // A machine has at most 4096 CPUs.
-        let others = (0..machine_cpus as u16).filter(|cpu| !self.cpus.contains(cpu));
-        self.cpus.iter().copied().chain(others).collect()
+        let users = || self.users.iter().map(|user| user.cpu);
+        let others = (0..machine_cpus as u16).filter(|cpu| users().all(|user| user != *cpu));
+        users().chain(others).collect()
     }
 }

@@ -22,11 +22,19 @@ pub(super) struct Shape {
     pub(super) stock: u64,
     /// Free objects in the array that CPUs share.
     pub(super) shared_objects: u64,
-    /// Slabs, by their index among those that are seen, whose free places are seen: on the nodes'
-    /// lists.
-    pub(super) seen_on_nodes: Vec<usize>,
+    /// Slabs of the nodes' lists whose free places are seen.
+    pub(super) seen_on_nodes: Vec<SeenSlab>,
     /// The same of each CPU, first the slab that it allocates from, then those of its list.
-    pub(super) seen_on_cpus: Vec<(u16, Vec<usize>)>,
+    pub(super) seen_on_cpus: Vec<(u16, Vec<SeenSlab>)>,
+}
+
+/// A slab that is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SeenSlab {
+    /// Its index among those that are seen.
+    pub(super) at: usize,
+    /// Free places.
+    pub(super) free: u32,
 }
 
 impl Shape {
@@ -66,30 +74,48 @@ impl Shape {
     /// The same where the recording shows in which slabs free places were.
     pub(super) fn seen(row: &SlabinfoRow, geometry: &Geometry, seen: &RowSeen) -> Self {
         let (objects, known_free) = (row.objperslab, known_free(row));
-        let free = |at: usize| u64::from(seen.slabs[at].free).min(objects);
         let mut shape = Self::default();
-        // A CPU allocates from its own slabs before it takes one of the nodes' lists.
-        let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects);
+        let mut placed = vec![false; seen.slabs.len()];
         let mut hidden = seen.free().saturating_sub(known_free);
-        for at in seen.taken.iter().copied() {
-            let cpu = seen.slabs[at].cpu;
-            let own = shape.seen_on_cpus.iter().position(|(owner, _)| *owner == cpu);
-            let own = own.unwrap_or_else(|| {
-                shape.seen_on_cpus.push((cpu, Vec::new()));
-                shape.seen_on_cpus.len() - 1
+        for user in &seen.users {
+            let first = user
+                .first
+                .filter(|at| !std::mem::replace(&mut placed[*at], true));
+            let own = first.map(|at| {
+                let slab = &seen.slabs[at];
+                hidden = hidden.saturating_sub(slab.free.into());
+                let known = slab.free.saturating_add(slab.died);
+                let unknown = (objects as u32).saturating_sub(known);
+                // Half, as of any slab that a CPU allocates from.
+                let more = if slab.used_up { 0 } else { unknown / 2 };
+                let free = slab.free + more;
+                SeenSlab { at, free }
             });
-            let own = &mut shape.seen_on_cpus[own].1;
-            if free(at) <= hidden && own.len() as u64 <= listed_max {
-                hidden -= free(at);
-                own.push(at);
-            } else {
-                shape.seen_on_nodes.push(at);
+            shape
+                .seen_on_cpus
+                .push((user.cpu, own.into_iter().collect()));
+        }
+        // A CPU allocates from its own list before it takes slabs of the nodes'.
+        let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects);
+        for at in seen.taken.iter().copied().filter(|at| !placed[*at]) {
+            let slab = &seen.slabs[at];
+            let mut owners = shape.seen_on_cpus.iter_mut();
+            let owner = owners.find(|(cpu, _)| *cpu == slab.cpu);
+            let free = slab.free;
+            let listed = owner.filter(|(_, own)| own.len() as u64 <= listed_max);
+            match listed.filter(|_| u64::from(free) <= hidden) {
+                Some((_, own)) => {
+                    hidden -= u64::from(free);
+                    own.push(SeenSlab { at, free });
+                }
+                None => shape.seen_on_nodes.push(SeenSlab { at, free }),
             }
         }
-        let on_nodes = || shape.seen_on_nodes.iter().copied().map(free);
-        let (free_seen, whole) = (on_nodes().sum(), on_nodes().filter(|n| *n == objects).count());
+        let on_nodes = || shape.seen_on_nodes.iter().map(|slab| u64::from(slab.free));
+        let free_seen = on_nodes().sum();
+        let whole = on_nodes().filter(|free| *free >= objects).count() as u64;
         let unseen_slabs = row.num_slabs.saturating_sub(seen.slabs.len() as u64);
-        let kept_free = u64::from(geometry.min_partial).saturating_sub(whole as u64);
+        let kept_free = u64::from(geometry.min_partial).saturating_sub(whole);
         let unseen_free = known_free
             .saturating_sub(free_seen)
             .min(unseen_slabs.saturating_mul(objects));

@@ -260,3 +260,71 @@ fn no_number_in_a_report_panics() {
         assert!(cache(&run.check, BOX).predicted_bytes > 0);
     }
 }
+
+/// Page events and objects from which the importer learns which addresses are which pages.
+fn lessons() -> Vec<RawEvent<'static>> {
+    let lesson = |n: u64| {
+        let object = RawEvent {
+            bytes_req: 64,
+            bytes_alloc: 64,
+            ..event(Kind::Kmalloc, 5000 + 7 * n, 0)
+        };
+        [
+            RawEvent::new(Kind::MmPageAlloc, 5000 + 7 * n),
+            RawEvent {
+                time_ns: 0,
+                ..object
+            },
+        ]
+    };
+    (0..16).flat_map(lesson).collect()
+}
+
+/// An event of one of the 21 places of a page.
+fn at(kind: Kind, page: u64, place: u64, cpu: u16) -> RawEvent<'static> {
+    let event = event(kind, page, cpu);
+    RawEvent {
+        address: event.address + place * 192,
+        ..event
+    }
+}
+
+#[test]
+fn places_that_are_taken_were_free() {
+    let box_alloc = |n: u64| at(Kind::KmemCacheAlloc, 77 + n / 21, n % 21, 1);
+    let pages = |events: Vec<RawEvent<'_>>, slabs| {
+        let all = [lessons(), events].concat();
+        let run = replay(&all, &[row(BOX, 192, 21, 1, slabs, 0)], |_, _| ());
+        cache(&run.check, BOX).predicted_bytes / 4096
+    };
+    // Two slabs of the three that the report calls full were free as a whole, on CPU 1.
+    assert_eq!(pages((0..42).map(box_alloc).collect(), 3), 3);
+    assert_eq!(pages((0..43).map(box_alloc).collect(), 3), 3);
+    // The first allocation is in a new slab: nothing was free.
+    let mut made = vec![RawEvent::new(Kind::MmPageAlloc, 77)];
+    made.push(box_alloc(0));
+    assert_eq!(pages(made, 3), 4);
+    // A place that is freed and taken again was not free.
+    let again = [
+        at(Kind::KmemCacheFree, 77, 3, 1),
+        at(Kind::KmemCacheAlloc, 77, 3, 1),
+    ];
+    assert_eq!(pages(again.to_vec(), 3), 3);
+}
+
+#[test]
+fn an_orphan_lay_beside_its_neighbours() {
+    // A kfree names no cache, but a kmalloc on the same page has one.
+    let events = [
+        lessons(),
+        vec![
+            at(Kind::Kfree, 77, 1, 0),
+            at(Kind::Kmalloc, 77, 2, 0),
+            at(Kind::Kfree, 77, 4, 0),
+            at(Kind::Kfree, 90, 4, 0),
+        ],
+    ];
+    let initial = [row("kmalloc-192", 192, 21, 1, 3, 0)];
+    let run = replay(&events.concat(), &initial, |_, _| ());
+    assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (2, 1));
+}
