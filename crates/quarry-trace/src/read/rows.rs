@@ -74,7 +74,7 @@ impl RowReader {
     /// Replaces `out` by the next rows; false at the end of the trace.
     ///
     /// # Errors
-    /// As [`EventReader::next_chunk`].
+    /// As [`PageReader::next_chunk`].
     pub fn next_chunk(&mut self, out: &mut Vec<FullRow>) -> Result<bool> {
         out.clear();
         let first = self.events.position() + 1;
