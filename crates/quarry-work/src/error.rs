@@ -1,0 +1,61 @@
+//! What can go wrong in a workload, by what the caller can do about it.
+
+use quarry_core::page::{BootError, PageInconsistency};
+use quarry_sim::ConfigError;
+use quarry_sim::driver::SetupError;
+
+/// Why a workload was refused or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// What was asked for does not exist or is out of range: ask for something else.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no such virtual machine.
+    #[error("{run}: {source}")]
+    Machine {
+        /// The run.
+        run: String,
+        /// Why not.
+        source: ConfigError,
+    },
+    /// The machine is too small for a page allocator.
+    #[error("{run}: {source}; give the machine more memory")]
+    Boot {
+        /// The run.
+        run: String,
+        /// Why not.
+        source: BootError,
+    },
+    /// The heap for socket buffers cannot be made.
+    #[error("{run}: {source}")]
+    Heads {
+        /// The run.
+        run: String,
+        /// Why not.
+        source: SetupError,
+    },
+    /// The machine has no room for what the drivers keep pages in.
+    #[error("{run}: no room for {what}; ask for smaller caches or fewer rings")]
+    NoRoom {
+        /// The run.
+        run: String,
+        /// For what.
+        what: &'static str,
+    },
+    /// The page allocator contradicts itself at the end: a defect of this library.
+    #[error("{run}: the page allocator is inconsistent at the end ({source}); please report this")]
+    Inconsistent {
+        /// The run.
+        run: String,
+        /// The contradiction.
+        source: PageInconsistency,
+    },
+    /// Not all pages came back at the end: a defect of this library.
+    #[error("{run}: {pages} pages did not come back at the end; please report this")]
+    Lost {
+        /// The run.
+        run: String,
+        /// How many.
+        pages: u64,
+    },
+}

@@ -1,0 +1,169 @@
+//! Socket buffer heads: one object of a slab cache per packet, recycled by NAPI.
+//!
+//! The heads are on a machine of their own, with the same CPUs, so that their pages are not mixed up
+//! with those of the packets.
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::era::Era;
+use quarry_core::geometry::CacheFlags;
+use quarry_core::machine::CpuId;
+use quarry_core::stats::Stat;
+use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
+use serde::Serialize;
+
+/// Bytes of a `struct sk_buff` slot: `skbuff_head_cache` is in the class of 256.
+const HEAD_BYTES: u32 = 256;
+
+/// How NAPI keeps heads by era, per CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NapiRules {
+    /// Heads taken from the slab cache when there is none; 0 if heads that were freed are not reused.
+    refill: usize,
+    /// Heads at which some are given back.
+    limit: usize,
+    /// How many.
+    flush: usize,
+}
+
+impl NapiRules {
+    /// 4.13: freed heads are gathered and given back 64 at a time. 6.18, and believed to be the same
+    /// in 6.1: they are also reused.
+    fn of(era: Era) -> Self {
+        let (refill, flush) = if era < Era::V6_1 { (0, 64) } else { (16, 32) };
+        Self {
+            refill,
+            limit: 64,
+            flush,
+        }
+    }
+}
+
+/// Counts of heads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HeadCounts {
+    /// Heads that the slab cache handed out.
+    pub slab_allocs: u64,
+    /// Of them, not by its fast path.
+    pub slab_alloc_slowpath: u64,
+    /// Heads given back to the slab cache.
+    pub slab_frees: u64,
+    /// Of them, not by its fast path.
+    pub slab_free_slowpath: u64,
+    /// Of them, on another CPU than allocated.
+    pub cross_cpu_frees: u64,
+    /// Slabs taken from the page allocator.
+    pub slabs_allocated: u64,
+    /// Heads that NAPI handed out again without the slab cache.
+    pub recycled: u64,
+}
+
+impl HeadCounts {
+    pub(super) fn since(&self, start: &Self) -> Self {
+        Self {
+            slab_allocs: self.slab_allocs - start.slab_allocs,
+            slab_alloc_slowpath: self.slab_alloc_slowpath - start.slab_alloc_slowpath,
+            slab_frees: self.slab_frees - start.slab_frees,
+            slab_free_slowpath: self.slab_free_slowpath - start.slab_free_slowpath,
+            cross_cpu_frees: self.cross_cpu_frees - start.cross_cpu_frees,
+            slabs_allocated: self.slabs_allocated - start.slabs_allocated,
+            recycled: self.recycled - start.recycled,
+        }
+    }
+}
+
+/// A head, and the CPU whose slab cache handed it out.
+#[derive(Debug)]
+pub(super) struct Head<'h> {
+    object: ObjectRef<'h>,
+    cpu: CpuId,
+}
+
+/// The slab cache of heads and what NAPI keeps of it on each CPU with a ring.
+pub(super) struct Heads<'d, 'h, D: Design> {
+    driver: &'d Driver<'h, D>,
+    cache: CacheIndex,
+    rules: NapiRules,
+    kept: Vec<Vec<Head<'h>>>,
+    recycled: u64,
+}
+
+/// What the cache of heads is made with.
+pub(super) const HEAD_CACHE: CacheSpec<'static> = CacheSpec {
+    name: "skbuff_head_cache",
+    object_size: HEAD_BYTES,
+    align: 0,
+    flags: CacheFlags::HWCACHE_ALIGN,
+    sheaf_capacity: 0,
+};
+
+impl<'d, 'h, D: Design> Heads<'d, 'h, D> {
+    pub(super) fn new(driver: &'d Driver<'h, D>, cache: CacheIndex, era: Era, rings: u32) -> Self {
+        Self {
+            driver,
+            cache,
+            rules: NapiRules::of(era),
+            kept: (0..rings).map(|_| Vec::new()).collect(),
+            recycled: 0,
+        }
+    }
+
+    /// A head for a packet of a ring, on the ring's CPU. `None` if memory is exhausted.
+    pub(super) fn alloc(&mut self, ring: u32) -> Option<Head<'h>> {
+        let cpu = CpuId(ring);
+        self.driver.run_on(cpu);
+        let kept = &mut self.kept[ring as usize];
+        if self.rules.refill > 0 && !kept.is_empty() {
+            self.recycled += 1;
+            return kept.pop();
+        }
+        for _ in 1..self.rules.refill {
+            let Some(object) = self.driver.alloc(self.cache) else {
+                break;
+            };
+            kept.push(Head { object, cpu });
+        }
+        let object = self.driver.alloc(self.cache)?;
+        Some(Head { object, cpu })
+    }
+
+    /// GRO has merged a packet into another: its head stays with the ring.
+    pub(super) fn merged(&mut self, ring: u32, head: Head<'h>) {
+        let kept = &mut self.kept[ring as usize];
+        kept.push(head);
+        if kept.len() >= self.rules.limit {
+            self.driver.run_on(CpuId(ring));
+            for head in kept.drain(kept.len() - self.rules.flush..) {
+                free(self.driver, self.cache, head);
+            }
+        }
+    }
+
+    /// A reader has finished with a socket buffer.
+    pub(super) fn read(&self, cpu: CpuId, head: Head<'h>) {
+        self.driver.run_on(cpu);
+        free(self.driver, self.cache, head);
+    }
+
+    pub(super) fn counts(&self) -> HeadCounts {
+        let mut counts = HeadCounts {
+            recycled: self.recycled,
+            cross_cpu_frees: self.driver.machine().counters().cross_cpu_frees,
+            ..HeadCounts::default()
+        };
+        if let Some(cache) = self.driver.cache(self.cache) {
+            let stats = cache.stats();
+            let of = |stat| stats.get(stat);
+            counts.slab_alloc_slowpath = of(Stat::AllocSlowpath);
+            counts.slab_allocs = of(Stat::AllocFastpath) + counts.slab_alloc_slowpath;
+            counts.slab_free_slowpath = of(Stat::FreeSlowpath);
+            counts.slab_frees = of(Stat::FreeFastpath) + counts.slab_free_slowpath;
+            counts.slabs_allocated = of(Stat::AllocSlab);
+        }
+        counts
+    }
+}
+
+fn free<'h, D: Design>(driver: &Driver<'h, D>, cache: CacheIndex, head: Head<'h>) {
+    let freed = driver.free(cache, head.object, head.cpu);
+    debug_assert_eq!(freed, Ok(()), "a head came from this very cache");
+}

@@ -1,0 +1,405 @@
+//! The model against counts that follow by hand from its parameters.
+
+use quarry_core::era::Era;
+
+use super::*;
+
+fn driver(name: &str) -> &'static RxDriver {
+    RxDriver::named(name).unwrap()
+}
+
+/// One ring, one stream that is read whenever GRO delivers: what is in flight never swings by more
+/// than a poll and a delivery.
+fn smooth(name: &str) -> RxSpec {
+    RxSpec {
+        cpus: 2,
+        streams: 1,
+        backlog: 1,
+        packets: ROUNDS,
+        ..RxSpec::new(driver(name), 1)
+    }
+}
+
+/// Whole batches of 31, and every work entry twice: with two packets in a page, all entries get a new
+/// page in one round and use its rest in the next.
+const ROUNDS: u64 = 31 * 2 * 1024;
+
+fn counts(spec: &RxSpec) -> RxReport {
+    run(spec, &|_| ()).unwrap()
+}
+
+/// 64 allocations and at most 90 frees between them stay within the 155 pages that are left after a
+/// trim at 186: the lists never overflow, and once they have filled they never run empty.
+#[test]
+fn on_one_cpu_the_zone_lock_is_not_taken() {
+    for driver in &DRIVERS {
+        let name = driver.name;
+        let spec = RxSpec {
+            consumer: Consumer::Same,
+            ..smooth(name)
+        };
+        let report = counts(&spec);
+        assert_eq!((report.pcp_batch, report.pcp_high), (31, 186));
+        assert_eq!(report.pages.zone_locks, 0, "{name}: {:?}", report.pages);
+        assert_eq!(report.zone_lock_cpus, 0);
+    }
+}
+
+/// Allocated here and freed there: a refill for every 31 pages and a trim for every 31.
+#[test]
+fn on_two_cpus_a_page_costs_two_31sts_of_a_lock() {
+    let other = |name| RxSpec {
+        consumer: Consumer::Other,
+        ..smooth(name)
+    };
+    let none = counts(&other("none"));
+    assert_eq!(none.packets, ROUNDS);
+    assert_eq!(none.pages.allocs, none.packets);
+    assert_eq!(none.pages.pcp_refills, ROUNDS / 31);
+    // Frees come in bursts of 45, so a burst more or less may fall into what is counted.
+    assert!(
+        none.pages.pcp_trims.abs_diff(ROUNDS / 31) <= 2,
+        "{:?}",
+        none.pages
+    );
+    assert_eq!(none.pages.pcp_refilled, 31 * none.pages.pcp_refills);
+    assert_eq!(none.pages.pcp_trimmed, 31 * none.pages.pcp_trims);
+    assert_eq!(
+        none.pages.zone_locks,
+        none.pages.pcp_refills + none.pages.pcp_trims
+    );
+    assert_eq!(none.zone_lock_cpus, 2);
+    let small = counts(&other("small"));
+    assert_eq!(small.recycling.page_reuse * 2, small.packets);
+    assert_eq!(small.pages.allocs * 2, small.packets);
+    assert!(
+        small.pages.zone_locks.abs_diff(ROUNDS / 31) <= 2,
+        "half of it: {:?}",
+        small.pages
+    );
+}
+
+/// Every page comes home before its turn in a ring that is large enough, so after the warm-up the
+/// page allocator is not called at all.
+#[test]
+fn a_huge_cache_needs_no_page_allocator() {
+    for consumer in [Consumer::Same, Consumer::Other] {
+        let report = counts(&RxSpec {
+            consumer,
+            ..smooth("huge")
+        });
+        assert_eq!(report.pages, PageCounts::default());
+        assert_eq!(report.recycling.cache_reuse, report.packets);
+        assert_eq!(report.at_rate.ns_per_zone_page, None);
+    }
+}
+
+/// Readers fill the pool's ring, the driver takes 64 at a time from it: neither on one CPU nor on two
+/// is the page allocator called.
+#[test]
+fn a_pool_needs_no_page_allocator() {
+    for consumer in [Consumer::Same, Consumer::Other] {
+        let report = counts(&RxSpec {
+            consumer,
+            ..smooth("pool")
+        });
+        assert_eq!(report.pages, PageCounts::default());
+        let recycling = report.recycling;
+        assert_eq!(recycling.pool_fast + recycling.pool_refill, report.packets);
+        assert_eq!(recycling.pool_slow, 0);
+        assert!(
+            recycling.pool_refill >= report.packets / 64,
+            "{recycling:?}"
+        );
+        assert!(recycling.pool_ring.abs_diff(report.packets) <= 45);
+        assert_eq!(recycling.pool_ring_full, 0);
+        assert_eq!(report.recycled, report.packets);
+    }
+}
+
+/// 128 streams hold more packets than a ring of 255 pages covers: most oldest pages are in use.
+#[test]
+fn a_small_cache_is_blocked_by_its_head() {
+    let spec = RxSpec {
+        packets: 100_000,
+        ..RxSpec::new(driver("shipped"), 2)
+    };
+    let report = counts(&spec);
+    let recycling = report.recycling;
+    assert!(report.waiting_max > 2 * 255);
+    assert!(
+        recycling.cache_busy > recycling.cache_reuse,
+        "{recycling:?}"
+    );
+    assert_eq!(recycling.buffers, report.packets);
+    let gets = recycling.cache_reuse + recycling.cache_busy + recycling.cache_empty;
+    assert_eq!(gets, recycling.buffers - recycling.page_reuse);
+    assert_eq!(
+        report.pages.allocs,
+        recycling.cache_busy + recycling.cache_empty
+    );
+    assert_eq!(recycling.cache_waive, 0);
+}
+
+/// Blocks of order 2 pass 4.13's per-CPU lists: two acquisitions for each packet. 6.1's lists hold
+/// them.
+#[test]
+fn jumbo_frames_take_the_lock_for_every_block() {
+    let spec = RxSpec {
+        mtu: 9000,
+        consumer: Consumer::Same,
+        ..smooth("none")
+    };
+    let old = counts(&spec);
+    assert_eq!((old.page_order, old.gro_packets), (2, 7));
+    assert_eq!(old.pages.direct_allocs, old.packets);
+    assert_eq!(
+        old.pages.zone_locks,
+        old.pages.direct_allocs + old.pages.direct_frees
+    );
+    assert_eq!(old.pages.zone_blocks(), old.pages.zone_locks);
+    let new = counts(&RxSpec {
+        era: Era::V6_1,
+        ..spec
+    });
+    assert_eq!(new.pages.direct_allocs, 0);
+}
+
+#[test]
+fn larger_pages_hold_more_packets() {
+    let spec = RxSpec {
+        page_bytes: 65536,
+        consumer: Consumer::Other,
+        packets: 34 * 10_000,
+        ..smooth("small")
+    };
+    let report = counts(&spec);
+    assert_eq!(report.packets_per_page, 34);
+    let pages = report.packets / 34;
+    assert!(
+        report.pages.allocs.abs_diff(pages) <= 1024,
+        "{:?}",
+        report.pages
+    );
+}
+
+/// Two rings want 2048 pages of a machine that has 1500: what is not posted is dropped, and in the
+/// end all pages are back (or `run` would fail).
+#[test]
+fn without_pages_packets_are_dropped() {
+    for driver in &DRIVERS {
+        let spec = RxSpec {
+            driver,
+            memory_bytes: 1500 << 12,
+            consumer: Consumer::Spread,
+            streams: 64,
+            packets: 50_000,
+            ..RxSpec::new(driver, 2)
+        };
+        let report = counts(&spec);
+        assert!(report.alloc_failures > 0, "{report:?}");
+        assert!(report.dropped > 0, "{report:?}");
+        assert!(report.dropped < report.packets);
+        let posted = report.recycling.buffers;
+        assert!(posted.abs_diff(report.packets - report.dropped) <= 2 * 1024);
+    }
+}
+
+#[test]
+fn heads_of_merged_packets_stay_with_the_ring() {
+    let spec = RxSpec {
+        consumer: Consumer::Other,
+        ..smooth("none")
+    };
+    let old = counts(&spec);
+    assert_eq!(old.heads.slab_allocs, old.packets);
+    assert_eq!(old.heads.recycled, 0);
+    // One head in 45 goes to the reader with the pages of all.
+    assert!(old.heads.cross_cpu_frees.abs_diff(old.packets / 45) <= 1);
+    let new = counts(&RxSpec {
+        era: Era::V6_18,
+        ..spec
+    });
+    assert!(
+        new.heads.recycled > new.heads.slab_allocs,
+        "{:?}",
+        new.heads
+    );
+}
+
+#[test]
+fn the_same_seed_repeats() {
+    let spec = RxSpec {
+        packets: 100_000,
+        consumer: Consumer::Same,
+        ..RxSpec::new(driver("none"), 3)
+    };
+    let first = counts(&spec);
+    assert_eq!(first, counts(&spec));
+    let other = counts(&RxSpec { seed: 2, ..spec });
+    assert_ne!(first.pages, other.pages);
+}
+
+/// Each era runs to its end with every driver, and all pages come back.
+#[test]
+fn all_eras_and_drivers() {
+    let axes = RxAxes {
+        drivers: DRIVERS
+            .iter()
+            .map(|driver| driver.name.to_string())
+            .collect(),
+        eras: Era::ALL.to_vec(),
+        page_bytes: vec![4096, 65536],
+        rings: vec![1, 3],
+    };
+    let base = RxSpec {
+        cpus: 4,
+        streams: 16,
+        packets: 3000,
+        descriptors: 128,
+        ..RxSpec::new(driver("none"), 1)
+    };
+    let runs = axes.runs(&base).unwrap();
+    assert_eq!(runs.len(), DRIVERS.len() * Era::ALL.len() * 4);
+    for spec in &runs {
+        let report = counts(spec);
+        assert_eq!(report.dropped, 0, "{}", spec.label());
+        assert!(report.packets >= spec.packets);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let base = RxSpec::new(driver("huge"), 4);
+    let cases: [(RxSpec, &str); 12] = [
+        (
+            RxSpec {
+                rings: 0,
+                ..base.clone()
+            },
+            "0 rings",
+        ),
+        (
+            RxSpec {
+                rings: 25,
+                ..base.clone()
+            },
+            "25 rings on 24 CPUs",
+        ),
+        (
+            RxSpec {
+                cpus: 0,
+                ..base.clone()
+            },
+            "0 CPUs",
+        ),
+        (
+            RxSpec {
+                cpus: 4,
+                consumer: Consumer::Other,
+                ..base.clone()
+            },
+            "none without a ring",
+        ),
+        (
+            RxSpec {
+                streams: 3,
+                ..base.clone()
+            },
+            "3 streams for 4 rings",
+        ),
+        (
+            RxSpec {
+                page_bytes: 8192,
+                ..base.clone()
+            },
+            "page size 8192",
+        ),
+        (
+            RxSpec {
+                mtu: 67,
+                ..base.clone()
+            },
+            "MTU 67",
+        ),
+        (
+            RxSpec {
+                mtu: 65536,
+                ..base.clone()
+            },
+            "MTU 65536",
+        ),
+        (
+            RxSpec {
+                backlog: 0,
+                ..base.clone()
+            },
+            "backlog of 0",
+        ),
+        (
+            RxSpec {
+                descriptors: 0,
+                ..base.clone()
+            },
+            "0 descriptors",
+        ),
+        (
+            RxSpec {
+                cache_entries: 100,
+                ..base.clone()
+            },
+            "100 cache entries",
+        ),
+        (
+            RxSpec {
+                packets: 0,
+                ..base.clone()
+            },
+            "0 packets",
+        ),
+    ];
+    for (spec, part) in cases {
+        let error = run(&spec, &|_| ()).unwrap_err();
+        assert!(matches!(error, WorkError::Usage(_)));
+        assert!(error.to_string().contains(part), "no {part:?} in: {error}");
+    }
+    assert!(
+        RxSpec {
+            consumer: Consumer::Same,
+            cpus: 4,
+            ..base
+        }
+        .check()
+        .is_ok()
+    );
+    let axes = RxAxes {
+        drivers: vec!["fast".to_string()],
+        eras: vec![Era::V4_13],
+        page_bytes: vec![4096],
+        rings: vec![1],
+    };
+    let error = axes.runs(&RxSpec::new(driver("none"), 1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is no driver \"fast\"; drivers are small, none, huge, pool, shipped"
+    );
+}
+
+#[test]
+fn the_thread_s_arithmetic() {
+    let spec = RxSpec::new(driver("none"), 8);
+    assert_eq!((spec.payload_bytes(), spec.frame_bytes()), (1448, 1514));
+    assert_eq!(spec.gro_packets(), 45);
+    let pages = PageCounts {
+        zone_locks: 2,
+        pcp_refilled: 31,
+        pcp_trimmed: 31,
+        ..PageCounts::default()
+    };
+    let rate = AtRate::of(&spec, 31, &pages, 0);
+    assert_eq!((rate.packets_per_second / 1e4).round(), 813.0);
+    assert_eq!((rate.zone_locks_per_second / 1e3).round(), 524.0);
+    assert_eq!(rate.ns_per_zone_page.map(f64::round), Some(62.0));
+    let one = AtRate::of(&RxSpec { rings: 1, ..spec }, 31, &pages, 0);
+    assert_eq!((one.packets_per_second / 1e3).round(), 2056.0);
+}

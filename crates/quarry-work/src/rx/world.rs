@@ -1,0 +1,342 @@
+//! A run: rings take turns, streams send, sockets fill, readers read.
+
+use quarry_core::design::Design;
+use quarry_core::machine::{CpuId, LockClass};
+use quarry_core::page::{PageAllocator, Pfn};
+use quarry_sim::driver::Driver;
+use quarry_sim::{Rng, VirtualMachine};
+
+use super::heads::{HEAD_CACHE, Head, HeadCounts, Heads};
+use super::queue::RxQueue;
+use super::report::{PageCounts, RecycleCounts};
+use super::spec::{Consumer, NAPI_BUDGET, RxSpec};
+use crate::error::WorkError;
+
+/// A socket buffer: packets that GRO has merged.
+struct Skb<'h> {
+    pages: Vec<Pfn>,
+    head: Head<'h>,
+}
+
+/// A TCP stream as its receiver sees it.
+#[derive(Default)]
+struct Socket<'h> {
+    queue: Vec<Skb<'h>>,
+    /// Packets since it was last read.
+    packets: u32,
+}
+
+impl Socket<'_> {
+    /// A socket somewhere between two reads: if all began empty, all would be read at once for ever.
+    fn between_reads(spec: &RxSpec, rng: &mut Rng) -> Self {
+        let deliveries = spec.backlog.div_ceil(spec.gro_packets());
+        let had = rng.below(u64::from(deliveries)) as u32;
+        Self {
+            queue: Vec::new(),
+            packets: had * spec.gro_packets(),
+        }
+    }
+}
+
+/// What arrives on a ring: its streams take turns, in an order that is drawn anew for each round,
+/// and send as many packets as GRO merges.
+struct Arrivals<'h> {
+    order: Vec<u32>,
+    turn: usize,
+    left: u32,
+    /// What GRO is merging, and for which stream.
+    merging: Option<(u32, Skb<'h>)>,
+}
+
+/// Counts so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) packets: u64,
+    pub(super) dropped: u64,
+    pub(super) alloc_failures: u64,
+    pub(super) waiting_max: u64,
+    pub(super) zone_lock_cpus: u32,
+    pub(super) pages: PageCounts,
+    pub(super) recycling: RecycleCounts,
+    pub(super) heads: HeadCounts,
+}
+
+impl Counts {
+    fn since(&self, start: &Self) -> Self {
+        Self {
+            packets: self.packets - start.packets,
+            dropped: self.dropped - start.dropped,
+            alloc_failures: self.alloc_failures - start.alloc_failures,
+            waiting_max: self.waiting_max,
+            zone_lock_cpus: self.zone_lock_cpus,
+            pages: self.pages.since(&start.pages),
+            recycling: self.recycling.since(&start.recycling),
+            heads: self.heads.since(&start.heads),
+        }
+    }
+}
+
+/// Everything that a run has.
+pub(super) struct World<'w, 'd, 'h, D: Design> {
+    spec: &'w RxSpec,
+    pages: &'w PageAllocator<VirtualMachine>,
+    heads: Heads<'d, 'h, D>,
+    queues: Vec<RxQueue<'w, VirtualMachine>>,
+    arrivals: Vec<Arrivals<'h>>,
+    sockets: Vec<Socket<'h>>,
+    /// The CPU that reads each stream.
+    readers: Vec<u32>,
+    rng: Rng,
+    packets: u64,
+    heads_failed: u64,
+    waiting: u64,
+    waiting_max: u64,
+    /// For each CPU, whether it took the zone lock.
+    took_lock: Vec<bool>,
+    /// Acquisitions of the zone lock when last looked at.
+    locks_seen: u64,
+}
+
+impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
+    pub(super) fn new(
+        spec: &'w RxSpec,
+        pages: &'w PageAllocator<VirtualMachine>,
+        driver: &'d mut Driver<'h, D>,
+    ) -> Result<Self, WorkError> {
+        let no_room = |what| WorkError::NoRoom {
+            run: spec.label(),
+            what,
+        };
+        let cache = driver
+            .create_cache(&HEAD_CACHE)
+            .map_err(|_| no_room("the cache of socket buffers"))?;
+        let queues = (0..spec.rings)
+            .map(|_| RxQueue::new(pages, spec).ok_or_else(|| no_room("the rings' page caches")))
+            .collect::<Result<_, _>>()?;
+        let arrivals = (0..spec.rings).map(|ring| Arrivals {
+            order: (ring..spec.streams).step_by(spec.rings as usize).collect(),
+            turn: 0,
+            left: 0,
+            merging: None,
+        });
+        let mut rng = Rng::new(spec.seed);
+        let sockets = (0..spec.streams).map(|_| Socket::between_reads(spec, &mut rng));
+        let sockets = sockets.collect();
+        let readers = readers(spec, &mut rng);
+        let mut world = Self {
+            spec,
+            pages,
+            heads: Heads::new(driver, cache, spec.era, spec.rings),
+            queues,
+            arrivals: arrivals.collect(),
+            sockets,
+            readers,
+            rng,
+            packets: 0,
+            heads_failed: 0,
+            waiting: 0,
+            waiting_max: 0,
+            took_lock: vec![false; spec.cpus as usize],
+            locks_seen: 0,
+        };
+        for ring in 0..spec.rings {
+            world.run_on(ring);
+            world.queues[ring as usize].refill();
+        }
+        Ok(world)
+    }
+
+    /// Lets at least this many packets arrive and tells what they cost. Every ring is polled equally
+    /// often.
+    pub(super) fn receive(&mut self, packets: u64, progress: &dyn Fn(u64)) -> Counts {
+        let mut start = self.counts();
+        // Looking at the statistics took the lock as well.
+        start.pages.zone_locks = self.zone_locks();
+        self.locks_seen = start.pages.zone_locks;
+        self.took_lock.fill(false);
+        self.waiting_max = self.waiting;
+        let round = u64::from(self.spec.rings) * u64::from(NAPI_BUDGET);
+        while self.packets - start.packets < packets {
+            for ring in 0..self.spec.rings {
+                self.poll(ring);
+            }
+            progress(round);
+        }
+        self.counts().since(&start)
+    }
+
+    /// The driver of a ring takes a budget of packets and refills the ring; then whoever has enough
+    /// to read reads.
+    fn poll(&mut self, ring: u32) {
+        let mut ready = Vec::new();
+        let at = ring as usize;
+        self.run_on(ring);
+        for _ in 0..NAPI_BUDGET {
+            let stream = self.next_stream(at);
+            self.packets += 1;
+            let Some(pfn) = self.queues[at].receive() else {
+                ready.extend(self.lost(ring, stream));
+                continue;
+            };
+            let Some(head) = self.heads.alloc(ring) else {
+                self.heads_failed += 1;
+                self.queues[at].read(pfn);
+                continue;
+            };
+            self.waiting += 1;
+            if let Some(stream) = self.merge(ring, stream, pfn, head) {
+                ready.push(stream);
+            }
+        }
+        self.queues[at].refill();
+        self.note_locks(ring);
+        self.waiting_max = self.waiting_max.max(self.waiting);
+        for stream in ready {
+            self.read(stream);
+        }
+    }
+
+    fn run_on(&self, cpu: u32) {
+        self.pages.machine().run_on(CpuId(cpu));
+    }
+
+    /// The stream that the next packet of a ring belongs to.
+    fn next_stream(&mut self, ring: usize) -> u32 {
+        let arrivals = &mut self.arrivals[ring];
+        if arrivals.left == 0 {
+            arrivals.left = self.spec.gro_packets();
+            arrivals.turn += 1;
+            if arrivals.turn >= arrivals.order.len() {
+                arrivals.turn = 0;
+                shuffle(&mut arrivals.order, &mut self.rng);
+            }
+        }
+        arrivals.left -= 1;
+        arrivals.order[arrivals.turn]
+    }
+
+    /// A packet was dropped: its stream sends nothing more for a while, so its reader takes what
+    /// there is. Nobody would wait for more of it.
+    fn lost(&mut self, ring: u32, stream: u32) -> impl Iterator<Item = u32> + use<D> {
+        let delivered = self.arrivals[ring as usize].merging.take();
+        let other = delivered.and_then(|(stream, skb)| self.deliver(stream, skb));
+        [Some(stream), other].into_iter().flatten()
+    }
+
+    /// GRO: adds a packet to what is being merged if it continues it, else delivers that. Returns the
+    /// stream whose reader has enough to read now.
+    fn merge(&mut self, ring: u32, stream: u32, pfn: Pfn, head: Head<'h>) -> Option<u32> {
+        let merging = &mut self.arrivals[ring as usize].merging;
+        let limit = self.spec.gro_packets() as usize;
+        if let Some((current, skb)) = merging
+            && *current == stream
+            && skb.pages.len() < limit
+        {
+            skb.pages.push(pfn);
+            self.heads.merged(ring, head);
+            return None;
+        }
+        let mut pages = Vec::with_capacity(limit);
+        pages.push(pfn);
+        let (stream, skb) = merging.replace((stream, Skb { pages, head }))?;
+        self.deliver(stream, skb)
+    }
+
+    /// Puts a socket buffer into its socket. Returns the stream if its reader has enough to read now.
+    fn deliver(&mut self, stream: u32, skb: Skb<'h>) -> Option<u32> {
+        let socket = &mut self.sockets[stream as usize];
+        let before = socket.packets;
+        socket.packets += skb.pages.len() as u32;
+        socket.queue.push(skb);
+        let backlog = self.spec.backlog;
+        (before < backlog && socket.packets >= backlog).then_some(stream)
+    }
+
+    /// The reader of a stream takes everything that its socket has.
+    fn read(&mut self, stream: u32) {
+        let cpu = self.readers[stream as usize];
+        self.run_on(cpu);
+        let ring = stream % self.spec.rings;
+        let socket = std::mem::take(&mut self.sockets[stream as usize]);
+        for skb in socket.queue {
+            self.waiting -= skb.pages.len() as u64;
+            for pfn in skb.pages {
+                self.queues[ring as usize].read(pfn);
+            }
+            self.heads.read(CpuId(cpu), skb.head);
+        }
+        self.note_locks(cpu);
+    }
+
+    /// Whatever took the zone lock since this was last called, this CPU did.
+    fn note_locks(&mut self, cpu: u32) {
+        let locks = self.zone_locks();
+        self.took_lock[cpu as usize] |= locks > self.locks_seen;
+        self.locks_seen = locks;
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts {
+            packets: self.packets,
+            dropped: self.heads_failed,
+            waiting_max: self.waiting_max,
+            zone_lock_cpus: self.took_lock.iter().filter(|&&took| took).count() as u32,
+            heads: self.heads.counts(),
+            ..Counts::default()
+        };
+        for queue in &self.queues {
+            let own = queue.counts();
+            counts.dropped += own.dropped;
+            counts.alloc_failures += own.alloc_failures;
+            counts.recycling.add(&queue.recycling());
+        }
+        // Asked for first: the statistics take the lock themselves.
+        let zone_locks = self.zone_locks();
+        counts.pages = PageCounts::of(&self.pages.stats(), zone_locks);
+        counts
+    }
+
+    fn zone_locks(&self) -> u64 {
+        self.pages.machine().counters().locks(LockClass::Zone)
+    }
+
+    /// Everything is read and the drivers are unloaded: all pages go back.
+    pub(super) fn close(mut self) {
+        for ring in 0..self.spec.rings as usize {
+            if let Some((stream, skb)) = self.arrivals[ring].merging.take() {
+                self.sockets[stream as usize].queue.push(skb);
+            }
+        }
+        for stream in 0..self.spec.streams {
+            self.read(stream);
+        }
+        for (ring, queue) in (0..).zip(self.queues) {
+            self.pages.machine().run_on(CpuId(ring));
+            queue.close();
+        }
+    }
+}
+
+/// The CPU that reads each stream. Streams are dealt to the CPUs that read, and then mixed: which ring
+/// a stream arrives on says nothing about where it is read, unless that is asked for.
+fn readers(spec: &RxSpec, rng: &mut Rng) -> Vec<u32> {
+    let cpus = match spec.consumer {
+        Consumer::Same => {
+            return (0..spec.streams)
+                .map(|stream| stream % spec.rings)
+                .collect();
+        }
+        Consumer::Other => spec.rings..spec.cpus,
+        Consumer::Spread => 0..spec.cpus,
+    };
+    let mut readers: Vec<u32> = cpus.cycle().take(spec.streams as usize).collect();
+    shuffle(&mut readers, rng);
+    readers
+}
+
+/// Puts numbers into a random order (Fisher and Yates).
+fn shuffle(order: &mut [u32], rng: &mut Rng) {
+    for end in (1..order.len()).rev() {
+        order.swap(end, rng.below(end as u64 + 1) as usize);
+    }
+}
