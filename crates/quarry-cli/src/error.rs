@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use quarry_lab::LabError;
+use quarry_work::WorkError;
 
 /// What was asked for is wrong, not what was done: exit code 2.
 #[derive(Debug)]
@@ -37,7 +38,9 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let is_usage = error.chain().any(|cause| {
-        cause.is::<Usage>() || matches!(cause.downcast_ref(), Some(LabError::Usage(_)))
+        cause.is::<Usage>()
+            || matches!(cause.downcast_ref(), Some(LabError::Usage(_)))
+            || matches!(cause.downcast_ref(), Some(WorkError::Usage(_)))
     });
     // Nothing can be done if stderr is closed as well.
     let _ = io::Write::write_all(

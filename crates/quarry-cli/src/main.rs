@@ -9,6 +9,9 @@ mod import;
 mod output;
 mod replay;
 mod replay_tables;
+mod run;
+mod rx;
+mod rx_tables;
 mod snapshot;
 mod tunables;
 mod units;
@@ -35,6 +38,7 @@ Exit codes:
 
 Examples:
   quarry replay                       the bundled hackbench, all designs
+  quarry run rx                       receive pages by driver and number of rings
   quarry geometry --page-size 64k --cpus 16 --object-size 9856
   quarry tunables --design slub@5.9
   quarry snapshot -o now.json && quarry what-if now.json --page-size 64k
@@ -44,6 +48,8 @@ Examples:
 enum Command {
     /// Replay recorded allocations on designs, page sizes and CPU counts.
     Replay(replay::Args),
+    /// Run a workload on virtual machines; without a name, list the workloads.
+    Run(run::Args),
     /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
     Import(import::Args),
     /// Write down what this machine's kernel says about its slab caches.
@@ -59,6 +65,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::WhatIf(args) => what_if::run(&args),

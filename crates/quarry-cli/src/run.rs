@@ -1,0 +1,33 @@
+//! `quarry run`: workloads.
+
+use clap::Subcommand;
+
+use crate::{output, rx};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    workload: Option<Workload>,
+}
+
+#[derive(Subcommand)]
+enum Workload {
+    /// A network receiver: what pages cost by driver and number of receive rings.
+    Rx(rx::Args),
+}
+
+const WORKLOADS: &str = "\
+Workloads:
+  rx    a network receiver: what pages cost by driver and number of receive rings
+
+`quarry run WORKLOAD --help` tells more.
+";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.workload {
+        Some(Workload::Rx(args)) => rx::run(args),
+        None => output::print_text(WORKLOADS),
+    }
+}

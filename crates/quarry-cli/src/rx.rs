@@ -1,0 +1,207 @@
+//! `quarry run rx`: a network receiver.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use quarry_core::era::Era;
+use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, RxAxes, RxReport, RxSpec};
+use serde::Serialize;
+
+use crate::{error, output, rx_tables, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What the receive queues do for pages: small, none, huge, pool, shipped.
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "small,none,huge,pool"
+    )]
+    driver: Vec<String>,
+    /// Numbers of receive rings; ring i is served by CPU i.
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,2,3,4,6,8,12,16"
+    )]
+    rings: Vec<u32>,
+    /// Whose page allocator, page cache and socket buffers: 2.6.22 to 7.0.
+    #[arg(
+        long,
+        value_name = "ERA,...",
+        value_delimiter = ',',
+        default_value = "4.13"
+    )]
+    era: Vec<String>,
+    /// Packets that are counted in each run, after a warm-up.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    packets: u64,
+    /// Where a stream is read: on its ring's CPU (same), on CPUs without a ring (other), or on all
+    /// CPUs (spread).
+    #[arg(long, value_name = "WHERE", default_value = "spread")]
+    consumer: String,
+    /// Page sizes: 4k, 16k, 64k.
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        value_parser = units::parse_page_bytes,
+        default_value = "4k"
+    )]
+    page_size: Vec<u64>,
+    /// CPUs of the virtual machine.
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    cpus: u32,
+    /// Bytes of a packet; all packets are full.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u32,
+    /// TCP streams, dealt to the rings round.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    streams: u32,
+    /// Packets that wait in a socket before it is read: 60 are the default receive buffer of TCP.
+    #[arg(long, value_name = "PACKETS", default_value_t = 60)]
+    backlog: u32,
+    /// Work entries of a ring.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    descriptors: u32,
+    /// Entries of the page cache of driver huge, a power of two; the thread does not tell its size.
+    #[arg(long, value_name = "N", default_value_t = 32768)]
+    cache_entries: u32,
+    /// Memory of each virtual machine. Only what is used becomes resident.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
+    memory: u64,
+    /// Decides in which order streams send.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Runs at the same time; the number of CPUs by default.
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Print JSON: one object, with everything that is counted.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Drivers (numbers as in the thread \"Page allocator bottleneck\", linux-mm, September 2017):
+  small    #1: as many packets per page as fit (two at MTU 1500), no page cache
+  none     #2: one packet per page, no page cache
+  huge     #3: one packet per page, a page cache that is never too small
+  pool     one packet per page, page pool: readers give pages back to the ring
+  shipped  as many packets per page as fit, page cache of 256 entries: the
+           driver as it was, which the thread switched off
+
+What is modelled:
+  Each ring takes 64 packets a poll and then refills. A stream sends as many
+  packets at a time as GRO merges (64 KiB); its reader takes all that waits in
+  the socket at once. Everything is counted in steady state. Nothing takes
+  time, so no bandwidth comes out: the last table multiplies the counts with the
+  packets per second that the thread's driver #1 had on one ring, times the
+  rings, up to the line rate of 100 Gbit/s. ns/page is what the holders of the
+  zone lock have for each page that they move under it, all of them together.
+  docs/rx.md tells the sources and what does not follow.
+
+Exit codes:
+  0 done; 1 failed; 2 wrong usage
+
+Examples:
+  quarry run rx
+  quarry run rx --driver none --consumer other --rings 1,16
+  quarry run rx --driver shipped,pool --era 4.13,6.18 --rings 8
+  quarry run rx --page-size 4k,64k --driver small --rings 4
+  quarry run rx --mtu 9000 --driver none --era 4.13,6.1 --rings 4
+  quarry run rx --json | jq '.runs[] | [.driver, .rings, .pages.zone_locks / .packets]'";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    workload: &'static str,
+    runs: &'a [RxReport],
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let runs = runs(args)?;
+    let jobs = args
+        .jobs
+        .or_else(|| std::thread::available_parallelism().ok())
+        .map_or(1, NonZeroUsize::get);
+    let bar = progress_bar(runs.iter().map(packets).sum());
+    let reports = quarry_work::run_all(&runs, jobs, |spec| {
+        quarry_work::rx::run(spec, &|packets| bar.inc(packets))
+    });
+    bar.finish_and_clear();
+    let reports = reports?;
+    if args.json {
+        output::print_json(&Report {
+            workload: "rx",
+            runs: &reports,
+        })
+    } else {
+        output::print_text(&rx_tables::text(&reports))
+    }
+}
+
+/// Packets that a run takes, with those before counting.
+fn packets(spec: &RxSpec) -> u64 {
+    spec.packets + spec.warm_up_packets() + u64::from(spec.rings * NAPI_BUDGET)
+}
+
+fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
+    let eras: anyhow::Result<Vec<Era>> = args.era.iter().map(|name| era(name)).collect();
+    let axes = RxAxes {
+        drivers: args.driver.clone(),
+        eras: eras?,
+        page_bytes: args.page_size.clone(),
+        rings: args.rings.clone(),
+    };
+    let base = RxSpec {
+        cpus: args.cpus,
+        memory_bytes: args.memory,
+        mtu: args.mtu,
+        streams: args.streams,
+        consumer: consumer(&args.consumer)?,
+        backlog: args.backlog,
+        descriptors: args.descriptors,
+        cache_entries: args.cache_entries,
+        packets: args.packets,
+        seed: args.seed,
+        ..RxSpec::new(&DRIVERS[0], 1)
+    };
+    Ok(axes.runs(&base)?)
+}
+
+fn era(name: &str) -> anyhow::Result<Era> {
+    Era::parse(name).ok_or_else(|| {
+        let known: Vec<&str> = Era::ALL.iter().map(|era| era.name()).collect();
+        error::usage(format!(
+            "there is no era {name:?}; eras are {}",
+            known.join(", ")
+        ))
+    })
+}
+
+fn consumer(name: &str) -> anyhow::Result<Consumer> {
+    let found = Consumer::ALL.iter().find(|(_, known)| *known == name);
+    found.map(|(consumer, _)| *consumer).ok_or_else(|| {
+        error::usage(format!(
+            "there is no consumer {name:?}; consumers are same, other, spread"
+        ))
+    })
+}
+
+fn progress_bar(packets: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(packets);
+    let template = "rx [{bar:40}] {human_pos} of {human_len} packets, {eta} left";
+    // The template is a constant; if it were wrong the default style would do.
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
