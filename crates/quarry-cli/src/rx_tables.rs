@@ -133,7 +133,7 @@ fn lock_table(runs: &[&RxReport]) -> Table {
     drivers.dedup();
     let mut header = vec!["rings".to_string(), "Mpackets\n/s".to_string()];
     for driver in &drivers {
-        header.push(format!("{driver}\nk locks/s"));
+        header.push(format!("{driver}\nlocks/s"));
         header.push(format!("{driver}\nns/page"));
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -144,7 +144,7 @@ fn lock_table(runs: &[&RxReport]) -> Table {
         let rate = first.at_rate.packets_per_second;
         let mut row = vec![first.rings.to_string(), format!("{:.2}", rate / 1e6)];
         for run in runs.iter().skip(at).step_by(per_driver) {
-            row.push(format!("{:.1}", run.at_rate.zone_locks_per_second / 1e3));
+            row.push(thousands(run.at_rate.zone_locks_per_second));
             row.push(match run.at_rate.ns_per_zone_page {
                 Some(ns) if ns < 9999.5 => format!("{ns:.0}"),
                 Some(_) => ">9999".to_string(),
@@ -154,6 +154,14 @@ fn lock_table(runs: &[&RxReport]) -> Table {
         table.add_row(row);
     }
     table
+}
+
+/// A rate per second in thousands: `524.1k`.
+fn thousands(per_second: f64) -> String {
+    match per_second {
+        0.0 => "0".to_string(),
+        _ => format!("{:.1}k", per_second / 1e3),
+    }
 }
 
 type Column = (&'static str, fn(&RxReport) -> u64);

@@ -7,4 +7,5 @@ mod golden;
 mod import;
 mod inspect;
 mod replay;
+mod rx;
 mod what_if;

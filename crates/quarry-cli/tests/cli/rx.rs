@@ -1,0 +1,164 @@
+//! `quarry run` and `quarry run rx`.
+
+use crate::common::{assert_fails, quarry, stdout};
+use crate::golden;
+use serde_json::Value;
+
+#[test]
+fn workloads_are_listed() {
+    let text = stdout(&["run"]);
+    assert!(text.starts_with("Workloads:\n  rx "), "{text}");
+    for args in [&["run", "rx", "--help"][..], &["run", "--help"]] {
+        assert!(stdout(args).contains("rx"));
+    }
+    let help = stdout(&["run", "rx", "--help"]);
+    for part in [
+        "small    #1",
+        "none     #2",
+        "huge     #3",
+        "pool ",
+        "shipped",
+        "Examples:",
+    ] {
+        assert!(help.contains(part), "no {part:?} in: {help}");
+    }
+}
+
+/// A small run of every driver, as it is printed; the same in every run, on any number of threads.
+#[test]
+fn a_small_run() {
+    let run = |jobs: &str| {
+        stdout(&[
+            "run",
+            "rx",
+            "--driver",
+            "small,none,huge,pool,shipped",
+            "--rings",
+            "1,4",
+            "--cpus",
+            "8",
+            "--consumer",
+            "other",
+            "--packets",
+            "40000",
+            "-j",
+            jobs,
+        ])
+    };
+    let text = run("1");
+    golden::check("rx.txt", &text);
+    assert_eq!(text, run("3"));
+    let wide = text.lines().find(|line| line.chars().count() > 120);
+    assert_eq!(wide, None);
+}
+
+/// Names and types of everything in the JSON, so that a script can rely on them.
+#[test]
+fn the_json_has_these_fields() {
+    let text = stdout(&[
+        "run",
+        "rx",
+        "--driver",
+        "none,huge",
+        "--rings",
+        "2",
+        "--packets",
+        "1000",
+        "--json",
+    ]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["workload"], "rx");
+    let runs = json["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    let mut fields = String::new();
+    describe("", &runs[0], &mut fields);
+    golden::check("rx_json.txt", &fields);
+    assert_eq!(
+        (&runs[0]["driver"], &runs[0]["thread_driver"]),
+        (&"none".into(), &"#2".into())
+    );
+    for run in runs {
+        let pages = &run["pages"];
+        let number = |value: &Value| value.as_u64().unwrap();
+        assert_eq!(
+            number(&pages["zone_locks"]),
+            number(&pages["pcp_refills"]) + number(&pages["pcp_trims"])
+        );
+        assert!(number(&run["packets"]) >= 1000);
+    }
+}
+
+/// A line for each field: its path and its type.
+fn describe(path: &str, value: &Value, out: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                describe(&format!("{path}.{name}"), value, out);
+            }
+        }
+        Value::Number(number) if number.is_f64() => out.push_str(&format!("{path}: float\n")),
+        Value::Number(_) => out.push_str(&format!("{path}: integer\n")),
+        Value::String(_) => out.push_str(&format!("{path}: string\n")),
+        other => out.push_str(&format!("{path}: {other}\n")),
+    }
+}
+
+#[test]
+fn impossible_input_is_refused() {
+    let refused: [(&[&str], &[&str]); 9] = [
+        (&["--rings", "0"], &["0 rings", "at least one"]),
+        (&["--rings", "4,32"], &["32 rings on 24 CPUs"]),
+        (
+            &["--driver", "none,fast"],
+            &["\"fast\"", "small, none, huge, pool, shipped"],
+        ),
+        (&["--era", "4.14"], &["\"4.14\"", "4.13", "7.0"]),
+        (
+            &["--consumer", "nowhere"],
+            &["\"nowhere\"", "same, other, spread"],
+        ),
+        (
+            &["--consumer", "other", "--rings", "8", "--cpus", "8"],
+            &["none without a ring"],
+        ),
+        (&["--mtu", "20"], &["MTU 20", "68 to 65535"]),
+        (
+            &["--streams", "2", "--rings", "4"],
+            &["2 streams for 4 rings"],
+        ),
+        (&["--packets", "0"], &["0 packets"]),
+    ];
+    for (args, parts) in refused {
+        let output = quarry(&[&["run", "rx"], args].concat());
+        assert_fails(&output, 2, parts);
+    }
+    let output = quarry(&["run", "tx"]);
+    assert_fails(&output, 2, &["tx"]);
+    let output = quarry(&["run", "rx", "--driver", "huge", "--cache-entries", "1000"]);
+    assert_fails(&output, 2, &["1000 cache entries", "power of two"]);
+}
+
+/// 4 MiB hold one ring's 1024 pages and nothing more.
+#[test]
+fn too_little_memory_drops_packets() {
+    let args = [
+        "run",
+        "rx",
+        "--driver",
+        "none",
+        "--rings",
+        "2",
+        "--packets",
+        "20000",
+        "--json",
+    ];
+    let dropped = |memory: &str| {
+        let text = stdout(&[&args[..], &["--memory", memory]].concat());
+        let json: Value = serde_json::from_str(&text).unwrap();
+        json["runs"][0]["dropped"].as_u64().unwrap()
+    };
+    assert!(dropped("4M") > 1000);
+    assert_eq!(dropped("1G"), 0);
+    let output = quarry(&["run", "rx", "--rings", "1", "--memory", "100"]);
+    assert_fails(&output, 1, &["100 bytes of memory"]);
+}
