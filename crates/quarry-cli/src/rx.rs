@@ -41,9 +41,9 @@ pub(crate) struct Args {
     /// Packets that are counted in each run, after a warm-up.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     packets: u64,
-    /// Where a stream is read: on its ring's CPU (same), on CPUs without a ring (other), or on all
-    /// CPUs (spread).
-    #[arg(long, value_name = "WHERE", default_value = "spread")]
+    /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all
+    /// CPUs alike (spread).
+    #[arg(long, value_name = "WHERE", default_value = "other")]
     consumer: String,
     /// Page sizes: 4k, 16k, 64k.
     #[arg(
@@ -101,8 +101,9 @@ What is modelled:
   the socket at once. Everything is counted in steady state. Nothing takes
   time, so no bandwidth comes out: the last table multiplies the counts with the
   packets per second that the thread's driver #1 had on one ring, times the
-  rings, up to the line rate of 100 Gbit/s. ns/page is what the holders of the
-  zone lock have for each page that they move under it, all of them together.
+  rings, up to the line rate of 100 Gbit/s. ns/block is what the holders of the
+  zone lock, all together, have for each block that they move under it; a block
+  is a page unless the MTU is larger.
   docs/rx.md tells the sources and what does not follow.
 
 Exit codes:
@@ -110,7 +111,7 @@ Exit codes:
 
 Examples:
   quarry run rx
-  quarry run rx --driver none --consumer other --rings 1,16
+  quarry run rx --driver none --consumer spread --rings 1,16
   quarry run rx --driver shipped,pool --era 4.13,6.18 --rings 8
   quarry run rx --page-size 4k,64k --driver small --rings 4
   quarry run rx --mtu 9000 --driver none --era 4.13,6.1 --rings 4

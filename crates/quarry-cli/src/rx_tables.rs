@@ -33,10 +33,15 @@ pub(crate) fn text(reports: &[RxReport]) -> String {
             .filter(|run| machine(run) == (era, page_size))
             .collect();
         text.push_str(&format!(
-            "\nThe zone lock at the thread's packet rates, era {era}, {} pages\n{}\n",
-            bytes(page_size),
-            lock_table(&runs)
+            "\nThe zone lock at the thread's packet rates, era {era}, {} pages\n",
+            bytes(page_size)
         ));
+        let tables: Vec<String> = lock_tables(&runs).iter().map(Table::to_string).collect();
+        text.push_str(&tables.join("\n\n"));
+        text.push('\n');
+        if let Some(run) = runs.first() {
+            text.push_str(&format!("\n{}\n", heads_line(run)));
+        }
     }
     text
 }
@@ -127,25 +132,34 @@ fn page_table(runs: &[RxReport]) -> Table {
     table
 }
 
-/// What the lock is asked for at the thread's rates: a line per number of rings, drivers side by side.
-fn lock_table(runs: &[&RxReport]) -> Table {
-    let mut drivers: Vec<&str> = runs.iter().map(|run| run.driver).collect();
-    drivers.dedup();
+/// Columns that rings and packets per second take, with their padding.
+const RATE_COLUMNS: u16 = 18;
+/// Columns that one driver takes, with its padding.
+const DRIVER_COLUMNS: u16 = 20;
+
+/// What the lock is asked for at the thread's rates: a line per number of rings, drivers side by
+/// side, as many as fit. The runs are sorted by driver, and each driver has the same ones.
+fn lock_tables(runs: &[&RxReport]) -> Vec<Table> {
+    let by_driver: Vec<&[&RxReport]> = runs.chunk_by(|a, b| a.driver == b.driver).collect();
+    let fit = (output::width().saturating_sub(RATE_COLUMNS) / DRIVER_COLUMNS).max(1);
+    by_driver.chunks(fit.into()).map(lock_table).collect()
+}
+
+fn lock_table(drivers: &[&[&RxReport]]) -> Table {
     let mut header = vec!["rings".to_string(), "Mpackets\n/s".to_string()];
-    for driver in &drivers {
-        header.push(format!("{driver}\nlocks/s"));
-        header.push(format!("{driver}\nns/page"));
+    for driver in drivers.iter().filter_map(|runs| runs.first()) {
+        header.push(format!("{}\nlocks\n/s", driver.driver));
+        header.push(format!("{}\nns per\nblock", driver.driver));
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = output::unbroken(output::table(&header, &[]));
-    let per_driver = runs.len() / drivers.len();
-    for at in 0..per_driver {
-        let first = runs[at];
-        let rate = first.at_rate.packets_per_second;
-        let mut row = vec![first.rings.to_string(), format!("{:.2}", rate / 1e6)];
-        for run in runs.iter().skip(at).step_by(per_driver) {
+    let first = drivers.first().copied().unwrap_or_default();
+    for (at, run) in first.iter().enumerate() {
+        let rate = run.at_rate.packets_per_second;
+        let mut row = vec![run.rings.to_string(), format!("{:.2}", rate / 1e6)];
+        for run in drivers.iter().filter_map(|runs| runs.get(at)) {
             row.push(thousands(run.at_rate.zone_locks_per_second));
-            row.push(match run.at_rate.ns_per_zone_page {
+            row.push(match run.at_rate.ns_per_zone_block {
                 Some(ns) if ns < 9999.5 => format!("{ns:.0}"),
                 Some(_) => ">9999".to_string(),
                 None => "-".to_string(),
@@ -156,12 +170,29 @@ fn lock_table(runs: &[&RxReport]) -> Table {
     table
 }
 
-/// A rate per second in thousands: `524.1k`.
+/// A rate per second: `524.1k`, or `45` if it is small.
 fn thousands(per_second: f64) -> String {
-    match per_second {
-        0.0 => "0".to_string(),
-        _ => format!("{:.1}k", per_second / 1e3),
+    if per_second < 1000.0 {
+        format!("{per_second:.0}")
+    } else {
+        format!("{:.1}k", per_second / 1e3)
     }
+}
+
+/// What the heads of the packets cost, which is the same with every driver.
+fn heads_line(run: &RxReport) -> String {
+    let heads = &run.heads;
+    let per = |value| per_1000(run, value);
+    format!(
+        "Socket buffer heads per 1000 packets: {} from the slab cache ({} slow), {} recycled,\n\
+         {} given back ({} slow, {} on another CPU)",
+        per(heads.slab_allocs),
+        per(heads.slab_alloc_slowpath),
+        per(heads.recycled),
+        per(heads.slab_frees),
+        per(heads.slab_free_slowpath),
+        per(heads.cross_cpu_frees),
+    )
 }
 
 type Column = (&'static str, fn(&RxReport) -> u64);

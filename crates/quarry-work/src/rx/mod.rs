@@ -184,6 +184,6 @@ fn report(spec: &RxSpec, pages: &PageAllocator<VirtualMachine>, counts: &Counts)
         recycling: counts.recycling,
         recycled: counts.recycling.buffers.saturating_sub(counts.pages.allocs),
         heads: counts.heads,
-        at_rate: AtRate::of(spec, counts.packets, &counts.pages, order),
+        at_rate: AtRate::of(spec, counts.packets, &counts.pages),
     }
 }

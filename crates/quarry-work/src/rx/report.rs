@@ -215,25 +215,24 @@ pub struct AtRate {
     pub packets_per_second: f64,
     /// Acquisitions of the zone lock per second.
     pub zone_locks_per_second: f64,
-    /// Pages moved under the zone lock per second.
-    pub zone_pages_per_second: f64,
-    /// Nanoseconds that are there for each page moved, if the lock is held all the time; none if no
-    /// page is.
-    pub ns_per_zone_page: Option<f64>,
+    /// Blocks moved under the zone lock per second; a block is a page at the usual MTU.
+    pub zone_blocks_per_second: f64,
+    /// Nanoseconds that are there for each block moved, if the lock is held all the time; none if no
+    /// block is.
+    pub ns_per_zone_block: Option<f64>,
 }
 
 impl AtRate {
-    /// `order` is that of all blocks.
-    pub(super) fn of(spec: &RxSpec, packets: u64, pages: &PageCounts, order: u32) -> Self {
+    pub(super) fn of(spec: &RxSpec, packets: u64, pages: &PageCounts) -> Self {
         let line = LINE_BITS_PER_SECOND / (8.0 * f64::from(spec.mtu + WIRE_BYTES));
         let packets_per_second = line.min(f64::from(spec.rings) * RING_PACKETS_PER_SECOND);
         let per_second = |count: u64| count as f64 / packets as f64 * packets_per_second;
-        let zone_pages = per_second(pages.zone_blocks() << order);
+        let blocks = per_second(pages.zone_blocks());
         Self {
             packets_per_second,
             zone_locks_per_second: per_second(pages.zone_locks),
-            zone_pages_per_second: zone_pages,
-            ns_per_zone_page: (zone_pages > 0.0).then(|| 1e9 / zone_pages),
+            zone_blocks_per_second: blocks,
+            ns_per_zone_block: (blocks > 0.0).then(|| 1e9 / blocks),
         }
     }
 }

@@ -80,6 +80,8 @@ impl RxSpec {
     /// The thread's receiver: 128 streams, MTU 1500, a machine of 24 CPUs (the processor it names has
     /// 12 cores and 24 threads), Linux 4.13.
     ///
+    /// Readers are on other CPUs than rings, as the thread says of TCP.
+    ///
     /// Not in the thread, and assumed: work entries (the driver's default, 1024), what waits in a
     /// socket (60 packets, the 87380 bytes of the default receive buffer, `tcp_rmem`, in payloads of
     /// 1448), the entries of the huge cache (32768, more than ever wait), the memory.
@@ -94,7 +96,7 @@ impl RxSpec {
             memory_bytes: 16 << 30,
             mtu: 1500,
             streams: 128,
-            consumer: Consumer::Spread,
+            consumer: Consumer::Other,
             backlog: 60,
             descriptors: 1024,
             cache_entries: 32768,

@@ -90,7 +90,7 @@ fn a_huge_cache_needs_no_page_allocator() {
         });
         assert_eq!(report.pages, PageCounts::default());
         assert_eq!(report.recycling.cache_reuse, report.packets);
-        assert_eq!(report.at_rate.ns_per_zone_page, None);
+        assert_eq!(report.at_rate.ns_per_zone_block, None);
     }
 }
 
@@ -122,6 +122,7 @@ fn a_pool_needs_no_page_allocator() {
 fn a_small_cache_is_blocked_by_its_head() {
     let spec = RxSpec {
         packets: 100_000,
+        consumer: Consumer::Spread,
         ..RxSpec::new(driver("shipped"), 2)
     };
     let report = counts(&spec);
@@ -396,10 +397,10 @@ fn the_thread_s_arithmetic() {
         pcp_trimmed: 31,
         ..PageCounts::default()
     };
-    let rate = AtRate::of(&spec, 31, &pages, 0);
+    let rate = AtRate::of(&spec, 31, &pages);
     assert_eq!((rate.packets_per_second / 1e4).round(), 813.0);
     assert_eq!((rate.zone_locks_per_second / 1e3).round(), 524.0);
-    assert_eq!(rate.ns_per_zone_page.map(f64::round), Some(62.0));
-    let one = AtRate::of(&RxSpec { rings: 1, ..spec }, 31, &pages, 0);
+    assert_eq!(rate.ns_per_zone_block.map(f64::round), Some(62.0));
+    let one = AtRate::of(&RxSpec { rings: 1, ..spec }, 31, &pages);
     assert_eq!((one.packets_per_second / 1e3).round(), 2056.0);
 }
