@@ -90,7 +90,7 @@ const EXAMPLES: &str = "\
 Drivers (numbers as in the thread \"Page allocator bottleneck\", linux-mm, September 2017):
   small    #1: as many packets per page as fit (two at MTU 1500), no page cache
   none     #2: one packet per page, no page cache
-  huge     #3: one packet per page, a page cache that is never too small
+  huge     #3: one packet per page, a huge page cache (--cache-entries)
   pool     one packet per page, page pool: readers give pages back to the ring
   shipped  as many packets per page as fit, page cache of 256 entries: the
            driver as it was, which the thread switched off

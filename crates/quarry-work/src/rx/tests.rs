@@ -269,6 +269,47 @@ fn all_eras_and_drivers() {
     }
 }
 
+/// Receivers of any shape, some with too little memory: every page comes back (or `run` would fail),
+/// and every buffer that was posted is accounted for.
+#[test]
+fn random_receivers_account_for_every_page() {
+    let mut rng = quarry_sim::Rng::new(7);
+    let mut dropped = 0;
+    for case in 0..60 {
+        let mut pick = |bound: u64| rng.below(bound) as u32;
+        let rings = 1 + pick(4);
+        let spec = RxSpec {
+            era: Era::ALL[pick(8) as usize],
+            cpus: rings + 1 + pick(4),
+            page_bytes: [4096, 16384, 65536][pick(3) as usize],
+            memory_bytes: (64 + u64::from(pick(4000))) << 16,
+            mtu: [68, 576, 1500, 4000, 9000][pick(5) as usize],
+            streams: rings + pick(40),
+            consumer: Consumer::ALL[pick(3) as usize].0,
+            backlog: 1 + pick(200),
+            descriptors: 1 + pick(300),
+            cache_entries: 2 << pick(10),
+            packets: 5000,
+            seed: u64::from(pick(1000)),
+            ..RxSpec::new(&DRIVERS[pick(DRIVERS.len() as u64) as usize], rings)
+        };
+        let report = counts(&spec);
+        let (pages, got) = (report.pages, report.recycling);
+        let context = || format!("case {case}: {report:?}");
+        if spec.driver.source == Source::Pool {
+            let given = got.pool_fast + got.pool_refill + got.pool_slow;
+            assert_eq!(got.buffers, given, "{}", context());
+            assert!(pages.allocs >= got.pool_slow, "{}", context());
+        } else {
+            let reused = got.page_reuse + got.cache_reuse;
+            assert_eq!(got.buffers, reused + pages.allocs, "{}", context());
+        }
+        assert!(report.dropped <= report.packets, "{}", context());
+        dropped += report.dropped;
+    }
+    assert!(dropped > 0, "some machines were too small");
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let base = RxSpec::new(driver("huge"), 4);
