@@ -52,6 +52,10 @@
 //! .unwrap();
 //! ```
 
+mod pages;
+
+pub use pages::PageRef;
+
 use std::cmp::Ordering;
 use std::fmt::Write;
 use std::marker::PhantomData;
@@ -64,7 +68,7 @@ use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
 use quarry_core::machine::{CpuId, Machine};
-use quarry_core::page::{PageAllocator, PageStats};
+use quarry_core::page::PageAllocator;
 use quarry_core::stats::Stats;
 use quarry_core::tunables::{PAGE_ALLOCATOR, tunables_of};
 
@@ -288,12 +292,6 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn page_of(&self, object: &ObjectRef<'h>) -> Option<u32> {
         Some(self.heap.pages().pfn_of(object.address)?.0)
-    }
-
-    /// Counters of the page allocator.
-    #[must_use]
-    pub fn page_stats(&self) -> PageStats {
-        self.heap.pages().stats()
     }
 
     /// Bytes taken for the allocators' own structures, per-CPU slots included.

@@ -1,0 +1,159 @@
+//! Blocks of pages that are no slabs, allocated beside a heap's slabs from the same page allocator.
+
+use std::marker::PhantomData;
+
+use quarry_core::design::Design;
+use quarry_core::machine::{LockClass, NodeId};
+use quarry_core::page::{PageCensus, PageError, PageInconsistency, PageStats, Pfn};
+
+use super::{Brand, Driver};
+
+/// An allocated block of pages of a driver's page allocator: a receipt to free it with, as an
+/// [`ObjectRef`](super::ObjectRef) is for an object.
+#[derive(Debug)]
+pub struct PageRef<'h> {
+    pfn: Pfn,
+    order: u8,
+    brand: Brand<'h>,
+}
+
+impl PageRef<'_> {
+    /// log2 of its pages.
+    #[inline]
+    #[must_use]
+    pub fn order(&self) -> u32 {
+        self.order.into()
+    }
+}
+
+impl<'h, D: Design> Driver<'h, D> {
+    /// Allocates a block of 2^order pages that is no slab. `None` when memory is exhausted or the
+    /// order is above [`MAX_ORDER`](quarry_core::page::MAX_ORDER).
+    #[inline]
+    #[must_use]
+    pub fn alloc_pages(&self, order: u32) -> Option<PageRef<'h>> {
+        let pfn = self.heap.pages().alloc(order, None)?;
+        Some(PageRef {
+            pfn,
+            order: u8::try_from(order).ok()?,
+            brand: PhantomData,
+        })
+    }
+
+    /// Frees a block.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError`]; the block then stays allocated.
+    #[inline]
+    pub fn free_pages(&self, block: PageRef<'h>) -> Result<(), PageError> {
+        self.heap.pages().free(block.pfn, block.order())
+    }
+
+    /// Zone-lock acquisitions so far, for slabs and for blocks of pages.
+    #[inline]
+    #[must_use]
+    pub fn zone_locks(&self) -> u64 {
+        self.heap.machine().lock_count(LockClass::Zone)
+    }
+
+    /// Whether the per-CPU page lists hold blocks of this order.
+    #[must_use]
+    pub fn pcp_holds(&self, order: u32) -> bool {
+        let params = self.heap.pages().pcp_params(NodeId(0));
+        params.is_some_and(|params| order <= params.max_order)
+    }
+
+    /// Counters of the page allocator. Reading them counts nothing itself. Costs time proportional
+    /// to the CPUs.
+    #[must_use]
+    pub fn page_stats(&self) -> PageStats {
+        let heap = self.heap;
+        heap.machine().uncounted(|| heap.pages().stats())
+    }
+
+    /// Walks every page and every list of the page allocator. Costs time proportional to the pages
+    /// ever used.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
+    pub fn check_pages(&self) -> Result<PageCensus, PageInconsistency> {
+        let heap = self.heap;
+        heap.machine()
+            .uncounted(|| heap.pages().check_consistency())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quarry_core::era::Era;
+    use quarry_core::geometry::BootParams;
+    use quarry_core::machine::CpuId;
+    use quarry_core::slub::Slub;
+
+    use crate::driver::drive;
+    use crate::machine::Config;
+
+    #[test]
+    fn page_blocks_and_slabs_share_the_memory() {
+        let config = Config {
+            cpus: 2,
+            memory_bytes: 64 << 20,
+            ..Config::default()
+        };
+        let done = drive::<Slub, _>(config, Era::V6_18, BootParams::default(), |driver| {
+            let start = driver.page_stats().free_pages + driver.slab_pages();
+            let blocks: Vec<_> = (0..200)
+                .map(|i| {
+                    driver.run_on(CpuId(i % 2));
+                    driver.alloc_pages(i % 11 / 2).unwrap()
+                })
+                .collect();
+            let object = driver.kmalloc(100).unwrap();
+            assert!(driver.alloc_pages(11).is_none());
+            let pages: u64 = blocks.iter().map(|block| 1 << block.order()).sum();
+            let free = driver.page_stats().free_pages;
+            assert_eq!(free + pages + driver.slab_pages(), start);
+            let census = driver.check_pages().unwrap();
+            assert_eq!(
+                (census.allocated, census.slab),
+                (pages, driver.slab_pages())
+            );
+            let locks = driver.zone_locks();
+            assert!(locks > 0);
+            for block in blocks {
+                driver.free_pages(block).unwrap();
+            }
+            assert!(driver.zone_locks() > locks);
+            driver.kfree(object, CpuId(1)).unwrap();
+            // Looking counts nothing.
+            let counted = driver.machine().counters();
+            driver.check_pages().unwrap();
+            let end = driver.page_stats();
+            assert_eq!(driver.machine().counters(), counted);
+            assert_eq!(end.free_pages + driver.slab_pages(), start);
+        });
+        done.unwrap();
+    }
+
+    #[test]
+    fn memory_runs_out_and_comes_back() {
+        let config = Config {
+            memory_bytes: 8 << 20,
+            ..Config::default()
+        };
+        let done = drive::<Slub, _>(config, Era::V6_18, BootParams::default(), |driver| {
+            let free = driver.page_stats().free_pages;
+            let blocks: Vec<_> = std::iter::from_fn(|| driver.alloc_pages(0)).collect();
+            assert_eq!(blocks.len() as u64, free);
+            assert_eq!(driver.page_stats().free_pages, 0);
+            for block in blocks {
+                driver.free_pages(block).unwrap();
+            }
+            assert_eq!(driver.page_stats().free_pages, free);
+            driver.check_pages().unwrap();
+        });
+        done.unwrap();
+    }
+}
