@@ -8,6 +8,7 @@ mod geometry_rows;
 mod import;
 mod output;
 mod replay;
+mod replay_pages;
 mod replay_tables;
 mod run;
 mod rx;

@@ -10,6 +10,7 @@ use quarry_lab::infer::Recorded;
 use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
+use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::part::{Moment, Part};
 use quarry_lab::setting::Setting;
 use quarry_lab::{DESIGNS, DesignSpec, Plan, RunReport};
@@ -65,9 +66,16 @@ pub(crate) struct Args {
     /// Stop before this time, written in the same way.
     #[arg(long, value_name = "T", value_parser = Moment::parse)]
     until: Option<Moment>,
+    /// Page events on the same page allocator: auto replays those outside the slabs if the trace
+    /// tells which pages were slabs, all those of slabs too, off none.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
+    pages: PagesArg,
     /// Print slabinfo's columns for each cache, too.
     #[arg(long)]
     caches: bool,
+    /// Print free memory over time for each run that replays page events, too.
+    #[arg(long)]
+    fragmentation: bool,
     /// Write slabinfo, slab/CACHE/ATTRIBUTE, buddyinfo, pagetypeinfo, zoneinfo, vmstat and
     /// sys/vm/SYSCTL, as far as the design's kernel has these files and as they are at the end, to
     /// DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
@@ -84,17 +92,44 @@ pub(crate) struct Args {
     jobs: Option<NonZeroUsize>,
 }
 
+/// Which page events are replayed.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum PagesArg {
+    Auto,
+    Off,
+    All,
+}
+
+impl From<PagesArg> for PageMode {
+    fn from(arg: PagesArg) -> Self {
+        match arg {
+            PagesArg::Auto => Self::Auto,
+            PagesArg::Off => Self::Off,
+            PagesArg::All => Self::All,
+        }
+    }
+}
+
 const EXAMPLES: &str = "\
 How a trace is replayed:
   An event of recorded CPU c runs on virtual CPU c mod N. A kmalloc goes to the
   design's own class for the bytes asked for, others to a cache of their name,
   whose alignment and flags are inferred from the recorded sizes. Frees of
   objects from before the recording (orphans) are skipped and counted; implied
-  frees are performed. Page events are counted and not replayed: the pages of
-  slabs come from the design itself. Peaks are over time, slab counts are at
-  the end. All but events/s is the same in every run.
+  frees are performed. Peaks are over time, slab counts are at the end. All but
+  events/s is the same in every run.
   With --debug objects grow by red zones and records, and per-CPU state is not
   used: what debugging costs in memory shows beside a run without.
+
+Page events:
+  Blocks of pages that were no slabs are allocated and freed on the event's CPU
+  by the page allocator that the design takes its slabs from; the recorded slab
+  pages are left out, since the design makes its own. At another page size a
+  block becomes the smallest one that holds its bytes, at least a page. Blocks
+  above order 10, and blocks that --memory has no room for, are counted and
+  left out. A call is served by the CPU's lists if it takes no zone lock.
+  Free memory is sampled up to 64 times. What of it lies in blocks too small for
+  an order is, as a part of it, the order's unusable free space index.
 
 Predicted beside observed:
   --initial gives every cache the slabs that the kernel reported. How its
@@ -117,6 +152,7 @@ Examples:
   quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
   quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
   quarry replay --design slub --debug FZPU
+  quarry replay my.parquet --pages all --fragmentation --memory 1G --design slub
   quarry replay my.parquet --json --no-timing > run.json
   quarry replay my.parquet --initial before.slabinfo --check after.slabinfo
   quarry replay my.parquet --initial a.json --from 16.957 --until +3.5 --check b.json";
@@ -189,6 +225,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         from: args.from,
         until: args.until,
     };
+    input.pages = args.pages.into();
     if let Some(report) = initial.as_ref().or(check.as_ref()) {
         let recorded = recorded(input.file.meta(), report)?;
         axes.designs = if args.design.is_empty() {
@@ -227,8 +264,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             runs: &runs,
         })
     } else {
-        let caches = args.caches;
-        output::print_text(&replay_tables::text(&input.name, meta, &runs, caches))
+        let more = replay_tables::More {
+            caches: args.caches,
+            fragmentation: args.fragmentation,
+        };
+        output::print_text(&replay_tables::text(&input.name, meta, &runs, more))
     }
 }
 

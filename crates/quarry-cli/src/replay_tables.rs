@@ -4,16 +4,25 @@ use quarry_lab::replay::check::{CacheCheck, Check};
 use quarry_lab::{CacheReport, RunReport};
 use quarry_trace::TraceMeta;
 
-use crate::output;
 use crate::units::{bytes, count, percent, rate};
+use crate::{output, replay_pages};
 
 /// Columns that the names of the rows take, with their padding.
 const NAME_COLUMNS: u16 = 27;
 /// Columns that one run takes, with its padding.
 const RUN_COLUMNS: u16 = 16;
 
+/// Tables that are printed if they are asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct More {
+    /// Slabinfo's columns for each cache.
+    pub(crate) caches: bool,
+    /// Free memory over time.
+    pub(crate) fragmentation: bool,
+}
+
 /// Everything that a replay prints.
-pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], caches: bool) -> String {
+pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], more: More) -> String {
     let mut text = head(name, meta, runs);
     let per_table = (output::width().saturating_sub(NAME_COLUMNS) / RUN_COLUMNS).max(1);
     for runs in runs.chunks(per_table.into()) {
@@ -39,7 +48,10 @@ pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], caches: boo
                 ));
             }
         }
-        if caches {
+        if let Some(pages) = run.pages.as_ref().filter(|_| more.fragmentation) {
+            text.push_str(&replay_pages::fragmentation(&title, run.page_size, pages));
+        }
+        if more.caches {
             let table = cache_table(&run.caches);
             text.push_str(&format!("\n{title}, at the end\n{table}\n"));
         }
@@ -147,6 +159,7 @@ fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
             ));
         }
     }
+    text.push_str(&replay_pages::summary(runs));
     if let Some(debug) = runs.first().and_then(|run| run.slub_debug.as_deref()) {
         text.push_str(&format!("debugging: slub_debug={debug}\n"));
     }
@@ -158,6 +171,9 @@ fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
     }
     text
 }
+
+/// The row that stays below those of page events.
+const LAST_ROW: &str = "events/s";
 
 type Row = (&'static str, fn(&RunReport) -> String);
 
@@ -188,7 +204,7 @@ const ROWS: &[Row] = &[
     ("cross-CPU frees", |run| count(run.cross_cpu_frees)),
     ("page allocator allocs", |run| count(run.page_allocs)),
     ("page allocator frees", |run| count(run.page_frees)),
-    ("events/s", |run| rate(run.events_per_second)),
+    (LAST_ROW, |run| rate(run.events_per_second)),
 ];
 
 fn orders(run: &RunReport) -> String {
@@ -215,7 +231,13 @@ fn run_table(runs: &[RunReport]) -> String {
     }));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = output::table(&header, &[]);
+    let page_rows = replay_pages::rows(runs);
     for (name, value) in ROWS {
+        if *name == LAST_ROW {
+            page_rows.iter().for_each(|row| {
+                table.add_row(row);
+            });
+        }
         if runs
             .iter()
             .all(|run| *name == "peak large kmallocs" && run.large_bytes_peak == 0)

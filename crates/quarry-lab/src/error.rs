@@ -57,7 +57,7 @@ pub enum LabError {
     /// The virtual machine has no memory left.
     #[error(
         "{run}: memory is exhausted at event {row} of {rows}: {used_bytes} of {memory_bytes} bytes \
-         are slabs, and {wanted} bytes for {cache} were asked for; give the machine more with \
+         are in use, and {wanted} bytes for {cache} were asked for; give the machine more with \
          --memory"
     )]
     Memory {
@@ -67,7 +67,7 @@ pub enum LabError {
         row: u64,
         /// Rows of the trace.
         rows: u64,
-        /// Bytes of slabs.
+        /// Bytes of slabs, and of the trace's page blocks if they are replayed.
         used_bytes: u64,
         /// Bytes of the machine.
         memory_bytes: u64,

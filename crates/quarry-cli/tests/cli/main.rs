@@ -7,5 +7,6 @@ mod golden;
 mod import;
 mod inspect;
 mod replay;
+mod replay_pages;
 mod rx;
 mod what_if;

@@ -11,8 +11,10 @@ use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, ReplayEvent};
 
 use super::Before;
+use super::fragmentation::Moment;
 use super::initial::{Held, Preparation, kmalloc_class};
 use super::input::Input;
+use super::pages::{PageReport, Pages};
 use super::part::{Phase, Window};
 use super::report::Tally;
 use crate::error::LabError;
@@ -55,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) object_bytes: u64,
     pub(super) large_bytes: u64,
     pub(super) large_bytes_peak: u64,
+    /// If page events were driven.
+    pub(super) pages: Option<PageReport>,
 }
 
 /// A replay under way.
@@ -74,7 +78,11 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     window: Window,
     /// What the kernel held before the part, if it is told.
     held: Option<Held<'h>>,
+    /// The page events, if they are driven.
+    pages: Option<Pages<'h>>,
     row: u64,
+    /// Time of the last event of the part so far.
+    now_ns: u64,
     /// When all CPUs reap next; `None` before the first event.
     next_reap_ns: Option<u64>,
     outcome: Outcome,
@@ -112,6 +120,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let cpu_of = (0..meta.cpus)
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
+        let pages = Pages::new(input, spec.config.page_bytes)?;
         let engine = Self {
             kmalloc_bytes_max: match kmalloc.service {
                 KmallocService::Classes => 1 << kmalloc.shift_high(params.page_shift),
@@ -127,7 +136,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             table,
             window: Window::new(input.part, meta.first_time_ns),
             held: None,
+            pages,
             row: 0,
+            now_ns: meta.first_time_ns,
             next_reap_ns: None,
             outcome: Outcome::default(),
         };
@@ -154,12 +165,42 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let outcome = &mut self.outcome;
         outcome.peak_pages = self.driver.slab_pages();
         outcome.peak_object_bytes = outcome.object_bytes;
-        Before::new(self.driver)
+        let before = Before::new(self.driver);
+        self.sample();
+        before
     }
 
     /// Performs the events of a chunk; false behind the last event of the part.
     pub(super) fn run_chunk(&mut self, chunk: &[ReplayEvent]) -> Result<bool, LabError> {
-        for event in chunk {
+        let mut rest = chunk;
+        while let Some(pages) = &mut self.pages {
+            let due = pages.fragmentation().due_in(self.row) as usize;
+            let Some((events, later)) = rest.split_at_checked(due) else {
+                break;
+            };
+            if !self.run_events(events)? {
+                return Ok(false);
+            }
+            if self.window.has_begun() {
+                self.sample();
+            }
+            rest = later;
+        }
+        self.run_events(rest)
+    }
+
+    fn run_events(&mut self, events: &[ReplayEvent]) -> Result<bool, LabError> {
+        let first = self.row;
+        let goes_on = self.run_part(events)?;
+        let done = (self.row - first) as usize;
+        if let Some(last) = done.checked_sub(1).and_then(|at| events.get(at)) {
+            self.now_ns = last.time_ns;
+        }
+        Ok(goes_on)
+    }
+
+    fn run_part(&mut self, events: &[ReplayEvent]) -> Result<bool, LabError> {
+        for event in events {
             self.row += 1;
             match self.window.phase(event.time_ns) {
                 Phase::In => {}
@@ -167,7 +208,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                     self.note(event);
                     continue;
                 }
-                Phase::After => return Ok(false),
+                Phase::After => {
+                    self.row -= 1;
+                    return Ok(false);
+                }
             }
             if self.next_reap_ns.is_none_or(|at| at <= event.time_ns) {
                 self.reap(event.time_ns);
@@ -178,7 +222,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                 | Kind::KmemCacheAlloc
                 | Kind::KmemCacheAllocNode => self.alloc(event)?,
                 Kind::Kfree | Kind::KmemCacheFree => self.free(event)?,
-                Kind::MmPageAlloc | Kind::MmPageFree => self.outcome.tally.page_events += 1,
+                Kind::MmPageAlloc | Kind::MmPageFree if self.pages.is_none() => {
+                    self.outcome.tally.page_events += 1;
+                }
+                Kind::MmPageAlloc | Kind::MmPageFree => self.page(event)?,
             }
         }
         Ok(true)
@@ -187,7 +234,13 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     /// Remembers which objects are alive when the part begins.
     #[cold]
     fn note(&mut self, event: &ReplayEvent) {
-        if event.kind.is_page() || event.flags.has(Flags::UNKNOWN) {
+        if event.kind.is_page() {
+            if let Some(pages) = &mut self.pages {
+                pages.note(event);
+            }
+            return;
+        }
+        if event.flags.has(Flags::UNKNOWN) {
             return;
         }
         self.table[event.object as usize] = Entry {
@@ -215,8 +268,49 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         );
     }
 
-    pub(super) fn finish(self) -> Outcome {
-        self.outcome
+    pub(super) fn finish(mut self) -> Outcome {
+        self.sample();
+        let zone_locks = self.driver.zone_locks();
+        let pages = self.pages.map(|pages| pages.finish(zone_locks));
+        if let Some(pages) = &pages {
+            self.outcome.tally.page_events = pages.left_out();
+        }
+        Outcome {
+            pages,
+            ..self.outcome
+        }
+    }
+
+    /// Notes where the pages are now, if page events are driven.
+    fn sample(&mut self) {
+        let Some(pages) = &mut self.pages else {
+            return;
+        };
+        let moment = Moment {
+            event: self.row,
+            time_ns: self
+                .now_ns
+                .saturating_sub(self.input.file.meta().first_time_ns),
+            slab_pages: self.driver.slab_pages(),
+            block_pages: pages.pages(),
+            stats: &self.driver.page_stats(),
+        };
+        pages.fragmentation().take(&moment);
+    }
+
+    /// A page event that is to be driven.
+    #[inline(never)]
+    fn page(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        let Some(pages) = &mut self.pages else {
+            return Ok(());
+        };
+        let cpu = self.cpu_of[usize::from(event.cpu)];
+        self.driver.run_on(CpuId(cpu.into()));
+        let done = match event.kind.is_free() {
+            true => pages.free(self.driver, event, cpu),
+            false => pages.alloc(self.driver, event, cpu),
+        };
+        done.map_err(|bad| self.bad_row(&bad.text(event.object)))
     }
 
     #[inline(always)]
@@ -468,7 +562,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             run: self.spec.label(),
             row: self.row,
             rows: self.input.file.meta().rows,
-            used_bytes: self.driver.slab_pages() * self.spec.config.page_bytes,
+            used_bytes: {
+                let blocks = self.pages.as_ref().map_or(0, Pages::pages);
+                (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes
+            },
             memory_bytes: self.spec.config.memory_bytes,
             wanted: event.bytes_req,
             cache: cache.map_or_else(|| "kmalloc".to_string(), |cache| cache.name.clone()),

@@ -10,6 +10,7 @@ use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
 use crate::kernel::Slabinfo;
+use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 
 /// A cache of the recorded kernel.
@@ -42,6 +43,10 @@ pub struct Input {
     pub initial: Option<Slabinfo>,
     /// What it held after it.
     pub check: Option<Slabinfo>,
+    /// Which page events are replayed.
+    pub pages: PageMode,
+    /// The trace tells which blocks of pages were slabs.
+    pub(crate) slab_pages_known: bool,
     /// From a cache index of the trace to one of `caches`.
     pub(crate) cache_of: Vec<u16>,
 }
@@ -103,6 +108,8 @@ impl Input {
             part: Part::default(),
             initial: None,
             check: None,
+            pages: PageMode::default(),
+            slab_pages_known: false,
             cache_of,
             file,
         }

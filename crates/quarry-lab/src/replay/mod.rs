@@ -3,13 +3,46 @@
 //! ```text
 //!   trace --chunk--> Engine::step --+--> table[object] (16 bytes: receipt, bytes, cache, CPU)
 //!                                   +--> Driver (alloc, free) --> design --> page allocator
+//!                                   +--> table[block] --> Driver (pages) --------^
 //! ```
+//!
+//! # Page events
+//!
+//! A recording has two streams of pages: those that the kernel made slabs and large kmallocs of, and
+//! the rest (page cache, anonymous memory, page tables, network buffers). The replayed design makes
+//! slabs of its own, so the recorded slab pages, which the importer marks, are left out; the rest is
+//! allocated and freed on the page allocator that the design takes its slabs from, on the event's
+//! CPU. Both then compete for the same per-CPU lists, the same zone lock and the same memory, and
+//! [`pages::PageReport`] says what page events took of them, beside the slabs. A trace of a version
+//! without marks is not driven ([`pages::PageEvents::NotToldApart`]) unless
+//! [`pages::PageMode::All`] asks for it; slab pages then count twice.
+//!
+//! At another page size a block keeps its bytes: it becomes the smallest block that holds them, and
+//! a block smaller than a page becomes a page of its own; no two blocks share one. An allocation
+//! above the largest order, or without memory, is counted and left out, and so is its free. Frees
+//! of blocks from before the recording are counted and left out. Nothing of the trace is lost.
+//!
+//! The machine's memory is what the run says, however much the recorded machine had: the limits of
+//! the per-CPU lists follow from it, and all of it is free when the replay begins. What this cannot
+//! tell:
+//!
+//! * What was on the recorded machine's free lists and per-CPU lists at the beginning: nothing
+//!   reports it. A replay begins with empty lists and unbroken memory, so its first refills are
+//!   extra, and its fragmentation is what the trace itself causes.
+//! * Frees of blocks from before the recording would have refilled the lists. A recording that
+//!   has many of them shows too many refills and too few trims.
+//! * Slab pages whose objects no event shows (bulk calls have no events) are taken for others.
+//! * The free memory of other zones and nodes, reclaim and compaction, which have no events here.
+//!
+//! [`fragmentation`] samples where the pages are at intervals of a fixed number of events.
 
 pub mod check;
 mod engine;
+pub mod fragmentation;
 mod initial;
 pub mod input;
 pub(crate) mod inspect;
+pub mod pages;
 pub mod part;
 pub mod report;
 #[cfg(test)]
@@ -59,7 +92,7 @@ pub(crate) fn run<D: Design>(
                 }
             }
             let outcome = engine.finish();
-            let report = report(spec, input, driver, &outcome, &before);
+            let report = report(spec, input, driver, outcome, &before);
             if let Some(folder) = &spec.inspect {
                 inspect::write(folder, driver)?;
             }
@@ -98,7 +131,7 @@ fn report<D: Design>(
     spec: &RunSpec,
     input: &Input,
     driver: &Driver<'_, D>,
-    outcome: &engine::Outcome,
+    outcome: engine::Outcome,
     before: &Before,
 ) -> RunReport {
     let page_bytes = spec.config.page_bytes;
@@ -124,6 +157,10 @@ fn report<D: Design>(
     });
     let counters = driver.machine().counters();
     let (pages, pages_before) = (driver.page_stats(), &before.pages);
+    let of_events = outcome
+        .pages
+        .as_ref()
+        .map_or((0, 0), |pages| (pages.allocs, pages.frees));
     let peak_slab_bytes = outcome.peak_pages * page_bytes;
     RunReport {
         design: spec.design.design.name,
@@ -147,8 +184,8 @@ fn report<D: Design>(
         slabs_by_order: usage.slabs_by_order,
         partial_slabs: usage.partial_slabs,
         one_object_slabs: usage.one_object_slabs,
-        page_allocs: pages.allocs() - pages_before.allocs(),
-        page_frees: pages.frees() - pages_before.frees(),
+        page_allocs: pages.allocs() - pages_before.allocs() - of_events.0,
+        page_frees: pages.frees() - pages_before.frees() - of_events.1,
         events_per_second: 0.0,
         replayed: outcome.tally,
         stats,
@@ -156,8 +193,12 @@ fn report<D: Design>(
             allocs: pages.pcp.allocs - pages_before.pcp.allocs,
             frees: pages.pcp.frees - pages_before.pcp.frees,
             refills: pages.pcp.refills - pages_before.pcp.refills,
+            refilled: pages.pcp.refilled - pages_before.pcp.refilled,
             trims: pages.pcp.trims - pages_before.pcp.trims,
+            trimmed: pages.pcp.trimmed - pages_before.pcp.trimmed,
         },
+        page_events: pages::PageEvents::of(input),
+        pages: outcome.pages,
         locks: report::locks(&counters),
         touches: report::touches(&counters),
         overhead_bytes: driver.overhead_bytes() as u64,

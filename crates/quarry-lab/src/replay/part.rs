@@ -92,6 +92,11 @@ impl Window {
         }
     }
 
+    /// Whether an event of the part was seen.
+    pub(super) fn has_begun(&self) -> bool {
+        self.phase != Phase::Before
+    }
+
     #[inline(always)]
     pub(super) fn phase(&mut self, time_ns: u64) -> Phase {
         if self.phase == Phase::Before && time_ns >= self.from_ns {

@@ -9,6 +9,7 @@ use quarry_sim::driver::CacheView;
 use serde::{Serialize, Serializer};
 
 use super::check::Check;
+use super::pages::{PageEvents, PageReport};
 
 /// One run's results. All but `events_per_second` depend on the trace and the run alone.
 #[derive(Clone, Debug, Serialize)]
@@ -56,9 +57,9 @@ pub struct RunReport {
     pub partial_slabs: u64,
     /// Those of `partial_slabs` with exactly one object in use.
     pub one_object_slabs: u64,
-    /// Calls to the page allocator for a block.
+    /// Calls to the page allocator for a slab or a large kmalloc.
     pub page_allocs: u64,
-    /// Calls to the page allocator to take a block back.
+    /// Calls to the page allocator to take a slab or a large kmalloc back.
     pub page_frees: u64,
     /// Events of the trace per second of the whole run, decoding included; 0 if not measured.
     pub events_per_second: f64,
@@ -67,8 +68,13 @@ pub struct RunReport {
     /// The design's counters by their sysfs names, summed over caches.
     #[serde(serialize_with = "by_sysfs_name")]
     pub stats: Stats,
-    /// Per-CPU page lists.
+    /// Per-CPU page lists, of slabs and page events.
     pub pcp: PcpReport,
+    /// Which page events were driven.
+    pub page_events: PageEvents,
+    /// What became of them and what they cost, if any were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PageReport>,
     /// Lock acquisitions by class, of the whole run.
     #[serde(serialize_with = "as_map")]
     pub locks: Vec<(&'static str, u64)>,
@@ -101,7 +107,7 @@ pub struct Tally {
     pub large: u64,
     /// kmallocs that the era cannot serve; their frees are skipped.
     pub unserved: u64,
-    /// Events of the page allocator, not replayed.
+    /// Events of the page allocator that were not replayed.
     pub page_events: u64,
 }
 
@@ -114,8 +120,12 @@ pub struct PcpReport {
     pub frees: u64,
     /// Times an empty list was refilled from the zone.
     pub refills: u64,
+    /// Blocks that refills brought.
+    pub refilled: u64,
     /// Times the lists overflowed.
     pub trims: u64,
+    /// Blocks that trims gave back.
+    pub trimmed: u64,
 }
 
 /// Touches of one kind of cache line.

@@ -18,7 +18,7 @@ use crate::{DesignSpec, RunReport};
 const BASE: u64 = 0xffff_8880_0000_0000;
 
 /// An allocation of object `n` from a named cache.
-fn alloc(n: u64, cpu: u16, cache: &'static str, bytes: u32) -> RawEvent<'static> {
+pub(super) fn alloc(n: u64, cpu: u16, cache: &'static str, bytes: u32) -> RawEvent<'static> {
     RawEvent {
         cpu,
         cache: Some(cache.as_bytes()),
@@ -28,7 +28,7 @@ fn alloc(n: u64, cpu: u16, cache: &'static str, bytes: u32) -> RawEvent<'static>
     }
 }
 
-fn kmalloc(n: u64, cpu: u16, bytes: u32) -> RawEvent<'static> {
+pub(super) fn kmalloc(n: u64, cpu: u16, bytes: u32) -> RawEvent<'static> {
     RawEvent {
         cpu,
         bytes_req: bytes,
@@ -37,7 +37,7 @@ fn kmalloc(n: u64, cpu: u16, bytes: u32) -> RawEvent<'static> {
     }
 }
 
-fn free(of: &RawEvent<'static>, cpu: u16) -> RawEvent<'static> {
+pub(super) fn free(of: &RawEvent<'static>, cpu: u16) -> RawEvent<'static> {
     RawEvent {
         cpu,
         cache: of.cache,
@@ -45,7 +45,7 @@ fn free(of: &RawEvent<'static>, cpu: u16) -> RawEvent<'static> {
     }
 }
 
-fn input(events: &[RawEvent<'_>]) -> Input {
+pub(super) fn input(events: &[RawEvent<'_>]) -> Input {
     let mut bytes = Vec::new();
     let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
     for (time_ns, event) in (1..).zip(events) {
@@ -57,7 +57,7 @@ fn input(events: &[RawEvent<'_>]) -> Input {
     Input::new(TraceFile::from_bytes(bytes).unwrap(), "t")
 }
 
-fn axes(design: &str) -> Axes {
+pub(super) fn axes(design: &str) -> Axes {
     Axes {
         designs: vec![DesignSpec::parse(design).unwrap()],
         page_bytes: vec![4096],
@@ -69,7 +69,7 @@ fn axes(design: &str) -> Axes {
     }
 }
 
-fn replay(axes: &Axes, input: &Input) -> Result<RunReport, LabError> {
+pub(super) fn replay(axes: &Axes, input: &Input) -> Result<RunReport, LabError> {
     let mut runs = Plan::new(axes)?.execute(input, 1, &|_| ())?;
     Ok(runs.remove(0))
 }

@@ -1,0 +1,186 @@
+//! What `quarry replay` prints of page events: what was driven, what it cost, free memory over time.
+
+use quarry_lab::RunReport;
+use quarry_lab::replay::fragmentation::{Fragmentation, Sample};
+use quarry_lab::replay::pages::{PageEvents, PageReport};
+
+use crate::output;
+use crate::units::{bytes, count, percent};
+
+/// The largest order that allocations count on (`PAGE_ALLOC_COSTLY_ORDER`), and by default that of
+/// slabs.
+const COSTLY_ORDER: u32 = 3;
+/// A huge page of x86-64, and of ppc64 with radix page tables.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+type Row = (&'static str, fn(&PageReport) -> String);
+
+/// What is told of a run that drives page events, top to bottom.
+const ROWS: &[Row] = &[
+    ("page event allocs", |pages| count(pages.allocs)),
+    ("  by order", orders),
+    ("  from per-CPU lists", |pages| {
+        percent(pages.alloc_pcp, pages.allocs)
+    }),
+    ("  refills", |pages| count(pages.refills)),
+    ("  too large", |pages| count(pages.too_large)),
+    ("  no memory", |pages| count(pages.no_memory)),
+    ("page event frees", |pages| count(pages.frees)),
+    ("  to per-CPU lists", |pages| {
+        percent(pages.free_pcp, pages.frees)
+    }),
+    ("  trims", |pages| count(pages.trims)),
+    ("  on another CPU", |pages| count(pages.cross_cpu_frees)),
+    ("peak page blocks", |pages| bytes(pages.peak_bytes)),
+    ("  as recorded", |pages| bytes(pages.peak_recorded_bytes)),
+    ("zone locks: page events", |pages| count(pages.zone_locks)),
+    ("zone locks: slabs", |pages| count(pages.slab_zone_locks)),
+];
+
+/// Rows that say something only if it happened.
+const EXCEPTIONS: [&str; 2] = ["  too large", "  no memory"];
+
+/// Rows for the table of runs, a value per run; none if no run drives page events.
+pub(crate) fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
+    if runs.iter().all(|run| run.pages.is_none()) {
+        return Vec::new();
+    }
+    let nothing = "0".to_string();
+    let row = |(name, value): &Row| {
+        let of_run = |run: &RunReport| run.pages.as_ref().map_or_else(|| "-".to_string(), value);
+        let values: Vec<String> = runs.iter().map(of_run).collect();
+        let told = !EXCEPTIONS.contains(name) || values.iter().any(|value| *value != nothing);
+        told.then(|| [vec![(*name).to_string()], values].concat())
+    };
+    let mut rows: Vec<Vec<String>> = ROWS.iter().filter_map(row).collect();
+    for (at, name) in ["free below 2 MiB", "  peak"].into_iter().enumerate() {
+        let of_run = |run| below_huge(run).map_or_else(|| "-".to_string(), |of| bytes(of[at]));
+        rows.push([vec![name.to_string()], runs.iter().map(of_run).collect()].concat());
+    }
+    rows
+}
+
+fn orders(pages: &PageReport) -> String {
+    let by_order = pages.allocs_by_order.iter().enumerate();
+    let lines: Vec<String> = by_order
+        .filter(|(_, allocs)| **allocs > 0)
+        .map(|(order, allocs)| format!("{order}: {:>5}", count(*allocs)))
+        .collect();
+    lines.join("\n")
+}
+
+/// What became of the trace's page events: two lines, or nothing.
+pub(crate) fn summary(runs: &[RunReport]) -> String {
+    let Some(run) = runs.first() else {
+        return String::new();
+    };
+    match (run.page_events, &run.pages) {
+        (events, Some(pages)) => {
+            let (which, slabs) = match events {
+                PageEvents::All => ("page events, slab pages counted twice", String::new()),
+                _ => (
+                    "page events outside slabs",
+                    format!(
+                        "; of slabs: {} allocations, {} frees",
+                        count(pages.slab_allocs),
+                        count(pages.slab_frees),
+                    ),
+                ),
+            };
+            format!(
+                "{which}: {} allocations, {} frees ({} implied)\n  \
+                   left out: {} frees of blocks from before{slabs}\n",
+                count(pages.allocs),
+                count(pages.frees),
+                count(pages.implied_frees),
+                count(pages.unknown_frees),
+            )
+        }
+        (PageEvents::NotToldApart, None) => "page events are not replayed: the trace does not \
+             tell which were of slabs;\n  \
+               import the recording again with this version, or replay all with --pages all\n"
+            .to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Free memory over time: the moments that tell most, side by side.
+pub(crate) fn fragmentation(title: &str, page_bytes: u64, pages: &PageReport) -> String {
+    let Fragmentation {
+        samples, interval, ..
+    } = &pages.fragmentation;
+    let huge_order = huge_order(page_bytes);
+    let moments = moments(samples, huge_order);
+    let header: Vec<&str> = std::iter::once("")
+        .chain(moments.iter().map(|(name, _)| *name))
+        .collect();
+    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut row = |name: &str, value: &dyn Fn(&Sample) -> String| {
+        let cells = moments.iter().map(|(_, sample)| value(sample));
+        table.add_row(std::iter::once(name.to_string()).chain(cells));
+    };
+    row("event", &|sample| count(sample.event));
+    row("time", &|sample| {
+        format!("{:.3} s", sample.time_ns as f64 / 1e9)
+    });
+    row("slabs", &|sample| bytes(sample.slab_bytes));
+    row("page blocks", &|sample| bytes(sample.block_bytes));
+    row("free on per-CPU lists", &|sample| bytes(sample.pcp_bytes));
+    row("free in the zone", &|sample| bytes(sample.free_bytes));
+    for (name, order) in [
+        ("  below order 3", COSTLY_ORDER),
+        ("  below 2 MiB", huge_order),
+    ] {
+        row(name, &|sample| bytes(sample.bytes_below(order, page_bytes)));
+        row("    of it", &|sample| {
+            format!("{:.2} %", sample.unusable_index[order as usize] * 100.0)
+        });
+    }
+    for order in 0..quarry_core::page::ORDERS {
+        let name = match order {
+            0 => "free blocks, order 0".to_string(),
+            _ => format!("  order {order}"),
+        };
+        row(&name, &|sample| count(sample.free_blocks[order]));
+    }
+    format!(
+        "\n{title}, free memory over time: {} samples, one every {} events\n{table}\n",
+        samples.len(),
+        count(*interval),
+    )
+}
+
+fn huge_order(page_bytes: u64) -> u32 {
+    (HUGE_PAGE_BYTES / page_bytes.max(1)).max(1).ilog2()
+}
+
+/// Free memory that cannot make a huge page, at the end and when it was most.
+fn below_huge(run: &RunReport) -> Option<[u64; 2]> {
+    let samples = &run.pages.as_ref()?.fragmentation.samples;
+    let below = |sample: &Sample| sample.bytes_below(huge_order(run.page_size), run.page_size);
+    Some([samples.last().map(below)?, samples.iter().map(below).max()?])
+}
+
+/// The samples that people look at.
+fn moments(samples: &[Sample], huge_order: u32) -> Vec<(&'static str, &Sample)> {
+    let first_max = |key: &dyn Fn(&Sample) -> f64| {
+        let mut best: Option<&Sample> = None;
+        for sample in samples {
+            if best.is_none_or(|best| key(sample) > key(best)) {
+                best = Some(sample);
+            }
+        }
+        best
+    };
+    let used = first_max(&|sample| sample.used_bytes() as f64);
+    let unusable = first_max(&|sample| sample.unusable_index[huge_order as usize]);
+    [
+        ("start", samples.first()),
+        ("most in use", used),
+        ("most unusable", unusable),
+        ("end", samples.last()),
+    ]
+    .into_iter()
+    .filter_map(|(name, sample)| Some((name, sample?)))
+    .collect()
+}

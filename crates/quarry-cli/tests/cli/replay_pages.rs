@@ -1,0 +1,166 @@
+//! Page events in `quarry replay`.
+
+use crate::common::{assert_fails, command, quarry, small_trace, stdout};
+use crate::golden::check;
+use serde_json::Value;
+
+fn runs(args: &[&str]) -> Vec<Value> {
+    let args = [&["replay", "--json", "--no-timing"], args].concat();
+    let report: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    report["runs"].as_array().unwrap().clone()
+}
+
+#[test]
+fn tables_of_a_recording() {
+    let text = stdout(&[
+        "replay",
+        "hackbench",
+        "--pages",
+        "all",
+        "--fragmentation",
+        "--no-timing",
+        "--design",
+        "slub@5.9",
+        "--memory",
+        "1G",
+    ]);
+    check("pages.txt", &text);
+    let wide = text.lines().skip(3).find(|line| line.chars().count() > 100);
+    assert_eq!(wide, None);
+}
+
+#[test]
+fn json_tells_all_of_it() {
+    let all = ["tbench", "--pages", "all", "--cpus", "2,64"];
+    for run in runs(&all) {
+        assert_eq!(run["page_events"], "all");
+        let pages = &run["pages"];
+        let number = |key: &str| {
+            pages[key]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{key}: {pages}"))
+        };
+        // The events of traces/README.md, and those that the importer added.
+        assert_eq!(
+            number("allocs") + number("too_large") + number("no_memory"),
+            3343
+        );
+        assert_eq!(
+            number("frees") + number("unknown_frees") + number("unserved_frees"),
+            6602 + number("implied_frees")
+        );
+        assert_eq!(number("live_blocks"), number("allocs") - number("frees"));
+        let left_out = number("unknown_frees") + number("unserved_frees");
+        assert_eq!(run["replayed"]["page_events"].as_u64().unwrap(), left_out);
+        let orders = pages["allocs_by_order"].as_array().unwrap();
+        let by_order: u64 = orders.iter().map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!((orders.len(), by_order), (11, number("allocs")));
+        assert!(number("alloc_pcp") + number("refills") <= number("allocs"));
+        assert!(number("free_pcp") + number("trims") <= number("frees"));
+        let locks = number("zone_locks") + number("slab_zone_locks");
+        assert_eq!(run["locks"]["zone"].as_u64().unwrap(), locks);
+        let refills = run["pcp"]["refills"].as_u64().unwrap();
+        assert!(number("refills") <= refills && refills <= locks);
+        assert!(number("peak_recorded_bytes") <= number("peak_bytes"));
+
+        let samples = pages["fragmentation"]["samples"].as_array().unwrap();
+        assert!((32..=64).contains(&samples.len()));
+        let memory = |sample: &Value| {
+            ["slab_bytes", "block_bytes", "pcp_bytes", "free_bytes"]
+                .map(|key| sample[key].as_u64().unwrap())
+                .iter()
+                .sum::<u64>()
+        };
+        // Large kmallocs are in none of them.
+        let large = run["large_bytes_peak"].as_u64().unwrap();
+        assert!(samples.iter().all(|at| memory(at) + large >= 16 << 30));
+        assert_eq!(memory(&samples[0]), 16 << 30);
+        for sample in samples {
+            let index = sample["unusable_index"].as_array().unwrap();
+            let index: Vec<f64> = index.iter().map(|at| at.as_f64().unwrap()).collect();
+            assert_eq!((index.len(), index[0]), (11, 0.0));
+            assert!(index.is_sorted() && index[10] < 1.0, "{index:?}");
+        }
+    }
+}
+
+#[test]
+fn slabs_are_the_same_with_and_without() {
+    let with = runs(&["kv", "--pages", "all"]);
+    let without = runs(&["kv", "--pages", "off"]);
+    for (with, without) in with.iter().zip(&without) {
+        assert_eq!(without["page_events"], "off");
+        assert!(without.get("pages").is_none());
+        for key in [
+            "peak_slab_bytes",
+            "final_slab_bytes",
+            "slabs_by_order",
+            "alloc_fastpath",
+            "page_allocs",
+            "page_frees",
+            "caches",
+            "stats",
+        ] {
+            assert_eq!(with[key], without[key], "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_same_bytes_at_any_number_of_threads() {
+    let run = |jobs| {
+        let args = ["replay", "hackbench", "--json", "--no-timing", "-j", jobs];
+        let more = [
+            "--pages",
+            "all",
+            "--cpus",
+            "2,16",
+            "--design",
+            "slab,slub,sheaf",
+        ];
+        stdout(&[&args[..], &more].concat())
+    };
+    let one = run("1");
+    assert_eq!(one, run("4"));
+    assert_eq!(one, run("1"));
+}
+
+#[test]
+fn what_is_not_replayed_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let text = stdout(&["replay", &trace, "--design", "slub"]);
+    assert!(
+        text.contains("1 page events\npage events are not replayed: the trace does not tell")
+            && text.contains("--pages all"),
+        "{text}"
+    );
+    let off = stdout(&["replay", &trace, "--design", "slub", "--pages", "off"]);
+    assert!(!off.contains("page events are not replayed"), "{off}");
+    // 48 MiB of pages of 4 KiB take 501 MiB in pages of 64 KiB: the slabs find nothing left.
+    let tight = [
+        "replay",
+        "hackbench",
+        "--pages",
+        "all",
+        "--page-size",
+        "64k",
+        "--memory",
+        "256M",
+    ];
+    assert_fails(&quarry(&tight), 1, &["bytes are in use", "--memory"]);
+    assert_fails(
+        &quarry(&["replay", "--pages", "some"]),
+        2,
+        &["some", "auto, off, all"],
+    );
+    let narrow = command(&["replay", &trace, "--pages", "all"])
+        .env("COLUMNS", "80")
+        .output();
+    let narrow = String::from_utf8(narrow.unwrap().stdout).unwrap();
+    let wide = narrow
+        .lines()
+        .skip(3)
+        .find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None, "{narrow}");
+}
