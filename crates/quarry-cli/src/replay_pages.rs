@@ -3,6 +3,7 @@
 use quarry_lab::RunReport;
 use quarry_lab::replay::fragmentation::{Fragmentation, Sample};
 use quarry_lab::replay::pages::{PageEvents, PageReport};
+use quarry_trace::TraceMeta;
 
 use crate::output;
 use crate::units::{bytes, count, percent};
@@ -70,7 +71,7 @@ fn orders(pages: &PageReport) -> String {
 }
 
 /// What became of the trace's page events: two lines, or nothing.
-pub(crate) fn summary(runs: &[RunReport]) -> String {
+pub(crate) fn summary(meta: &TraceMeta, runs: &[RunReport]) -> String {
     let Some(run) = runs.first() else {
         return String::new();
     };
@@ -96,10 +97,13 @@ pub(crate) fn summary(runs: &[RunReport]) -> String {
                 count(pages.unknown_frees),
             )
         }
-        (PageEvents::NotToldApart, None) => "page events are not replayed: the trace does not \
-             tell which were of slabs;\n  \
-               import the recording again with this version, or replay all with --pages all\n"
-            .to_string(),
+        (PageEvents::NotToldApart, None) => format!(
+            "page events are not replayed: the trace does not tell which were of slabs;\n  {}\n",
+            match meta.format_version {
+                1 => "import the recording again with this version, or replay all with --pages all",
+                _ => "addresses are hashed, or hardly any slab was made; --pages all replays all",
+            }
+        ),
         _ => String::new(),
     }
 }

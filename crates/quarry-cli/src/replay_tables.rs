@@ -159,7 +159,7 @@ fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
             ));
         }
     }
-    text.push_str(&replay_pages::summary(runs));
+    text.push_str(&replay_pages::summary(meta, runs));
     if let Some(debug) = runs.first().and_then(|run| run.slub_debug.as_deref()) {
         text.push_str(&format!("debugging: slub_debug={debug}\n"));
     }

@@ -125,6 +125,74 @@ fn the_same_bytes_at_any_number_of_threads() {
     assert_eq!(one, run("1"));
 }
 
+/// Text of `perf script`: slabs with an object in each, and other pages beside them.
+fn recording_with_slabs() -> String {
+    let mut text = String::new();
+    let mut line = |n: u64, event: &str| {
+        text.push_str(&format!("demo  77/77  [000]  12.{n:09}: kmem:{event}\n"));
+    };
+    let (page, flags) = ("order=0 migratetype", "gfp_flags=GFP_KERNEL");
+    for n in 0..32 {
+        let (slab, other) = (4096 + 2 * n, 4097 + 2 * n);
+        let object = 0xffff_8880_0000_0000 + slab * 4096;
+        let pfn = |n: u64| format!("page={n:#x} pfn={n:#x}");
+        line(
+            8 * n,
+            &format!("mm_page_alloc: {} {page}=0 {flags}", pfn(slab)),
+        );
+        let sizes = "name=box bytes_req=500 bytes_alloc=504";
+        line(
+            8 * n + 1,
+            &format!(
+                "kmem_cache_alloc: call_site=f+0x1 ptr={object:#x} {sizes} {flags} node=-1 accounted=false"
+            ),
+        );
+        line(
+            8 * n + 2,
+            &format!("mm_page_alloc: {} {page}=1 {flags}", pfn(other)),
+        );
+        line(8 * n + 3, &format!("mm_page_free: {} order=0", pfn(other)));
+    }
+    text
+}
+
+#[test]
+fn the_recorded_kernels_slabs_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let [text, trace] = ["t.txt", "t.parquet"].map(|name| dir.path().join(name));
+    std::fs::write(&text, recording_with_slabs()).unwrap();
+    let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
+    stdout(&[
+        "import",
+        text,
+        "-o",
+        trace,
+        "--page-size",
+        "4096",
+        "--cpus",
+        "1",
+    ]);
+    let run = runs(&[trace, "--design", "slub", "--page-size", "4k"]).remove(0);
+    assert_eq!(run["page_events"], "outside_slabs");
+    for (key, expected) in [
+        ("allocs", 32),
+        ("frees", 32),
+        ("slab_allocs", 32),
+        ("slab_frees", 0),
+        ("unknown_frees", 0),
+    ] {
+        assert_eq!(run["pages"][key], expected, "{key}");
+    }
+    let text = stdout(&["replay", trace, "--design", "slub"]);
+    assert!(
+        text.contains(
+            "page events outside slabs: 32 allocations, 32 frees (0 implied)\n  \
+               left out: 0 frees of blocks from before; of slabs: 32 allocations, 0 frees\n"
+        ),
+        "{text}"
+    );
+}
+
 #[test]
 fn what_is_not_replayed_is_said() {
     let dir = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ impl Input {
             initial: None,
             check: None,
             pages: PageMode::default(),
-            slab_pages_known: false,
+            slab_pages_known: file.meta().slab_memory.is_some(),
             cache_of,
             file,
         }

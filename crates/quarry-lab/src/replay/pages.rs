@@ -12,9 +12,6 @@ use super::fragmentation::Fragmentation;
 use super::input::Input;
 use crate::error::LabError;
 
-/// The importer found objects in the block: it was a slab or a large kmalloc.
-pub(super) const SLAB: Flags = Flags(1 << 7);
-
 /// Which page events a replay is to drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageMode {
@@ -231,7 +228,7 @@ impl<'h> Pages<'h> {
         if !event.flags.has(Flags::UNKNOWN) {
             self.table[event.object as usize] = match event.kind.is_free() {
                 true => Slot::Empty,
-                false if self.skip_slabs && event.flags.has(SLAB) => Slot::Slab,
+                false if self.skip_slabs && event.flags.has(Flags::SLAB) => Slot::Slab,
                 false => Slot::Before,
             };
         }
@@ -250,7 +247,7 @@ impl<'h> Pages<'h> {
             return Err(BadPage::AllocatedTwice);
         }
         let report = &mut self.report;
-        if self.skip_slabs && event.flags.has(SLAB) {
+        if self.skip_slabs && event.flags.has(Flags::SLAB) {
             report.slab_allocs += 1;
             *slot = Slot::Slab;
             return Ok(());
@@ -294,7 +291,7 @@ impl<'h> Pages<'h> {
     ) -> Result<(), BadPage> {
         let report = &mut self.report;
         if event.flags.has(Flags::UNKNOWN) {
-            match self.skip_slabs && event.flags.has(SLAB) {
+            match self.skip_slabs && event.flags.has(Flags::SLAB) {
                 true => report.slab_frees += 1,
                 false => report.unknown_frees += 1,
             }

@@ -161,6 +161,32 @@ fn what_is_driven_depends_on_what_the_trace_tells() {
 }
 
 #[test]
+fn slab_pages_are_told_by_their_objects() {
+    // The object that [`alloc`] makes lies in the page of the same number.
+    let mut events = Vec::new();
+    for n in 1..=20 {
+        events.extend([
+            pages(n, 0, 0),
+            alloc(n, 0, "box", 500),
+            pages(n + 100, 0, 0),
+        ]);
+    }
+    let freed = |event: &RawEvent<'static>| match event.kind.is_page() {
+        true => free_pages(event, 0),
+        false => free(event, 0),
+    };
+    // Objects go before their pages.
+    let frees: Vec<_> = events.iter().rev().map(freed).collect();
+    let input = input(&[events, frees].concat());
+    let run = replay(&axes("slub"), &input).unwrap();
+    assert_eq!(run.page_events, PageEvents::OutsideSlabs);
+    assert_eq!(run.replayed.page_events, 40);
+    let report = run.pages.unwrap();
+    assert_eq!((report.slab_allocs, report.slab_frees), (20, 20));
+    assert_eq!((report.allocs, report.frees), (20, 20));
+}
+
+#[test]
 fn a_part_does_not_know_the_blocks_before_it() {
     // The events' times are 1, 2, 3 and so on.
     let (a, b, c) = (pages(1, 0, 0), pages(2, 0, 0), pages(3, 0, 0));
@@ -224,19 +250,19 @@ fn the_recorded_kernels_slabs_are_left_out() {
     use Kind::{MmPageAlloc, MmPageFree};
     let none = Flags::default();
     let report = feed(&[
-        row(MmPageAlloc, 0, SLAB),
+        row(MmPageAlloc, 0, Flags::SLAB),
         row(MmPageAlloc, 1, none),
-        row(MmPageAlloc, 2, SLAB),
-        row(MmPageFree, 0, SLAB),
+        row(MmPageAlloc, 2, Flags::SLAB),
+        row(MmPageFree, 0, Flags::SLAB),
         // Blocks from before the recording: objects may tell that one was a slab.
         row(
             MmPageFree,
             quarry_trace::NO_OBJECT,
-            Flags::UNKNOWN.with(SLAB),
+            Flags::UNKNOWN.with(Flags::SLAB),
         ),
         row(MmPageFree, quarry_trace::NO_OBJECT, Flags::UNKNOWN),
         // The allocation decides, whatever the free says.
-        row(MmPageFree, 1, SLAB.with(Flags::IMPLIED)),
+        row(MmPageFree, 1, Flags::SLAB.with(Flags::IMPLIED)),
         row(MmPageFree, 2, none),
         row(MmPageAlloc, 0, none),
     ])
@@ -259,7 +285,7 @@ fn impossible_rows_are_named() {
     };
     let again = "; the trace is damaged: import the recording again";
     check(
-        &[row(MmPageAlloc, 3, none), row(MmPageAlloc, 3, SLAB)],
+        &[row(MmPageAlloc, 3, none), row(MmPageAlloc, 3, Flags::SLAB)],
         &format!("t: row 2: page block 3 is allocated twice{again}"),
     );
     check(

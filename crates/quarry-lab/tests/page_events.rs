@@ -1,0 +1,97 @@
+//! Page events of real recordings, beside the memory that the kernel reported meanwhile.
+//!
+//! `QUARRY_SHARED` names the folder that holds `groundtruth/`; otherwise `shared` beside the
+//! workspace is tried. Without it the test says so and passes.
+
+use std::path::{Path, PathBuf};
+
+use quarry_lab::plan::Axes;
+use quarry_lab::replay::input::Input;
+use quarry_lab::replay::pages::PageEvents;
+use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_trace::{ImportOptions, import_file};
+
+/// Recording, design of its kernel, its page size and CPUs.
+const RECORDINGS: [(&str, &str, u64, u32); 3] = [
+    ("hackbench.kmem.txt.gz", "slub@6.18", 4096, 2),
+    (
+        "E-6.1-slab-m2G-smp2.trfill.kmem.txt.gz",
+        "slab@6.1",
+        4096,
+        2,
+    ),
+    (
+        "B-ppc64el-m4G-smp4-trace.trfill.kmem.txt.gz",
+        "slub@6.1",
+        65536,
+        4,
+    ),
+];
+
+fn replay(text: &Path, design: &str, page_bytes: u64, cpus: u32) -> (Input, RunReport) {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("pages.parquet");
+    let options = ImportOptions {
+        page_size: Some(page_bytes as u32),
+        ..ImportOptions::default()
+    };
+    import_file(text, &trace, &options, &mut |_| ()).unwrap();
+    let input = Input::open(trace.to_str().unwrap()).unwrap();
+    let axes = Axes {
+        designs: vec![DesignSpec::parse(design).unwrap()],
+        page_bytes: vec![page_bytes],
+        cpus: vec![cpus],
+        settings: Vec::new(),
+        debug: None,
+        memory_bytes: 2 << 30,
+        cache_line: 64,
+    };
+    let runs = Plan::new(&axes).unwrap().execute(&input, 1, &|_| ());
+    (input, runs.unwrap().remove(0))
+}
+
+#[test]
+fn every_page_event_of_a_recording_is_accounted_for() {
+    let shared = std::env::var_os("QUARRY_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    for (file, design, page_bytes, cpus) in RECORDINGS {
+        let text = shared.join("groundtruth").join(file);
+        if !text.exists() {
+            println!("skipped: no {} (set QUARRY_SHARED)", text.display());
+            continue;
+        }
+        let (input, run) = replay(&text, design, page_bytes, cpus);
+        assert_eq!(run.page_events, PageEvents::OutsideSlabs, "{file}");
+        let (meta, pages) = (input.file.meta(), run.pages.unwrap());
+        let slabs = meta.slab_memory.unwrap();
+        assert_eq!(
+            (pages.slab_allocs, pages.slab_frees),
+            (slabs.allocs, slabs.frees)
+        );
+        assert_eq!((pages.too_large, pages.no_memory), (0, 0));
+        // Of the blocks from before, those with objects on them are known to be slabs.
+        assert!(
+            pages.unknown_frees <= meta.orphans.unknown_page_free,
+            "{file}"
+        );
+        let events = meta.events;
+        assert_eq!(
+            pages.allocs + pages.slab_allocs,
+            events.mm_page_alloc,
+            "{file}"
+        );
+        assert_eq!(
+            pages.frees + pages.slab_frees + pages.unknown_frees,
+            events.mm_page_free + meta.orphans.implied_page_frees,
+            "{file}"
+        );
+        assert_eq!(pages.live_blocks, pages.allocs - pages.frees, "{file}");
+        // The slabs that the replayed kernel made and those that the recorded one made.
+        println!(
+            "{file}: {} blocks of page events, {} of slabs, {} predicted",
+            pages.allocs, pages.slab_allocs, run.page_allocs
+        );
+    }
+}
