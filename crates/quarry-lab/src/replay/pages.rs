@@ -3,7 +3,7 @@
 //! What of them is driven, and what it does not tell, is in the [replay's documentation](super).
 
 use quarry_core::design::Design;
-use quarry_core::page::{MAX_ORDER, ORDERS, PageError};
+use quarry_core::page::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
 use serde::Serialize;
@@ -92,6 +92,8 @@ pub struct PageReport {
     pub cross_cpu_frees: u64,
     /// `allocs` by the order that the replayed machine gave.
     pub allocs_by_order: [u64; ORDERS],
+    /// `allocs` by migrate type: unmovable, movable, reclaimable.
+    pub allocs_by_migratetype: [u64; MIGRATE_TYPES],
     /// Allocations that the CPU's page lists served.
     pub alloc_pcp: u64,
     /// Allocations that refilled the CPU's page lists from the zone first.
@@ -257,8 +259,9 @@ impl<'h> Pages<'h> {
             *slot = Slot::Unserved;
             return Ok(());
         }
+        let migratetype = migratetype(event);
         let locks_before = driver.zone_locks();
-        let block = driver.alloc_pages(order);
+        let block = driver.alloc_pages(order, migratetype);
         let locks = driver.zone_locks() - locks_before;
         report.zone_locks += locks;
         let Some(block) = block else {
@@ -268,6 +271,7 @@ impl<'h> Pages<'h> {
         };
         report.allocs += 1;
         report.allocs_by_order[order as usize] += 1;
+        report.allocs_by_migratetype[migratetype as usize] += 1;
         report.alloc_pcp += u64::from(locks == 0);
         report.refills += u64::from(locks > 0 && driver.pcp_holds(order));
         *slot = Slot::Driven {
@@ -335,6 +339,16 @@ impl<'h> Pages<'h> {
             final_bytes: self.pages << self.page_shift,
             ..self.report
         }
+    }
+}
+
+/// The migrate type of a recorded allocation. The number is the kernel's, and those of 6.x are meant;
+/// other types than these three do not appear in allocations.
+fn migratetype(event: &ReplayEvent) -> MigrateType {
+    match event.migratetype() {
+        Some(1) => MigrateType::Movable,
+        Some(2) => MigrateType::Reclaimable,
+        _ => MigrateType::Unmovable,
     }
 }
 

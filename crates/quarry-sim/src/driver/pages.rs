@@ -3,8 +3,11 @@
 use std::marker::PhantomData;
 
 use quarry_core::design::Design;
-use quarry_core::machine::{LockClass, NodeId};
-use quarry_core::page::{PageCensus, PageError, PageInconsistency, PageStats, Pfn};
+use quarry_core::machine::{LockClass, Machine};
+use quarry_core::page::geometry::{page_era, pageblock_order};
+use quarry_core::page::{
+    AllocOptions, MigrateType, PageCensus, PageError, PageInconsistency, PageStats, Pfn,
+};
 
 use super::{Brand, Driver};
 
@@ -31,8 +34,12 @@ impl<'h, D: Design> Driver<'h, D> {
     /// order is above [`MAX_ORDER`](quarry_core::page::MAX_ORDER).
     #[inline]
     #[must_use]
-    pub fn alloc_pages(&self, order: u32) -> Option<PageRef<'h>> {
-        let pfn = self.heap.pages().alloc(order, None)?;
+    pub fn alloc_pages(&self, order: u32, migratetype: MigrateType) -> Option<PageRef<'h>> {
+        let pfn = self.heap.pages().alloc_with(&AllocOptions {
+            order,
+            migratetype,
+            ..AllocOptions::default()
+        })?;
         Some(PageRef {
             pfn,
             order: u8::try_from(order).ok()?,
@@ -60,8 +67,10 @@ impl<'h, D: Design> Driver<'h, D> {
     /// Whether the per-CPU page lists hold blocks of this order.
     #[must_use]
     pub fn pcp_holds(&self, order: u32) -> bool {
-        let params = self.heap.pages().pcp_params(NodeId(0));
-        params.is_some_and(|params| order <= params.max_order)
+        let lists = page_era(self.heap.era()).lists;
+        let page_shift = self.heap.machine().topology().page_shift;
+        let huge = lists.huge_lists > 0 && order == pageblock_order(page_shift);
+        order <= lists.max_order || huge
     }
 
     /// Counters of the page allocator. Reading them counts nothing itself. Costs time proportional
@@ -90,6 +99,7 @@ mod tests {
     use quarry_core::era::Era;
     use quarry_core::geometry::BootParams;
     use quarry_core::machine::CpuId;
+    use quarry_core::page::MigrateType;
     use quarry_core::slub::Slub;
 
     use crate::driver::drive;
@@ -107,11 +117,13 @@ mod tests {
             let blocks: Vec<_> = (0..200)
                 .map(|i| {
                     driver.run_on(CpuId(i % 2));
-                    driver.alloc_pages(i % 11 / 2).unwrap()
+                    driver
+                        .alloc_pages(i % 11 / 2, MigrateType::ALL[i as usize % 3])
+                        .unwrap()
                 })
                 .collect();
             let object = driver.kmalloc(100).unwrap();
-            assert!(driver.alloc_pages(11).is_none());
+            assert!(driver.alloc_pages(11, MigrateType::Movable).is_none());
             let pages: u64 = blocks.iter().map(|block| 1 << block.order()).sum();
             let free = driver.page_stats().free_pages;
             assert_eq!(free + pages + driver.slab_pages(), start);
@@ -145,7 +157,8 @@ mod tests {
         };
         let done = drive::<Slub, _>(config, Era::V6_18, BootParams::default(), |driver| {
             let free = driver.page_stats().free_pages;
-            let blocks: Vec<_> = std::iter::from_fn(|| driver.alloc_pages(0)).collect();
+            let blocks: Vec<_> =
+                std::iter::from_fn(|| driver.alloc_pages(0, MigrateType::Movable)).collect();
             assert_eq!(blocks.len() as u64, free);
             assert_eq!(driver.page_stats().free_pages, 0);
             for block in blocks {

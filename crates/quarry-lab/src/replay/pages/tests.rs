@@ -84,6 +84,21 @@ fn orders_that_no_list_holds_take_the_lock_each_time() {
 }
 
 #[test]
+fn lists_and_pageblocks_go_by_migrate_type() {
+    let typed = |n: u64, migratetype| RawEvent {
+        migratetype,
+        ..pages(n, 0, 0)
+    };
+    // -1 is what a recorder writes if it does not know.
+    let blocks: Vec<_> = (0..8).map(|n| typed(n, (n % 4) as i8 - 1)).collect();
+    let report = replay(&axes("slub"), &all(&blocks)).unwrap().pages.unwrap();
+    assert_eq!(report.allocs_by_migratetype, [4, 2, 2]);
+    // Each type has a list of its own, which its first page refills with three, and the fourth
+    // unmovable page again.
+    assert_eq!((report.refills, report.alloc_pcp), (4, 4));
+}
+
+#[test]
 fn other_page_sizes_keep_the_bytes() {
     let blocks = [
         pages(0, 0, 0),
