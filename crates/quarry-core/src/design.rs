@@ -608,6 +608,12 @@ pub trait Design: Sized + Send + Sync + 'static {
         Ok(())
     }
 
+    /// The free object of a slab in which the design names the slab's free objects, as its slot and
+    /// how many bytes of the object are the design's, from the first on. None in most designs.
+    fn held_by<M: Machine>(&self, _env: Env<'_, M>, _slab: Pfn) -> Option<(NonNull<u8>, u32)> {
+        None
+    }
+
     /// Makes a slab with a damaged list of free objects full: all its objects count as in use.
     /// Designs whose lists are not in memory of users have nothing to do.
     fn isolate<M: Machine>(&self, _env: Env<'_, M>, _slab: Pfn) {}

@@ -163,3 +163,10 @@ fn slub_agrees_with_debugging() {
 fn slubq_agrees_with_debugging() {
     agrees_with_debugging::<Slubq>("slubq_agrees_with_debugging", Era::V2_6_35);
 }
+
+#[test]
+fn slab_agrees_with_debugging() {
+    for era in [Era::V2_6_24, Era::V6_1] {
+        agrees_with_debugging::<Slab>("slab_agrees_with_debugging", era);
+    }
+}

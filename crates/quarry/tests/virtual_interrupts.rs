@@ -314,5 +314,8 @@ fn debugging_survives_interrupts() {
             survives_with::<Slub>(era, &[], letters);
         }
         survives_with::<Slubq>(Era::V2_6_35, &[], letters);
+        for &era in Slab::ERAS {
+            survives_with::<Slab>(era, &[], letters);
+        }
     }
 }

@@ -91,16 +91,35 @@ pub(super) fn note_damaged_lists<M: Machine>(
     during: During,
     here: Track,
 ) {
-    if let Some(slab) = debug.take_damaged() {
-        let report = report_of(
-            env,
-            Finding::FreelistCorrupt,
-            during,
-            Fix::SlabIsolated,
-            here,
-        );
-        debug.push_pending(env.pages.machine(), with_slab(report, env, slab));
+    if let Some((slab, holder)) = debug.take_damaged() {
+        let report = corrupt_list(env, debug, slab, holder, during, here);
+        debug.push_pending(env.pages.machine(), report);
     }
+}
+
+/// A list of free objects that leads astray: about the object that held it, if one did. The
+/// cache's debug lock is held.
+pub(super) fn corrupt_list<M: Machine>(
+    env: Env<'_, M>,
+    debug: &CacheDebug,
+    slab: Pfn,
+    holder: Option<NonNull<u8>>,
+    during: During,
+    here: Track,
+) -> Report {
+    let report = report_of(
+        env,
+        Finding::FreelistCorrupt,
+        during,
+        Fix::SlabIsolated,
+        here,
+    );
+    let report = match holder {
+        // SAFETY: a slot of the slab (`Design::held_by`), and the debug lock is held.
+        Some(slot) => with_slot(report, &unsafe { Slot::new(env.cache, debug, slot) }),
+        None => report,
+    };
+    with_slab(report, env, slab)
 }
 
 pub(super) fn slab_of<M: Machine>(env: Env<'_, M>, address: NonNull<u8>) -> Option<Pfn> {

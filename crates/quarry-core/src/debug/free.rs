@@ -246,8 +246,9 @@ fn is_free<M: Machine, D: Design>(
         !free
     });
     if walked.is_err() {
+        let holder = design.held_by(env, place.slab).map(|(slot, _)| slot);
         design.isolate(env, place.slab);
-        debug.note_damaged(place.slab);
+        debug.note_damaged(place.slab, holder);
         note_damaged_lists(env, debug, During::Free, here);
     }
     free

@@ -25,7 +25,7 @@
 //! their callers save no register: 282 instructions a pair of slub without rseq, as without all
 //! this; a wrapper that looked at the results in the caller's code cost 17 more.
 //!
-//! What a design has to do (`slub`, `slubq` are examples):
+//! What a design has to do (`slub`, `slubq`, `slab` are examples):
 //!
 //! 1. `const DEBUG: bool = true`. (For speed alone: `alloc_fast`, `alloc_slow`, `free_fast` and
 //!    `free_slow`, which split `alloc` and `free` behind their one-step operation.)
@@ -37,7 +37,9 @@
 //! 5. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
 //!    `alloc_direct` and `free_direct` deal in slots; objects start `red_left_pad` further.
 //! 6. [`Design::free_slots`](crate::design::Design::free_slots), and where slots do not start at
-//!    the slab's first byte, [`first_slot`](crate::design::Design::first_slot).
+//!    the slab's first byte, [`first_slot`](crate::design::Design::first_slot). Where the slab's own
+//!    list lies inside a free object, [`held_by`](crate::design::Design::held_by), and
+//!    `debug::cover` when it leaves.
 //!
 //! # 3 States of a slot
 //!
@@ -47,7 +49,8 @@
 //! | used | 0xcc | the user's | a user |
 //! | quarantined | 0xbb | 0x6b, last 0xa5 | `Quarantine`; its slab counts it as in use |
 //!
-//! SLAB's red zones are words of its own ([`Rules::slab`]).
+//! SLAB's red zones are words of its own ([`Rules::slab`]). A free object that holds its slab's
+//! indices has these instead of poison.
 //!
 //! # 4 Locks and their order
 //!
@@ -64,23 +67,27 @@
 //! * A cache with debugging has no CPU slabs or queues in any era; 2.6 and S+Q kept them.
 //! * A damaged object is taken out of circulation alone, not with its slab. It is given back when
 //!   the cache is destroyed.
-//! * Track records name one call site, not a stack; fields without meaning here are 0.
+//! * Track records name one call site, not a stack; fields without meaning here are 0. SLAB's
+//!   have no room for thread and time.
+//! * SLAB's letters are ours: its kernels had debugging built in or not. What differs from them is
+//!   in [`slab`](crate::slab), section 7.
 //!
 //! # 6 Without debugging
 //!
 //! What designs refuse by themselves, at no cost to the fast path:
 //!
-//! | free of | slub | slubq |
-//! |---|---|---|
-//! | foreign memory, a page, a large block | always | always |
-//! | another cache's object | always | always |
-//! | an address inside an object | unless its slab is the CPU's | when it gets to its slab |
-//! | the object freed last on this CPU | if its slab is the CPU's | always |
-//! | the object freed last to its slab | always | when it gets to its slab |
-//! | an object of a slab with nothing in use | always | when it gets to its slab |
-//! | an object freed earlier | no: its list would have to be walked | when it gets to its slab |
+//! | free of | slub | slubq | slab |
+//! |---|---|---|---|
+//! | foreign memory, a page, a large block | always | always | always |
+//! | another cache's object | always | always | always |
+//! | an address inside an object | unless its slab is the CPU's | when it gets to its slab | if it goes to its slab at once |
+//! | the object freed last on this CPU | if its slab is the CPU's | always | always |
+//! | the object freed last to its slab | always | when it gets to its slab | when it gets to its slab |
+//! | an object of a slab with nothing in use | always | when it gets to its slab | when it gets to its slab |
+//! | an object freed earlier | no: its list would have to be walked | when it gets to its slab | when it gets to its slab, if among the last 64 there |
 //!
-//! "When it gets to its slab" is at the next drain, where slubq skips it; then no report is made.
+//! "When it gets to its slab" is at the next drain, where slubq and slab skip it; then no report is
+//! made.
 
 mod about;
 mod alloc;
@@ -107,7 +114,7 @@ pub(crate) use alloc::alloc;
 pub(crate) use free::{describe, free, reason, refused};
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};
-pub(crate) use validate::{discard, set_up, validate};
+pub(crate) use validate::{cover, discard, set_up, validate};
 
 use core::ptr::NonNull;
 

@@ -143,7 +143,12 @@ impl fmt::Display for Track {
             pid,
             when,
         } = self;
-        write!(f, "{site} cpu={cpu} pid={pid} at={when}")
+        write!(f, "{site} cpu={cpu}")?;
+        // SLAB's records have no room for more.
+        if *pid == 0 && *when == 0 {
+            return Ok(());
+        }
+        write!(f, " pid={pid} at={when}")
     }
 }
 

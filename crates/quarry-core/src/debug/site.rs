@@ -76,8 +76,9 @@ impl CallSite {
 /// overwritten, so what it says is looked up here before it is believed.
 pub(crate) struct SiteTable([AtomicPtr<()>; SITES]);
 
-/// Places that a cache can tell apart; calls from further ones show the address of the place.
-const SITES: usize = 256;
+/// Places that a cache can tell apart; calls from further ones show the address of the place, or
+/// nothing where records keep numbers.
+const SITES: usize = 512;
 
 impl SiteTable {
     /// Places that a table can hold.
@@ -87,26 +88,20 @@ impl SiteTable {
         Self(core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
     }
 
-    fn start(address: usize) -> usize {
-        (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
-    }
-
     /// Places in the order in which one of this address is looked for.
-    fn probe(&self, address: usize) -> impl Iterator<Item = &AtomicPtr<()>> {
-        let start = Self::start(address);
-        (0..SITES).map(move |i| &self.0[start.wrapping_add(i) % SITES])
+    fn probe(&self, address: usize) -> impl Iterator<Item = (usize, &AtomicPtr<()>)> {
+        let start = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (0..SITES).map(move |i| {
+            let at = start.wrapping_add(i) % SITES;
+            (at, &self.0[at])
+        })
     }
 
-    /// Number of a call site, 1 to [`SiteTable::LEN`], for those who have no room for its address;
-    /// 0 if it is unknown or the table is full.
-    pub(crate) fn number(&self, site: CallSite) -> u32 {
+    /// Puts a call site into the table; `None` if there is no room.
+    fn enter(&self, site: CallSite) -> Option<usize> {
         let word = site.0.cast_mut();
-        if word.is_null() {
-            return 0;
-        }
-        let start = Self::start(word.addr());
-        for at in (0..SITES).map(|i| start.wrapping_add(i) % SITES) {
-            let place = &self.0[at];
+        let mut places = self.probe(word.addr());
+        let found = places.find(|(_, place)| {
             // Relaxed: the pointer is all that is shared; what it points to is constant.
             let mut stored = place.load(Ordering::Relaxed);
             if stored.is_null() {
@@ -114,18 +109,22 @@ impl SiteTable {
                     place.compare_exchange(stored, word, Ordering::Relaxed, Ordering::Relaxed);
                 stored = exchanged.map_or_else(|other| other, |_| word);
             }
-            if stored == word {
-                return at as u32 + 1;
-            }
-        }
-        0
+            stored == word
+        });
+        found.map(|(at, _)| at)
     }
 
-    /// The call site of a number of this table.
+    /// Number of a call site, 1 to [`SiteTable::LEN`], for those who have no room for its address;
+    /// 0 if it is unknown or the table is full.
+    pub(crate) fn number(&self, site: CallSite) -> u32 {
+        let entered = (!site.is_unknown()).then(|| self.enter(site)).flatten();
+        entered.map_or(0, |at| at as u32 + 1)
+    }
+
+    /// The call site of a number of this table; unknown for any other number.
     pub(crate) fn numbered(&self, number: u32) -> CallSite {
-        let place = (number as usize)
-            .checked_sub(1)
-            .and_then(|at| self.0.get(at));
+        let at = (number as usize).checked_sub(1);
+        let place = at.and_then(|at| self.0.get(at));
         place.map_or(CallSite::UNKNOWN, |place| {
             CallSite(place.load(Ordering::Relaxed))
         })
@@ -133,22 +132,10 @@ impl SiteTable {
 
     /// What a track record keeps of a call site.
     pub(super) fn remember(&self, site: CallSite) -> u64 {
-        let word = site.0.cast_mut();
         if site.location().is_some() {
-            for place in self.probe(word.addr()) {
-                // Relaxed: the pointer is all that is shared; what it points to is constant.
-                let stored = place.compare_exchange(
-                    ptr::null_mut(),
-                    word,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                if stored.is_ok() || stored == Err(word) {
-                    break;
-                }
-            }
+            self.enter(site);
         }
-        word.addr() as u64
+        site.0.addr() as u64
     }
 
     /// The call site of what [`SiteTable::remember`] returned, or of damaged memory.
@@ -162,7 +149,7 @@ impl SiteTable {
         }
         let known = self
             .probe(address)
-            .map(|place| place.load(Ordering::Relaxed))
+            .map(|(_, place)| place.load(Ordering::Relaxed))
             .take_while(|place| !place.is_null())
             .find(|place| place.addr() == address);
         known.map_or(CallSite::code(word), |place| CallSite(place))
@@ -215,6 +202,11 @@ mod tests {
             let word = table.remember(site);
             assert_eq!(table.remember(site), word);
             assert_eq!(table.recall(word), site);
+        }
+        for site in &sites[..3] {
+            let number = table.number(*site);
+            assert_eq!(table.number(*site), number);
+            assert_eq!(table.numbered(number), *site);
         }
         // What memory holds after a mistake.
         let address = table.recall(0x4141_4141_4140).address();

@@ -11,9 +11,13 @@ use core::ptr::NonNull;
 
 use super::CacheDebug;
 use super::report::{Damage, EXCERPT_BYTES, Finding, Track};
-use super::rules::Rules;
+use super::rules::{Rules, TrackLayout};
 use crate::design::CacheHead;
 use crate::geometry::{CacheFlags, Layout, WORD_BYTES};
+
+/// In half a user word: a call site without a number; 0 is no call at all.
+const UNNUMBERED: u16 = u16::MAX;
+const _: () = assert!(SiteTable::LEN < UNNUMBERED as usize);
 
 /// Whether an object is with a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +37,7 @@ pub(super) enum Which {
 struct Zone {
     /// Counted from the slot's first byte.
     range: Range<usize>,
-    /// Repeated from the start of the range.
+    /// What each word of the slot holds.
     fill: [u8; 8],
     /// The last byte, if it differs.
     last: Option<u8>,
@@ -44,7 +48,7 @@ impl Zone {
     fn expected(&self, at: usize) -> u8 {
         match self.last {
             Some(last) if at + 1 == self.range.end => last,
-            _ => self.fill[(at - self.range.start) % 8],
+            _ => self.fill[at % 8],
         }
     }
 }
@@ -55,6 +59,8 @@ pub(super) struct Slot<'c> {
     base: NonNull<u8>,
     cache: &'c CacheHead,
     debug: &'c CacheDebug,
+    /// Bytes of the object that the design uses while it is free, from its first on.
+    held: u32,
 }
 
 impl<'c> Slot<'c> {
@@ -68,7 +74,17 @@ impl<'c> Slot<'c> {
         debug: &'c CacheDebug,
         base: NonNull<u8>,
     ) -> Self {
-        Self { base, cache, debug }
+        Self {
+            base,
+            cache,
+            debug,
+            held: 0,
+        }
+    }
+
+    /// The same slot, with so many bytes of the free object that are the design's.
+    pub(super) fn held(self, held: u32) -> Self {
+        Self { held, ..self }
     }
 
     fn rules(&self) -> &'c Rules {
@@ -138,13 +154,26 @@ impl<'c> Slot<'c> {
         if zone.fill == [zone.fill[0]; 8] {
             self.fill(zone.range.clone(), zone.fill[0]);
         } else {
-            for at in zone.range.clone().step_by(8) {
-                let rest = (zone.range.end - at).min(8);
-                self.write(at, &zone.fill[..rest]);
-            }
+            self.repaint(zone, zone.range.clone());
         }
         if let (Some(last), false) = (zone.last, zone.range.is_empty()) {
             self.fill(zone.range.end - 1..zone.range.end, last);
+        }
+    }
+
+    /// Writes what some bytes of a zone should hold.
+    fn repaint(&self, zone: &Zone, bytes: Range<usize>) {
+        for at in bytes {
+            self.write(at, &[zone.expected(at)]);
+        }
+    }
+
+    /// Writes what the design has kept in the free object.
+    pub(super) fn cover_held(&self) {
+        let hole = self.hole(State::Free);
+        for zone in self.zones(State::Free).iter().flatten() {
+            let bytes = hole.start.max(zone.range.start)..hole.end.min(zone.range.end);
+            self.repaint(zone, bytes);
         }
     }
 
@@ -156,7 +185,7 @@ impl<'c> Slot<'c> {
             end = end.max(pointer + WORD_BYTES);
         }
         if let Some(tracks) = layout.tracks {
-            end = end.max(tracks + 2 * self.rules().track.bytes);
+            end = end.max(tracks + 2 * self.rules().track.bytes());
         }
         if let Some(request) = layout.requested_size {
             end = end.max(request + self.rules().request_bytes);
@@ -204,15 +233,16 @@ impl<'c> Slot<'c> {
         [left, right, filled, rest]
     }
 
-    /// Bytes that the design's free pointer takes from the zones of a free object.
+    /// Bytes that the design takes from the zones of a free object: for its free pointer, or for
+    /// all that it holds there.
     fn hole(&self, state: State) -> Range<usize> {
-        match self.layout().free_pointer {
-            Some(pointer) if state == State::Free => {
-                let start = self.pad() + pointer as usize;
-                start..start + WORD_BYTES as usize
-            }
-            _ => 0..0,
-        }
+        let (start, bytes) = match self.layout().free_pointer {
+            _ if state == State::Used => return 0..0,
+            Some(pointer) => (pointer, WORD_BYTES),
+            None => (0, self.held),
+        };
+        let start = self.pad() + start as usize;
+        start..start + bytes as usize
     }
 
     /// The first part that does not hold what it should.
@@ -250,16 +280,15 @@ impl<'c> Slot<'c> {
         }
     }
 
-    /// Writes all parts, also those that stay the same for the life of a slot. The free pointer
-    /// of a free object inside a zone survives.
+    /// Writes all parts, also those that stay the same for the life of a slot. What the design
+    /// keeps of a free object inside a zone survives.
     pub(super) fn restore(&self, state: State) {
         let hole = self.hole(state);
-        let mut kept = [0; WORD_BYTES as usize];
-        kept[..hole.len()].copy_from_slice(self.bytes(hole.clone()));
         for zone in self.zones(state).iter().flatten() {
-            self.paint_zone(zone);
+            let Range { start, end } = zone.range;
+            self.repaint(zone, start..end.min(hole.start));
+            self.repaint(zone, start.max(hole.end)..end);
         }
-        self.write(hole.start, &kept[..hole.len()]);
     }
 
     /// Prepares the slot of a new slab: free, never allocated.
@@ -273,7 +302,7 @@ impl<'c> Slot<'c> {
         self.fill(0..size, fresh);
         if let Some(tracks) = self.layout().tracks {
             let start = self.pad() + tracks as usize;
-            self.fill(start..start + 2 * self.rules().track.bytes as usize, 0);
+            self.fill(start..start + 2 * self.rules().track.bytes() as usize, 0);
         }
         self.set_request(self.layout().object_size);
         self.paint(State::Free);
@@ -301,7 +330,7 @@ impl<'c> Slot<'c> {
     }
 
     fn track_start(&self, which: Which) -> Option<usize> {
-        let tracks = self.layout().tracks? + which as u32 * self.rules().track.bytes;
+        let tracks = self.layout().tracks? + which as u32 * self.rules().track.bytes();
         Some(self.pad() + tracks as usize)
     }
 
@@ -311,34 +340,54 @@ impl<'c> Slot<'c> {
             return;
         };
         let at = |offset: u32| start + offset as usize;
-        let site = self.debug.sites.remember(track.site);
-        self.write(start, &site.to_ne_bytes());
-        self.write(at(self.rules().track.cpu), &track.cpu.to_ne_bytes());
-        self.write(at(self.rules().track.pid), &track.pid.to_ne_bytes());
-        self.write(at(self.rules().track.when), &track.when.to_ne_bytes());
+        match self.rules().track {
+            TrackLayout::Record { cpu, pid, when, .. } => {
+                let site = self.debug.sites.remember(track.site);
+                self.write(start, &site.to_le_bytes());
+                self.write(at(cpu), &track.cpu.to_le_bytes());
+                self.write(at(pid), &track.pid.to_le_bytes());
+                self.write(at(when), &track.when.to_le_bytes());
+            }
+            TrackLayout::HalfWord => {
+                let number = match self.debug.sites.number(track.site) {
+                    0 => UNNUMBERED,
+                    number => number as u16,
+                };
+                self.write(start, &number.to_le_bytes());
+                self.write(at(2), &(track.cpu as u16).to_le_bytes());
+            }
+        }
     }
 
     /// Who allocated or freed the object last; `None` where that is not kept or never happened.
     pub(super) fn track(&self, which: Which) -> Option<Track> {
         let start = self.track_start(which)?;
-        let half = |from: usize| {
-            let mut word = [0; 4];
-            word.copy_from_slice(self.bytes(from..from + 4));
-            u32::from_ne_bytes(word)
-        };
-        let word = |from: usize| {
+        let number = |from: u32, bytes: usize| {
+            let from = start + from as usize;
             let mut word = [0; 8];
-            word.copy_from_slice(self.bytes(from..from + 8));
-            u64::from_ne_bytes(word)
+            word[..bytes].copy_from_slice(self.bytes(from..from + bytes));
+            u64::from_le_bytes(word)
         };
-        let fields = self.rules().track;
-        let track = Track {
-            site: self.debug.sites.recall(word(start)),
-            cpu: half(start + fields.cpu as usize),
-            pid: half(start + fields.pid as usize),
-            when: word(start + fields.when as usize),
-        };
-        let never = track.site.is_unknown() && track.when == 0 && track.pid == 0;
-        (!never).then_some(track)
+        match self.rules().track {
+            TrackLayout::Record { cpu, pid, when, .. } => {
+                let track = Track {
+                    site: self.debug.sites.recall(number(0, 8)),
+                    cpu: number(cpu, 4) as u32,
+                    pid: number(pid, 4) as u32,
+                    when: number(when, 8),
+                };
+                let never = track.site.is_unknown() && track.when == 0 && track.pid == 0;
+                (!never).then_some(track)
+            }
+            TrackLayout::HalfWord => {
+                let site = number(0, 2) as u32;
+                (site != 0).then(|| Track {
+                    site: self.debug.sites.numbered(site),
+                    cpu: number(2, 2) as u32,
+                    pid: 0,
+                    when: 0,
+                })
+            }
+        }
     }
 }

@@ -136,6 +136,8 @@ pub(crate) struct CacheDebug {
     pending: SpinLock<[Option<Report>; PENDING_MAX]>,
     /// Link to a slab whose list of free objects was found to lead astray.
     damaged: AtomicU32,
+    /// The slot of the free object that held the list, or null.
+    damaged_holder: AtomicPtr<u8>,
 }
 
 impl CacheDebug {
@@ -150,6 +152,7 @@ impl CacheDebug {
             ops: SpinLock::new(LockClass::Debug, quarantine),
             pending: SpinLock::new(LockClass::DebugState, [None; PENDING_MAX]),
             damaged: AtomicU32::new(0),
+            damaged_holder: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
@@ -170,12 +173,20 @@ impl CacheDebug {
             })
     }
 
-    /// Called by a design that has cut a list of free objects because it led astray.
-    pub(crate) fn note_damaged(&self, slab: Pfn) {
+    /// Called by a design that has cut a list of free objects because it led astray. `holder` is
+    /// the slot of the free object that held it, if one did: it was used after it was freed.
+    pub(crate) fn note_damaged(&self, slab: Pfn, holder: Option<NonNull<u8>>) {
+        let holder = holder.map_or(core::ptr::null_mut(), NonNull::as_ptr);
+        self.damaged_holder.store(holder, Ordering::Relaxed);
         self.damaged.store(Pfn::link(Some(slab)), Ordering::Relaxed);
     }
 
-    pub(super) fn take_damaged(&self) -> Option<Pfn> {
-        Pfn::from_link(self.damaged.swap(0, Ordering::Relaxed))
+    /// What was noted last; the cache's debug lock is held.
+    pub(super) fn take_damaged(&self) -> Option<(Pfn, Option<NonNull<u8>>)> {
+        let slab = Pfn::from_link(self.damaged.swap(0, Ordering::Relaxed))?;
+        Some((
+            slab,
+            NonNull::new(self.damaged_holder.load(Ordering::Relaxed)),
+        ))
     }
 }

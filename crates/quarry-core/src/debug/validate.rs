@@ -2,13 +2,13 @@
 
 use core::ptr::NonNull;
 
-use super::about::{here, report_of, with_slab, with_slot};
+use super::about::{corrupt_list, here, report_of, with_slab, with_slot};
 use super::report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State};
 use super::state::CacheDebug;
 use crate::design::{Design, Env};
-use crate::geometry::CacheFlags;
+use crate::geometry::{CacheFlags, FreelistPlace};
 use crate::machine::Machine;
 use crate::page::Pfn;
 use crate::slabs::slabs;
@@ -133,6 +133,17 @@ fn check_gone<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, first:
     }
 }
 
+/// Writes a pattern over what the design kept in the first bytes of a free object. `slot` is the
+/// object's. Does nothing without debugging.
+#[inline]
+pub(crate) fn cover<M: Machine>(env: Env<'_, M>, slot: NonNull<u8>, bytes: u32) {
+    if let Some(debug) = env.cache.debug() {
+        // SAFETY: a free slot of the cache, whose slab is nobody else's at this moment.
+        let slot = unsafe { Slot::new(env.cache, debug, slot) };
+        slot.held(bytes).cover_held();
+    }
+}
+
 /// Looks at all slabs of a cache (facts 2.9).
 pub(crate) fn validate<M: Machine, D: Design>(
     design: &D,
@@ -195,21 +206,29 @@ fn validate_slab<M: Machine, D: Design>(
         free.insert((slot.addr().get() - first.addr().get()) / size);
         true
     });
+    let held = design.held_by(env, slab);
     if walked.is_err() {
+        let holder = held.map(|(slot, _)| slot);
         design.isolate(env, slab);
-        let report = report_of(
+        // The report is made here.
+        debug.take_damaged();
+        validation.add(corrupt_list(
             env,
-            Finding::FreelistCorrupt,
+            debug,
+            slab,
+            holder,
             During::Validate,
-            Fix::SlabIsolated,
             here,
-        );
-        validation.add(with_slab(report, env, slab));
+        ));
         return;
     }
     let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
     for (number, slot) in each_slot(env, debug, first, objects).enumerate() {
         validation.objects += 1;
+        let slot = match held {
+            Some((base, bytes)) if base == slot.base() => slot.held(bytes),
+            _ => slot,
+        };
         // What is out of circulation counts as in use and looks free.
         let state = if free.contains(number) {
             State::Free
@@ -257,11 +276,16 @@ fn slab_padding<M: Machine>(
         return None;
     }
     let base = env.pages.map().address(slab);
-    let bytes = env.pages.params.slab_bytes(geometry.order) as usize;
+    let slab_bytes = env.pages.params.slab_bytes(geometry.order) as usize;
+    let indices = match geometry.slab.freelist {
+        FreelistPlace::SlabEnd => geometry.slab.freelist_bytes as usize,
+        _ => 0,
+    };
+    let bytes = slab_bytes.saturating_sub(indices);
     let used =
         first.addr().get() - base.addr().get() + objects as usize * geometry.layout.size as usize;
     let start = used.max(bytes - (geometry.slack_bytes as usize).min(bytes));
-    // SAFETY: start <= bytes, which is the slab's length.
+    // SAFETY: the slots end inside the slab, and so does what follows them.
     let rest = unsafe { base.byte_add(start) };
     // SAFETY: the rest of the slab was filled when it was set up, and nobody uses it.
     let rest = unsafe { core::slice::from_raw_parts_mut(rest.as_ptr(), bytes.checked_sub(start)?) };

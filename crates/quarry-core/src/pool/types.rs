@@ -63,7 +63,7 @@ pub enum PoolState {
 pub(super) struct StateWord(pub(super) u32);
 
 const STATE_BITS: u32 = 3;
-const SITE_BITS: u32 = 9;
+const SITE_BITS: u32 = 10;
 const CPU_BITS: u32 = 12;
 const _: () = assert!(MAX_CPUS <= 1 << CPU_BITS && SiteTable::LEN < 1 << SITE_BITS);
 const _: () = assert!(STATE_BITS + SITE_BITS + CPU_BITS <= 32);

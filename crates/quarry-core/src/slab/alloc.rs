@@ -101,6 +101,9 @@ impl Slab {
         id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags().debug() {
+            return None;
+        }
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
@@ -299,6 +302,9 @@ impl Slab {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        if env.cache.flags().debug() {
+            return None;
+        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.alloc_from_slabs(env, node)

@@ -10,15 +10,15 @@ use crate::slabs::slabs;
 use crate::sync::Ordering;
 
 /// One bit for each object of the largest slab.
-struct Bits([u64; 1024]);
+pub(super) struct Bits([u64; 1024]);
 
 impl Bits {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([0; 1024])
     }
 
     /// Sets a bit; `false` if it was set.
-    fn set(&mut self, bit: u32) -> bool {
+    pub(super) fn set(&mut self, bit: u32) -> bool {
         let word = &mut self.0[bit as usize / 64 % 1024];
         let mask = 1 << (bit % 64);
         let new = *word & mask == 0;
@@ -83,6 +83,24 @@ impl Slab {
                 found(open.object(number));
             }
         }
+    }
+
+    /// Slots of free objects, the next to be taken first.
+    pub(super) fn walk_free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        let open = self.open(env, slab);
+        if !open.names_each_once() {
+            let what = "indices of free objects";
+            let free = u64::from(open.objects() - open.active());
+            return SlabInconsistency::equal(what, Some(slab), free, 0);
+        }
+        let mut more = true;
+        open.each_free(|number| more = more && found(open.object(number)));
+        Ok(())
     }
 
     /// Lists, counters and indices of all slabs (I2, I4).

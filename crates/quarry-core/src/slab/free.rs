@@ -123,6 +123,9 @@ impl Slab {
         id: CpuId,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags().debug() {
+            return Err(FreeError::Unchecked);
+        }
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
@@ -187,6 +190,9 @@ impl Slab {
         local: NodeId,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags().debug() {
+            return Err(FreeError::Unchecked);
+        }
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
@@ -237,6 +243,9 @@ impl Slab {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        if env.cache.flags().debug() {
+            return Err(FreeError::Unchecked);
+        }
         let _pass = env.pages.gate().enter(env.pages.machine());
         env.cache.shared_stats.count(Stat::CpuSlotBusy);
         self.free_to_its_slab(env, slab, object)

@@ -114,7 +114,11 @@ pub fn geometry(
         max_bytes: machine.slab_bytes_max(),
     })?;
     let colour_off = machine.cache_line.max(layout.align);
-    let (queue, batch, shared_factor) = limits(&era.limits, machine, layout.size);
+    let (mut queue, mut batch, shared_factor) = limits(&era.limits, machine, layout.size);
+    if cache.flags.debug() {
+        queue = queue.min(era.limits.debug_max);
+        batch = queue.div_ceil(2);
+    }
     Ok(Geometry {
         layout,
         order: fit.order,
@@ -158,17 +162,17 @@ fn index_bytes(era: &SlabEra, machine: &MachineParams) -> u32 {
 /// The slot of an object. SLAB needs nothing in it but what debugging adds.
 fn layout(era: &SlabEra, machine: &MachineParams, cache: &CacheParams) -> Layout {
     let mut align = calculate_alignment(AlignRule::HalvedLine, machine, cache);
-    let mut red_zone = cache.flags.contains(CacheFlags::RED_ZONE);
-    let mut user = cache.flags.contains(CacheFlags::STORE_USER);
-    if era.align_beats_debug && align > WORD_BYTES {
-        (red_zone, user) = (false, false);
-    } else if red_zone {
+    let red_zone = cache.flags.contains(CacheFlags::RED_ZONE);
+    let user = cache.flags.contains(CacheFlags::STORE_USER);
+    if red_zone && !era.line_beats_debug {
         align = cache.align.max(WORD_BYTES);
     }
     let object = up(cache.object_size, WORD_BYTES);
     let zone = if red_zone { DEBUG_WORD } else { 0 };
+    // The object is what has to be aligned, so the zone in front of it may have to be larger.
+    let red_left_pad = up(zone, align);
     let inuse = object + zone;
-    let used = zone + inuse + if user { DEBUG_WORD } else { 0 };
+    let used = red_left_pad + inuse + if user { DEBUG_WORD } else { 0 };
     let mut size = up(used, align);
     if let FreelistRules::Array { min_bytes } = era.freelist
         && index_bytes(era, machine) == 1
@@ -184,7 +188,7 @@ fn layout(era: &SlabEra, machine: &MachineParams, cache: &CacheParams) -> Layout
         free_pointer: None,
         tracks: user.then_some(inuse),
         requested_size: None,
-        red_left_pad: zone,
+        red_left_pad,
     }
 }
 

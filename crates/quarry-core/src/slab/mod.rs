@@ -59,7 +59,8 @@
 //! * **I3** The filled entries of an array are free objects of this cache; only the holder of the
 //!   CPU's slot or of the array's lock touches them. Shared arrays hold objects of their node only.
 //! * **I4** `private` is the offset of a slab's first object, `private2` the address of its indices,
-//!   which have room for as many as it has objects; 0 while a full slab has them nowhere.
+//!   which have room for as many as it has objects; 0 while a full slab has them nowhere. Inside an
+//!   object they begin with it, behind its red zone.
 //!
 //! # 7 Departures from the kernel
 //!
@@ -77,9 +78,16 @@
 //!   the room of the slab's own descriptor is kept.
 //! * There is no early boot: no cache starts with a limit of 1.
 //! * A cache's first reap stands for the time of its creation; reap nodes advance per cache.
+//! * Debugging is asked for by letters, not built in. Caches with it keep nothing in arrays
+//!   ([`crate::debug`]), whose limits only show that they are capped at 32. Red zones are the
+//!   kernel's words; where 6.1 drops them and the user's word, because an alignment above a word is
+//!   asked for (all of kmalloc), they make room here: the zone in front grows to the alignment.
+//!   2.6.24 gives the alignment to cache lines up, in both. The user's word holds a number and the
+//!   CPU of both the last allocation and the last free, where the kernel has one address. All
+//!   eras find indices that a user has overwritten; the slab then counts as full.
 //! * Freelist randomising, emergency reserves and cgroup accounting are left out.
 //!
-//! Neither era's release build notices a double free. Here it is refused if the object is the
+//! Without debugging neither era notices a double free. Here it is refused if the object is the
 //! newest of the array, or among the last 64 that came back to its slab when it goes there directly;
 //! when an array is flushed such an object is passed over. It goes unnoticed if the object lies
 //! deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects. A pointer
@@ -106,12 +114,14 @@ mod types;
 
 use core::ptr::NonNull;
 
+use crate::debug::Rules;
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
+use crate::page::Pfn;
 use crate::slabs::{self, cpus};
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Ordering};
@@ -126,6 +136,7 @@ impl Design for Slab {
     const NAME: &'static str = "slab";
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const DEFAULT_ERA: Era = Era::V6_1;
+    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,
@@ -268,6 +279,33 @@ impl Design for Slab {
         let _pass = env.pages.gate().enter(env.pages.machine());
         let slab = slabs::slab_of(env, object)?;
         self.free_to_its_slab(env, slab, object)
+    }
+
+    fn debug_rules(era: Era) -> Rules {
+        Rules::slab(era)
+    }
+
+    fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {
+        self.open(env, slab).first()
+    }
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        self.walk_free_slots(env, slab, found)
+    }
+
+    fn held_by<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> Option<(NonNull<u8>, u32)> {
+        self.open(env, slab).holder()
+    }
+
+    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        if let Some(mut lists) = self.lock_node(env, env.pages.node_of(slab)) {
+            self.isolate_listed(env, &mut lists, slab);
+        }
     }
 
     fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {

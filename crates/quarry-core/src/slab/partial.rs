@@ -122,6 +122,10 @@ impl Slab {
                 }
             };
             let open = self.open(env, slab);
+            if env.cache.flags().debug() && !open.names_each_once() {
+                self.isolate_listed(env, lists, slab);
+                continue;
+            }
             let objects = open.objects();
             lists.of(open.active(), objects).remove(map, slab);
             let taken = Self::take_into(&open, &mut room[drawn..]);
@@ -130,6 +134,23 @@ impl Slab {
             drawn += taken as usize;
         }
         drawn as u32
+    }
+
+    /// Makes a slab whose indices were overwritten full: the objects that they named are lost.
+    pub(super) fn isolate_listed<M: Machine>(&self, env: Env<'_, M>, lists: &mut Lists, slab: Pfn) {
+        let map = env.pages.map();
+        let open = self.open(env, slab);
+        let (active, objects) = (open.active(), open.objects());
+        if active == objects {
+            return;
+        }
+        lists.of(active, objects).remove(map, slab);
+        lists.free_objects -= u64::from(objects - active);
+        if let Some(debug) = env.cache.debug() {
+            debug.note_damaged(slab, open.holder().map(|(slot, _)| slot));
+        }
+        open.make_full();
+        lists.full.push_front(map, slab);
     }
 
     fn take_into<M: Machine>(open: &super::slab::OpenSlab<'_, M>, room: Room<'_>) -> u32 {

@@ -3,8 +3,10 @@
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 
+use super::check::Bits;
 use super::geometry::ColourRule;
 use super::types::Slab;
+use crate::debug;
 use crate::design::Env;
 use crate::geometry::FreelistPlace;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
@@ -46,7 +48,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 
     /// First object.
-    fn first(&self) -> NonNull<u8> {
+    pub(super) fn first(&self) -> NonNull<u8> {
         let offset = self.page().private.load(Ordering::Relaxed) as usize;
         // SAFETY: I4 - `new_slab` stored an offset inside the slab.
         unsafe { self.env.pages.map().address(self.slab).byte_add(offset) }
@@ -120,6 +122,47 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         self.env.cache.geometry.slab.freelist == FreelistPlace::InObject
     }
 
+    /// Where a free object has the slab's indices: behind its red zone.
+    fn place_in(&self, number: u32) -> NonNull<u8> {
+        let pad = self.env.cache.geometry.layout.red_left_pad as usize;
+        // SAFETY: geometry puts the object inside its slot.
+        unsafe { self.object(number).byte_add(pad) }
+    }
+
+    /// The slot of the free object that holds the indices, and how many bytes they take.
+    pub(super) fn holder(&self) -> Option<(NonNull<u8>, u32)> {
+        let indices = self.indices().filter(|_| self.in_object())?;
+        let geometry = &self.env.cache.geometry;
+        // SAFETY: `place_in` put the indices so far behind the slot's start.
+        let slot = unsafe { indices.byte_sub(geometry.layout.red_left_pad as usize) };
+        Some((slot, geometry.slab.freelist_bytes))
+    }
+
+    /// Takes the indices out of the object that holds them: the slab is full, or about to go.
+    fn let_go(&self) {
+        if let Some((slot, bytes)) = self.holder() {
+            debug::cover(self.env, slot, bytes);
+            self.set_indices(None);
+        }
+    }
+
+    /// Counts all objects as taken.
+    pub(super) fn make_full(&self) {
+        self.set_active(self.objects());
+        if self.in_object() {
+            self.set_indices(None);
+        }
+    }
+
+    /// Whether the indices name free objects, each once: a user may have written to them.
+    pub(super) fn names_each_once(&self) -> bool {
+        let mut seen = Bits::new();
+        let objects = self.objects();
+        let mut sound = true;
+        self.each_free(|number| sound &= number < objects && seen.set(number));
+        sound
+    }
+
     /// Takes free objects, at most `wanted`, handing each to `give`. Says how many.
     pub(super) fn take(&self, wanted: u32, mut give: impl FnMut(NonNull<u8>)) -> u32 {
         self.touch(Access::Read);
@@ -133,7 +176,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         self.set_active(active + taken);
         if active + taken == objects && self.in_object() {
             // The object that held the indices has been the last to go.
-            self.set_indices(None);
+            self.let_go();
         }
         taken
     }
@@ -148,7 +191,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
             return false;
         }
         if self.indices().is_none() {
-            self.set_indices(Some(self.object(number)));
+            self.set_indices(Some(self.place_in(number)));
         }
         self.touch(Access::Write);
         self.set_active(active - 1);
@@ -244,7 +287,7 @@ impl Slab {
         };
         let slab = new.slab;
         let map = env.pages.map();
-        let page = map.page(slab);
+        let (page, objects) = (map.page(slab), new.objects);
         let colour = self.next_colour(env, env.pages.node_of(slab)) * place.colour_off;
         let in_front = match place.freelist {
             FreelistPlace::SlabStart => place.freelist_bytes,
@@ -254,11 +297,12 @@ impl Slab {
             .store(u64::from(colour + in_front), Ordering::Relaxed);
         let open = self.open(env, slab);
         open.set_active(0);
+        debug::set_up(env, slab, open.first(), objects);
         let start = map.address(slab);
         let (holder, offset) = match (elsewhere, place.freelist) {
             (Some(general), _) => (general, descriptor),
             (None, FreelistPlace::SlabStart) => (start, colour as usize + descriptor),
-            (None, FreelistPlace::InObject) => (open.object(new.objects - 1), 0),
+            (None, FreelistPlace::InObject) => (open.place_in(objects - 1), 0),
             (None, _) => {
                 let slab_bytes = 1usize << (map.page_shift() + page.order());
                 (start, slab_bytes - place.freelist_bytes as usize)
@@ -268,7 +312,7 @@ impl Slab {
         // descriptor and the indices (geometry).
         open.set_indices(Some(unsafe { holder.byte_add(offset) }));
         open.touch(Access::Write);
-        for number in 0..new.objects {
+        for number in 0..objects {
             open.write(number, number);
         }
         stats.count(Stat::AllocSlab);
@@ -292,7 +336,10 @@ impl Slab {
     /// Gives an empty slab's pages and indices back. It is on no list, and no lock is held.
     pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
         let place = env.cache.geometry.slab;
-        let indices = self.open(env, slab).indices();
+        let open = self.open(env, slab);
+        let indices = open.indices();
+        open.let_go();
+        debug::discard(env, slab, open.first());
         slabs::give_back(env, &self.nodes, slab);
         if place.freelist == FreelistPlace::OffSlab
             && let Some(indices) = indices

@@ -414,7 +414,7 @@ impl Slub {
             match old.replace(page, new) {
                 Ok(()) => {
                     if let Some(debug) = env.cache.debug().filter(|_| astray) {
-                        debug.note_damaged(slab);
+                        debug.note_damaged(slab, None);
                     }
                     return Some(object);
                 }

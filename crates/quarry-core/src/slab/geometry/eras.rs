@@ -21,7 +21,7 @@ const V2_6_24: SlabEra = SlabEra {
     },
     max_order: 1,
     has_max_order_parameter: false,
-    align_beats_debug: false,
+    line_beats_debug: false,
     limits: LimitRules {
         huge_bytes: 131_072,
         huge: 1,
@@ -31,6 +31,7 @@ const V2_6_24: SlabEra = SlabEra {
         smaller: 120,
         shared_factor: 8,
         alien_limit: 12,
+        debug_max: 32,
     },
     kmalloc: KmallocRules {
         service: KmallocService::Classes,
@@ -59,7 +60,7 @@ const V6_1: SlabEra = SlabEra {
     era: Era::V6_1,
     freelist: FreelistRules::Array { min_bytes: 16 },
     has_max_order_parameter: true,
-    align_beats_debug: true,
+    line_beats_debug: true,
     kmalloc: KmallocRules {
         between_by_line: false,
         page_shift_plus: 1,

@@ -43,6 +43,8 @@ pub struct LimitRules {
     pub shared_factor: u32,
     /// Room of an alien array.
     pub alien_limit: u32,
+    /// Most that a CPU array may hold with debugging.
+    pub debug_max: u32,
 }
 
 /// Which empty slab is given back when a node has more free objects than its limit.
@@ -115,9 +117,9 @@ pub struct SlabEra {
     pub max_order: u32,
     /// Whether a boot parameter changes that.
     pub has_max_order_parameter: bool,
-    /// Red zones and user words are only left out where an alignment above a word is asked for
-    /// [6.1]; before, they lower it [2.6.24].
-    pub align_beats_debug: bool,
+    /// Red zones leave the alignment to cache lines as it is [6.1]; before, they give it up
+    /// [2.6.24].
+    pub line_beats_debug: bool,
     /// Room of the arrays.
     pub limits: LimitRules,
     /// kmalloc.

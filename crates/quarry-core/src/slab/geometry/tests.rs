@@ -28,6 +28,44 @@ fn the_requested_size_decides() {
     assert_eq!((g.objects, g.slab.freelist), (64, FreelistPlace::InObject));
 }
 
+/// Facts 3.8 and 1.17: a word in front, one behind, one for the users.
+#[test]
+fn debugging_adds_words() {
+    let machine = machine(12, 2);
+    let slot = |era, size, align, flags| {
+        let cache = CacheParams::new(size).with_align(align).with_flags(flags);
+        let layout = of(era, &machine, cache).layout;
+        (layout.red_left_pad, layout.inuse, layout.size, layout.align)
+    };
+    let (zone, user) = (CacheFlags::RED_ZONE, CacheFlags::STORE_USER);
+    for era in [Era::V2_6_24, Era::V6_1] {
+        assert_eq!(slot(era, 60, 0, zone | user), (8, 72, 88, 8));
+        assert_eq!(slot(era, 64, 0, zone | user), (8, 72, 88, 8));
+        assert_eq!(slot(era, 64, 0, zone), (8, 72, 80, 8));
+        assert_eq!(slot(era, 64, 0, user), (0, 64, 72, 8));
+        for flags in [CacheFlags::POISON, CacheFlags::CONSISTENCY] {
+            assert_eq!(slot(era, 64, 0, flags), (0, 64, 64, 8));
+        }
+        // The object keeps the alignment that its cache asked for.
+        assert_eq!(slot(era, 64, 32, zone), (32, 72, 128, 32));
+    }
+    let aligned = CacheFlags::HWCACHE_ALIGN | zone;
+    assert_eq!(slot(Era::V2_6_24, 64, 0, aligned), (8, 72, 80, 8));
+    assert_eq!(slot(Era::V6_1, 64, 0, aligned), (64, 72, 192, 64));
+}
+
+/// Facts 1.6 and 3.8: no more than 32 in an array.
+#[test]
+fn debugging_caps_the_arrays() {
+    for (size, limits) in [(100, (32, 16, 8)), (300, (32, 16, 8)), (2000, (24, 12, 8))] {
+        for era in [Era::V2_6_24, Era::V6_1] {
+            let cache = CacheParams::new(size).with_flags(CacheFlags::CONSISTENCY);
+            let g = of(era, &machine(12, 2), cache);
+            assert_eq!((g.queue, g.batch, g.slab.shared_factor), limits, "{size}");
+        }
+    }
+}
+
 /// Facts 1.3: caches whose objects must stay intact have the array off the slab exactly where the
 /// objects nearly fill it.
 #[test]
