@@ -135,7 +135,8 @@ impl Batches {
 /// # Safety
 ///
 /// The object is not freed otherwise, and no reader finds it any more that does not run already.
-pub(crate) unsafe fn defer<M: Machine>(
+pub(crate) unsafe fn defer<M: Machine, D: Design>(
+    design: &D,
     env: Env<'_, M>,
     object: NonNull<u8>,
 ) -> Result<(), FreeError> {
@@ -143,7 +144,11 @@ pub(crate) unsafe fn defer<M: Machine>(
     let page = map.page(map.pfn_of(object).ok_or(FreeError::Foreign)?);
     page.head().ok_or(FreeError::Foreign)?;
     if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-        return Err(FreeError::WrongCache);
+        // It may lie in a page of many caches.
+        let place = design.find_slot(env, object).map_err(|(error, _)| error)?;
+        if !place.exact {
+            return Err(FreeError::NotAnObject);
+        }
     }
     let _pass = env.pages.gate().enter(machine);
     let mut spare: Option<BatchBox> = None;

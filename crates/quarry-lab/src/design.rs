@@ -29,8 +29,6 @@ pub struct DesignEntry {
         fn(Era, &MachineParams, &BootParams, &CacheParams) -> Result<Geometry, GeometryError>,
     /// The kmalloc caches of an era that can be replayed.
     pub kmalloc_rules: fn(Era) -> Option<&'static KmallocRules>,
-    /// Whether caches can have debugging.
-    pub debug: bool,
     /// Replays a trace.
     pub(crate) replay: ReplayFn,
 }
@@ -42,7 +40,6 @@ const fn entry<D: Design>() -> DesignEntry {
         default_era: D::DEFAULT_ERA,
         geometry: D::geometry,
         kmalloc_rules: D::kmalloc_rules,
-        debug: D::DEBUG,
         replay: replay::run::<D>,
     }
 }

@@ -170,9 +170,6 @@ impl Settings {
     ///
     /// [`LabError::Usage`] if it does not parse, or the design has no debugging.
     pub fn set_debug(&mut self, text: &str, spec: &DesignSpec) -> Result<(), LabError> {
-        if !spec.design.debug {
-            return Err(LabError::Usage(format!("{spec} has no debugging")));
-        }
         let parsed = SlubDebug::parse(text, spec.era)
             .map_err(|error| LabError::Usage(format!("{spec}: {error}")))?;
         self.debug = Some(parsed);

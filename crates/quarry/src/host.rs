@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::geometry::BootParams;
 use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Machine;
 use quarry_core::page::TrimPolicy;
@@ -238,11 +238,6 @@ impl<D: Design> Builder<D> {
     pub fn build(self) -> Result<&'static HostHeap<D>, Error> {
         let debug = self.debug.map(|text| SlubDebug::parse(text, self.era));
         let debug = debug.transpose().map_err(Error::Debug)?;
-        if debug.is_some() && !D::DEBUG {
-            return Err(Error::Heap(CreateError::DebugFlags(
-                CacheFlags::DEBUG_DEFAULT,
-            )));
-        }
         let machine = self.machine.build().map_err(Error::Host)?;
         let heap = Heap::new(machine, self.era, self.boot).map_err(Error::Heap)?;
         let topology = heap.pages().machine().topology();

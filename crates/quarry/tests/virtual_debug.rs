@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use model::debugging::*;
+use model::design::shares_pages;
 use model::scenario::{Object, give, sized, take};
 use quarry_core::debug::{CallSite, During, FailSlab, Finding, Fix, Report, SlubDebug, Track};
 use quarry_core::design::{Design, FreeError};
@@ -14,6 +15,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_sim::Rng;
@@ -27,6 +29,8 @@ macro_rules! on_all {
         $check::<Slab>(Era::V2_6_24);
         $check::<Slab>(Era::V6_1);
         $check::<Slubq>(Era::V2_6_35);
+        $check::<Slob>(Era::V2_6_24);
+        $check::<Slob>(Era::V6_1);
         $check::<Sheaf>(Era::V6_18);
         $check::<Sheaf>(Era::V7_0);
     };
@@ -458,14 +462,17 @@ fn validation<D: Design>(era: Era) {
     give(cache, &freed);
     let clean = cache.validate();
     assert_eq!((clean.findings, clean.reports().count()), (0, 0), "{era}");
-    assert!(clean.slabs > 1 && clean.objects >= 60, "{clean:?}");
+    // SLOB's pages are no slabs.
+    let shared = shares_pages::<D>(era);
+    assert_eq!(clean.slabs > 1, !shared, "{clean:?}");
+    assert!(clean.objects >= 60, "{clean:?}");
     assert_eq!(reports(), []);
     poke(used[3], 200, 9);
     poke(freed[4], 17, 9);
     let geometry = *cache.head().geometry();
     let slab = heap.pages().pfn_of(used[0]).expect("a page");
     let slab = heap.pages().address(slab).expect("an address");
-    let padding = geometry.slack_bytes > 0;
+    let padding = geometry.slack_bytes > 0 && !shared;
     if padding {
         let indices = match geometry.slab.freelist {
             FreelistPlace::SlabEnd => geometry.slab.freelist_bytes as isize,
@@ -633,26 +640,29 @@ fn refused_frees_are_reported_without_debugging() {
 fn settings<D: Design>(era: Era) {
     let heap = told::<D>(era);
     let prefix = D::kmalloc_rules(era).expect("an era").prefix;
-    let text = if era < Era::V5_9 {
-        format!("FZ,{prefix}6")
+    // SLOB has one cache for all sizes.
+    let classes = !shares_pages::<D>(era);
+    let kmalloc = if classes {
+        format!("{prefix}6")
     } else {
-        format!("FZ,{prefix}6*;-,plain;U")
+        "kmalloc".to_owned()
+    };
+    let text = if era < Era::V5_9 {
+        format!("FZ,{kmalloc}")
+    } else {
+        format!("FZ,{kmalloc}*;-,plain;U")
     };
     heap.set_slub_debug(Some(SlubDebug::parse(&text, era).expect("a setting")));
     let object = heap.kmalloc(64, None).expect("memory");
-    let class = heap.kmalloc_cache(64).expect("a class");
+    // SAFETY: the object is live, so its cache is not destroyed.
+    let class = unsafe { heap.cache_of(object) }.expect("a class");
     assert!(class.head().flags().contains(letters("FZ")), "{era}");
     assert_eq!(class.attribute("red_zone"), Some(1));
     assert_eq!(class.attribute("sanity_checks"), Some(1));
     assert_eq!(class.attribute("poison"), Some(0));
-    assert!(
-        !heap
-            .kmalloc_cache(128)
-            .expect("a class")
-            .head()
-            .flags()
-            .contains(letters("Z"))
-    );
+    let larger = heap.kmalloc_cache(128);
+    let larger = larger.map(|class| class.head().flags().contains(letters("Z")));
+    assert_eq!(larger, classes.then_some(false));
     poke(object, 64, 0);
     assert_eq!(
         // SAFETY: the object is not used any more.

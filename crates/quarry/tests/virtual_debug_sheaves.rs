@@ -10,6 +10,8 @@ use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -37,6 +39,8 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
 fn deferred_frees_pass_debugging() {
     deferred_frees_arrive::<Slub>(Era::V6_18);
     deferred_frees_arrive::<Slubq>(Era::V2_6_35);
+    deferred_frees_arrive::<Slab>(Era::V6_1);
+    deferred_frees_arrive::<Slob>(Era::V6_1);
     deferred_frees_arrive::<Sheaf>(Era::V6_18);
     deferred_frees_arrive::<Sheaf>(Era::V7_0);
 }

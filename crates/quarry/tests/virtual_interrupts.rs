@@ -316,6 +316,7 @@ fn debugging_survives_interrupts() {
         survives_with::<Slubq>(Era::V2_6_35, &[], letters);
         for &era in Slab::ERAS {
             survives_with::<Slab>(era, &[], letters);
+            survives_with::<Slob>(era, &[], letters);
         }
     }
 }

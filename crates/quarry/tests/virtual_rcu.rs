@@ -10,6 +10,8 @@ use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::Prefilled;
 use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
@@ -48,12 +50,24 @@ fn frees_wait_for_readers<D: Design>(era: Era) {
     // SAFETY: the test uses no copy of the handle afterwards.
     unsafe { cache.destroy() }.expect("nothing is live");
     // What noted the frees is gone as well.
-    for _ in 0..2 {
+    for _ in 0..4 {
         heap.for_each_cache(|cache| {
             cache.shrink();
         });
     }
     assert_eq!(heap.pages().slab_pages(), 0, "{era}");
+}
+
+#[test]
+fn slab_waits_for_readers() {
+    frees_wait_for_readers::<Slab>(Era::V2_6_24);
+    frees_wait_for_readers::<Slab>(Era::V6_1);
+}
+
+#[test]
+fn slob_waits_for_readers() {
+    frees_wait_for_readers::<Slob>(Era::V2_6_24);
+    frees_wait_for_readers::<Slob>(Era::V6_1);
 }
 
 #[test]

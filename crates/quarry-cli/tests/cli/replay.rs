@@ -333,8 +333,10 @@ fn debugging_costs_memory() {
             })
             .collect::<Vec<_>>()
     };
-    let plain = peak(&["--design", "slub,slubq"]);
-    let letters = peak(&["--design", "slub,slubq", "--debug", "FZPU"]);
+    let designs = "slub,slubq,slab@2.6.24,slab@6.1,slob@2.6.24,slob@6.1,sheaf";
+    let plain = peak(&["--design", designs]);
+    let letters = peak(&["--design", designs, "--debug", "FZPU"]);
+    assert_eq!((plain.len(), letters.len()), (7, 7));
     for (plain, debug) in plain.iter().zip(&letters) {
         assert!(
             debug > plain,

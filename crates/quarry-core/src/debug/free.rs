@@ -6,53 +6,13 @@ use super::CacheDebug;
 use super::about::{
     Described, deliver, here, note_damaged_lists, report_of, slab_of, with_slab, with_slot,
 };
+use super::place::Place;
 use super::report::{During, Fix, Name, Report, TraceEvent, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
 use crate::design::{Design, Env, FreeError};
 use crate::geometry::CacheFlags;
 use crate::machine::Machine;
-use crate::page::{PageKind, Pfn};
-use crate::sync::Ordering;
-
-/// An address in a slab of the cache.
-struct Place {
-    slab: Pfn,
-    /// The slot that it is in.
-    base: NonNull<u8>,
-    /// It is where the slot's object starts.
-    exact: bool,
-}
-
-fn locate<M: Machine, D: Design>(
-    design: &D,
-    env: Env<'_, M>,
-    object: NonNull<u8>,
-) -> Result<Place, (FreeError, Option<Pfn>)> {
-    let slab = slab_of(env, object).ok_or((FreeError::Foreign, None))?;
-    let page = env.pages.map().page(slab);
-    if page.kind() != PageKind::Slab {
-        return Err((FreeError::Foreign, None));
-    }
-    if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-        return Err((FreeError::WrongCache, Some(slab)));
-    }
-    let layout = &env.cache.geometry.layout;
-    let size = layout.size as usize;
-    let first = design.first_slot(env, slab);
-    let objects = page.objects.load(Ordering::Relaxed) as usize;
-    let offset = object.addr().get().wrapping_sub(first.addr().get());
-    if offset / size >= objects {
-        return Err((FreeError::NotAnObject, Some(slab)));
-    }
-    // SAFETY: the slot's number is below `objects`, so the slot lies in the slab.
-    let base = unsafe { first.byte_add(offset / size * size) };
-    Ok(Place {
-        slab,
-        base,
-        exact: offset % size == layout.red_left_pad as usize,
-    })
-}
 
 /// Whose object it is and what its track records say.
 pub(crate) fn describe<M: Machine, D: Design>(
@@ -61,11 +21,11 @@ pub(crate) fn describe<M: Machine, D: Design>(
     object: NonNull<u8>,
 ) -> Described {
     let tracks = env.cache.debug().and_then(|debug| {
-        let place = locate(design, env, object).ok()?;
+        let place = design.find_slot(env, object).ok()?;
         let _pass = env.pages.gate().enter(env.pages.machine());
         let _ops = debug.ops.lock(env.pages.machine())?;
-        // SAFETY: a slot of the cache (`locate`), whose debug lock is held.
-        let slot = unsafe { Slot::new(env.cache, debug, place.base) };
+        // SAFETY: a slot of the cache (`find_slot`), whose debug lock is held.
+        let slot = unsafe { Slot::new(env.cache, debug, place.base) }.laid_out(place.layout);
         Some((slot.track(Which::Alloc), slot.track(Which::Free)))
     });
     let (alloc, free) = tracks.unwrap_or_default();
@@ -82,7 +42,7 @@ pub(crate) fn reason<M: Machine, D: Design>(
     env: Env<'_, M>,
     object: NonNull<u8>,
 ) -> FreeError {
-    match locate(design, env, object) {
+    match design.find_slot(env, object) {
         Err((error, _)) => error,
         Ok(place) if place.exact => FreeError::DoubleFree,
         Ok(_) => FreeError::NotAnObject,
@@ -145,7 +105,7 @@ pub(crate) unsafe fn free<M: Machine, D: Design>(
     };
     let here = here(env.pages.machine(), site);
     let mut wrong = None;
-    let freed = match locate(design, env, object) {
+    let freed = match design.find_slot(env, object) {
         // SAFETY: the caller's contract is the same.
         Ok(place) => unsafe { free_at(design, env, debug, object, &place, here, &mut wrong) },
         Err((error, _)) => {
@@ -191,12 +151,12 @@ unsafe fn free_at<M: Machine, D: Design>(
         if place.exact {
             // A signal handler interrupted an operation on this cache: no checks are possible.
             // SAFETY: a slot of the cache, which its user has given up.
-            unsafe { env.cache.defer(place.base) };
+            unsafe { design.free_unchecked(env, place.base) };
         }
         return Ok(());
     };
-    // SAFETY: a slot of the cache (`locate`), whose debug lock is held.
-    let slot = unsafe { Slot::new(env.cache, debug, place.base) };
+    // SAFETY: a slot of the cache (`find_slot`), whose debug lock is held.
+    let slot = unsafe { Slot::new(env.cache, debug, place.base) }.laid_out(place.layout);
     let about = |what, fix| {
         let report = report_of(env, what, During::Free, fix, here);
         with_slab(with_slot(report, &slot), env, place.slab)
@@ -240,16 +200,12 @@ fn is_free<M: Machine, D: Design>(
     place: &Place,
     here: Track,
 ) -> bool {
-    let mut free = false;
-    let walked = design.free_slots(env, place.slab, &mut |slot| {
-        free = slot == place.base;
-        !free
-    });
-    if walked.is_err() {
+    let free = design.is_free(env, place);
+    if free.is_err() {
         let holder = design.held_by(env, place.slab).map(|(slot, _)| slot);
         design.isolate(env, place.slab);
         debug.note_damaged(place.slab, holder);
         note_damaged_lists(env, debug, During::Free, here);
     }
-    free
+    free.unwrap_or(false)
 }

@@ -27,19 +27,28 @@
 //!
 //! What a design has to do (`slub`, `slubq`, `slab` are examples):
 //!
-//! 1. `const DEBUG: bool = true`. (For speed alone: `alloc_fast`, `alloc_slow`, `free_fast` and
-//!    `free_slow`, which split `alloc` and `free` behind their one-step operation.)
-//! 2. In the slow path of an allocation, and where its slot is busy: nothing but
-//!    `if env.cache.flags().debug() { return None; }`; never give such a cache per-CPU state.
-//! 3. In the slow path of a free likewise: `return Err(FreeError::Unchecked)`.
-//! 4. Where it makes a slab, before it writes to it: `debug::set_up`; where it gives one back:
+//! 1. In the slow path of an allocation, and where its slot is busy: nothing but
+//!    `if env.cache.flags().debug() { return None; }`; never give such a cache per-CPU state. (For
+//!    speed alone: `alloc_fast`, `alloc_slow`, `free_fast` and `free_slow`, which split `alloc` and
+//!    `free` behind their one-step operation.)
+//! 2. In the slow path of a free likewise: `return Err(FreeError::Unchecked)`, or any other error.
+//! 3. Where it makes a slab, before it writes to it: `debug::set_up`; where it gives one back:
 //!    `debug::discard`.
-//! 5. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
+//! 4. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
 //!    `alloc_direct` and `free_direct` deal in slots; objects start `red_left_pad` further.
-//! 6. [`Design::free_slots`](crate::design::Design::free_slots), and where slots do not start at
+//! 5. [`Design::free_slots`](crate::design::Design::free_slots), and where slots do not start at
 //!    the slab's first byte, [`first_slot`](crate::design::Design::first_slot). Where the slab's own
 //!    list lies inside a free object, [`held_by`](crate::design::Design::held_by), and
 //!    `debug::cover` when it leaves.
+//!
+//! A design without slabs (`slob`) has to make slots of its blocks, and says where they are:
+//! [`alloc_slot`](crate::design::Design::alloc_slot),
+//! [`slot_layout`](crate::design::Design::slot_layout),
+//! [`find_slot`](crate::design::Design::find_slot), [`is_free`](crate::design::Design::is_free),
+//! [`free_unchecked`](crate::design::Design::free_unchecked) and
+//! [`loose_slots`](crate::design::Design::loose_slots). So that a freed slot stays one for a while,
+//! and a write to it is found, the newest 64 of a cache are kept (`Kept`) before their memory is
+//! anybody's.
 //!
 //! # 3 States of a slot
 //!
@@ -48,6 +57,7 @@
 //! | free | 0xbb | 0x6b, last 0xa5 | its slab's list |
 //! | used | 0xcc | the user's | a user |
 //! | quarantined | 0xbb | 0x6b, last 0xa5 | `Quarantine`; its slab counts it as in use |
+//! | kept (SLOB) | 0xbb | 0x6b, last 0xa5 | `Kept`; its page counts it as in use |
 //!
 //! SLAB's red zones are words of its own ([`Rules::slab`]). A free object that holds its slab's
 //! indices has these instead of poison.
@@ -70,21 +80,21 @@
 //! * Track records name one call site, not a stack; fields without meaning here are 0. SLAB's
 //!   have no room for thread and time.
 //! * SLAB's letters are ours: its kernels had debugging built in or not. What differs from them is
-//!   in [`slab`](crate::slab), section 7.
+//!   in [`slab`](crate::slab), section 7. SLOB's kernels had none.
 //!
 //! # 6 Without debugging
 //!
 //! What designs refuse by themselves, at no cost to the fast path:
 //!
-//! | free of | slub | slubq | slab |
-//! |---|---|---|---|
-//! | foreign memory, a page, a large block | always | always | always |
-//! | another cache's object | always | always | always |
-//! | an address inside an object | unless its slab is the CPU's | when it gets to its slab | if it goes to its slab at once |
-//! | the object freed last on this CPU | if its slab is the CPU's | always | always |
-//! | the object freed last to its slab | always | when it gets to its slab | when it gets to its slab |
-//! | an object of a slab with nothing in use | always | when it gets to its slab | when it gets to its slab |
-//! | an object freed earlier | no: its list would have to be walked | when it gets to its slab | when it gets to its slab, if among the last 64 there |
+//! | free of | slub | slubq | slab | slob |
+//! |---|---|---|---|---|
+//! | foreign memory, a page, a large block | always | always | always | always |
+//! | another cache's object | always | always | always | always |
+//! | an address inside an object | unless its slab is the CPU's | when it gets to its slab | if it goes to its slab at once | always |
+//! | the object freed last on this CPU | if its slab is the CPU's | always | always | always |
+//! | the object freed last to its slab | always | when it gets to its slab | when it gets to its slab | always |
+//! | an object of a slab with nothing in use | always | when it gets to its slab | when it gets to its slab | always |
+//! | an object freed earlier | no: its list would have to be walked | when it gets to its slab | when it gets to its slab, if among the last 64 there | always |
 //!
 //! "When it gets to its slab" is at the next drain, where slubq and slab skip it; then no report is
 //! made.
@@ -93,6 +103,8 @@ mod about;
 mod alloc;
 mod failslab;
 mod free;
+mod kept;
+mod place;
 mod report;
 mod rules;
 mod setting;
@@ -102,6 +114,7 @@ mod state;
 mod validate;
 
 pub use failslab::FailSlab;
+pub use place::{NoPlace, Place};
 pub use report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, TraceEvent, Track};
 pub use rules::{Rules, TrackLayout};
 pub use setting::{SLUB_DEBUG_BYTES_MAX, SlubDebug, SlubDebugError};
@@ -112,9 +125,10 @@ pub use validate::{REPORTS_MAX, Validation};
 pub(crate) use about::{Described, deliver, live, release};
 pub(crate) use alloc::alloc;
 pub(crate) use free::{describe, free, reason, refused};
+pub(crate) use place::slot_in_slab;
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};
-pub(crate) use validate::{cover, discard, set_up, validate};
+pub(crate) use validate::{check_leaving, cover, discard, prepare, set_up, validate};
 
 use core::ptr::NonNull;
 

@@ -59,6 +59,7 @@ pub(super) struct Slot<'c> {
     base: NonNull<u8>,
     cache: &'c CacheHead,
     debug: &'c CacheDebug,
+    layout: Layout,
     /// Bytes of the object that the design uses while it is free, from its first on.
     held: u32,
 }
@@ -78,8 +79,14 @@ impl<'c> Slot<'c> {
             base,
             cache,
             debug,
+            layout: cache.geometry.layout,
             held: 0,
         }
+    }
+
+    /// The same slot, if it is not laid out as the cache's geometry says.
+    pub(super) fn laid_out(self, layout: Layout) -> Self {
+        Self { layout, ..self }
     }
 
     /// The same slot, with so many bytes of the free object that are the design's.
@@ -91,8 +98,8 @@ impl<'c> Slot<'c> {
         &self.debug.rules
     }
 
-    fn layout(&self) -> &'c Layout {
-        &self.cache.geometry.layout
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn pad(&self) -> usize {

@@ -8,7 +8,7 @@ use super::site::CallSite;
 use super::slot::{Slot, State};
 use super::state::CacheDebug;
 use crate::design::{Design, Env};
-use crate::geometry::{CacheFlags, FreelistPlace};
+use crate::geometry::{CacheFlags, FreelistPlace, Layout};
 use crate::machine::Machine;
 use crate::page::Pfn;
 use crate::slabs::slabs;
@@ -120,16 +120,43 @@ pub(crate) fn discard<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>
 
 #[cold]
 fn check_gone<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, first: NonNull<u8>) {
-    let machine = env.pages.machine();
     let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
-    let here = here(machine, CallSite::UNKNOWN);
     for slot in each_slot(env, debug, first, objects) {
-        if let Some((what, damage)) = slot.check(State::Free) {
-            let report = report_of(env, what, During::Discard, Fix::None, here);
-            let mut report = with_slab(with_slot(report, &slot), env, slab);
-            report.damage = Some(damage);
-            debug.push_pending(machine, report);
-        }
+        check_going(env, debug, slab, &slot);
+    }
+}
+
+fn check_going<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, slot: &Slot<'_>) {
+    let machine = env.pages.machine();
+    if let Some((what, damage)) = slot.check(State::Free) {
+        let here = here(machine, CallSite::UNKNOWN);
+        let report = report_of(env, what, During::Discard, Fix::None, here);
+        let mut report = with_slab(with_slot(report, slot), env, slab);
+        report.damage = Some(damage);
+        debug.push_pending(machine, report);
+    }
+}
+
+/// Prepares the slot of a design without slabs. It is nobody else's. Does nothing without debugging.
+pub(crate) fn prepare<M: Machine>(env: Env<'_, M>, base: NonNull<u8>, layout: Layout) {
+    if let Some(debug) = env.cache.debug() {
+        // SAFETY: a new slot of the cache, the caller's.
+        let slot = unsafe { Slot::new(env.cache, debug, base) };
+        slot.laid_out(layout).set_up();
+    }
+}
+
+/// Looks at a free slot whose memory is about to be anybody's. Does nothing without debugging.
+pub(crate) fn check_leaving<M: Machine>(
+    env: Env<'_, M>,
+    slab: Pfn,
+    base: NonNull<u8>,
+    layout: Layout,
+) {
+    if let Some(debug) = env.cache.debug() {
+        // SAFETY: a free slot of the cache, the caller's.
+        let slot = unsafe { Slot::new(env.cache, debug, base) };
+        check_going(env, debug, slab, &slot.laid_out(layout));
     }
 }
 
@@ -170,6 +197,12 @@ fn look<M: Machine, D: Design>(design: &D, env: Env<'_, M>, here: Track) -> Vali
             for slab in slabs(env) {
                 validate_slab(design, env, debug, slab, here, &mut validation);
             }
+            design.loose_slots(env, &mut |place, free| {
+                // SAFETY: a slot of the cache, whose debug lock is held.
+                let slot = unsafe { Slot::new(env.cache, debug, place.base) };
+                let slot = slot.laid_out(place.layout);
+                validate_slot(env, place.slab, &slot, free, here, &mut validation);
+            });
         }
     }
     if let Err(error) = consistent
@@ -224,28 +257,11 @@ fn validate_slab<M: Machine, D: Design>(
     }
     let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
     for (number, slot) in each_slot(env, debug, first, objects).enumerate() {
-        validation.objects += 1;
         let slot = match held {
             Some((base, bytes)) if base == slot.base() => slot.held(bytes),
             _ => slot,
         };
-        // What is out of circulation counts as in use and looks free.
-        let state = if free.contains(number) {
-            State::Free
-        } else {
-            State::Used
-        };
-        let Some((what, damage)) = slot.check(state) else {
-            continue;
-        };
-        if state == State::Used && slot.check(State::Free).is_none() {
-            continue;
-        }
-        let report = report_of(env, what, During::Validate, Fix::Restored, here);
-        let mut report = with_slab(with_slot(report, &slot), env, slab);
-        report.damage = Some(damage);
-        slot.restore(state);
-        validation.add(report);
+        validate_slot(env, slab, &slot, free.contains(number), here, validation);
     }
     if let Some(damage) = slab_padding(env, debug, slab, first, objects) {
         let report = report_of(
@@ -261,6 +277,30 @@ fn validate_slab<M: Machine, D: Design>(
     }
 }
 
+fn validate_slot<M: Machine>(
+    env: Env<'_, M>,
+    slab: Pfn,
+    slot: &Slot<'_>,
+    free: bool,
+    here: Track,
+    validation: &mut Validation,
+) {
+    validation.objects += 1;
+    // What is out of circulation counts as in use and looks free.
+    let state = if free { State::Free } else { State::Used };
+    let Some((what, damage)) = slot.check(state) else {
+        return;
+    };
+    if state == State::Used && slot.check(State::Free).is_none() {
+        return;
+    }
+    let report = report_of(env, what, During::Validate, Fix::Restored, here);
+    let mut report = with_slab(with_slot(report, slot), env, slab);
+    report.damage = Some(damage);
+    slot.restore(state);
+    validation.add(report);
+}
+
 /// Checks and restores what lies behind the last slot of a poisoned slab and is nobody's.
 fn slab_padding<M: Machine>(
     env: Env<'_, M>,
@@ -272,7 +312,8 @@ fn slab_padding<M: Machine>(
     let geometry = &env.cache.geometry;
     let page = env.pages.map().page(slab);
     // What a slab of another order has at its end is not in the geometry.
-    if !env.cache.flags().contains(CacheFlags::POISON) || page.order() != geometry.order {
+    let poisoned = env.cache.flags().contains(CacheFlags::POISON) && objects > 0;
+    if !poisoned || page.order() != geometry.order {
         return None;
     }
     let base = env.pages.map().address(slab);

@@ -126,7 +126,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
             }
             KmallocTarget::Design => {
                 let body = self.direct()?;
-                body.design.kmalloc(self.env(&body.head), bytes, node)
+                match body.design.kmalloc(self.env(&body.head), bytes, node) {
+                    None => self.alloc_missed(body, node, bytes as u32, site),
+                    object => object,
+                }
             }
             KmallocTarget::Pages { order } => self.kmalloc_large(order, node),
             KmallocTarget::TooLarge => None,
@@ -183,7 +186,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if self.system.kmalloc.service == KmallocService::Design {
             let body = self.direct().ok_or(FreeError::Foreign)?;
             // SAFETY: the caller's contract is the same.
-            return unsafe { body.design.kfree(self.env(&body.head), object) };
+            return match unsafe { body.design.kfree(self.env(&body.head), object) } {
+                Ok(()) => Ok(()),
+                // SAFETY: as above; the design refused and changed nothing.
+                Err(error) => unsafe { self.free_missed(body, object, error, site) },
+            };
         }
         let page = map.page(slab);
         let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();

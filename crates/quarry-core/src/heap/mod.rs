@@ -41,8 +41,6 @@ pub const ZERO_SIZE_ADDRESS: usize = 16;
 pub enum CreateError {
     /// The geometry has no answer.
     Geometry(GeometryError),
-    /// Caches of this design cannot have debugging.
-    DebugFlags(CacheFlags),
     /// The structure or per-CPU ranges are full.
     NoRoom,
     /// The page allocator could not be set up.
@@ -53,10 +51,6 @@ impl core::fmt::Display for CreateError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Geometry(error) => error.fmt(f),
-            Self::DebugFlags(flags) => write!(
-                f,
-                "{flags:?}: caches of this design have no debugging; leave the flags away"
-            ),
             Self::NoRoom => f.write_str("no room for the cache's own structures"),
             Self::Boot(error) => error.fmt(f),
         }
@@ -304,9 +298,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         let added = setting.map_or(CacheFlags::NONE, |setting| setting.flags_for(spec.name));
         let flags = spec.flags | added;
-        if flags.debug() && !D::DEBUG {
-            return Err(CreateError::DebugFlags(flags));
-        }
         let with = geometry(flags)?;
         if setting.is_some_and(|setting| setting.keeps_order()) && added.debug() {
             let without = geometry(spec.flags)?;

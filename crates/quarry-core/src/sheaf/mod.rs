@@ -118,8 +118,6 @@ impl Design for Sheaf {
     const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
     const DEFAULT_ERA: Era = Era::V7_0;
 
-    const DEBUG: bool = true;
-
     fn geometry(
         era: Era,
         machine: &MachineParams,

@@ -23,7 +23,7 @@ impl Sheaf {
     ) -> Result<(), FreeError> {
         if env.cache.flags().debug() {
             // SAFETY: the caller's contract is the same.
-            return unsafe { rcu::defer(env, object) };
+            return unsafe { rcu::defer(self, env, object) };
         }
         let slab = slabs::lookup(env, object)?;
         self.slub.check_object(env, slab, object)?;
@@ -39,7 +39,7 @@ impl Sheaf {
         }
         env.cache.shared_stats.count(Stat::FreeRcuSheafFail);
         // SAFETY: the caller's contract is the same.
-        unsafe { rcu::defer(env, object) }
+        unsafe { rcu::defer(self, env, object) }
     }
 
     /// Puts an object in the rcu sheaf and lets this wait once it is full. `false` if there is no

@@ -136,7 +136,6 @@ impl Design for Slab {
     const NAME: &'static str = "slab";
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const DEFAULT_ERA: Era = Era::V6_1;
-    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,

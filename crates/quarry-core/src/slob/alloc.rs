@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::geometry::{HEADER_BYTES, kmalloc_is_block};
+use super::geometry::HEADER_BYTES;
 use super::owners::Mark;
 use super::slab::take_pages;
 use super::types::{Request, Slob};
@@ -22,18 +22,22 @@ impl Slob {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
-        env.cache.shared_stats.count(Stat::AllocSlowpath);
         let geometry = &env.cache.geometry;
         let layout = &geometry.layout;
-        if layout.size >= 1 << env.pages.map().page_shift() {
+        if layout.size >= self.run_bytes {
+            if env.cache.flags().debug() {
+                return None;
+            }
+            env.cache.shared_stats.count(Stat::AllocSlowpath);
             return self.alloc_run(env, geometry.order, node);
         }
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
         let request = Request {
             bytes: layout.size,
             lead: 0,
             align: layout.align,
         };
-        self.alloc_block(env, node, &request)
+        self.alloc_block(env, node, &request, Mark::new(self.id, false))
     }
 
     /// A kmalloc: a block with a header, or pages.
@@ -46,20 +50,21 @@ impl Slob {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
-        env.cache.shared_stats.count(Stat::AllocSlowpath);
-        let page_shift = env.pages.map().page_shift();
-        if !kmalloc_is_block(page_shift, bytes as u64) {
-            let pages = bytes.div_ceil(1 << page_shift);
-            let order = (0..=MAX_ORDER).find(|&order| pages <= 1 << order)?;
-            return self.alloc_run(env, order, node);
+        if bytes >= self.kmalloc_run_bytes {
+            if env.cache.flags().debug() && !self.is_unwatched(env, bytes) {
+                return None;
+            }
+            env.cache.shared_stats.count(Stat::AllocSlowpath);
+            return self.kmalloc_run(env, bytes, node);
         }
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
         let bytes = bytes as u32;
         let request = Request {
             bytes: bytes + HEADER_BYTES,
             lead: HEADER_BYTES,
             align: self.shared().era.kmalloc_align(bytes),
         };
-        let object = self.alloc_block(env, node, &request)?;
+        let object = self.alloc_block(env, node, &request, Mark::new(self.id, true))?;
         // SAFETY: the block begins with the header.
         let header = unsafe { object.byte_sub(HEADER_BYTES as usize) }.cast::<u32>();
         let address = header.addr().get();
@@ -69,13 +74,34 @@ impl Slob {
         Some(object)
     }
 
-    fn alloc_block<M: Machine>(
+    /// A kmalloc that is a run of pages.
+    fn kmalloc_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        bytes: usize,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let map = env.pages.map();
+        let pages = bytes.div_ceil(1 << map.page_shift());
+        let order = (0..=MAX_ORDER).find(|&order| pages <= 1 << order)?;
+        let run = self.alloc_run(env, order, node)?;
+        if env.cache.flags().debug() {
+            // It passes debugging by.
+            map.page(map.pfn_of(run)?)
+                .objects
+                .store(0, Ordering::Relaxed);
+        }
+        Some(run)
+    }
+
+    /// A block whose object has this mark.
+    pub(super) fn alloc_block<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,
         request: &Request,
+        mark: Mark,
     ) -> Option<NonNull<u8>> {
-        let mark = Mark::new(self.id, request.lead > 0);
         let (pfn, offset) = self.shared().take_block(env, node, request, mark)?;
         self.live.fetch_add(1, Ordering::Relaxed);
         self.block_bytes
@@ -86,7 +112,7 @@ impl Slob {
     }
 
     /// An object that has pages of its own.
-    fn alloc_run<M: Machine>(
+    pub(super) fn alloc_run<M: Machine>(
         &self,
         env: Env<'_, M>,
         order: u32,

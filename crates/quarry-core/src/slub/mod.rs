@@ -119,7 +119,6 @@ impl Design for Slub {
         Era::V6_18,
     ];
     const DEFAULT_ERA: Era = Era::V6_18;
-    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,

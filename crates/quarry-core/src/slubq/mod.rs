@@ -108,7 +108,6 @@ impl Design for Slubq {
     const NAME: &'static str = "slubq";
     const ERAS: &'static [Era] = &[Era::V2_6_35];
     const DEFAULT_ERA: Era = Era::V2_6_35;
-    const DEBUG: bool = true;
 
     fn geometry(
         era: Era,
