@@ -29,13 +29,16 @@ pub(super) fn header_bytes(cache: &CacheHead) -> u32 {
 
 /// How many bytes the kmalloc was for whose slot has this header; `None` if it was overwritten.
 fn request_of(header: NonNull<u8>) -> Option<u32> {
-    let header = header.cast::<u32>();
-    // SAFETY: the callers have found a mark of a kmalloc, which has a header of two words of four
-    // bytes in front of its slot.
-    let bytes = unsafe { header.read() };
-    // SAFETY: as above.
-    let complement = unsafe { header.add(1).read() };
-    (complement == !bytes).then_some(bytes)
+    // SAFETY: the callers have found a mark of a kmalloc, which has a header in front of its slot;
+    // both begin at a word.
+    let word = unsafe { header.cast::<u64>().read() };
+    let bytes = word as u32;
+    (word == header_of(bytes)).then_some(bytes)
+}
+
+/// The header of a kmalloc of so many bytes.
+const fn header_of(bytes: u32) -> u64 {
+    bytes as u64 | (!bytes as u64) << 32
 }
 
 /// How the slot of a kmalloc of so many bytes is laid out.
@@ -148,11 +151,9 @@ impl Slob {
         let slot = unsafe { object.byte_sub(layout.red_left_pad as usize) };
         if header > 0 {
             // SAFETY: as above.
-            let header = unsafe { slot.byte_sub(header as usize) }.cast::<u32>();
-            // SAFETY: the block is the caller's; blocks with a header begin at a word.
-            unsafe { header.write(bytes) };
-            // SAFETY: as above; a header has room for two of these.
-            unsafe { header.add(1).write(!bytes) };
+            let header = unsafe { slot.byte_sub(header as usize) }.cast::<u64>();
+            // SAFETY: the block is the caller's; slots and headers are whole words.
+            unsafe { header.write(header_of(bytes)) };
         }
         debug::prepare(env, slot, layout);
         Some(slot)
@@ -186,66 +187,81 @@ impl Slob {
     ) -> Result<Place, NoPlace> {
         let map = env.pages.map();
         let pfn = Self::first_page(env, address).map_err(|error| (error, None))?;
-        let refused = |error| Err((error, Some(pfn)));
         let owner = map.page(pfn).cache.load(Ordering::Relaxed);
-        let pad = env.cache.geometry.layout.red_left_pad as usize;
-        if owner == env.cache.id() {
-            let base = map.address(pfn);
-            let Some(layout) = self.layout_of(env, base) else {
-                return refused(FreeError::NotAnObject);
-            };
-            return Ok(Place {
-                slab: pfn,
-                base,
-                layout,
-                exact: address.addr().get() - base.addr().get() == pad,
-            });
-        }
-        if !owner.is_null() {
-            return refused(FreeError::WrongCache);
-        }
+        let found = if owner == env.cache.id() {
+            self.find_run(env, pfn, address)
+        } else if owner.is_null() {
+            self.find_block(env, pfn, address)
+        } else {
+            Err(FreeError::WrongCache)
+        };
+        found.map_err(|error| (error, Some(pfn)))
+    }
+
+    /// The slot of one of the cache's runs of pages.
+    fn find_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        address: NonNull<u8>,
+    ) -> Result<Place, FreeError> {
+        let base = env.pages.map().address(slab);
+        let layout = self.layout_of(env, base).ok_or(FreeError::NotAnObject)?;
+        let offset = address.addr().get() - base.addr().get();
+        Ok(Place {
+            slab,
+            base,
+            layout,
+            exact: offset == layout.red_left_pad as usize,
+        })
+    }
+
+    /// The slot of one of the cache's blocks.
+    fn find_block<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        address: NonNull<u8>,
+    ) -> Result<Place, FreeError> {
         let offset = Self::offset(env, address);
         let starts = offset.is_multiple_of(WORD_BYTES);
         let nobodys = match starts {
             true => FreeError::DoubleFree,
             false => FreeError::NotAnObject,
         };
-        let at = Owners::of(env.pages, pfn).and_then(|owners| owners.object_before(offset));
+        let at = Owners::of(env.pages, slab).and_then(|owners| owners.object_before(offset));
         let Some((start, mark)) = at.filter(|(_, mark)| !mark.is_deferred()) else {
-            return refused(nobodys);
+            return Err(nobodys);
         };
-        // SAFETY: the table has entries for words of the page.
-        let object = unsafe { map.address(pfn).byte_add(start as usize) };
+        let exact = offset == start;
         if mark.id() != self.id {
-            return refused(match start == offset {
-                true => FreeError::WrongCache,
-                false => nobodys,
+            return Err(if exact {
+                FreeError::WrongCache
+            } else {
+                nobodys
             });
         }
-        if !env.cache.flags.debug() {
-            return match self.shared().registry.block_of(env.pages, object, mark) {
-                Some(block) if offset - start < block.bytes - block.lead => Ok(Place {
-                    slab: pfn,
-                    base: object,
-                    layout: env.cache.geometry.layout,
-                    exact: offset == start,
-                }),
-                _ => refused(nobodys),
-            };
-        }
-        let Some(layout) = block_layout(env.pages, env.cache, object) else {
-            return refused(FreeError::Corrupt);
+        // SAFETY: the table has entries for words of the page.
+        let object = unsafe { env.pages.map().address(slab).byte_add(start as usize) };
+        let registry = &self.shared().registry;
+        let Some(block) = registry.any_block_of(env.pages, object, mark) else {
+            return Err(FreeError::Corrupt);
         };
-        if offset - start >= layout.size - layout.red_left_pad {
-            return refused(nobodys);
+        if offset - start >= block.bytes - block.lead {
+            return Err(nobodys);
         }
+        // Without debugging a kmalloc has no layout, and nothing in front of its object.
+        let layout = match env.cache.flags.debug() {
+            true => block_layout(env.pages, env.cache, object).ok_or(FreeError::Corrupt)?,
+            false => env.cache.geometry.layout,
+        };
         // SAFETY: the slot begins with the red zone in front of the object.
-        let base = unsafe { object.byte_sub(pad) };
+        let base = unsafe { object.byte_sub(layout.red_left_pad as usize) };
         Ok(Place {
-            slab: pfn,
+            slab,
             base,
             layout,
-            exact: offset == start,
+            exact,
         })
     }
 
