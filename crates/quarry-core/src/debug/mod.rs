@@ -15,7 +15,7 @@
 //!   Heap::alloc_slow --> Design::alloc_slow: None, as the cache has debugging
 //!        | cold
 //!        v
-//!   debug::alloc --> Design::alloc_direct (a slot) --> check, track, paint --> object
+//!   debug::alloc --> Design::alloc_slot (mostly alloc_direct) --> check, track, paint --> object
 //! ```
 //!
 //! A cache with debugging keeps nothing per CPU, so its fast paths always miss, and the slow paths
