@@ -12,6 +12,7 @@ use core::ptr::NonNull;
 use super::CacheDebug;
 use super::report::{Damage, EXCERPT_BYTES, Finding, Track};
 use super::rules::{Rules, TrackLayout};
+use super::site::SiteTable;
 use crate::design::CacheHead;
 use crate::geometry::{CacheFlags, Layout, WORD_BYTES};
 
