@@ -189,11 +189,11 @@ impl CpuQueue {
     pub(crate) fn push_many<M: Machine>(
         &mut self,
         env: Env<'_, M>,
-        seen: &mut SeenSlab,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
+        self.touch(env);
         // SAFETY: top and limit are those of the queue, whose slot the caller holds.
-        let pushed = unsafe { push_run(env, self.top, self.limit, seen, slots) };
+        let pushed = unsafe { push_run(env, self.top, self.limit, slots) };
         self.top = self.top.wrapping_add(pushed);
         self.stats.count_by(Stat::FreeFastpath, pushed as u64);
         pushed
@@ -202,15 +202,23 @@ impl CpuQueue {
     /// Takes up to as many entries as there are slots, newest first; fast allocations. Returns how
     /// many.
     #[inline(always)]
-    pub(crate) fn pop_many(&mut self, slots: &mut [Option<NonNull<u8>>]) -> usize {
-        let filled = self.filled();
-        let run = filled.len().min(slots.len());
-        for (slot, &object) in slots.iter_mut().zip(filled.iter().rev()) {
-            *slot = Some(object);
-        }
-        self.top = self.top.wrapping_sub(run);
-        self.stats.count_by(Stat::AllocFastpath, run as u64);
-        run
+    pub(crate) fn pop_many<M: Machine>(
+        &mut self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        self.touch(env);
+        // SAFETY: the entries between base and top are filled, and the slot's holder may read them.
+        let popped = unsafe { pop_run(env, self.base, self.top, slots) };
+        self.top = self.top.wrapping_sub(popped);
+        self.stats.count_by(Stat::AllocFastpath, popped as u64);
+        popped
+    }
+
+    #[inline(always)]
+    fn touch<M: Machine>(&self, env: Env<'_, M>) {
+        let address = core::ptr::from_ref(self).addr();
+        touch(env.pages.machine(), Line::CpuState, Access::Write, address);
     }
 
     /// Removes the oldest entries.
@@ -249,6 +257,37 @@ impl CpuQueue {
     }
 }
 
+/// Copies the newest entries of a stack to slots, newest first; returns how many.
+///
+/// # Safety
+///
+/// From `base` to `top` lie filled entries that the caller may read.
+#[inline(always)]
+pub(crate) unsafe fn pop_run<M: Machine>(
+    env: Env<'_, M>,
+    base: *mut NonNull<u8>,
+    top: *mut NonNull<u8>,
+    slots: &mut [Option<NonNull<u8>>],
+) -> usize {
+    let filled = (top.addr() - base.addr()) / size_of::<NonNull<u8>>();
+    let run = filled.min(slots.len());
+    let mut entry = top;
+    for slot in &mut slots[..run] {
+        entry = entry.wrapping_sub(1);
+        touch(
+            env.pages.machine(),
+            Line::CpuQueue,
+            Access::Read,
+            entry.addr(),
+        );
+        // Volatile, so that entries are read one by one, as they were written: a wide load of what
+        // narrow stores have just written waits until these have left the store buffer.
+        // SAFETY: `run` entries lie below the top, by the caller's contract.
+        *slot = Some(unsafe { entry.read_volatile() });
+    }
+    run
+}
+
 /// Copies the objects of slots from the first on to a stack, as far as there is room, they lie in
 /// slabs of the cache and none is the newest already; empties these slots and returns how many.
 ///
@@ -261,31 +300,32 @@ pub(crate) unsafe fn push_run<M: Machine>(
     env: Env<'_, M>,
     top: *mut NonNull<u8>,
     limit: *mut NonNull<u8>,
-    seen: &mut SeenSlab,
     slots: &mut [Option<NonNull<u8>>],
 ) -> usize {
     let room = (limit.addr() - top.addr()) / size_of::<NonNull<u8>>();
     if room == 0 {
         return 0;
     }
+    let mut seen = SeenSlab::NONE;
     // SAFETY: the caller's contract; any word is `None` or `Some` of an address.
     let mut newest = unsafe { top.wrapping_sub(1).cast::<Option<NonNull<u8>>>().read() };
     // SAFETY: the caller's contract; `MaybeUninit` asks for no initialised value.
     let vacant = unsafe { core::slice::from_raw_parts_mut(top.cast::<MaybeUninit<_>>(), room) };
-    let mut pushed = 0;
-    for (slot, entry) in slots.iter_mut().zip(vacant) {
-        let Some(object) = *slot else { break };
-        if newest == Some(object) || !seen.holds(env, object) {
+    let mut run = 0;
+    for (&slot, entry) in slots.iter().zip(vacant) {
+        let Some(object) = slot else { break };
+        if newest == slot || !seen.holds(env, object) {
             break;
         }
         let address = core::ptr::from_ref(entry).addr();
         touch(env.pages.machine(), Line::CpuQueue, Access::Write, address);
         entry.write(object);
-        newest = Some(object);
-        *slot = None;
-        pushed += 1;
+        newest = slot;
+        run += 1;
     }
-    pushed
+    // At once, because clearing many words is a few wide stores.
+    slots[..run].fill(None);
+    run
 }
 
 /// Reserves entries for all CPUs.

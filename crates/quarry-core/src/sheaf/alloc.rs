@@ -212,6 +212,7 @@ impl Sheaf {
 
     /// All slots or none (facts 6.6): from the sheaves as far as they and the barn reach, the rest
     /// from the slabs.
+    #[inline]
     pub(super) fn alloc_many<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -225,13 +226,31 @@ impl Sheaf {
         work(machine, Work::Call);
         let mut filled = 0;
         if node.is_none() && self.capacity() > 0 {
-            let taken = self.cpu.try_with(machine, |cpu, id| {
-                self.alloc_many_on_cpu(env, cpu, id, slots)
+            let popped = self
+                .cpu
+                .try_with(machine, |cpu, _| cpu.pop_many(env, slots));
+            filled = popped.unwrap_or(0);
+        }
+        filled == slots.len() || self.alloc_rest(env, node, slots, filled)
+    }
+
+    /// Fills the slots behind the first `filled` ones, or gives these back.
+    #[inline(never)]
+    fn alloc_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+        mut filled: usize,
+    ) -> bool {
+        if node.is_none() && self.capacity() > 0 {
+            let taken = self.cpu.try_with(env.pages.machine(), |cpu, id| {
+                self.alloc_many_on_cpu(env, cpu, id, &mut slots[filled..])
             });
             if taken.is_none() {
                 env.cache.shared_stats.count(Stat::CpuSlotBusy);
             }
-            filled = taken.unwrap_or(0);
+            filled += taken.unwrap_or(0);
         }
         filled += self.alloc_many_below(env, node, &mut slots[filled..]);
         if filled == slots.len() {
@@ -263,8 +282,7 @@ impl Sheaf {
             if cpu.is_empty() && !self.swap_for_objects(env, cpu, node) {
                 break;
             }
-            touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
-            filled += cpu.pop_many(&mut slots[filled..]);
+            filled += cpu.pop_many(env, &mut slots[filled..]);
         }
         filled
     }

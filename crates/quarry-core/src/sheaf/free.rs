@@ -8,7 +8,7 @@ use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::Pfn;
-use crate::slabs::{self, SeenSlab};
+use crate::slabs;
 use crate::stats::Stat;
 
 /// Objects of other nodes that a bulk free sets aside before it frees them together.
@@ -205,6 +205,7 @@ impl Sheaf {
     /// # Safety
     ///
     /// Nobody uses the objects any more.
+    #[inline]
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -215,8 +216,33 @@ impl Sheaf {
         }
         let machine = env.pages.machine();
         work(machine, Work::Call);
+        let mut pushed = 0;
+        if self.one_node && self.capacity() > 0 {
+            let fit = self
+                .cpu
+                .try_with(machine, |cpu, _| cpu.push_many(env, slots));
+            pushed = fit.unwrap_or(0);
+        }
+        if pushed == slots.len() {
+            return Ok(());
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_rest(env, &mut slots[pushed..]) }
+    }
+
+    /// Frees what did not fit into the main sheaf at once.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    #[inline(never)]
+    unsafe fn free_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
         if self.capacity() > 0 {
-            let freed = self.cpu.try_with(machine, |cpu, id| {
+            let freed = self.cpu.try_with(env.pages.machine(), |cpu, id| {
                 self.free_many_on_cpu(env, cpu, id, slots)
             });
             if let Some(result) = freed {
@@ -240,11 +266,10 @@ impl Sheaf {
         let mut result = Ok(());
         let mut aside = [None; REMOTE_BATCH];
         let mut count = 0;
-        let mut seen = SeenSlab::NONE;
         let mut at = 0;
         while at < slots.len() {
             if self.one_node {
-                at += cpu.push_many(env, &mut seen, &mut slots[at..]);
+                at += cpu.push_many(env, &mut slots[at..]);
             }
             let Some(slot) = slots.get_mut(at) else { break };
             at += 1;

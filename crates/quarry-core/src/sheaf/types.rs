@@ -6,8 +6,7 @@ use core::ptr::NonNull;
 use super::geometry::{HEADER_BYTES, RunRules, sheaf_bytes};
 use crate::design::Env;
 use crate::machine::{MAX_NODES, Machine, NodeId, PerCpu, SpinLock, StackLayout};
-use crate::queue::push_run;
-use crate::slabs::SeenSlab;
+use crate::queue::{pop_run, push_run};
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
 use crate::sync::AtomicU32;
@@ -352,12 +351,11 @@ impl CpuSheaves {
     pub(super) fn push_many<M: Machine>(
         &mut self,
         env: Env<'_, M>,
-        seen: &mut SeenSlab,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
         // SAFETY: I3 - top and limit are those of the main sheaf, in front of whose entries lies
         // its head.
-        let pushed = unsafe { push_run(env, self.top, self.limit, seen, slots) };
+        let pushed = unsafe { push_run(env, self.top, self.limit, slots) };
         self.top = self.top.wrapping_add(pushed);
         self.stats.count_by(Stat::FreeFastpath, pushed as u64);
         pushed
@@ -365,20 +363,16 @@ impl CpuSheaves {
 
     /// Takes up to as many objects as there are slots, newest first; fast allocations.
     #[inline(always)]
-    pub(super) fn pop_many(&mut self, slots: &mut [Option<NonNull<u8>>]) -> usize {
-        let run = slots.len().min(self.objects() as usize);
-        if run == 0 {
-            return 0;
-        }
-        let first = self.top.wrapping_sub(run);
-        // SAFETY: I3 - the `run` entries below the top are filled.
-        let newest = unsafe { core::slice::from_raw_parts(first, run) };
-        for (slot, &object) in slots.iter_mut().zip(newest.iter().rev()) {
-            *slot = Some(object);
-        }
-        self.top = first;
-        self.stats.count_by(Stat::AllocFastpath, run as u64);
-        run
+    pub(super) fn pop_many<M: Machine>(
+        &mut self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        // SAFETY: I3 - the entries of the main sheaf from base to top are filled.
+        let popped = unsafe { pop_run(env, self.base, self.top, slots) };
+        self.top = self.top.wrapping_sub(popped);
+        self.stats.count_by(Stat::AllocFastpath, popped as u64);
+        popped
     }
 
     /// The newest object.

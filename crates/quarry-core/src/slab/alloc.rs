@@ -332,7 +332,6 @@ impl Slab {
 
     /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
     /// run of entries is copied and counted at once.
-    #[inline(always)]
     fn fill_slots<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -341,21 +340,10 @@ impl Slab {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
-        let machine = env.pages.machine();
         let mut filled = 0;
         while filled < slots.len() {
             if node.is_none() {
-                touch(
-                    machine,
-                    Line::CpuState,
-                    Access::Write,
-                    core::ptr::from_ref(cpu).addr(),
-                );
-                for entry in cpu.queue.filled().iter().rev().take(slots.len() - filled) {
-                    let address = core::ptr::from_ref(entry).addr();
-                    touch(machine, Line::CpuQueue, Access::Read, address);
-                }
-                filled += cpu.queue.pop_many(&mut slots[filled..]);
+                filled += cpu.queue.pop_many(env, &mut slots[filled..]);
             }
             let Some(slot) = slots.get_mut(filled) else {
                 break;
@@ -369,7 +357,8 @@ impl Slab {
         filled
     }
 
-    /// All slots or none.
+    /// All slots or none. What the array has needs no more than a copy.
+    #[inline]
     pub(super) fn alloc_many<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -378,10 +367,29 @@ impl Slab {
     ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let filled = self.cpu.try_with(machine, |cpu, id| {
-            self.fill_slots(env, cpu, id, node, slots)
+        let mut filled = 0;
+        if node.is_none() {
+            let popped = self
+                .cpu
+                .try_with(machine, |cpu, _| cpu.queue.pop_many(env, slots));
+            filled = popped.unwrap_or(0);
+        }
+        filled == slots.len() || self.alloc_rest(env, node, slots, filled)
+    }
+
+    /// Fills the slots behind the first `filled` ones, or gives these back.
+    #[inline(never)]
+    fn alloc_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+        filled: usize,
+    ) -> bool {
+        let rest = self.cpu.try_with(env.pages.machine(), |cpu, id| {
+            self.fill_slots(env, cpu, id, node, &mut slots[filled..])
         });
-        let mut filled = filled.unwrap_or(0);
+        let mut filled = filled + rest.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {
                 break;

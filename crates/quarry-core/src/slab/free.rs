@@ -6,7 +6,7 @@ use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::{PageList, Pfn};
-use crate::slabs::{self, SeenSlab};
+use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -279,6 +279,7 @@ impl Slab {
     /// # Safety
     ///
     /// Nobody uses the objects any more.
+    #[inline]
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -286,9 +287,29 @@ impl Slab {
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let freed = self
-            .cpu
-            .try_with(machine, |cpu, id| self.free_slots(env, cpu, id, slots));
+        let mut pushed = 0;
+        if !self.numa {
+            let fit = self
+                .cpu
+                .try_with(machine, |cpu, _| cpu.queue.push_many(env, slots));
+            pushed = fit.unwrap_or(0);
+        }
+        if pushed == slots.len() {
+            return Ok(());
+        }
+        self.free_rest(env, &mut slots[pushed..])
+    }
+
+    /// Frees what did not fit into the array at once.
+    #[inline(never)]
+    fn free_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let freed = self.cpu.try_with(env.pages.machine(), |cpu, id| {
+            self.free_slots(env, cpu, id, slots)
+        });
         freed.unwrap_or_else(|| {
             slabs::free_each(slots, |object| {
                 let slab = slabs::slab_of(env, object)?;
@@ -299,7 +320,6 @@ impl Slab {
 
     /// Frees many objects with the CPU's slot held. Each run of objects that there is room for is
     /// copied and counted at once.
-    #[inline(always)]
     fn free_slots<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -308,17 +328,10 @@ impl Slab {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let mut result = Ok(());
-        let mut seen = SeenSlab::NONE;
         let mut at = 0;
         while at < slots.len() {
-            touch(
-                env.pages.machine(),
-                Line::CpuState,
-                Access::Write,
-                core::ptr::from_ref(cpu).addr(),
-            );
             if !self.numa {
-                at += cpu.queue.push_many(env, &mut seen, &mut slots[at..]);
+                at += cpu.queue.push_many(env, &mut slots[at..]);
             }
             let Some(slot) = slots.get_mut(at) else { break };
             at += 1;

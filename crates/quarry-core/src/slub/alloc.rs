@@ -439,28 +439,10 @@ impl Slub {
     ) -> usize {
         let mut filled = 0;
         loop {
-            let rest = &mut slots[filled..];
-            touch(
-                env.pages.machine(),
-                Line::CpuState,
-                Access::Write,
-                core::ptr::from_ref(cpu).addr(),
-            );
-            let mut run = 0;
             if node.is_none() || self.matches(env, cpu, node) {
-                let mut next = NonNull::new(cpu.freelist);
-                for slot in rest.iter_mut() {
-                    let Some(object) = next else { break };
-                    *slot = next;
-                    // SAFETY: I1 - the list is this CPU's, whose slot is held.
-                    next = NonNull::new(unsafe { self.next_free(env, object) });
-                    run += 1;
-                }
-                cpu.freelist = next.map_or(core::ptr::null_mut(), NonNull::as_ptr);
-                cpu.stats.count_by(Stat::AllocFastpath, run as u64);
-                filled += run;
+                filled += self.take_run(env, cpu, &mut slots[filled..]);
             }
-            let Some(slot) = rest.get_mut(run) else {
+            let Some(slot) = slots.get_mut(filled) else {
                 return filled;
             };
             let Some(object) = self.alloc_slow(env, cpu, node) else {
@@ -471,7 +453,8 @@ impl Slub {
         }
     }
 
-    /// All slots or none.
+    /// All slots or none. What the CPU's list has is taken without looking further.
+    #[inline]
     pub(crate) fn alloc_many<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -480,10 +463,58 @@ impl Slub {
     ) -> bool {
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let filled = self
-            .cpu
-            .try_with(machine, |cpu, _| self.fill_slots(env, cpu, node, slots));
-        let mut filled = filled.unwrap_or(0);
+        let mut filled = 0;
+        if node.is_none() {
+            let taken = self
+                .cpu
+                .try_with(machine, |cpu, _| self.take_run(env, cpu, slots));
+            filled = taken.unwrap_or(0);
+        }
+        filled == slots.len() || self.alloc_rest(env, node, slots, filled)
+    }
+
+    /// Takes the first objects of the CPU's list, as many as there are and as there are slots; fast
+    /// allocations. Returns how many.
+    #[inline(always)]
+    fn take_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        touch(
+            env.pages.machine(),
+            Line::CpuState,
+            Access::Write,
+            core::ptr::from_ref(cpu).addr(),
+        );
+        let mut run = 0;
+        let mut next = NonNull::new(cpu.freelist);
+        for slot in slots.iter_mut() {
+            let Some(object) = next else { break };
+            *slot = next;
+            // SAFETY: I1 - the list is this CPU's, whose slot is held.
+            next = NonNull::new(unsafe { self.next_free(env, object) });
+            run += 1;
+        }
+        cpu.freelist = next.map_or(core::ptr::null_mut(), NonNull::as_ptr);
+        cpu.stats.count_by(Stat::AllocFastpath, run as u64);
+        run
+    }
+
+    /// Fills the slots behind the first `filled` ones, or gives these back.
+    #[inline(never)]
+    fn alloc_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+        filled: usize,
+    ) -> bool {
+        let rest = self.cpu.try_with(env.pages.machine(), |cpu, _| {
+            self.fill_slots(env, cpu, node, &mut slots[filled..])
+        });
+        let mut filled = filled + rest.unwrap_or(0);
         while filled < slots.len() {
             let Some(object) = self.alloc_one(env, node) else {
                 break;

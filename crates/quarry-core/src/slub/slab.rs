@@ -51,6 +51,22 @@ impl Slub {
         object: NonNull<u8>,
         next: *mut u8,
     ) {
+        // SAFETY: the caller's contract is the same; geometry puts the free pointer inside the slot.
+        unsafe { Self::set_link(env, object, self.free_pointer, next) };
+    }
+
+    /// [`Slub::set_next_free`] for loops, which keep the free pointer's offset in a register.
+    ///
+    /// # Safety
+    ///
+    /// As there; `free_pointer` is the cache's.
+    #[inline(always)]
+    pub(crate) unsafe fn set_link<M: Machine>(
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+        free_pointer: usize,
+        next: *mut u8,
+    ) {
         touch(
             env.pages.machine(),
             Line::Object,
@@ -58,7 +74,7 @@ impl Slub {
             object.addr().get(),
         );
         // SAFETY: geometry puts the free pointer inside the slot.
-        let link = unsafe { object.byte_add(self.free_pointer) };
+        let link = unsafe { object.byte_add(free_pointer) };
         // SAFETY: word-aligned as in `next_free`; the caller owns the object.
         unsafe { link.cast::<*mut u8>().write(next) };
     }

@@ -6,7 +6,7 @@ use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, Work, touch, work};
 use crate::page::Pfn;
-use crate::slabs::{self, SeenSlab};
+use crate::slabs;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
@@ -177,6 +177,7 @@ impl Slubq {
     /// # Safety
     ///
     /// Nobody uses the objects any more.
+    #[inline]
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -187,15 +188,28 @@ impl Slubq {
         }
         let machine = env.pages.machine();
         work(machine, Work::Call);
-        let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
-        let freed = self.cpu.try_with(machine, |cpu, id| {
-            if !aliens {
-                return self.free_slots(env, cpu, id, slots);
-            }
-            slabs::free_each(slots, |object| {
-                let slab = slabs::slab_of(env, object)?;
-                self.free_on_cpu(env, cpu, id, slab, object)
-            })
+        let mut pushed = 0;
+        if self.alien_queue_size.load(Ordering::Relaxed) == 0 {
+            let fit = self
+                .cpu
+                .try_with(machine, |cpu, _| cpu.push_many(env, slots));
+            pushed = fit.unwrap_or(0);
+        }
+        if pushed == slots.len() {
+            return Ok(());
+        }
+        self.free_rest(env, &mut slots[pushed..])
+    }
+
+    /// Frees what did not fit into the queue at once.
+    #[inline(never)]
+    fn free_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let freed = self.cpu.try_with(env.pages.machine(), |cpu, id| {
+            self.free_slots(env, cpu, id, slots)
         });
         freed.unwrap_or_else(|| {
             slabs::free_each(slots, |object| {
@@ -206,8 +220,7 @@ impl Slubq {
     }
 
     /// Frees many objects with the CPU's slot held. Each run of objects that there is room for is
-    /// copied and counted at once; objects of the slab seen last need no look at its descriptor.
-    #[inline(always)]
+    /// copied and counted at once.
     fn free_slots<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -216,17 +229,10 @@ impl Slubq {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let mut result = Ok(());
-        let mut seen = SeenSlab::NONE;
         let mut at = 0;
         while at < slots.len() {
-            touch(
-                env.pages.machine(),
-                Line::CpuState,
-                Access::Write,
-                core::ptr::from_ref(cpu).addr(),
-            );
             if self.alien_queue_size.load(Ordering::Relaxed) == 0 {
-                at += cpu.push_many(env, &mut seen, &mut slots[at..]);
+                at += cpu.push_many(env, &mut slots[at..]);
             }
             let Some(slot) = slots.get_mut(at) else { break };
             at += 1;
