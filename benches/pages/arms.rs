@@ -1,7 +1,10 @@
 //! What is compared.
 
+use std::cell::UnsafeCell;
+
 use quarry_core::era::Era;
 use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::pool::{PagePool, PoolOwner, PoolParams};
 use quarry_host::{HostMachine, HugePages};
 
 use crate::dpdk::Mempool;
@@ -97,6 +100,84 @@ impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
     }
 }
 
+/// A page pool. With `RING` pages go back as anybody's do, through the ring; else as the owner's.
+struct PoolPages<'p, const RING: bool> {
+    owner: UnsafeCell<PoolOwner<'p, HostMachine>>,
+    pool: PagePool<'p, HostMachine>,
+}
+
+// SAFETY: in every pattern one thread gets, and only with `RING` another one puts; that uses the
+// shared handle alone.
+unsafe impl<const RING: bool> Sync for PoolPages<'_, RING> {}
+
+impl<'p, const RING: bool> PoolPages<'p, RING> {
+    fn new(pages: &'p PageAllocator<HostMachine>) -> Self {
+        let params = PoolParams {
+            name: "bench",
+            ..PoolParams::default()
+        };
+        let owner = PoolOwner::create(pages, Era::V6_18, &params).expect("a pool");
+        Self {
+            pool: owner.handle(),
+            owner: owner.into(),
+        }
+    }
+}
+
+impl<const RING: bool> Source for PoolPages<'_, RING> {
+    type Page = Pfn;
+
+    #[inline(always)]
+    fn get(&self) -> Pfn {
+        // SAFETY: one thread gets, and puts if the owner puts; no reference outlives a call.
+        unsafe { &mut *self.owner.get() }.alloc().expect("memory")
+    }
+
+    #[inline(always)]
+    fn put(&self, page: Pfn) {
+        let put = if RING {
+            self.pool.put(page)
+        } else {
+            // SAFETY: as in `get`.
+            unsafe { &mut *self.owner.get() }.put(page)
+        };
+        put.expect("a page in flight");
+    }
+
+    fn get_many(&self, slots: &mut [Option<Pfn>]) {
+        slots.fill_with(|| Some(self.get()));
+    }
+
+    fn put_many(&self, slots: &mut [Option<Pfn>]) {
+        for page in slots.iter_mut().filter_map(Option::take) {
+            self.put(page);
+        }
+    }
+}
+
+struct Pool<'p, const RING: bool> {
+    name: &'static str,
+    pages: &'p PageAllocator<HostMachine>,
+}
+
+impl<const RING: bool> Arm for Pool<'_, RING> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
+        let new = || PoolPages::<'_, RING>::new(self.pages);
+        let ns = match pattern {
+            Pattern::Single => singles(&new(), pages),
+            Pattern::Batch64 => batches(&new(), pages),
+            Pattern::TwoSingle => on_two(cpu, || singles(&new(), pages)),
+            Pattern::OtherThread if RING => other_thread(&new(), pages, cpu, || (), || ()),
+            _ => return None,
+        };
+        Some(ns / pages as f64)
+    }
+}
+
 struct Dpdk(Mempool);
 
 impl Arm for Dpdk {
@@ -115,7 +196,7 @@ pub(crate) fn arms(
     mempool: Option<Mempool>,
 ) -> Vec<Box<dyn Arm + '_>> {
     let page_arm = |name| -> Box<dyn Arm + '_> { Box::new(Pages::<'_, true> { name, pages }) };
-    let mut arms = vec![
+    let mut arms: Vec<Box<dyn Arm + '_>> = vec![
         page_arm("page allocator"),
         page_arm("again (null)"),
         Box::new(Pages::<'_, false> {
@@ -123,6 +204,14 @@ pub(crate) fn arms(
             pages,
         }),
     ];
+    arms.push(Box::new(Pool::<'_, false> {
+        name: "page pool",
+        pages,
+    }));
+    arms.push(Box::new(Pool::<'_, true> {
+        name: "pool, by its ring",
+        pages,
+    }));
     arms.extend(mempool.map(|mempool| -> Box<dyn Arm + '_> { Box::new(Dpdk(mempool)) }));
     arms
 }

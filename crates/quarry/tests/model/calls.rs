@@ -8,7 +8,7 @@ use quarry_core::heap::{Cache, ZERO_SIZE_ADDRESS};
 use quarry_core::machine::{Machine, NodeId};
 use quarry_core::page::ORDERS;
 use quarry_core::slub::geometry::{ExplicitNode, slub_era};
-use quarry_core::stats::Stat;
+use quarry_core::stats::{Stat, Stats};
 
 use super::design::{Driver, calls, shares_pages};
 use super::ledger::{Live, Owner, Pick};
@@ -173,7 +173,11 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         // As do flushes of sheaves in 6.18.
         let objects = match after.get(Stat::FreeCpuSheaf) {
             0 => objects,
-            _ => objects + after.get(Stat::SheafFlush) - before.get(Stat::SheafFlush),
+            // A CPU that hides takes its counters along.
+            _ => {
+                let flushes = |stats: &Stats| stats.get(Stat::SheafFlush);
+                objects + flushes(&after).saturating_sub(flushes(&before))
+            }
         };
         ensure!(
             self.limits.cpus_hide || counted <= objects && (counted > 0 || objects == 0),
