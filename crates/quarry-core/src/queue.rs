@@ -192,8 +192,9 @@ impl CpuQueue {
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
         self.touch(env);
+        let newest = self.newest();
         // SAFETY: top and limit are those of the queue, whose slot the caller holds.
-        let pushed = unsafe { push_run(env, self.top, self.limit, slots) };
+        let pushed = unsafe { push_run(env, newest, self.top, self.limit, slots) };
         self.top = self.top.wrapping_add(pushed);
         self.stats.count_by(Stat::FreeFastpath, pushed as u64);
         pushed
@@ -293,11 +294,11 @@ pub(crate) unsafe fn pop_run<M: Machine>(
 ///
 /// # Safety
 ///
-/// From `top` to `limit` lie entries that are the caller's, and the word in front of `top` can be
-/// read; or both are null.
+/// From `top` to `limit` lie entries that are the caller's, or both are null.
 #[inline(always)]
 pub(crate) unsafe fn push_run<M: Machine>(
     env: Env<'_, M>,
+    mut newest: Option<NonNull<u8>>,
     top: *mut NonNull<u8>,
     limit: *mut NonNull<u8>,
     slots: &mut [Option<NonNull<u8>>],
@@ -307,8 +308,6 @@ pub(crate) unsafe fn push_run<M: Machine>(
         return 0;
     }
     let mut seen = SeenSlab::NONE;
-    // SAFETY: the caller's contract; any word is `None` or `Some` of an address.
-    let mut newest = unsafe { top.wrapping_sub(1).cast::<Option<NonNull<u8>>>().read() };
     // SAFETY: the caller's contract; `MaybeUninit` asks for no initialised value.
     let vacant = unsafe { core::slice::from_raw_parts_mut(top.cast::<MaybeUninit<_>>(), room) };
     let mut run = 0;

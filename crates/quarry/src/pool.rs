@@ -111,6 +111,10 @@ impl<H: Mapper> PagePool<H> {
     /// it was handed out.
     #[inline]
     pub fn recycle_used(&mut self, frame: Frame<H>, used: u32) {
+        // Heaps number their pages alike, so another pool's page may look like one of this pool's.
+        if frame.raw != self.owner.pool().raw() {
+            return drop(frame);
+        }
         let frame = ManuallyDrop::new(frame);
         if self.owner.put_used(frame.pfn, used).is_err() {
             drop(ManuallyDrop::into_inner(frame));

@@ -318,3 +318,28 @@ fn ended_well(child: libc::pid_t) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Heaps number their pages alike: a frame of one must not be taken for a page of the other.
+#[test]
+fn frames_go_home_to_their_own_heap() {
+    let heaps =
+        [Mode::Fallback, Mode::Fallback].map(|mode| heap(mode).expect("no sequences asked"));
+    let [mut here, mut there] = heaps.map(|heap| pool(heap, 16));
+    let (mut mine, foreign) = (here.alloc().unwrap(), there.alloc().unwrap());
+    assert_eq!(
+        mine.pfn(),
+        foreign.pfn(),
+        "fresh heaps hand out the same numbers"
+    );
+    mark(&mut mine, 7);
+    here.recycle(foreign);
+    assert_eq!((here.stats().cached, there.stats().ring), (0, 1));
+    let mut others: Vec<_> = (0..64).map(|_| here.alloc().unwrap()).collect();
+    others.iter_mut().for_each(|frame| mark(frame, 8));
+    assert!(is_marked(&mine, 7), "the frame is still this thread's");
+    drop(others);
+    drop(mine);
+    for pool in [here, there] {
+        assert!(pool.destroy().is_ok());
+    }
+}

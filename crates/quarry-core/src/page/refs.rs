@@ -119,6 +119,11 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
+    /// Whether a block's references are counted.
+    pub(crate) fn check_referenced(&self, pfn: Pfn) -> Result<(), PageError> {
+        self.referenced(pfn).map(drop)
+    }
+
     /// The descriptor of a block whose references are counted.
     fn referenced(&self, pfn: Pfn) -> Result<&Page, PageError> {
         let page = self.map().get(pfn).ok_or(PageError::Foreign(pfn))?;

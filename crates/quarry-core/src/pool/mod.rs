@@ -156,6 +156,16 @@ impl<M: Machine, H: Mapper> Clone for RawPool<'_, M, H> {
 
 impl<M: Machine, H: Mapper> Copy for RawPool<'_, M, H> {}
 
+/// Whether both are the same pool.
+impl<M: Machine, H: Mapper> PartialEq for RawPool<'_, M, H> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.body == other.body
+    }
+}
+
+impl<M: Machine, H: Mapper> Eq for RawPool<'_, M, H> {}
+
 // SAFETY: as for `PagePool`.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for RawPool<'_, M, H> {}
 // SAFETY: as for `PagePool`.
@@ -355,7 +365,9 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
 impl<M: Machine, H: Mapper> Clone for PagePool<'_, M, H> {
     fn clone(&self) -> Self {
         // Relaxed: this handle keeps the pool alive meanwhile.
-        self.body().alive.fetch_add(HANDLE, Ordering::Relaxed);
+        let before = self.body().alive.fetch_add(HANDLE, Ordering::Relaxed);
+        // Handles that were forgotten could make the count wrap, and the pool go under the others.
+        assert!(before < u64::MAX / 2, "too many handles to a page pool");
         Self {
             pages: self.pages,
             body: self.body,

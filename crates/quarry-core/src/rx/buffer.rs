@@ -18,6 +18,13 @@ const LINE_BYTES: u32 = 64;
 /// info behind.
 #[must_use]
 pub const fn footprint_bytes(frame_bytes: u32) -> u32 {
+    // More than any block has, and small enough for what is added.
+    let most = u32::MAX / 2;
+    let frame_bytes = if frame_bytes < most {
+        frame_bytes
+    } else {
+        most
+    };
     (HEADROOM_BYTES + frame_bytes).next_multiple_of(LINE_BYTES) + SHARED_INFO_BYTES
 }
 

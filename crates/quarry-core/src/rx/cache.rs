@@ -65,6 +65,8 @@ impl<'p, M: Machine> RxCache<'p, M> {
             return None;
         }
         let bytes = entries as usize * size_of::<u32>();
+        // The lock on the structure range is not to be held at a fork.
+        let _pass = pages.gate().enter(pages.machine());
         let ring = pages.meta().alloc(pages.machine(), bytes)?.cast();
         Some(Self {
             pages,
@@ -151,9 +153,7 @@ impl<'p, M: Machine> RxCache<'p, M> {
     ///
     /// [`PageError`] if there is no such reference: the page is not an allocated block.
     pub fn put(&mut self, pfn: Pfn) -> Result<(), PageError> {
-        if self.pages.page_count(pfn) == 0 {
-            return self.pages.put_page(pfn).map(drop);
-        }
+        self.pages.check_referenced(pfn)?;
         if self.len == self.capacity() {
             self.stats.cache_full += 1;
         } else if self.waives_remote && !is_local(self.pages, pfn) {
@@ -176,6 +176,7 @@ impl<M: Machine> Drop for RxCache<'_, M> {
             let _ = self.pages.put_page(pfn);
         }
         self.ring_mut().fill(0);
+        let _pass = self.pages.gate().enter(self.pages.machine());
         let bytes = self.entries * size_of::<u32>();
         let block = self.ring.cast();
         // SAFETY: `new` reserved exactly this block, it is all zero, and nobody uses it after this.

@@ -353,9 +353,9 @@ impl CpuSheaves {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
-        // SAFETY: I3 - top and limit are those of the main sheaf, in front of whose entries lies
-        // its head.
-        let pushed = unsafe { push_run(env, self.top, self.limit, slots) };
+        let newest = self.newest();
+        // SAFETY: I3 - top and limit are those of the main sheaf.
+        let pushed = unsafe { push_run(env, newest, self.top, self.limit, slots) };
         self.top = self.top.wrapping_add(pushed);
         self.stats.count_by(Stat::FreeFastpath, pushed as u64);
         pushed

@@ -305,6 +305,7 @@ fn receive(
             (Err(error), _) | (_, Err(error)) => (0, Err(error)),
         }
     });
+    result?;
     let dropped = socket.dropped().map_err(skipped)?;
     let mut shown = String::new();
     owner
@@ -323,7 +324,7 @@ fn receive(
     if let Err(pending) = pending.finish() {
         return Err(Failure::Wrong(pending.report().to_string()));
     }
-    result.map(|()| Counts {
+    Ok(Counts {
         packets: progress.read.load(Ordering::Relaxed),
         others,
         dropped,
