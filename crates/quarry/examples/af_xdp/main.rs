@@ -314,7 +314,9 @@ fn receive(
         .write_ethtool(&mut shown)
         .expect("memory");
     // The socket still has frames, so the pool says who is to be asked for them.
-    let pending = owner.destroy().err().expect("frames in the fill ring");
+    let Err(pending) = owner.destroy() else {
+        return Err(wrong(&"the fill ring has lost its frames"));
+    };
     let report = pending.report().to_string();
     drop(redirect);
     drop(socket);
