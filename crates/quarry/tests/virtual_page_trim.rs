@@ -1,5 +1,12 @@
 //! Giving free memory back, on machines that count it.
 
+#[allow(dead_code, reason = "each test file uses its part of the model")]
+mod model;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use model::interrupts::Interrupted;
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::Heap;
@@ -156,6 +163,86 @@ fn what_is_to_be_kept_stays() {
         let block = pages.alloc(MAX_ORDER, None).expect("memory");
         assert_eq!(read(&pages, block.0), 1, "a block with memory");
     }
+}
+
+/// A block of order 10 that was given back, and of which the orders were used again and freed.
+fn boot_with_a_used_part(orders: &[u32]) -> Rc<PageAllocator<Interrupted>> {
+    let machine = Interrupted::new(machine(1 << 12), 1);
+    let pages = PageAllocator::new(machine, Era::V6_18).expect("a page allocator");
+    let block = pages.alloc(MAX_ORDER, None).expect("memory");
+    pages.free(block, MAX_ORDER).expect("allocated");
+    assert_eq!(pages.trim(policy(0, 0)).pages, 1024);
+    let alloc = |&order| (pages.alloc(order, None).expect("memory"), order);
+    let parts: Vec<(Pfn, u32)> = orders.iter().map(alloc).collect();
+    for (part, order) in parts {
+        pages.free(part, order).expect("allocated");
+    }
+    Rc::new(pages)
+}
+
+/// While the machine takes a part of a block back, the whole block counts as in use for others, its
+/// units without memory too.
+#[test]
+fn the_books_are_right_while_a_block_is_taken_back() {
+    let pages = boot_with_a_used_part(&[4]);
+    let before = pages.residency();
+    assert_eq!((before.resident_free, before.vacant), (16, 1008));
+    let while_taken = Rc::new(Cell::new(0));
+    let handler = {
+        let (pages, while_taken) = (Rc::downgrade(&pages), Rc::clone(&while_taken));
+        move || {
+            let Some(pages) = pages.upgrade() else { return };
+            let now = pages.residency();
+            if now.pages == 0 {
+                return; // The interrupted code holds the zone's lock.
+            }
+            let known = now.untouched + now.vacant + now.resident_free;
+            assert!(known <= now.pages && now.resident_free <= 16, "{now:?}");
+            assert_eq!(pages.trim(policy(16, 0)).pages, 0, "no more than is kept");
+            if now.vacant == 0 {
+                assert_eq!((now.resident_free, now.resident()), (0, 1024));
+                while_taken.set(while_taken.get() + 1);
+            }
+        }
+    };
+    pages.machine().interrupt(1000, Box::new(handler));
+    let trimmed = pages.trim(policy(0, 0));
+    pages.machine().quiet();
+    assert!(while_taken.get() >= 2, "before the release and after it");
+    assert_eq!(
+        (trimmed.pages, trimmed.blocks, trimmed.refused),
+        (16, 1, 0),
+        "what had no memory is not given back"
+    );
+    let after = pages.residency();
+    assert_eq!((after.resident(), after.vacant), (0, 1024));
+    assert_eq!(
+        pages.check_consistency().map(|census| census.buddy),
+        Ok(1024)
+    );
+}
+
+/// What the machine keeps has memory still, what had none before still has none.
+#[test]
+fn a_refusal_leaves_the_books_as_they_were() {
+    // The first unit and the next but one with its neighbour: two ranges.
+    let pages = boot_with_a_used_part(&[4, 5]);
+    let books = || {
+        let now = pages.residency();
+        (now.resident_free, now.vacant, now.resident())
+    };
+    assert_eq!(books(), (48, 976, 48));
+    pages.machine().refuse_releases(2);
+    let trimmed = pages.trim(policy(0, 0));
+    assert_eq!((trimmed.pages, trimmed.blocks, trimmed.refused), (0, 0, 1));
+    assert_eq!(books(), (48, 976, 48));
+    pages.machine().refuse_releases(1);
+    assert_eq!(pages.trim(policy(0, 0)).pages, 32, "the second range only");
+    assert_eq!(books(), (16, 1008, 16));
+    assert_eq!(pages.trim(policy(0, 0)).pages, 16);
+    assert_eq!(books(), (0, 1024, 0));
+    assert_eq!(pages.trim(policy(0, 0)), Default::default());
+    assert_eq!(books(), (0, 1024, 0));
 }
 
 /// On, a free that reaches the zone gives one block back; a drain gives all back.

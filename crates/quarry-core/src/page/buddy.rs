@@ -133,7 +133,8 @@ impl FreeArea {
     }
 
     /// Takes the first block of a list away without splitting it. Who does so owns the block, and
-    /// puts it back by [`FreeArea::restore`].
+    /// puts it back by [`FreeArea::restore`]. As it is not free meanwhile, its units without memory
+    /// leave [`FreeArea::vacancy`], which others set against the free pages.
     pub(crate) fn isolate(
         &mut self,
         map: &MemMap,
@@ -142,12 +143,21 @@ impl FreeArea {
     ) -> Option<Pfn> {
         let pfn = self.list(order, migratetype).pop_front(map)?;
         map.page(pfn).set_free(PageKind::Pcp, order, migratetype);
+        self.vacancy.occupy(pfn, order);
         self.free_pages -= 1 << order;
         Some(pfn)
     }
 
-    /// Puts an isolated block back, where it is used last.
-    pub(crate) fn restore<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
+    /// Puts an isolated block back, where it is used last; the bits of `vacant` are set for its
+    /// units without memory, from its first one on.
+    pub(crate) fn restore<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        (pfn, order): (Pfn, u32),
+        vacant: u64,
+    ) {
+        self.vacancy.vacate_units(pfn, order, vacant);
         let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
         map.page(pfn).set_free(PageKind::Buddy, merged, migratetype);
         self.list(merged, migratetype).push_back(map, pfn);

@@ -156,7 +156,8 @@ impl<M: Machine> PageAllocator<M> {
         })
     }
 
-    /// How much memory there is. A zone whose lock the calling thread holds is missing.
+    /// How much memory there is. A zone whose lock the calling thread holds is missing; a block that
+    /// the machine is just taking back counts as in use.
     pub fn residency(&self) -> Residency {
         let _pass = self.gate().enter(self.machine());
         let mut all = Residency {
@@ -260,7 +261,7 @@ impl<M: Machine> PageAllocator<M> {
             if resident > 0 {
                 return Look::Found(pfn, vacant);
             }
-            area.restore(self.machine(), self.map(), pfn, order);
+            area.restore(self.machine(), self.map(), (pfn, order), vacant);
         }
         Look::Passed
     }
@@ -287,13 +288,10 @@ impl<M: Machine> PageAllocator<M> {
         }
         match zone.lock(self.machine(), self.map()) {
             Some(mut area) => {
-                for unit in (0..units).filter(|unit| taken >> unit & 1 == 1) {
-                    let unit = Pfn(pfn.0 + (unit << UNIT_ORDER));
-                    area.vacancy.vacate(unit, UNIT_ORDER);
-                }
-                area.restore(self.machine(), self.map(), pfn, order);
+                area.restore(self.machine(), self.map(), (pfn, order), vacant | taken);
             }
-            // The next holder takes it back as an ordinary free block.
+            // The next holder takes it back as an ordinary free block, all of which counts as
+            // having memory.
             None => zone.defer(self.map(), pfn),
         }
         u64::from(taken.count_ones()) << UNIT_ORDER

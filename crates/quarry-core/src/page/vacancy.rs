@@ -83,10 +83,16 @@ impl Vacancy {
 
     /// A free block of at least a unit has no memory.
     pub(crate) fn vacate(&mut self, pfn: Pfn, order: u32) {
-        if order < UNIT_ORDER {
-            return;
+        if order >= UNIT_ORDER {
+            self.vacate_units(pfn, order, u64::MAX);
         }
+    }
+
+    /// These units of a free block of at least a unit have no memory: bits as
+    /// [`Vacancy::of_block`] gives them.
+    pub(crate) fn vacate_units(&mut self, pfn: Pfn, order: u32, units: u64) {
         if let Some((word, bits)) = self.place(pfn, order) {
+            let bits = bits & units << bits.trailing_zeros();
             let changed = !*word & bits;
             *word |= bits;
             self.pages += u64::from(changed.count_ones()) * UNIT_PAGES;

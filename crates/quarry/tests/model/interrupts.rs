@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use quarry_core::machine::{
-    Access, CpuId, Line, LockClass, Machine, Ranges, RawLock, Reentered, SlotLock, Topology, Work,
+    Access, CpuId, Line, LockClass, Machine, Ranges, RawLock, RawRange, Reentered, SlotLock,
+    Topology, Work,
 };
 use quarry_sim::{Rng, VirtualMachine};
 
@@ -20,6 +21,8 @@ pub(crate) struct Interrupted {
     per_mille: Cell<u16>,
     /// Interrupts so far.
     taken: Cell<u64>,
+    /// Ranges of memory that the machine will not take back, from the next one on.
+    refusals: Cell<u32>,
 }
 
 impl Interrupted {
@@ -31,7 +34,13 @@ impl Interrupted {
             rng: RefCell::new(Rng::new(seed)),
             per_mille: Cell::new(0),
             taken: Cell::new(0),
+            refusals: Cell::new(0),
         }
+    }
+
+    /// The next so many ranges of memory are not taken back.
+    pub(crate) fn refuse_releases(&self, count: u32) {
+        self.refusals.set(count);
     }
 
     /// From now on the handler runs at so many of 1000 hooks. It is not interrupted itself.
@@ -127,6 +136,19 @@ unsafe impl Machine for Interrupted {
         // SAFETY: the caller's contract is the same.
         unsafe { self.inner.unlock(lock, class) };
         self.hook();
+    }
+
+    unsafe fn release(&self, range: RawRange) -> bool {
+        self.hook();
+        let refusals = self.refusals.get();
+        if refusals > 0 {
+            self.refusals.set(refusals - 1);
+            return false;
+        }
+        // SAFETY: the caller's contract is the same.
+        let released = unsafe { self.inner.release(range) };
+        self.hook();
+        released
     }
 
     fn touch(&self, line: Line, access: Access, address: usize) {
