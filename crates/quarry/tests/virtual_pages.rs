@@ -267,6 +267,43 @@ fn higher_orders_pass_the_lists_by() {
     }
 }
 
+/// The block's own order in the low bits of a larger one does not help.
+#[test]
+fn orders_beyond_the_largest_are_refused() {
+    let pages = boot(
+        Setup {
+            pages: 2048,
+            ..Setup::default()
+        },
+        Era::V6_18,
+    );
+    for order in [0, 3, MAX_ORDER] {
+        let block = pages.alloc(order, None).expect("memory");
+        let before = pages.stats();
+        let large = [MAX_ORDER + 1, 1 << 8, 1 << 24, 1 << 31];
+        for given in large
+            .map(|large| large | order)
+            .into_iter()
+            .chain([1 << 24, u32::MAX])
+        {
+            let wrong = Err(PageError::WrongOrder {
+                pfn: block,
+                given,
+                allocated: order,
+            });
+            assert_eq!(pages.free(block, given), wrong);
+            assert_eq!(pages.free_cold(block, given), wrong);
+            // SAFETY: there is one thread.
+            assert_eq!(unsafe { pages.free_exclusive(block, given) }, wrong);
+            let mut slots = [Some(block)];
+            assert_eq!(pages.free_bulk_order(given, &mut slots), wrong);
+            assert_eq!(slots, [Some(block)]);
+        }
+        assert_eq!(pages.stats(), before);
+        assert_eq!(pages.free(block, order), Ok(()));
+    }
+}
+
 #[test]
 fn wrong_frees_are_refused() {
     let pages = boot(

@@ -198,9 +198,12 @@ impl Page {
         MigrateType::from_bits(self.kind_order.load(Ordering::Relaxed) >> 16)
     }
 
+    /// Whether it is the first page of such a block. The order may be any number: a caller's mistake.
     #[inline]
     pub(crate) fn is_block(&self, kind: PageKind, order: u32) -> bool {
-        self.kind_order.load(Ordering::Relaxed) & 0xffff == kind as u32 | order << 8
+        let word = self.kind_order.load(Ordering::Relaxed) & 0xffff;
+        // In 64 bits, so that no bit of the order is shifted out.
+        u64::from(word) == kind as u64 | u64::from(order) << 8
     }
 
     /// What the descriptor of a block's first page says of its kind and order.
