@@ -10,6 +10,10 @@
 //! Huge pages of the pool are reserved, not taken on credit (`MAP_NORESERVE`): with credit, a first
 //! touch after the pool has run dry would end the process (`SIGBUS`). What cannot be had is replaced
 //! by the next best, from the pool to transparent to small pages, and [`HugePageUse`] says why.
+//!
+//! Memory of the pool stays the process's until the machine is dropped: nothing is given back. Only
+//! since Linux 6.9 does the pool reserve what `MADV_DONTNEED` gave back once more; before, another
+//! process may take it, and the next touch is a `SIGBUS`. See [`HugePages::Hugetlb`] for forks.
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -32,7 +36,13 @@ pub enum HugePages {
     Never,
     /// Huge pages of 2 MiB where the system finds them, small ones elsewhere.
     Transparent,
-    /// Huge pages of 2 MiB from the system's pool, which must hold the whole memory.
+    /// Huge pages of 2 MiB from the system's pool, which must hold the whole memory. None of them is
+    /// given back while the machine exists: trims come to nothing.
+    ///
+    /// A child process does not inherit the reservation. After a fork, its first write to a huge page
+    /// takes a further one from the pool, and may end it by `SIGBUS` if that is empty; so may its
+    /// next use of one that the parent wrote to while the pool was empty. Leave room in the pool
+    /// for children that use the memory.
     Hugetlb,
 }
 

@@ -9,7 +9,7 @@ use quarry_core::machine::{
 };
 
 use crate::builder::Builder;
-use crate::huge::{HUGE_PAGE_BYTES, HugePageUse, HugePages};
+use crate::huge::{HugePageUse, HugePages};
 use crate::memory::Memory;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use crate::rseq::commits;
@@ -339,11 +339,10 @@ unsafe impl Machine for HostMachine {
     }
 
     unsafe fn release(&self, range: RawRange) -> bool {
-        // The kernel rounds the end of a range of the pool up, to pages that others use.
-        let whole = |bytes: usize| bytes.is_multiple_of(HUGE_PAGE_BYTES);
-        if self.memory.huge_pages.in_use == HugePages::Hugetlb
-            && !(whole(range.base.addr().get()) && whole(range.bytes))
-        {
+        // Before Linux 6.9 the pool did not reserve again what was given back: others could take it,
+        // and the next touch here would end the process. All kernels round the end of a range of
+        // the pool up, to pages that may be in use.
+        if self.memory.huge_pages.in_use == HugePages::Hugetlb {
             return false;
         }
         // Not MADV_FREE: its pages stay resident until memory is short, and may keep what they held.
@@ -419,5 +418,37 @@ unsafe impl Machine for HostMachine {
     #[inline]
     unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
         lock.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::huge::HUGE_PAGE_BYTES;
+
+    /// The pool is empty on most systems, so ordinary memory stands in for its pages.
+    #[test]
+    #[cfg_attr(miri, ignore = "no madvise")]
+    fn memory_of_the_pool_is_kept() {
+        let builder = HostMachine::builder().memory_bytes(64 << 20);
+        let mut machine = builder.build().expect("64 MiB of address space");
+        let base = machine.ranges().pages.base;
+        assert!(base.addr().get().is_multiple_of(HUGE_PAGE_BYTES));
+        let range = RawRange {
+            base,
+            bytes: HUGE_PAGE_BYTES,
+        };
+        // SAFETY: the range is the machine's, which nobody else uses.
+        unsafe { base.write(0x5a) };
+        machine.memory.huge_pages.in_use = HugePages::Hugetlb;
+        // SAFETY: as above.
+        assert!(!unsafe { machine.release(range) });
+        // SAFETY: as above.
+        assert_eq!(unsafe { base.read() }, 0x5a);
+        machine.memory.huge_pages.in_use = HugePages::System;
+        // SAFETY: as above.
+        assert!(unsafe { machine.release(range) });
+        // SAFETY: as above.
+        assert_eq!(unsafe { base.read() }, 0);
     }
 }

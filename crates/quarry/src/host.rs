@@ -134,7 +134,8 @@ impl<D: Design> Builder<D> {
     /// `bytes` are free; off by default. The rule in full: [`PageAllocator`](crate::PageAllocator)'s
     /// [`TrimPolicy`]. A heap whose memory goes through caches needs
     /// [`Heap::reap`](crate::Heap::reap) from time to time for it, as frees inside caches hold locks.
-    /// [`Heap::trim`](crate::Heap::trim) gives memory back at once.
+    /// [`Heap::trim`](crate::Heap::trim) gives memory back at once. Memory of the system's pool
+    /// ([`HugePages::Hugetlb`]) is never given back.
     ///
     /// # Examples
     ///
