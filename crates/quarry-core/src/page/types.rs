@@ -114,14 +114,14 @@ impl PageKind {
 /// |---|---|---|---|---|
 /// | `kind_order`, with the list of a free block | zone lock; pcp word | whoever allocated the block | likewise | likewise |
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | the owner: number of the allocation |
-/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | the owner: pieces handed out |
+/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | pieces in use: the owner adds, whoever puts one takes it away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |
 /// | `cache` | null | set before the slab is used, constant while it lives | null | the pool |
 /// | `head` | - | likewise | - | - |
 /// | `objects` | - | likewise | - | state, call site and CPU (`pool::types`) |
 /// | `list_refs` | 0 | node list lock: 1 while on the partial list | references beyond the first (`page::refs`) | likewise |
-/// | `private` | - | the design's | - | the mapping |
-/// | `private2` | - | the design's | - | pieces returned |
+/// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
+/// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
 ///
 /// `list_refs` is 0 whenever a block changes hands: a slab leaves its list before its pages go
 /// back, and the last reference frees.

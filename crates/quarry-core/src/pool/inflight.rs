@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::PagePool;
 use super::map::Mapper;
+use super::pieces::OPEN;
 use super::types::{PoolState, StateWord};
 use crate::debug::CallSite;
 use crate::machine::{CpuId, Machine};
@@ -146,8 +147,7 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
         let pieces = match word.state() {
             PoolState::InFlight => 0,
             PoolState::InPieces => {
-                let given = page.word.load(Ordering::Relaxed);
-                let pieces = given & !page.private2.load(Ordering::Relaxed);
+                let pieces = page.word.load(Ordering::Relaxed) & !OPEN;
                 (pieces != 0).then_some(pieces.count_ones())?
             }
             _ => return None,

@@ -1,11 +1,10 @@
 //! Pieces: a page that several packets share, returned with the last of them
 //! (`page_pool_alloc_frag()`).
 //!
-//! Two words of the descriptor name pieces by the sixty-fourth of the page in which they begin:
-//! those handed out, which the owner alone writes, and those returned, to which every put adds its
-//! own. The owner gives a page up by adding all those that it never handed out; whoever completes
-//! the word has the last piece, and the page. The last sixty-fourth is never handed out, so the word
-//! is not complete before.
+//! A word of the descriptor names the pieces in use by the sixty-fourth of the page in which they
+//! begin: the owner adds a piece when it hands it out, a put takes it away. No piece begins in the
+//! last sixty-fourth; its bit is the owner's until it gives the page up. Whoever makes the word 0
+//! has the page, and nothing of its pieces is left in the descriptor.
 
 use super::map::Mapper;
 use super::types::{PoolError, PoolState, Put, StateWord};
@@ -18,7 +17,8 @@ use crate::sync::Ordering;
 
 /// Pieces of one page that can be in use at a time.
 pub const PIECES_MAX: u32 = 63;
-const ALL: u64 = u64::MAX;
+/// The owner cuts pieces from the page: the bit of its last sixty-fourth.
+pub(super) const OPEN: u64 = 1 << PIECES_MAX;
 
 /// Part of a page of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +108,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let pfn = self.alloc_as(site, PoolState::InPieces);
         let pfn = pfn.ok_or(PieceError::NoMemory)?;
         let page = self.pool.pages.map().page(pfn);
-        page.word.store(0, Ordering::Relaxed);
-        page.private2.store(0, Ordering::Relaxed);
+        page.word.store(OPEN, Ordering::Relaxed);
         let owner = &self.pool.body().owner;
         owner.open.store(Pfn::link(Some(pfn)), Ordering::Relaxed);
         owner.open_offset.store(0, Ordering::Relaxed);
@@ -145,12 +144,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             return None;
         }
         let piece = bit(body.block_bytes, offset);
-        if piece == bit(body.block_bytes, body.block_bytes - 1) {
+        if piece == OPEN {
             return None;
         }
-        let given = page.word.load(Ordering::Relaxed);
+        work(machine, Work::Atomic);
         // Relaxed: whoever gets the piece knows of it by getting it.
-        page.word.store(given | piece, Ordering::Relaxed);
+        page.word.fetch_or(piece, Ordering::Relaxed);
         StateWord::new(PoolState::InPieces, site, machine.current_cpu()).store(page);
         // The next one begins on a line of its own, and in another sixty-fourth.
         let unit = (body.block_bytes / 64).max(machine.topology().cache_line);
@@ -165,14 +164,11 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// Begins the open page anew if all its pieces have come home and nobody else uses it.
     fn reopen(&mut self, pfn: Pfn) -> bool {
         let page = self.pool.pages.map().page(pfn);
-        let given = page.word.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `return_piece`.
-        if page.private2.load(Ordering::Acquire) != given || !page.is_sole_reference() {
+        if page.word.load(Ordering::Acquire) != OPEN || !page.is_sole_reference() {
             return false;
         }
         self.pool.raw().sync_for_device(page, u32::MAX);
-        page.word.store(0, Ordering::Relaxed);
-        page.private2.store(0, Ordering::Relaxed);
         let owner = &self.pool.body().owner;
         owner.open_offset.store(0, Ordering::Relaxed);
         true
@@ -183,10 +179,9 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let Some(pfn) = self.open_page() else { return };
         self.pool.body().owner.open.store(0, Ordering::Relaxed);
         let page = self.pool.pages.map().page(pfn);
-        let given = page.word.load(Ordering::Relaxed);
         work(self.pool.pages.machine(), Work::Atomic);
         // AcqRel: as in `return_piece`.
-        if page.private2.fetch_or(!given, Ordering::AcqRel) | !given == ALL {
+        if page.word.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
             let put = self.put_direct(page, pfn, PoolState::InPieces, u32::MAX);
             debug_assert!(put.is_ok(), "{put:?}");
         }
@@ -207,10 +202,8 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// 1 if there is a page to cut pieces from of which none is in use.
     pub(super) fn idle_open(&self) -> u64 {
         let open = self.body().owner.open.load(Ordering::Relaxed);
-        let idle = Pfn::from_link(open).is_some_and(|pfn| {
-            let page = self.pages.map().page(pfn);
-            page.word.load(Ordering::Relaxed) == page.private2.load(Ordering::Relaxed)
-        });
+        let idle = Pfn::from_link(open)
+            .is_some_and(|pfn| self.pages.map().page(pfn).word.load(Ordering::Relaxed) == OPEN);
         u64::from(idle)
     }
 }
@@ -251,16 +244,16 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             return refused;
         }
         let piece = bit(block_bytes, offset);
-        if page.word.load(Ordering::Relaxed) & piece == 0 {
+        if piece == OPEN || page.word.load(Ordering::Relaxed) & piece == 0 {
             return refused;
         }
         work(machine, Work::Atomic);
         // Release: what was done with the piece happens before what the page's next user does;
         // Acquire: that may be the caller.
-        let returned = page.private2.fetch_or(piece, Ordering::AcqRel);
-        if returned & piece != 0 {
+        let in_use = page.word.fetch_and(!piece, Ordering::AcqRel);
+        if in_use & piece == 0 {
             return refused;
         }
-        Ok(returned | piece == ALL)
+        Ok(in_use == piece)
     }
 }

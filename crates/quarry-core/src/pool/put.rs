@@ -219,6 +219,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         if H::MAPS {
             let mapping = page.private.load(Ordering::Relaxed);
             body.mapper.unmap(mapping, body.block_bytes as usize);
+            // SLOB takes any other value for a link (`slob::shrink`).
+            page.private.store(0, Ordering::Relaxed);
         }
         page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         page.objects.store(0, Ordering::Relaxed);
