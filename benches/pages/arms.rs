@@ -136,10 +136,13 @@ impl<const RING: bool> Source for PoolPages<'_, RING> {
     #[inline(always)]
     fn put(&self, page: Pfn) {
         let put = if RING {
-            self.pool.put(page)
+            // SAFETY: whoever got the page puts it, once.
+            unsafe { self.pool.put(page) }
         } else {
             // SAFETY: as in `get`.
-            unsafe { &mut *self.owner.get() }.put(page)
+            let owner = unsafe { &mut *self.owner.get() };
+            // SAFETY: whoever got the page puts it, once.
+            unsafe { owner.put(page) }
         };
         put.expect("a page in flight");
     }

@@ -31,12 +31,12 @@
 //! ```
 //!
 //! Pages are numbers, and their functions safe: [`Driver::pages`] gives the page allocator, on which
-//! page pools are made.
+//! page pools are made; [`LonePut`](crate::LonePut) has safe puts into them.
 //!
 //! ```
 //! use quarry_core::{era::Era, geometry::BootParams, machine::CpuId, slub::Slub};
 //! use quarry_core::pool::{PoolOwner, PoolParams, Put};
-//! use quarry_sim::{Config, driver};
+//! use quarry_sim::{Config, LonePut, driver};
 //!
 //! let config = Config { cpus: 2, ..Config::default() };
 //! let era = Era::V6_18;
@@ -46,7 +46,7 @@
 //!     let page = rx0.alloc().unwrap();
 //!     // The packet is consumed on another CPU.
 //!     driver.run_on(CpuId(1));
-//!     assert_eq!(pool.put(page), Ok(Put::Ring));
+//!     assert_eq!(pool.lone_put(page), Ok(Put::Ring));
 //!     assert_eq!(pool.stats().ring, 1);
 //! })
 //! .unwrap();

@@ -34,8 +34,10 @@ mod counters;
 pub mod driver;
 mod machine;
 mod memory;
+mod pool;
 mod rng;
 
 pub use counters::Counters;
 pub use machine::{Config, ConfigError, Faults, VirtualMachine};
+pub use pool::LonePut;
 pub use rng::Rng;

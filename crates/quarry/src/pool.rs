@@ -116,7 +116,8 @@ impl<H: Mapper> PagePool<H> {
             return drop(frame);
         }
         let frame = ManuallyDrop::new(frame);
-        if self.owner.put_used(frame.pfn, used).is_err() {
+        // SAFETY: only its frame, which is used no more, puts a page.
+        if unsafe { self.owner.put_used(frame.pfn, used) }.is_err() {
             drop(ManuallyDrop::into_inner(frame));
         }
     }

@@ -13,7 +13,7 @@ use quarry_core::pool::{
     CACHE_PAGES, Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState,
     PoolStats, Put, REFILL_PAGES,
 };
-use quarry_sim::{Config, VirtualMachine};
+use quarry_sim::{Config, LonePut, VirtualMachine};
 
 type Pages = PageAllocator<VirtualMachine>;
 
@@ -62,11 +62,11 @@ fn a_page_goes_round() {
     assert_eq!(pool.stats().fast, REFILL - 1);
     pages.machine().run_on(CpuId(1));
     for &pfn in &got {
-        assert_eq!(pool.put(pfn), Ok(Put::Ring));
+        assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
         assert_eq!(pool.state_of(pfn), PoolState::Ring);
     }
     pages.machine().run_on(CpuId(0));
-    assert_eq!(owner.put(first), Ok(Put::Cached));
+    assert_eq!(owner.lone_put(first), Ok(Put::Cached));
     assert_eq!(owner.alloc(), Some(first), "the newest comes first");
     let again = owner.alloc().unwrap();
     assert!(got.contains(&again));
@@ -75,7 +75,7 @@ fn a_page_goes_round() {
     assert_eq!((stats.pages_ring, stats.inflight), (0, 2));
     assert_eq!(stats.pages_cached, REFILL - 2);
     for pfn in [first, again] {
-        owner.put(pfn).unwrap();
+        owner.lone_put(pfn).unwrap();
     }
     drop(pool);
     owner.destroy().unwrap();
@@ -93,7 +93,7 @@ fn a_full_cache_and_a_full_ring_release() {
     // The last slow allocation left pages on the stack.
     let room = CACHE_PAGES - owner.pool().stats().pages_cached as usize;
     for pfn in got {
-        let put = owner.put(pfn).unwrap();
+        let put = owner.lone_put(pfn).unwrap();
         *went.entry(format!("{put:?}")).or_insert(0) += 1;
     }
     let overflow = CACHE_PAGES + 10 - room;
@@ -121,7 +121,7 @@ fn eras_differ_in_bulk_ring_and_pieces() {
         if !bulk {
             assert_eq!(owner.alloc_piece(100), Err(PieceError::Era));
         }
-        owner.put(pfn).unwrap();
+        owner.lone_put(pfn).unwrap();
         drop(owner);
         let ring = |pool_size| {
             let made = PoolOwner::create(&pages, era, &small("ring", pool_size));
@@ -156,9 +156,9 @@ fn higher_orders_come_one_by_one() {
     assert_eq!((stats.slow_high_order, stats.slow), (3, 0));
     assert_eq!(pages.check_consistency().unwrap().pool, 12);
     let inside = Pfn(got[0].0 + 1);
-    assert_eq!(owner.put(inside), Err(PoolError::NotOfPool(inside)));
+    assert_eq!(owner.lone_put(inside), Err(PoolError::NotOfPool(inside)));
     for pfn in got {
-        assert_eq!(owner.put(pfn), Ok(Put::Cached));
+        assert_eq!(owner.lone_put(pfn), Ok(Put::Cached));
     }
     owner.destroy().unwrap();
     check_empty(&pages);
@@ -176,7 +176,7 @@ fn a_refill_stops_at_a_page_of_another_node() {
     assert!(far.iter().all(|&pfn| pages.node_of(pfn) == NodeId(1)));
     let pool = owner.handle();
     for &pfn in near[..5].iter().chain(&far[..1]).chain(&near[5..]) {
-        assert_eq!(pool.put(pfn), Ok(Put::Ring));
+        assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
     }
     pages.machine().run_on(CpuId(1));
     let before = pool.stats();
@@ -187,9 +187,9 @@ fn a_refill_stops_at_a_page_of_another_node() {
     assert_eq!(stats.pages_cached, 4);
     assert_eq!(before.pages_ring - stats.pages_ring, 6);
     assert_eq!(pages.page_count(far[0]), 0, "it was released");
-    owner.put(pfn).unwrap();
+    owner.lone_put(pfn).unwrap();
     for &pfn in &far[1..] {
-        pool.put(pfn).unwrap();
+        pool.lone_put(pfn).unwrap();
     }
     drop(pool);
     owner.destroy().unwrap();
@@ -206,13 +206,13 @@ fn a_page_with_other_users_leaves_the_pool() {
         pages.get_page(pfn).unwrap();
         assert_eq!(pages.page_count(pfn), 2);
         let put = if by_owner {
-            owner.put(pfn)
+            owner.lone_put(pfn)
         } else {
-            pool.put(pfn)
+            pool.lone_put(pfn)
         };
         assert_eq!(put, Ok(Put::Released));
         assert_eq!(pages.page_count(pfn), 1, "the other user's");
-        assert_eq!(pool.put(pfn), Err(PoolError::NotOfPool(pfn)));
+        assert_eq!(pool.lone_put(pfn), Err(PoolError::NotOfPool(pfn)));
         assert_eq!(pages.put_page(pfn), Ok(true));
     }
     assert_eq!(pool.stats().released_refcnt, 2);
@@ -226,7 +226,7 @@ fn a_page_with_other_users_leaves_the_pool() {
         "the last reference is the pool's"
     );
     assert_eq!(pages.free(pfn, 0), last.map(drop));
-    assert_eq!(pool.put(pfn), Ok(Put::Ring));
+    assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
     drop(pool);
     owner.destroy().unwrap();
     check_empty(&pages);
@@ -243,24 +243,24 @@ fn what_is_not_in_flight_is_refused() {
     let plain = pages.alloc(0, None).unwrap();
     let before = pool.stats();
     let refused = |pfn, error| {
-        assert_eq!(pool.put(pfn), Err(error));
-        assert_eq!(pool.put_piece(pfn, 0), Err(error));
+        assert_eq!(pool.lone_put(pfn), Err(error));
+        assert_eq!(pool.lone_put_piece(pfn, 0), Err(error));
     };
     refused(others, PoolError::NotOfPool(others));
     refused(plain, PoolError::NotOfPool(plain));
     refused(Pfn(u32::MAX), PoolError::Foreign(Pfn(u32::MAX)));
-    assert_eq!(pool.put_piece(pfn, 0), Err(PoolError::Whole(pfn)));
+    assert_eq!(pool.lone_put_piece(pfn, 0), Err(PoolError::Whole(pfn)));
     assert_eq!(pool.stats(), before);
-    assert_eq!(pool.put(pfn), Ok(Put::Ring));
+    assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
     refused(pfn, PoolError::NotInFlight(pfn, PoolState::Ring));
     let pfn = owner.alloc().unwrap();
-    assert_eq!(owner.put(pfn), Ok(Put::Cached));
+    assert_eq!(owner.lone_put(pfn), Ok(Put::Cached));
     assert_eq!(
-        owner.put(pfn),
+        owner.lone_put(pfn),
         Err(PoolError::NotInFlight(pfn, PoolState::Cached))
     );
     refused(pfn, PoolError::NotInFlight(pfn, PoolState::Cached));
-    other.put(others).unwrap();
+    other.lone_put(others).unwrap();
     pages.free(plain, 0).unwrap();
     drop(pool);
     owner.destroy().unwrap();
@@ -280,18 +280,18 @@ fn pieces_share_a_page() {
     let first = pieces[0].pfn;
     let none = |offset| Err(PoolError::NoPiece { pfn: first, offset });
     for wrong in [64, 1919, 1984, 4032, 4096, u32::MAX] {
-        assert_eq!(pool.put_piece(first, wrong), none(wrong));
+        assert_eq!(pool.lone_put_piece(first, wrong), none(wrong));
     }
-    assert_eq!(pool.put(first), Err(PoolError::InPieces(first)));
-    assert_eq!(pool.put_piece(first, 1920), Ok(Put::Piece));
-    assert_eq!(pool.put_piece(first, 1920), none(1920));
-    assert_eq!(pool.put_piece(first, 0), Ok(Put::Ring));
+    assert_eq!(pool.lone_put(first), Err(PoolError::InPieces(first)));
+    assert_eq!(pool.lone_put_piece(first, 1920), Ok(Put::Piece));
+    assert_eq!(pool.lone_put_piece(first, 1920), none(1920));
+    assert_eq!(pool.lone_put_piece(first, 0), Ok(Put::Ring));
     let again = PoolError::NotInFlight(first, PoolState::Ring);
-    assert_eq!(pool.put_piece(first, 0), Err(again));
+    assert_eq!(pool.lone_put_piece(first, 0), Err(again));
     // The page that pieces are cut from begins anew when all of them are back.
     let open = pieces[4];
     assert_eq!(pool.stats().inflight, 2);
-    assert_eq!(owner.put_piece(open.pfn, open.offset), Ok(Put::Piece));
+    assert_eq!(owner.lone_put_piece(open.pfn, open.offset), Ok(Put::Piece));
     assert_eq!(pool.stats().inflight, 1);
     let next = owner.alloc_piece(4096).unwrap();
     assert_eq!((next.pfn, next.offset), (open.pfn, 0));
@@ -300,13 +300,13 @@ fn pieces_share_a_page() {
         let size = PieceError::Size { bytes, block_bytes };
         assert_eq!(owner.alloc_piece(bytes), Err(size));
     }
-    assert_eq!(owner.put_piece(next.pfn, 0), Ok(Put::Piece));
+    assert_eq!(owner.lone_put_piece(next.pfn, 0), Ok(Put::Piece));
     assert_eq!(
-        owner.put_piece(pieces[2].pfn, pieces[2].offset),
+        owner.lone_put_piece(pieces[2].pfn, pieces[2].offset),
         Ok(Put::Piece)
     );
     assert_eq!(
-        owner.put_piece(pieces[3].pfn, pieces[3].offset),
+        owner.lone_put_piece(pieces[3].pfn, pieces[3].offset),
         Ok(Put::Cached)
     );
     drop(pool);
@@ -330,7 +330,7 @@ fn at_most_63_pieces_share_a_page() {
         assert!(pieces[..63].iter().all(|piece| piece.pfn == pieces[0].pfn));
         assert_ne!(pieces[63].pfn, pieces[0].pfn);
         for piece in pieces {
-            owner.put_piece(piece.pfn, piece.offset).unwrap();
+            owner.lone_put_piece(piece.pfn, piece.offset).unwrap();
         }
         // As many packets as the mlx5 driver of 4.13 puts into a page of 64 KiB.
         if page_bytes == 65536 {
@@ -340,7 +340,7 @@ fn at_most_63_pieces_share_a_page() {
             assert!(pieces[..34].iter().all(|piece| piece.pfn == pieces[0].pfn));
             assert_ne!(pieces[34].pfn, pieces[0].pfn);
             for piece in pieces {
-                owner.put_piece(piece.pfn, piece.offset).unwrap();
+                owner.lone_put_piece(piece.pfn, piece.offset).unwrap();
             }
         }
         assert!(owner.destroy().is_ok());
@@ -396,21 +396,25 @@ fn pages_stay_mapped_while_they_are_the_pools() {
         let pfn = owner.alloc().unwrap();
         let mapping = pool.mapping_of(pfn).unwrap();
         assert!(iommu.0.borrow().mapped.contains_key(&mapping));
-        owner.put_used(pfn, 1514).unwrap();
+        // SAFETY: one thread puts, and the mapper does not.
+        unsafe { owner.put_used(pfn, 1514) }.unwrap();
     }
     assert_eq!(iommu.0.borrow().maps, REFILL_PAGES);
     assert_eq!(iommu.0.borrow().synced, [1514; 1000]);
     let got: Vec<Pfn> = (0..6).map(|_| owner.alloc().unwrap()).collect();
     iommu.0.borrow_mut().synced.clear();
     for pfn in got {
-        pool.put(pfn).unwrap();
+        // SAFETY: as above.
+        unsafe { pool.put(pfn) }.unwrap();
     }
     assert_eq!(iommu.0.borrow().synced, [4096; 6]);
     assert_eq!(pool.stats().ring_full, 2);
     assert_eq!(iommu.0.borrow().mapped.len(), REFILL_PAGES - 2);
     let shared = owner.alloc().unwrap();
     pages.get_page(shared).unwrap();
-    assert_eq!(owner.put(shared), Ok(Put::Released));
+    // SAFETY: as above.
+    let put = unsafe { owner.put(shared) };
+    assert_eq!(put, Ok(Put::Released));
     assert_eq!(iommu.0.borrow().mapped.len(), REFILL_PAGES - 3);
     assert_eq!(pages.put_page(shared), Ok(true));
     drop(pool);
@@ -460,15 +464,18 @@ fn a_pool_that_cannot_go_says_who_has_its_pages() {
     assert!(text.contains(&format!("virtual_pool.rs:{line}:")), "{text}");
     for &pfn in &old {
         pending = pending.finish().unwrap_err();
-        assert_eq!(pool.put(pfn), Ok(Put::Released));
+        assert_eq!(pool.lone_put(pfn), Ok(Put::Released));
     }
     assert_eq!(
-        pool.put(old[0]),
+        pool.lone_put(old[0]),
         Err(PoolError::NotOfPool(old[0])),
         "after destroy, too"
     );
-    assert_eq!(pool.put(new), Ok(Put::Released));
-    assert_eq!(pool.put_piece(piece.pfn, piece.offset), Ok(Put::Released));
+    assert_eq!(pool.lone_put(new), Ok(Put::Released));
+    assert_eq!(
+        pool.lone_put_piece(piece.pfn, piece.offset),
+        Ok(Put::Released)
+    );
     assert_eq!(pending.pool().stats().inflight, 0);
     pending.finish().unwrap();
     assert_eq!(pool.name(), "rx0", "the handle keeps it");
@@ -496,7 +503,7 @@ fn many_holders_are_counted() {
         "{report}"
     );
     for pfn in got {
-        owner.put(pfn).unwrap();
+        owner.lone_put(pfn).unwrap();
     }
     owner.destroy().unwrap();
     check_empty(&pages);
@@ -517,9 +524,9 @@ fn a_pool_lives_on_the_last_pages_of_memory() {
             assert_eq!(owner.pool().stats().inflight, 100);
             for (i, pfn) in got.into_iter().enumerate() {
                 if i % 2 == 0 {
-                    owner.pool().put(pfn).unwrap();
+                    owner.pool().lone_put(pfn).unwrap();
                 } else {
-                    owner.put(pfn).unwrap();
+                    owner.lone_put(pfn).unwrap();
                 }
             }
         }

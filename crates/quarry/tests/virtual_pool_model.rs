@@ -19,7 +19,7 @@ use quarry_core::pool::{
     CACHE_PAGES, PagePool, PieceError, PoolError, PoolOwner, PoolParams, PoolState, PoolStats, Put,
     REFILL_PAGES,
 };
-use quarry_sim::VirtualMachine;
+use quarry_sim::{LonePut, VirtualMachine};
 
 /// Scripts that a property is tried on by default.
 const CASES: u32 = 300;
@@ -285,9 +285,9 @@ impl<'p> World<'p> {
         let expected = self.expect_put(at, pfn, by_owner);
         let pool = &mut self.pools[at];
         let put = if by_owner {
-            pool.owner.put(pfn)
+            pool.owner.lone_put(pfn)
         } else {
-            pool.handle.put(pfn)
+            pool.handle.lone_put(pfn)
         };
         ensure_eq!(put, Ok(expected), "a put of {pfn:?}");
         Ok(())
@@ -372,12 +372,12 @@ impl<'p> World<'p> {
         };
         let pool = &mut self.pools[at];
         let put = if by_owner {
-            pool.owner.put_piece(pfn, offset)
+            pool.owner.lone_put_piece(pfn, offset)
         } else {
-            pool.handle.put_piece(pfn, offset)
+            pool.handle.lone_put_piece(pfn, offset)
         };
         ensure_eq!(put, Ok(goes), "a put of {pfn:?} at {offset}");
-        let again = self.pools[at].handle.put_piece(pfn, offset);
+        let again = self.pools[at].handle.lone_put_piece(pfn, offset);
         ensure!(
             again.is_err(),
             "a second put of {pfn:?} at {offset} was accepted"
@@ -404,19 +404,19 @@ impl<'p> World<'p> {
         let ring = expected.ring.iter().map(|&pfn| (pfn, PoolState::Ring));
         for (pfn, state) in cached.chain(ring).take(usize::from(pick) % 7) {
             let error = Err(PoolError::NotInFlight(pfn, state));
-            ensure_eq!(handle.put(pfn), error, "a second put");
-            ensure_eq!(owner.put(pfn), error, "a second put by the owner");
+            ensure_eq!(handle.lone_put(pfn), error, "a second put");
+            ensure_eq!(owner.lone_put(pfn), error, "a second put by the owner");
         }
         for (&pfn, pieces) in &expected.pieces {
             ensure_eq!(
-                handle.put(pfn),
+                handle.lone_put(pfn),
                 Err(PoolError::InPieces(pfn)),
                 "a put whole"
             );
             let offset = u32::from(pick) & !63;
             if !pieces.contains(&offset) && self.setup.page_shift == 12 {
                 ensure!(
-                    handle.put_piece(pfn, offset).is_err(),
+                    handle.lone_put_piece(pfn, offset).is_err(),
                     "no piece at {offset}"
                 );
             }
@@ -433,7 +433,7 @@ impl<'p> World<'p> {
             .chain(self.released.keys().copied())
         {
             let error = Err(PoolError::NotOfPool(pfn));
-            ensure_eq!(self.pools[at].handle.put(pfn), error, "another's page");
+            ensure_eq!(self.pools[at].handle.lone_put(pfn), error, "another's page");
         }
         Ok(())
     }
@@ -487,13 +487,17 @@ impl<'p> World<'p> {
             }
         }
         for &pfn in expected.whole.keys() {
-            ensure_eq!(handle.put(pfn), Ok(Put::Released), "a put after the end");
+            ensure_eq!(
+                handle.lone_put(pfn),
+                Ok(Put::Released),
+                "a put after the end"
+            );
         }
         for (&pfn, offsets) in busy {
             for (left, &offset) in (0..offsets.len()).rev().zip(offsets) {
                 let goes = if left == 0 { Put::Released } else { Put::Piece };
                 ensure_eq!(
-                    handle.put_piece(pfn, offset),
+                    handle.lone_put_piece(pfn, offset),
                     Ok(goes),
                     "a piece after the end"
                 );

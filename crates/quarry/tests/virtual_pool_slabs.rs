@@ -46,14 +46,17 @@ fn receive<D: Design>(heap: &VirtualHeap<D>) -> Vec<Pfn> {
     let used: Vec<_> = used.collect();
     for (at, piece) in pieces.into_iter().enumerate() {
         let put = if at % 8 < 4 {
-            owner.pool().put_piece(piece.pfn, piece.offset)
+            // SAFETY: one thread puts, and the mapper does not.
+            unsafe { owner.pool().put_piece(piece.pfn, piece.offset) }
         } else {
-            owner.put_piece(piece.pfn, piece.offset)
+            // SAFETY: as above.
+            unsafe { owner.put_piece(piece.pfn, piece.offset) }
         };
         put.expect("a piece in use");
     }
     for pfn in whole {
-        owner.put(pfn).expect("a page in flight");
+        // SAFETY: as above.
+        unsafe { owner.put(pfn) }.expect("a page in flight");
     }
     owner.destroy().expect("nothing is in flight");
     used

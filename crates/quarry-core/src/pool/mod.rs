@@ -53,9 +53,10 @@
 //! * **I2** The alloc cache, the consumer's index and the owner's counters are written by the owner
 //!   alone; there is one owner, or after [`PoolOwner::destroy`] one [`Pending`].
 //! * **I3** An entry of the alloc cache or the ring is good only if the page is this pool's and its
-//!   state names that place. A second put is refused, but two at the same moment may both be
-//!   accepted and make two entries, or one and a release: the state, of which the later store
-//!   stands, makes at most one of them good, and the owner drops the other (`stale`).
+//!   state names that place. A second put is refused. Two of a page at the same moment break the
+//!   puts' contract, as nothing ties a put's look at the state to its store: both may be accepted
+//!   and make two entries, of which the later store makes at most one good (the owner drops the
+//!   other, `stale`), or one releases the page and the other writes to what is no more the pool's.
 //! * **I4** The pool's memory goes back when it has neither handles nor pages: whoever has a page
 //!   in flight may use the pool until the page is put, and a put touches the pool no more once the
 //!   page may have gone on. The closing of the ring waits for producers for that reason.
@@ -129,9 +130,12 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M,
 ///     let mut owner = PoolOwner::create(pages, Era::V6_18, &params).unwrap();
 ///     let pool = owner.handle();
 ///     let (first, second) = (owner.alloc().unwrap(), owner.alloc().unwrap());
-///     assert_eq!(owner.put(first), Ok(Put::Cached));
-///     assert_eq!(pool.put(second), Ok(Put::Ring));
-///     assert!(pool.put(second).is_err(), "it is not in flight any more");
+///     // SAFETY: nobody else knows the page.
+///     assert_eq!(unsafe { owner.put(first) }, Ok(Put::Cached));
+///     // SAFETY: likewise.
+///     assert_eq!(unsafe { pool.put(second) }, Ok(Put::Ring));
+///     // SAFETY: likewise, and it is not in flight any more.
+///     assert!(unsafe { pool.put(second) }.is_err());
 ///     drop(pool);
 ///     assert!(owner.destroy().is_ok());
 /// }
@@ -398,8 +402,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// A handle to the pool exists until the call returns, or the page is in flight and only the
-    /// caller puts it.
+    /// The page is in flight and only the caller puts it; or a handle to the pool exists until the
+    /// call returns, and nobody else puts this page or a piece of it at the same time.
     #[inline]
     pub unsafe fn put(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         self.put_used(pfn, used)

@@ -120,7 +120,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// # Errors
     ///
     /// [`PoolError`]; nothing has changed then.
-    pub fn put_piece(&mut self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+    ///
+    /// # Safety
+    ///
+    /// The piece is in use and only the caller puts it, or nobody else puts this page or a piece of
+    /// it at the same time: as for [`PoolOwner::put`].
+    pub unsafe fn put_piece(&mut self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         let page = raw.check(pfn, PoolState::InPieces)?;
         if !raw.return_piece(page, pfn, offset)? {
@@ -195,7 +200,12 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// # Errors
     ///
     /// [`PoolError`]; nothing has changed then.
-    pub fn put_piece(&self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+    ///
+    /// # Safety
+    ///
+    /// The piece is in use and only the caller puts it, or nobody else puts this page or a piece of
+    /// it at the same time: as for [`PagePool::put`].
+    pub unsafe fn put_piece(&self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         self.raw().put_piece_used(pfn, offset)
     }
 
@@ -217,8 +227,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// A handle to the pool exists until the call returns, or the piece is in use and only the
-    /// caller puts it.
+    /// The piece is in use and only the caller puts it; or a handle to the pool exists until the
+    /// call returns, and nobody else puts this page or a piece of it at the same time.
     pub unsafe fn put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         self.put_piece_used(pfn, offset)
     }

@@ -16,9 +16,15 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// # Errors
     ///
     /// [`PoolError`]; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else puts this page, or a piece of it, at the same time. Of two at once one may write
+    /// to the descriptor of a page that the other released and that has become a slab.
     #[inline]
-    pub fn put(&mut self, pfn: Pfn) -> Result<Put, PoolError> {
-        self.put_used(pfn, u32::MAX)
+    pub unsafe fn put(&mut self, pfn: Pfn) -> Result<Put, PoolError> {
+        // SAFETY: the caller's contract.
+        unsafe { self.put_used(pfn, u32::MAX) }
     }
 
     /// [`PoolOwner::put`] of a page of which the first `used` bytes may have been written since it
@@ -27,8 +33,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// # Errors
     ///
     /// [`PoolError`]; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PoolOwner::put`].
     #[inline]
-    pub fn put_used(&mut self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
+    pub unsafe fn put_used(&mut self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         let page = raw.check(pfn, PoolState::InFlight)?;
         self.put_direct(page, pfn, PoolState::InFlight, used)
@@ -81,9 +91,15 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// # Errors
     ///
     /// [`PoolError`]; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else puts this page, or a piece of it, at the same time. Of two at once one may write
+    /// to the descriptor of a page that the other released and that has become a slab.
     #[inline]
-    pub fn put(&self, pfn: Pfn) -> Result<Put, PoolError> {
-        self.put_used(pfn, u32::MAX)
+    pub unsafe fn put(&self, pfn: Pfn) -> Result<Put, PoolError> {
+        // SAFETY: the caller's contract.
+        unsafe { self.put_used(pfn, u32::MAX) }
     }
 
     /// [`PagePool::put`] of a page of which the first `used` bytes may have been written since it
@@ -92,8 +108,12 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// # Errors
     ///
     /// [`PoolError`]; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PagePool::put`].
     #[inline]
-    pub fn put_used(&self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
+    pub unsafe fn put_used(&self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         // This handle keeps the pool alive.
         self.raw().put_used(pfn, used)
     }

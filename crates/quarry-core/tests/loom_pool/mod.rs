@@ -76,7 +76,8 @@ fn puts_against_a_refill() {
                 let pool = owner.handle();
                 spawn(move || {
                     be(me);
-                    pool.put(pfn).unwrap();
+                    // SAFETY: only this put has the page.
+                    unsafe { pool.put(pfn) }.unwrap();
                 })
             })
             .into();
@@ -85,12 +86,14 @@ fn puts_against_a_refill() {
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
         for pfn in [got[2], last].into_iter().chain(more) {
-            owner.put(pfn).unwrap();
+            // SAFETY: only this put has the page.
+            unsafe { owner.put(pfn) }.unwrap();
         }
         let all = take_all(&mut owner);
         assert_eq!(all.len(), 6);
         all.into_iter().for_each(|pfn| {
-            owner.put(pfn).unwrap();
+            // SAFETY: only this put has the page.
+            unsafe { owner.put(pfn) }.unwrap();
         });
         end(owner);
         world.finish();
@@ -105,12 +108,15 @@ fn put_twice(by_owner: bool) {
         let pool = owner.handle();
         let thread = spawn(move || {
             be(CPU1);
-            pool.put(pfn)
+            // SAFETY: the contract is broken on purpose; nobody takes released pages meanwhile.
+            unsafe { pool.put(pfn) }
         });
         let mine = if by_owner {
-            owner.put(pfn)
+            // SAFETY: the contract is broken on purpose; nobody takes released pages meanwhile.
+            unsafe { owner.put(pfn) }
         } else {
-            owner.pool().put(pfn)
+            // SAFETY: the contract is broken on purpose; nobody takes released pages meanwhile.
+            unsafe { owner.pool().put(pfn) }
         };
         let theirs = thread.join().unwrap();
         assert!(mine.is_ok() || theirs.is_ok());
@@ -120,7 +126,8 @@ fn put_twice(by_owner: bool) {
         let all = take_all(&mut owner);
         assert_eq!(all.len(), 6, "{mine:?} {theirs:?}");
         all.into_iter().for_each(|pfn| {
-            owner.put(pfn).unwrap();
+            // SAFETY: only this put has the page.
+            unsafe { owner.put(pfn) }.unwrap();
         });
         end(owner);
         world.finish();
@@ -177,7 +184,8 @@ fn a_put_against_another_users_put_page() {
             be(CPU1);
             pages.put_page(pfn).unwrap()
         });
-        let put = owner.pool().put(pfn).unwrap();
+        // SAFETY: only this put has the page or the piece.
+        let put = unsafe { owner.pool().put(pfn) }.unwrap();
         let freed = thread.join().unwrap();
         assert!(!freed || put == Put::Released);
         end(owner);
@@ -198,23 +206,25 @@ fn pieces_against_their_owner() {
         let theirs = Arc::clone(&homes);
         let thread = spawn(move || {
             be(CPU1);
-            let put = pool.put_piece(pieces[0].pfn, pieces[0].offset).unwrap();
+            // SAFETY: only this put has the page or the piece.
+            let put = unsafe { pool.put_piece(pieces[0].pfn, pieces[0].offset) }.unwrap();
             theirs.fetch_add(usize::from(put != Put::Piece), Ordering::Relaxed);
         });
         let next = owner.alloc_piece(4096).unwrap();
-        let put = owner.put_piece(pieces[1].pfn, pieces[1].offset).unwrap();
+        // SAFETY: only this put has the page or the piece.
+        let put = unsafe { owner.put_piece(pieces[1].pfn, pieces[1].offset) }.unwrap();
         homes.fetch_add(usize::from(put != Put::Piece), Ordering::Relaxed);
         thread.join().unwrap();
         assert_eq!(homes.load(Ordering::Relaxed), 1);
-        let again = owner
-            .put_piece(pieces[1].pfn, pieces[1].offset)
-            .unwrap_err();
+        // SAFETY: nobody else puts the page any more.
+        let again = unsafe { owner.put_piece(pieces[1].pfn, pieces[1].offset) }.unwrap_err();
         assert!(matches!(
             again,
             PoolError::NotInFlight(..) | PoolError::NotOfPool(_)
         ));
         assert_ne!(owner.pool().state_of(pieces[1].pfn), PoolState::InPieces);
-        owner.put_piece(next.pfn, next.offset).unwrap();
+        // SAFETY: only this put has the page or the piece.
+        unsafe { owner.put_piece(next.pfn, next.offset) }.unwrap();
         end(owner);
         world.finish();
     });

@@ -2,26 +2,27 @@
 
 use std::collections::VecDeque;
 
-use quarry_core::machine::Machine;
+use quarry_core::machine::Machine as _;
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{PoolOwner, PoolParams};
 use quarry_core::rx::{CACHE_ENTRIES, RxBuffer, RxCache, RxPage};
+use quarry_sim::{LonePut, VirtualMachine};
 
 use super::driver::{PerPage, Source};
 use super::report::RecycleCounts;
 use super::spec::RxSpec;
 
 /// Where a queue's pages come from, with its state.
-enum Pages<'p, M: Machine> {
+enum Pages<'p> {
     Allocator,
-    Cache(Box<RxCache<'p, M>>),
-    Pool(Box<PoolOwner<'p, M>>),
+    Cache(Box<RxCache<'p, VirtualMachine>>),
+    Pool(Box<PoolOwner<'p, VirtualMachine>>),
 }
 
 /// A receive queue. It is worked on by its own CPU only.
-pub(super) struct RxQueue<'p, M: Machine> {
-    pages: &'p PageAllocator<M>,
-    source: Pages<'p, M>,
+pub(super) struct RxQueue<'p> {
+    pages: &'p PageAllocator<VirtualMachine>,
+    source: Pages<'p>,
     buffer: RxBuffer,
     frame_bytes: u32,
     reuses: bool,
@@ -41,9 +42,9 @@ pub(super) struct QueueCounts {
     pub(super) page_reuse: u64,
 }
 
-impl<'p, M: Machine> RxQueue<'p, M> {
+impl<'p> RxQueue<'p> {
     /// A queue with nothing posted. `None` if there is no room for its cache or pool.
-    pub(super) fn new(pages: &'p PageAllocator<M>, spec: &RxSpec) -> Option<Self> {
+    pub(super) fn new(pages: &'p PageAllocator<VirtualMachine>, spec: &RxSpec) -> Option<Self> {
         let page_shift = pages.machine().topology().page_shift;
         let buffer = RxBuffer::linear(spec.mtu, page_shift)?;
         let cache = |entries| RxCache::new(pages, spec.era, entries).map(Box::new);
@@ -140,7 +141,7 @@ impl<'p, M: Machine> RxQueue<'p, M> {
     /// the pool take the way by the ring even on the queue's own CPU.
     pub(super) fn read(&self, pfn: Pfn) {
         if let Pages::Pool(owner) = &self.source {
-            let put = owner.pool().put(pfn);
+            let put = owner.pool().lone_put(pfn);
             debug_assert!(put.is_ok(), "a packet has its page: {put:?}");
             return;
         }
@@ -185,7 +186,7 @@ impl<'p, M: Machine> RxQueue<'p, M> {
         let kept = self.used.drain(..).flatten();
         for page in self.posted.drain(..).chain(kept) {
             if let Pages::Pool(owner) = &mut self.source {
-                let put = owner.put(page.pfn());
+                let put = owner.lone_put(page.pfn());
                 debug_assert!(put.is_ok(), "the page was the driver's: {put:?}");
                 continue;
             }

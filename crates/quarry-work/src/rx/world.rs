@@ -81,7 +81,7 @@ pub(super) struct World<'w, 'd, 'h, D: Design> {
     spec: &'w RxSpec,
     pages: &'w PageAllocator<VirtualMachine>,
     heads: Heads<'d, 'h, D>,
-    queues: Vec<RxQueue<'w, VirtualMachine>>,
+    queues: Vec<RxQueue<'w>>,
     arrivals: Vec<Arrivals<'h>>,
     sockets: Vec<Socket<'h>>,
     /// The CPU that reads each stream.

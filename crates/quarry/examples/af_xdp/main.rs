@@ -321,7 +321,8 @@ fn receive(
     drop(redirect);
     drop(socket);
     for frame in given {
-        pending.pool().put(frame).map_err(|error| wrong(&error))?;
+        // SAFETY: the socket has gone, and its frames were given to it once each.
+        unsafe { pending.pool().put(frame) }.map_err(|error| wrong(&error))?;
     }
     if let Err(pending) = pending.finish() {
         return Err(Failure::Wrong(pending.report().to_string()));
@@ -381,7 +382,8 @@ fn receive_all(
                 let page = Pfn((packet.addr / u64::from(FRAME)) as u32);
                 // SAFETY: the socket gave the frame back, and only this thread has its page.
                 let ours = unsafe { check(pages, &packet) }.map_err(Failure::Wrong)?;
-                owner.put(page).map_err(|error| wrong(&error))?;
+                // SAFETY: as above.
+                unsafe { owner.put(page) }.map_err(|error| wrong(&error))?;
                 others += u64::from(!ours);
                 progress.read.fetch_add(u64::from(ours), Ordering::Relaxed);
             }
@@ -400,7 +402,8 @@ fn read_all(
     for packet in passed.iter().flatten() {
         // SAFETY: the socket gave the frame back, and its page was passed to this thread.
         let ours = unsafe { check(pages, &packet) }.map_err(Failure::Wrong)?;
-        let put = pool.put(Pfn((packet.addr / u64::from(FRAME)) as u32));
+        // SAFETY: as above.
+        let put = unsafe { pool.put(Pfn((packet.addr / u64::from(FRAME)) as u32)) };
         put.map_err(|error| Failure::Wrong(error.to_string()))?;
         others += u64::from(!ours);
         progress.read.fetch_add(u64::from(ours), Ordering::Relaxed);

@@ -1,0 +1,49 @@
+//! Page pools of a virtual machine: their puts are safe, as one thread makes them all.
+
+use quarry_core::page::Pfn;
+use quarry_core::pool::{PagePool, PoolError, PoolOwner, Put};
+
+use crate::machine::VirtualMachine;
+
+/// Puts into a pool whose pages are not mapped. A mapper is foreign code that runs in the middle of
+/// a put and could make another one.
+pub trait LonePut {
+    /// [`PagePool::put`], or [`PoolOwner::put`] by the owner.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`]; nothing has changed then.
+    fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError>;
+
+    /// [`PagePool::put_piece`], or [`PoolOwner::put_piece`] by the owner.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`]; nothing has changed then.
+    fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError>;
+}
+
+impl LonePut for &PagePool<'_, VirtualMachine> {
+    fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError> {
+        // SAFETY: the machine is not `Sync`, so its pools, owners and handles are all one thread's,
+        // and neither it nor `NoMapper` calls anybody in the middle of a put.
+        unsafe { self.put(pfn) }
+    }
+
+    fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+        // SAFETY: as in `lone_put`.
+        unsafe { self.put_piece(pfn, offset) }
+    }
+}
+
+impl LonePut for &mut PoolOwner<'_, VirtualMachine> {
+    fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError> {
+        // SAFETY: as for a handle.
+        unsafe { self.put(pfn) }
+    }
+
+    fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
+        // SAFETY: as for a handle.
+        unsafe { self.put_piece(pfn, offset) }
+    }
+}
