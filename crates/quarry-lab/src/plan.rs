@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use quarry_core::machine::MAX_CPUS;
 use quarry_sim::{Config, ConfigError};
+use quarry_work::run_all;
 
 use crate::design::DesignSpec;
 use crate::error::LabError;
@@ -159,29 +158,9 @@ impl Plan {
         jobs: usize,
         progress: Progress<'_>,
     ) -> Result<Vec<RunReport>, LabError> {
-        let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<Result<RunReport, LabError>>>> =
-            self.runs.iter().map(|_| Mutex::new(None)).collect();
-        let work = || {
-            // Relaxed: the number is all that is shared; results are behind their locks.
-            let claim = || {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                self.runs.get(at).zip(done.get(at))
-            };
-            while let Some((run, cell)) = claim() {
-                let result = (run.design.design.replay)(run, input, progress);
-                *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..jobs.clamp(1, self.runs.len().max(1)) {
-                scope.spawn(work);
-            }
-            work();
-        });
-        done.into_iter()
-            .filter_map(|cell| cell.into_inner().unwrap_or_else(PoisonError::into_inner))
-            .collect()
+        run_all(&self.runs, jobs, |run| {
+            (run.design.design.replay)(run, input, progress)
+        })
     }
 }
 

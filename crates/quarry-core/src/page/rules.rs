@@ -17,8 +17,8 @@
 //! 4 KiB) move under one hold of the zone lock, in 6.1 at most `high` less a batch; a drain, and in
 //! 6.1 the free of a larger block that ends a spree, move all that a CPU holds.
 
-use super::geometry::{HighRule, PageEra, page_era, pageblock_order};
-use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS};
+use super::geometry::{HighRule, PageEra, page_era};
+use super::types::{MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
 
 /// Lists that a CPU has at most for a zone.
@@ -90,8 +90,7 @@ impl Rules {
             }
             next += lists.migrate_types as u8;
         }
-        let huge_order = pageblock_order(page_shift);
-        if lists.huge_lists > 0 && huge_order < MAX_ORDER {
+        if let Some(huge_order) = lists.huge_order(page_shift) {
             let own = u8::from(lists.huge_lists > 1);
             let huge = &mut list_of[huge_order as usize];
             *huge = [next; MIGRATE_TYPES];

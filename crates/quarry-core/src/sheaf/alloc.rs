@@ -6,6 +6,7 @@ use super::geometry::EmptyMain;
 use super::types::{CpuSheaves, Sheaf};
 use crate::design::Env;
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -253,13 +254,16 @@ impl Sheaf {
             filled += taken.unwrap_or(0);
         }
         filled += self.alloc_many_below(env, node, &mut slots[filled..]);
-        if filled == slots.len() {
-            return true;
-        }
-        // SAFETY: the objects were allocated above and nobody has seen them.
-        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
-        debug_assert!(undone.is_ok(), "{undone:?}");
-        false
+        // What is missing now is not to be had one by one either.
+        slabs::fill_or_undo(
+            slots,
+            filled,
+            || None,
+            |objects| {
+                // SAFETY: the objects were allocated above and nobody has seen them.
+                unsafe { self.free_many(env, objects) }
+            },
+        )
     }
 
     fn alloc_many_on_cpu<M: Machine>(

@@ -514,20 +514,11 @@ impl Slub {
         let rest = self.cpu.try_with(env.pages.machine(), |cpu, _| {
             self.fill_slots(env, cpu, node, &mut slots[filled..])
         });
-        let mut filled = filled + rest.unwrap_or(0);
-        while filled < slots.len() {
-            let Some(object) = self.alloc_one(env, node) else {
-                break;
-            };
-            slots[filled] = Some(object);
-            filled += 1;
-        }
-        if filled == slots.len() {
-            return true;
-        }
-        // SAFETY: the objects were allocated above and nobody has seen them.
-        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
-        debug_assert!(undone.is_ok(), "{undone:?}");
-        false
+        let filled = filled + rest.unwrap_or(0);
+        let alloc = || self.alloc_one(env, node);
+        slabs::fill_or_undo(slots, filled, alloc, |objects| {
+            // SAFETY: the objects were allocated above and nobody has seen them.
+            unsafe { self.free_many(env, objects) }
+        })
     }
 }
