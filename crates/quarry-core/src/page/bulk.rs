@@ -14,7 +14,6 @@
 
 use super::blocks::Tag;
 use super::pcp::{Pageset, Pcp};
-use super::stack::Chain;
 use super::zone::Zone;
 use super::{AllocOptions, Claim, PageAllocator, PageError, Pfn};
 use crate::era::Era;
@@ -91,8 +90,9 @@ impl<M: Machine> PageAllocator<M> {
         let Some(shape) = zone.shape(0, zone.rules.group(single.migratetype)) else {
             return 0;
         };
-        let got = zone.pcp.try_with(machine, |pcp, cpu| {
-            let got = pcp.alloc_many(&zone.pageset(machine, map), shape, slots);
+        let lists = zone.pageset(machine, map);
+        let got = lists.with(&zone.pcp, |pcp, cpu| {
+            let got = pcp.alloc_many(&lists, shape, slots);
             let remote = self.node_of_cpu(cpu) != zone.id.node;
             pcp.numa_other += u64::from(remote) * got;
             got
@@ -177,8 +177,8 @@ impl<M: Machine> PageAllocator<M> {
         let number = map.blocks().tag(*first).zone();
         let zone = self.zones.get(number)?.as_ref()?;
         zone.shape(order, map.blocks().migratetype(*first))?;
-        let (looked_at, to_zone) = zone.pcp.try_with(self.machine(), |pcp, _| {
-            let lists = zone.pageset(self.machine(), map);
+        let lists = zone.pageset(self.machine(), map);
+        let (looked_at, to_zone) = lists.with(&zone.pcp, |pcp, _| {
             let hold = slots.len().min(self.bulk_free_hold);
             let (mut at, mut to_zone) = (0, false);
             while at < hold {
@@ -224,7 +224,6 @@ impl<M: Machine> PageAllocator<M> {
         slots: &mut [Option<Pfn>],
         first_error: &mut Option<PageError>,
     ) -> usize {
-        let map = self.map();
         let room = pcp.room(lists).min(slots.len());
         let Some(first) = slots[..room].iter().flatten().next() else {
             return room;
@@ -237,7 +236,7 @@ impl<M: Machine> PageAllocator<M> {
         let Some(list) = here.and_then(|zone| zone.plain_list(0, tag.type_bits())) else {
             return 0;
         };
-        let mut chain = Chain::default();
+        let mut freed = 0;
         let mut looked_at = room;
         for (at, slot) in slots[..room].iter_mut().enumerate() {
             let Some(pfn) = *slot else { continue };
@@ -251,10 +250,11 @@ impl<M: Machine> PageAllocator<M> {
             }
             let address = pfn.0 as usize;
             touch(lists.machine, Line::PageDescriptor, Access::Write, address);
-            chain.push_front(map, pfn);
+            pcp.push_front(lists, list, pfn);
+            freed += 1;
             *slot = None;
         }
-        pcp.free_chain(lists, chain, list);
+        pcp.freed_many(lists, freed, list);
         looked_at
     }
 

@@ -1,5 +1,12 @@
 //! The shortest ways: an allocation of unmovable pages and a free of a single page that stay on the
-//! running CPU's lists.
+//! running CPU's lists. Where the machine has single steps, a single unmovable page takes one
+//! (`hot.rs`); else the lists are held.
+//!
+//! # Between the list and the caller
+//!
+//! A page's descriptor follows a step that took it and precedes a step that puts it. In between the
+//! descriptor says that the page is on a list. A process that is forked at this moment has neither
+//! the thread nor the page: [`PageCensus::in_hand`](super::PageCensus::in_hand) counts it.
 //!
 //! # Who may free without a compare-and-swap
 //!
@@ -12,7 +19,9 @@
 
 use super::pcp::Pcp;
 use super::zone::Zone;
-use super::{AllocOptions, Claim, Freed, MigrateType, PageAllocator, PageError, PageKind, Pfn};
+use super::{
+    AllocOptions, Claim, Freed, MigrateType, PageAllocator, PageError, PageKind, Pfn, hot,
+};
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
 
@@ -22,22 +31,49 @@ impl<M: Machine> PageAllocator<M> {
     /// or when the order is above [`super::MAX_ORDER`].
     #[inline]
     pub fn alloc(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
-        let node = self.pick_node(node)?;
-        match self.alloc_listed(order, node) {
-            Some(pfn) => Some(pfn),
-            None => self.alloc_unlisted(order, node),
+        if order == 0
+            && let Some(pfn) = self.alloc_step(node)
+        {
+            return Some(pfn);
         }
+        self.alloc_unstepped(order, node)
+    }
+
+    /// The page that was freed last on the running CPU.
+    #[inline(always)]
+    fn alloc_step(&self, node: Option<NodeId>) -> Option<Pfn> {
+        // Of a node that was asked for it would have to be known whether it is the CPU's.
+        let any = node.is_none() || self.machine.topology().nodes == 1;
+        if !any || self.keeps_back.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let zone = self.first_zone(self.pick_node(node)?)?;
+        // SAFETY: `pcp` is a slot of the per-CPU range with a `Pcp`, whose layout is its own.
+        let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(zone.pcp.slot0()) }?;
+        let pfn = hot::page_of(entry);
+        self.map.page(pfn).set_kind(PageKind::Allocated, 0);
+        Some(pfn)
+    }
+
+    /// Not inlined, so that the way past it is short.
+    #[inline(never)]
+    fn alloc_unstepped(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
+        let node = self.pick_node(node)?;
+        let zone = self.first_zone(node)?;
+        if self.keeps_back.load(Ordering::Relaxed) == 0
+            && let Some(pfn) = self.alloc_listed(zone, order)
+        {
+            return Some(pfn);
+        }
+        self.alloc_unlisted(order, node)
     }
 
     #[inline(always)]
-    fn alloc_listed(&self, order: u32, node: NodeId) -> Option<Pfn> {
-        if self.keeps_back.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
-        let zone = self.first_zone(node)?;
+    fn alloc_listed(&self, zone: &Zone, order: u32) -> Option<Pfn> {
         let list = zone.plain_list(order, MigrateType::Unmovable as u8)?;
-        let pfn = zone.pcp.try_with(&self.machine, |pcp, cpu| {
-            let pfn = match pcp.pop(&zone.pageset(&self.machine, &self.map), list, order) {
+        let lists = zone.pageset(&self.machine, &self.map);
+        let pfn = lists.with(&zone.pcp, |pcp, cpu| {
+            let pfn = match pcp.pop(&lists, list, order) {
                 Some(pfn) => pfn,
                 None => self.refill(zone, pcp, order)?,
             };
@@ -110,36 +146,57 @@ impl<M: Machine> PageAllocator<M> {
 
     #[inline(always)]
     fn free_claimed(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Result<(), PageError> {
-        match self.free_single(pfn, order, claim) {
+        match self.free_step(pfn, order, claim) {
+            Ok(()) => Ok(()),
+            Err(claim) => self.free_unstepped(pfn, order, claim),
+        }
+    }
+
+    #[inline(never)]
+    fn free_unstepped(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Result<(), PageError> {
+        match self.free_listed(pfn, order, claim) {
             Some(Freed::Kept) => Ok(()),
             freed => self.free_unlisted(pfn, order, claim, freed),
         }
     }
 
+    /// Frees a single unmovable page of the running CPU's own zone, which most pages are, if there
+    /// is room in the array. Else with what claim it is to be freed.
     #[inline(always)]
-    fn free_single(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
-        if order != 0 {
-            return self.free_pcp(self.zone_of(pfn), pfn, order, claim);
+    fn free_step<'a>(&self, pfn: Pfn, order: u32, claim: Claim<'a>) -> Result<(), Claim<'a>> {
+        // Where the array is follows from a comparison and not from what was loaded, so that the
+        // next allocation need not wait for it.
+        let near = self.pick_node(None).and_then(|node| self.first_zone(node));
+        let Some(near) = near else { return Err(claim) };
+        let fits = order == 0 && self.map.blocks().tag(pfn) == near.unmovable;
+        if !fits || near.is_below_high() || !claim.make(0) {
+            return Err(claim);
         }
-        // Most pages are unmovable ones of the running CPU's own zone. Where their list is follows
-        // from a comparison then and not from what was loaded, so that the next allocation need
-        // not wait for it.
-        let tag = self.map.blocks().tag(pfn);
-        let near = self.first_zone(self.pick_node(None)?)?;
-        let (zone, list) = if tag == near.unmovable {
-            (near, near.plain_list(0, MigrateType::Unmovable as u8))
-        } else {
-            let zone = self.zone_of(pfn);
-            (zone, zone.plain_list(0, tag.type_bits()))
+        // SAFETY: `pcp` is a slot of the per-CPU range with a `Pcp`, whose layout is its own; the
+        // claim made the page this caller's to put there.
+        let put = unsafe {
+            self.machine
+                .percpu_push_stack::<Pcp>(near.pcp.slot0(), hot::entry_of(pfn))
         };
+        if put { Ok(()) } else { Err(Claim::Made) }
+    }
+
+    #[inline(always)]
+    fn free_listed(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
+        let zone = self.zone_of(pfn);
+        let tag = self.map.blocks().tag(pfn);
+        let list = (order == 0)
+            .then(|| zone.plain_list(0, tag.type_bits()))
+            .flatten();
         let Some(list) = list else {
             return self.free_pcp(zone, pfn, order, claim);
         };
-        zone.pcp.try_with(&self.machine, |pcp, _| {
+        let lists = zone.pageset(&self.machine, &self.map);
+        lists.with(&zone.pcp, |pcp, _| {
             if !claim.make(0) {
                 return Freed::Refused;
             }
-            let full = pcp.push_single(&zone.pageset(&self.machine, &self.map), pfn, list);
+            let full = pcp.push_single(&lists, pfn, list);
             Freed::by_lists(full && self.overflow(zone, pcp))
         })
     }

@@ -5,7 +5,7 @@
 //! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10,
 //! split and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists
 //! of recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
-//! they do: `rules.rs`; migrate types: `buddy.rs`; zones and watermarks: `config.rs`.
+//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs`; zones and watermarks: `config.rs`.
 //!
 //! # Objects
 //!
@@ -34,8 +34,8 @@
 //! # Invariants
 //!
 //! * **P1** Every page is in exactly one place: untouched, in a free block on a buddy list, in a
-//!   block on one CPU's list, deferred, or allocated. [`PageAllocator::check_consistency`] walks
-//!   all of them.
+//!   block on one CPU's list, deferred, allocated, or in the hand of a thread that is taking it from
+//!   a list or putting it there. [`PageAllocator::check_consistency`] walks all of them.
 //! * **P2** Two free buddies of one order never both lie on buddy lists, whatever their types.
 //! * **P3** A zone starts at a multiple of 2^10 pages, so a buddy is never in another zone.
 //! * **P4** A free block's descriptor names the list that it is on, whose type may be another than
@@ -61,6 +61,7 @@ mod check;
 mod config;
 mod fast;
 pub mod geometry;
+mod hot;
 mod list;
 mod map;
 mod pcp;
@@ -166,21 +167,6 @@ impl Freed {
     #[inline(always)]
     fn by_lists(trimmed: bool) -> Self {
         if trimmed { Self::ToZone } else { Self::Kept }
-    }
-}
-
-/// Why a block cannot be freed with this order.
-#[cold]
-fn why_not_freed(page: &Page, pfn: Pfn, given: u32) -> PageError {
-    let (kind, allocated) = (page.kind(), page.order());
-    if kind == PageKind::Allocated {
-        PageError::WrongOrder {
-            pfn,
-            given,
-            allocated,
-        }
-    } else {
-        PageError::NotAllocated(pfn, kind)
     }
 }
 
@@ -448,11 +434,33 @@ impl<M: Machine> PageAllocator<M> {
     /// The descriptor of a block that may be freed with this order, as it looks now.
     #[inline(always)]
     fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
-        let page = self.map.get(pfn).ok_or(PageError::Foreign(pfn))?;
-        if page.is_block(PageKind::Allocated, order) {
-            return refs::check_sole(page, pfn).map(|()| page);
+        match self.map.get(pfn) {
+            Some(page) if page.is_block(PageKind::Allocated, order) && !page.has_others() => {
+                Ok(page)
+            }
+            _ => Err(self.why_not_freed(pfn, order)),
         }
-        Err(why_not_freed(page, pfn, order))
+    }
+
+    /// Why a block cannot be freed with this order.
+    #[cold]
+    #[inline(never)]
+    fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
+        let Some(page) = self.map.get(pfn) else {
+            return PageError::Foreign(pfn);
+        };
+        let (kind, allocated) = (page.kind(), page.order());
+        if kind != PageKind::Allocated {
+            PageError::NotAllocated(pfn, kind)
+        } else if allocated != given {
+            PageError::WrongOrder {
+                pfn,
+                given,
+                allocated,
+            }
+        } else {
+            refs::referenced_error(page, pfn)
+        }
     }
 
     #[inline(always)]
@@ -470,8 +478,9 @@ impl<M: Machine> PageAllocator<M> {
     fn alloc_pcp(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
         let order = options.order;
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        zone.pcp.try_with(&self.machine, |pcp, cpu| {
-            let pfn = pcp.alloc(&zone.pageset(&self.machine, &self.map), shape)?;
+        let lists = zone.pageset(&self.machine, &self.map);
+        lists.with(&zone.pcp, |pcp, cpu| {
+            let pfn = pcp.alloc(&lists, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
             Some(pfn)
@@ -483,28 +492,29 @@ impl<M: Machine> PageAllocator<M> {
     fn alloc_pcp_cold(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
         let order = options.order;
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        let take = |pcp: &mut Pcp, cpu, at: Pageset<'_, M>| {
+        let take = |pcp: &mut Pcp, cpu, at: &Pageset<'_, M>| {
             let pfn = match zone.rules.cold {
-                Cold::Tail => pcp.alloc_oldest(&at, shape)?,
-                Cold::OwnList | Cold::AsOthers => pcp.alloc(&at, shape)?,
+                Cold::Tail => pcp.alloc_oldest(at, shape)?,
+                Cold::OwnList | Cold::AsOthers => pcp.alloc(at, shape)?,
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
             Some(pfn)
         };
         let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        slots.try_with(&self.machine, |pcp, cpu| take(pcp, cpu, at))
+        at.with(slots, |pcp, cpu| take(pcp, cpu, &at))
     }
 
     /// `None` if the per-CPU lists cannot be used, else what became of the block.
     #[inline(always)]
     fn free_pcp(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
         let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
-        zone.pcp.try_with(&self.machine, |pcp, _| {
+        let lists = zone.pageset(&self.machine, &self.map);
+        lists.with(&zone.pcp, |pcp, _| {
             if !claim.make(order) {
                 return Freed::Refused;
             }
-            Freed::by_lists(pcp.free(&zone.pageset(&self.machine, &self.map), pfn, shape))
+            Freed::by_lists(pcp.free(&lists, pfn, shape))
         })
     }
 
@@ -513,7 +523,7 @@ impl<M: Machine> PageAllocator<M> {
     fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
         let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
         let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        slots.try_with(&self.machine, |pcp, _| {
+        at.with(slots, |pcp, _| {
             if !claim.make(order) {
                 return Freed::Refused;
             }
@@ -686,7 +696,7 @@ impl<M: Machine> PageAllocator<M> {
         for zone in self.zones() {
             for cpu in (0..self.machine.topology().cpus).map(CpuId) {
                 for (slots, at) in zone.sets(&self.machine, &self.map) {
-                    let done = slots.try_with_remote(&self.machine, cpu, |pcp| f(cpu, &at, pcp));
+                    let done = at.with_remote(slots, cpu, |pcp| f(cpu, &at, pcp));
                     busy += u32::from(done.is_none());
                 }
             }

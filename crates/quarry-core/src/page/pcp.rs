@@ -1,14 +1,27 @@
 //! Per-CPU page lists of one zone: recently freed blocks, refilled and trimmed by the batch.
 //!
 //! The fast paths are the same for all eras: what differs is in [`Rules`] and
-//! in the limits, and is looked at when a list is empty or the CPU holds `high` pages.
+//! in the limits, and is looked at when a list is empty or the CPU holds `high` pages. The list of
+//! single unmovable pages begins in an array ([`HotPages`]), which the machine's single steps reach
+//! without the lists being held; everybody else goes by [`Pageset::with`], which first takes into
+//! account what steps have done.
+//!
+//! # Departure from the kernel
+//!
+//! In 6.18 each free lengthens a spree and each allocation halves it. Steps are only counted, so of
+//! steps in both directions since the lists were held last the difference counts: a spree is exact
+//! when they went one way, and else too short by less than the array's length. A machine without
+//! steps has no such difference.
 
+use core::mem::offset_of;
+
+use super::hot::{Fill, HOT_PAGES, HotPages};
 use super::map::MemMap;
-use super::rules::{BATCH_SCALE_MAX, PCP_LISTS, Rules, Tuning};
-use super::stack::{BlockStack, Chain};
+use super::rules::{BATCH_SCALE_MAX, NO_LIST, PCP_LISTS, Rules, Tuning};
+use super::stack::BlockStack;
 use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
-use crate::machine::{Access, Line, Machine, touch};
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, touch};
 
 /// Largest order whose frees may end a spree: 3, as the lists of huge pages are left out
 /// (`PAGE_ALLOC_COSTLY_ORDER`).
@@ -61,6 +74,9 @@ struct PcpList {
 /// One CPU's lists; all-zero is empty.
 #[repr(C)]
 pub(crate) struct Pcp {
+    /// In front of the list [`Zone::hot_list`].
+    hot: HotPages,
+    /// Pages on all lists, [`Pcp::hot`] included, as far as steps are taken into account.
     pages: u32,
     /// At so many pages [`Pcp::overflow`] looks what is to be done; 0 before it looked first, and
     /// after the limits were changed.
@@ -94,6 +110,26 @@ pub(crate) struct Pageset<'a, M: Machine> {
 }
 
 impl<M: Machine> Pageset<'_, M> {
+    /// Does something with the running CPU's lists; `None` if they are held.
+    #[inline(always)]
+    pub(crate) fn with<R>(
+        &self,
+        slots: &PerCpu<Pcp>,
+        f: impl FnOnce(&mut Pcp, CpuId) -> R,
+    ) -> Option<R> {
+        slots.try_with(self.machine, |pcp, cpu| pcp.held(self, |pcp| f(pcp, cpu)))
+    }
+
+    /// Does something with a CPU's lists; `None` if they cannot be had in bounded time.
+    pub(crate) fn with_remote<R>(
+        &self,
+        slots: &PerCpu<Pcp>,
+        cpu: CpuId,
+        f: impl FnOnce(&mut Pcp) -> R,
+    ) -> Option<R> {
+        slots.try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
+    }
+
     /// Makes a page of a list an allocated one.
     #[inline(always)]
     fn hand_out(&self, pfn: Pfn, slot: &mut Option<Pfn>) {
@@ -113,6 +149,42 @@ pub(crate) struct Shape {
 }
 
 impl Pcp {
+    /// Where the array is.
+    pub(crate) const HOT: usize = offset_of!(Pcp, hot);
+
+    /// Does something between taking steps into account and letting steps through again.
+    #[inline(always)]
+    fn held<M: Machine, R>(&mut self, at: &Pageset<'_, M>, f: impl FnOnce(&mut Self) -> R) -> R {
+        if self.hot.steps().is_some() {
+            self.settle(at);
+        }
+        let result = f(self);
+        if at.zone.hot_list != NO_LIST {
+            // A step must not bring the pages to `high`, where somebody has to look.
+            let elsewhere = self.pages - self.hot.len() as u32;
+            self.hot
+                .arm(self.high.saturating_sub(1).saturating_sub(elsewhere));
+        }
+        result
+    }
+
+    /// Takes into account what steps did.
+    #[inline(never)]
+    fn settle<M: Machine>(&mut self, at: &Pageset<'_, M>) {
+        let Some(steps) = self.hot.steps() else {
+            return;
+        };
+        let of = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (pops, pushes) = (of(steps.pops), of(steps.pushes));
+        self.pages = self.pages.wrapping_add_signed(steps.grown);
+        self.alloc_factor = self.alloc_factor.checked_shr(pushes).unwrap_or(0);
+        self.high_order_before &= pushes == 0;
+        let most = at.limits.spree_max().max(self.spree);
+        let spree = self.spree.checked_shr(pops).unwrap_or(0);
+        let longer = u32::from(at.zone.rules.tuning == Tuning::Auto) * pushes.saturating_sub(pops);
+        self.spree = spree.saturating_add(longer).min(most);
+    }
+
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
@@ -130,7 +202,7 @@ impl Pcp {
 
     /// Pages allocated and freed.
     pub(crate) fn traffic(&self, rules: &Rules) -> [u64; 2] {
-        let mut pages = [0; 2];
+        let mut pages = self.hot.traffic();
         for (list, order) in self.lists.iter().zip(rules.order_of) {
             pages[0] += list.allocs << order;
             pages[1] += list.frees << order;
@@ -139,9 +211,10 @@ impl Pcp {
     }
 
     pub(crate) fn stats(&self) -> PcpStats {
+        let [pops, pushes] = self.hot.traffic();
         PcpStats {
-            allocs: self.lists.iter().map(|list| list.allocs).sum(),
-            frees: self.lists.iter().map(|list| list.frees).sum(),
+            allocs: pops + self.lists.iter().map(|list| list.allocs).sum::<u64>(),
+            frees: pushes + self.lists.iter().map(|list| list.frees).sum::<u64>(),
             refills: self.refills,
             refilled: self.refilled,
             trims: self.trims,
@@ -185,14 +258,40 @@ impl Pcp {
         order: u32,
     ) -> Option<Pfn> {
         self.touch_lists(at);
-        let list = self.lists.get_mut(usize::from(list))?;
-        let pfn = list.blocks.pop_front(at.map)?;
-        list.allocs += 1;
+        let pfn = self.pop_front(at, list)?;
+        self.lists[usize::from(list)].allocs += 1;
         let address = pfn.0 as usize;
         touch(at.machine, Line::PageDescriptor, Access::Write, address);
         self.pages -= 1 << order;
         self.spree >>= 1;
         Some(pfn)
+    }
+
+    #[inline(always)]
+    fn pop_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8) -> Option<Pfn> {
+        let blocks = &mut self.lists.get_mut(usize::from(list))?.blocks;
+        if list == at.zone.hot_list {
+            self.hot.pop(at.map, blocks)
+        } else {
+            blocks.pop_front(at.map)
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8, pfn: Pfn) {
+        let blocks = &mut self.lists[usize::from(list)].blocks;
+        if list == at.zone.hot_list {
+            self.hot.push(at.map, blocks, pfn);
+        } else {
+            blocks.push_front(at.map, pfn);
+        }
+    }
+
+    /// Puts all pages of the array on their list.
+    fn spill<M: Machine>(&mut self, at: &Pageset<'_, M>) {
+        if let Some(behind) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
+            self.hot.spill(at.map, &mut behind.blocks, HOT_PAGES);
+        }
     }
 
     /// The rest of [`Pcp::alloc`] when [`Pcp::pop`] found nothing.
@@ -223,13 +322,10 @@ impl Pcp {
         let mut empty = slots.iter_mut().filter(|slot| slot.is_none());
         self.touch_lists(at);
         while let Some(mut slot) = empty.next() {
-            let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
-                break;
-            };
             let (mut run, mut full) = (0, false);
             while !at.zone.rules.mixed
                 && !full
-                && let Some(pfn) = list.blocks.pop_front(at.map)
+                && let Some(pfn) = self.pop_front(at, shape.list)
             {
                 at.hand_out(pfn, slot);
                 run += 1;
@@ -238,7 +334,9 @@ impl Pcp {
                     None => full = true,
                 }
             }
-            list.allocs += u64::from(run);
+            if let Some(list) = self.lists.get_mut(usize::from(shape.list)) {
+                list.allocs += u64::from(run);
+            }
             self.pages -= run;
             self.spree = self.spree.checked_shr(run).unwrap_or(0);
             got += u64::from(run);
@@ -285,6 +383,7 @@ impl Pcp {
         at: &Pageset<'_, M>,
         shape: Shape,
     ) -> Option<Pfn> {
+        self.spill(at);
         let blocks = &mut self.lists.get_mut(usize::from(shape.list))?.blocks;
         if let Some(oldest) = blocks.pop_back(at.map) {
             blocks.push_front(at.map, oldest);
@@ -301,6 +400,13 @@ impl Pcp {
         let blocks = self.refill_blocks(at, order);
         let mut area = at.zone.lock(at.machine, at.map)?;
         let list = &mut self.lists[usize::from(shape.list)].blocks;
+        // Both ends are empty, so what comes first goes in front.
+        let in_front = if shape.list == at.zone.hot_list {
+            HOT_PAGES
+        } else {
+            0
+        };
+        let mut fill = Fill::new(in_front);
         let mut first = None;
         for _ in 0..blocks {
             let Some(pfn) = area.alloc(at.machine, at.map, order, migratetype, PageKind::Pcp)
@@ -312,8 +418,12 @@ impl Pcp {
             // In the order of allocation, so that neighbours come out one after the other.
             match first {
                 None => first = Some(pfn),
+                Some(_) if !fill.is_full() => fill.put_below(&mut self.hot, pfn),
                 Some(_) => list.push_back(at.map, pfn),
             }
+        }
+        if in_front > 0 {
+            fill.finish(&mut self.hot);
         }
         self.refills += 1;
         self.lists[usize::from(shape.list)].allocs += u64::from(first.is_some());
@@ -356,11 +466,8 @@ impl Pcp {
     #[inline]
     pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
         self.touch_lists(at);
-        let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
-            return false;
-        };
-        list.blocks.push_front(at.map, pfn);
-        list.frees += 1;
+        self.push_front(at, shape.list, pfn);
+        self.lists[usize::from(shape.list)].frees += 1;
         self.freed(at, pfn, shape)
     }
 
@@ -374,11 +481,8 @@ impl Pcp {
         list: u8,
     ) -> bool {
         self.touch_lists(at);
-        let Some(list) = self.lists.get_mut(usize::from(list)) else {
-            return false;
-        };
-        list.blocks.push_front(at.map, pfn);
-        list.frees += 1;
+        self.push_front(at, list, pfn);
+        self.lists[usize::from(list)].frees += 1;
         let address = pfn.0 as usize;
         touch(at.machine, Line::PageDescriptor, Access::Write, address);
         self.pages += 1;
@@ -400,15 +504,14 @@ impl Pcp {
         (self.high.saturating_sub(self.pages) as usize).saturating_sub(1)
     }
 
-    /// [`Pcp::push_single`] of pages that are linked already, no more than there is room for.
+    /// The rest of [`Pcp::push_single`] for pages that were put on a list by [`Pcp::push_front`], no
+    /// more than there is room for.
     #[inline(always)]
-    pub(crate) fn free_chain<M: Machine>(&mut self, at: &Pageset<'_, M>, chain: Chain, list: u8) {
+    pub(crate) fn freed_many<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32, list: u8) {
         self.touch_lists(at);
         let Some(list) = self.lists.get_mut(usize::from(list)) else {
             return;
         };
-        let pages = chain.blocks();
-        list.blocks.push_chain(at.map, chain);
         list.frees += u64::from(pages);
         self.pages += pages;
         self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);
@@ -538,6 +641,7 @@ impl Pcp {
         let Some(mut area) = at.zone.lock(at.machine, at.map) else {
             return 0;
         };
+        self.spill(at);
         let lists = usize::from(at.zone.rules.lists);
         let target = self.pages.saturating_sub(pages);
         let (mut turn, mut quota, mut blocks) = (0, 1, 0);
@@ -597,12 +701,17 @@ impl Pcp {
         }
     }
 
-    /// All blocks with their lists, for the consistency walker.
+    /// All blocks behind the array with their lists, for the consistency walker.
     pub(crate) fn blocks<'a>(&'a self, map: &'a MemMap) -> impl Iterator<Item = (Pfn, usize)> + 'a {
         self.lists
             .iter()
             .enumerate()
             .flat_map(|(at, list)| list.blocks.iter(map).map(move |pfn| (pfn, at)))
+    }
+
+    /// The pages of the array.
+    pub(crate) fn hot(&self) -> impl Iterator<Item = Pfn> {
+        self.hot.iter()
     }
 }
 

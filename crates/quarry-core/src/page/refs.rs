@@ -10,19 +10,21 @@ use super::types::{Page, PageError, PageKind, Pfn};
 use crate::machine::{Access, Line, Machine, Work, touch, work};
 use crate::sync::Ordering;
 
-/// Refuses a block that has other users.
-#[inline(always)]
-pub(super) fn check_sole(page: &Page, pfn: Pfn) -> Result<(), PageError> {
-    match page.extra_refs().load(Ordering::Relaxed) {
-        0 => Ok(()),
-        extra => Err(PageError::Referenced {
-            pfn,
-            count: extra.saturating_add(1),
-        }),
+/// What refuses a block that has other users.
+pub(super) fn referenced_error(page: &Page, pfn: Pfn) -> PageError {
+    PageError::Referenced {
+        pfn,
+        count: page.extra_refs().load(Ordering::Relaxed).saturating_add(1),
     }
 }
 
 impl Page {
+    /// Whether the block has other users.
+    #[inline(always)]
+    pub(super) fn has_others(&self) -> bool {
+        self.extra_refs().load(Ordering::Relaxed) != 0
+    }
+
     /// Whether the caller, who has a reference, has the only one.
     #[inline(always)]
     pub(crate) fn is_sole_reference(&self) -> bool {

@@ -160,7 +160,7 @@ impl<M: Machine> PageAllocator<M> {
         let (slots, at) = zone
             .sets(self.machine(), self.map())
             .nth(usize::from(cold))?;
-        slots.try_with_remote(self.machine(), cpu, |pcp| PagesetReport {
+        at.with_remote(slots, cpu, |pcp| PagesetReport {
             cpu,
             count: pcp.pages(),
             high: pcp.high(at.limits),
@@ -196,8 +196,8 @@ impl<M: Machine> PageAllocator<M> {
         };
         let mut other = zone.shared.numa.other.load(Ordering::Relaxed);
         for cpu in (0..self.machine().topology().cpus).map(CpuId) {
-            for (slots, _) in zone.sets(self.machine(), self.map()) {
-                let seen = slots.try_with_remote(self.machine(), cpu, |pcp| {
+            for (slots, at) in zone.sets(self.machine(), self.map()) {
+                let seen = at.with_remote(slots, cpu, |pcp| {
                     report.pcp.add(&pcp.stats());
                     let [allocated, freed] = pcp.traffic(&zone.rules);
                     report.pages_allocated += allocated;

@@ -14,34 +14,6 @@ pub(crate) struct BlockStack {
     last: u32,
 }
 
-/// Blocks that are linked as on a list, to be put on one at once.
-#[derive(Default)]
-pub(crate) struct Chain {
-    first: u32,
-    last: u32,
-    blocks: u32,
-}
-
-impl Chain {
-    pub(crate) fn blocks(&self) -> u32 {
-        self.blocks
-    }
-
-    #[inline(always)]
-    pub(crate) fn push_front(&mut self, map: &MemMap, pfn: Pfn) {
-        let link = Pfn::link(Some(pfn));
-        match Pfn::from_link(self.first) {
-            Some(first) => {
-                map.page(first).set_prev(Some(pfn));
-                map.page(pfn).set_next(Some(first));
-            }
-            None => self.last = link,
-        }
-        self.first = link;
-        self.blocks += 1;
-    }
-}
-
 impl BlockStack {
     pub(crate) fn is_empty(&self) -> bool {
         self.first == 0
@@ -55,21 +27,6 @@ impl BlockStack {
         match first {
             Some(first) => map.page(first).set_prev(Some(pfn)),
             None => self.last = Pfn::link(Some(pfn)),
-        }
-    }
-
-    /// Puts a chain in front of all others.
-    #[inline(always)]
-    pub(crate) fn push_chain(&mut self, map: &MemMap, chain: Chain) {
-        let Some(last) = Pfn::from_link(chain.last) else {
-            return;
-        };
-        let first = Pfn::from_link(self.first);
-        map.page(last).set_next(first);
-        self.first = chain.first;
-        match first {
-            Some(first) => map.page(first).set_prev(Some(last)),
-            None => self.last = chain.last,
         }
     }
 
@@ -165,7 +122,7 @@ mod tests {
         let mut model = VecDeque::new();
         let mut free: Vec<Pfn> = (0..PAGES).map(Pfn).collect();
         for _ in 0..20_000 {
-            match dice(7) {
+            match dice(6) {
                 0 | 1 if !free.is_empty() => {
                     let pfn = free.swap_remove(dice(free.len() as u64) as usize);
                     stack.push_front(&map, pfn);
@@ -177,14 +134,6 @@ mod tests {
                     model.push_back(pfn);
                 }
                 3 => {
-                    let mut chain = Chain::default();
-                    for pfn in free.drain(..(dice(4) as usize).min(free.len())) {
-                        chain.push_front(&map, pfn);
-                        model.push_front(pfn);
-                    }
-                    stack.push_chain(&map, chain);
-                }
-                4 => {
                     let pfn = stack.pop_front(&map);
                     assert_eq!(pfn, model.pop_front());
                     free.extend(pfn);

@@ -91,6 +91,9 @@ pub(crate) struct Zone {
     pub(crate) rules: Rules,
     /// [`Rules::list_of`] by the bits of a pageblock's tag, unless blocks of all types share a list.
     plain_lists: [[u8; 4]; ORDERS],
+    /// The list of single unmovable pages, which begins in an array; [`NO_LIST`] where blocks of all
+    /// types share a list.
+    pub(crate) hot_list: u8,
     /// The tag of the zone's unmovable pageblocks.
     pub(crate) unmovable: Tag,
     limits: PcpLimits,
@@ -144,12 +147,14 @@ impl Zone {
         max_order: u32,
     ) -> Self {
         let area = FreeArea::new(pages.start, pages.end, rules.boot_type(), vacancy);
+        let plain_lists = plain_lists(&rules);
         Self {
             id,
             start: pages.start,
             end: pages.end,
             rules,
-            plain_lists: plain_lists(&rules),
+            plain_lists,
+            hot_list: plain_lists[0][MigrateType::Unmovable as usize],
             unmovable: Tag::new(number, MigrateType::Unmovable),
             limits: PcpLimits::new(),
             below_high: AtomicU32::new(0),

@@ -22,6 +22,7 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
             return Ok(());
         };
         ensure_eq!(census.allocated, self.live_pages, "allocated pages");
+        ensure_eq!(census.in_hand, 0, "pages on their way");
         ensure_eq!(census.slab + census.large, 0, "pages of slabs");
         if self.limits.cpus_hide {
             return Ok(());

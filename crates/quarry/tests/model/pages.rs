@@ -11,6 +11,7 @@ use quarry_sim::{Counters, VirtualMachine};
 use super::page_script::PageOp;
 use super::place::{Placement, Virtual};
 use super::setup::{Limits, Setup};
+use super::steps::{OnSteps, Stepping};
 use super::{Check, ensure, ensure_eq};
 
 /// Blocks that one [`PageOp::Exhaust`] takes at most.
@@ -393,7 +394,8 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         let Some(census) = census.transpose()? else {
             return Err("no census could be made".into());
         };
-        ensure_eq!(census.pcp + census.allocated, 0, "pages not given back");
+        let kept = census.pcp + census.in_hand + census.allocated;
+        ensure_eq!(kept, 0, "pages not given back");
         let now = self.pages.stats().free_blocks;
         ensure_eq!(now, self.boot_blocks, "free blocks, now and at boot");
         Ok(())
@@ -410,4 +412,16 @@ pub(crate) fn check_pages(
         PageAllocator::with_config(setup.machine(), config).map_err(|error| error.to_string())?;
     PageDriver::new(&pages, Virtual, setup.limits()).run(script)?;
     Ok((pages.machine().counters(), pages.stats()))
+}
+
+/// [`check_pages`] on a machine with single steps.
+pub(crate) fn check_page_steps(
+    setup: &Setup,
+    config: &PageConfig,
+    script: &[PageOp],
+) -> Check<PageStats> {
+    let machine = Stepping(setup.machine());
+    let pages = PageAllocator::with_config(machine, config).map_err(|error| error.to_string())?;
+    PageDriver::new(&pages, OnSteps, setup.limits()).run(script)?;
+    Ok(pages.stats())
 }

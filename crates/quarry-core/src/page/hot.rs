@@ -1,0 +1,229 @@
+//! The hot end of a CPU's list of single unmovable pages: an array, on which an allocation and a
+//! free are one step of the machine each.
+//!
+//! The array holds the pages that come out next, newest at the top; the list holds all older ones.
+//! Together they are one list in the order of the kernel's: what an era takes from the front is
+//! taken from the array, what it takes from the back from the list. When the array is empty its
+//! lower half is loaded from the list's front, when it is full its older half is spilled there, so
+//! that pages that come and go around either end do not move with each call.
+//!
+//! Steps know nothing of limits. Whoever has held the slot leaves the array armed ([`HotPages::arm`]):
+//! so many steps fit in as may go before somebody has to look at `high` again.
+
+use core::mem::offset_of;
+use core::num::NonZero;
+use core::ptr::NonNull;
+
+use super::map::MemMap;
+use super::pcp::Pcp;
+use super::stack::BlockStack;
+use super::types::Pfn;
+use crate::machine::{PerCpu, StackLayout};
+
+/// Pages that the array holds: as many as the largest batch that a refill brings in most zones (63),
+/// and one more.
+pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 64 };
+/// Pages that are loaded or spilled at a time.
+const HALF: usize = HOT_PAGES / 2;
+
+/// An entry: a page's link ([`Pfn::link`]), which is never 0.
+type Entry = usize;
+
+/// See the module's documentation. All-zero is empty and not armed: no step gets through.
+#[repr(C)]
+pub(crate) struct HotPages {
+    /// The entry above the newest.
+    top: *mut Entry,
+    base: *mut Entry,
+    /// The entry that no step may fill, nor any above it.
+    limit: *mut Entry,
+    /// Pages taken and put by steps; an interrupted step may count twice.
+    pops: u64,
+    pushes: u64,
+    entries: [Entry; HOT_PAGES],
+    /// The length and the counters when the array was armed.
+    armed: Seen,
+}
+
+// SAFETY: the pointers lead into the value itself, which stays in its slot; only the holder of the
+// slot and its steps use them.
+unsafe impl Send for HotPages {}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    len: u32,
+    pops: u64,
+    pushes: u64,
+}
+
+/// What steps did since the array was armed.
+pub(crate) struct Steps {
+    /// The length now less the length then.
+    pub(crate) grown: i32,
+    pub(crate) pops: u64,
+    pub(crate) pushes: u64,
+}
+
+impl StackLayout for Pcp {
+    const TOP: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, top);
+    const BASE: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, base);
+    const LIMIT: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, limit);
+    const POPS: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, pops);
+    const PUSHES: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, pushes);
+}
+
+// The word in front of the first entry is a counter, as large as any page's link at least.
+const _: () = assert!(offset_of!(HotPages, entries) >= size_of::<Entry>());
+
+/// A page as an entry that a step takes.
+#[inline(always)]
+pub(crate) fn entry_of(pfn: Pfn) -> NonNull<u8> {
+    NonNull::without_provenance(NonZero::<usize>::MIN.saturating_add(pfn.0 as usize))
+}
+
+/// The page of an entry that a step gave.
+#[inline(always)]
+pub(crate) fn page_of(entry: NonNull<u8>) -> Pfn {
+    Pfn((entry.addr().get() - 1) as u32)
+}
+
+impl HotPages {
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        (self.top.addr() - self.base.addr()) / size_of::<Entry>()
+    }
+
+    /// Says how many entries are filled. The pointers are made anew each time, as the value has been
+    /// borrowed since they were made.
+    #[inline(always)]
+    fn set_len(&mut self, len: usize) {
+        self.base = self.entries.as_mut_ptr();
+        self.top = self.base.wrapping_add(len);
+    }
+
+    /// Pages taken and put by steps so far.
+    pub(crate) fn traffic(&self) -> [u64; 2] {
+        [self.pops, self.pushes]
+    }
+
+    /// What steps did since [`HotPages::arm`]; `None` if nothing.
+    #[inline(always)]
+    pub(crate) fn steps(&self) -> Option<Steps> {
+        let (pops, pushes) = (
+            self.pops.wrapping_sub(self.armed.pops),
+            self.pushes.wrapping_sub(self.armed.pushes),
+        );
+        (pops | pushes != 0).then(|| Steps {
+            grown: self.len() as i32 - self.armed.len as i32,
+            pops,
+            pushes,
+        })
+    }
+
+    /// Lets steps take all pages, and put pages until there are `room`.
+    #[inline(always)]
+    pub(crate) fn arm(&mut self, room: u32) {
+        let len = self.len();
+        self.set_len(len);
+        // Never below the top: steps look whether they have reached the limit, not passed it.
+        let end = (room as usize).min(HOT_PAGES).max(len);
+        self.limit = self.base.wrapping_add(end);
+        self.armed = Seen {
+            len: len as u32,
+            pops: self.pops,
+            pushes: self.pushes,
+        };
+    }
+
+    /// Takes the newest page, of those of the list behind if there is none here.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, map: &MemMap, behind: &mut BlockStack) -> Option<Pfn> {
+        if self.len() == 0 {
+            self.load(map, behind);
+        }
+        let newest = self.len().checked_sub(1)?;
+        let entry = *self.entries.get(newest)?;
+        self.top = self.top.wrapping_sub(1);
+        Pfn::from_link(entry as u32)
+    }
+
+    /// Puts a page, and some of the oldest to the list behind if there is no room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, map: &MemMap, behind: &mut BlockStack, pfn: Pfn) {
+        if self.len() >= HOT_PAGES {
+            self.spill(map, behind, HALF);
+        }
+        let len = self.len();
+        if let Some(entry) = self.entries.get_mut(len) {
+            *entry = Pfn::link(Some(pfn)) as usize;
+            self.set_len(len + 1);
+        }
+    }
+
+    /// Moves the list's first pages here; there are none here.
+    #[cold]
+    #[inline(never)]
+    fn load(&mut self, map: &MemMap, behind: &mut BlockStack) {
+        let mut fill = Fill::new(HALF);
+        while !fill.is_full()
+            && let Some(pfn) = behind.pop_front(map)
+        {
+            fill.put_below(self, pfn);
+        }
+        fill.finish(self);
+    }
+
+    /// Moves so many of the oldest pages to the list's front.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn spill(&mut self, map: &MemMap, behind: &mut BlockStack, pages: usize) {
+        let len = self.len();
+        let pages = pages.min(len);
+        for entry in &self.entries[..pages] {
+            if let Some(pfn) = Pfn::from_link(*entry as u32) {
+                behind.push_front(map, pfn);
+            }
+        }
+        self.entries.copy_within(pages..len, 0);
+        self.set_len(len - pages);
+    }
+
+    /// The pages, newest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Pfn> {
+        let filled = self.entries[..self.len()].iter();
+        filled
+            .rev()
+            .filter_map(|&entry| Pfn::from_link(entry as u32))
+    }
+}
+
+/// Fills an empty array in the order in which the pages are to come out.
+pub(crate) struct Fill {
+    /// The entry above those that are still free.
+    below: usize,
+    end: usize,
+}
+
+impl Fill {
+    /// Room for so many pages, as far as the array has it.
+    pub(crate) fn new(pages: usize) -> Self {
+        let end = pages.min(HOT_PAGES);
+        Self { below: end, end }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.below == 0
+    }
+
+    /// Puts a page that comes out after all that were put before.
+    #[inline(always)]
+    pub(crate) fn put_below(&mut self, hot: &mut HotPages, pfn: Pfn) {
+        self.below -= 1;
+        hot.entries[self.below] = Pfn::link(Some(pfn)) as usize;
+    }
+
+    pub(crate) fn finish(self, hot: &mut HotPages) {
+        hot.entries.copy_within(self.below..self.end, 0);
+        hot.set_len(self.end - self.below);
+    }
+}
