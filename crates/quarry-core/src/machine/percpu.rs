@@ -58,6 +58,16 @@ unsafe impl<T: Send> Sync for PerCpu<T> {}
 // SAFETY: as above; the handle itself is an address that never changes (M3).
 unsafe impl<T: Send> Send for PerCpu<T> {}
 
+// Another handle to the same slots: whose state it is the lock word says.
+impl<T> Clone for PerCpu<T> {
+    fn clone(&self) -> Self {
+        Self {
+            slot0: self.slot0,
+            state: PhantomData,
+        }
+    }
+}
+
 impl<T> PerCpu<T> {
     const BYTES: usize = size_of::<Slot<T>>();
 
@@ -74,7 +84,7 @@ impl<T> PerCpu<T> {
     }
 
     /// Slots that no CPU has: whoever asks for one is told that it is held. They take no memory.
-    pub(crate) fn absent() -> Self {
+    pub(crate) const fn absent() -> Self {
         Self {
             slot0: NonNull::dangling(),
             state: PhantomData,
@@ -113,7 +123,7 @@ impl<T> PerCpu<T> {
     ///
     /// # Safety
     ///
-    /// Nobody uses this handle any more.
+    /// Nobody uses this handle or a clone of it any more.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
         if !self.exists() {
             return;

@@ -2,12 +2,15 @@
 //!
 //! A tag is one byte; whoever holds the zone lock may change its type, everybody may read it. What
 //! a reader sees decides on which list a page goes, never whether it may be used.
+//!
+//! In front of the tags is a byte for each node: the tag of those pages that a free may put into the
+//! array of a CPU of this node without looking at anything else ([`PageBlocks::near`]).
 
 use core::ptr::NonNull;
 
 use super::geometry::pageblock_order;
 use super::types::{MigrateType, Pfn};
-use crate::machine::{Machine, Region};
+use crate::machine::{MAX_NODES, Machine, NodeId, Region};
 use crate::sync::{AtomicU8, Ordering};
 
 /// Bits of the migrate type; the zone's number is above them.
@@ -26,6 +29,9 @@ pub(crate) struct PageBlocks {
 pub(crate) struct Tag(u8);
 
 impl Tag {
+    /// No pageblock has it: there are not so many zones.
+    const NONE: Self = Self(u8::MAX);
+
     /// The tag of a pageblock of a zone, given the zone's number.
     pub(crate) fn new(zone: usize, migratetype: MigrateType) -> Self {
         Self((zone as u8) << TYPE_BITS | migratetype as u8)
@@ -54,8 +60,14 @@ impl PageBlocks {
     pub(crate) fn new<M: Machine>(machine: &M, meta: &Region, pages: u32) -> Option<Self> {
         let order = pageblock_order(machine.topology().page_shift);
         let count = pages.div_ceil(1 << order).max(1);
-        let tags = meta.alloc(machine, count as usize)?.cast();
-        Some(Self { tags, count, order })
+        let bytes = meta.alloc(machine, MAX_NODES + count as usize)?;
+        // SAFETY: the block has this many bytes and more.
+        let tags = unsafe { bytes.add(MAX_NODES) }.cast();
+        let blocks = Self { tags, count, order };
+        for node in (0..MAX_NODES as u32).map(NodeId) {
+            blocks.set_near(node, None);
+        }
+        Some(blocks)
     }
 
     /// No tags; nobody may ask for one.
@@ -83,6 +95,27 @@ impl PageBlocks {
         // SAFETY: the byte lies in a zero-filled range that lives as long as the machine (M2, M3)
         // and is only accessed through this atomic.
         unsafe { word.as_ref() }
+    }
+
+    #[inline(always)]
+    fn near_word(&self, node: NodeId) -> &AtomicU8 {
+        debug_assert!((node.0 as usize) < MAX_NODES);
+        // SAFETY: `new` reserved `MAX_NODES` bytes in front of the tags.
+        let word = unsafe { self.tags.sub(MAX_NODES - node.0 as usize) };
+        // SAFETY: as in `word`.
+        unsafe { word.as_ref() }
+    }
+
+    /// The tag of the pages that a CPU of this node puts into its array as a matter of course.
+    #[inline(always)]
+    pub(crate) fn near(&self, node: NodeId) -> Tag {
+        Tag(self.near_word(node).load(Ordering::Relaxed))
+    }
+
+    /// Says which pages these are, if any.
+    pub(crate) fn set_near(&self, node: NodeId, tag: Option<Tag>) {
+        let Tag(tag) = tag.unwrap_or(Tag::NONE);
+        self.near_word(node).store(tag, Ordering::Relaxed);
     }
 
     /// The tag of the pageblock that a page lies in.

@@ -13,12 +13,12 @@
 //! list of pages with interrupts enabled every 32, which is the same bound.
 
 use super::blocks::Tag;
+use super::hot::{Entry, HOT_PAGES};
 use super::pcp::{Pageset, Pcp};
 use super::zone::Zone;
 use super::{AllocOptions, Claim, PageAllocator, PageError, Pfn};
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
-use crate::sync::Ordering;
 
 /// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
 /// folio batch, from 6.18 on; 32 before.
@@ -72,6 +72,9 @@ impl<M: Machine> PageAllocator<M> {
         {
             *slot = self.alloc(0, Some(node));
         }
+        if got == missing.len() as u64 {
+            return slots.len();
+        }
         first + filled(missing)
     }
 
@@ -80,11 +83,10 @@ impl<M: Machine> PageAllocator<M> {
     fn alloc_bulk_listed(&self, node: NodeId, slots: &mut [Option<Pfn>]) -> u64 {
         let (machine, map) = (self.machine(), self.map());
         let single = AllocOptions::default();
-        let wanted = slots.iter().filter(|slot| slot.is_none()).count() as u64;
         let mut of_node = self
             .zonelist(node, single.highest_zone)
             .take_while(|zone| zone.id.node == node);
-        let Some(zone) = of_node.find(|zone| self.may_give(zone, wanted)) else {
+        let Some(zone) = of_node.find(|zone| self.may_give(zone, slots)) else {
             return 0;
         };
         let Some(shape) = zone.shape(0, zone.rules.group(single.migratetype)) else {
@@ -100,9 +102,13 @@ impl<M: Machine> PageAllocator<M> {
         got.unwrap_or(0)
     }
 
-    /// Whether a zone has so many single pages above its low watermark, if watermarks count.
-    fn may_give(&self, zone: &Zone, pages: u64) -> bool {
-        self.keeps_back.load(Ordering::Relaxed) == 0 || zone.has_above_low(pages)
+    /// Whether a zone has a page for each empty slot above its low watermark, if watermarks count.
+    fn may_give(&self, zone: &Zone, slots: &[Option<Pfn>]) -> bool {
+        if !self.keeps_back() {
+            return true;
+        }
+        let wanted = slots.iter().filter(|slot| slot.is_none()).count();
+        zone.has_above_low(wanted as u64)
     }
 
     /// Frees single pages; every one that can be freed is, and its slot becomes empty.
@@ -184,7 +190,7 @@ impl<M: Machine> PageAllocator<M> {
             while at < hold {
                 if order == 0 {
                     let run = &mut slots[at..hold];
-                    at += self.free_run::<EXCLUSIVE>(&lists, pcp, run, first_error);
+                    at += self.free_run::<EXCLUSIVE>(&lists, pcp, run);
                 }
                 let Some(slot) = slots[..hold].get_mut(at) else {
                     break;
@@ -214,48 +220,51 @@ impl<M: Machine> PageAllocator<M> {
         Some(looked_at)
     }
 
-    /// Frees single pages as long as they go on one list that has room, and returns how many slots
-    /// were looked at.
-    #[inline(always)]
+    /// Frees single pages as long as they can be freed, go into the lists' array and there is room.
+    /// Returns how many slots need not be looked at any more.
+    ///
+    /// Not inlined, so that all of the loop is in registers.
+    #[inline(never)]
     fn free_run<const EXCLUSIVE: bool>(
         &self,
         lists: &Pageset<'_, M>,
         pcp: &mut Pcp,
         slots: &mut [Option<Pfn>],
-        first_error: &mut Option<PageError>,
     ) -> usize {
-        let room = pcp.room(lists).min(slots.len());
-        let Some(first) = slots[..room].iter().flatten().next() else {
-            return room;
-        };
-        let Some(tag) = self.tag_of(*first) else {
+        let room = pcp.room(lists).min(slots.len()).min(HOT_PAGES);
+        let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };
-        let zone = self.zones.get(tag.zone()).and_then(Option::as_ref);
-        let here = zone.filter(|zone| core::ptr::eq(*zone, lists.zone));
-        let Some(list) = here.and_then(|zone| zone.plain_list(0, tag.type_bits())) else {
-            return 0;
-        };
-        let mut freed = 0;
-        let mut looked_at = room;
-        for (at, slot) in slots[..room].iter_mut().enumerate() {
-            let Some(pfn) = *slot else { continue };
-            if self.tag_of(pfn).is_some_and(|other| other != tag) {
-                looked_at = at;
-                break;
+        let mut vacant = vacant[..room].iter_mut();
+        let (map, tag) = (*self.map(), lists.zone.unmovable);
+        let (mut seen, mut freed) = (0, 0);
+        for slot in &mut slots[..room] {
+            if let Some(pfn) = *slot {
+                let Some(page) = map.get(pfn) else { break };
+                let fits = map.blocks().tag(pfn) == tag && page.is_sole_block(0);
+                let (true, Some(entry)) = (fits, vacant.next()) else {
+                    break;
+                };
+                let claim = if EXCLUSIVE {
+                    Claim::Exclusive(page)
+                } else {
+                    Claim::Allocated(page)
+                };
+                if !claim.make(0) {
+                    break;
+                }
+                let address = pfn.0 as usize;
+                touch(lists.machine, Line::PageDescriptor, Access::Write, address);
+                *entry = Entry::new(pfn);
+                *slot = None;
+                freed += 1;
             }
-            if let Err(error) = self.claim::<EXCLUSIVE>(pfn, 0) {
-                first_error.get_or_insert(error);
-                continue;
-            }
-            let address = pfn.0 as usize;
-            touch(lists.machine, Line::PageDescriptor, Access::Write, address);
-            pcp.push_front(lists, list, pfn);
-            freed += 1;
-            *slot = None;
+            seen += 1;
         }
-        pcp.freed_many(lists, freed, list);
-        looked_at
+        if freed > 0 {
+            pcp.freed_many(lists, freed);
+        }
+        seen
     }
 
     /// The tag of a page's pageblock; `None` for a foreign page.

@@ -29,7 +29,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Allocates a block of 2^order unmovable pages, on the running CPU's node unless another is
     /// preferred. The pages hold whatever they held before. `None` when no zone has such a block,
     /// or when the order is above [`super::MAX_ORDER`].
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
         if order == 0
             && let Some(pfn) = self.alloc_step(node)
@@ -42,14 +42,17 @@ impl<M: Machine> PageAllocator<M> {
     /// The page that was freed last on the running CPU.
     #[inline(always)]
     fn alloc_step(&self, node: Option<NodeId>) -> Option<Pfn> {
-        // Of a node that was asked for it would have to be known whether it is the CPU's.
-        let any = node.is_none() || self.machine.topology().nodes == 1;
-        if !any || self.keeps_back.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
-        let zone = self.first_zone(self.pick_node(node)?)?;
-        // SAFETY: `pcp` is a slot of the per-CPU range with a `Pcp`, whose layout is its own.
-        let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(zone.pcp.slot0()) }?;
+        let own = match self.plain_nodes.load(Ordering::Relaxed) {
+            1 if node.is_none_or(|node| node.0 == 0) => NodeId(0),
+            0 | 1 => return None,
+            // Of a node that was asked for it would have to be known whether it is the CPU's.
+            _ if node.is_some() => return None,
+            _ => self.node_of_cpu(self.machine.current_cpu()),
+        };
+        let near = self.near.get(own.0 as usize)?;
+        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: all
+        // nodes have a first zone.
+        let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
         let pfn = hot::page_of(entry);
         self.map.page(pfn).set_kind(PageKind::Allocated, 0);
         Some(pfn)
@@ -60,7 +63,7 @@ impl<M: Machine> PageAllocator<M> {
     fn alloc_unstepped(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
         let node = self.pick_node(node)?;
         let zone = self.first_zone(node)?;
-        if self.keeps_back.load(Ordering::Relaxed) == 0
+        if !self.keeps_back()
             && let Some(pfn) = self.alloc_listed(zone, order)
         {
             return Some(pfn);
@@ -122,7 +125,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`PageError`] if `pfn` is not the first page of an allocated block of this order; nothing
     /// has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
         self.free_claimed(pfn, order, Claim::Allocated(page))
@@ -138,7 +141,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// Nobody else frees the block at the same time. If two do, both may succeed, and the block's
     /// pages may be handed out twice, to slabs for example.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
         self.free_claimed(pfn, order, Claim::Exclusive(page))
@@ -166,17 +169,20 @@ impl<M: Machine> PageAllocator<M> {
     fn free_step<'a>(&self, pfn: Pfn, order: u32, claim: Claim<'a>) -> Result<(), Claim<'a>> {
         // Where the array is follows from a comparison and not from what was loaded, so that the
         // next allocation need not wait for it.
-        let near = self.pick_node(None).and_then(|node| self.first_zone(node));
-        let Some(near) = near else { return Err(claim) };
-        let fits = order == 0 && self.map.blocks().tag(pfn) == near.unmovable;
-        if !fits || near.is_below_high() || !claim.make(0) {
+        let own = self.pick_node(None).unwrap_or(NodeId(0));
+        let blocks = self.map.blocks();
+        let fits = order == 0 && blocks.tag(pfn) == blocks.near(own);
+        let Some(near) = self.near.get(own.0 as usize).filter(|_| fits) else {
+            return Err(claim);
+        };
+        if !claim.make(0) {
             return Err(claim);
         }
-        // SAFETY: `pcp` is a slot of the per-CPU range with a `Pcp`, whose layout is its own; the
-        // claim made the page this caller's to put there.
+        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: all
+        // nodes have a first zone. The claim made the page this caller's to put there.
         let put = unsafe {
             self.machine
-                .percpu_push_stack::<Pcp>(near.pcp.slot0(), hot::entry_of(pfn))
+                .percpu_push_stack::<Pcp>(near.slot0(), hot::entry_of(pfn))
         };
         if put { Ok(()) } else { Err(Claim::Made) }
     }

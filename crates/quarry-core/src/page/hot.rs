@@ -22,12 +22,26 @@ use crate::machine::{PerCpu, StackLayout};
 
 /// Pages that the array holds: as many as the largest batch that a refill brings in most zones (63),
 /// and one more.
-pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 64 };
+pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = HOT_PAGES / 2;
 
-/// An entry: a page's link ([`Pfn::link`]), which is never 0.
-type Entry = usize;
+/// A page's link ([`Pfn::link`]), which is never 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Entry(usize);
+
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn new(pfn: Pfn) -> Self {
+        Self(pfn.0 as usize + 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn pfn(self) -> Pfn {
+        Pfn((self.0 - 1) as u32)
+    }
+}
 
 /// See the module's documentation. All-zero is empty and not armed: no step gets through.
 #[repr(C)]
@@ -144,7 +158,7 @@ impl HotPages {
         let newest = self.len().checked_sub(1)?;
         let entry = *self.entries.get(newest)?;
         self.top = self.top.wrapping_sub(1);
-        Pfn::from_link(entry as u32)
+        Some(entry.pfn())
     }
 
     /// Puts a page, and some of the oldest to the list behind if there is no room.
@@ -155,9 +169,47 @@ impl HotPages {
         }
         let len = self.len();
         if let Some(entry) = self.entries.get_mut(len) {
-            *entry = Pfn::link(Some(pfn)) as usize;
+            *entry = Entry::new(pfn);
             self.set_len(len + 1);
         }
+    }
+
+    /// The entries of the pages here, oldest first, of those of the list behind if there are none.
+    #[inline(always)]
+    pub(crate) fn newest(&mut self, map: &MemMap, behind: &mut BlockStack) -> &[Entry] {
+        if self.len() == 0 {
+            self.load(map, behind);
+        }
+        &self.entries[..self.len()]
+    }
+
+    /// Takes so many of the newest pages, which the caller has seen.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, pages: usize) {
+        self.set_len(self.len() - pages);
+    }
+
+    /// Free entries above the newest page, as many as asked for as far as the array reaches; some of
+    /// the oldest pages go to the list behind if there are less.
+    #[inline(always)]
+    pub(crate) fn vacant(
+        &mut self,
+        map: &MemMap,
+        behind: &mut BlockStack,
+        pages: usize,
+    ) -> &mut [Entry] {
+        let missing = (self.len() + pages).saturating_sub(HOT_PAGES);
+        if missing > 0 {
+            self.spill(map, behind, missing.max(HALF));
+        }
+        let len = self.len();
+        &mut self.entries[len..]
+    }
+
+    /// Adds the pages that were put into so many of the entries that were free.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, pages: usize) {
+        self.set_len(self.len() + pages);
     }
 
     /// Moves the list's first pages here; there are none here.
@@ -180,9 +232,7 @@ impl HotPages {
         let len = self.len();
         let pages = pages.min(len);
         for entry in &self.entries[..pages] {
-            if let Some(pfn) = Pfn::from_link(*entry as u32) {
-                behind.push_front(map, pfn);
-            }
+            behind.push_front(map, entry.pfn());
         }
         self.entries.copy_within(pages..len, 0);
         self.set_len(len - pages);
@@ -191,9 +241,7 @@ impl HotPages {
     /// The pages, newest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Pfn> {
         let filled = self.entries[..self.len()].iter();
-        filled
-            .rev()
-            .filter_map(|&entry| Pfn::from_link(entry as u32))
+        filled.rev().map(|entry| entry.pfn())
     }
 }
 
@@ -219,7 +267,7 @@ impl Fill {
     #[inline(always)]
     pub(crate) fn put_below(&mut self, hot: &mut HotPages, pfn: Pfn) {
         self.below -= 1;
-        hot.entries[self.below] = Pfn::link(Some(pfn)) as usize;
+        hot.entries[self.below] = Entry::new(pfn);
     }
 
     pub(crate) fn finish(self, hot: &mut HotPages) {

@@ -177,8 +177,10 @@ pub struct PageAllocator<M: Machine> {
     meta: Region,
     percpu: Region,
     gate: Gate,
-    /// 1 while watermarks keep pages back.
-    keeps_back: AtomicU32,
+    /// The number of nodes; 0 while watermarks keep pages back.
+    plain_nodes: AtomicU32,
+    /// For each node the per-CPU lists of the zone that is tried first.
+    near: [PerCpu<Pcp>; MAX_NODES],
     /// Nodes times 2^32 by CPUs, so that a CPU's node takes no division.
     node_of_cpu: u64,
     /// For each node the zones that an allocation tries, first to last.
@@ -223,15 +225,25 @@ impl<M: Machine> PageAllocator<M> {
             return Err(BootError::NoPages);
         }
         let topology = *machine.topology();
-        let zones = make_zones(&machine, &map, &meta, &percpu, config).ok_or(BootError::NoRoom)?;
+        let mut zones =
+            make_zones(&machine, &map, &meta, &percpu, config).ok_or(BootError::NoRoom)?;
+        let zonelists = zonelists(&zones, topology.nodes);
+        let mut near = [const { PerCpu::absent() }; MAX_NODES];
+        for (near, list) in near.iter_mut().zip(&zonelists[..topology.nodes as usize]) {
+            let first = zones.get_mut(usize::from(list[0]));
+            let first = first.and_then(Option::as_mut).ok_or(BootError::NoPages)?;
+            first.set_first(map.blocks());
+            *near = first.pcp.clone();
+        }
         let pages = Self {
-            zonelists: zonelists(&zones, topology.nodes),
+            zonelists,
+            near,
             machine,
             map,
             meta,
             percpu,
             gate: Gate::new(),
-            keeps_back: AtomicU32::new(0),
+            plain_nodes: AtomicU32::new(topology.nodes),
             node_of_cpu: node_of_cpu(topology.nodes, topology.cpus),
             zones,
             slab_pages: AtomicU64::new(0),
@@ -382,12 +394,16 @@ impl<M: Machine> PageAllocator<M> {
         self.alloc_slow(options, node)
     }
 
+    /// Whether watermarks keep pages back.
+    #[inline(always)]
+    fn keeps_back(&self) -> bool {
+        self.plain_nodes.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether the first zone's lists may serve a request without a further look.
     #[inline(always)]
     fn is_plain(&self, options: &AllocOptions) -> bool {
-        self.keeps_back.load(Ordering::Relaxed) == 0
-            && options.highest_zone == ZoneType::Normal
-            && !options.cold
+        !self.keeps_back() && options.highest_zone == ZoneType::Normal && !options.cold
     }
 
     /// [`PageAllocator::free`] of pages that are in no cache (`free_cold_page()`, until 4.13): they
@@ -435,9 +451,7 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
         match self.map.get(pfn) {
-            Some(page) if page.is_block(PageKind::Allocated, order) && !page.has_others() => {
-                Ok(page)
-            }
+            Some(page) if page.is_sole_block(order) => Ok(page),
             _ => Err(self.why_not_freed(pfn, order)),
         }
     }
@@ -583,7 +597,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// A block of the first zone that is above its low watermark, or else above the lowest.
     fn alloc_above(&self, options: &AllocOptions, node: NodeId, only_there: bool) -> Option<Pfn> {
-        if self.keeps_back.load(Ordering::Relaxed) == 0 {
+        if !self.keeps_back() {
             return self.alloc_from(options, node, Mark::None, only_there);
         }
         self.alloc_from(options, node, Mark::Low, only_there)
@@ -598,9 +612,8 @@ impl<M: Machine> PageAllocator<M> {
         mark: Mark,
         only_there: bool,
     ) -> Option<Pfn> {
-        let keeps_back = self.keeps_back.load(Ordering::Relaxed) != 0;
         let (order, highest) = (options.order, options.highest_zone);
-        let mark = if keeps_back { mark } else { Mark::None };
+        let mark = if self.keeps_back() { mark } else { Mark::None };
         let mut zones = self.zonelist(node, highest);
         let preferred = zones.next()?;
         core::iter::once(preferred)

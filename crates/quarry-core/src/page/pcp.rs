@@ -15,7 +15,7 @@
 
 use core::mem::offset_of;
 
-use super::hot::{Fill, HOT_PAGES, HotPages};
+use super::hot::{Entry, Fill, HOT_PAGES, HotPages};
 use super::map::MemMap;
 use super::rules::{BATCH_SCALE_MAX, NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
@@ -128,15 +128,6 @@ impl<M: Machine> Pageset<'_, M> {
         f: impl FnOnce(&mut Pcp) -> R,
     ) -> Option<R> {
         slots.try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
-    }
-
-    /// Makes a page of a list an allocated one.
-    #[inline(always)]
-    fn hand_out(&self, pfn: Pfn, slot: &mut Option<Pfn>) {
-        let address = pfn.0 as usize;
-        touch(self.machine, Line::PageDescriptor, Access::Write, address);
-        self.map.page(pfn).set_kind(PageKind::Allocated, 0);
-        *slot = Some(pfn);
     }
 }
 
@@ -278,7 +269,7 @@ impl Pcp {
     }
 
     #[inline(always)]
-    pub(crate) fn push_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8, pfn: Pfn) {
+    fn push_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8, pfn: Pfn) {
         let blocks = &mut self.lists[usize::from(list)].blocks;
         if list == at.zone.hot_list {
             self.hot.push(at.map, blocks, pfn);
@@ -319,38 +310,67 @@ impl Pcp {
         slots: &mut [Option<Pfn>],
     ) -> u64 {
         let mut got = 0;
-        let mut empty = slots.iter_mut().filter(|slot| slot.is_none());
+        let mut rest = slots;
         self.touch_lists(at);
-        while let Some(mut slot) = empty.next() {
-            let (mut run, mut full) = (0, false);
-            while !at.zone.rules.mixed
-                && !full
-                && let Some(pfn) = self.pop_front(at, shape.list)
-            {
-                at.hand_out(pfn, slot);
-                run += 1;
-                match empty.next() {
-                    Some(next) => slot = next,
-                    None => full = true,
+        while !rest.is_empty() {
+            let mut seen = 0;
+            if shape.list == at.zone.hot_list {
+                let taken;
+                (seen, taken) = self.take_hot(at, rest);
+                got += u64::from(taken);
+                if taken > 0 && seen < rest.len() {
+                    rest = &mut rest[seen..];
+                    continue;
                 }
             }
-            if let Some(list) = self.lists.get_mut(usize::from(shape.list)) {
-                list.allocs += u64::from(run);
-            }
-            self.pages -= run;
-            self.spree = self.spree.checked_shr(run).unwrap_or(0);
-            got += u64::from(run);
-            if full {
+            let Some(slot) = rest[seen..].iter_mut().find(|slot| slot.is_none()) else {
                 break;
-            }
+            };
             let Some(pfn) = self.alloc(at, shape) else {
                 break;
             };
             at.map.page(pfn).set_kind(PageKind::Allocated, 0);
             *slot = Some(pfn);
             got += 1;
+            rest = &mut rest[seen..];
         }
         got
+    }
+
+    /// Fills empty slots from the first on with the pages of the array, loaded before if it is
+    /// empty. How many slots need not be looked at any more, and how many pages these were.
+    ///
+    /// Not inlined, so that all of the loop is in registers.
+    #[inline(never)]
+    fn take_hot<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        slots: &mut [Option<Pfn>],
+    ) -> (usize, u32) {
+        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
+            return (0, 0);
+        };
+        let map = *at.map;
+        let mut newest = self.hot.newest(&map, &mut list.blocks).iter().rev();
+        let there = newest.len();
+        let mut seen = 0;
+        for slot in slots.iter_mut() {
+            if slot.is_none() {
+                let Some(entry) = newest.next() else { break };
+                let pfn = entry.pfn();
+                let address = pfn.0 as usize;
+                touch(at.machine, Line::PageDescriptor, Access::Write, address);
+                map.page(pfn).set_kind(PageKind::Allocated, 0);
+                *slot = Some(pfn);
+            }
+            seen += 1;
+        }
+        let taken = (there - newest.len()) as u32;
+        self.hot.take(taken as usize);
+        list.allocs += u64::from(taken);
+        self.pages -= taken;
+        self.spree = self.spree.checked_shr(taken).unwrap_or(0);
+        (seen, taken)
     }
 
     /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
@@ -504,14 +524,27 @@ impl Pcp {
         (self.high.saturating_sub(self.pages) as usize).saturating_sub(1)
     }
 
-    /// The rest of [`Pcp::push_single`] for pages that were put on a list by [`Pcp::push_front`], no
-    /// more than there is room for.
+    /// Where single pages of the list that begins in the array can be put, which [`Pcp::freed_many`]
+    /// then counts.
     #[inline(always)]
-    pub(crate) fn freed_many<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32, list: u8) {
+    pub(crate) fn vacant<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        pages: usize,
+    ) -> Option<&mut [Entry]> {
+        let behind = self.lists.get_mut(usize::from(at.zone.hot_list))?;
+        Some(self.hot.vacant(at.map, &mut behind.blocks, pages))
+    }
+
+    /// The rest of [`Pcp::push_single`] for pages that were put where [`Pcp::vacant`] says, no more
+    /// than there is room for.
+    #[inline(always)]
+    pub(crate) fn freed_many<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) {
         self.touch_lists(at);
-        let Some(list) = self.lists.get_mut(usize::from(list)) else {
+        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
             return;
         };
+        self.hot.put(pages as usize);
         list.frees += u64::from(pages);
         self.pages += pages;
         self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);

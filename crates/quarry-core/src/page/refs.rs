@@ -19,10 +19,10 @@ pub(super) fn referenced_error(page: &Page, pfn: Pfn) -> PageError {
 }
 
 impl Page {
-    /// Whether the block has other users.
+    /// Whether it is the first page of an allocated block of this order without other users.
     #[inline(always)]
-    pub(super) fn has_others(&self) -> bool {
-        self.extra_refs().load(Ordering::Relaxed) != 0
+    pub(super) fn is_sole_block(&self, order: u32) -> bool {
+        self.is_block(PageKind::Allocated, order) && self.extra_refs().load(Ordering::Relaxed) == 0
     }
 
     /// Whether the caller, who has a reference, has the only one.

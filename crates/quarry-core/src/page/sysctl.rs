@@ -105,7 +105,9 @@ impl<M: Machine> PageAllocator<M> {
             // The holder leaves word whether the zone is below its new high watermark.
             drop(zone.lock(self.machine(), self.map()));
         }
-        self.keeps_back.store(keeps_back.into(), Ordering::Relaxed);
+        let nodes = self.machine().topology().nodes;
+        let plain = if keeps_back { 0 } else { nodes };
+        self.plain_nodes.store(plain, Ordering::Relaxed);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::blocks::Tag;
+use super::blocks::{PageBlocks, Tag};
 use super::buddy::FreeArea;
 use super::geometry::{ListLimits, PcpParams, Watermarks};
 use super::map::MemMap;
@@ -96,6 +96,8 @@ pub(crate) struct Zone {
     pub(crate) hot_list: u8,
     /// The tag of the zone's unmovable pageblocks.
     pub(crate) unmovable: Tag,
+    /// It is the first zone that its node's CPUs try.
+    is_first: bool,
     limits: PcpLimits,
     /// 1 while fewer pages are free than the high watermark asks for, in eras whose lists heed it.
     below_high: AtomicU32,
@@ -156,6 +158,7 @@ impl Zone {
             plain_lists,
             hot_list: plain_lists[0][MigrateType::Unmovable as usize],
             unmovable: Tag::new(number, MigrateType::Unmovable),
+            is_first: false,
             limits: PcpLimits::new(),
             below_high: AtomicU32::new(0),
             pcp: slots.pcp,
@@ -172,6 +175,20 @@ impl Zone {
                 direct_frees: core::array::from_fn(|_| AtomicU64::new(0)),
                 numa: NumaMisses::default(),
             },
+        }
+    }
+
+    /// Makes it the first zone that its node's CPUs try.
+    pub(crate) fn set_first(&mut self, blocks: &PageBlocks) {
+        self.is_first = true;
+        self.tell_near(blocks);
+    }
+
+    /// Says whether frees may go by the tag alone.
+    fn tell_near(&self, blocks: &PageBlocks) {
+        let plain = self.hot_list != NO_LIST && !self.is_below_high();
+        if self.is_first {
+            blocks.set_near(self.id.node, plain.then_some(self.unmovable));
         }
     }
 
@@ -232,13 +249,14 @@ impl Zone {
     }
 
     /// Tells others of the free pages; the caller holds the zone lock.
-    fn publish(&self, free_pages: u64) {
+    fn publish(&self, blocks: &PageBlocks, free_pages: u64) {
         self.shared.free_pages.store(free_pages, Ordering::Relaxed);
         let tuned = self.rules.tuning == Tuning::Auto;
         let is_below = tuned && free_pages < self.marks[2].load(Ordering::Relaxed);
         // Every free reads the word: it is written only if it changes.
         if is_below != self.is_below_high() {
             self.below_high.store(is_below.into(), Ordering::Relaxed);
+            self.tell_near(blocks);
         }
     }
 
@@ -333,7 +351,12 @@ impl Zone {
             Access::Write,
             core::ptr::from_ref(self).addr(),
         );
-        let mut guard = AreaGuard { zone: self, area };
+        let blocks = *map.blocks();
+        let mut guard = AreaGuard {
+            zone: self,
+            blocks,
+            area,
+        };
         if self.shared.deferred.load(Ordering::Relaxed) != 0 {
             self.settle(machine, map, &mut guard);
         }
@@ -407,6 +430,7 @@ fn plain_lists(rules: &Rules) -> [[u8; 4]; ORDERS] {
 /// The zone lock, held; others see the free pages when it is released.
 pub(crate) struct AreaGuard<'a, M: Machine> {
     zone: &'a Zone,
+    blocks: PageBlocks,
     area: Guard<'a, M, FreeArea>,
 }
 
@@ -428,6 +452,6 @@ impl<M: Machine> DerefMut for AreaGuard<'_, M> {
 impl<M: Machine> Drop for AreaGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        self.zone.publish(self.area.free_pages());
+        self.zone.publish(&self.blocks, self.area.free_pages());
     }
 }
