@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use comfy_table::{Table, presets};
 use quarry_core::era::Era;
-use quarry_core::page::{PageAllocator, PcpStats, Pfn};
+use quarry_core::page::{PageAllocator, PageConfig, PcpStats, Pfn};
 use quarry_host::HostMachine;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ const LONG_NS: u64 = 150;
 
 /// Times of one kind of operation.
 pub(crate) struct Latency {
-    era: Era,
+    config: PageConfig,
     operation: &'static str,
     ns: Vec<u64>,
     /// Most pages that one of them moved, under one hold of the zone lock.
@@ -33,9 +33,9 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    fn new(era: Era, operation: &'static str) -> Self {
+    fn new(config: PageConfig, operation: &'static str) -> Self {
         Self {
-            era,
+            config,
             operation,
             ns: Vec::new(),
             pages_max: 0,
@@ -51,9 +51,23 @@ impl Latency {
             .unwrap_or(0)
     }
 
+    fn name(&self) -> String {
+        let era = self.config.era;
+        let (scale, default) = (
+            self.config.batch_scale_max,
+            PageConfig::new(era).batch_scale_max,
+        );
+        if scale == default {
+            format!("{} {}", era.name(), self.operation)
+        } else {
+            format!("{}, scale {scale} {}", era.name(), self.operation)
+        }
+    }
+
     pub(crate) fn json(&self) -> Value {
         json!({
-            "era": self.era.name(),
+            "era": self.config.era.name(),
+            "batch_scale_max": self.config.batch_scale_max,
             "operation": self.operation,
             "count": self.ns.len(),
             "pages_per_lock_hold_max": self.pages_max,
@@ -65,22 +79,27 @@ impl Latency {
     }
 }
 
-/// Refills and trims in two eras: with the batch fixed, and tuned by itself.
+/// Refills and trims with the batch fixed, tuned by itself, and that with shorter holds.
 pub(crate) fn measure(fills: usize) -> Vec<Latency> {
-    [Era::V5_9, Era::V6_18]
-        .into_iter()
-        .flat_map(|era| measure_era(era, fills))
+    let tuned = PageConfig::new(Era::V6_18);
+    let shorter = PageConfig {
+        batch_scale_max: 3,
+        ..tuned
+    };
+    [PageConfig::new(Era::V5_9), tuned, shorter]
+        .iter()
+        .flat_map(|config| measure_one(config, fills))
         .collect()
 }
 
-fn measure_era(era: Era, fills: usize) -> [Latency; 2] {
+fn measure_one(config: &PageConfig, fills: usize) -> [Latency; 2] {
     let machine = HostMachine::builder()
         .memory_bytes(MEMORY_BYTES)
         .build()
         .expect("address space for pages");
-    let pages = PageAllocator::new(machine, era).expect("a fresh machine");
-    let mut refills = Latency::new(era, "refill");
-    let mut trims = Latency::new(era, "trim");
+    let pages = PageAllocator::with_config(machine, config).expect("a fresh machine");
+    let mut refills = Latency::new(*config, "refill");
+    let mut trims = Latency::new(*config, "trim");
     let mut held: Vec<Pfn> = Vec::with_capacity(PAGES);
     for fill in 0..=fills {
         let mut before = pages.stats().pcp;
@@ -122,7 +141,7 @@ fn measure_era(era: Era, fills: usize) -> [Latency; 2] {
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and trims of a per-CPU list, us; one hold of the zone lock each, of so many \
-         pages at most"
+         pages at most (scale: PageConfig::batch_scale_max, 5 unless it says otherwise)"
     );
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
@@ -138,7 +157,7 @@ pub(crate) fn print(latencies: &[Latency]) {
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
     for latency in latencies {
         table.add_row([
-            format!("{} {}", latency.era.name(), latency.operation),
+            latency.name(),
             latency.ns.len().to_string(),
             latency.pages_max.to_string(),
             us(latency.quantile(500_000)),

@@ -6,8 +6,10 @@ mod model;
 
 use model::setup::Setup;
 use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, PagesetReport, Pfn, ZoneReport};
+use quarry_core::machine::{CpuId, LockClass, NodeId};
+use quarry_core::page::{
+    AllocOptions, MigrateType, PageAllocator, PageConfig, PagesetReport, Pfn, ZoneReport,
+};
 use quarry_sim::VirtualMachine;
 
 /// 1 GiB in pages of 4 KiB.
@@ -188,6 +190,33 @@ fn what_decays_is_given_back() {
     assert_eq!((lists.count, lists.high), (1456, 1456));
     let pcp = report(&pages).pcp;
     assert_eq!((pcp.decays, pcp.decayed, pcp.trims), (1, 144, 0));
+}
+
+/// With `batch_scale_max` 1, 6.18 moves at most 126 pages under one hold of the zone lock: refills
+/// of 63, 126, 126; as many frees count; and a drain takes as many holds as that needs.
+#[test]
+fn a_smaller_scale_shortens_the_holds() {
+    let setup = Setup {
+        pages: GIB,
+        ..Setup::default()
+    };
+    let config = PageConfig {
+        batch_scale_max: 1,
+        ..PageConfig::new(Era::V6_18)
+    };
+    let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
+    let mut hand = Vec::new();
+    for (more, refilled) in [(63, 63), (126, 189), (126, 315), (126, 441), (126, 567)] {
+        hand.extend(take(&pages, more));
+        assert_eq!(report(&pages).pcp.refilled, refilled);
+    }
+    give(&pages, &mut hand, 567);
+    let zone_locks = |pages: &Pages| pages.machine().counters().locks(LockClass::Zone);
+    let before = zone_locks(&pages);
+    assert_eq!(pages.drain_all(), 0);
+    // 126, 126, 126, 126, 63.
+    assert_eq!(zone_locks(&pages) - before, 5);
+    assert_eq!(pageset(&pages, false).count, 0);
 }
 
 /// The lists of 2.6.22 and 2.6.24 for pages in no cache: batch 15, trimmed at 62.

@@ -77,7 +77,13 @@ pub struct PageConfig {
     pub min_free: MinFree,
     /// `percpu_pagelist_fraction` or, from 6.1 on, `percpu_pagelist_high_fraction`; 0 is off.
     pub pagelist_fraction: u32,
+    /// From 6.18 on: at most a batch times 2 to the power of this moves under one hold of a zone
+    /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. A hold is as much shorter.
+    pub batch_scale_max: u32,
 }
+
+/// The most that [`PageConfig::batch_scale_max`] can be.
+pub(crate) const BATCH_SCALE_LIMIT: u32 = 6;
 
 impl PageConfig {
     /// What a heap has: one zone per node, of which every page can be used.
@@ -88,6 +94,7 @@ impl PageConfig {
             zones: ZoneLayout::Normal,
             min_free: MinFree::Nothing,
             pagelist_fraction: 0,
+            batch_scale_max: 5,
         }
     }
 

@@ -686,10 +686,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Gives the blocks of all per-CPU lists back to their zones.
     fn drain_lists(&self) -> u32 {
         self.each_pcp(|_, at, pcp| {
-            let pages = pcp.pages();
-            if pages > 0 {
-                pcp.trim(at, pages);
-            }
+            pcp.drain(at);
         })
     }
 
@@ -741,7 +738,7 @@ fn make_zones<M: Machine>(
     config: &PageConfig,
 ) -> Option<[Option<Zone>; MAX_ZONES]> {
     let topology = machine.topology();
-    let rules = Rules::new(config.era, topology.page_shift);
+    let rules = Rules::new(config, topology.page_shift);
     let max_order = config.era().lists.max_order;
     let mut zones = [const { None }; MAX_ZONES];
     let ranges = config.ranges(map.pages(), topology.page_shift, topology.nodes);

@@ -17,7 +17,7 @@ use core::mem::offset_of;
 
 use super::hot::{Entry, Fill, HOT_PAGES, HotPages};
 use super::map::MemMap;
-use super::rules::{BATCH_SCALE_MAX, NO_LIST, PCP_LISTS, Rules, Tuning};
+use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
 use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
@@ -110,6 +110,11 @@ pub(crate) struct Pageset<'a, M: Machine> {
 }
 
 impl<M: Machine> Pageset<'_, M> {
+    /// Pages that eras with [`Tuning::Auto`] move at most under one hold of the zone lock.
+    fn largest_hold(&self) -> u32 {
+        self.limits.batch() << self.zone.rules.batch_scale_max
+    }
+
     /// Does something with the running CPU's lists; `None` if they are held.
     #[inline(always)]
     pub(crate) fn with<R>(
@@ -475,7 +480,7 @@ impl Pcp {
         }
         let room = high.saturating_sub(self.pages).saturating_sub(batch);
         let (room, wanted) = (room.max(batch), batch << self.alloc_factor);
-        if wanted <= room && u32::from(self.alloc_factor) < BATCH_SCALE_MAX {
+        if wanted <= room && u32::from(self.alloc_factor) < at.zone.rules.batch_scale_max {
             self.alloc_factor += 1;
         }
         wanted.min(room)
@@ -614,7 +619,7 @@ impl Pcp {
             Tuning::Auto => {
                 let batch = at.limits.batch();
                 let long = self.spree >= batch + at.limits.high_min() / 2;
-                (long && before).then(|| self.pages.min(batch << BATCH_SCALE_MAX))
+                (long && before).then(|| self.pages.min(at.largest_hold()))
             }
         }
     }
@@ -706,6 +711,15 @@ impl Pcp {
         blocks
     }
 
+    /// Gives all pages back; with as many holds of the zone lock as the era takes for it.
+    pub(crate) fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>) {
+        let hold = match at.zone.rules.tuning {
+            Tuning::Batch | Tuning::FreeFactor => self.pages,
+            Tuning::Auto => at.largest_hold(),
+        };
+        while self.pages > 0 && self.trim(at, hold.min(self.pages)) > 0 {}
+    }
+
     /// What a CPU does once in each statistics interval: `high` decays, and lists of a remote zone
     /// that are not used give pages back.
     pub(crate) fn interval<M: Machine>(&mut self, at: &Pageset<'_, M>, remote: bool) {
@@ -713,7 +727,7 @@ impl Pcp {
         let batch = at.limits.batch();
         if at.zone.rules.tuning == Tuning::Auto {
             let high = self.high(at.limits);
-            let kept = self.pages.saturating_sub(batch << BATCH_SCALE_MAX);
+            let kept = self.pages.saturating_sub(at.largest_hold());
             self.high = kept.max(high - high / 8).max(at.limits.high_min());
             excess = self.pages.saturating_sub(self.high);
         }

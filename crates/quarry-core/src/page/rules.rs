@@ -14,9 +14,11 @@
 //! In 6.18 and 7.0 `high` moves between two bounds: up with each refill and with frees, down while
 //! the zone is below its high watermark and with each statistics interval
 //! ([`vmstat_update`](super::PageAllocator::vmstat_update)). At most 32 batches (2016 pages of
-//! 4 KiB) move under one hold of the zone lock, in 6.1 at most `high` less a batch; a drain, and in
-//! 6.1 the free of a larger block that ends a spree, move all that a CPU holds.
+//! 4 KiB; [`PageConfig::batch_scale_max`]) move under one hold of the zone lock, in 6.1 at most
+//! `high` less a batch; before 6.18 a drain, and in 6.1 the free of a larger block that ends a spree,
+//! move all that a CPU holds.
 
+use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
 use super::types::{MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
@@ -25,8 +27,6 @@ use crate::era::Era;
 pub(crate) const PCP_LISTS: usize = 14;
 /// In [`Rules::list_of`]: no list holds such blocks.
 pub(crate) const NO_LIST: u8 = u8::MAX;
-/// Most that `alloc_factor` and `free_count` let a batch be doubled (`CONFIG_PCP_BATCH_SCALE_MAX`).
-pub(crate) const BATCH_SCALE_MAX: u32 = 5;
 
 /// How much the lists move at a time, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub(crate) enum Cold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) tuning: Tuning,
+    /// How often `alloc_factor` and `free_count` may double a batch ([`Tuning::Auto`]).
+    pub(crate) batch_scale_max: u32,
     pub(crate) cold: Cold,
     /// Free blocks are kept by migrate type.
     pub(crate) grouping: bool,
@@ -68,8 +70,9 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The rules of an era for pages of this size.
-    pub(crate) fn new(era: Era, page_shift: u32) -> Self {
+    /// The rules of a configuration's era for pages of this size.
+    pub(crate) fn new(config: &PageConfig, page_shift: u32) -> Self {
+        let era = config.era;
         let PageEra { lists, high, .. } = page_era(era);
         let grouping = era >= Era::V2_6_24;
         let cold = match era {
@@ -105,6 +108,7 @@ impl Rules {
         }
         Self {
             tuning,
+            batch_scale_max: config.batch_scale_max.min(BATCH_SCALE_LIMIT),
             cold,
             grouping,
             mixed: lists.migrate_types == 1,

@@ -8,7 +8,7 @@ use super::buddy::FreeArea;
 use super::geometry::{ListLimits, PcpParams, Watermarks};
 use super::map::MemMap;
 use super::pcp::{Pageset, Pcp, Shape};
-use super::rules::{BATCH_SCALE_MAX, NO_LIST, Rules, Tuning};
+use super::rules::{NO_LIST, Rules, Tuning};
 use super::types::{MigrateType, ORDERS, Page, PageKind, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use super::vacancy::Vacancy;
 use crate::machine::{Access, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
@@ -33,12 +33,12 @@ impl PcpLimits {
         }
     }
 
-    fn set(&self, limits: ListLimits, high_max: u32, tuning: Tuning) {
+    fn set(&self, limits: ListLimits, high_max: u32, rules: &Rules) {
         self.batch.store(limits.batch, Ordering::Relaxed);
         self.high_min.store(limits.high, Ordering::Relaxed);
         self.high_max.store(high_max, Ordering::Relaxed);
-        let counted = tuning == Tuning::Auto;
-        let most = u32::from(counted) * (limits.batch << BATCH_SCALE_MAX);
+        let counted = rules.tuning == Tuning::Auto;
+        let most = u32::from(counted) * (limits.batch << rules.batch_scale_max);
         self.spree_max.store(most, Ordering::Relaxed);
     }
 
@@ -198,9 +198,9 @@ impl Zone {
             batch: pcp.batch,
             high: pcp.high,
         };
-        self.limits.set(hot, pcp.high_max, self.rules.tuning);
+        self.limits.set(hot, pcp.high_max, &self.rules);
         if let Some(cold) = pcp.cold {
-            self.cold_limits.set(cold, cold.high, self.rules.tuning);
+            self.cold_limits.set(cold, cold.high, &self.rules);
         }
         let promo = marks.promo.unwrap_or(0);
         let values = [marks.min, marks.low, marks.high, promo];
