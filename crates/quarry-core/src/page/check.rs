@@ -227,7 +227,7 @@ impl<M: Machine> PageAllocator<M> {
                     census.buddy += pages;
                 }
                 PageKind::Pcp => census.pcp += pages,
-                PageKind::Allocated => census.allocated += pages,
+                PageKind::Allocated | PageKind::Owned => census.allocated += pages,
                 PageKind::Slab => census.slab += pages,
                 PageKind::LargeKmalloc => census.large += pages,
                 PageKind::Pool => census.pool += pages,

@@ -32,16 +32,16 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub fn alloc(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
         if order == 0
-            && let Some(pfn) = self.alloc_step(node)
+            && let Some(pfn) = self.alloc_step(node, PageKind::Allocated)
         {
             return Some(pfn);
         }
         self.alloc_unstepped(order, node)
     }
 
-    /// The page that was freed last on the running CPU.
+    /// The page that was freed last on the running CPU, as one of this kind.
     #[inline(always)]
-    fn alloc_step(&self, node: Option<NodeId>) -> Option<Pfn> {
+    pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
         let own = match self.plain_nodes.load(Ordering::Relaxed) {
             1 if node.is_none_or(|node| node.0 == 0) => NodeId(0),
             0 | 1 => return None,
@@ -54,7 +54,7 @@ impl<M: Machine> PageAllocator<M> {
         // nodes have a first zone.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
         let pfn = hot::page_of(entry);
-        self.map.page(pfn).set_kind(PageKind::Allocated, 0);
+        self.map.page(pfn).set_kind(kind, 0);
         Some(pfn)
     }
 
@@ -148,7 +148,12 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     #[inline(always)]
-    fn free_claimed(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Result<(), PageError> {
+    pub(super) fn free_claimed(
+        &self,
+        pfn: Pfn,
+        order: u32,
+        claim: Claim<'_>,
+    ) -> Result<(), PageError> {
         match self.free_step(pfn, order, claim) {
             Ok(()) => Ok(()),
             Err(claim) => self.free_unstepped(pfn, order, claim),

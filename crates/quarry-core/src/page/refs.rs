@@ -83,7 +83,7 @@ impl<M: Machine> PageAllocator<M> {
                 );
                 page.extra_refs().load(Ordering::Relaxed).saturating_add(1)
             }
-            PageKind::Slab | PageKind::LargeKmalloc => 1,
+            PageKind::Slab | PageKind::LargeKmalloc | PageKind::Owned => 1,
             PageKind::Untouched | PageKind::Buddy | PageKind::Pcp | PageKind::Tail => 0,
         }
     }

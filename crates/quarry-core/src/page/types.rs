@@ -88,6 +88,8 @@ pub enum PageKind {
     Tail = 6,
     /// First page of a block that belongs to a page pool, wherever it is.
     Pool = 7,
+    /// First page of an allocated block that only its [`OwnedBlock`](super::OwnedBlock) frees.
+    Owned = 8,
 }
 
 impl PageKind {
@@ -100,6 +102,7 @@ impl PageKind {
             5 => Self::LargeKmalloc,
             6 => Self::Tail,
             7 => Self::Pool,
+            8 => Self::Owned,
             _ => Self::Untouched,
         }
     }
@@ -412,6 +415,9 @@ impl core::fmt::Display for PageError {
             Self::Foreign(pfn) => write!(f, "page {} is outside the machine's memory", pfn.0),
             Self::NotAllocated(pfn, PageKind::Pool) => {
                 write!(f, "page {} belongs to a page pool: put it there", pfn.0)
+            }
+            Self::NotAllocated(pfn, PageKind::Owned) => {
+                write!(f, "page {} has an owner: drop the OwnedBlock", pfn.0)
             }
             Self::NotAllocated(pfn, kind) => {
                 write!(
