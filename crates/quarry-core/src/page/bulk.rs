@@ -13,10 +13,11 @@
 //! list of pages with interrupts enabled every 32, which is the same bound.
 
 use super::blocks::Tag;
+use super::free::Claim;
 use super::hot::{Entry, HOT_PAGES};
 use super::pcp::{Pageset, Pcp};
 use super::zone::Zone;
-use super::{AllocOptions, Claim, PageAllocator, PageError, Pfn};
+use super::{AllocOptions, PageAllocator, PageError, Pfn};
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 

@@ -17,11 +17,10 @@
 //! block is free and is refused. Only two at the same time could both pass, and that nobody does
 //! this its caller promises.
 
+use super::free::{Claim, Freed};
 use super::pcp::Pcp;
 use super::zone::Zone;
-use super::{
-    AllocOptions, Claim, Freed, MigrateType, PageAllocator, PageError, PageKind, Pfn, hot,
-};
+use super::{AllocOptions, MigrateType, PageAllocator, PageError, PageKind, Pfn, hot};
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
 

@@ -54,12 +54,14 @@
 //!   pages are not interleaved over nodes.
 //! * Trims begin with the lists of order 0 each time.
 
+mod alloc;
 mod blocks;
 mod buddy;
 mod bulk;
 mod check;
 mod config;
 mod fast;
+mod free;
 pub mod geometry;
 mod hot;
 mod list;
@@ -104,7 +106,7 @@ use pcp::{Pageset, Pcp};
 use rules::{Cold, Rules};
 use trim::Trimmer;
 use vacancy::Vacancy;
-use zone::{Mark, Slots, Zone};
+use zone::{Slots, Zone};
 
 /// Why a page allocator could not be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,49 +130,6 @@ impl core::fmt::Display for BootError {
 }
 
 impl core::error::Error for BootError {}
-
-/// How a block becomes the lists' own.
-#[derive(Clone, Copy)]
-enum Claim<'a> {
-    /// It is an allocated block, which somebody else may be freeing too.
-    Allocated(&'a Page),
-    /// It is an allocated block, as was just seen, which nobody else is freeing.
-    Exclusive(&'a Page),
-    /// It is already.
-    Made,
-}
-
-impl Claim<'_> {
-    /// `false` if somebody else was faster.
-    #[inline(always)]
-    fn make(self, order: u32) -> bool {
-        match self {
-            Self::Allocated(page) => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
-            Self::Exclusive(page) => {
-                page.set_kind(PageKind::Pcp, order);
-                true
-            }
-            Self::Made => true,
-        }
-    }
-}
-
-/// What became of a block that was to be freed.
-enum Freed {
-    /// It is on the CPU's list.
-    Kept,
-    /// It, or older blocks of the CPU's lists, went to the zone.
-    ToZone,
-    /// It was not the caller's to free.
-    Refused,
-}
-
-impl Freed {
-    #[inline(always)]
-    fn by_lists(trimmed: bool) -> Self {
-        if trimmed { Self::ToZone } else { Self::Kept }
-    }
-}
 
 /// The page allocator of a machine; it owns the machine and its ranges.
 pub struct PageAllocator<M: Machine> {
@@ -381,102 +340,10 @@ impl<M: Machine> PageAllocator<M> {
         NodeId(((u64::from(cpu.0) * self.node_of_cpu) >> 32) as u32)
     }
 
-    /// [`PageAllocator::alloc`] for pages of any mobility, below an address, out of the caches, or
-    /// in an emergency.
-    #[inline]
-    pub fn alloc_with(&self, options: &AllocOptions) -> Option<Pfn> {
-        let node = self.pick_node(options.node)?;
-        if self.is_plain(options)
-            && let Some(zone) = self.first_zone(node)
-            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
-        {
-            return Some(pfn);
-        }
-        let _pass = self.gate.enter(&self.machine);
-        self.alloc_slow(options, node)
-    }
-
     /// Whether watermarks keep pages back.
     #[inline(always)]
     fn keeps_back(&self) -> bool {
         self.plain_nodes.load(Ordering::Relaxed) == 0
-    }
-
-    /// Whether the first zone's lists may serve a request without a further look.
-    #[inline(always)]
-    fn is_plain(&self, options: &AllocOptions) -> bool {
-        !self.keeps_back() && options.highest_zone == ZoneType::Normal && !options.cold
-    }
-
-    /// [`PageAllocator::free`] of pages that are in no cache (`free_cold_page()`, until 4.13): they
-    /// are handed out last. Later eras make no difference.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PageAllocator::free`].
-    pub fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        let claim = Claim::Allocated(self.check_free(pfn, order)?);
-        self.free_by(pfn, order, claim, |zone, claim| {
-            self.free_pcp_cold(zone, pfn, order, claim)
-        })
-    }
-
-    /// Frees a block by way of lists, or else to its zone.
-    fn free_by(
-        &self,
-        pfn: Pfn,
-        order: u32,
-        claim: Claim<'_>,
-        lists: impl FnOnce(&Zone, Claim<'_>) -> Option<Freed>,
-    ) -> Result<(), PageError> {
-        let zone = self.zone_of(pfn);
-        // The claim is made where a fork waits for its end, or the child would miss the block.
-        let freed = lists(zone, claim).unwrap_or_else(|| {
-            let _pass = self.gate.enter(&self.machine);
-            if !claim.make(order) {
-                return Freed::Refused;
-            }
-            zone.free_direct(&self.machine, &self.map, pfn, order);
-            Freed::ToZone
-        });
-        match freed {
-            Freed::Kept => Ok(()),
-            Freed::ToZone => {
-                self.trim_after_free();
-                Ok(())
-            }
-            Freed::Refused => Err(PageError::NotAllocated(pfn, self.map.page(pfn).kind())),
-        }
-    }
-
-    /// The descriptor of a block that may be freed with this order, as it looks now.
-    #[inline(always)]
-    fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
-        match self.map.get(pfn) {
-            Some(page) if page.is_sole_block(order) => Ok(page),
-            _ => Err(self.why_not_freed(pfn, order)),
-        }
-    }
-
-    /// Why a block cannot be freed with this order.
-    #[cold]
-    #[inline(never)]
-    fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
-        let Some(page) = self.map.get(pfn) else {
-            return PageError::Foreign(pfn);
-        };
-        let (kind, allocated) = (page.kind(), page.order());
-        if kind != PageKind::Allocated {
-            PageError::NotAllocated(pfn, kind)
-        } else if allocated != given {
-            PageError::WrongOrder {
-                pfn,
-                given,
-                allocated,
-            }
-        } else {
-            refs::referenced_error(page, pfn)
-        }
     }
 
     #[inline(always)]
@@ -486,193 +353,6 @@ impl<M: Machine> PageAllocator<M> {
             Some(node) => (node.0 < nodes).then_some(node),
             None if nodes == 1 => Some(NodeId(0)),
             None => Some(self.node_of_cpu(self.machine.current_cpu())),
-        }
-    }
-
-    /// `None` if the per-CPU lists cannot be used, `Some(None)` if the zone has nothing left.
-    #[inline(always)]
-    fn alloc_pcp(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
-        let order = options.order;
-        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        let lists = zone.pageset(&self.machine, &self.map);
-        lists.with(&zone.pcp, |pcp, cpu| {
-            let pfn = pcp.alloc(&lists, shape)?;
-            self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
-            Some(pfn)
-        })
-    }
-
-    /// As [`PageAllocator::alloc_pcp`], of pages that are in no cache.
-    #[cold]
-    fn alloc_pcp_cold(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
-        let order = options.order;
-        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        let take = |pcp: &mut Pcp, cpu, at: &Pageset<'_, M>| {
-            let pfn = match zone.rules.cold {
-                Cold::Tail => pcp.alloc_oldest(at, shape)?,
-                Cold::OwnList | Cold::AsOthers => pcp.alloc(at, shape)?,
-            };
-            self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
-            Some(pfn)
-        };
-        let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        at.with(slots, |pcp, cpu| take(pcp, cpu, &at))
-    }
-
-    /// `None` if the per-CPU lists cannot be used, else what became of the block.
-    #[inline(always)]
-    fn free_pcp(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
-        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
-        let lists = zone.pageset(&self.machine, &self.map);
-        lists.with(&zone.pcp, |pcp, _| {
-            if !claim.make(order) {
-                return Freed::Refused;
-            }
-            Freed::by_lists(pcp.free(&lists, pfn, shape))
-        })
-    }
-
-    /// As [`PageAllocator::free_pcp`], of pages that are in no cache.
-    #[cold]
-    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
-        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
-        let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        at.with(slots, |pcp, _| {
-            if !claim.make(order) {
-                return Freed::Refused;
-            }
-            Freed::by_lists(match zone.rules.cold {
-                Cold::Tail => pcp.free_oldest(&at, pfn, shape),
-                Cold::OwnList | Cold::AsOthers => pcp.free(&at, pfn, shape),
-            })
-        })
-    }
-
-    /// Allocation of unmovable pages for callers that hold a per-CPU slot or are inside the gate.
-    pub(crate) fn alloc_block(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
-        self.alloc_block_with(&AllocOptions {
-            order,
-            node,
-            ..AllocOptions::default()
-        })
-    }
-
-    /// [`PageAllocator::alloc_with`] for callers that hold a per-CPU slot or are inside the gate.
-    pub(crate) fn alloc_block_with(&self, options: &AllocOptions) -> Option<Pfn> {
-        let node = self.pick_node(options.node)?;
-        if self.is_plain(options)
-            && let Some(zone) = self.first_zone(node)
-            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
-        {
-            return Some(pfn);
-        }
-        self.alloc_slow(options, node)
-    }
-
-    /// [`PageAllocator::alloc_block_with`] from the preferred node or not at all, without emptying
-    /// other CPUs' lists for it.
-    pub(crate) fn alloc_block_there(&self, options: &AllocOptions) -> Option<Pfn> {
-        let node = self.pick_node(options.node)?;
-        self.alloc_above(options, node, true)
-    }
-
-    #[cold]
-    fn alloc_slow(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
-        if options.order > MAX_ORDER {
-            return None;
-        }
-        let least = if options.no_watermarks {
-            Mark::None
-        } else {
-            Mark::Min
-        };
-        self.alloc_above(options, node, false).or_else(|| {
-            if self.zones_reentered() {
-                return None;
-            }
-            self.drain_lists();
-            self.alloc_from(options, node, least, false)
-        })
-    }
-
-    /// A block of the first zone that is above its low watermark, or else above the lowest.
-    fn alloc_above(&self, options: &AllocOptions, node: NodeId, only_there: bool) -> Option<Pfn> {
-        if !self.keeps_back() {
-            return self.alloc_from(options, node, Mark::None, only_there);
-        }
-        self.alloc_from(options, node, Mark::Low, only_there)
-            .or_else(|| self.alloc_from(options, node, Mark::Min, only_there))
-    }
-
-    /// A block of the first zone that is above its mark and has one.
-    fn alloc_from(
-        &self,
-        options: &AllocOptions,
-        node: NodeId,
-        mark: Mark,
-        only_there: bool,
-    ) -> Option<Pfn> {
-        let (order, highest) = (options.order, options.highest_zone);
-        let mark = if self.keeps_back() { mark } else { Mark::None };
-        let mut zones = self.zonelist(node, highest);
-        let preferred = zones.next()?;
-        core::iter::once(preferred)
-            .chain(zones)
-            .filter(|zone| zone.is_above(mark, order, highest))
-            .filter(|zone| !only_there || zone.id.node == node)
-            .find_map(|zone| {
-                let pfn = self.alloc_from_zone(zone, options)?;
-                if zone.id.node != preferred.id.node {
-                    zone.shared.numa.miss.fetch_add(1, Ordering::Relaxed);
-                    preferred
-                        .shared
-                        .numa
-                        .foreign
-                        .fetch_add(1, Ordering::Relaxed);
-                }
-                Some(pfn)
-            })
-    }
-
-    fn alloc_from_zone(&self, zone: &Zone, options: &AllocOptions) -> Option<Pfn> {
-        let by_lists = if options.cold {
-            self.alloc_pcp_cold(zone, options)
-        } else {
-            self.alloc_pcp(zone, options)
-        };
-        by_lists.unwrap_or_else(|| {
-            let migratetype = zone.rules.group(options.migratetype);
-            let pfn = zone.alloc_direct(&self.machine, &self.map, options.order, migratetype)?;
-            let here = self.node_of_cpu(self.machine.current_cpu());
-            let other = u64::from(here != zone.id.node);
-            zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);
-            Some(pfn)
-        })
-    }
-
-    /// Whether the caller interrupted the holder of a zone lock. The per-CPU lists are of no help
-    /// then, and waiting for the slot that the interrupted thread holds would take long.
-    fn zones_reentered(&self) -> bool {
-        self.zones()
-            .any(|zone| zone.lock(&self.machine, &self.map).is_none())
-    }
-
-    /// Free for callers that hold a per-CPU slot or are inside the gate: changes a block of kind
-    /// `from` into a free one.
-    pub(crate) fn free_block(&self, pfn: Pfn, order: u32, from: PageKind) {
-        let page = self.map.page(pfn);
-        debug_assert!(
-            page.is_block(from, order),
-            "{:?} order {}",
-            page.kind(),
-            page.order()
-        );
-        page.set_kind(PageKind::Pcp, order);
-        let zone = self.zone_of(pfn);
-        if self.free_pcp(zone, pfn, order, Claim::Made).is_none() {
-            zone.free_direct(&self.machine, &self.map, pfn, order);
         }
     }
 

@@ -4,7 +4,8 @@ use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::NonNull;
 
-use super::{AllocOptions, Claim, PageAllocator, PageKind, Pfn};
+use super::free::Claim;
+use super::{AllocOptions, PageAllocator, PageKind, Pfn};
 use crate::machine::Machine;
 
 /// A block of 2^order pages that is its owner's alone.

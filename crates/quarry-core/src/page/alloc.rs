@@ -1,0 +1,173 @@
+//! Allocation beyond the shortest way: by the lists of the zone that is tried first, by the other
+//! zones and their watermarks, and once more when all CPUs have given their lists back.
+
+use super::pcp::{Pageset, Pcp};
+use super::rules::Cold;
+use super::zone::{Mark, Zone};
+use super::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
+use crate::machine::{Machine, NodeId};
+use crate::sync::Ordering;
+
+impl<M: Machine> PageAllocator<M> {
+    /// [`PageAllocator::alloc`] for pages of any mobility, below an address, out of the caches, or
+    /// in an emergency.
+    #[inline]
+    pub fn alloc_with(&self, options: &AllocOptions) -> Option<Pfn> {
+        let node = self.pick_node(options.node)?;
+        if self.is_plain(options)
+            && let Some(zone) = self.first_zone(node)
+            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
+        {
+            return Some(pfn);
+        }
+        let _pass = self.gate.enter(&self.machine);
+        self.alloc_slow(options, node)
+    }
+
+    /// Whether the first zone's lists may serve a request without a further look.
+    #[inline(always)]
+    fn is_plain(&self, options: &AllocOptions) -> bool {
+        !self.keeps_back() && options.highest_zone == ZoneType::Normal && !options.cold
+    }
+
+    /// `None` if the per-CPU lists cannot be used, `Some(None)` if the zone has nothing left.
+    #[inline(always)]
+    fn alloc_pcp(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
+        let order = options.order;
+        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
+        let lists = zone.pageset(&self.machine, &self.map);
+        lists.with(&zone.pcp, |pcp, cpu| {
+            let pfn = pcp.alloc(&lists, shape)?;
+            self.map.page(pfn).set_kind(PageKind::Allocated, order);
+            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
+            Some(pfn)
+        })
+    }
+
+    /// As [`PageAllocator::alloc_pcp`], of pages that are in no cache.
+    #[cold]
+    fn alloc_pcp_cold(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
+        let order = options.order;
+        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
+        let take = |pcp: &mut Pcp, cpu, at: &Pageset<'_, M>| {
+            let pfn = match zone.rules.cold {
+                Cold::Tail => pcp.alloc_oldest(at, shape)?,
+                Cold::OwnList | Cold::AsOthers => pcp.alloc(at, shape)?,
+            };
+            self.map.page(pfn).set_kind(PageKind::Allocated, order);
+            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
+            Some(pfn)
+        };
+        let (slots, at) = zone.cold_set(&self.machine, &self.map);
+        at.with(slots, |pcp, cpu| take(pcp, cpu, &at))
+    }
+
+    /// Allocation of unmovable pages for callers that hold a per-CPU slot or are inside the gate.
+    pub(crate) fn alloc_block(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
+        self.alloc_block_with(&AllocOptions {
+            order,
+            node,
+            ..AllocOptions::default()
+        })
+    }
+
+    /// [`PageAllocator::alloc_with`] for callers that hold a per-CPU slot or are inside the gate.
+    pub(crate) fn alloc_block_with(&self, options: &AllocOptions) -> Option<Pfn> {
+        let node = self.pick_node(options.node)?;
+        if self.is_plain(options)
+            && let Some(zone) = self.first_zone(node)
+            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
+        {
+            return Some(pfn);
+        }
+        self.alloc_slow(options, node)
+    }
+
+    /// [`PageAllocator::alloc_block_with`] from the preferred node or not at all, without emptying
+    /// other CPUs' lists for it.
+    pub(crate) fn alloc_block_there(&self, options: &AllocOptions) -> Option<Pfn> {
+        let node = self.pick_node(options.node)?;
+        self.alloc_above(options, node, true)
+    }
+
+    #[cold]
+    pub(super) fn alloc_slow(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+        if options.order > MAX_ORDER {
+            return None;
+        }
+        let least = if options.no_watermarks {
+            Mark::None
+        } else {
+            Mark::Min
+        };
+        self.alloc_above(options, node, false).or_else(|| {
+            if self.zones_reentered() {
+                return None;
+            }
+            self.drain_lists();
+            self.alloc_from(options, node, least, false)
+        })
+    }
+
+    /// A block of the first zone that is above its low watermark, or else above the lowest.
+    fn alloc_above(&self, options: &AllocOptions, node: NodeId, only_there: bool) -> Option<Pfn> {
+        if !self.keeps_back() {
+            return self.alloc_from(options, node, Mark::None, only_there);
+        }
+        self.alloc_from(options, node, Mark::Low, only_there)
+            .or_else(|| self.alloc_from(options, node, Mark::Min, only_there))
+    }
+
+    /// A block of the first zone that is above its mark and has one.
+    fn alloc_from(
+        &self,
+        options: &AllocOptions,
+        node: NodeId,
+        mark: Mark,
+        only_there: bool,
+    ) -> Option<Pfn> {
+        let (order, highest) = (options.order, options.highest_zone);
+        let mark = if self.keeps_back() { mark } else { Mark::None };
+        let mut zones = self.zonelist(node, highest);
+        let preferred = zones.next()?;
+        core::iter::once(preferred)
+            .chain(zones)
+            .filter(|zone| zone.is_above(mark, order, highest))
+            .filter(|zone| !only_there || zone.id.node == node)
+            .find_map(|zone| {
+                let pfn = self.alloc_from_zone(zone, options)?;
+                if zone.id.node != preferred.id.node {
+                    zone.shared.numa.miss.fetch_add(1, Ordering::Relaxed);
+                    preferred
+                        .shared
+                        .numa
+                        .foreign
+                        .fetch_add(1, Ordering::Relaxed);
+                }
+                Some(pfn)
+            })
+    }
+
+    fn alloc_from_zone(&self, zone: &Zone, options: &AllocOptions) -> Option<Pfn> {
+        let by_lists = if options.cold {
+            self.alloc_pcp_cold(zone, options)
+        } else {
+            self.alloc_pcp(zone, options)
+        };
+        by_lists.unwrap_or_else(|| {
+            let migratetype = zone.rules.group(options.migratetype);
+            let pfn = zone.alloc_direct(&self.machine, &self.map, options.order, migratetype)?;
+            let here = self.node_of_cpu(self.machine.current_cpu());
+            let other = u64::from(here != zone.id.node);
+            zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);
+            Some(pfn)
+        })
+    }
+
+    /// Whether the caller interrupted the holder of a zone lock. The per-CPU lists are of no help
+    /// then, and waiting for the slot that the interrupted thread holds would take long.
+    fn zones_reentered(&self) -> bool {
+        self.zones()
+            .any(|zone| zone.lock(&self.machine, &self.map).is_none())
+    }
+}

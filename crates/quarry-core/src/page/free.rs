@@ -1,0 +1,175 @@
+//! Freeing beyond the shortest way: who a block is claimed by, and by which lists it goes or past
+//! them.
+
+use super::rules::Cold;
+use super::zone::Zone;
+use super::{Page, PageAllocator, PageError, PageKind, Pfn, refs};
+use crate::machine::Machine;
+
+/// How a block becomes the lists' own.
+#[derive(Clone, Copy)]
+pub(super) enum Claim<'a> {
+    /// It is an allocated block, which somebody else may be freeing too.
+    Allocated(&'a Page),
+    /// It is an allocated block, as was just seen, which nobody else is freeing.
+    Exclusive(&'a Page),
+    /// It is already.
+    Made,
+}
+
+impl Claim<'_> {
+    /// `false` if somebody else was faster.
+    #[inline(always)]
+    pub(super) fn make(self, order: u32) -> bool {
+        match self {
+            Self::Allocated(page) => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
+            Self::Exclusive(page) => {
+                page.set_kind(PageKind::Pcp, order);
+                true
+            }
+            Self::Made => true,
+        }
+    }
+}
+
+/// What became of a block that was to be freed.
+pub(super) enum Freed {
+    /// It is on the CPU's list.
+    Kept,
+    /// It, or older blocks of the CPU's lists, went to the zone.
+    ToZone,
+    /// It was not the caller's to free.
+    Refused,
+}
+
+impl Freed {
+    #[inline(always)]
+    pub(super) fn by_lists(trimmed: bool) -> Self {
+        if trimmed { Self::ToZone } else { Self::Kept }
+    }
+}
+
+impl<M: Machine> PageAllocator<M> {
+    /// [`PageAllocator::free`] of pages that are in no cache (`free_cold_page()`, until 4.13): they
+    /// are handed out last. Later eras make no difference.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PageAllocator::free`].
+    pub fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+        let claim = Claim::Allocated(self.check_free(pfn, order)?);
+        self.free_by(pfn, order, claim, |zone, claim| {
+            self.free_pcp_cold(zone, pfn, order, claim)
+        })
+    }
+
+    /// Frees a block by way of lists, or else to its zone.
+    pub(super) fn free_by(
+        &self,
+        pfn: Pfn,
+        order: u32,
+        claim: Claim<'_>,
+        lists: impl FnOnce(&Zone, Claim<'_>) -> Option<Freed>,
+    ) -> Result<(), PageError> {
+        let zone = self.zone_of(pfn);
+        // The claim is made where a fork waits for its end, or the child would miss the block.
+        let freed = lists(zone, claim).unwrap_or_else(|| {
+            let _pass = self.gate.enter(&self.machine);
+            if !claim.make(order) {
+                return Freed::Refused;
+            }
+            zone.free_direct(&self.machine, &self.map, pfn, order);
+            Freed::ToZone
+        });
+        match freed {
+            Freed::Kept => Ok(()),
+            Freed::ToZone => {
+                self.trim_after_free();
+                Ok(())
+            }
+            Freed::Refused => Err(PageError::NotAllocated(pfn, self.map.page(pfn).kind())),
+        }
+    }
+
+    /// The descriptor of a block that may be freed with this order, as it looks now.
+    #[inline(always)]
+    pub(super) fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
+        match self.map.get(pfn) {
+            Some(page) if page.is_sole_block(order) => Ok(page),
+            _ => Err(self.why_not_freed(pfn, order)),
+        }
+    }
+
+    /// Why a block cannot be freed with this order.
+    #[cold]
+    #[inline(never)]
+    fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
+        let Some(page) = self.map.get(pfn) else {
+            return PageError::Foreign(pfn);
+        };
+        let (kind, allocated) = (page.kind(), page.order());
+        if kind != PageKind::Allocated {
+            PageError::NotAllocated(pfn, kind)
+        } else if allocated != given {
+            PageError::WrongOrder {
+                pfn,
+                given,
+                allocated,
+            }
+        } else {
+            refs::referenced_error(page, pfn)
+        }
+    }
+
+    /// `None` if the per-CPU lists cannot be used, else what became of the block.
+    #[inline(always)]
+    pub(super) fn free_pcp(
+        &self,
+        zone: &Zone,
+        pfn: Pfn,
+        order: u32,
+        claim: Claim<'_>,
+    ) -> Option<Freed> {
+        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
+        let lists = zone.pageset(&self.machine, &self.map);
+        lists.with(&zone.pcp, |pcp, _| {
+            if !claim.make(order) {
+                return Freed::Refused;
+            }
+            Freed::by_lists(pcp.free(&lists, pfn, shape))
+        })
+    }
+
+    /// As [`PageAllocator::free_pcp`], of pages that are in no cache.
+    #[cold]
+    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
+        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
+        let (slots, at) = zone.cold_set(&self.machine, &self.map);
+        at.with(slots, |pcp, _| {
+            if !claim.make(order) {
+                return Freed::Refused;
+            }
+            Freed::by_lists(match zone.rules.cold {
+                Cold::Tail => pcp.free_oldest(&at, pfn, shape),
+                Cold::OwnList | Cold::AsOthers => pcp.free(&at, pfn, shape),
+            })
+        })
+    }
+
+    /// Free for callers that hold a per-CPU slot or are inside the gate: changes a block of kind
+    /// `from` into a free one.
+    pub(crate) fn free_block(&self, pfn: Pfn, order: u32, from: PageKind) {
+        let page = self.map.page(pfn);
+        debug_assert!(
+            page.is_block(from, order),
+            "{:?} order {}",
+            page.kind(),
+            page.order()
+        );
+        page.set_kind(PageKind::Pcp, order);
+        let zone = self.zone_of(pfn);
+        if self.free_pcp(zone, pfn, order, Claim::Made).is_none() {
+            zone.free_direct(&self.machine, &self.map, pfn, order);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How much the lists move at a time and when they are too long: the eras' tunings (facts 7.3).
+
+use super::{Pageset, Pcp};
+use crate::machine::Machine;
+use crate::page::rules::Tuning;
+
+/// Largest order whose frees may end a spree: 3, as the lists of huge pages are left out
+/// (`PAGE_ALLOC_COSTLY_ORDER`).
+const COSTLY_ORDER: u32 = 3;
+/// Statistics intervals without use after which a remote zone's lists give a batch back.
+const REMOTE_IDLE: u8 = 3;
+
+impl Pcp {
+    /// Blocks that a refill brings (facts 7.3).
+    pub(super) fn refill_blocks<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32) -> u32 {
+        let batch = at.limits.batch();
+        let pages = match at.zone.rules.tuning {
+            Tuning::Batch | Tuning::FreeFactor => batch,
+            Tuning::Auto => self.refill_pages(at, order, batch),
+        };
+        if pages > 1 {
+            (pages >> order).max(2)
+        } else {
+            1
+        }
+    }
+
+    fn refill_pages<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32, batch: u32) -> u32 {
+        let mut high = self.high(at.limits);
+        if !at.zone.is_below_high() {
+            high = high.saturating_add(batch).min(at.limits.high_max());
+        }
+        self.high = high;
+        if order > 0 {
+            return batch;
+        }
+        let room = high.saturating_sub(self.pages).saturating_sub(batch);
+        let (room, wanted) = (room.max(batch), batch << self.alloc_factor);
+        if wanted <= room && u32::from(self.alloc_factor) < at.zone.rules.batch_scale_max {
+            self.alloc_factor += 1;
+        }
+        wanted.min(room)
+    }
+
+    /// Pages that are to go because blocks of more than a page are being freed one after the
+    /// other, whatever `high` is.
+    #[inline(always)]
+    pub(super) fn ends_spree<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        order: u32,
+    ) -> Option<u32> {
+        if order == 0 || order > COSTLY_ORDER {
+            self.high_order_before = false;
+            return None;
+        }
+        let before = core::mem::replace(&mut self.high_order_before, true);
+        match at.zone.rules.tuning {
+            Tuning::Batch => None,
+            Tuning::FreeFactor => (self.spree > 0).then_some(self.pages),
+            Tuning::Auto => {
+                let batch = at.limits.batch();
+                let long = self.spree >= batch + at.limits.high_min() / 2;
+                (long && before).then(|| self.pages.min(at.largest_hold()))
+            }
+        }
+    }
+
+    /// Trims the lists if they hold too much, and tunes `high` (facts 7.3). Whether they were.
+    #[cold]
+    pub(crate) fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) -> bool {
+        let batch = at.limits.batch();
+        self.high = self.high(at.limits);
+        let limit = match at.zone.rules.tuning {
+            Tuning::Batch | Tuning::FreeFactor => self.high,
+            Tuning::Auto => self.tune(at, batch),
+        };
+        if self.pages < limit {
+            return false;
+        }
+        let most = limit.saturating_sub(batch);
+        let pages = match at.zone.rules.tuning {
+            Tuning::Batch => batch,
+            Tuning::FreeFactor => {
+                let wanted = u64::from(batch) << self.spree.min(u32::BITS);
+                if wanted < u64::from(most) {
+                    self.spree += 1;
+                }
+                wanted.min(most.into()) as u32
+            }
+            Tuning::Auto => self.spree.min(most),
+        };
+        self.trims += 1;
+        self.trimmed += self.trim(at, pages.max(batch));
+        true
+    }
+
+    /// Moves `high` and gives the pages at which the lists are too long this time.
+    fn tune<M: Machine>(&mut self, at: &Pageset<'_, M>, batch: u32) -> u32 {
+        let (least, most) = (at.limits.high_min(), at.limits.high_max());
+        let high = self.high;
+        if least == most {
+            return high;
+        }
+        if at.zone.is_below_high() {
+            self.high = high.saturating_sub(self.spree.max(batch)).max(least);
+            return self.pages.max(least);
+        }
+        if self.pages >= high {
+            self.high = high.max((self.spree + batch).max(least).min(most));
+        }
+        high
+    }
+
+    /// What a CPU does once in each statistics interval: `high` decays, and lists of a remote zone
+    /// that are not used give pages back.
+    pub(crate) fn interval<M: Machine>(&mut self, at: &Pageset<'_, M>, remote: bool) {
+        let mut excess = 0;
+        let batch = at.limits.batch();
+        if at.zone.rules.tuning == Tuning::Auto {
+            let high = self.high(at.limits);
+            let kept = self.pages.saturating_sub(at.largest_hold());
+            self.high = kept.max(high - high / 8).max(at.limits.high_min());
+            excess = self.pages.saturating_sub(self.high);
+        }
+        let used: u64 = self.lists.iter().map(|list| list.allocs + list.frees).sum();
+        if !remote || used != self.seen || self.pages == 0 {
+            self.expire = REMOTE_IDLE;
+        } else {
+            self.expire = self.expire.saturating_sub(1);
+            if self.expire == 0 {
+                self.expire = REMOTE_IDLE;
+                excess = excess.max(batch.min(self.pages));
+            }
+        }
+        self.seen = used;
+        if excess > 0 {
+            self.decays += 1;
+            self.decayed += self.trim(at, excess);
+        }
+    }
+}
