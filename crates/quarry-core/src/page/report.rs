@@ -229,7 +229,8 @@ impl<M: Machine> PageAllocator<M> {
         report
     }
 
-    /// Counters, exact if no CPU is busy; a busy CPU's part is missing.
+    /// Counters, exact if no CPU is busy; a busy CPU's part is missing. A single step that was
+    /// restarted may count twice.
     pub fn stats(&self) -> PageStats {
         let _pass = self.gate().enter(self.machine());
         let mut stats = PageStats::default();
