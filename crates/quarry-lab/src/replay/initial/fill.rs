@@ -98,6 +98,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     ) -> Result<(), LabError> {
         for seen in &shape.seen_on_nodes {
             self.free(slabs.take_seen(*seen), 0, driver)?;
+            // From the CPU's list to the end of the node's, one by one.
+            self.view.flush();
         }
         for _ in 0..shape.free_slabs {
             self.free(slabs.take(self.row.objperslab), 0, driver)?;
@@ -145,19 +147,16 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         slabs: &mut Slabs<'h>,
         driver: &Driver<'h, D>,
     ) -> Result<(), LabError> {
-        for (cpu, own) in &shape.seen_on_cpus {
-            let Some((first, listed)) = own.split_first() else {
-                continue;
-            };
-            if first.free > 0 {
-                self.free(slabs.take_seen(*first), *cpu, driver)?;
+        for seen in &shape.seen_on_cpus {
+            if let Some(slab) = seen.slab.filter(|slab| slab.free > 0) {
+                self.free(slabs.take_seen(slab), seen.cpu, driver)?;
                 // An allocation makes it the slab that the CPU allocates from.
                 let object = self.allocate_one(driver);
-                self.free(object.into_iter().collect(), *cpu, driver)?;
+                self.free(object.into_iter().collect(), seen.cpu, driver)?;
             }
             // The slab that comes last onto the list is the first to be taken.
-            for seen in listed.iter().rev() {
-                self.free(slabs.take_seen(*seen), *cpu, driver)?;
+            for slab in seen.listed.iter().rev() {
+                self.free(slabs.take_seen(*slab), seen.cpu, driver)?;
             }
         }
         Ok(())

@@ -39,11 +39,12 @@
 //! in which order, and in which slab an orphan lay. Then
 //!
 //! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
-//! 2. a CPU uses its own list before it takes slabs of the nodes' lists. The report tells how many free
-//!    objects the nodes' lists held, and the free places that the recording shows beyond that were on
-//!    CPUs, where they count as active: slabs are put on the list of the CPU that took them first, in
-//!    that order, until so many places are accounted for or the list is as long as it may be. The
-//!    others were on the nodes' lists, whose order nothing tells;
+//! 2. a CPU uses its own list before it takes slabs of the nodes' lists: of the slabs that it took, the first
+//!    ones lay on its list, and the others on the nodes' lists. The report tells how many free objects the
+//!    nodes' lists held: so many slabs of each CPU are put on its list that the others come as near to that
+//!    as possible and not above. (Where the recording goes through all free slabs they come to it exactly,
+//!    and mostly in one way alone.) A CPU takes several slabs of a node's list at once, and uses the last of
+//!    them first after the first one; their order on that list follows from this;
 //! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
 //!    recording does not show are taken to be free. Of every other slab all free places were taken;
 //! 4. places that the recording does not touch are full but for the rest of what the report says is
@@ -66,6 +67,7 @@
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 
 mod fill;
+mod lists;
 mod seen;
 mod shape;
 #[cfg(test)]

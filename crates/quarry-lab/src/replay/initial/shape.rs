@@ -2,6 +2,7 @@
 
 use quarry_core::geometry::Geometry;
 
+use super::lists::{nodes_order, share_out, takes};
 use super::seen::RowSeen;
 use crate::kernel::SlabinfoRow;
 
@@ -22,10 +23,19 @@ pub(super) struct Shape {
     pub(super) stock: u64,
     /// Free objects in the array that CPUs share.
     pub(super) shared_objects: u64,
-    /// Slabs of the nodes' lists whose free places are seen.
+    /// Slabs of the nodes' lists whose free places are seen, in the order of the lists.
     pub(super) seen_on_nodes: Vec<SeenSlab>,
-    /// The same of each CPU, first the slab that it allocates from, then those of its list.
-    pub(super) seen_on_cpus: Vec<(u16, Vec<SeenSlab>)>,
+    /// What each CPU that allocates is seen to have.
+    pub(super) seen_on_cpus: Vec<SeenCpu>,
+}
+
+/// What a CPU is seen to have.
+pub(super) struct SeenCpu {
+    pub(super) cpu: u16,
+    /// The slab that it allocates from.
+    pub(super) slab: Option<SeenSlab>,
+    /// Slabs of its list, first the one that it uses first.
+    pub(super) listed: Vec<SeenSlab>,
 }
 
 /// A slab that is seen.
@@ -76,14 +86,12 @@ impl Shape {
         let (objects, known_free) = (row.objperslab, known_free(row));
         let mut shape = Self::default();
         let mut placed = vec![false; seen.slabs.len()];
-        let mut hidden = seen.free().saturating_sub(known_free);
         for user in &seen.users {
             let first = user
                 .first
                 .filter(|at| !std::mem::replace(&mut placed[*at], true));
-            let own = first.map(|at| {
+            let slab = first.map(|at| {
                 let slab = &seen.slabs[at];
-                hidden = hidden.saturating_sub(slab.free.into());
                 let known = slab.free.saturating_add(slab.died);
                 let unknown = (objects as u32).saturating_sub(known);
                 // Half, as of any slab that a CPU allocates from.
@@ -91,26 +99,25 @@ impl Shape {
                 let free = slab.free + more;
                 SeenSlab { at, free }
             });
-            shape
-                .seen_on_cpus
-                .push((user.cpu, own.into_iter().collect()));
+            shape.seen_on_cpus.push(SeenCpu {
+                cpu: user.cpu,
+                slab,
+                listed: Vec::new(),
+            });
         }
-        // A CPU allocates from its own list before it takes slabs of the nodes'.
-        let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects);
-        for at in seen.taken.iter().copied().filter(|at| !placed[*at]) {
-            let slab = &seen.slabs[at];
-            let mut owners = shape.seen_on_cpus.iter_mut();
-            let owner = owners.find(|(cpu, _)| *cpu == slab.cpu);
-            let free = slab.free;
-            let listed = owner.filter(|(_, own)| own.len() as u64 <= listed_max);
-            match listed.filter(|_| u64::from(free) <= hidden) {
-                Some((_, own)) => {
-                    hidden -= u64::from(free);
-                    own.push(SeenSlab { at, free });
-                }
-                None => shape.seen_on_nodes.push(SeenSlab { at, free }),
-            }
+        let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects) as usize;
+        let mut takes = takes(seen, &placed);
+        share_out(&mut takes, listed_max, known_free);
+        for (of_cpu, takes) in shape.seen_on_cpus.iter_mut().zip(&takes) {
+            of_cpu.listed = takes.listed().to_vec();
         }
+        // So many as kernels take whose lists are counted in slabs; none if there are no such lists.
+        let more_max = if listed_max == 0 {
+            0
+        } else {
+            listed_max / 2 + 1
+        };
+        shape.seen_on_nodes = nodes_order(&seen.taken, &takes, more_max);
         let on_nodes = || shape.seen_on_nodes.iter().map(|slab| u64::from(slab.free));
         let free_seen = on_nodes().sum();
         let whole = on_nodes().filter(|free| *free >= objects).count() as u64;

@@ -1,0 +1,177 @@
+//! Which of the slabs that CPUs took lay on their own lists, and how the others lay on the nodes'.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::seen::RowSeen;
+use super::shape::SeenSlab;
+
+/// Sums that [`share_out`] goes on with: more than 16 CPUs with lists of 240 objects can have.
+const SUMS_MAX: usize = 4096;
+
+/// The slabs with free places that a CPU took, in the order in which it did, without the one that it
+/// allocated from when the part began.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Takes {
+    pub(super) cpu: u16,
+    pub(super) slabs: Vec<SeenSlab>,
+    /// So many of them were on its own list.
+    pub(super) listed: usize,
+}
+
+/// What each CPU took. `placed` says which slabs CPUs allocated from when the part began.
+pub(super) fn takes(seen: &RowSeen, placed: &[bool]) -> Vec<Takes> {
+    let of_cpu = |cpu: u16| {
+        let taken = seen.taken.iter().copied();
+        let own = taken.filter(|at| !placed[*at] && seen.slabs[*at].cpu == cpu);
+        own.map(|at| SeenSlab {
+            at,
+            free: seen.slabs[at].free,
+        })
+        .collect()
+    };
+    let users = seen.users.iter().map(|user| Takes {
+        cpu: user.cpu,
+        slabs: of_cpu(user.cpu),
+        listed: 0,
+    });
+    users.collect()
+}
+
+impl Takes {
+    /// The slabs of its own list.
+    pub(super) fn listed(&self) -> &[SeenSlab] {
+        &self.slabs[..self.listed]
+    }
+
+    /// The slabs that it took from nodes' lists.
+    pub(super) fn on_nodes(&self) -> &[SeenSlab] {
+        &self.slabs[self.listed..]
+    }
+
+    /// Free places on its list for every number of slabs that may have been there.
+    fn ways(&self, listed_max: usize) -> impl Iterator<Item = (usize, u64)> {
+        let sums = self.slabs.iter().scan(0, |sum, slab| {
+            *sum += u64::from(slab.free);
+            Some(*sum)
+        });
+        let ways = (0..).zip(std::iter::once(0).chain(sums));
+        ways.take(listed_max + 1)
+    }
+}
+
+/// Decides how many slabs of each CPU were on its own list, at most `listed_max`. `known_free` free places
+/// lay on the nodes' lists: the others must have been on CPUs, and as few more as possible.
+pub(super) fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
+    let all = takes.iter().flat_map(|takes| &takes.slabs);
+    let all: u64 = all.map(|slab| u64::from(slab.free)).sum();
+    let on_cpus = all.saturating_sub(known_free);
+    // By the free places on the lists of the CPUs so far: how many slabs are on that of the last one.
+    let mut steps: Vec<BTreeMap<u64, usize>> = Vec::with_capacity(takes.len());
+    let mut sums = BTreeSet::from([0]);
+    for takes in &*takes {
+        let mut step = BTreeMap::new();
+        for sum in &sums {
+            for (listed, free) in takes.ways(listed_max) {
+                step.entry(sum + free).or_insert(listed);
+            }
+        }
+        let thin = step.len().div_ceil(SUMS_MAX).max(1);
+        sums = step.keys().copied().step_by(thin).collect();
+        steps.push(step);
+    }
+    let best = sums.range(on_cpus..).next().or(sums.last());
+    let mut left = best.copied().unwrap_or_default();
+    for (takes, step) in takes.iter_mut().zip(&steps).rev() {
+        takes.listed = step.get(&left).copied().unwrap_or_default();
+        let listed = takes.listed().iter().map(|slab| u64::from(slab.free));
+        left -= listed.sum::<u64>();
+    }
+}
+
+/// The slabs that were on the nodes' lists, in the order of the lists. A CPU that comes there takes the
+/// first one and moves `more_max` others to its own list, whose last one it uses first.
+pub(super) fn nodes_order(taken: &[usize], takes: &[Takes], more_max: usize) -> Vec<SeenSlab> {
+    let mut left: Vec<&[SeenSlab]> = takes.iter().map(Takes::on_nodes).collect();
+    let mut order = Vec::new();
+    for at in taken {
+        let is_next = |slabs: &&mut &[SeenSlab]| slabs.first().is_some_and(|slab| slab.at == *at);
+        if let Some(slabs) = left.iter_mut().find(is_next) {
+            let (visit, later) = slabs.split_at(slabs.len().min(1 + more_max));
+            order.push(visit[0]);
+            order.extend(visit[1..].iter().rev());
+            *slabs = later;
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes of a CPU, by free places; the slabs are numbered from `first`.
+    fn of_cpu(cpu: u16, first: usize, free: &[u32]) -> Takes {
+        let slabs = (first..)
+            .zip(free)
+            .map(|(at, free)| SeenSlab { at, free: *free });
+        Takes {
+            cpu,
+            slabs: slabs.collect(),
+            listed: 0,
+        }
+    }
+
+    /// kmalloc-cg-2k in a recording of 6.18 whose sysfs, just before, told of lists of 3 and 2 slabs.
+    fn recorded() -> [Takes; 2] {
+        [
+            of_cpu(0, 0, &[4, 13, 15, 2, 2]),
+            of_cpu(1, 5, &[6, 5, 5, 10, 10, 4, 1, 8]),
+        ]
+    }
+
+    fn listed(mut takes: [Takes; 2], listed_max: usize, known_free: u64) -> [usize; 2] {
+        share_out(&mut takes, listed_max, known_free);
+        takes.map(|takes| takes.listed)
+    }
+
+    #[test]
+    fn what_the_nodes_had_not_was_on_cpus() {
+        assert_eq!(listed(recorded(), 3, 42), [3, 2]);
+        // With 43 places on lists the nodes have more than is known; the next sum is 48.
+        assert_eq!(listed(recorded(), 3, 40), [3, 3]);
+        // All were on the nodes' lists; as much as lists hold was not.
+        assert_eq!(listed(recorded(), 3, 85), [0, 0]);
+        assert_eq!(listed(recorded(), 3, 100), [0, 0]);
+        assert_eq!(listed(recorded(), 3, 0), [3, 3]);
+        assert_eq!(listed(recorded(), 0, 0), [0, 0]);
+        share_out(&mut [], 3, 5);
+    }
+
+    #[test]
+    fn of_many_cpus_not_every_sum_is_tried() {
+        let mut takes: Vec<Takes> = (0..64).map(|cpu| of_cpu(cpu, 0, &[499, 83, 7])).collect();
+        // All have 37 696 free places; those of the nodes are missed by few.
+        share_out(&mut takes, 3, 20_000);
+        let free = takes.iter().flat_map(Takes::listed);
+        let free: u32 = free.map(|slab| slab.free).sum();
+        assert!((17_696..17_800).contains(&free), "{free}");
+    }
+
+    #[test]
+    fn a_visit_brings_several_slabs() {
+        let mut takes = recorded();
+        (takes[0].listed, takes[1].listed) = (3, 2);
+        // CPU 1 comes twice before CPU 0 does.
+        let taken = [0, 5, 1, 6, 7, 2, 8, 9, 10, 11, 12, 3, 4];
+        let at =
+            |slabs: Vec<SeenSlab>| -> Vec<usize> { slabs.iter().map(|slab| slab.at).collect() };
+        assert_eq!(
+            at(nodes_order(&taken, &takes, 2)),
+            [7, 9, 8, 10, 12, 11, 3, 4]
+        );
+        assert_eq!(
+            at(nodes_order(&taken, &takes, 0)),
+            [7, 8, 9, 10, 11, 12, 3, 4]
+        );
+    }
+}
