@@ -109,6 +109,12 @@ impl<W: Write + Send> TraceBuilder<W> {
         }
     }
 
+    /// Addresses of the objects alive in a block of pages, as far as it is known where pages are.
+    pub(crate) fn objects_in(&self, page: u64, order: u8) -> impl Iterator<Item = u64> {
+        let block = self.held.addresses(page, order);
+        self.objects.starts_in(block.unwrap_or_default())
+    }
+
     /// Adds an event.
     ///
     /// # Errors

@@ -24,8 +24,9 @@
 //! # Events of the same time
 //!
 //! A coarse clock gives events of several CPUs one time, and recorders print them CPU after CPU. The importer
-//! keeps each CPU's order, and lets a free wait for the allocation, or an allocation for the free, that another
-//! CPU still has to do at that time; else the CPUs go on side by side, each evenly through its events. That
+//! keeps each CPU's order, lets a free wait for the allocation, or an allocation for the free, that another
+//! CPU still has to do at that time, and lets the free of a slab's pages wait for the frees of the objects in
+//! it; else the CPUs go on side by side, each evenly through its events. That
 //! is one order of many: which CPU frees into a slab first decides in whose stock it stays, so what a burst
 //! leaves behind cannot be told from such a recording to the slab. [`TraceBuilder`] takes events as they
 //! come.

@@ -4,6 +4,7 @@
 //! question one descent: only the last range that starts below the new end can reach into the new one.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::event::Kind;
 
@@ -40,6 +41,11 @@ impl Space {
     /// Whether something alive starts at `start`.
     pub(crate) fn has(&self, start: u64) -> bool {
         self.by_start.contains_key(&start)
+    }
+
+    /// Where the live ones start that start in a range.
+    pub(crate) fn starts_in(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
+        self.by_start.range(range).map(|(start, _)| *start)
     }
 
     /// How many slots were ever needed = most alive at once.

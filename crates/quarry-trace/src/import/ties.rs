@@ -3,14 +3,16 @@
 //! A recorder prints the events of all CPUs in the order of their times. Where the clock is coarse (a
 //! kernel without a better one counts jiffies, milliseconds apart) thousands of events have the same time, and
 //! it prints them CPU after CPU, though they happened side by side. Then an object is freed by one CPU before
-//! another has allocated it. What is certain is the order of each CPU's own events, and that an address is
-//! allocated only while it is free and freed only while it is not. So a group of equal times is put in a new
-//! order:
+//! another has allocated it. What is certain is the order of each CPU's own events, that an address is
+//! allocated only while it is free and freed only while it is not, and that a slab is given back only when it
+//! is empty. So a group of equal times is put in a new order:
 //!
 //! 1. each CPU's events stay in their order;
 //! 2. a free of something that is not alive waits while another CPU still has to allocate it, and
 //!    an allocation of something alive waits while another CPU still has to free it;
-//! 3. of the events that do not wait, or, if all wait, of all, the next is that of the CPU which is least
+//! 3. a free of a block of pages waits while another CPU still has to free an object that lies in it: the
+//!    block is a slab, which is given back when its last object is gone;
+//! 4. of the events that do not wait, or, if all wait, of all, the next is that of the CPU which is least
 //!    far through its events of the group, by their share: each CPU's events are spread evenly over the
 //!    time that the clock does not divide. Among equals the one printed first is next.
 //!
@@ -145,13 +147,19 @@ impl Ties {
         for _ in 0..self.held.len() {
             let event = |queue: &Queue| queue.head().map(|index| &self.held[index]);
             let waits = |at: usize, held: &Held| {
-                let subject = subject(&held.event);
-                let frees = held.event.kind.is_free();
-                let others = todo.get(&subject).into_iter().flatten();
-                trace.is_live(subject.0, subject.1) != frees
-                    && others
+                let left = |subject: Subject, frees: bool| {
+                    let others = todo.get(&subject).into_iter().flatten();
+                    others
                         .filter(|other| other.queue != at)
-                        .any(|other| if frees { other.allocs } else { other.frees } > 0)
+                        .any(|other| if frees { other.frees } else { other.allocs } > 0)
+                };
+                let subject @ (page, address) = subject(&held.event);
+                let frees = held.event.kind.is_free();
+                if trace.is_live(page, address) != frees {
+                    return left(subject, !frees);
+                }
+                let mut inside = trace.objects_in(address, held.event.order);
+                page && frees && inside.any(|object| left((false, object), true))
             };
             // The queues are in the order of their first events.
             let heads = || {

@@ -9,6 +9,7 @@
 //! are wrong.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 use crate::build::{HASH_LIMIT, PAGE_SIZE_ASSUMED};
 
@@ -46,6 +47,14 @@ impl DirectMap {
         let (base, shift) = self.found?;
         let physical = address.checked_sub(base)?;
         Some((physical >> shift, (physical & ((1 << shift) - 1)) as u32))
+    }
+
+    /// The addresses of a block of pages, if they are known and can be.
+    pub(super) fn addresses(&self, start: u64, order: u8) -> Option<Range<u64>> {
+        let (base, shift) = self.found?;
+        let address = |page: u64| base.checked_add(page.checked_mul(1 << shift)?);
+        let end = start.checked_add(1_u64.checked_shl(order.into())?)?;
+        Some(address(start)?..address(end)?)
     }
 
     pub(super) fn page_alloc(&mut self, cpu: u16, start: u64, order: u8, page_bytes: u32) {

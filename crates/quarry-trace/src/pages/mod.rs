@@ -35,6 +35,7 @@ mod places;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use crate::event::{Flags, Kind, NO_PAGE, Place};
 use crate::meta::SlabMemory;
@@ -134,6 +135,11 @@ impl Pages {
         self.gone += 1;
         self.done -= 1;
         Some(held.row)
+    }
+
+    /// Where a block of pages is mapped; `None` if addresses could not be related to page frames yet.
+    pub(crate) fn addresses(&self, page: u64, order: u8) -> Option<Range<u64>> {
+        self.map.addresses(page, order)
     }
 
     /// What was found; `None` if addresses could not be related to page frames.

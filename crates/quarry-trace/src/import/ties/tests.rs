@@ -6,7 +6,8 @@ use crate::{Orphans, TraceBuilder};
 
 use super::Ties;
 
-/// CPU, time, `a`llocation or `f`ree, address.
+/// CPU, time, `a`llocation or `f`ree of an address, or `A`llocation or `F`ree of a page, in which 64 addresses
+/// lie.
 type Step = (u16, u64, char, u64);
 
 /// Orphans of these events, and CPU and address of their rows.
@@ -15,10 +16,16 @@ fn run(steps: &[Step]) -> (Orphans, Vec<(u16, u64)>) {
     let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
     let mut ties = Ties::default();
     for (cpu, time_ns, what, address) in steps {
-        let kind = if *what == 'a' {
-            Kind::Kmalloc
+        let kind = match what {
+            'a' => Kind::Kmalloc,
+            'f' => Kind::Kfree,
+            'A' => Kind::MmPageAlloc,
+            _ => Kind::MmPageFree,
+        };
+        let place = if kind.is_page() {
+            *address
         } else {
-            Kind::Kfree
+            (1 << 40) + *address * 64
         };
         let site = address.to_string();
         let event = RawEvent {
@@ -27,7 +34,7 @@ fn run(steps: &[Step]) -> (Orphans, Vec<(u16, u64)>) {
             bytes_req: 8,
             bytes_alloc: 8,
             call_site: Some(site.as_bytes()),
-            ..RawEvent::new(kind, (1 << 40) + *address * 64)
+            ..RawEvent::new(kind, place)
         };
         ties.push(&event, &mut trace).unwrap();
     }
@@ -110,4 +117,22 @@ fn a_group_that_contradicts_itself_still_passes() {
     assert_eq!((orphans.unknown_kfree, rows.len()), (1, 4));
     // A free of what nobody allocates waits for nobody.
     assert_eq!(run(&[(0, 5, 'f', 1), (1, 5, 'f', 1)]).0.unknown_kfree, 2);
+}
+
+#[test]
+fn a_slab_is_given_back_when_it_is_empty() {
+    // Objects of new pages tell where pages are.
+    let lessons = (0..16).flat_map(|n| [(0, n, 'A', 100 + n), (0, n, 'a', (100 + n) * 64)]);
+    let printed = [
+        (1, 90, 'a', 100 * 64 + 1),
+        (0, 91, 'f', 100 * 64),
+        (0, 91, 'F', 100),
+        (1, 91, 'a', 1),
+        (1, 91, 'a', 2),
+        (1, 91, 'a', 3),
+        (1, 91, 'f', 100 * 64 + 1),
+    ];
+    let steps: Vec<Step> = lessons.chain(printed).collect();
+    let rows = run(&steps).1;
+    assert_eq!(rows[rows.len() - 2..], [(1, 100 * 64 + 1), (0, 100)]);
 }
