@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::input::Input;
 use super::report::CacheReport;
+use super::same::SameSlabs;
 use crate::kernel::{Slabinfo, SlabinfoRow};
 
 /// The slab memory that a replay predicts and the one that the kernel reported.
@@ -45,11 +46,17 @@ pub struct CacheCheck {
     pub allocs: u64,
     /// Frees that the replay performed.
     pub frees: u64,
+    /// Whether its objects come from the slabs that the kernel took them from.
+    pub same_slabs: SameSlabs,
 }
 
 impl Check {
     /// Compares a run's caches with the report that the input asks for; `None` if it asks for none.
-    pub(super) fn new(input: &Input, caches: &[CacheReport]) -> Option<Self> {
+    pub(super) fn new(
+        input: &Input,
+        caches: &[CacheReport],
+        same_slabs: &BTreeMap<String, SameSlabs>,
+    ) -> Option<Self> {
         let observed = input.check.as_ref()?;
         let page_bytes = u64::from(input.file.meta().page_size);
         let mut by_name: BTreeMap<&str, CacheCheck> = BTreeMap::new();
@@ -60,6 +67,7 @@ impl Check {
             entry.predicted_num_objs += cache.num_objs;
             entry.allocs += cache.allocs;
             entry.frees += cache.frees;
+            entry.same_slabs = same_slabs.get(&cache.name).copied().unwrap_or_default();
         }
         for row in &observed.rows {
             let entry = by_name.entry(&row.name).or_default();

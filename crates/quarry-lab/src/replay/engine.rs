@@ -1,5 +1,7 @@
 //! The loop: one event after the other.
 
+use std::collections::BTreeMap;
+
 use quarry_core::design::{CacheSpec, Design, REAP_INTERVAL_NS};
 use quarry_core::geometry::MachineParams;
 use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc_index};
@@ -8,7 +10,7 @@ use quarry_core::machine::CpuId;
 use quarry_core::sheaf::geometry::asked_capacity;
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
-use quarry_trace::{Flags, Kind, ReplayEvent};
+use quarry_trace::{Flags, Kind, Place, ReplayEvent};
 
 use super::Before;
 use super::fragmentation::Moment;
@@ -17,6 +19,7 @@ use super::input::Input;
 use super::pages::{PageReport, Pages};
 use super::part::{Phase, Window};
 use super::report::Tally;
+use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
 use crate::kernel::Slabinfo;
 use crate::plan::RunSpec;
@@ -59,6 +62,8 @@ pub(super) struct Outcome {
     pub(super) large_bytes_peak: u64,
     /// If page events were driven.
     pub(super) pages: Option<PageReport>,
+    /// By cache, if slabs were compared with the recording.
+    pub(super) same_slabs: BTreeMap<String, SameSlabs>,
 }
 
 /// A replay under way.
@@ -80,6 +85,8 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     held: Option<Held<'h>>,
     /// The page events, if they are driven.
     pages: Option<Pages<'h>>,
+    /// Which slabs objects come from beside the recording, if that is asked for and told.
+    comparison: Option<Comparison>,
     row: u64,
     /// Time of the last event of the part so far.
     now_ns: u64,
@@ -137,6 +144,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             window: Window::new(input.part, meta.first_time_ns),
             held: None,
             pages,
+            comparison: None,
             row: 0,
             now_ns: meta.first_time_ns,
             next_reap_ns: None,
@@ -158,6 +166,18 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         self.outcome.object_bytes = held.object_bytes();
         self.held = Some(held);
         Ok(())
+    }
+
+    /// Compares with the recording which slabs objects come from. Every chunk then has its places.
+    pub(super) fn compare(&mut self) {
+        self.comparison = Some(Comparison::default());
+    }
+
+    /// Takes the places of the next chunk's events.
+    pub(super) fn set_places(&mut self, places: &mut Vec<Option<Place>>) {
+        if let Some(comparison) = &mut self.comparison {
+            comparison.begin(places);
+        }
     }
 
     /// Peaks and counters begin with what is held now.
@@ -202,6 +222,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     fn run_part(&mut self, events: &[ReplayEvent]) -> Result<bool, LabError> {
         for event in events {
             self.row += 1;
+            if let Some(comparison) = &mut self.comparison {
+                comparison.next(event);
+            }
             match self.window.phase(event.time_ns) {
                 Phase::In => {}
                 Phase::Before => {
@@ -277,6 +300,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         }
         Outcome {
             pages,
+            same_slabs: self.comparison.map(Comparison::finish).unwrap_or_default(),
             ..self.outcome
         }
     }
@@ -335,11 +359,14 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             }
             (cache, self.driver.alloc(CacheIndex(cache)))
         };
-        if object.is_none() {
+        let Some(object) = object else {
             return Err(self.out_of_memory(event));
+        };
+        if self.comparison.is_some() {
+            self.compare_slab(event, cache, &object);
         }
         self.table[event.object as usize] = Entry {
-            object,
+            object: Some(object),
             bytes: event.bytes_req,
             cache,
             cpu,
@@ -354,6 +381,17 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             outcome.peak_row = self.row;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn compare_slab(&mut self, event: &ReplayEvent, cache: u16, object: &ObjectRef<'h>) {
+        let view = match cache {
+            KMALLOC => self.driver.kmalloc_cache(event.bytes_req),
+            index => self.driver.cache(CacheIndex(index)),
+        };
+        if let (Some(comparison), Some(view)) = (&mut self.comparison, view) {
+            comparison.allocated(self.driver, &view, object, self.row);
+        }
     }
 
     #[inline(always)]

@@ -50,6 +50,7 @@ pub(crate) mod inspect;
 pub mod pages;
 pub mod part;
 pub mod report;
+pub mod same;
 #[cfg(test)]
 mod tests;
 
@@ -59,6 +60,7 @@ use quarry_core::design::{Design, Usage};
 use quarry_core::page::PageStats;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{self, Driver};
+use quarry_trace::ReplayEvent;
 
 use crate::error::LabError;
 use crate::plan::{Progress, RunSpec};
@@ -85,11 +87,24 @@ pub(crate) fn run<D: Design>(
         |driver| -> Result<RunReport, LabError> {
             let mut engine = Engine::new(driver, spec, input)?;
             let (mut events, mut chunk) = (input.file.events(), Vec::new());
+            let (mut told, mut places) = (input.file.events_with_pages(), Vec::new());
+            let compares = input.check.is_some() && input.file.meta().slab_memory.is_some();
+            if compares {
+                engine.compare();
+            }
             if let Some(initial) = &input.initial {
                 engine.hold(initial)?;
             }
             let before = engine.start();
-            while events.next_chunk(&mut chunk)? {
+            let mut next_chunk = |engine: &mut Engine<'_, '_, D>, chunk: &mut Vec<ReplayEvent>| {
+                if !compares {
+                    return events.next_chunk(chunk);
+                }
+                let more = told.next_chunk(chunk, &mut places)?;
+                engine.set_places(&mut places);
+                Ok(more)
+            };
+            while next_chunk(&mut engine, &mut chunk)? {
                 let goes_on = engine.run_chunk(&chunk)?;
                 progress(chunk.len() as u64);
                 if !goes_on {
@@ -207,7 +222,7 @@ fn report<D: Design>(
         locks: report::locks(&counters),
         touches: report::touches(&counters),
         overhead_bytes: driver.overhead_bytes() as u64,
-        check: Check::new(input, &caches),
+        check: Check::new(input, &caches, &outcome.same_slabs),
         caches,
     }
 }

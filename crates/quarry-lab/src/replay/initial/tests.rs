@@ -313,6 +313,23 @@ fn places_that_are_taken_were_free() {
 }
 
 #[test]
+fn slabs_are_compared_with_the_recorded() {
+    let same = |places: &[(u64, u64)]| {
+        let allocs = places.iter();
+        let allocs = allocs.map(|(page, place)| at(Kind::KmemCacheAlloc, *page, *place, 1));
+        let events = [lessons(), allocs.collect()].concat();
+        let run = replay(&events, &[row(BOX, 192, 21, 1, 3, 0)], |_, _| ());
+        let same = cache(&run.check, BOX).same_slabs;
+        (same.told, same.same, same.first_departure)
+    };
+    assert_eq!(same(&[(77, 0), (77, 1), (78, 0), (78, 1)]), (4, 4, None));
+    // No SLUB goes to and fro between two slabs. Events 1 to 32 tell where pages are.
+    let (told, same, first_departure) = same(&[(77, 0), (78, 0), (77, 1), (78, 1)]);
+    assert_eq!((told, first_departure), (4, Some(34)));
+    assert!(same < 4);
+}
+
+#[test]
 fn an_orphan_lay_beside_its_neighbours() {
     // A kfree names no cache, but a kmalloc on the same page has one.
     let events = [
