@@ -8,7 +8,8 @@ use model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, LockClass, NodeId};
 use quarry_core::page::{
-    AllocOptions, MigrateType, PageAllocator, PageConfig, PagesetReport, Pfn, ZoneReport,
+    AllocOptions, MigrateType, PageAllocator, PageConfig, PagesetReport, PcpStats, PcpStock, Pfn,
+    ZoneReport,
 };
 use quarry_sim::VirtualMachine;
 
@@ -217,6 +218,47 @@ fn a_smaller_scale_shortens_the_holds() {
     // 126, 126, 126, 126, 63.
     assert_eq!(zone_locks(&pages) - before, 5);
     assert_eq!(pageset(&pages, false).count, 0);
+}
+
+/// What a kernel reports of its lists can be put there, and counts as no traffic.
+#[test]
+fn lists_can_be_stocked() {
+    let stock = PcpStock {
+        pages: [5, 1500, 7],
+        high: 1600,
+    };
+    for (era, high) in [(Era::V6_18, 1600), (Era::V6_1, 1286), (Era::V2_6_24, 186)] {
+        let pages = boot(era, GIB);
+        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(1512), "{era:?}");
+        let lists = pageset(&pages, false);
+        assert_eq!((lists.count, lists.high), (1512, high), "{era:?}");
+        assert_eq!(report(&pages).pcp, PcpStats::default());
+        assert_eq!(pages.check_consistency().map(|census| census.pcp), Ok(1512));
+        // A block of long ago leaves the lists alone, whichever order they hold.
+        let old = pages.alloc_past_lists(0, MigrateType::Movable);
+        assert_eq!(pageset(&pages, false).count, 1512);
+        let movable = AllocOptions {
+            migratetype: MigrateType::Movable,
+            ..AllocOptions::default()
+        };
+        for _ in 0..1500 {
+            assert!(pages.alloc_with(&movable).is_some());
+        }
+        let pcp = report(&pages).pcp;
+        assert_eq!((pcp.refills, pcp.allocs), (0, 1500));
+        assert_eq!(pageset(&pages, false).count, 12);
+        pages.free(old.unwrap(), 0).unwrap();
+        assert_eq!(pageset(&pages, false).count, 13);
+        assert_eq!(pages.alloc_past_lists(11, MigrateType::Movable), None);
+    }
+    let pages = boot(Era::V6_18, GIB);
+    // More than the era would tune to.
+    let stock = PcpStock {
+        high: 1 << 20,
+        ..PcpStock::default()
+    };
+    assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(0));
+    assert_eq!(pageset(&pages, false).high, GIB / 8);
 }
 
 /// The lists of 2.6.22 and 2.6.24 for pages in no cache: batch 15, trimmed at 62.

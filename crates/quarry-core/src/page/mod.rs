@@ -83,7 +83,7 @@ pub use config::{MinFree, PageConfig, ZoneLayout};
 pub(crate) use list::PageList;
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;
-pub use pcp::PcpStats;
+pub use pcp::{PcpStats, PcpStock};
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::SysctlError;
 pub use trim::{Residency, TrimPolicy, Trimmed};

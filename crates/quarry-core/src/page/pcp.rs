@@ -13,7 +13,10 @@
 //! when they went one way, and else too short by less than the array's length. A machine without
 //! steps has no such difference.
 
+mod stock;
 mod tune;
+
+pub use stock::PcpStock;
 
 use core::mem::offset_of;
 

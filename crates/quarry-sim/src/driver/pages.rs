@@ -47,6 +47,17 @@ impl<'h, D: Design> Driver<'h, D> {
         })
     }
 
+    /// As [`Driver::alloc_pages`], but past the per-CPU lists: a block that was allocated before.
+    #[must_use]
+    pub fn alloc_old_pages(&self, order: u32, migratetype: MigrateType) -> Option<PageRef<'h>> {
+        let pfn = self.heap.pages().alloc_past_lists(order, migratetype)?;
+        Some(PageRef {
+            pfn,
+            order: u8::try_from(order).ok()?,
+            brand: PhantomData,
+        })
+    }
+
     /// Frees a block.
     ///
     /// # Errors

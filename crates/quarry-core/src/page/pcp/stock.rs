@@ -1,0 +1,69 @@
+//! The state of a machine that has run for a while: lists as `/proc/zoneinfo` reports them, and
+//! blocks that were allocated before anybody looked.
+
+use super::{Pageset, Pcp, Tuning};
+use crate::machine::{CpuId, Machine};
+use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
+use crate::page::{PageAllocator, Zone};
+
+/// What a CPU's lists of a zone hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcpStock {
+    /// Single pages by migrate type; their sum is zoneinfo's `count`.
+    pub pages: [u32; MIGRATE_TYPES],
+    /// Pages at which the lists are trimmed; heeded where the era tunes it, within its limits.
+    pub high: u32,
+}
+
+impl Pcp {
+    fn stock<M: Machine>(&mut self, at: &Pageset<'_, M>, stock: &PcpStock) {
+        if at.zone.rules.tuning == Tuning::Auto {
+            self.high = stock.high;
+            self.high = self.high(at.limits);
+        }
+        let Some(mut area) = at.zone.lock(at.machine, at.map) else {
+            return;
+        };
+        for (migratetype, pages) in MigrateType::ALL.into_iter().zip(stock.pages) {
+            let migratetype = at.zone.rules.group(migratetype);
+            let Some(shape) = at.zone.shape(0, migratetype) else {
+                continue;
+            };
+            for _ in 0..pages {
+                let Some(pfn) = area.alloc(at.machine, at.map, 0, migratetype, PageKind::Pcp)
+                else {
+                    break;
+                };
+                let list = &mut self.lists[usize::from(shape.list)];
+                list.blocks.push_back(at.map, pfn);
+                self.pages += 1;
+            }
+        }
+    }
+}
+
+impl<M: Machine> PageAllocator<M> {
+    /// Gives a CPU's lists of the zone that its requests try first more pages of that zone, behind
+    /// those that they have, and sets their `high`. Counts as no traffic. Returns the pages that
+    /// the lists hold then; `None` if the lists are busy.
+    pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {
+        let zone = self.first_zone(self.node_of_cpu(cpu))?;
+        let lists = zone.pageset(self.machine(), self.map());
+        lists.with_remote(&zone.pcp, cpu, |pcp| {
+            pcp.stock(&lists, stock);
+            pcp.pages()
+        })
+    }
+
+    /// [`PageAllocator::alloc_with`] past the per-CPU lists of the running CPU, which stay as they are, as
+    /// if it was long ago.
+    pub fn alloc_past_lists(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
+        if order > MAX_ORDER {
+            return None;
+        }
+        let _pass = self.gate().enter(self.machine());
+        let zone: &Zone = self.first_zone(self.node_of_cpu(self.machine().current_cpu()))?;
+        let migratetype = zone.rules.group(migratetype);
+        zone.alloc_direct(self.machine(), self.map(), order, migratetype)
+    }
+}
