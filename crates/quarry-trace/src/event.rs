@@ -263,10 +263,13 @@ impl ReplayEvent {
         }
     }
 
-    /// The migratetype of a page allocation; `None` for everything else.
+    /// The migratetype of a page allocation, or of the surroundings of a block that is freed without having been
+    /// allocated in the recording, if that is known; `None` for everything else.
     #[must_use]
     pub const fn migratetype(&self) -> Option<u8> {
-        if matches!(self.kind, Kind::MmPageAlloc) && self.place >= 0 {
+        let told = matches!(self.kind, Kind::MmPageAlloc)
+            || matches!(self.kind, Kind::MmPageFree) && self.flags.has(Flags::UNKNOWN);
+        if told && self.place >= 0 {
             Some(self.place as u8)
         } else {
             None

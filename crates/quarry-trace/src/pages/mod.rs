@@ -22,6 +22,9 @@
 //! ([`crate::SlabMemory::late_allocs`]). Rows that are held when the constant is found are gone through
 //! then.
 //!
+//! The free of a block from before the recording gets the migrate type of its surroundings (`types`) as it is
+//! known when the row leaves: later rows that are held tell of it, too.
+//!
 //! # Invariants
 //!
 //! * P1: blocks are disjoint, as the page blocks of [`crate::TraceBuilder`] are.
@@ -33,6 +36,7 @@ mod map;
 mod places;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -43,6 +47,7 @@ use crate::write::Row;
 use ids::PageIds;
 use map::DirectMap;
 use places::Places;
+use types::PageTypes;
 
 /// Rows that are held back at most: half of what the writer holds anyway.
 pub(crate) const HELD_ROWS: usize = 1 << 16;
@@ -88,6 +93,8 @@ pub(crate) struct Pages {
     blocks: BTreeMap<u64, Block>,
     ids: PageIds,
     places: Places,
+    types: PageTypes,
+    page_bytes: u32,
     counts: SlabMemory,
 }
 
@@ -102,6 +109,8 @@ impl Pages {
             blocks: BTreeMap::new(),
             ids: PageIds::default(),
             places: Places::default(),
+            types: PageTypes::default(),
+            page_bytes: 0,
             counts: SlabMemory::default(),
         }
     }
@@ -109,9 +118,11 @@ impl Pages {
     /// Takes the next row; gives the oldest one if too many are held.
     pub(crate) fn push(&mut self, row: Row, place: u64, page_bytes: u32) -> Option<Row> {
         let event = &row.event;
+        self.page_bytes = page_bytes;
         if event.kind == Kind::MmPageAlloc {
             self.map
                 .page_alloc(event.cpu, place, event.order, page_bytes);
+            self.types.allocated(place, event.place, page_bytes);
         } else if !event.kind.is_page() && !event.kind.is_free() {
             self.map.object_alloc(event.cpu, place);
         }
@@ -131,10 +142,14 @@ impl Pages {
             self.go_through(0);
             self.done = 1;
         }
-        let held = self.held.pop_front()?;
+        let Held { mut row, place } = self.held.pop_front()?;
         self.gone += 1;
         self.done -= 1;
-        Some(held.row)
+        if row.event.kind == Kind::MmPageFree && row.event.flags.has(Flags::UNKNOWN) {
+            row.migratetype = self.types.of(place, self.page_bytes);
+            row.event.place = row.migratetype;
+        }
+        Some(row)
     }
 
     /// Where a block of pages is mapped; `None` if addresses could not be related to page frames yet.

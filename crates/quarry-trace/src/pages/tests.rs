@@ -220,6 +220,32 @@ fn a_new_slab_on_old_pages_is_fresh_and_has_new_ids() {
 }
 
 #[test]
+fn old_blocks_are_of_the_type_of_their_surroundings() {
+    let typed = |start, migratetype| RawEvent {
+        migratetype,
+        ..page(Kind::MmPageAlloc, start, 0)
+    };
+    // 512 pages of 4 KiB are a pageblock. The first allocation in the second one comes after its free.
+    let (known, later, never) = (100, 700, 5 * 512);
+    let events = [
+        typed(3, 1),
+        page(Kind::MmPageFree, known, 0),
+        page(Kind::MmPageFree, later, 2),
+        page(Kind::MmPageFree, never, 0),
+        typed(1023, 0),
+        page(Kind::MmPageFree, 3, 0),
+    ];
+    let (file, rows) = build(&events);
+    let types: Vec<_> = rows.iter().map(|row| row.migratetype).collect();
+    assert_eq!(types, [1, 1, 0, -1, 0, -1]);
+    let (mut reader, mut chunk) = (file.events(), Vec::new());
+    assert!(reader.next_chunk(&mut chunk).unwrap());
+    let told: Vec<_> = chunk.iter().map(ReplayEvent::migratetype).collect();
+    let (one, none) = (Some(1), Some(0));
+    assert_eq!(told, [one, one, none, None, none, None]);
+}
+
+#[test]
 fn evidence_that_comes_too_late_leaves_both_ends_unmarked() {
     let mut pages = Pages::new(40);
     let mut out = Vec::new();
