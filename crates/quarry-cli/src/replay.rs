@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::infer::Recorded;
-use quarry_lab::kernel::Slabinfo;
+use quarry_lab::kernel::{Slabinfo, Zoneinfo};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
+use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::part::{Moment, Part};
 use quarry_lab::setting::Setting;
@@ -18,6 +19,9 @@ use quarry_trace::TraceMeta;
 use serde::Serialize;
 
 use crate::{output, replay_tables, units};
+
+/// Memory of a virtual machine if nothing is asked for.
+const MEMORY_BYTES: u64 = 16 << 30;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -48,9 +52,10 @@ pub(crate) struct Args {
     /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
     #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
     debug: Option<String>,
-    /// Memory of each virtual machine. Only what is used becomes resident.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
-    memory: u64,
+    /// Memory of each virtual machine; 16G by default, that of its largest zone with --zoneinfo. Only
+    /// what is used becomes resident.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
+    memory: Option<u64>,
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     cache_line: u32,
@@ -60,6 +65,10 @@ pub(crate) struct Args {
     /// Compare the end with what the kernel reported: the same kinds of file.
     #[arg(long, value_name = "SLABINFO")]
     check: Option<PathBuf>,
+    /// Start with the per-CPU page lists that the kernel had: a copy of its /proc/zoneinfo. Heeded where
+    /// page events are replayed at the recorded page size and number of CPUs.
+    #[arg(long, value_name = "ZONEINFO")]
+    zoneinfo: Option<PathBuf>,
     /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
     #[arg(long, value_name = "T", value_parser = Moment::parse)]
     from: Option<Moment>,
@@ -128,6 +137,10 @@ Page events:
   block becomes the smallest one that holds its bytes, at least a page. Blocks
   above order 10, and blocks that --memory has no room for, are counted and
   left out. A call is served by the CPU's lists if it takes no zone lock.
+  Blocks from before the recording that it frees are allocated before its first
+  event, and the lists are shortened once a second of its clock, as in a kernel.
+  What was on the lists at the beginning is not recorded: they begin empty, which
+  makes refills extra, unless --zoneinfo tells.
   Free memory is sampled up to 64 times. What of it lies in blocks too small for
   an order is, as a part of it, the order's unusable free space index.
 
@@ -220,6 +233,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let read = |file: &Option<PathBuf>| file.as_deref().map(Slabinfo::read).transpose();
     let (initial, check) = (read(&args.initial)?, read(&args.check)?);
+    let zoneinfo = args.zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
     let mut input = Input::open(trace)?;
     input.part = Part {
         from: args.from,
@@ -237,7 +251,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             axes.page_bytes = vec![input.file.meta().page_size.into()];
         }
     }
+    if let Some(zoneinfo) = &zoneinfo {
+        let recorded = input.file.meta().page_size.into();
+        if args.page_size.is_empty() {
+            axes.page_bytes = vec![recorded];
+        }
+        if args.memory.is_none() {
+            axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded);
+        }
+    }
     (input.initial, input.check) = (initial, check);
+    input.zoneinfo = zoneinfo;
     let meta = input.file.meta();
     if axes.cpus.is_empty() {
         axes.cpus
@@ -314,7 +338,7 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
         cpus: args.cpus.clone(),
         settings: settings?,
         debug: args.debug.clone(),
-        memory_bytes: args.memory,
+        memory_bytes: args.memory.unwrap_or(MEMORY_BYTES),
         cache_line: args.cache_line,
     })
 }

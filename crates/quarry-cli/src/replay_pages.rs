@@ -27,6 +27,9 @@ const ROWS: &[Row] = &[
     ("  too large", |pages| count(pages.too_large)),
     ("  no memory", |pages| count(pages.no_memory)),
     ("page event frees", |pages| count(pages.frees)),
+    ("  of blocks from before", |pages| {
+        count(pages.initial_frees)
+    }),
     ("  to per-CPU lists", |pages| {
         percent(pages.free_pcp, pages.frees)
     }),
@@ -36,10 +39,21 @@ const ROWS: &[Row] = &[
     ("  as recorded", |pages| bytes(pages.peak_recorded_bytes)),
     ("zone locks: page events", |pages| count(pages.zone_locks)),
     ("zone locks: slabs", |pages| count(pages.slab_zone_locks)),
+    ("zone locks: periodic", |pages| {
+        count(pages.periodic_zone_locks)
+    }),
+    ("on per-CPU lists at first", |pages| {
+        count(pages.initial_pcp_pages)
+    }),
 ];
 
 /// Rows that say something only if it happened.
-const EXCEPTIONS: [&str; 2] = ["  too large", "  no memory"];
+const EXCEPTIONS: [&str; 4] = [
+    "  too large",
+    "  no memory",
+    "zone locks: periodic",
+    "on per-CPU lists at first",
+];
 
 /// Rows for the table of runs, a value per run; none if no run drives page events.
 pub(crate) fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
@@ -89,11 +103,12 @@ pub(crate) fn summary(meta: &TraceMeta, runs: &[RunReport]) -> String {
                 ),
             };
             format!(
-                "{which}: {} allocations, {} frees ({} implied)\n  \
-                   left out: {} frees of blocks from before{slabs}\n",
+                "{which}: {} allocations, {} frees ({} implied, {} of blocks from before)\n  \
+                   left out: {} frees of blocks without memory{slabs}\n",
                 count(pages.allocs),
                 count(pages.frees),
                 count(pages.implied_frees),
+                count(pages.initial_frees),
                 count(pages.unknown_frees),
             )
         }
@@ -129,6 +144,7 @@ pub(crate) fn fragmentation(title: &str, page_bytes: u64, pages: &PageReport) ->
     });
     row("slabs", &|sample| bytes(sample.slab_bytes));
     row("page blocks", &|sample| bytes(sample.block_bytes));
+    row("  from before", &|sample| bytes(sample.initial_bytes));
     row("free on per-CPU lists", &|sample| bytes(sample.pcp_bytes));
     row("free in the zone", &|sample| bytes(sample.free_bytes));
     for (name, order) in [

@@ -22,8 +22,8 @@
 //!   says how. [`replay::input::Input::check`] puts the end beside another report, and
 //!   [`replay::part`] replays what lies between the two. kmallocs then go to the accounted,
 //!   reclaimable and DMA caches that the report names.
-//! * **Pages.** Events of the page allocator are counted and not performed: the pages of slabs come
-//!   from the replayed design itself, and those of others are not modelled here.
+//! * **Pages.** The pages of slabs come from the replayed design itself; page events outside slabs
+//!   are performed on the same page allocator if the trace tells them apart. [`replay`] says how.
 //! * **Nodes.** The machine has one node; the node that an event asks for is ignored.
 //!
 //! A row that contradicts the rows before it (an object allocated twice, freed twice) ends the

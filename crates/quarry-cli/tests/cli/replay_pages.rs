@@ -49,7 +49,12 @@ fn json_tells_all_of_it() {
             number("frees") + number("unknown_frees") + number("unserved_frees"),
             6602 + number("implied_frees")
         );
-        assert_eq!(number("live_blocks"), number("allocs") - number("frees"));
+        let initial = number("initial_frees");
+        assert!(initial > 0);
+        assert_eq!(
+            number("live_blocks"),
+            number("allocs") + initial - number("frees")
+        );
         let left_out = number("unknown_frees") + number("unserved_frees");
         assert_eq!(run["replayed"]["page_events"].as_u64().unwrap(), left_out);
         let orders = pages["allocs_by_order"].as_array().unwrap();
@@ -57,7 +62,8 @@ fn json_tells_all_of_it() {
         assert_eq!((orders.len(), by_order), (11, number("allocs")));
         assert!(number("alloc_pcp") + number("refills") <= number("allocs"));
         assert!(number("free_pcp") + number("trims") <= number("frees"));
-        let locks = number("zone_locks") + number("slab_zone_locks");
+        let locks =
+            number("zone_locks") + number("slab_zone_locks") + number("periodic_zone_locks");
         assert_eq!(run["locks"]["zone"].as_u64().unwrap(), locks);
         let refills = run["pcp"]["refills"].as_u64().unwrap();
         assert!(number("refills") <= refills && refills <= locks);
@@ -66,15 +72,24 @@ fn json_tells_all_of_it() {
         let samples = pages["fragmentation"]["samples"].as_array().unwrap();
         assert!((32..=64).contains(&samples.len()));
         let memory = |sample: &Value| {
-            ["slab_bytes", "block_bytes", "pcp_bytes", "free_bytes"]
-                .map(|key| sample[key].as_u64().unwrap())
-                .iter()
-                .sum::<u64>()
+            [
+                "slab_bytes",
+                "block_bytes",
+                "initial_bytes",
+                "pcp_bytes",
+                "free_bytes",
+            ]
+            .map(|key| sample[key].as_u64().unwrap())
+            .iter()
+            .sum::<u64>()
         };
         // Large kmallocs are in none of them.
         let large = run["large_bytes_peak"].as_u64().unwrap();
         assert!(samples.iter().all(|at| memory(at) + large >= 16 << 30));
         assert_eq!(memory(&samples[0]), 16 << 30);
+        let bytes = |sample: &Value| sample["initial_bytes"].as_u64().unwrap();
+        assert_eq!(bytes(&samples[0]), number("initial_bytes"));
+        assert_eq!(samples.last().map(bytes), Some(0));
         for sample in samples {
             let index = sample["unusable_index"].as_array().unwrap();
             let index: Vec<f64> = index.iter().map(|at| at.as_f64().unwrap()).collect();
@@ -186,8 +201,8 @@ fn the_recorded_kernels_slabs_are_left_out() {
     let text = stdout(&["replay", trace, "--design", "slub"]);
     assert!(
         text.contains(
-            "page events outside slabs: 32 allocations, 32 frees (0 implied)\n  \
-               left out: 0 frees of blocks from before; of slabs: 32 allocations, 0 frees\n"
+            "page events outside slabs: 32 allocations, 32 frees (0 implied, 0 of blocks from before)\n  \
+               left out: 0 frees of blocks without memory; of slabs: 32 allocations, 0 frees\n"
         ),
         "{text}"
     );

@@ -16,6 +16,7 @@ use super::Before;
 use super::fragmentation::Moment;
 use super::initial::{Held, Preparation, kmalloc_class};
 use super::input::Input;
+use super::lists;
 use super::pages::{PageReport, Pages};
 use super::part::{Phase, Window};
 use super::report::Tally;
@@ -47,8 +48,50 @@ struct Entry<'h> {
 
 const _: () = assert!(size_of::<Entry<'_>>() == 16);
 
-/// Rounds of reaping made up for after a pause in the recording: by then all queues are empty.
-const REAP_ROUNDS_MAX: u64 = 64;
+/// Nanoseconds between two rounds of the page lists' periodic work (`vm.stat_interval`, default).
+const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;
+/// Rounds of periodic work made up for after a pause in the recording: by then all queues are empty, and
+/// what decays has reached its least.
+const ROUNDS_MAX: u64 = 64;
+
+/// Work that is due at intervals of the recording's clock, the first time an interval after the
+/// first event.
+struct Periodic {
+    interval_ns: u64,
+    /// `None` before the first event.
+    next_ns: Option<u64>,
+}
+
+impl Periodic {
+    const fn every(interval_ns: u64) -> Self {
+        Self {
+            interval_ns,
+            next_ns: None,
+        }
+    }
+
+    /// When it is due next; at once if no event was seen.
+    fn due_ns(&self) -> u64 {
+        self.next_ns.unwrap_or(0)
+    }
+
+    /// The moments that have come, oldest first, at most [`ROUNDS_MAX`].
+    fn take(&mut self, now_ns: u64) -> impl Iterator<Item = u64> + use<> {
+        let interval_ns = self.interval_ns;
+        let due = match self.next_ns {
+            Some(at) => now_ns
+                .checked_sub(at)
+                .map_or(0, |late| late / interval_ns + 1),
+            None => 0,
+        };
+        self.next_ns = Some(match self.next_ns {
+            Some(at) => at.saturating_add(due * interval_ns),
+            None => now_ns.saturating_add(interval_ns),
+        });
+        let rounds = 0..due.min(ROUNDS_MAX);
+        rounds.rev().map(move |round| now_ns - round * interval_ns)
+    }
+}
 
 /// Sums at the end of a replay.
 #[derive(Clone, Debug, Default)]
@@ -90,8 +133,12 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     row: u64,
     /// Time of the last event of the part so far.
     now_ns: u64,
-    /// When all CPUs reap next; `None` before the first event.
-    next_reap_ns: Option<u64>,
+    /// When all CPUs reap.
+    reap: Periodic,
+    /// When the page lists' periodic work is done.
+    vmstat: Periodic,
+    /// The earlier of these.
+    due_ns: u64,
     outcome: Outcome,
 }
 
@@ -147,7 +194,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             comparison: None,
             row: 0,
             now_ns: meta.first_time_ns,
-            next_reap_ns: None,
+            reap: Periodic::every(REAP_INTERVAL_NS),
+            vmstat: Periodic::every(VMSTAT_INTERVAL_NS),
+            due_ns: 0,
             outcome: Outcome::default(),
         };
         engine.tune_kmalloc()?;
@@ -178,6 +227,18 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         if let Some(comparison) = &mut self.comparison {
             comparison.begin(places);
         }
+    }
+
+    /// Allocates the blocks from before the part that it frees, and fills the CPUs' page lists.
+    pub(super) fn prepare_pages(&mut self) -> Result<(), LabError> {
+        let Some(pages) = &mut self.pages else {
+            return Ok(());
+        };
+        let lists = match &self.input.zoneinfo {
+            Some(zoneinfo) => lists::reported(zoneinfo, self.spec, self.input, self.driver)?,
+            None => Vec::new(),
+        };
+        pages.prepare(self.driver, self.input, &lists)
     }
 
     /// Peaks and counters begin with what is held now.
@@ -236,8 +297,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                     return Ok(false);
                 }
             }
-            if self.next_reap_ns.is_none_or(|at| at <= event.time_ns) {
-                self.reap(event.time_ns);
+            if self.due_ns <= event.time_ns {
+                self.periodic(event.time_ns);
             }
             match event.kind {
                 Kind::Kmalloc
@@ -274,21 +335,20 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         };
     }
 
-    /// The rounds of reaping that are due by the recording's clock, the first one an interval after
-    /// the first event.
+    /// The periodic work that is due by the recording's clock.
     #[cold]
-    fn reap(&mut self, now_ns: u64) {
-        let first = now_ns.saturating_add(REAP_INTERVAL_NS);
-        let due = self
-            .next_reap_ns
-            .map_or(0, |at| (now_ns - at) / REAP_INTERVAL_NS + 1);
-        for round in (0..due.min(REAP_ROUNDS_MAX)).rev() {
-            self.driver.reap(now_ns - round * REAP_INTERVAL_NS);
+    fn periodic(&mut self, now_ns: u64) {
+        for at_ns in self.reap.take(now_ns) {
+            self.driver.reap(at_ns);
         }
-        self.next_reap_ns = Some(
-            self.next_reap_ns
-                .map_or(first, |at| at.saturating_add(due * REAP_INTERVAL_NS)),
-        );
+        let locks_before = self.driver.zone_locks();
+        for _ in self.vmstat.take(now_ns) {
+            self.driver.pages().vmstat_update();
+        }
+        if let Some(pages) = &mut self.pages {
+            pages.periodic(self.driver.zone_locks() - locks_before);
+        }
+        self.due_ns = self.reap.due_ns().min(self.vmstat.due_ns());
     }
 
     pub(super) fn finish(mut self) -> Outcome {
@@ -317,6 +377,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                 .saturating_sub(self.input.file.meta().first_time_ns),
             slab_pages: self.driver.slab_pages(),
             block_pages: pages.pages(),
+            initial_pages: pages.initial_pages(),
             stats: &self.driver.page_stats(),
         };
         pages.fragmentation().take(&moment);
@@ -601,7 +662,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             row: self.row,
             rows: self.input.file.meta().rows,
             used_bytes: {
-                let blocks = self.pages.as_ref().map_or(0, Pages::pages);
+                let held = |pages: &Pages<'_>| pages.pages() + pages.initial_pages();
+                let blocks = self.pages.as_ref().map_or(0, held);
                 (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes
             },
             memory_bytes: self.spec.config.memory_bytes,

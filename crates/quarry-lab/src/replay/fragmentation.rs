@@ -28,6 +28,8 @@ pub struct Sample {
     pub slab_bytes: u64,
     /// Bytes of page events' blocks.
     pub block_bytes: u64,
+    /// Bytes of blocks from before that the recording frees later.
+    pub initial_bytes: u64,
     /// Bytes of free blocks on per-CPU lists, which no other CPU can use.
     pub pcp_bytes: u64,
     /// Bytes of free blocks in the zones; memory that was never used is among them.
@@ -42,7 +44,7 @@ impl Sample {
     /// Bytes in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.slab_bytes + self.block_bytes
+        self.slab_bytes + self.block_bytes + self.initial_bytes
     }
 
     /// Bytes of free memory in blocks smaller than this order.
@@ -76,6 +78,7 @@ pub(super) struct Moment<'a> {
     pub(super) time_ns: u64,
     pub(super) slab_pages: u64,
     pub(super) block_pages: u64,
+    pub(super) initial_pages: u64,
     pub(super) stats: &'a PageStats,
 }
 
@@ -113,6 +116,7 @@ impl Fragmentation {
             time_ns: moment.time_ns,
             slab_bytes: moment.slab_pages * self.page_bytes,
             block_bytes: moment.block_pages * self.page_bytes,
+            initial_bytes: moment.initial_pages * self.page_bytes,
             pcp_bytes: (stats.free_pages - free_pages) * self.page_bytes,
             free_bytes: free_pages * self.page_bytes,
             free_blocks: stats.free_blocks,
@@ -147,6 +151,7 @@ mod tests {
                     time_ns: 0,
                     slab_pages: 1,
                     block_pages: 2,
+                    initial_pages: 3,
                     stats: &stats,
                 });
                 event + fragmentation.due_in(event)
@@ -163,7 +168,7 @@ mod tests {
                 "{rows}"
             );
             assert_eq!(samples.last().unwrap().event, rows);
-            assert_eq!(samples[0].used_bytes(), 3 * 4096);
+            assert_eq!(samples[0].used_bytes(), 6 * 4096);
             assert!(samples.is_sorted_by(|a, b| a.event < b.event));
         }
     }

@@ -9,7 +9,7 @@ use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
-use crate::kernel::Slabinfo;
+use crate::kernel::{Slabinfo, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 
@@ -43,6 +43,8 @@ pub struct Input {
     pub initial: Option<Slabinfo>,
     /// What it held after it.
     pub check: Option<Slabinfo>,
+    /// What the kernel's page lists held before that part ([`super::lists`]).
+    pub zoneinfo: Option<Zoneinfo>,
     /// Which page events are replayed.
     pub pages: PageMode,
     /// The trace tells which blocks of pages were slabs.
@@ -108,6 +110,7 @@ impl Input {
             part: Part::default(),
             initial: None,
             check: None,
+            zoneinfo: None,
             pages: PageMode::default(),
             slab_pages_known: file.meta().slab_memory.is_some(),
             cache_of,

@@ -47,6 +47,7 @@ pub mod fragmentation;
 mod initial;
 pub mod input;
 pub(crate) mod inspect;
+pub mod lists;
 pub mod pages;
 pub mod part;
 pub mod report;
@@ -95,6 +96,7 @@ pub(crate) fn run<D: Design>(
             if let Some(initial) = &input.initial {
                 engine.hold(initial)?;
             }
+            engine.prepare_pages()?;
             let before = engine.start();
             let mut next_chunk = |engine: &mut Engine<'_, '_, D>, chunk: &mut Vec<ReplayEvent>| {
                 if !compares {
@@ -216,6 +218,8 @@ fn report<D: Design>(
             refilled: pages.pcp.refilled - pages_before.pcp.refilled,
             trims: pages.pcp.trims - pages_before.pcp.trims,
             trimmed: pages.pcp.trimmed - pages_before.pcp.trimmed,
+            decays: pages.pcp.decays - pages_before.pcp.decays,
+            decayed: pages.pcp.decayed - pages_before.pcp.decayed,
         },
         page_events: pages::PageEvents::of(input),
         pages: outcome.pages,

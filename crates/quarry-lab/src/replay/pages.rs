@@ -2,8 +2,11 @@
 //!
 //! What of them is driven, and what it does not tell, is in the [replay's documentation](super).
 
+mod before;
+
 use quarry_core::design::Design;
-use quarry_core::page::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError};
+use quarry_core::machine::CpuId;
+use quarry_core::page::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError, PcpStock};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
 use serde::Serialize;
@@ -11,6 +14,7 @@ use serde::Serialize;
 use super::fragmentation::Fragmentation;
 use super::input::Input;
 use crate::error::LabError;
+use crate::kernel::zoneinfo::Pageset;
 
 /// Which page events a replay is to drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +74,7 @@ impl PageEvents {
 pub struct PageReport {
     /// Blocks allocated.
     pub allocs: u64,
-    /// Blocks freed, implied frees included.
+    /// Blocks freed, implied frees and those of blocks from before included.
     pub frees: u64,
     /// Frees that the importer inserted, among `frees`.
     pub implied_frees: u64,
@@ -78,7 +82,10 @@ pub struct PageReport {
     pub slab_allocs: u64,
     /// Frees of such blocks.
     pub slab_frees: u64,
-    /// Frees left out because their block is from before the recording, or the replayed part.
+    /// Frees of blocks from before the recording, or the replayed part, among `frees`: these blocks
+    /// are allocated before the first event.
+    pub initial_frees: u64,
+    /// Frees of such blocks that are left out: they were too large or found no memory.
     pub unknown_frees: u64,
     /// Allocations left out because no block of the replayed machine is so large.
     pub too_large: u64,
@@ -88,7 +95,7 @@ pub struct PageReport {
     pub unserved_frees: u64,
     /// Blocks that are still allocated at the end.
     pub live_blocks: u64,
-    /// Frees on another CPU than the allocating one.
+    /// Frees on another CPU than the allocating one, where that is known.
     pub cross_cpu_frees: u64,
     /// `allocs` by the order that the replayed machine gave.
     pub allocs_by_order: [u64; ORDERS],
@@ -106,11 +113,17 @@ pub struct PageReport {
     pub zone_locks: u64,
     /// Zone-lock acquisitions of slabs and large kmallocs.
     pub slab_zone_locks: u64,
-    /// Most bytes of blocks at once, as recorded.
+    /// Zone-lock acquisitions of the periodic work.
+    pub periodic_zone_locks: u64,
+    /// Bytes of the blocks from before.
+    pub initial_bytes: u64,
+    /// Pages that the CPUs' lists hold at the beginning.
+    pub initial_pcp_pages: u64,
+    /// Most bytes of the recording's own blocks at once, as recorded.
     pub peak_recorded_bytes: u64,
-    /// Most bytes of blocks at once, in the blocks that the replayed machine gave.
+    /// Most bytes of them at once, in the blocks that the replayed machine gave.
     pub peak_bytes: u64,
-    /// Bytes of blocks at the end.
+    /// Bytes of them at the end.
     pub final_bytes: u64,
     /// Free memory over time.
     pub fragmentation: Fragmentation,
@@ -152,6 +165,10 @@ const _: () = assert!(size_of::<Slot<'_>>() <= 16);
 /// The page events of a replay that drives them.
 pub(super) struct Pages<'h> {
     table: Vec<Slot<'h>>,
+    /// Those from before, in the order of their frees; `None` if there was no memory for one.
+    initial: std::vec::IntoIter<Option<PageRef<'h>>>,
+    /// Pages of them now.
+    initial_pages: u64,
     skip_slabs: bool,
     recorded_page_shift: u32,
     page_shift: u32,
@@ -188,16 +205,10 @@ impl<'h> Pages<'h> {
             return Ok(None);
         }
         let meta = input.file.meta();
-        let mut table = Vec::new();
-        table
-            .try_reserve_exact(meta.page_slots as usize)
-            .map_err(|_| LabError::Table {
-                trace: input.name.clone(),
-                objects: meta.page_slots,
-            })?;
-        table.resize_with(meta.page_slots as usize, || Slot::Empty);
         Ok(Some(Self {
-            table,
+            table: table(input, || Slot::Empty)?,
+            initial: Vec::new().into_iter(),
+            initial_pages: 0,
             skip_slabs: events == PageEvents::OutsideSlabs,
             recorded_page_shift: meta.page_size.max(1).ilog2(),
             page_shift: page_bytes.ilog2(),
@@ -211,6 +222,40 @@ impl<'h> Pages<'h> {
         }))
     }
 
+    /// Allocates the blocks from before, and fills the lists of the CPUs as they are reported.
+    pub(super) fn prepare<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        input: &Input,
+        lists: &[Pageset],
+    ) -> Result<(), LabError> {
+        let found = before::find(input, self.skip_slabs)?;
+        let mut initial = Vec::with_capacity(found.blocks.len());
+        for block in &found.blocks {
+            let order = self.order(block.recorded_order);
+            let block = driver.alloc_old_pages(order, block.migratetype);
+            self.initial_pages += block.as_ref().map_or(0, |block| 1 << block.order());
+            initial.push(block);
+        }
+        self.initial = initial.into_iter();
+        self.report.initial_bytes = self.initial_pages << self.page_shift;
+        for list in lists {
+            // A kernel's counters have 32 bits.
+            let stock = PcpStock {
+                pages: before::shares(list.count as u32, &found.singles),
+                high: list.high as u32,
+            };
+            let pages = driver.pages().stock_pcp(CpuId(list.cpu), &stock);
+            self.report.initial_pcp_pages += u64::from(pages.unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// The periodic work took so many zone locks.
+    pub(super) fn periodic(&mut self, zone_locks: u64) {
+        self.report.periodic_zone_locks += zone_locks;
+    }
+
     pub(super) fn fragmentation(&mut self) -> &mut Fragmentation {
         &mut self.report.fragmentation
     }
@@ -218,6 +263,11 @@ impl<'h> Pages<'h> {
     /// Pages of blocks now.
     pub(super) fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// Pages of blocks from before now.
+    pub(super) fn initial_pages(&self) -> u64 {
+        self.initial_pages
     }
 
     /// Order of the smallest block of the replayed machine that holds a recorded one.
@@ -259,7 +309,7 @@ impl<'h> Pages<'h> {
             *slot = Slot::Unserved;
             return Ok(());
         }
-        let migratetype = migratetype(event);
+        let migratetype = named_type(event).unwrap_or(MigrateType::Unmovable);
         let locks_before = driver.zone_locks();
         let block = driver.alloc_pages(order, migratetype);
         let locks = driver.zone_locks() - locks_before;
@@ -293,39 +343,62 @@ impl<'h> Pages<'h> {
         event: &ReplayEvent,
         cpu: u16,
     ) -> Result<(), BadPage> {
-        let report = &mut self.report;
         if event.flags.has(Flags::UNKNOWN) {
-            match self.skip_slabs && event.flags.has(Flags::SLAB) {
-                true => report.slab_frees += 1,
-                false => report.unknown_frees += 1,
+            if self.skip_slabs && event.flags.has(Flags::SLAB) {
+                self.report.slab_frees += 1;
+                return Ok(());
             }
-            return Ok(());
+            return self.free_initial(driver);
         }
+        let report = &mut self.report;
         let slot = &mut self.table[event.object as usize];
         match std::mem::replace(slot, Slot::Empty) {
             Slot::Empty => return Err(BadPage::NotAllocated),
             Slot::Slab => report.slab_frees += 1,
             Slot::Unserved => report.unserved_frees += 1,
-            Slot::Before => report.unknown_frees += 1,
+            Slot::Before => return self.free_initial(driver),
             Slot::Driven {
                 block,
                 cpu: allocated_on,
                 recorded_order,
             } => {
                 let order = block.order();
-                let locks_before = driver.zone_locks();
-                driver.free_pages(block).map_err(BadPage::Refused)?;
-                let locks = driver.zone_locks() - locks_before;
-                report.zone_locks += locks;
-                report.frees += 1;
                 report.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
                 report.cross_cpu_frees += u64::from(cpu != allocated_on);
-                report.free_pcp += u64::from(locks == 0);
-                report.trims += u64::from(locks > 0 && driver.pcp_holds(order));
                 self.pages -= 1 << order;
                 self.recorded_bytes -= recorded_bytes(self.recorded_page_shift, recorded_order);
+                self.free_block(driver, block)?;
             }
         }
+        Ok(())
+    }
+
+    /// The free of the next block from before.
+    #[cold]
+    fn free_initial<D: Design>(&mut self, driver: &Driver<'h, D>) -> Result<(), BadPage> {
+        let Some(block) = self.initial.next().flatten() else {
+            self.report.unknown_frees += 1;
+            return Ok(());
+        };
+        self.report.initial_frees += 1;
+        self.initial_pages -= 1 << block.order();
+        self.free_block(driver, block)
+    }
+
+    fn free_block<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        block: PageRef<'h>,
+    ) -> Result<(), BadPage> {
+        let order = block.order();
+        let locks_before = driver.zone_locks();
+        driver.free_pages(block).map_err(BadPage::Refused)?;
+        let locks = driver.zone_locks() - locks_before;
+        let report = &mut self.report;
+        report.zone_locks += locks;
+        report.frees += 1;
+        report.free_pcp += u64::from(locks == 0);
+        report.trims += u64::from(locks > 0 && driver.pcp_holds(order));
         Ok(())
     }
 
@@ -334,7 +407,7 @@ impl<'h> Pages<'h> {
         let live = |slot: &&Slot<'_>| matches!(slot, Slot::Driven { .. });
         PageReport {
             live_blocks: self.table.iter().filter(live).count() as u64,
-            slab_zone_locks: zone_locks - self.report.zone_locks,
+            slab_zone_locks: zone_locks - self.report.zone_locks - self.report.periodic_zone_locks,
             peak_bytes: self.peak_pages << self.page_shift,
             final_bytes: self.pages << self.page_shift,
             ..self.report
@@ -342,14 +415,28 @@ impl<'h> Pages<'h> {
     }
 }
 
-/// The migrate type of a recorded allocation. The number is the kernel's, and those of 6.x are meant;
+/// The migrate type that an event tells. The number is the kernel's, and those of 6.x are meant;
 /// other types than these three do not appear in allocations.
-fn migratetype(event: &ReplayEvent) -> MigrateType {
-    match event.migratetype() {
-        Some(1) => MigrateType::Movable,
-        Some(2) => MigrateType::Reclaimable,
+fn named_type(event: &ReplayEvent) -> Option<MigrateType> {
+    Some(match event.migratetype()? {
+        1 => MigrateType::Movable,
+        2 => MigrateType::Reclaimable,
         _ => MigrateType::Unmovable,
-    }
+    })
+}
+
+/// A table with an entry for each block of the trace that may be alive at once.
+fn table<T>(input: &Input, empty: impl FnMut() -> T) -> Result<Vec<T>, LabError> {
+    let slots = input.file.meta().page_slots;
+    let mut table = Vec::new();
+    table
+        .try_reserve_exact(slots as usize)
+        .map_err(|_| LabError::Table {
+            trace: input.name.clone(),
+            objects: slots,
+        })?;
+    table.resize_with(slots as usize, empty);
+    Ok(table)
 }
 
 fn recorded_bytes(page_shift: u32, order: u8) -> u64 {

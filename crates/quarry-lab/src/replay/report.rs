@@ -126,6 +126,10 @@ pub struct PcpReport {
     pub trims: u64,
     /// Blocks that trims gave back.
     pub trimmed: u64,
+    /// Times the periodic work shortened a CPU's lists.
+    pub decays: u64,
+    /// Blocks that it gave back.
+    pub decayed: u64,
 }
 
 /// Touches of one kind of cache line.

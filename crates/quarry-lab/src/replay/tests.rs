@@ -45,10 +45,12 @@ pub(super) fn free(of: &RawEvent<'static>, cpu: u16) -> RawEvent<'static> {
     }
 }
 
+/// The events' times are 1, 2, 3 and so on, unless they have one.
 pub(super) fn input(events: &[RawEvent<'_>]) -> Input {
     let mut bytes = Vec::new();
     let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
     for (time_ns, event) in (1..).zip(events) {
+        let time_ns = event.time_ns.max(time_ns);
         trace.push(&RawEvent { time_ns, ..*event }).unwrap();
     }
     trace.meta_mut().kernel = Some("6.18.0".to_string());

@@ -8,10 +8,12 @@ use quarry_sim::driver;
 use quarry_trace::{Kind, RawEvent};
 
 use super::super::engine::Engine;
+use super::super::lists;
 use super::super::part::{Moment, Part};
 use super::super::tests::{alloc, axes, free, input, kmalloc, replay};
 use super::*;
 use crate::RunReport;
+use crate::kernel::Zoneinfo;
 use crate::plan::{Axes, Plan};
 
 /// An allocation of the block that begins at this page.
@@ -202,7 +204,7 @@ fn slab_pages_are_told_by_their_objects() {
 }
 
 #[test]
-fn a_part_does_not_know_the_blocks_before_it() {
+fn a_part_frees_blocks_from_before_it() {
     // The events' times are 1, 2, 3 and so on.
     let (a, b, c) = (pages(1, 0, 0), pages(2, 0, 0), pages(3, 0, 0));
     let mut events = vec![a, b, free_pages(&b, 0), free_pages(&a, 0), c];
@@ -215,10 +217,122 @@ fn a_part_does_not_know_the_blocks_before_it() {
         ..all(&events)
     };
     let report = replay(&axes("slub"), &input).unwrap().pages.unwrap();
-    assert_eq!((report.allocs, report.frees), (1, 0));
-    assert_eq!((report.unknown_frees, report.live_blocks), (2, 1));
-    let last = report.fragmentation.samples.last().unwrap();
-    assert_eq!((last.event, last.time_ns, last.block_bytes), (5, 4, 4096));
+    assert_eq!((report.allocs, report.frees), (1, 2));
+    assert_eq!((report.initial_frees, report.unknown_frees), (2, 0));
+    assert_eq!((report.live_blocks, report.initial_bytes), (1, 2 << 12));
+    let samples = &report.fragmentation.samples;
+    let (first, last) = (samples.first().unwrap(), samples.last().unwrap());
+    assert_eq!((first.initial_bytes, first.block_bytes), (2 << 12, 0));
+    assert_eq!((last.event, last.time_ns), (5, 4));
+    assert_eq!((last.initial_bytes, last.block_bytes), (0, 4096));
+}
+
+#[test]
+fn frees_of_blocks_from_before_fill_the_lists() {
+    let frees: Vec<_> = (0..40).map(|n| free_pages(&pages(n, 0, 0), 1)).collect();
+    let large = free_pages(&pages(2048, 0, 11), 1);
+    let events = [frees, vec![large]].concat();
+    let run = replay(&axes("slub@5.9"), &all(&events)).unwrap();
+    let report = run.pages.unwrap();
+    assert_eq!((report.frees, report.initial_frees), (40, 40));
+    // The lists overflow at 18 pages, and give 3 back each time.
+    assert_eq!((report.trims, report.free_pcp, report.refills), (8, 32, 0));
+    assert_eq!((run.pcp.refilled, run.pcp.trimmed), (0, 24));
+    assert_eq!((report.zone_locks, report.slab_zone_locks), (8, 0));
+    assert_eq!((report.initial_bytes, report.peak_bytes), (40 << 12, 0));
+    // There is no block of order 11 to free.
+    assert_eq!((report.unknown_frees, report.left_out()), (1, 1));
+    assert_eq!((run.page_allocs, run.page_frees), (0, 0));
+    // A block is as large as the pages that it is made of: here too many to be there.
+    let tight = Axes {
+        page_bytes: vec![65536],
+        memory_bytes: 1 << 20,
+        ..axes("slub@5.9")
+    };
+    let report = replay(&tight, &all(&events[..20])).unwrap().pages.unwrap();
+    assert!(report.initial_frees > 0 && report.unknown_frees > 0);
+    assert_eq!(report.initial_frees + report.unknown_frees, 20);
+}
+
+#[test]
+fn the_lists_are_worked_on_once_a_second() {
+    // Six refills raise high from 1286 pages by 63 each, and what is freed then stays.
+    let blocks: Vec<_> = (0..3554).map(|n| pages(n, 0, 0)).collect();
+    let frees = blocks[..1600].iter().map(|at| free_pages(at, 0));
+    let mut events: Vec<_> = blocks.iter().copied().chain(frees).collect();
+    events.push(pages(4096, 0, 0));
+    let mut run = |design, last_ns| {
+        let last = events.last_mut().unwrap();
+        last.time_ns = last_ns;
+        let axes = Axes {
+            cpus: vec![1],
+            memory_bytes: 1 << 30,
+            ..axes(design)
+        };
+        let run = replay(&axes, &all(&events)).unwrap();
+        let report = run.pages.unwrap();
+        assert_eq!(report.slab_zone_locks, 0);
+        assert_eq!(report.periodic_zone_locks, run.pcp.decays);
+        (run.pcp.decays, run.pcp.decayed)
+    };
+    // The first event is at 1 ns.
+    assert_eq!(run("slub@6.18", 1_000_000_000), (0, 0));
+    // high becomes 1664 * 7 / 8 = 1456, and after that 1286 as it is the least.
+    assert_eq!(run("slub@6.18", 1_000_000_001), (1, 144));
+    assert_eq!(run("slub@6.18", 2_000_000_001), (2, 314));
+    assert_eq!(run("slub@6.18", 3_600_000_000_001), (2, 314));
+    assert_eq!(run("slub@6.1", 3_600_000_000_001), (0, 0));
+}
+
+#[test]
+fn lists_begin_as_the_kernel_reported_them() {
+    let mut text = String::from(
+        "Node 0, zone   Normal\n  pages free     9\n        min      500\n        low      600\n\
+         \x20       high     700\n        spanned  16384\n        present  16384\n\
+         \x20       managed  16384\n        protection: (0)\n  pagesets\n",
+    );
+    for cpu in 0..4 {
+        text += &format!(
+            "    cpu: {cpu}\n              count:    200\n              high:     300\n\
+             \x20             batch:    3\n              high_min: 129\n\
+             \x20             high_max: 512\n  vm stats threshold: 10\n"
+        );
+    }
+    text += "  node_unreclaimable:  0\n  start_pfn:           0\n";
+    let zoneinfo = Zoneinfo::parse("zoneinfo", &text).unwrap();
+    assert_eq!(lists::memory_bytes(&zoneinfo, 4096), 64 << 20);
+    let movable = |n: u64, cpu| RawEvent {
+        migratetype: 1,
+        ..pages(n, cpu, 0)
+    };
+    let mut events: Vec<_> = (0..200).map(|n| movable(n, 1)).collect();
+    let run = |events: &[RawEvent<'_>], page_bytes| {
+        let input = Input {
+            zoneinfo: Some(zoneinfo.clone()),
+            ..all(events)
+        };
+        let axes = Axes {
+            page_bytes: vec![page_bytes],
+            ..axes("slub")
+        };
+        replay(&axes, &input).unwrap().pages.unwrap()
+    };
+    let report = run(&events, 4096);
+    assert_eq!((report.initial_pcp_pages, report.refills), (800, 0));
+    assert_eq!(report.alloc_pcp, 200);
+    assert_eq!(
+        report.fragmentation.samples[0].pcp_bytes,
+        report.initial_pcp_pages << 12
+    );
+    events.push(movable(200, 1));
+    assert_eq!(run(&events, 4096).refills, 1);
+    // 100 more fit before the lists of CPU 2 hold 300.
+    let frees: Vec<_> = (300..399).map(|n| free_pages(&pages(n, 0, 0), 2)).collect();
+    assert_eq!(run(&frees, 4096).trims, 0);
+    let one_more = [frees.clone(), vec![free_pages(&pages(400, 0, 0), 2)]].concat();
+    assert_eq!(run(&one_more, 4096).trims, 1);
+    // A report of another machine tells nothing.
+    assert_eq!(run(&events, 65536).initial_pcp_pages, 0);
 }
 
 /// A row as the importer writes it.

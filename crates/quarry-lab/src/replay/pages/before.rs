@@ -1,0 +1,196 @@
+//! Blocks from before the part that is replayed, which it frees: found by reading the trace once,
+//! and allocated before the replay begins.
+//!
+//! What they are is told by their frees: the order, the CPU, and mostly the migrate type
+//! ([`quarry_trace::ReplayEvent::migratetype`]). Where no type is told, the types of the part's
+//! other blocks of that order are handed out in their proportions.
+
+use quarry_core::page::{MIGRATE_TYPES, MigrateType};
+use quarry_trace::{Flags, ORDER_MAX, ReplayEvent};
+
+use super::super::part::{Phase, Window};
+use super::{Input, LabError, named_type, table};
+
+/// A block that the part frees and did not allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) recorded_order: u8,
+    pub(super) migratetype: MigrateType,
+}
+
+/// Blocks by migrate type.
+pub(super) type ByType = [u64; MIGRATE_TYPES];
+
+/// What the trace tells of page events outside slabs.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The blocks, in the order of their frees.
+    pub(super) blocks: Vec<Block>,
+    /// All blocks of single pages whose type is told.
+    pub(super) singles: ByType,
+}
+
+/// A block of the trace before the part.
+#[derive(Clone, Copy)]
+enum Slot {
+    /// Not allocated, or allocated in the part.
+    Other,
+    /// Left out: a slab of the recorded kernel.
+    Slab,
+    Old {
+        order: u8,
+        migratetype: MigrateType,
+    },
+}
+
+struct Scan {
+    slots: Vec<Slot>,
+    skip_slabs: bool,
+    /// Order, and the type if it is told.
+    found: Vec<(u8, Option<MigrateType>)>,
+    told: Vec<ByType>,
+}
+
+impl Scan {
+    fn before(&mut self, event: &ReplayEvent) {
+        if event.flags.has(Flags::UNKNOWN) {
+            return;
+        }
+        self.slots[event.object as usize] = match event.kind.is_free() {
+            true => Slot::Other,
+            false if self.skip_slabs && event.flags.has(Flags::SLAB) => Slot::Slab,
+            false => Slot::Old {
+                order: event.order,
+                migratetype: named_type(event).unwrap_or(MigrateType::Unmovable),
+            },
+        };
+    }
+
+    fn within(&mut self, event: &ReplayEvent) {
+        let left_out = self.skip_slabs && event.flags.has(Flags::SLAB);
+        if !event.kind.is_free() {
+            if let Some(migratetype) = named_type(event).filter(|_| !left_out) {
+                self.tell(event.order, migratetype);
+            }
+            return;
+        }
+        let old = if event.flags.has(Flags::UNKNOWN) {
+            (!left_out).then(|| (event.order, named_type(event)))
+        } else {
+            match std::mem::replace(&mut self.slots[event.object as usize], Slot::Other) {
+                Slot::Old { order, migratetype } => Some((order, Some(migratetype))),
+                Slot::Slab | Slot::Other => None,
+            }
+        };
+        if let Some((order, migratetype)) = old {
+            self.found.push((order, migratetype));
+            if let Some(migratetype) = migratetype {
+                self.tell(order, migratetype);
+            }
+        }
+    }
+
+    fn tell(&mut self, order: u8, migratetype: MigrateType) {
+        self.told[usize::from(order.min(ORDER_MAX))][migratetype as usize] += 1;
+    }
+
+    fn finish(self) -> Found {
+        let mut all = ByType::default();
+        for told in &self.told {
+            for (sum, blocks) in all.iter_mut().zip(told) {
+                *sum += blocks;
+            }
+        }
+        let known = |by_type: &ByType| by_type.iter().any(|blocks| *blocks > 0);
+        let mut given = vec![ByType::default(); self.told.len()];
+        let blocks = self.found.iter().map(|&(recorded_order, migratetype)| {
+            let at = usize::from(recorded_order.min(ORDER_MAX));
+            let weights = if known(&self.told[at]) {
+                &self.told[at]
+            } else {
+                &all
+            };
+            Block {
+                recorded_order,
+                migratetype: migratetype.unwrap_or_else(|| next_type(weights, &mut given[at])),
+            }
+        });
+        Found {
+            blocks: blocks.collect(),
+            singles: self.told[0],
+        }
+    }
+}
+
+/// The type that is furthest behind its share; movable, as most memory is, if none has one.
+fn next_type(weights: &ByType, given: &mut ByType) -> MigrateType {
+    let all: u64 = weights.iter().sum();
+    let number = given.iter().sum::<u64>() + 1;
+    let behind = |migratetype: &MigrateType| {
+        let at = *migratetype as usize;
+        i128::from(weights[at]) * i128::from(number) - i128::from(given[at]) * i128::from(all)
+    };
+    let mut next = MigrateType::Movable;
+    for migratetype in MigrateType::ALL {
+        if behind(&migratetype) > behind(&next) {
+            next = migratetype;
+        }
+    }
+    given[next as usize] += 1;
+    next
+}
+
+/// So many pages by type, in the proportions of `weights`.
+pub(super) fn shares(pages: u32, weights: &ByType) -> [u32; MIGRATE_TYPES] {
+    let mut given = ByType::default();
+    for _ in 0..pages {
+        next_type(weights, &mut given);
+    }
+    given.map(|pages| pages as u32)
+}
+
+/// Reads the trace once.
+pub(super) fn find(input: &Input, skip_slabs: bool) -> Result<Found, LabError> {
+    let meta = input.file.meta();
+    let mut scan = Scan {
+        slots: table(input, || Slot::Other)?,
+        skip_slabs,
+        found: Vec::new(),
+        told: vec![ByType::default(); usize::from(ORDER_MAX) + 1],
+    };
+    let mut window = Window::new(input.part, meta.first_time_ns);
+    let (mut events, mut chunk) = (input.file.events(), Vec::new());
+    'trace: while events.next_chunk(&mut chunk)? {
+        for event in &chunk {
+            let phase = window.phase(event.time_ns);
+            if phase == Phase::After {
+                break 'trace;
+            }
+            if !event.kind.is_page() {
+                continue;
+            }
+            match phase {
+                Phase::Before => scan.before(event),
+                _ => scan.within(event),
+            }
+        }
+    }
+    Ok(scan.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_handed_out_evenly() {
+        let mut given = ByType::default();
+        let types: Vec<_> = (0..8).map(|_| next_type(&[1, 3, 0], &mut given)).collect();
+        use MigrateType::{Movable, Unmovable};
+        assert_eq!(given, [2, 6, 0]);
+        assert_eq!(types[..4], [Movable, Movable, Unmovable, Movable]);
+        assert_eq!(shares(10, &[0, 0, 0]), [0, 10, 0]);
+        assert_eq!(shares(7, &[2, 2, 3]), [2, 2, 3]);
+        assert_eq!(shares(0, &[1, 1, 1]), [0; MIGRATE_TYPES]);
+    }
+}
