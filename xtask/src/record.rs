@@ -4,6 +4,7 @@
 //! clients and their end are all inside the recording. The text that `perf script` makes of it is kept,
 //! compressed, with a sidecar that says what was recorded, and then handed to `quarry import`.
 
+mod lists;
 mod perf;
 mod text;
 mod workload;
@@ -78,6 +79,8 @@ struct Sidecar<'a> {
     /// The programs that caused most events.
     programs: Vec<(String, u64)>,
     duration_ms: u64,
+    /// Between the per-CPU page lists and the zones, from the zoneinfo before the workload to that after it.
+    page_lists: lists::Traffic,
     text: String,
     text_bytes: u64,
 }
@@ -104,7 +107,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn run_workload(options: &WorkloadOptions) -> Result<()> {
     let workload =
         workload::find(&options.name).with_context(|| format!("no workload {}", options.name))?;
-    workload.run(&options.dir)
+    lists::report(&options.dir, "before")?;
+    workload.run(&options.dir)?;
+    lists::report(&options.dir, "after")
 }
 
 fn record(workload: &Workload, events: &[String], out: &Path, options: &Options) -> Result<()> {
@@ -113,11 +118,12 @@ fn record(workload: &Workload, events: &[String], out: &Path, options: &Options)
     let dir = out.join(format!("{}.dir", workload.name));
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let recorded_with = perf::record(workload.name, events, options.buffer_mib, &dir, &data)?;
+    let traffic = lists::collect(&dir, out, workload.name)?;
     fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
 
     let lost = perf::lost_events(&data)?;
     let path = out.join(format!("{}.kmem.txt.gz", workload.name));
-    let summary = text::write(&mut perf::script(&data), &path)?;
+    let summary = text::write(&mut perf::script(&data), &path, traffic)?;
     let sidecar = Sidecar {
         name: workload.name,
         date: machine::date()?,
@@ -132,6 +138,7 @@ fn record(workload: &Workload, events: &[String], out: &Path, options: &Options)
         programs: summary.top_programs(12),
         events: summary.events,
         duration_ms: summary.duration_ns / 1_000_000,
+        page_lists: summary.traffic,
         text: file_name(&path),
         text_bytes: fs::metadata(&path)?.len(),
     };
@@ -154,6 +161,11 @@ fn record(workload: &Workload, events: &[String], out: &Path, options: &Options)
     import(&sidecar, &path)?;
     let kept = traces.join(file_name(&json));
     fs::copy(&json, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
+    for report in lists::report_names(workload.name) {
+        let kept = traces.join(&report);
+        fs::copy(out.join(&report), &kept)
+            .with_context(|| format!("cannot write {}", kept.display()))?;
+    }
     println!("traces/README.md has to say the same: `cargo xtask tidy` checks it");
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::lists::{DRAIN, REFILL};
 use crate::shell;
 
 /// The clock of the time stamps.
@@ -43,17 +44,19 @@ fn effective_user(status: &str) -> Option<u32> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether the kernel has an event of this name, without its `kmem:`.
+fn has(name: &str) -> bool {
+    TRACEFS.iter().any(|root| {
+        Path::new(root)
+            .join("events/kmem")
+            .join(name)
+            .join("id")
+            .is_file()
+    })
+}
+
 /// The names of the events to record, or what to do to get them.
 pub(super) fn available_events() -> Result<Vec<String>> {
-    let has = |name: &str| {
-        TRACEFS.iter().any(|root| {
-            Path::new(root)
-                .join("events/kmem")
-                .join(name)
-                .join("id")
-                .is_file()
-        })
-    };
     if !TRACEFS
         .iter()
         .any(|root| Path::new(root).join("events").is_dir())
@@ -69,11 +72,15 @@ pub(super) fn available_events() -> Result<Vec<String>> {
         );
     }
     let optional = OPTIONAL.iter().filter(|name| has(name));
-    Ok(REQUIRED
-        .iter()
-        .chain(optional)
-        .map(|name| format!("kmem:{name}"))
-        .collect())
+    let of_allocations = REQUIRED.iter().chain(optional);
+    let mut events: Vec<_> = of_allocations.map(|name| format!("kmem:{name}")).collect();
+    for name in [REFILL, DRAIN] {
+        if !has(name.trim_start_matches("kmem:")) {
+            bail!("this kernel has no event {name}, which tells how far a replay is right");
+        }
+        events.push(name.to_owned());
+    }
+    Ok(events)
 }
 
 /// Records one workload and returns the command line, with its files by name only.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::lists::Traffic;
 use crate::shell;
 
 /// What a text holds.
@@ -21,6 +22,8 @@ pub(super) struct Summary {
     programs: HashMap<String, u64>,
     /// From the first event to the last.
     pub(super) duration_ns: u64,
+    /// Of the per-CPU page lists, whose events are counted and not kept.
+    pub(super) traffic: Traffic,
     first_ns: Option<u64>,
 }
 
@@ -50,7 +53,7 @@ struct Line<'a> {
 }
 
 /// Runs a command and writes what it prints, compressed, to a file.
-pub(super) fn write(command: &mut Command, path: &Path) -> Result<Summary> {
+pub(super) fn write(command: &mut Command, path: &Path, traffic: Traffic) -> Result<Summary> {
     // Standard error carries notes about event kinds that are not in the recording.
     let mut child = command
         .stdin(Stdio::null())
@@ -61,7 +64,7 @@ pub(super) fn write(command: &mut Command, path: &Path) -> Result<Summary> {
     let stdout = child.stdout.take().context("no pipe to the child")?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut encoder = GzEncoder::new(BufWriter::new(file), Compression::best());
-    let summary = copy(&mut BufReader::new(stdout), &mut encoder)
+    let summary = copy(&mut BufReader::new(stdout), &mut encoder, traffic)
         .with_context(|| format!("while writing {}", path.display()))?;
     encoder.finish()?.flush()?;
     let status = child.wait()?;
@@ -82,21 +85,30 @@ fn without_directories(command: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn copy(from: &mut impl BufRead, to: &mut impl Write) -> Result<Summary> {
-    let mut summary = Summary::default();
+fn copy(from: &mut impl BufRead, to: &mut impl Write, traffic: Traffic) -> Result<Summary> {
+    let mut summary = Summary {
+        traffic,
+        ..Summary::default()
+    };
     let mut line = Vec::new();
     let mut number = 0_u64;
     while from.read_until(b'\n', &mut line)? > 0 {
         number += 1;
         let text = String::from_utf8_lossy(&line);
-        match text.strip_prefix(COMMAND_LINE) {
-            Some(command) => writeln!(to, "{COMMAND_LINE}{}", without_directories(command))?,
-            None => to.write_all(&line)?,
-        }
+        let mut kept = true;
         if !text.starts_with('#') && !text.trim().is_empty() {
             let parsed =
                 parse(&text).with_context(|| format!("line {number} is not an event: {text}"))?;
-            summary.add(&parsed);
+            let (event, time_ns) = (parsed.event, parsed.time_ns);
+            kept = !summary.traffic.count(event, time_ns, &text);
+            if kept {
+                summary.add(&parsed);
+            }
+        }
+        match text.strip_prefix(COMMAND_LINE) {
+            Some(command) => writeln!(to, "{COMMAND_LINE}{}", without_directories(command))?,
+            None if kept => to.write_all(&line)?,
+            None => (),
         }
         line.clear();
     }
@@ -152,8 +164,15 @@ mod tests {
     #[test]
     fn a_text_is_copied_and_counted() {
         let mut copied = Vec::new();
-        let summary = copy(&mut TEXT.as_bytes(), &mut copied).unwrap();
+        let traffic = Traffic {
+            until_ns: u64::MAX,
+            ..Traffic::default()
+        };
+        let drain = "a  1/1  [001]   900.000001000:  kmem:mm_page_pcpu_drain: page=0x1 order=0\n";
+        let text = format!("{TEXT}{drain}");
+        let summary = copy(&mut text.as_bytes(), &mut copied, traffic).unwrap();
         assert_eq!(copied, TEXT.as_bytes());
+        assert_eq!(summary.traffic.drained, 1);
         assert_eq!(
             summary.events.into_iter().collect::<Vec<_>>(),
             [("kmem:kfree".into(), 1), ("kmem:kmalloc".into(), 1)]
@@ -168,7 +187,7 @@ mod tests {
             "# cmdline : /a/perf record -o ../b/x.data -- /c/d e\n",
         );
         let mut copied = Vec::new();
-        copy(&mut text.as_bytes(), &mut copied).unwrap();
+        copy(&mut text.as_bytes(), &mut copied, Traffic::default()).unwrap();
         let copied = String::from_utf8(copied).unwrap();
         assert!(
             copied.contains("\n# cmdline : perf record -o x.data -- d e\n"),
@@ -178,8 +197,9 @@ mod tests {
 
     #[test]
     fn an_empty_or_strange_text_is_refused() {
-        assert!(copy(&mut "# only a header\n".as_bytes(), &mut Vec::new()).is_err());
-        let error = copy(&mut "# header\nstrange\n".as_bytes(), &mut Vec::new()).unwrap_err();
+        let copy = |text: &str| copy(&mut text.as_bytes(), &mut Vec::new(), Traffic::default());
+        assert!(copy("# only a header\n").is_err());
+        let error = copy("# header\nstrange\n").unwrap_err();
         assert!(error.to_string().contains("line 2"), "{error}");
     }
 }
