@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
-use quarry_lab::kernel::Slabinfo;
+use quarry_lab::kernel::{Buddyinfo, Slabinfo, Zoneinfo};
 use quarry_lab::replay::input::Input;
 use quarry_trace::{ImportOptions, TraceFile, import};
 use serde_json::Value;
@@ -22,6 +22,8 @@ pub(super) struct Report {
     pub(super) slabinfo: Option<Slabinfo>,
     /// Slab memory: the sum of slabinfo, or of SLOB what meminfo says.
     pub(super) bytes: u64,
+    /// Free pages of the zones, of guests.
+    pub(super) free_pages: Option<i64>,
 }
 
 impl Report {
@@ -31,6 +33,7 @@ impl Report {
             time_ns,
             bytes: slabinfo.slab_bytes(recording.page_bytes.into()),
             slabinfo: Some(slabinfo),
+            free_pages: None,
         }
     }
 }
@@ -38,6 +41,8 @@ impl Report {
 /// All reports of a recording, in the order of time.
 pub(super) struct Reports {
     pub(super) reports: Vec<Report>,
+    /// Of guests, as they were at boot.
+    pub(super) zoneinfo: Option<Zoneinfo>,
 }
 
 impl Reports {
@@ -63,7 +68,9 @@ impl Reports {
         } else {
             host_reports(&json, recording, &times(&input))
         };
-        (input, Self { reports })
+        let zoneinfo = json["stages"]["boot"]["zoneinfo"].as_str();
+        let zoneinfo = zoneinfo.map(|text| Zoneinfo::parse("boot", text).unwrap());
+        (input, Self { reports, zoneinfo })
     }
 }
 
@@ -117,17 +124,33 @@ fn guest_reports(json: &Value, recording: &Recording, times: &[u64]) -> Vec<Repo
         .enumerate()
         .map(|(n, (name, stage))| {
             let slabinfo = Slabinfo::parse_json(name, &stage["slabinfo"]).unwrap();
+            let free_pages = Some(free_pages(&stage["buddyinfo"]));
             if slabinfo.rows.is_empty() {
                 return Report {
                     name: name.to_string(),
                     time_ns: times[n],
                     slabinfo: None,
                     bytes: stage["meminfo_kB"]["Slab"].as_u64().unwrap() << 10,
+                    free_pages,
                 };
             }
-            Report::new(name, times[3 * n + 1], slabinfo, recording)
+            Report {
+                free_pages,
+                ..Report::new(name, times[3 * n + 1], slabinfo, recording)
+            }
         })
         .collect()
+}
+
+/// The free pages of all zones in the lines of a buddyinfo.
+fn free_pages(lines: &Value) -> i64 {
+    let lines = lines.as_array().unwrap().iter();
+    let text: String = lines
+        .map(|line| format!("{}\n", line.as_str().unwrap()))
+        .collect();
+    let buddyinfo = Buddyinfo::parse("buddyinfo", &text).unwrap();
+    let pages = buddyinfo.zones.iter().map(|zone| zone.pages());
+    pages.sum::<u64>() as i64
 }
 
 /// Before and after the workload slabinfo and meminfo are read; between, a program of its own may
