@@ -107,6 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn run_workload(options: &WorkloadOptions) -> Result<()> {
     let workload =
         workload::find(&options.name).with_context(|| format!("no workload {}", options.name))?;
+    workload.prepare()?;
     lists::report(&options.dir, "before")?;
     workload.run(&options.dir)?;
     lists::report(&options.dir, "after")

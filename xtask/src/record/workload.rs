@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -30,6 +31,8 @@ pub(super) struct Workload {
     pub(super) name: &'static str,
     server: Option<Server>,
     client: Program,
+    /// It makes hardly any slab: its objects live short, and caches are warm after its first run.
+    reuses_slabs: bool,
 }
 
 /// Every workload, sized to come to a few hundred thousand events.
@@ -49,6 +52,7 @@ pub(super) static ALL: [Workload; 3] = [
             package: "dbench",
             arguments: &["-R", "60", "-t", "1", "2", "127.0.0.1"],
         },
+        reuses_slabs: true,
     },
     Workload {
         name: "hackbench",
@@ -58,6 +62,7 @@ pub(super) static ALL: [Workload; 3] = [
             package: "rt-tests",
             arguments: &["-s", "1024", "-l", "20", "-g", "8", "-f", "20", "-P"],
         },
+        reuses_slabs: false,
     },
     Workload {
         name: "kv",
@@ -95,6 +100,7 @@ pub(super) static ALL: [Workload; 3] = [
                 "-q",
             ],
         },
+        reuses_slabs: false,
     },
 ];
 
@@ -102,6 +108,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Frees that wait for a grace period still belong to the workload.
 const SETTLE: Duration = Duration::from_millis(300);
+
+/// Socket pairs that make a few dozen slabs.
+const SOCKET_PAIRS: usize = 256;
 
 /// Finds a workload by its name.
 pub(super) fn find(name: &str) -> Option<&'static Workload> {
@@ -164,6 +173,17 @@ impl Workload {
             shell::display(command.args(program.arguments))
         });
         lines.collect::<Vec<_>>().join(" & ")
+    }
+
+    /// What has to be in the recording before the workload. The importer tells slabs from other pages by the
+    /// objects on them, and has to see slabs being made.
+    pub(super) fn prepare(&self) -> Result<()> {
+        if self.reuses_slabs {
+            let pairs = (0..SOCKET_PAIRS).map(|_| UnixStream::pair());
+            let pairs: std::io::Result<Vec<_>> = pairs.collect();
+            pairs.context("cannot open sockets: raise the limit of open files (ulimit -n)")?;
+        }
+        Ok(())
     }
 
     /// Starts the server, waits for it, runs the client and ends the server.

@@ -15,8 +15,6 @@ fn tables_of_a_recording() {
     let text = stdout(&[
         "replay",
         "hackbench",
-        "--pages",
-        "all",
         "--fragmentation",
         "--no-timing",
         "--design",
@@ -43,11 +41,11 @@ fn json_tells_all_of_it() {
         // The events of traces/README.md, and those that the importer added.
         assert_eq!(
             number("allocs") + number("too_large") + number("no_memory"),
-            3343
+            4545
         );
         assert_eq!(
             number("frees") + number("unknown_frees") + number("unserved_frees"),
-            6602 + number("implied_frees")
+            4548 + number("implied_frees")
         );
         let initial = number("initial_frees");
         assert!(initial > 0);
