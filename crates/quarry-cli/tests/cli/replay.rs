@@ -279,7 +279,7 @@ fn exhausted_memory_names_the_event() {
 fn a_file_wins_over_a_bundled_name() {
     let dir = tempfile::tempdir().unwrap();
     let bundled = json(&["tbench", "--design", "slub", "--page-size", "4k"]);
-    assert_eq!(bundled["trace"]["events"], 187_803);
+    assert_eq!(bundled["trace"]["events"], 243_069);
     fs::rename(small_trace(dir.path()), dir.path().join("tbench")).unwrap();
     let output = command(&["replay", "tbench", "--json"])
         .current_dir(dir.path())

@@ -98,6 +98,32 @@ fn json_tells_all_of_it() {
 }
 
 #[test]
+fn a_zoneinfo_fills_the_lists_first() {
+    let zoneinfo = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../traces/kv.before.zoneinfo.gz"
+    );
+    let design = ["kv", "--design", "slub"];
+    let told = runs(&[&design[..], &["--zoneinfo", zoneinfo]].concat());
+    // One run, at the page size of the recording, with the memory of the kernel's largest zone.
+    let [run] = told.as_slice() else {
+        panic!("{} runs", told.len())
+    };
+    let first = &run["pages"]["fragmentation"]["samples"][0];
+    let bytes = |key: &str| first[key].as_u64().unwrap();
+    let all = ["slab_bytes", "initial_bytes", "pcp_bytes", "free_bytes"].map(bytes);
+    assert_eq!(all.iter().sum::<u64>(), 5_394_266 << 12);
+    let listed = run["pages"]["initial_pcp_pages"].as_u64().unwrap();
+    assert_eq!((listed, bytes("pcp_bytes")), (9958 + 5394, listed << 12));
+    let untold = runs(&[&design[..], &["--page-size", "4k"]].concat());
+    assert_eq!(untold[0]["pages"]["initial_pcp_pages"], 0);
+    let refilled = |run: &Value| run["pcp"]["refilled"].as_u64().unwrap();
+    assert!(refilled(run) < refilled(&untold[0]));
+    let wrong = ["replay", "--zoneinfo", "Cargo.toml"];
+    assert_fails(&quarry(&wrong), 1, &["Cargo.toml: line 1", "Node 0, zone"]);
+}
+
+#[test]
 fn slabs_are_the_same_with_and_without() {
     let with = runs(&["kv", "--pages", "all"]);
     let without = runs(&["kv", "--pages", "off"]);
