@@ -46,7 +46,10 @@
 //!   kernel with little free memory holds the lists short, and takes larger blocks from a lower zone
 //!   rather than mix types; that zone has lists of its own, short ones, which are refilled and drained
 //!   soon. In a hackbench on 6.18 with 2 % of the Normal zone free, all 960 blocks of orders 1 to 3 that
-//!   refills brought came from DMA32, and so did 2986 of 5113 blocks that were drained.
+//!   refills brought came from DMA32, and so did 2986 of 5113 blocks that were drained. While 6.18
+//!   compiled programs for 41 s, with 304 thousand frees of blocks from before among a million, refills
+//!   brought 319 thousand blocks from Normal and 203 thousand from DMA32, a replay's 307 thousand; 441 and
+//!   323 thousand were drained, by the replay 517 thousand.
 //! * Reclaim and compaction, which have no events here, empty lists: in a recording in which the
 //!   kernel compacted memory, its lists gave 31 226 blocks back, a replay's 5 014.
 //! * Frees in interrupts or by CPUs whose lists are busy, which pass the lists.
