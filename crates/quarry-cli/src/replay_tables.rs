@@ -47,6 +47,7 @@ pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], more: More)
                      changed nor differ, are left out\n"
                 ));
             }
+            text.push_str(&same_slabs(check));
         }
         if let Some(pages) = run.pages.as_ref().filter(|_| more.fragmentation) {
             text.push_str(&replay_pages::fragmentation(&title, run.page_size, pages));
@@ -61,6 +62,23 @@ pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], more: More)
 
 /// The caches that hold this much of the memory are always shown.
 const HOLDING_PERCENT: u64 = 95;
+
+/// How many objects came from the slabs that the kernel took them from, if the trace tells.
+fn same_slabs(check: &Check) -> String {
+    let sum = |of: fn(&CacheCheck) -> u64| check.caches.iter().map(of).sum::<u64>();
+    let told = sum(|cache| cache.same_slabs.told);
+    if told == 0 {
+        return String::new();
+    }
+    let same = sum(|cache| cache.same_slabs.same);
+    let departed = |cache: &&CacheCheck| cache.same_slabs.first_departure.is_some();
+    format!(
+        "{} of {} allocations came from the slab that the kernel took them from; caches with others: {}\n",
+        count(same),
+        count(told),
+        check.caches.iter().filter(departed).count()
+    )
+}
 
 /// The memory of each cache before, as predicted and as observed, and the number of caches that
 /// are left out.

@@ -70,6 +70,37 @@ fn predicted_beside_observed() {
 }
 
 #[test]
+fn allocations_from_the_recorded_slab_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, _, after] = files(dir.path());
+    let (text, trace) = (
+        dir.path().join("pages.txt"),
+        dir.path().join("pages.parquet"),
+    );
+    let mut lines = String::new();
+    // Each object on a page of its own, which no SLUB does.
+    for n in 0..16_u64 {
+        let page = 5000 + 7 * n;
+        let address = 0xffff_8880_0000_0000 + (page << 12);
+        lines.push_str(&format!(
+            "p 1/1 [000] 1.{n:06}100: kmem:mm_page_alloc: page={page:#x} pfn={page:#x} order=0 \
+             migratetype=0 gfp_flags=GFP_KERNEL\n\
+             p 1/1 [000] 1.{n:06}200: kmem:kmalloc: call_site=f ptr={address:#x} bytes_req=64 \
+             bytes_alloc=64 gfp_flags=GFP_KERNEL node=-1 accounted=false\n"
+        ));
+    }
+    fs::write(&text, lines).unwrap();
+    let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
+    stdout(&[
+        "import", text, "-o", trace, "--kernel", "6.18", "--cpus", "2",
+    ]);
+    let shown = stdout(&["replay", trace, "--check", &after]);
+    let expected = "1 of 16 allocations came from the slab that the kernel took them from; \
+                    caches with others: 1";
+    assert!(shown.contains(expected), "{shown}");
+}
+
+#[test]
 fn json_has_the_check() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, after] = files(dir.path());
