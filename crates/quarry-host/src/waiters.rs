@@ -44,7 +44,6 @@ const fn rank(class: LockClass) -> u64 {
         LockClass::Zone => 8,
         LockClass::Region => 9,
         LockClass::DebugState => 10,
-        LockClass::PoolRing => 11,
     }
 }
 

@@ -15,6 +15,13 @@ pub trait LonePut {
     /// [`PoolError`]; nothing has changed then.
     fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError>;
 
+    /// [`PagePool::put_bulk`], or [`PoolOwner::put_bulk`] by the owner.
+    ///
+    /// # Errors
+    ///
+    /// The first [`PoolError`]; the slots of pages that could not be put stay filled.
+    fn lone_put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError>;
+
     /// [`PagePool::put_piece`], or [`PoolOwner::put_piece`] by the owner.
     ///
     /// # Errors
@@ -30,6 +37,11 @@ impl LonePut for &PagePool<'_, VirtualMachine> {
         unsafe { self.put(pfn) }
     }
 
+    fn lone_put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
+        // SAFETY: as in `lone_put`.
+        unsafe { self.put_bulk(slots) }
+    }
+
     fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         // SAFETY: as in `lone_put`.
         unsafe { self.put_piece(pfn, offset) }
@@ -40,6 +52,11 @@ impl LonePut for &mut PoolOwner<'_, VirtualMachine> {
     fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError> {
         // SAFETY: as for a handle.
         unsafe { self.put(pfn) }
+    }
+
+    fn lone_put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
+        // SAFETY: as for a handle.
+        unsafe { self.put_bulk(slots) }
     }
 
     fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {

@@ -7,7 +7,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use quarry::{Builder, HostMachine, PageAllocator, PagePool, Pfn, PoolParams, Slub};
+use quarry::{Builder, Frame, HostMachine, PageAllocator, PagePool, Pfn, PoolParams, Slub};
+use quarry_core::pool::PoolOwner;
 
 /// Pages in use at a time.
 const HAND: usize = 64;
@@ -82,9 +83,72 @@ fn page_pool(pool: &mut PagePool, rounds: usize) {
             hand.clear();
         }
     });
+    let mut slots = [const { None }; HAND];
+    measure("pool: bulk of 64, recycled", rounds, || {
+        for _ in 0..PAGES / HAND {
+            assert_eq!(pool.alloc_bulk(&mut slots), HAND);
+            pool.recycle_bulk(black_box(&mut slots));
+        }
+    });
+    measure("pool: bulk of 64, through the ring", rounds, || {
+        for _ in 0..PAGES / HAND {
+            assert_eq!(pool.alloc_bulk(&mut slots), HAND);
+            Frame::put_bulk(black_box(&mut slots));
+        }
+    });
     measure("pool: fragment of 1920 bytes, drop", rounds, || {
         for _ in 0..PAGES {
             drop(black_box(pool.alloc_fragment(1920)));
+        }
+    });
+}
+
+/// Page numbers instead of frames, as a driver keeps them.
+fn pool_of_numbers(owner: &mut PoolOwner<'_, HostMachine>, rounds: usize) {
+    let mut hand = Vec::with_capacity(HAND);
+    measure("numbers: alloc, put", rounds, || {
+        for _ in 0..PAGES {
+            let pfn = owner.alloc().expect("memory");
+            // SAFETY: nobody else knows the page.
+            assert!(unsafe { owner.put(black_box(pfn)) }.is_ok());
+        }
+    });
+    measure("numbers: 64 allocs, 64 puts", rounds, || {
+        for _ in 0..PAGES / HAND {
+            hand.extend((0..HAND).map(|_| owner.alloc().expect("memory")));
+            for pfn in hand.drain(..) {
+                // SAFETY: nobody else knows the page.
+                assert!(unsafe { owner.put(pfn) }.is_ok());
+            }
+        }
+    });
+    let pool = owner.handle();
+    measure(
+        "numbers: 64 allocs, 64 puts through the ring",
+        rounds,
+        || {
+            for _ in 0..PAGES / HAND {
+                hand.extend((0..HAND).map(|_| owner.alloc().expect("memory")));
+                for pfn in hand.drain(..) {
+                    // SAFETY: nobody else knows the page.
+                    assert!(unsafe { pool.put(pfn) }.is_ok());
+                }
+            }
+        },
+    );
+    let mut slots = [None; HAND];
+    measure("numbers: bulk of 64, by the owner", rounds, || {
+        for _ in 0..PAGES / HAND {
+            assert_eq!(owner.alloc_bulk(&mut slots), HAND);
+            // SAFETY: nobody else knows the pages.
+            assert!(unsafe { owner.put_bulk(black_box(&mut slots)) }.is_ok());
+        }
+    });
+    measure("numbers: bulk of 64, through the ring", rounds, || {
+        for _ in 0..PAGES / HAND {
+            assert_eq!(owner.alloc_bulk(&mut slots), HAND);
+            // SAFETY: nobody else knows the pages.
+            assert!(unsafe { pool.put_bulk(black_box(&mut slots)) }.is_ok());
         }
     });
 }
@@ -98,5 +162,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     null_arms(rounds);
     page_allocator(heap.pages(), rounds);
     page_pool(&mut pool, rounds);
+    let mut owner = PoolOwner::create(heap.pages(), heap.era(), &PoolParams::default())?;
+    pool_of_numbers(&mut owner, rounds);
     Ok(())
 }

@@ -6,12 +6,13 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use quarry_core::debug::CallSite;
 use quarry_core::era::Era;
 use quarry_core::machine::Machine;
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{
     InFlightReport, Mapper, NoMapper, Pending, PieceError, PoolCreateError, PoolOwner, PoolParams,
-    PoolStats, RawPool,
+    PoolStats, RawPool, ThinPool,
 };
 use quarry_host::HostMachine;
 
@@ -112,14 +113,57 @@ impl<H: Mapper> PagePool<H> {
     #[inline]
     pub fn recycle_used(&mut self, frame: Frame<H>, used: u32) {
         // Heaps number their pages alike, so another pool's page may look like one of this pool's.
-        if frame.raw != self.owner.pool().raw() {
-            return drop(frame);
+        if frame.pool != self.owner.pool().raw().thin() {
+            return drop_elsewhere(frame);
         }
         let frame = ManuallyDrop::new(frame);
         // SAFETY: only its frame, which is used no more, puts a page.
-        if unsafe { self.owner.put_used(frame.pfn, used) }.is_err() {
-            drop(ManuallyDrop::into_inner(frame));
+        if unsafe { self.owner.put_used(frame.pfn(), used) }.is_err() {
+            drop_elsewhere(ManuallyDrop::into_inner(frame));
         }
+    }
+
+    /// Fills the empty slots of an array, as so many calls of [`PagePool::alloc`] would, at less than
+    /// their cost. Slots that are filled already are skipped. Returns the number of filled slots
+    /// before the first empty one: less than the array's length if memory is exhausted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Builder, Frame, PagePool, PoolParams, Slub};
+    ///
+    /// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+    /// let mut pool = PagePool::new(heap.pages(), heap.era(), &PoolParams::default())?;
+    /// let mut burst = [const { None }; 32];
+    /// assert_eq!(pool.alloc_bulk(&mut burst), 32);
+    /// // Half of it through the ring, as another thread would, the rest without.
+    /// Frame::put_bulk(&mut burst[..16]);
+    /// pool.recycle_bulk(&mut burst);
+    /// assert!(burst.iter().all(Option::is_none));
+    /// assert_eq!((pool.stats().ring, pool.stats().cached), (16, 16));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn alloc_bulk(&mut self, frames: &mut [Option<Frame<H>>]) -> usize {
+        let pages = self.pages();
+        let pool = self.owner.pool().raw().thin();
+        let fill = |slot: &mut Option<Frame<H>>, pfn| {
+            let start = address(pages, pfn);
+            *slot = Some(Frame { pool, start });
+        };
+        let site = CallSite::caller();
+        self.owner
+            .alloc_bulk_as(frames, site, Option::is_none, fill)
+    }
+
+    /// Takes the frames of all filled slots back without the ring, as [`PagePool::recycle`] does
+    /// each, and empties the slots.
+    pub fn recycle_bulk(&mut self, frames: &mut [Option<Frame<H>>]) {
+        let pool = self.owner.pool().raw().thin();
+        // SAFETY: only their frames, which are used no more, put the pages.
+        let put = unsafe { self.owner.put_bulk_as(frames, page_of(pool), forget) };
+        debug_assert!(put.is_ok(), "{put:?}");
+        Frame::put_bulk(frames);
     }
 
     /// Allocates part of a page that other parts of may be in use ([`Era::V6_1`] and later).
@@ -155,11 +199,9 @@ impl<H: Mapper> PagePool<H> {
     )]
     pub unsafe fn from_raw(&self, pfn: Pfn) -> Frame<H> {
         let pool = self.owner.pool();
-        let start = address(pool.pages(), pfn);
         Frame {
-            raw: pool.raw(),
-            pfn,
-            memory: NonNull::slice_from_raw_parts(start, pool.block_bytes()),
+            pool: pool.raw().thin(),
+            start: address(pool.pages(), pfn),
         }
     }
 
@@ -186,7 +228,7 @@ impl<H: Mapper> PagePool<H> {
     /// The mapping of a frame of this pool.
     #[must_use]
     pub fn mapping_of(&self, frame: &Frame<H>) -> Option<u64> {
-        self.owner.pool().mapping_of(frame.pfn)
+        self.owner.pool().mapping_of(frame.pfn())
     }
 
     /// Counters; exact if nobody uses the pool at this moment.
@@ -210,6 +252,29 @@ impl<H: Mapper> PagePool<H> {
     pub fn destroy(self) -> Result<(), PendingPool<H>> {
         self.owner.destroy().map_err(PendingPool)
     }
+}
+
+/// Tells the page of a slot's frame if it is of this pool.
+fn page_of<H: Mapper>(
+    pool: ThinPool<'static, HostMachine, H>,
+) -> impl Fn(&Option<Frame<H>>) -> Option<Pfn> {
+    move |slot| {
+        let frame = slot.as_ref().filter(|frame| frame.pool == pool);
+        frame.map(Frame::pfn)
+    }
+}
+
+/// Empties the slot of a frame that was put.
+#[inline(always)]
+fn forget<H: Mapper>(slot: &mut Option<Frame<H>>) {
+    std::mem::forget(slot.take());
+}
+
+/// Out of line, for it is rare.
+#[cold]
+#[inline(never)]
+fn drop_elsewhere<H: Mapper>(frame: Frame<H>) {
+    drop(frame);
 }
 
 fn address(pages: &PageAllocator<HostMachine>, pfn: Pfn) -> NonNull<u8> {
@@ -253,10 +318,12 @@ impl<H: Mapper> std::fmt::Debug for PendingPool<H> {
 impl<H: Mapper> std::error::Error for PendingPool<H> {}
 
 /// A block of pages of a [`PagePool`]; goes back when dropped, on whichever thread that is.
+///
+/// It is two words, which are passed in registers.
 pub struct Frame<H: Mapper = NoMapper> {
-    raw: RawHostPool<H>,
-    pfn: Pfn,
-    memory: NonNull<[u8]>,
+    pool: ThinPool<'static, HostMachine, H>,
+    /// First byte of the block.
+    start: NonNull<u8>,
 }
 
 // SAFETY: a frame is the only way to its memory, as a boxed slice is: the pool hands a page out
@@ -268,17 +335,32 @@ unsafe impl<H: Mapper + Send + Sync> Send for Frame<H> {}
 unsafe impl<H: Mapper + Send + Sync> Sync for Frame<H> {}
 
 impl<H: Mapper> Frame<H> {
+    #[inline(always)]
+    fn raw(&self) -> RawHostPool<H> {
+        // SAFETY: the frame's page is in flight.
+        unsafe { self.pool.raw() }
+    }
+
     /// Number of its first page.
+    #[inline]
     #[must_use]
     pub fn pfn(&self) -> Pfn {
-        self.pfn
+        let pfn = self.raw().pages().pfn_of(self.start);
+        pfn.expect("pages of a pool are the machine's")
+    }
+
+    #[inline(always)]
+    fn memory(&self) -> NonNull<[u8]> {
+        // SAFETY: as in `raw`.
+        let bytes = unsafe { self.raw().block_bytes() };
+        NonNull::slice_from_raw_parts(self.start, bytes)
     }
 
     /// Gives the frame up without putting it back, for hardware or a kernel that fills it;
     /// [`PagePool::from_raw`] makes it a frame again. The pool counts it as in flight meanwhile.
     #[must_use]
     pub fn into_raw(self) -> Pfn {
-        ManuallyDrop::new(self).pfn
+        ManuallyDrop::new(self).pfn()
     }
 
     /// Puts it back; the first `used` bytes may have been written since it was handed out.
@@ -286,9 +368,24 @@ impl<H: Mapper> Frame<H> {
         ManuallyDrop::new(self).put(used);
     }
 
+    /// Puts the frames of all filled slots, as dropping them one by one would, at less than the cost,
+    /// and empties the slots.
+    pub fn put_bulk(frames: &mut [Option<Self>]) {
+        while let Some((pool, raw)) = frames.iter().flatten().next().map(|f| (f.pool, f.raw())) {
+            // SAFETY: the pages are in flight, each once, and only their frames, which are used no
+            // more, put them.
+            let put = unsafe { raw.put_bulk_as(frames, page_of(pool), forget) };
+            debug_assert!(put.is_ok(), "{put:?}");
+            if put.is_err() {
+                return frames.iter_mut().for_each(|slot| drop(slot.take()));
+            }
+        }
+    }
+
+    #[inline]
     fn put(&mut self, used: u32) {
         // SAFETY: the frame's page is in flight, and only its frame, which is used no more, puts it.
-        let put = unsafe { self.raw.put(self.pfn, used) };
+        let put = unsafe { self.raw().put(self.pfn(), used) };
         debug_assert!(put.is_ok(), "{put:?}");
     }
 }
@@ -298,7 +395,7 @@ impl<H: Mapper> Deref for Frame<H> {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the block is mapped, as long as its process, and only this frame's.
-        unsafe { self.memory.as_ref() }
+        unsafe { self.memory().as_ref() }
     }
 }
 
@@ -306,7 +403,7 @@ impl<H: Mapper> DerefMut for Frame<H> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`.
-        unsafe { self.memory.as_mut() }
+        unsafe { self.memory().as_mut() }
     }
 }
 
@@ -319,7 +416,7 @@ impl<H: Mapper> Drop for Frame<H> {
 
 impl<H: Mapper> std::fmt::Debug for Frame<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Frame(page {}, {} bytes)", self.pfn.0, self.memory.len())
+        write!(f, "Frame(page {}, {} bytes)", self.pfn().0, self.len())
     }
 }
 

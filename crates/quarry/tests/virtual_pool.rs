@@ -109,6 +109,86 @@ fn a_full_cache_and_a_full_ring_release() {
 }
 
 #[test]
+fn a_bulk_call_counts_as_many() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
+    let pool = owner.handle();
+    let mut slots = [None; 200];
+    let site = CallSite::code(0x1234);
+    assert_eq!(owner.alloc_bulk_at(&mut slots, site), 200);
+    assert_eq!(owner.alloc_bulk(&mut slots), 200, "nothing was missing");
+    let stats = pool.stats();
+    assert_eq!((stats.slow, stats.empty, stats.fast), (4, 4, 196));
+    assert_eq!((stats.inflight, stats.pages_cached), (200, 56));
+    let report = pool.in_flight_report();
+    let [holder] = report.holders() else {
+        panic!("{report}")
+    };
+    assert_eq!((holder.site, holder.pages), (site, 200));
+    assert_eq!(holder.age_max, 199);
+    // The ring has room for 100, the alloc cache for 72 more.
+    assert_eq!(pool.lone_put_bulk(&mut slots[..110]), Ok(()));
+    assert_eq!(owner.lone_put_bulk(&mut slots[110..]), Ok(()));
+    assert_eq!(slots, [None; 200]);
+    let stats = pool.stats();
+    assert_eq!((stats.ring, stats.cached, stats.cache_full), (100, 72, 18));
+    assert_eq!((stats.ring_full, stats.inflight), (10 + 18, 0));
+    assert_eq!((stats.pages_ring, stats.pages_cached), (100, 128));
+    // An alloc cache of 128, a refill of 64.
+    assert_eq!(owner.alloc_bulk(&mut slots[..150]), 150);
+    let stats = pool.stats();
+    assert_eq!((stats.refill, stats.pages_cached), (1, 42));
+    assert_eq!(owner.lone_put_bulk(&mut slots), Ok(()));
+    drop(pool);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_bulk_put_leaves_what_is_refused() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
+    let mut other = PoolOwner::create(&pages, Era::V6_18, &small("tx", 100)).unwrap();
+    let pool = owner.handle();
+    for by_owner in [false, true] {
+        let [mine, shared] = [(); 2].map(|()| owner.alloc().unwrap());
+        let [theirs, plain] = [other.alloc().unwrap(), pages.alloc(0, None).unwrap()];
+        pages.get_page(shared).unwrap();
+        let mut slots = [
+            Some(theirs),
+            Some(mine),
+            None,
+            Some(mine),
+            Some(shared),
+            Some(plain),
+        ];
+        let put = if by_owner {
+            owner.lone_put_bulk(&mut slots)
+        } else {
+            pool.lone_put_bulk(&mut slots)
+        };
+        assert_eq!(put, Err(PoolError::NotOfPool(theirs)));
+        let left = [Some(theirs), None, None, Some(mine), None, Some(plain)];
+        assert_eq!(slots, left);
+        let place = if by_owner {
+            PoolState::Cached
+        } else {
+            PoolState::Ring
+        };
+        assert_eq!(pool.state_of(mine), place);
+        assert_eq!(pool.state_of(shared), PoolState::Outside);
+        assert_eq!(pages.put_page(shared), Ok(true));
+        assert_eq!(pages.free(plain, 0), Ok(()));
+        other.lone_put(theirs).unwrap();
+    }
+    assert_eq!(pool.stats().released_refcnt, 2);
+    drop(pool);
+    owner.destroy().unwrap();
+    other.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
 fn eras_differ_in_bulk_ring_and_pieces() {
     let pages = boot(1, 1, Era::V5_9);
     for era in Era::ALL {

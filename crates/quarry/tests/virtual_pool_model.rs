@@ -1,6 +1,8 @@
 //! Page pools against a naive model: every page is in exactly one place, counters are exact, and
 //! all memory comes back.
 
+#[path = "virtual_pool_model/bulk.rs"]
+mod bulk;
 #[allow(dead_code, reason = "each test file uses its part of the model")]
 mod model;
 
@@ -36,6 +38,20 @@ enum Op {
         count: u8,
         owner: bool,
     },
+    /// Allocates pages into an array of which every `holes`th slot is filled already.
+    AllocBulk {
+        pool: u8,
+        cpu: u16,
+        count: u8,
+        holes: u8,
+    },
+    /// Puts pages in flight from an array, in which pages are that must be refused.
+    PutBulk {
+        pick: u16,
+        cpu: u16,
+        count: u8,
+        owner: bool,
+    },
     /// Allocates pieces.
     Piece { pool: u8, cpu: u16, bytes: u32 },
     /// Puts a piece, likewise.
@@ -60,6 +76,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         8 => (any::<u8>(), n(), count()).prop_map(|(pool, cpu, count)| Op::Alloc { pool, cpu, count }),
         8 => (n(), n(), count(), any::<bool>())
             .prop_map(|(pick, cpu, count, owner)| Op::Put { pick, cpu, count, owner }),
+        4 => (any::<u8>(), n(), count(), 2u8..6)
+            .prop_map(|(pool, cpu, count, holes)| Op::AllocBulk { pool, cpu, count, holes }),
+        4 => (n(), n(), count(), any::<bool>())
+            .prop_map(|(pick, cpu, count, owner)| Op::PutBulk { pick, cpu, count, owner }),
         3 => (any::<u8>(), n(), bytes).prop_map(|(pool, cpu, bytes)| Op::Piece { pool, cpu, bytes }),
         3 => (n(), n(), any::<bool>()).prop_map(|(pick, cpu, owner)| Op::PutPiece { pick, cpu, owner }),
         1 => n().prop_map(|pick| Op::Get { pick }),
@@ -206,6 +226,11 @@ impl<'p> World<'p> {
         Ok(Some(pfn))
     }
 
+    /// Of a kernel's bulk call may come less if memory is short or the lists cannot be had.
+    fn exact(&self) -> bool {
+        self.setup.pages == 0 && self.setup.slot_per_mille == 0
+    }
+
     /// A slow allocation brings pages that nobody had.
     fn check_slow(&mut self, at: usize, pfn: Pfn) -> Check {
         ensure!(!self.known(pfn), "{pfn:?} has an owner");
@@ -221,8 +246,7 @@ impl<'p> World<'p> {
             }
         };
         let cached = self.pools[at].handle.stats().pages_cached as usize;
-        // Of a kernel's bulk call may come less if memory is short or the lists cannot be had.
-        let exact = self.setup.pages == 0 && self.setup.slot_per_mille == 0;
+        let exact = self.exact();
         ensure!(
             cached + 1 == bulk || !exact && cached < bulk,
             "{cached} left of {bulk}"
@@ -398,7 +422,7 @@ impl<'p> World<'p> {
             handle,
             owner,
             expected,
-            ..
+            shape,
         } = &mut self.pools[at];
         let cached = expected.cached.iter().map(|&pfn| (pfn, PoolState::Cached));
         let ring = expected.ring.iter().map(|&pfn| (pfn, PoolState::Ring));
@@ -414,7 +438,9 @@ impl<'p> World<'p> {
                 "a put whole"
             );
             let offset = u32::from(pick) & !63;
-            if !pieces.contains(&offset) && self.setup.page_shift == 12 {
+            // In larger blocks several such offsets lie in one sixty-fourth.
+            let apart = self.setup.page_shift == 12 && shape.order == 0;
+            if !pieces.contains(&offset) && apart {
                 ensure!(
                     handle.lone_put_piece(pfn, offset).is_err(),
                     "no piece at {offset}"
@@ -537,6 +563,35 @@ impl<'p> World<'p> {
                 for &(at, pfn) in in_flight[from..].iter().take(count.into()) {
                     self.put(at, pfn, owner)?;
                 }
+            }
+            Op::AllocBulk {
+                pool,
+                cpu,
+                count,
+                holes,
+            } => {
+                let (at, cpu) = (usize::from(pool) % pools, self.run_on(cpu));
+                // Where slow allocations may bring less, not more than one is followed.
+                let (calls, count) = if self.exact() { (1, count) } else { (count, 1) };
+                for _ in 0..calls {
+                    self.alloc_bulk(at, cpu, count.into(), holes.into())?;
+                }
+            }
+            Op::PutBulk {
+                pick,
+                cpu,
+                count,
+                owner,
+            } => {
+                self.run_on(cpu);
+                let in_flight = self.in_flight();
+                let from = usize::from(pick) % in_flight.len().max(1);
+                let Some(&(at, _)) = in_flight.get(from) else {
+                    return Ok(());
+                };
+                let same = in_flight[from..].iter().filter(|(of, _)| *of == at);
+                let pfns: Vec<Pfn> = same.map(|&(_, pfn)| pfn).take(count.into()).collect();
+                self.put_bulk(at, &pfns, owner)?;
             }
             Op::Piece { pool, cpu, bytes } => {
                 let cpu = self.run_on(cpu);

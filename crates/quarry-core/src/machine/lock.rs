@@ -36,13 +36,11 @@ pub enum LockClass {
     Debug,
     /// What debugging was told and has found.
     DebugState,
-    /// The producers' end of a page pool's ring.
-    PoolRing,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 13;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -58,7 +56,6 @@ impl LockClass {
         (LockClass::Rcu, "rcu"),
         (LockClass::Debug, "debug"),
         (LockClass::DebugState, "debug_state"),
-        (LockClass::PoolRing, "pool_ring"),
     ];
 }
 

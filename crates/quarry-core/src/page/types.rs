@@ -116,12 +116,12 @@ impl PageKind {
 /// | field | buddy, pcp | slab | allocated | pool |
 /// |---|---|---|---|---|
 /// | `kind_order`, with the list of a free block | zone lock; pcp word | whoever allocated the block | likewise | likewise |
-/// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | the owner: number of the allocation |
-/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | pieces in use: the owner adds, whoever puts one takes it away; 0 again before the page leaves |
+/// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | of a page in pieces, the owner: who has it (`pool::types`) |
+/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, whoever puts one takes it away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |
-/// | `cache` | null | set before the slab is used, constant while it lives | null | the pool |
+/// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: whoever has the page |
 /// | `head` | - | likewise | - | - |
-/// | `objects` | - | likewise | - | state, call site and CPU (`pool::types`) |
+/// | `objects` | - | likewise | - | - |
 /// | `list_refs` | 0 | node list lock: 1 while on the partial list | references beyond the first (`page::refs`) | likewise |
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |

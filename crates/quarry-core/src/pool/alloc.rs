@@ -2,11 +2,12 @@
 
 use super::PoolOwner;
 use super::map::Mapper;
+use super::pieces::OPEN;
 use super::stats::{count, count_by};
-use super::types::{PoolState, REFILL_PAGES, StateWord};
+use super::types::{Body, PoolState, REFILL_PAGES, Receipt};
 use crate::debug::CallSite;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
-use crate::page::{PageKind, Pfn};
+use crate::page::{MemMap, PageKind, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
 impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
@@ -26,24 +27,24 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 
     #[inline(always)]
     pub(super) fn alloc_as(&mut self, site: CallSite, state: PoolState) -> Option<Pfn> {
-        let site = self.site_number(site);
+        let receipt = self.receipt(site);
         let owner = &self.pool.body().owner;
         self.touch_cache();
         match owner.pop() {
-            Some(pfn) if self.hand_out(pfn, site, state) => Some(pfn),
-            _ => self.alloc_slow(site, state),
+            Some(pfn) if self.hand_out_one(pfn, receipt, state) => Some(pfn),
+            _ => self.alloc_slow(receipt, state),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_slow(&self, site: u32, state: PoolState) -> Option<Pfn> {
+    fn alloc_slow(&self, receipt: Receipt, state: PoolState) -> Option<Pfn> {
         let owner = &self.pool.body().owner;
         let mut way = None;
         loop {
             // Below a stale entry there may be good ones.
             while let Some(pfn) = owner.pop() {
-                if self.hand_out(pfn, site, state) {
+                if self.hand_out_one(pfn, receipt, state) {
                     way.map(count);
                     return Some(pfn);
                 }
@@ -52,30 +53,142 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         }
     }
 
+    /// Fills the empty slots of an array with blocks of the pool's order, as so many allocations
+    /// would. Slots that are filled already are skipped. Returns the number of filled slots before
+    /// the first empty one: less than the array's length if memory is exhausted.
+    #[inline]
+    #[track_caller]
+    pub fn alloc_bulk(&mut self, slots: &mut [Option<Pfn>]) -> usize {
+        self.alloc_bulk_at(slots, CallSite::caller())
+    }
+
+    /// [`PoolOwner::alloc_bulk`] for the given call site.
+    pub fn alloc_bulk_at(&mut self, slots: &mut [Option<Pfn>], site: CallSite) -> usize {
+        self.alloc_bulk_as(slots, site, Option::is_none, |slot, pfn| *slot = Some(pfn))
+    }
+
+    /// [`PoolOwner::alloc_bulk_at`] for slots of any type: `fill` puts a page into a slot that
+    /// `is_empty`, and that then is not.
+    #[inline]
+    pub fn alloc_bulk_as<S>(
+        &mut self,
+        slots: &mut [S],
+        site: CallSite,
+        is_empty: impl Fn(&S) -> bool,
+        fill: impl Fn(&mut S, Pfn),
+    ) -> usize {
+        let receipt = self.receipt(site);
+        self.touch_cache();
+        let mut rest = slots.iter_mut();
+        self.alloc_run(&mut rest, receipt, &is_empty, &fill);
+        while rest.len() > 0 {
+            let Some(way) = self.fill() else { break };
+            let before = rest.len();
+            self.alloc_run(&mut rest, receipt, &is_empty, &fill);
+            // The first slot was empty, so a page has been handed out if any slot is done.
+            if rest.len() < before {
+                count(way);
+            }
+        }
+        let left = rest.len();
+        slots.len() - left
+    }
+
+    /// Fills empty slots as far as the alloc cache reaches, and leaves the first that is left empty
+    /// and those behind it.
+    #[inline(always)]
+    fn alloc_run<S>(
+        &self,
+        slots: &mut core::slice::IterMut<'_, S>,
+        receipt: Receipt,
+        is_empty: &impl Fn(&S) -> bool,
+        fill: &impl Fn(&mut S, Pfn),
+    ) {
+        let body = self.pool.body();
+        let owner = &body.owner;
+        // A copy, or it would be loaded again for each page.
+        let map = *self.pool.pages.map();
+        let mut stack = owner.open_stack();
+        let clock = owner.clock.load(Ordering::Relaxed);
+        let mut receipt = receipt.stamped(clock + 1);
+        let mut handed_out = 0;
+        while let Some(slot) = slots.as_slice().first() {
+            if !is_empty(slot) {
+                slots.next();
+                continue;
+            }
+            let Some(pfn) = stack.pop() else { break };
+            if self.hand_out(body, &map, pfn, receipt, PoolState::InFlight) {
+                receipt = receipt.next();
+                handed_out += 1;
+                if let Some(slot) = slots.next() {
+                    fill(slot, pfn);
+                }
+            }
+        }
+        count_by(&owner.clock, handed_out);
+    }
+
+    #[inline(always)]
+    fn hand_out_one(&self, pfn: Pfn, receipt: Receipt, state: PoolState) -> bool {
+        let body = self.pool.body();
+        let clock = body.owner.clock.load(Ordering::Relaxed) + 1;
+        let map = self.pool.pages.map();
+        let handed_out = self.hand_out(body, map, pfn, receipt.stamped(clock), state);
+        if handed_out {
+            body.owner.clock.store(clock, Ordering::Relaxed);
+        }
+        handed_out
+    }
+
     /// Hands a page of the alloc cache out. `false` if it is not there: its entry is one of two
     /// that puts of the same moment made, and the page went with the other (I3).
     #[inline(always)]
-    fn hand_out(&self, pfn: Pfn, site: u32, state: PoolState) -> bool {
-        let machine = self.pool.pages.machine();
-        let page = self.pool.pages.map().page(pfn);
-        let body = self.pool.body();
-        touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-        if !StateWord::of(page).is(PoolState::Cached) || !body.owns(page) {
-            count(&body.owner.stats.stale);
+    fn hand_out(
+        &self,
+        body: &Body<H>,
+        map: &MemMap,
+        pfn: Pfn,
+        receipt: Receipt,
+        state: PoolState,
+    ) -> bool {
+        let page = map.page(pfn);
+        touch(
+            self.pool.pages.machine(),
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        if !body.is_good(page, PoolState::Cached) {
+            self.drop_stale();
             return false;
         }
-        StateWord::new(state, site, machine.current_cpu()).store(page);
-        page.set_stamp(count(&body.owner.clock));
+        if state == PoolState::InPieces {
+            page.set_stamp(receipt.0);
+            page.word.store(OPEN, Ordering::Relaxed);
+        } else {
+            page.word.store(receipt.0, Ordering::Relaxed);
+        }
+        body.set_state(page, state);
         true
     }
 
-    /// Number of a call site in the pool's table. Mostly it is the last one's.
+    #[cold]
+    #[inline(never)]
+    fn drop_stale(&self) {
+        let owner = &self.pool.body().owner;
+        count(&owner.stats.stale);
+        count(&owner.dropped);
+    }
+
+    /// What the descriptors of pages say that are handed out to a call site now.
     #[inline(always)]
-    pub(super) fn site_number(&mut self, site: CallSite) -> u32 {
+    pub(super) fn receipt(&mut self, site: CallSite) -> Receipt {
+        // Mostly the call site is the last one.
         if self.last_site.0 != site {
             self.change_site(site);
         }
-        self.last_site.1
+        Receipt::new(self.last_site.1, self.pool.pages.machine().current_cpu())
     }
 
     #[cold]
@@ -115,11 +228,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let body = self.pool.body();
         let machine = self.pool.pages.machine();
         let owner = &body.owner;
+        let mut stack = owner.open_stack();
         let mut moved = 0;
-        let taken = body.ring.take(machine, &owner.head, REFILL_PAGES, |pfn| {
+        let taken = body.ring.take(machine, REFILL_PAGES, |pfn| {
             let page = self.pool.pages.map().page(pfn);
             touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-            if !StateWord::of(page).is(PoolState::Ring) || !body.owns(page) {
+            if !body.is_good(page, PoolState::Ring) {
                 count(&owner.stats.stale);
                 return true;
             }
@@ -128,11 +242,14 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
                 self.pool.raw().release_from(pfn, PoolState::Ring);
                 return false;
             }
-            owner.push(pfn, || StateWord::in_pool(PoolState::Cached).store(page));
-            moved += 1;
+            if let Some(room) = stack.room() {
+                body.set_state(page, PoolState::Cached);
+                room.push(pfn);
+                moved += 1;
+            }
             true
         });
-        count_by(&owner.consumed, taken as u64);
+        count_by(&owner.filled, moved);
         if taken == 0 {
             count(&owner.stats.empty);
         }
@@ -154,12 +271,16 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             };
             page.private.store(mapping, Ordering::Relaxed);
         }
-        page.cache.store(body.id(), Ordering::Relaxed);
         page.set_kind(PageKind::Pool, body.order);
         body.alive.fetch_add(1, Ordering::Relaxed);
-        let ready = || StateWord::in_pool(PoolState::Cached).store(page);
-        let pushed = body.owner.push(pfn, ready);
-        debug_assert!(pushed, "only an empty alloc cache is filled");
+        body.set_state(page, PoolState::Cached);
+        let mut stack = body.owner.open_stack();
+        let room = stack.room();
+        debug_assert!(room.is_some(), "only an empty alloc cache is filled");
+        if let Some(room) = room {
+            room.push(pfn);
+        }
+        count(&body.owner.filled);
         true
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::inflight::InFlightReport;
 use super::map::Mapper;
-use super::stats::count_by;
+use super::stats::count;
 use super::types::PoolState;
 use super::{PagePool, PoolOwner};
 use crate::machine::Machine;
@@ -27,22 +27,17 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let body = self.pool.body();
         let machine = self.pool.pages.machine();
         let raw = self.pool.raw();
-        // A producer that stays inside may be a thread that a fork left behind; what it puts would
-        // be lost in the ring, and the pool must not go while it touches it (I4).
-        if !body.ring.close(machine) {
-            return false;
-        }
-        let taken = body
-            .ring
-            .take(machine, &body.owner.head, usize::MAX, |pfn| {
-                raw.release_from(pfn, PoolState::Ring);
-                true
-            });
-        count_by(&body.owner.consumed, taken as u64);
-        while let Some(pfn) = body.owner.pop() {
+        body.ring.close();
+        // A producer that stays inside may be a thread that a fork left behind. Its page is still in
+        // flight, so the pool does not go while it touches it (I4).
+        let from_ring = |pfn| raw.release_from(pfn, PoolState::Ring);
+        let drained = body.ring.drain(machine, from_ring);
+        let mut stack = body.owner.open_stack();
+        while let Some(pfn) = stack.pop() {
+            count(&body.owner.dropped);
             raw.release_from(pfn, PoolState::Cached);
         }
-        body.held() == 0
+        drained && body.held() == 0
     }
 }
 

@@ -5,7 +5,7 @@ use core::fmt;
 use super::PagePool;
 use super::map::Mapper;
 use super::pieces::OPEN;
-use super::types::{PoolState, StateWord};
+use super::types::{PoolState, Receipt};
 use crate::debug::CallSite;
 use crate::machine::{CpuId, Machine};
 use crate::page::Pfn;
@@ -25,7 +25,7 @@ pub struct InFlight {
     pub site: CallSite,
     /// The CPU that the owner ran on.
     pub cpu: CpuId,
-    /// Allocations from the pool since.
+    /// Allocations from the pool since, less than 2^42.
     pub age: u64,
     /// Pieces in use, 0 for a page that was handed out whole.
     pub pieces: u32,
@@ -140,24 +140,21 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     fn in_flight(&self, pfn: Pfn) -> Option<InFlight> {
         let body = self.body();
         let page = self.pages.map().get(pfn)?;
-        if !body.owns(page) {
-            return None;
-        }
-        let word = StateWord::of(page);
-        let pieces = match word.state() {
-            PoolState::InFlight => 0,
+        let (receipt, pieces) = match body.state_of(page) {
+            PoolState::InFlight => (page.word.load(Ordering::Relaxed), 0),
             PoolState::InPieces => {
                 let pieces = page.word.load(Ordering::Relaxed) & !OPEN;
-                (pieces != 0).then_some(pieces.count_ones())?
+                let pieces = (pieces != 0).then_some(pieces.count_ones())?;
+                (page.stamp(), pieces)
             }
             _ => return None,
         };
-        let clock = body.owner.clock.load(Ordering::Relaxed);
+        let receipt = Receipt(receipt);
         Some(InFlight {
             pfn,
-            site: body.sites.numbered(word.site()),
-            cpu: word.cpu(),
-            age: clock.saturating_sub(page.stamp()),
+            site: body.sites.numbered(receipt.site()),
+            cpu: receipt.cpu(),
+            age: receipt.age(body.owner.clock.load(Ordering::Relaxed)),
             pieces,
         })
     }

@@ -15,16 +15,16 @@
 //!         alloc |        ^ put                        | put
 //!               v        |                            v
 //!         +------------------+    refill 64    +-------------+
-//!         | alloc cache: 128 |<----------------| ring: 1024  |  locked producers, one consumer
+//!         | alloc cache: 128 |<----------------| ring: 1024  |  many producers, one consumer
 //!         +------------------+                 +-------------+
 //!               ^ bulk 64                             | full; other users; other node
 //!         ------+-------- page allocator -------------v------
 //! ```
 //!
 //! A [`PoolOwner`] is the one who allocates: its methods take `&mut self`, so the alloc cache and
-//! the ring's reading end need no lock. [`PagePool`] handles are for everybody. A pool's page has a
-//! word in its descriptor: where it is and, in flight, to which call site and CPU it was handed
-//! out.
+//! the ring's reading end need no lock. [`PagePool`] handles are for everybody. A pool's page has two
+//! words in its descriptor: whose it is and where, in one word, so that one comparison tells whether
+//! a put is right; and, in flight, to which call site and CPU it was handed out, and when.
 //!
 //! # 3 States of a page
 //!
@@ -41,11 +41,17 @@
 //! the pool if it is full (`ring_full`). A page that has other users (`get_page`) leaves the pool
 //! when it is put (`released_refcnt`), and its last user frees it.
 //!
+//! Bulk calls are so many single ones in the same order, with less of their cost: one look at the
+//! call site, the CPU and the alloc cache's length, one reservation of the ring's slots for up to 64
+//! pages. Counters count pages.
+//!
 //! # 5 Locks
 //!
-//! The ring's lock, for producers, tried for a bounded time and a leaf: nothing is called under it.
-//! Whoever cannot have it releases the page (`ring_busy`), so no put waits for a preempted thread,
-//! for the thread that its signal handler interrupted, or for one that a fork left behind.
+//! None. A producer reserves slots of the ring in one atomic step and fills them (`ring`), so no put
+//! waits for a preempted thread, for the thread that its signal handler interrupted, or for one that
+//! a fork left behind; but for as long as a reserved slot is not filled, the owner does not see what
+//! is behind it. A put would wait only in a full ring, for the owner, if more than a thousand threads
+//! at once were interrupted between their look at the ring and their step.
 //!
 //! # 6 Invariants
 //!
@@ -66,13 +72,15 @@
 //! Pages have no `pfmemalloc` mark. At most 63 pieces of a page are handed out at a time, their
 //! starts told apart by a sixty-fourth of the page, so that a put of a wrong or returned piece is
 //! an error. Call sites and CPUs of pages in flight are always kept, so that a pool that cannot be
-//! destroyed says who has its pages. The ring's lock is tried, not waited for. There is no bulk
-//! put.
+//! destroyed says who has its pages. The ring's producers have no lock. A bulk put by the owner goes
+//! into the alloc cache like a single one.
 //!
 //! # 8 Cost
 //!
 //! An allocation and a put by the owner: the alloc cache's line and the page's descriptor, no
-//! atomic read-modify-write. A put from elsewhere: one, the ring's lock.
+//! atomic read-modify-write; counters of the fast paths are worked out when they are asked for. A put
+//! from elsewhere: one, the reservation; a bulk put one for up to 64 pages. The descriptor's line
+//! then goes to the CPU that puts and back to the owner's.
 
 mod alloc;
 mod destroy;
@@ -95,6 +103,7 @@ pub use types::{
     CACHE_PAGES, PoolCreateError, PoolError, PoolParams, PoolState, Put, REFILL_PAGES,
 };
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use crate::debug::{CallSite, SiteTable};
@@ -175,6 +184,56 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for RawPool<'_, M, 
 // SAFETY: as for `PagePool`.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for RawPool<'_, M, H> {}
 
+/// A [`RawPool`] in one word, for those who keep it beside each page.
+pub struct ThinPool<'p, M: Machine, H: Mapper = NoMapper> {
+    body: BodyPtr<H>,
+    pages: PhantomData<&'p PageAllocator<M>>,
+}
+
+impl<M: Machine, H: Mapper> Clone for ThinPool<'_, M, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine, H: Mapper> Copy for ThinPool<'_, M, H> {}
+
+/// Whether both are the same pool.
+impl<M: Machine, H: Mapper> PartialEq for ThinPool<'_, M, H> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.body == other.body
+    }
+}
+
+impl<M: Machine, H: Mapper> Eq for ThinPool<'_, M, H> {}
+
+// SAFETY: as for `PagePool`.
+unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for ThinPool<'_, M, H> {}
+// SAFETY: as for `PagePool`.
+unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for ThinPool<'_, M, H> {}
+
+impl<'p, M: Machine, H: Mapper> ThinPool<'p, M, H> {
+    /// The pool again.
+    ///
+    /// # Safety
+    ///
+    /// A handle to the pool exists, or a page of it is in flight.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn raw(self) -> RawPool<'p, M, H> {
+        // SAFETY: I4, by the caller's contract; it is only shared.
+        let pages = unsafe { self.body.as_ref() }.pages.cast();
+        // SAFETY: `create_mapped` stored what it had for `'p`, and the types of all handles are as
+        // those of the first.
+        let pages = unsafe { pages.as_ref() };
+        RawPool {
+            pages,
+            body: self.body,
+        }
+    }
+}
+
 impl<'p, M: Machine> PoolOwner<'p, M> {
     /// Makes a pool whose pages are not mapped.
     ///
@@ -232,6 +291,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
             ring,
             shared: stats::SharedStats::new(),
             alive: AtomicU64::new(HANDLE),
+            pages: NonNull::from(pages).cast(),
             mapper,
             order: params.order,
             block_bytes: (topology.page_size() << params.order) as u32,
@@ -338,8 +398,8 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
     #[must_use]
     pub fn state_of(&self, pfn: Pfn) -> PoolState {
         match self.pages.map().get(pfn) {
-            Some(page) if self.body().owns(page) => types::StateWord::of(page).state(),
-            _ => PoolState::Outside,
+            Some(page) => self.body().state_of(page),
+            None => PoolState::Outside,
         }
     }
 
@@ -358,8 +418,11 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         let slow = stats.refill + stats.slow + stats.slow_high_order;
         let handed_out = body.owner.clock.load(Ordering::Relaxed);
         stats.fast = handed_out.saturating_sub(slow);
-        let consumed = body.owner.consumed.load(Ordering::Relaxed);
-        stats.pages_ring = stats.ring.saturating_sub(consumed);
+        // Nor does a put: what is in the alloc cache or was, and came there in no other way.
+        let dropped = body.owner.dropped.load(Ordering::Relaxed);
+        let filled = body.owner.filled.load(Ordering::Relaxed);
+        stats.cached = (stats.pages_cached + handed_out + dropped).saturating_sub(filled);
+        stats.pages_ring = stats.ring.saturating_sub(body.ring.consumed());
         let kept = stats.pages_cached + stats.pages_ring + self.idle_open();
         stats.inflight = body.held().saturating_sub(kept);
         stats
@@ -385,13 +448,41 @@ impl<M: Machine, H: Mapper> Drop for PagePool<'_, M, H> {
     }
 }
 
-impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
+impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
     /// Only for callers who know that the pool is there: a handle or a page in flight keeps it so
     /// (I4). The public functions of this type ask for that.
     #[inline(always)]
     fn body(&self) -> &Body<H> {
         // SAFETY: I4, by the callers' knowledge; it is only shared.
         unsafe { self.body.as_ref() }
+    }
+
+    /// The same in one word.
+    #[inline(always)]
+    #[must_use]
+    pub fn thin(self) -> ThinPool<'p, M, H> {
+        ThinPool {
+            body: self.body,
+            pages: PhantomData,
+        }
+    }
+
+    /// The page allocator below.
+    #[inline(always)]
+    #[must_use]
+    pub fn pages(self) -> &'p PageAllocator<M> {
+        self.pages
+    }
+
+    /// Bytes of a block.
+    ///
+    /// # Safety
+    ///
+    /// A handle to the pool exists, or a page of it is in flight.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn block_bytes(self) -> usize {
+        self.body().block_bytes as usize
     }
 
     /// [`PagePool::put_used`] without a handle.
@@ -407,6 +498,42 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[inline]
     pub unsafe fn put(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         self.put_used(pfn, used)
+    }
+
+    /// [`PagePool::put_bulk`] without a handle.
+    ///
+    /// # Errors
+    ///
+    /// As [`PagePool::put_bulk`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`RawPool::put`], for each page; a page is twice in the array only if a handle exists.
+    pub unsafe fn put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.put_bulk_as(slots, |slot| *slot, |slot| *slot = None) }
+    }
+
+    /// [`RawPool::put_bulk`] for slots of any type: `page` tells what is in a slot, `clear` takes it
+    /// out.
+    ///
+    /// # Errors
+    ///
+    /// As [`PagePool::put_bulk`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`RawPool::put_bulk`].
+    #[inline]
+    pub unsafe fn put_bulk_as<S>(
+        self,
+        slots: &mut [S],
+        page: impl Fn(&S) -> Option<Pfn>,
+        clear: impl Fn(&mut S),
+    ) -> Result<(), PoolError> {
+        let mut result = Ok(());
+        self.put_bulk_ring(slots, page, clear, &mut result);
+        result
     }
 
     /// Gives up handles or pages; with the last of either the pool goes.

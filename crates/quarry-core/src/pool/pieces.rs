@@ -7,7 +7,7 @@
 //! has the page, and nothing of its pieces is left in the descriptor.
 
 use super::map::Mapper;
-use super::types::{PoolError, PoolState, Put, StateWord};
+use super::types::{PoolError, PoolState, Put, Receipt};
 use super::{PagePool, PoolOwner, RawPool};
 use crate::debug::CallSite;
 use crate::era::Era;
@@ -107,8 +107,6 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         }
         let pfn = self.alloc_as(site, PoolState::InPieces);
         let pfn = pfn.ok_or(PieceError::NoMemory)?;
-        let page = self.pool.pages.map().page(pfn);
-        page.word.store(OPEN, Ordering::Relaxed);
         let owner = &self.pool.body().owner;
         owner.open.store(Pfn::link(Some(pfn)), Ordering::Relaxed);
         owner.open_offset.store(0, Ordering::Relaxed);
@@ -131,7 +129,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if !raw.return_piece(page, pfn, offset)? {
             return Ok(Put::Piece);
         }
-        self.put_direct(page, pfn, PoolState::InPieces, u32::MAX)
+        self.put_direct(page, pfn, u32::MAX)
     }
 
     fn open_page(&self) -> Option<Pfn> {
@@ -140,7 +138,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 
     /// Hands out the next piece of the open page, if it fits.
     fn cut(&mut self, pfn: Pfn, bytes: u32, site: CallSite) -> Option<Piece> {
-        let site = self.site_number(site);
+        let receipt = self.receipt(site);
         let machine = self.pool.pages.machine();
         let page = self.pool.pages.map().page(pfn);
         let body = self.pool.body();
@@ -155,7 +153,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         work(machine, Work::Atomic);
         // Relaxed: whoever gets the piece knows of it by getting it.
         page.word.fetch_or(piece, Ordering::Relaxed);
-        StateWord::new(PoolState::InPieces, site, machine.current_cpu()).store(page);
+        page.set_stamp(Receipt(page.stamp()).renewed(receipt).0);
         // The next one begins on a line of its own, and in another sixty-fourth.
         let unit = (body.block_bytes / 64).max(machine.topology().cache_line);
         let after = (offset + bytes).next_multiple_of(machine.topology().cache_line);
@@ -187,7 +185,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         work(self.pool.pages.machine(), Work::Atomic);
         // AcqRel: as in `return_piece`.
         if page.word.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
-            let put = self.put_direct(page, pfn, PoolState::InPieces, u32::MAX);
+            let put = self.put_direct(page, pfn, u32::MAX);
             debug_assert!(put.is_ok(), "{put:?}");
         }
     }
@@ -241,7 +239,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         if !page.is_sole_reference() {
             return self.release_shared(pfn);
         }
-        self.put_ring(page, pfn, PoolState::InPieces, u32::MAX)
+        self.put_ring(page, pfn, u32::MAX)
     }
 
     /// Takes a piece back. Whether it was the last one of a page that the owner has given up: the

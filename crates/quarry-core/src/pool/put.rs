@@ -1,12 +1,12 @@
 //! Puts: into the alloc cache by the owner, into the ring by everybody else, or out of the pool.
 
 use super::map::Mapper;
-use super::ring::Pushed;
-use super::stats::count;
-use super::types::{PoolError, PoolState, Put, StateWord};
+use super::ring::{Late, NoRoom, Reserved};
+use super::stats::{count, count_by};
+use super::types::{PoolError, PoolState, Put, REFILL_PAGES};
 use super::{PagePool, PoolOwner, RawPool};
 use crate::machine::{Access, Line, Machine, Work, touch, work};
-use crate::page::{Page, PageKind, Pfn};
+use crate::page::{MemMap, Page, PageKind, Pfn};
 use crate::sync::Ordering;
 
 impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
@@ -41,46 +41,109 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     pub unsafe fn put_used(&mut self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         let page = raw.check(pfn, PoolState::InFlight)?;
-        self.put_direct(page, pfn, PoolState::InFlight, used)
+        self.put_direct(page, pfn, used)
+    }
+
+    /// Puts the pages of all filled slots, each as [`PoolOwner::put`] does; every one that can be put
+    /// is, and its slot becomes empty.
+    ///
+    /// # Errors
+    ///
+    /// The first [`PoolError`] met; the slots of pages that could not be put stay filled.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PoolOwner::put`], for each page. A page that is twice in the array is put once and
+    /// then refused.
+    pub unsafe fn put_bulk(&mut self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.put_bulk_as(slots, |slot| *slot, |slot| *slot = None) }
+    }
+
+    /// [`PoolOwner::put_bulk`] for slots of any type: `page` tells what is in a slot, `clear` takes
+    /// it out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PoolOwner::put_bulk`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`PoolOwner::put_bulk`].
+    #[inline]
+    pub unsafe fn put_bulk_as<S>(
+        &mut self,
+        slots: &mut [S],
+        page: impl Fn(&S) -> Option<Pfn>,
+        clear: impl Fn(&mut S),
+    ) -> Result<(), PoolError> {
+        let mut result = Ok(());
+        self.touch_cache();
+        let done = self.put_run(slots, &page, &clear, &mut result);
+        if let Some(rest @ [_, ..]) = slots.get_mut(done..) {
+            let raw = self.pool.raw();
+            let claimed = raw.put_bulk_ring(rest, page, clear, &mut result);
+            count_by(&self.pool.body().owner.stats.cache_full, claimed);
+        }
+        result
+    }
+
+    /// Puts pages into the alloc cache as long as it has room, and returns how many slots were looked
+    /// at.
+    #[inline(always)]
+    fn put_run<S>(
+        &self,
+        slots: &mut [S],
+        page: &impl Fn(&S) -> Option<Pfn>,
+        clear: &impl Fn(&mut S),
+        result: &mut Result<(), PoolError>,
+    ) -> usize {
+        let raw = self.pool.raw();
+        let body = self.pool.body();
+        // A copy, or it would be loaded again for each page.
+        let map = *raw.pages.map();
+        let mut stack = body.owner.open_stack();
+        for (at, slot) in slots.iter_mut().enumerate() {
+            let Some(pfn) = page(slot) else { continue };
+            let Some(room) = stack.room() else { return at };
+            if let Some(page) = raw.find_sole(&map, pfn) {
+                raw.sync_for_device(page, u32::MAX);
+                body.set_state(page, PoolState::Cached);
+                room.push(pfn);
+                clear(slot);
+            } else if raw.put_unusual_of(pfn, result) {
+                clear(slot);
+            }
+        }
+        slots.len()
     }
 
     /// Puts a page that was checked.
     #[inline(always)]
-    pub(super) fn put_direct(
-        &self,
-        page: &Page,
-        pfn: Pfn,
-        from: PoolState,
-        used: u32,
-    ) -> Result<Put, PoolError> {
+    pub(super) fn put_direct(&self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
-        let owner = &self.pool.body().owner;
+        let body = self.pool.body();
         self.touch_cache();
         if !page.is_sole_reference() {
             return raw.release_shared(pfn);
         }
-        let ready = || {
+        if let Some(room) = body.owner.open_stack().room() {
             raw.sync_for_device(page, used);
-            StateWord::in_pool(PoolState::Cached).store(page);
-        };
-        if owner.push(pfn, ready) {
-            count(&owner.stats.cached);
+            body.set_state(page, PoolState::Cached);
+            room.push(pfn);
             return Ok(Put::Cached);
         }
-        self.put_overflow(page, pfn, from, used)
+        self.put_overflow(page, pfn, used)
     }
 
     #[cold]
     #[inline(never)]
-    fn put_overflow(
-        &self,
-        page: &Page,
-        pfn: Pfn,
-        from: PoolState,
-        used: u32,
-    ) -> Result<Put, PoolError> {
+    fn put_overflow(&self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         count(&self.pool.body().owner.stats.cache_full);
-        self.pool.raw().put_ring(page, pfn, from, used)
+        let raw = self.pool.raw();
+        raw.claim_for_ring(page, used);
+        let slot = self.pool.body().ring.reserve(1);
+        raw.settle(pfn, slot)
     }
 }
 
@@ -117,43 +180,92 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
         // This handle keeps the pool alive.
         self.raw().put_used(pfn, used)
     }
+
+    /// Puts the pages of all filled slots, each as [`PagePool::put`] does, but with one reservation
+    /// of the ring's slots for many; every one that can be put is, and its slot becomes empty.
+    ///
+    /// # Errors
+    ///
+    /// The first [`PoolError`] met; the slots of pages that could not be put stay filled.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PagePool::put`], for each page. A page that is twice in the array is put once and
+    /// then refused.
+    pub unsafe fn put_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
+        // SAFETY: the caller's contract is the same, and this handle keeps the pool alive.
+        unsafe { self.raw().put_bulk(slots) }
+    }
 }
 
 impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn put_used(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
-        let page = self.check(pfn, PoolState::InFlight)?;
-        if !page.is_sole_reference() {
-            return self.release_shared(pfn);
+        match self.find_sole(self.pages.map(), pfn) {
+            Some(page) => self.put_ring(page, pfn, used),
+            None => self.put_unusual(pfn),
         }
-        self.put_ring(page, pfn, PoolState::InFlight, used)
+    }
+
+    /// Puts a page that does not go into the pool.
+    #[cold]
+    #[inline(never)]
+    fn put_unusual(self, pfn: Pfn) -> Result<Put, PoolError> {
+        match self.pages.map().get(pfn) {
+            Some(page) if self.body().is_marked(page, PoolState::InFlight) => {
+                self.release_shared(pfn)
+            }
+            _ => Err(self.refusal(pfn)),
+        }
+    }
+
+    /// [`RawPool::put_unusual`] of a slot's page. Whether the slot's page has been put.
+    #[cold]
+    #[inline(never)]
+    fn put_unusual_of(self, pfn: Pfn, result: &mut Result<(), PoolError>) -> bool {
+        let put = self.put_unusual(pfn).map(drop);
+        *result = result.and(put);
+        put.is_ok()
     }
 
     /// The descriptor of a page of this pool that is handed out in this way.
     #[inline(always)]
-    pub(super) fn check(&self, pfn: Pfn, state: PoolState) -> Result<&Page, PoolError> {
-        let page = self.pages.map().get(pfn).ok_or(PoolError::Foreign(pfn))?;
+    fn find<'m>(&self, map: &'m MemMap, pfn: Pfn, state: PoolState) -> Option<&'m Page> {
+        let page = map.get(pfn)?;
         touch(
             self.pages.machine(),
             Line::PageDescriptor,
             Access::Write,
             pfn.0 as usize,
         );
-        if self.body().owns(page) && StateWord::of(page).is(state) {
-            Ok(page)
-        } else {
-            Err(self.refusal(page, pfn))
+        self.body().is_marked(page, state).then_some(page)
+    }
+
+    /// The descriptor of a page that is handed out whole and has no other users.
+    #[inline(always)]
+    fn find_sole<'m>(&self, map: &'m MemMap, pfn: Pfn) -> Option<&'m Page> {
+        let page = self.find(map, pfn, PoolState::InFlight);
+        page.filter(|page| page.is_sole_reference())
+    }
+
+    /// [`RawPool::find`], or what is wrong.
+    #[inline(always)]
+    pub(super) fn check(&self, pfn: Pfn, state: PoolState) -> Result<&Page, PoolError> {
+        match self.find(self.pages.map(), pfn, state) {
+            Some(page) => Ok(page),
+            None => Err(self.refusal(pfn)),
         }
     }
 
     /// Why a page is not handed out as it should be.
     #[cold]
     #[inline(never)]
-    fn refusal(&self, page: &Page, pfn: Pfn) -> PoolError {
-        if !self.body().owns(page) {
-            return PoolError::NotOfPool(pfn);
-        }
-        match StateWord::of(page).state() {
+    fn refusal(self, pfn: Pfn) -> PoolError {
+        let Some(page) = self.pages.map().get(pfn) else {
+            return PoolError::Foreign(pfn);
+        };
+        match self.body().state_of(page) {
+            PoolState::Outside => PoolError::NotOfPool(pfn),
             PoolState::InFlight => PoolError::Whole(pfn),
             PoolState::InPieces => PoolError::InPieces(pfn),
             state => PoolError::NotInFlight(pfn, state),
@@ -163,34 +275,112 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// Puts a checked page, which nobody else uses, into the ring or out of the pool. Nothing of
     /// the pool may be touched after it.
     #[inline]
-    pub(super) fn put_ring(
-        self,
-        page: &Page,
-        pfn: Pfn,
-        from: PoolState,
-        used: u32,
-    ) -> Result<Put, PoolError> {
-        let body = self.body();
+    pub(super) fn put_ring(self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
+        self.claim_for_ring(page, used);
+        match self.body().ring.reserve_one() {
+            Ok(slot) => Ok(self.fill(slot, pfn)),
+            Err(late) => self.put_late(pfn, late),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_late(self, pfn: Pfn, late: Late) -> Result<Put, PoolError> {
+        let slot = self.body().ring.reserve_late(self.pages.machine(), late);
+        self.settle(pfn, slot)
+    }
+
+    /// Makes a checked page one on its way into the ring: no other put of it is accepted.
+    #[inline(always)]
+    fn claim_for_ring(&self, page: &Page, used: u32) {
         self.sync_for_device(page, used);
-        let claim = || {
-            // Under the producers' lock: of two puts in there one is refused.
-            if !StateWord::of(page).is(from) {
-                return Err(self.refusal(page, pfn));
-            }
-            StateWord::in_pool(PoolState::Ring).store(page);
-            Ok(())
-        };
+        self.body().set_state(page, PoolState::Ring);
         work(self.pages.machine(), Work::Atomic);
-        let full = match body.ring.push(self.pages.machine(), pfn, claim) {
-            Pushed::Done => return Ok(Put::Ring),
-            Pushed::Refused(error) => return Err(error),
-            Pushed::Full => Some(&body.shared.ring_full),
-            Pushed::Busy => Some(&body.shared.ring_busy),
-            Pushed::Closed => None,
-        };
+    }
+
+    fn settle(self, pfn: Pfn, slot: Result<Reserved, NoRoom>) -> Result<Put, PoolError> {
+        match slot {
+            Ok(slot) => Ok(self.fill(slot, pfn)),
+            Err(no_room) => self.release_unplaced(pfn, &no_room),
+        }
+    }
+
+    #[inline(always)]
+    fn fill(self, slot: Reserved, pfn: Pfn) -> Put {
+        let machine = self.pages.machine();
+        self.body().ring.fill(machine, slot, 0, pfn);
+        Put::Ring
+    }
+
+    /// Puts the pages of all filled slots into the ring or out of the pool, and returns how many
+    /// were found to be in flight without other users. Nothing of the pool may be touched after it,
+    /// but for those who have a handle.
+    #[inline]
+    pub(super) fn put_bulk_ring<S>(
+        self,
+        slots: &mut [S],
+        page: impl Fn(&S) -> Option<Pfn>,
+        clear: impl Fn(&mut S),
+        result: &mut Result<(), PoolError>,
+    ) -> u64 {
+        let map = *self.pages.map();
+        let mut all = 0;
+        for chunk in slots.chunks_mut(REFILL_PAGES) {
+            let mut claimed = [Pfn(0); REFILL_PAGES];
+            let mut count = 0;
+            for slot in chunk {
+                let Some(pfn) = page(slot) else { continue };
+                if let Some(page) = self.find_sole(&map, pfn) {
+                    self.sync_for_device(page, u32::MAX);
+                    // At once, so that a second slot of the same page is refused.
+                    self.body().set_state(page, PoolState::Ring);
+                    claimed[count] = pfn;
+                    count += 1;
+                    clear(slot);
+                } else if self.put_unusual_of(pfn, result) {
+                    clear(slot);
+                }
+            }
+            let placed = self.place(&claimed[..count]);
+            *result = result.and(placed);
+            all += count as u64;
+        }
+        all
+    }
+
+    /// Puts claimed pages into the ring or out of the pool. What is left of them keeps the pool.
+    fn place(self, mut pages: &[Pfn]) -> Result<(), PoolError> {
+        let machine = self.pages.machine();
+        while !pages.is_empty() {
+            let ring = &self.body().ring;
+            work(machine, Work::Atomic);
+            let slots = match ring.reserve(pages.len() as u32) {
+                Ok(slots) => slots,
+                Err(no_room) => {
+                    let mut result = Ok(());
+                    for &pfn in pages {
+                        result = result.and(self.release_unplaced(pfn, &no_room).map(drop));
+                    }
+                    return result;
+                }
+            };
+            let (now, later) = pages.split_at(slots.count as usize);
+            for (number, &pfn) in (0..).zip(now) {
+                ring.fill(machine, slots, number, pfn);
+            }
+            pages = later;
+        }
+        Ok(())
+    }
+
+    /// Puts a claimed page out of the pool, for which the ring has no place.
+    #[cold]
+    #[inline(never)]
+    fn release_unplaced(self, pfn: Pfn, no_room: &NoRoom) -> Result<Put, PoolError> {
+        let ring_full = &self.body().shared.ring_full;
         self.release_claimed(pfn, || {
-            if let Some(counter) = full {
-                counter.fetch_add(1, Ordering::Relaxed);
+            if matches!(no_room, NoRoom::Full) {
+                ring_full.fetch_add(1, Ordering::Relaxed);
             }
         })
     }
@@ -209,7 +399,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     fn release_claimed(self, pfn: Pfn, counted: impl FnOnce()) -> Result<Put, PoolError> {
         let page = self.pages.map().page(pfn);
         if !self.disown(page) {
-            return Err(self.refusal(page, pfn));
+            return Err(self.refusal(pfn));
         }
         counted();
         self.give_back(page, pfn);
@@ -220,8 +410,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// its entry was stale (I3).
     pub(super) fn release_from(self, pfn: Pfn, state: PoolState) {
         let page = self.pages.map().page(pfn);
-        let good = StateWord::of(page).is(state) && self.body().owns(page);
-        if good && self.disown(page) {
+        if self.body().is_good(page, state) && self.disown(page) {
             self.give_back(page, pfn);
         }
     }
@@ -243,7 +432,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             page.private.store(0, Ordering::Relaxed);
         }
         page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
-        page.objects.store(0, Ordering::Relaxed);
+        page.word.store(0, Ordering::Relaxed);
         let put = self.pages.put_page(pfn);
         debug_assert!(put.is_ok(), "{put:?}");
         self.drop_alive(1);

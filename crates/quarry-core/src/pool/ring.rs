@@ -1,85 +1,121 @@
-//! The ring: pages that come home from elsewhere, one consumer, locked producers.
+//! The ring: pages that come home from elsewhere, one consumer, any number of producers.
 //!
-//! A slot holds a page or 0, and that is all that producers and the consumer tell each other
-//! (Giacomoni et al., FastForward, PPoPP 2008): a producer knows by a slot that is taken that the
-//! ring is full, the consumer by an empty one that there is no more, and neither reads the other's
-//! index. Producers exclude each other by a lock which they try for a bounded time: a holder that
-//! is preempted, or that a fork left behind, costs the others the ring but never makes them wait
-//! for ever. Nothing else is done under it, so it needs no per-CPU slot and no gate.
+//! A producer reserves slots by moving the tail in one atomic step, and fills them. A slot holds a
+//! page or 0: the consumer goes from slot to slot until it finds one that is not filled, empties
+//! those before it, and then says how far it has come; a producer looks at that only when the ring
+//! seems full. So whoever is preempted between the two steps, or left behind there by a fork, holds
+//! up the pages behind its slot but makes nobody wait, and a signal handler may put while the thread
+//! that it interrupted does.
+//!
+//! Positions count entries from the ring's beginning and do not wrap. Many slots are reserved by a
+//! compare-and-swap, which sees that the tail is where the room was looked for. One slot is reserved
+//! by an addition, which takes half the time, as it need not wait for a load of the tail that itself
+//! waits for the atomic step before; producers that looked at the same moment may so exceed the
+//! ring's size by one entry each, for which there are [`OVERSHOOT`] slots more.
 
 use core::ptr::NonNull;
 
-use crate::machine::{Access, Guard, Line, LockClass, Machine, RawRange, Region, SpinLock, touch};
+use crate::machine::{Access, Line, Machine, RawRange, Region, touch};
 use crate::page::Pfn;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How often a producer tries for the lock before it gives the page to the page allocator: enough
-/// to spin for a while and then to let a preempted holder run.
-const PUT_ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 136 };
-/// How often the closing of a pool tries.
+/// How often the closing of a pool looks whether the last producers have filled their slots.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
-
-/// What the producers' lock protects.
-pub(super) struct Producer {
-    tail: u32,
-    closed: bool,
-}
+/// Slots beyond the ring's size: as many producers as these may be, at one moment, between their look
+/// at the tail and their step.
+const OVERSHOOT: u32 = if cfg!(loom) { 1 } else { 1024 };
+/// In the tail: the pool takes no more. As the highest bit it makes every ring look full.
+const CLOSED: u64 = 1 << 63;
 
 /// See the [module's documentation](self).
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Ring {
-    producer: SpinLock<Producer>,
-    /// Pages put so far; written under the lock.
-    produced: AtomicU64,
     slots: NonNull<AtomicU32>,
+    /// Slots, less one: their number is a power of two.
+    mask: u32,
+    /// Entries that it may hold.
     size: u32,
+    producers: Producers,
+    consumer: Consumer,
 }
 
-/// What became of a page that was to go into the ring.
-pub(super) enum Pushed<E> {
-    Done,
-    /// No slot is free.
+/// What producers write, on a line of its own.
+#[repr(align(64))]
+struct Producers {
+    /// Entries reserved so far, and [`CLOSED`].
+    tail: AtomicU64,
+    /// A head that one of them saw.
+    head_seen: AtomicU64,
+}
+
+/// What the consumer writes, likewise.
+#[repr(align(64))]
+struct Consumer {
+    /// Entries taken so far.
+    head: AtomicU64,
+    /// Entries reserved when the ring was closed; no more are filled.
+    end: AtomicU64,
+}
+
+/// Slots of the ring that only their producer fills.
+#[derive(Clone, Copy)]
+pub(super) struct Reserved {
+    /// Position of the first.
+    from: u64,
+    pub(super) count: u32,
+}
+
+/// Why there is no slot yet.
+pub(super) enum Late {
+    /// The ring seems to be full or closed.
     Full,
-    /// The lock could not be had.
-    Busy,
+    /// The slot of this position is not known to be empty.
+    Beyond(u64),
+}
+
+/// Why there are no slots.
+pub(super) enum NoRoom {
+    Full,
     /// The pool takes no more.
     Closed,
-    /// The claim failed.
-    Refused(E),
 }
 
 impl Ring {
-    /// A ring of `size` slots. `None` if there is no room.
+    /// A ring for `size` entries. `None` if there is no room for it.
     pub(super) fn new<M: Machine>(machine: &M, meta: &Region, size: u32) -> Option<Self> {
-        let slots = meta.alloc(machine, Self::bytes(size))?.cast::<AtomicU32>();
-        for slot in 0..size as usize {
-            // SAFETY: the block has room for `size` slots.
+        let count = (size + OVERSHOOT).next_power_of_two();
+        let slots = meta.alloc(machine, Self::bytes(count))?.cast::<AtomicU32>();
+        for slot in 0..count as usize {
+            // SAFETY: the block has room for `count` slots.
             let slot = unsafe { slots.add(slot) };
             // SAFETY: the slot lies in the block, which is aligned to a cache line, and nobody else
             // knows it.
             unsafe { slot.write(AtomicU32::new(0)) };
         }
-        let producer = Producer {
-            tail: 0,
-            closed: false,
-        };
         Some(Self {
-            producer: SpinLock::new(LockClass::PoolRing, producer),
-            produced: AtomicU64::new(0),
             slots,
+            mask: count - 1,
             size,
+            producers: Producers {
+                tail: AtomicU64::new(0),
+                head_seen: AtomicU64::new(0),
+            },
+            consumer: Consumer {
+                head: AtomicU64::new(0),
+                end: AtomicU64::new(u64::MAX),
+            },
         })
     }
 
-    fn bytes(size: u32) -> usize {
-        size as usize * size_of::<AtomicU32>()
+    fn bytes(count: u32) -> usize {
+        count as usize * size_of::<AtomicU32>()
     }
 
     /// The memory of the slots.
     pub(super) fn range(&self) -> RawRange {
         RawRange {
             base: self.slots.cast(),
-            bytes: Self::bytes(self.size),
+            bytes: Self::bytes(self.mask + 1),
         }
     }
 
@@ -87,112 +123,176 @@ impl Ring {
         self.size
     }
 
-    /// Pages put so far.
+    /// Entries reserved so far.
     pub(super) fn produced(&self) -> u64 {
-        self.produced.load(Ordering::Relaxed)
+        let tail = self.producers.tail.load(Ordering::Relaxed) & !CLOSED;
+        tail.min(self.consumer.end.load(Ordering::Relaxed))
+    }
+
+    /// Entries taken so far.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumer.head.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
-    fn slot(&self, at: u32) -> &AtomicU32 {
-        debug_assert!(at < self.size, "slot {at} of {}", self.size);
-        // SAFETY: `following` keeps both indexes below `size`, and `new` made that many slots,
-        // which live as long as the ring.
-        let slot = unsafe { self.slots.add(at as usize) };
+    fn slot(&self, position: u64) -> &AtomicU32 {
+        // SAFETY: `new` made a slot for every index that the mask lets through, and they live as
+        // long as the ring.
+        let slot = unsafe { self.slots.add((position as u32 & self.mask) as usize) };
         // SAFETY: as above; slots are atomics.
         unsafe { slot.as_ref() }
     }
 
+    /// Reserves one slot in the shortest way; [`Ring::reserve_late`] goes on if that is not enough.
+    /// Not for the consumer, for whom that could wait.
     #[inline(always)]
-    fn following(&self, at: u32) -> u32 {
-        if at + 1 == self.size { 0 } else { at + 1 }
-    }
-
-    fn try_lock<'a, M: Machine>(
-        &'a self,
-        machine: &'a M,
-        attempts: u32,
-    ) -> Option<Guard<'a, M, Producer>> {
-        let mut attempt = 0;
-        loop {
-            if let Some(producer) = self.producer.try_lock(machine) {
-                return Some(producer);
-            }
-            attempt += 1;
-            if attempt >= attempts {
-                return None;
-            }
-            machine.pause(attempt);
+    pub(super) fn reserve_one(&self) -> Result<Reserved, Late> {
+        let Producers { tail, head_seen } = &self.producers;
+        // Acquire: as in `reserve`.
+        let seen = head_seen.load(Ordering::Acquire);
+        if tail.load(Ordering::Relaxed) >= seen + u64::from(self.size) {
+            return Err(Late::Full);
         }
+        // Relaxed: as in `reserve`.
+        let from = tail.fetch_add(1, Ordering::Relaxed);
+        if from > seen + u64::from(self.mask) {
+            return Err(Late::Beyond(from));
+        }
+        Ok(Reserved { from, count: 1 })
     }
 
-    /// Puts a page that `claim` gives to the caller, who must not touch the ring after it: the
-    /// pool may be gone by then.
-    #[inline]
-    pub(super) fn push<M: Machine, E>(
+    /// What [`Ring::reserve_one`] comes to.
+    pub(super) fn reserve_late<M: Machine>(
         &self,
         machine: &M,
-        pfn: Pfn,
-        claim: impl FnOnce() -> Result<(), E>,
-    ) -> Pushed<E> {
-        let Some(mut producer) = self.try_lock(machine, PUT_ATTEMPTS) else {
-            return Pushed::Busy;
+        late: Late,
+    ) -> Result<Reserved, NoRoom> {
+        let from = match late {
+            Late::Full => return self.reserve(1),
+            Late::Beyond(from) if from & CLOSED != 0 => return Err(NoRoom::Closed),
+            Late::Beyond(from) => from,
         };
-        if producer.closed {
-            return Pushed::Closed;
+        let mut attempt = 0;
+        // Acquire: as in `look`. More producers looked at once than there are slots to spare: the
+        // consumer has to come along.
+        while from > self.consumer.head.load(Ordering::Acquire) + u64::from(self.mask) {
+            attempt += 1;
+            machine.pause(attempt);
         }
-        let tail = producer.tail;
-        touch(machine, Line::PoolRing, Access::Write, tail as usize);
-        let slot = self.slot(tail);
-        // Acquire: pairs with the Release in `take`.
-        if slot.load(Ordering::Acquire) != 0 {
-            return Pushed::Full;
+        Ok(Reserved { from, count: 1 })
+    }
+
+    /// Reserves up to `wanted` slots, at least one. Until all of them are filled the ring holds up
+    /// the entries behind them.
+    #[inline(always)]
+    pub(super) fn reserve(&self, wanted: u32) -> Result<Reserved, NoRoom> {
+        let Producers { tail, head_seen } = &self.producers;
+        let mut at = tail.load(Ordering::Relaxed);
+        loop {
+            // Acquire: pairs with the Release in `look`, for what that producer acquired.
+            let limit = head_seen.load(Ordering::Acquire) + u64::from(self.size);
+            let mut room = limit.saturating_sub(at);
+            if room < u64::from(wanted) {
+                room = self.look(at)?;
+            }
+            let count = room.min(u64::from(wanted)) as u32;
+            // Relaxed: it decides whose the slots are; what is in them goes by the slots.
+            let moved = tail.compare_exchange_weak(
+                at,
+                at + u64::from(count),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match moved {
+                Ok(from) => return Ok(Reserved { from, count }),
+                Err(other) => at = other,
+            }
         }
-        if let Err(error) = claim() {
-            return Pushed::Refused(error);
+    }
+
+    /// Looks how far the consumer is, and returns how much room there was if the tail was `at`.
+    #[cold]
+    #[inline(never)]
+    fn look(&self, at: u64) -> Result<u64, NoRoom> {
+        if at & CLOSED != 0 {
+            return Err(NoRoom::Closed);
         }
-        producer.tail = self.following(tail);
-        let produced = self.produced.load(Ordering::Relaxed);
-        self.produced.store(produced + 1, Ordering::Relaxed);
+        // Acquire: pairs with the Release in `take`: the slots before it are empty.
+        let head = self.consumer.head.load(Ordering::Acquire);
+        // Release: see `reserve`. An older head than another producer's does no harm.
+        self.producers.head_seen.store(head, Ordering::Release);
+        match (head + u64::from(self.size)).saturating_sub(at) {
+            0 => Err(NoRoom::Full),
+            room => Ok(room),
+        }
+    }
+
+    /// Fills the slot `number` of those that were reserved. Whoever fills the last one must not
+    /// touch the ring after it: the pool may be gone by then.
+    #[inline(always)]
+    pub(super) fn fill<M: Machine>(&self, machine: &M, to: Reserved, number: u32, pfn: Pfn) {
+        debug_assert!(number < to.count, "slot {number} of {}", to.count);
+        let position = to.from + u64::from(number);
+        touch(machine, Line::PoolRing, Access::Write, position as usize);
         // Release: pairs with the Acquire in `take`: what was done with the page, and the word of
         // its state, happen before its next use.
-        slot.store(Pfn::link(Some(pfn)), Ordering::Release);
-        Pushed::Done
+        self.slot(position)
+            .store(Pfn::link(Some(pfn)), Ordering::Release);
     }
 
     /// Takes up to `limit` pages, oldest first, until `take` says that it is enough. Returns how
-    /// many. `head` is the consumer's index; only for the owner.
+    /// many. Only for the consumer.
     #[inline]
     pub(super) fn take<M: Machine>(
         &self,
         machine: &M,
-        head: &AtomicU32,
         limit: usize,
         mut take: impl FnMut(Pfn) -> bool,
     ) -> usize {
-        let mut at = head.load(Ordering::Relaxed);
+        let mut at = self.consumed();
         let mut taken = 0;
         while taken < limit {
             let slot = self.slot(at);
             touch(machine, Line::PoolRing, Access::Write, at as usize);
-            // Acquire: pairs with the Release in `push`.
+            // Acquire: pairs with the Release in `fill`.
             let Some(pfn) = Pfn::from_link(slot.load(Ordering::Acquire)) else {
                 break;
             };
-            // Release: pairs with the Acquire in `push`.
-            slot.store(0, Ordering::Release);
-            at = self.following(at);
+            slot.store(0, Ordering::Relaxed);
+            at += 1;
             taken += 1;
             if !take(pfn) {
                 break;
             }
         }
-        head.store(at, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `look`.
+        self.consumer.head.store(at, Ordering::Release);
         taken
     }
 
-    /// Lets no more pages in, and returns when every producer has left. `false` if one stays.
-    pub(super) fn close<M: Machine>(&self, machine: &M) -> bool {
-        let locked = self.try_lock(machine, CLOSE_ATTEMPTS);
-        locked.map(|mut producer| producer.closed = true).is_some()
+    /// Lets no more pages in. Only for the consumer.
+    pub(super) fn close(&self) {
+        // Relaxed: who reserved before fills its slots, which the consumer waits for; whoever comes
+        // later keeps its page.
+        let tail = self.producers.tail.fetch_or(CLOSED, Ordering::Relaxed);
+        if tail & CLOSED == 0 {
+            self.consumer.end.store(tail, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes everything out of a closed ring, waiting in bounded time for producers that have not
+    /// filled their slots. `false` if one stays. Only for the consumer.
+    pub(super) fn drain<M: Machine>(&self, machine: &M, mut take: impl FnMut(Pfn)) -> bool {
+        for attempt in 1..=CLOSE_ATTEMPTS {
+            self.take(machine, usize::MAX, |pfn| {
+                take(pfn);
+                true
+            });
+            if self.consumed() == self.produced() {
+                return true;
+            }
+            machine.pause(attempt);
+        }
+        false
     }
 }

@@ -30,9 +30,6 @@ pub struct PoolStats {
     pub ring_full: u64,
     /// Pages released because they had other users.
     pub released_refcnt: u64,
-    /// Pages released because the ring's lock could not be had in bounded time. Quarry's own; the
-    /// kernel waits for it.
-    pub ring_busy: u64,
     /// Entries of the alloc cache or the ring whose page was elsewhere: it had been put twice at
     /// the same moment. Quarry's own.
     pub stale: u64,
@@ -105,17 +102,17 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters that only the owner writes, the fast path's first.
+    /// Counters that only the owner writes, all on slow paths.
     #[repr(C)]
     OwnerStats {
-        cached, slow, slow_high_order, empty, refill, waive, cache_full, stale
+        slow, slow_high_order, empty, refill, waive, cache_full, stale
     }
 }
 
 counters! {
     /// Counters that everybody writes, all on slow paths.
     #[repr(align(64))]
-    SharedStats { ring_full, ring_busy, released_refcnt }
+    SharedStats { ring_full, released_refcnt }
 }
 
 /// Counts one more; for the counter's only writer.

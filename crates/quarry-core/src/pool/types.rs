@@ -58,61 +58,52 @@ pub enum PoolState {
     InPieces = 4,
 }
 
-/// A page's state, and who it was handed out to: one word of its descriptor.
+/// Who a page was handed out to and when, as its descriptor keeps it: in the word of one that is
+/// handed out whole, in the place of the links of one in pieces.
 #[derive(Clone, Copy)]
-pub(super) struct StateWord(pub(super) u32);
+pub(super) struct Receipt(pub(super) u64);
 
-const STATE_BITS: u32 = 3;
 const SITE_BITS: u32 = 10;
 const CPU_BITS: u32 = 12;
+const STAMP_SHIFT: u32 = SITE_BITS + CPU_BITS;
 const _: () = assert!(MAX_CPUS <= 1 << CPU_BITS && SiteTable::LEN < 1 << SITE_BITS);
-const _: () = assert!(STATE_BITS + SITE_BITS + CPU_BITS <= 32);
 
-impl StateWord {
+impl Receipt {
+    /// For a call site, by its number in the pool's table, and a CPU.
     #[inline(always)]
-    pub(super) fn new(state: PoolState, site: u32, cpu: CpuId) -> Self {
-        Self(state as u32 | site << STATE_BITS | cpu.0 << (STATE_BITS + SITE_BITS))
+    pub(super) fn new(site: u32, cpu: CpuId) -> Self {
+        Self(u64::from(site | cpu.0 << SITE_BITS))
     }
 
-    /// The word of a page that is handed out to nobody.
+    /// The same with the pool's clock, of which the lower 42 bits are kept.
     #[inline(always)]
-    pub(super) fn in_pool(state: PoolState) -> Self {
-        Self(state as u32)
+    pub(super) fn stamped(self, clock: u64) -> Self {
+        Self(self.0 | clock << STAMP_SHIFT)
     }
 
+    /// That of the next page.
     #[inline(always)]
-    pub(super) fn of(page: &Page) -> Self {
-        Self(page.objects.load(Ordering::Relaxed))
+    pub(super) fn next(self) -> Self {
+        Self(self.0.wrapping_add(1 << STAMP_SHIFT))
     }
 
-    pub(super) fn state(self) -> PoolState {
-        match self.0 & ((1 << STATE_BITS) - 1) {
-            1 => PoolState::Cached,
-            2 => PoolState::Ring,
-            3 => PoolState::InFlight,
-            4 => PoolState::InPieces,
-            _ => PoolState::Outside,
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn is(self, state: PoolState) -> bool {
-        self.0 & ((1 << STATE_BITS) - 1) == state as u32
+    /// For the call site and CPU of another one, with the stamp that it has.
+    pub(super) fn renewed(self, newer: Self) -> Self {
+        newer.stamped(self.0 >> STAMP_SHIFT)
     }
 
     /// Number of the call site in the pool's table, 0 if unknown.
     pub(super) fn site(self) -> u32 {
-        self.0 >> STATE_BITS & ((1 << SITE_BITS) - 1)
+        self.0 as u32 & ((1 << SITE_BITS) - 1)
     }
 
     pub(super) fn cpu(self) -> CpuId {
-        CpuId(self.0 >> (STATE_BITS + SITE_BITS))
+        CpuId((self.0 >> SITE_BITS) as u32 & ((1 << CPU_BITS) - 1))
     }
 
-    #[inline(always)]
-    pub(super) fn store(self, page: &Page) {
-        // Relaxed: a page changes hands with the ring's slot or by its user's own ordering.
-        page.objects.store(self.0, Ordering::Relaxed);
+    /// What the clock has advanced since, less than 2^42.
+    pub(super) fn age(self, clock: u64) -> u64 {
+        (clock << STAMP_SHIFT).wrapping_sub(self.0 >> STAMP_SHIFT << STAMP_SHIFT) >> STAMP_SHIFT
     }
 }
 
@@ -126,14 +117,14 @@ pub(super) struct OwnerPart {
     kind: u32,
     /// Allocations so far, in which the age of a page in flight is counted.
     pub(super) clock: AtomicU64,
-    /// Where the ring is read next.
-    pub(super) head: AtomicU32,
+    /// Pages that came into the alloc cache otherwise than by a put.
+    pub(super) filled: AtomicU64,
+    /// Pages that left it otherwise than by an allocation.
+    pub(super) dropped: AtomicU64,
     /// The page that pieces are cut from, as a link.
     pub(super) open: AtomicU32,
     /// Where its next piece may begin.
     pub(super) open_offset: AtomicU32,
-    /// Entries that were taken out of the ring.
-    pub(super) consumed: AtomicU64,
     pub(super) stats: OwnerStats,
     pub(super) stack: [AtomicU32; CACHE_PAGES],
 }
@@ -146,6 +137,8 @@ pub(super) struct Body<H> {
     /// Handles in the upper half, pages that came from the page allocator and have not gone back in
     /// the lower: at 0 the pool is no more.
     pub(super) alive: AtomicU64,
+    /// The page allocator, whose machine the handles' types tell.
+    pub(super) pages: NonNull<()>,
     pub(super) mapper: H,
     pub(super) order: u32,
     pub(super) block_bytes: u32,
@@ -164,50 +157,136 @@ impl OwnerPart {
             cached: AtomicU32::new(0),
             kind: Page::block_word(PageKind::Pool, order),
             clock: AtomicU64::new(0),
-            head: AtomicU32::new(0),
+            filled: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
             open: AtomicU32::new(0),
             open_offset: AtomicU32::new(0),
-            consumed: AtomicU64::new(0),
             stats: OwnerStats::new(),
             stack: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
-    /// Puts a page on the stack, which `ready` is told just before. `false` if it is full. Only
-    /// for the owner.
+    /// The stack for a run of pops and pushes. Only for the owner, one at a time.
     #[inline(always)]
-    pub(super) fn push(&self, pfn: Pfn, ready: impl FnOnce()) -> bool {
-        let cached = self.cached.load(Ordering::Relaxed);
-        let Some(entry) = self.stack.get(cached as usize) else {
-            return false;
-        };
-        ready();
-        entry.store(pfn.0, Ordering::Relaxed);
-        self.cached.store(cached + 1, Ordering::Relaxed);
-        true
+    pub(super) fn open_stack(&self) -> Stack<'_> {
+        Stack {
+            owner: self,
+            cached: self.cached.load(Ordering::Relaxed),
+        }
     }
 
     /// Takes the newest page off the stack. Only for the owner.
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Pfn> {
-        let cached = self.cached.load(Ordering::Relaxed).wrapping_sub(1);
-        let entry = self.stack.get(cached as usize)?;
-        self.cached.store(cached, Ordering::Relaxed);
+        self.open_stack().pop()
+    }
+}
+
+/// The alloc cache, its length at hand: others see what has changed when it is dropped.
+pub(super) struct Stack<'b> {
+    owner: &'b OwnerPart,
+    cached: u32,
+}
+
+impl Stack<'_> {
+    /// The newest page, which is popped.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<Pfn> {
+        let cached = self.cached.wrapping_sub(1);
+        let entry = self.owner.stack.get(cached as usize)?;
+        self.cached = cached;
         Some(Pfn(entry.load(Ordering::Relaxed)))
+    }
+
+    /// The place of one more page, if there is one.
+    #[inline(always)]
+    pub(super) fn room(&mut self) -> Option<Room<'_>> {
+        let entry = self.owner.stack.get(self.cached as usize)?;
+        Some(Room {
+            entry,
+            cached: &mut self.cached,
+        })
+    }
+}
+
+impl Drop for Stack<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.owner.cached.store(self.cached, Ordering::Relaxed);
+    }
+}
+
+/// A free place on a [`Stack`].
+pub(super) struct Room<'s> {
+    entry: &'s AtomicU32,
+    cached: &'s mut u32,
+}
+
+impl Room<'_> {
+    #[inline(always)]
+    pub(super) fn push(self, pfn: Pfn) {
+        self.entry.store(pfn.0, Ordering::Relaxed);
+        *self.cached += 1;
     }
 }
 
 impl<H: Mapper> Body<H> {
-    /// What descriptors keep to tell whose a page is.
+    /// What descriptors keep to tell whose a page is: [`Body::mark`] adds where it is.
     #[inline(always)]
     pub(super) fn id(&self) -> *mut () {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Whether a page is this pool's, wherever it is.
+    /// What the descriptor of a page of this pool says when it is in this state: one word, so that
+    /// one comparison tells both.
     #[inline(always)]
+    fn mark(&self, state: PoolState) -> *mut () {
+        const {
+            assert!(align_of::<OwnerPart>() > PoolState::InPieces as usize);
+        }
+        self.id().wrapping_byte_add(state as usize)
+    }
+
+    /// Whether a page is this pool's and in this state, as far as the owner of one or a put of the
+    /// other need to know: what is no more a pool's has no mark.
+    #[inline(always)]
+    pub(super) fn is_marked(&self, page: &Page, state: PoolState) -> bool {
+        page.cache.load(Ordering::Relaxed) == self.mark(state)
+    }
+
+    /// [`Body::is_marked`] for entries of the alloc cache and the ring, where two puts of the same
+    /// moment may have left a page that one of them released (I3).
+    #[inline(always)]
+    pub(super) fn is_good(&self, page: &Page, state: PoolState) -> bool {
+        self.is_marked(page, state) && page.is_block_word(self.owner.kind)
+    }
+
+    #[inline(always)]
+    pub(super) fn set_state(&self, page: &Page, state: PoolState) {
+        // Relaxed: a page changes hands with the ring's slot or by its user's own ordering.
+        page.cache.store(self.mark(state), Ordering::Relaxed);
+    }
+
+    /// Where a page is, as far as this pool is concerned.
+    pub(super) fn state_of(&self, page: &Page) -> PoolState {
+        let mark = page.cache.load(Ordering::Relaxed).addr();
+        let state = match mark.wrapping_sub(self.id().addr()) {
+            1 => PoolState::Cached,
+            2 => PoolState::Ring,
+            3 => PoolState::InFlight,
+            4 => PoolState::InPieces,
+            _ => return PoolState::Outside,
+        };
+        if page.is_block_word(self.owner.kind) {
+            state
+        } else {
+            PoolState::Outside
+        }
+    }
+
+    /// Whether a page is this pool's, wherever it is.
     pub(super) fn owns(&self, page: &Page) -> bool {
-        page.is_block_word(self.owner.kind) && page.cache.load(Ordering::Relaxed) == self.id()
+        self.state_of(page) != PoolState::Outside
     }
 
     /// Pages that came from the page allocator and have not gone back.
