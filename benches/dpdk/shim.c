@@ -51,6 +51,26 @@ void quarry_dpdk_put(void *pool, void **objects, unsigned int count)
 	rte_mempool_put_bulk(pool, objects, count);
 }
 
+/* Gets so many objects one by one. */
+int quarry_dpdk_get_each(void *pool, void **objects, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		if (rte_mempool_get(pool, &objects[i]) != 0)
+			return -1;
+		__asm__ volatile("" : : : "memory");
+	}
+	return 0;
+}
+
+/* Puts so many objects one by one. */
+void quarry_dpdk_put_each(void *pool, void **objects, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		rte_mempool_put(pool, objects[i]);
+		__asm__ volatile("" : : : "memory");
+	}
+}
+
 /* Gets one object and puts it back, so many times. */
 void quarry_dpdk_singles(void *pool, uint64_t times)
 {

@@ -94,7 +94,9 @@ impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
             Pattern::Order3 => singles(&blocks(3), pages),
             Pattern::TwoSingle => on_two(cpu, || singles(&single, pages)),
             Pattern::TwoBulk32 => on_two(cpu, || bulk::<_, 32>(&single, pages)),
-            Pattern::OtherThread => other_thread(&single, pages, cpu, || (), || ()),
+            Pattern::OtherThread => other_thread::<_, 64>(&single, pages, cpu, || (), || ()),
+            Pattern::OtherBulk32 => other_thread::<_, 32>(&single, pages, cpu, || (), || ()),
+            Pattern::OtherSingle => other_thread::<_, 1>(&single, pages, cpu, || (), || ()),
         };
         Some(ns / pages as f64)
     }
@@ -148,13 +150,22 @@ impl<const RING: bool> Source for PoolPages<'_, RING> {
     }
 
     fn get_many(&self, slots: &mut [Option<Pfn>]) {
-        slots.fill_with(|| Some(self.get()));
+        // SAFETY: as in `get`.
+        let owner = unsafe { &mut *self.owner.get() };
+        assert_eq!(owner.alloc_bulk(slots), slots.len(), "memory");
     }
 
     fn put_many(&self, slots: &mut [Option<Pfn>]) {
-        for page in slots.iter_mut().filter_map(Option::take) {
-            self.put(page);
-        }
+        let put = if RING {
+            // SAFETY: whoever got the pages puts them, once.
+            unsafe { self.pool.put_bulk(slots) }
+        } else {
+            // SAFETY: as in `get`.
+            let owner = unsafe { &mut *self.owner.get() };
+            // SAFETY: whoever got the pages puts them, once.
+            unsafe { owner.put_bulk(slots) }
+        };
+        put.expect("pages in flight");
     }
 }
 
@@ -174,8 +185,16 @@ impl<const RING: bool> Arm for Pool<'_, RING> {
             Pattern::Single => singles(&new(), pages),
             Pattern::Batch64 => batches(&new(), pages),
             Pattern::TwoSingle => on_two(cpu, || singles(&new(), pages)),
-            Pattern::OtherThread if RING => other_thread(&new(), pages, cpu, || (), || ()),
-            _ => return None,
+            Pattern::Bulk32 => bulk::<_, 32>(&new(), pages),
+            Pattern::Bulk64 => bulk::<_, 64>(&new(), pages),
+            Pattern::TwoBulk32 => on_two(cpu, || bulk::<_, 32>(&new(), pages)),
+            Pattern::OtherThread if RING => other_thread::<_, 64>(&new(), pages, cpu, || (), || ()),
+            Pattern::OtherBulk32 if RING => other_thread::<_, 32>(&new(), pages, cpu, || (), || ()),
+            Pattern::OtherSingle if RING => other_thread::<_, 1>(&new(), pages, cpu, || (), || ()),
+            Pattern::Order3
+            | Pattern::OtherThread
+            | Pattern::OtherBulk32
+            | Pattern::OtherSingle => return None,
         };
         Some(ns / pages as f64)
     }

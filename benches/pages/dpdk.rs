@@ -29,6 +29,12 @@ mod present {
         fn quarry_dpdk_leave();
         fn quarry_dpdk_get(pool: *mut c_void, objects: *mut *mut c_void, count: c_uint) -> c_int;
         fn quarry_dpdk_put(pool: *mut c_void, objects: *mut *mut c_void, count: c_uint);
+        fn quarry_dpdk_get_each(
+            pool: *mut c_void,
+            objects: *mut *mut c_void,
+            count: c_uint,
+        ) -> c_int;
+        fn quarry_dpdk_put_each(pool: *mut c_void, objects: *mut *mut c_void, count: c_uint);
         fn quarry_dpdk_singles(pool: *mut c_void, times: u64);
         fn quarry_dpdk_bursts(pool: *mut c_void, times: u64, burst: c_uint);
     }
@@ -88,28 +94,55 @@ mod present {
         }
 
         fn get_many(&self, slots: &mut [Option<Object>]) {
-            let mut objects = [std::ptr::null_mut(); HAND_OVER];
-            let objects = &mut objects[..slots.len()];
-            // SAFETY: as in `get`, for so many objects.
-            let status =
-                unsafe { quarry_dpdk_get(self.0, objects.as_mut_ptr(), slots.len() as c_uint) };
-            assert_eq!(status, 0, "the mempool is empty");
-            for (slot, object) in slots.iter_mut().zip(objects) {
-                *slot = Some(Object(*object));
-            }
+            fill(slots, |objects, count| {
+                // SAFETY: as in `get`, for so many objects.
+                unsafe { quarry_dpdk_get(self.0, objects, count) }
+            });
         }
 
         fn put_many(&self, slots: &mut [Option<Object>]) {
-            let mut objects = [std::ptr::null_mut(); HAND_OVER];
-            let taken = slots.iter_mut().filter_map(Option::take);
-            let mut count = 0;
-            for (object, taken) in objects.iter_mut().zip(taken) {
-                *object = taken.0;
-                count += 1;
-            }
-            // SAFETY: as in `put`, for so many objects.
-            unsafe { quarry_dpdk_put(self.0, objects.as_mut_ptr(), count) }
+            empty(slots, |objects, count| {
+                // SAFETY: as in `put`, for so many objects.
+                unsafe { quarry_dpdk_put(self.0, objects, count) }
+            });
         }
+
+        fn get_each(&self, slots: &mut [Option<Object>]) {
+            fill(slots, |objects, count| {
+                // SAFETY: as in `get`, for so many objects.
+                unsafe { quarry_dpdk_get_each(self.0, objects, count) }
+            });
+        }
+
+        fn put_each(&self, slots: &mut [Option<Object>]) {
+            empty(slots, |objects, count| {
+                // SAFETY: as in `put`, for so many objects.
+                unsafe { quarry_dpdk_put_each(self.0, objects, count) }
+            });
+        }
+    }
+
+    /// Fills slots by way of an array as DPDK has it.
+    fn fill(slots: &mut [Option<Object>], get: impl FnOnce(*mut *mut c_void, c_uint) -> c_int) {
+        let mut objects = [std::ptr::null_mut(); HAND_OVER];
+        let objects = &mut objects[..slots.len()];
+        let status = get(objects.as_mut_ptr(), slots.len() as c_uint);
+        assert_eq!(status, 0, "the mempool is empty");
+        for (slot, object) in slots.iter_mut().zip(objects) {
+            *slot = Some(Object(*object));
+        }
+    }
+
+    /// Empties slots likewise.
+    fn empty(slots: &mut [Option<Object>], put: impl FnOnce(*mut *mut c_void, c_uint)) {
+        let mut objects = [std::ptr::null_mut(); HAND_OVER];
+        let taken = slots.iter_mut().filter_map(Option::take);
+        let mut count = 0;
+        for (object, taken) in objects.iter_mut().zip(taken) {
+            *object = taken.0;
+            count += 1;
+        }
+        put(objects.as_mut_ptr(), count);
     }
 
     impl Mempool {
@@ -128,9 +161,18 @@ mod present {
                 Pattern::Bulk64 => bursts(64),
                 Pattern::TwoSingle => on_two(cpu, || as_core(&singles)),
                 Pattern::TwoBulk32 => on_two(cpu, || as_core(&|| bursts(32))),
-                Pattern::OtherThread => other_thread(self, pages, cpu, || assert!(enter()), leave),
+                Pattern::OtherThread => self.other_thread::<64>(pages, cpu),
+                Pattern::OtherBulk32 => self.other_thread::<32>(pages, cpu),
+                Pattern::OtherSingle => self.other_thread::<1>(pages, cpu),
                 Pattern::Batch64 | Pattern::Order3 => return None,
             })
+        }
+    }
+
+    impl Mempool {
+        /// One core gets, another one puts.
+        fn other_thread<const CALL: usize>(&self, pages: usize, cpu: usize) -> f64 {
+            other_thread::<_, CALL>(self, pages, cpu, || assert!(enter()), leave)
         }
     }
 

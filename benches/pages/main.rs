@@ -9,6 +9,12 @@
 //! back to its stack, everybody else to its ring. Nothing is written to
 //! the pages: what is timed is what handing them out costs.
 //!
+//! DPDK's loops over single calls are in C, where its calls are inline, as ours are here. With two
+//! threads of the same pattern each has a pool, as a pool has one owner, and they share the mempool,
+//! whose cores have caches. Where another thread gives back, a pool's owner allocates and the other
+//! puts into the ring; one of DPDK's cores gets and another one puts into its own cache, from which
+//! the mempool's common ring is filled in bulk.
+//!
 //! Afterwards each refill and each trim of a per-CPU list is timed by itself. What a kernel needs
 //! for a page is printed below, from the literature, for orientation: it is other hardware.
 //!
@@ -43,6 +49,12 @@ struct Options {
     /// CPU to run on; second threads run on another one.
     #[arg(long, default_value_t = 0)]
     cpu: usize,
+    /// Only patterns whose name contains this.
+    #[arg(long, default_value = "")]
+    pattern: String,
+    /// Only arms whose name contains this, beside DPDK's mempool.
+    #[arg(long, default_value = "")]
+    arm: String,
     /// Print one JSON object instead of the tables.
     #[arg(long)]
     json: bool,
@@ -62,8 +74,12 @@ fn main() {
     let pages = arms::page_allocator();
     let arms = arms::arms(&pages, dpdk.ok());
     for round in 0..=options.rounds {
-        for pattern in Pattern::ALL {
+        let chosen = |pattern: &Pattern| pattern.name().contains(&options.pattern);
+        for pattern in Pattern::ALL.into_iter().filter(chosen) {
             for arm in &arms {
+                if !arm.name().contains(&options.arm) && arm.name() != report::REFERENCES[0] {
+                    continue;
+                }
                 let Some(ns) = arm.time(pattern, options.objects, options.cpu) else {
                     continue;
                 };

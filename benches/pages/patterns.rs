@@ -29,12 +29,16 @@ pub(crate) enum Pattern {
     TwoSingle,
     /// [`Pattern::Bulk32`] on two threads at once, on two CPUs.
     TwoBulk32,
-    /// One thread allocates 64 pages with one call, one on another CPU frees them.
+    /// One thread allocates 64 pages with one call, one on another CPU frees them so.
     OtherThread,
+    /// The same with two calls of 32 each.
+    OtherBulk32,
+    /// The same one by one.
+    OtherSingle,
 }
 
 impl Pattern {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Single,
         Self::Batch64,
         Self::Bulk32,
@@ -43,6 +47,8 @@ impl Pattern {
         Self::TwoSingle,
         Self::TwoBulk32,
         Self::OtherThread,
+        Self::OtherBulk32,
+        Self::OtherSingle,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -55,6 +61,8 @@ impl Pattern {
             Self::TwoSingle => "2 threads, single",
             Self::TwoBulk32 => "2 threads, bulk 32",
             Self::OtherThread => "other thread",
+            Self::OtherBulk32 => "other thread, bulk 32",
+            Self::OtherSingle => "other thread, single",
         }
     }
 }
@@ -66,6 +74,18 @@ pub(crate) trait Source: Sync {
     fn put(&self, page: Self::Page);
     fn get_many(&self, slots: &mut [Option<Self::Page>]);
     fn put_many(&self, slots: &mut [Option<Self::Page>]);
+
+    /// Fills all slots with calls for one page.
+    fn get_each(&self, slots: &mut [Option<Self::Page>]) {
+        slots.fill_with(|| Some(self.get()));
+    }
+
+    /// Empties all slots with calls for one page.
+    fn put_each(&self, slots: &mut [Option<Self::Page>]) {
+        for page in slots.iter_mut().filter_map(Option::take) {
+            self.put(page);
+        }
+    }
 }
 
 pub(crate) fn timed(f: impl FnOnce()) -> f64 {
@@ -138,8 +158,8 @@ struct HandOver<P> {
 // while it is true; the flag changes with Release and is read with Acquire.
 unsafe impl<P: Send> Sync for HandOver<P> {}
 
-/// `enter` and `leave` frame the second thread.
-pub(crate) fn other_thread<S: Source>(
+/// Pages go in calls for `CALL` of them; `enter` and `leave` frame the second thread.
+pub(crate) fn other_thread<S: Source, const CALL: usize>(
     source: &S,
     pages: usize,
     cpu: usize,
@@ -163,7 +183,14 @@ pub(crate) fn other_thread<S: Source>(
                 let hand_over = &ring[round % RING];
                 wait(&hand_over.full, true);
                 // SAFETY: the flag is true, so the pages are this thread's.
-                source.put_many(unsafe { &mut *hand_over.pages.get() });
+                let slots = unsafe { &mut *hand_over.pages.get() };
+                if CALL == 1 {
+                    source.put_each(slots);
+                } else {
+                    slots
+                        .chunks_mut(CALL)
+                        .for_each(|call| source.put_many(call));
+                }
                 // Release: the slots may be filled again.
                 hand_over.full.store(false, Ordering::Release);
             }
@@ -175,7 +202,14 @@ pub(crate) fn other_thread<S: Source>(
                 let hand_over = &ring[round % RING];
                 wait(&hand_over.full, false);
                 // SAFETY: the flag is false, so the pages are this thread's.
-                source.get_many(unsafe { &mut *hand_over.pages.get() });
+                let slots = unsafe { &mut *hand_over.pages.get() };
+                if CALL == 1 {
+                    source.get_each(slots);
+                } else {
+                    slots
+                        .chunks_mut(CALL)
+                        .for_each(|call| source.get_many(call));
+                }
                 // Release: hands the pages over.
                 hand_over.full.store(true, Ordering::Release);
             }

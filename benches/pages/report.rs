@@ -11,7 +11,7 @@ use crate::latency::Latency;
 use crate::patterns::Pattern;
 
 /// The arms that the others are compared with: the first that has the pattern.
-const REFERENCES: [&str; 2] = ["DPDK mempool", "page allocator"];
+pub(crate) const REFERENCES: [&str; 2] = ["DPDK mempool", "page allocator"];
 
 /// Nanoseconds per page, by arm and pattern, one per round.
 pub(crate) struct Results {
@@ -115,7 +115,15 @@ impl Results {
             .fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| {
                 (low.min(ratio), high.max(ratio))
             });
-        println!("noise: the null arm takes {low:.2}x to {high:.2}x of the same");
+        if high > 0.0 {
+            println!("noise: the null arm takes {low:.2}x to {high:.2}x of the same");
+        }
+        println!(
+            "2 threads: each has a pool of its own, and a cache of the one mempool. Other thread: the \
+             pool's owner allocates, the other\nthread puts into the ring; one core of the mempool \
+             gets, another puts into its cache. A pool looks at each page and notes\nwho has it; a \
+             mempool copies pointers, and its debugging, which would check them, is off."
+        );
     }
 
     pub(crate) fn json(&self, latencies: &[Latency]) -> Value {
