@@ -111,6 +111,10 @@ pub(crate) fn take_from<M: Machine, L>(
     [normal, fallback]: [(u32, u32); 2],
     block: impl Fn(u32) -> Option<Pfn>,
 ) -> Option<NewSlab> {
+    let block = |order| {
+        let pages = env.pages;
+        pages.claimed_as(PageKind::Owned, order, || block(order))
+    };
     let (slab, (order, objects)) = match block(normal.0) {
         Some(slab) => (slab, normal),
         None if fallback.0 < normal.0 => (block(fallback.0)?, fallback),

@@ -1,6 +1,6 @@
 //! Page pools: where pages go, what is counted, what is refused.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -639,4 +639,37 @@ fn bad_parameters_are_refused() {
     };
     let owner = PoolOwner::create(&pages, Era::V6_18, &name).unwrap();
     assert_eq!(owner.pool().name(), "a name of more t");
+}
+
+/// A mapper that tries to free what it is to map, by its number.
+struct Thief(&'static Pages, Cell<u32>);
+
+impl Mapper for Thief {
+    fn map(&self, block: NonNull<u8>, _bytes: usize) -> Option<u64> {
+        let pfn = self.0.pfn_of(block).expect("a page of the machine");
+        let refused = PageError::NotAllocated(pfn, PageKind::Owned);
+        assert_eq!(self.0.free(pfn, 0), Err(refused));
+        assert_eq!(self.0.get_page(pfn), Err(refused));
+        self.1.set(self.1.get() + 1);
+        (self.1.get() % 3 != 0).then_some(1)
+    }
+
+    fn unmap(&self, _mapping: u64, _bytes: usize) {}
+}
+
+#[test]
+fn a_page_on_its_way_into_a_pool_is_nobody_elses() {
+    let pages: &Pages = Box::leak(Box::new(boot(1, 1, Era::V6_18)));
+    let params = small("thief", 4);
+    let thief = Thief(pages, Cell::new(0));
+    let mut owner = PoolOwner::create_mapped(pages, Era::V6_18, &params, thief).unwrap();
+    let got: Vec<Pfn> = (0..200).map(|_| owner.alloc().unwrap()).collect();
+    let census = pages.check_consistency().unwrap();
+    // What could not be mapped went back.
+    assert_eq!(census.allocated, 0);
+    assert!(census.pool >= 200);
+    for pfn in got {
+        // SAFETY: nobody else puts the page.
+        unsafe { owner.put(pfn) }.unwrap();
+    }
 }

@@ -169,3 +169,40 @@ fn a_page_freed_by_a_step_is_not_freed_again() {
         assert_eq!(pages.alloc(0, None), Some(first));
     }
 }
+
+/// A CPU whose lists hold more than a sysctl now allows gives pages back, although its allocations
+/// and frees are in balance.
+#[test]
+fn steps_do_not_hide_that_lists_are_too_long() {
+    let machine = Stepping(
+        Setup {
+            pages: 1 << 16,
+            ..Setup::default()
+        }
+        .machine(),
+    );
+    let config = PageConfig {
+        pagelist_fraction: 8,
+        ..PageConfig::new(Era::V5_9)
+    };
+    let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
+    let count = || {
+        let lists = pages.pageset_report(0, CpuId(0), false);
+        lists.expect("CPU 0's").count
+    };
+    let taken: Vec<_> = (0..3000)
+        .map(|_| pages.alloc(0, None).expect("memory"))
+        .collect();
+    for pfn in taken {
+        pages.free(pfn, 0).expect("an allocated page");
+    }
+    let before = count();
+    assert_eq!(pages.set_sysctl("percpu_pagelist_fraction", 0), Ok(0));
+    let high = pages.pcp_params(NodeId(0)).expect("a zone").high;
+    assert!(before > 2 * high, "{before} pages, high {high}");
+    for _ in 0..before {
+        let pfn = pages.alloc(0, None).expect("memory");
+        pages.free(pfn, 0).expect("an allocated page");
+    }
+    assert!(count() <= high, "{} pages, high {high}", count());
+}

@@ -138,9 +138,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     #[cold]
     fn kmalloc_large(&self, order: u32, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        let pfn = self.system.pages.alloc(order, node)?;
+        let pages = &self.system.pages;
+        let block = || pages.alloc(order, node);
+        let pfn = pages.claimed_as(PageKind::LargeKmalloc, order, block)?;
         let map = self.system.pages.map();
-        map.page(pfn).set_kind(PageKind::LargeKmalloc, order);
         map.page(pfn).set_head(Some(pfn));
         self.system.large_allocs.fetch_add(1, Ordering::Relaxed);
         Some(map.address(pfn))

@@ -131,9 +131,9 @@ pub trait ListLayout {
     const PUSHES: usize;
 }
 
-/// Where a stack of object addresses is in a per-CPU slot: distances in bytes from the slot's lock
-/// word. The stack grows upward; it is empty when the top equals the base, full when it equals the
-/// limit. All three may be null.
+/// Where a stack of object addresses, or of other words that are not 0, is in a per-CPU slot:
+/// distances in bytes from the slot's lock word. The stack grows upward; it is empty when the top
+/// equals the base, full when it is not below the limit. All three may be null.
 pub trait StackLayout {
     /// Address of the entry above the newest (8 bytes).
     const TOP: usize;
@@ -225,7 +225,7 @@ pub unsafe trait Machine: Sized + 'static {
         None
     }
 
-    /// Puts an object on the running CPU's stack in one step: `false` if the slot is held, the
+    /// Puts an object, or another word that is not 0, on the running CPU's stack in one step: `false` if the slot is held, the
     /// stack is full, its newest entry is this very object, or the machine has no such step.
     ///
     /// # Safety

@@ -62,6 +62,23 @@ impl<M: Machine> PageAllocator<M> {
         at.with(slots, |pcp, cpu| take(pcp, cpu, &at))
     }
 
+    /// A block that `block` hands out, as one of a kind that no free by number accepts: another one if
+    /// somebody who frees a page by a number that is not theirs was faster.
+    pub(crate) fn claimed_as(
+        &self,
+        kind: PageKind,
+        order: u32,
+        mut block: impl FnMut() -> Option<Pfn>,
+    ) -> Option<Pfn> {
+        loop {
+            let pfn = block()?;
+            let page = self.map.page(pfn);
+            if page.claim_kind(PageKind::Allocated, kind, order) {
+                return Some(pfn);
+            }
+        }
+    }
+
     /// Allocation of unmovable pages for callers that hold a per-CPU slot or are inside the gate.
     pub(crate) fn alloc_block(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
         self.alloc_block_with(&AllocOptions {

@@ -17,7 +17,7 @@ use super::free::Claim;
 use super::hot::{Entry, HOT_PAGES};
 use super::pcp::{Pageset, Pcp};
 use super::zone::Zone;
-use super::{AllocOptions, PageAllocator, PageError, Pfn};
+use super::{AllocOptions, PageAllocator, PageError, PageKind, Pfn};
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 
@@ -247,7 +247,7 @@ impl<M: Machine> PageAllocator<M> {
                     break;
                 };
                 let claim = if EXCLUSIVE {
-                    Claim::Exclusive(page)
+                    Claim::Exclusive(page, PageKind::Allocated)
                 } else {
                     Claim::Allocated(page)
                 };
@@ -279,7 +279,7 @@ impl<M: Machine> PageAllocator<M> {
     fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
         let claim = if EXCLUSIVE {
-            Claim::Exclusive(page)
+            Claim::Exclusive(page, PageKind::Allocated)
         } else {
             Claim::Allocated(page)
         };

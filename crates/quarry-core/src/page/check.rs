@@ -14,8 +14,9 @@ pub struct PageCensus {
     pub buddy: u64,
     /// On per-CPU lists, or deferred.
     pub pcp: u64,
-    /// Between a per-CPU list and a thread that is allocating or freeing them. In a process that
-    /// was made by a fork: those of threads that it does not have, at most one for each.
+    /// Between a per-CPU list and a thread that is allocating or freeing them by a single step. In a
+    /// process that was made by a fork: those that threads which it does not have were just taking
+    /// or putting, one for each, and one for each signal handler that had interrupted them.
     pub in_hand: u64,
     /// Allocated by callers of the page allocator.
     pub allocated: u64,

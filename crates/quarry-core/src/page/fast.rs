@@ -46,11 +46,15 @@ impl<M: Machine> PageAllocator<M> {
             0 | 1 => return None,
             // Of a node that was asked for it would have to be known whether it is the CPU's.
             _ if node.is_some() => return None,
-            _ => self.node_of_cpu(self.machine.current_cpu()),
+            _ => {
+                let own = self.node_of_cpu(self.machine.current_cpu());
+                let near = self.near.get(own.0 as usize)?;
+                near.exists().then_some(own)?
+            }
         };
         let near = self.near.get(own.0 as usize)?;
-        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: all
-        // nodes have a first zone.
+        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
+        // exists, as a single node has memory.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
         let pfn = hot::page_of(entry);
         self.map.page(pfn).set_kind(kind, 0);
@@ -143,7 +147,7 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        self.free_claimed(pfn, order, Claim::Exclusive(page))
+        self.free_claimed(pfn, order, Claim::Exclusive(page, PageKind::Allocated))
     }
 
     #[inline(always)]
@@ -153,10 +157,10 @@ impl<M: Machine> PageAllocator<M> {
         order: u32,
         claim: Claim<'_>,
     ) -> Result<(), PageError> {
-        match self.free_step(pfn, order, claim) {
-            Ok(()) => Ok(()),
-            Err(claim) => self.free_unstepped(pfn, order, claim),
+        if self.free_step(pfn, order, claim) {
+            return Ok(());
         }
+        self.free_unstepped(pfn, order, claim)
     }
 
     #[inline(never)]
@@ -168,27 +172,31 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// Frees a single unmovable page of the running CPU's own zone, which most pages are, if there
-    /// is room in the array. Else with what claim it is to be freed.
+    /// is room in the array; else it is as it was.
     #[inline(always)]
-    fn free_step<'a>(&self, pfn: Pfn, order: u32, claim: Claim<'a>) -> Result<(), Claim<'a>> {
+    fn free_step(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> bool {
         // Where the array is follows from a comparison and not from what was loaded, so that the
         // next allocation need not wait for it.
         let own = self.pick_node(None).unwrap_or(NodeId(0));
         let blocks = self.map.blocks();
         let fits = order == 0 && blocks.tag(pfn) == blocks.near(own);
         let Some(near) = self.near.get(own.0 as usize).filter(|_| fits) else {
-            return Err(claim);
+            return false;
         };
         if !claim.make(0) {
-            return Err(claim);
+            return false;
         }
-        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: all
-        // nodes have a first zone. The claim made the page this caller's to put there.
+        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
+        // exists, or no page's tag would be its node's. The claim made the page this caller's.
         let put = unsafe {
             self.machine
                 .percpu_push_stack::<Pcp>(near.slot0(), hot::entry_of(pfn))
         };
-        if put { Ok(()) } else { Err(Claim::Made) }
+        if !put {
+            // The slot may be held for a fork, which must find the page where it can be told of it.
+            claim.undo(0);
+        }
+        put
     }
 
     #[inline(always)]

@@ -11,8 +11,8 @@ use crate::machine::Machine;
 pub(super) enum Claim<'a> {
     /// It is an allocated block, which somebody else may be freeing too.
     Allocated(&'a Page),
-    /// It is an allocated block, as was just seen, which nobody else is freeing.
-    Exclusive(&'a Page),
+    /// It is an allocated block of this kind, as was just seen, which nobody else is freeing.
+    Exclusive(&'a Page, PageKind),
     /// It is already.
     Made,
 }
@@ -23,11 +23,20 @@ impl Claim<'_> {
     pub(super) fn make(self, order: u32) -> bool {
         match self {
             Self::Allocated(page) => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
-            Self::Exclusive(page) => {
+            Self::Exclusive(page, _) => {
                 page.set_kind(PageKind::Pcp, order);
                 true
             }
             Self::Made => true,
+        }
+    }
+
+    /// Takes back what [`Claim::make`] did. Nobody can have seen the block since, on no list.
+    pub(super) fn undo(self, order: u32) {
+        match self {
+            Self::Allocated(page) => page.set_kind(PageKind::Allocated, order),
+            Self::Exclusive(page, kind) => page.set_kind(kind, order),
+            Self::Made => {}
         }
     }
 }

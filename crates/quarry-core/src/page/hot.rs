@@ -20,8 +20,8 @@ use super::stack::BlockStack;
 use super::types::Pfn;
 use crate::machine::{PerCpu, StackLayout};
 
-/// Pages that the array holds: as many as the largest batch that a refill brings in most zones (63),
-/// and one more.
+/// Pages that the array holds: two batches of large zones (63), so that what a batch brings or takes
+/// does not move pages between the array and the list each time.
 pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = HOT_PAGES / 2;
@@ -49,7 +49,7 @@ pub(crate) struct HotPages {
     /// The entry above the newest.
     top: *mut Entry,
     base: *mut Entry,
-    /// The entry that no step may fill, nor any above it.
+    /// The entry that no step may fill, nor any above it; it may be below the top.
     limit: *mut Entry,
     /// Pages taken and put by steps; an interrupted step may count twice.
     pops: u64,
@@ -139,8 +139,7 @@ impl HotPages {
     pub(crate) fn arm(&mut self, room: u32) {
         let len = self.len();
         self.set_len(len);
-        // Never below the top: steps look whether they have reached the limit, not passed it.
-        let end = (room as usize).min(HOT_PAGES).max(len);
+        let end = (room as usize).min(HOT_PAGES);
         self.limit = self.base.wrapping_add(end);
         self.armed = Seen {
             len: len as u32,

@@ -21,8 +21,10 @@
 //!
 //! # States of a block
 //!
-//! untouched -> buddy -> (pcp) -> allocated | slab | large kmalloc | pool -> (pcp) -> buddy. A free
-//! claims its block by one compare-and-swap on the descriptor, so the second of two frees is refused.
+//! untouched -> buddy -> (pcp) -> allocated | owned | slab | large kmalloc | pool -> (pcp) -> buddy.
+//! A free by number claims its block by one compare-and-swap on the descriptor, so the second of two
+//! frees is refused; blocks of the other kinds only their owners free. Who takes a block for another
+//! kind claims it as well, since anybody can free an allocated one.
 //! An allocated block may have several users, who count as references: the last one frees it.
 //!
 //! # Locks and their order
@@ -190,11 +192,15 @@ impl<M: Machine> PageAllocator<M> {
             make_zones(&machine, &map, &meta, &percpu, config).ok_or(BootError::NoRoom)?;
         let zonelists = zonelists(&zones, topology.nodes);
         let mut near = [const { PerCpu::absent() }; MAX_NODES];
-        for (near, list) in near.iter_mut().zip(&zonelists[..topology.nodes as usize]) {
+        let nodes = (0..topology.nodes).map(NodeId);
+        for (node, (near, list)) in nodes.zip(near.iter_mut().zip(&zonelists)) {
             let first = zones.get_mut(usize::from(list[0]));
             let first = first.and_then(Option::as_mut).ok_or(BootError::NoPages)?;
-            first.set_first(map.blocks());
-            *near = first.pcp.clone();
+            // The CPUs of a node without memory of its own have to count that they go elsewhere.
+            if first.id.node == node {
+                first.set_first(map.blocks());
+                *near = first.pcp.clone();
+            }
         }
         let pages = Self {
             zonelists,

@@ -29,9 +29,6 @@ pub struct OwnedBlock<'p, M: Machine> {
     order: u32,
 }
 
-// SAFETY: the memory is the owner's alone, so it may go with its owner to another thread.
-unsafe impl<M: Machine> Send for OwnedBlock<'_, M> where PageAllocator<M>: Sync {}
-
 impl<M: Machine> OwnedBlock<'_, M> {
     /// The block's first page.
     #[inline]
@@ -65,6 +62,7 @@ impl<M: Machine> OwnedBlock<'_, M> {
     pub fn into_raw(self) -> Pfn {
         let block = ManuallyDrop::new(self);
         let page = block.pages.map().page(block.pfn);
+        page.forget_references();
         page.set_kind(PageKind::Allocated, block.order);
         block.pfn
     }
@@ -75,8 +73,9 @@ impl<M: Machine> Drop for OwnedBlock<'_, M> {
     fn drop(&mut self) {
         let page = self.pages.map().page(self.pfn);
         debug_assert!(page.is_block(PageKind::Owned, self.order));
-        page.set_kind(PageKind::Pcp, self.order);
-        let freed = self.pages.free_claimed(self.pfn, self.order, Claim::Made);
+        page.forget_references();
+        let claim = Claim::Exclusive(page, PageKind::Owned);
+        let freed = self.pages.free_claimed(self.pfn, self.order, claim);
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }
@@ -109,14 +108,8 @@ impl<M: Machine> PageAllocator<M> {
     /// [`PageAllocator::alloc_with`], as a block that is its handle's alone.
     pub fn alloc_owned_with(&self, options: &AllocOptions) -> Option<OwnedBlock<'_, M>> {
         let order = options.order;
-        loop {
-            let pfn = self.alloc_with(options)?;
-            // Somebody who frees a page by a number that is not theirs may have been faster.
-            let page = self.map().page(pfn);
-            if page.claim_kind(PageKind::Allocated, PageKind::Owned, order) {
-                return Some(self.owned(pfn, order));
-            }
-        }
+        let pfn = self.claimed_as(PageKind::Owned, order, || self.alloc_with(options))?;
+        Some(self.owned(pfn, order))
     }
 
     /// The handle of a block whose descriptor says already that it has one.

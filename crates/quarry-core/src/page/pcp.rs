@@ -10,8 +10,8 @@
 //!
 //! In 6.18 each free lengthens a spree and each allocation halves it. Steps are only counted, so of
 //! steps in both directions since the lists were held last the difference counts: a spree is exact
-//! when they went one way, and else too short by less than the array's length. A machine without
-//! steps has no such difference.
+//! when they went one way, and else off by less than the array's length. A machine without steps has
+//! no such difference.
 
 mod stock;
 mod tune;
@@ -155,7 +155,8 @@ impl Pcp {
         }
         let result = f(self);
         if at.zone.hot_list != NO_LIST {
-            // A step must not bring the pages to `high`, where somebody has to look.
+            // A step must not bring the pages to `high`, where somebody has to look; nor must one
+            // follow where they are there already.
             let elsewhere = self.pages - self.hot.len() as u32;
             self.hot
                 .arm(self.high.saturating_sub(1).saturating_sub(elsewhere));
@@ -327,16 +328,17 @@ impl Pcp {
                     continue;
                 }
             }
-            let Some(slot) = rest[seen..].iter_mut().find(|slot| slot.is_none()) else {
+            rest = &mut rest[seen..];
+            let Some(empty) = rest.iter().position(Option::is_none) else {
                 break;
             };
             let Some(pfn) = self.alloc(at, shape) else {
                 break;
             };
             at.map.page(pfn).set_kind(PageKind::Allocated, 0);
-            *slot = Some(pfn);
+            rest[empty] = Some(pfn);
             got += 1;
-            rest = &mut rest[seen..];
+            rest = &mut rest[empty + 1..];
         }
         got
     }

@@ -33,6 +33,13 @@ impl Page {
         self.extra_refs().load(Ordering::Acquire) == 0
     }
 
+    /// Leaves the owner's reference alone: another may have been taken by somebody who had no right
+    /// to, in the moment between the list and the owner.
+    #[inline(always)]
+    pub(super) fn forget_references(&self) {
+        self.extra_refs().store(0, Ordering::Relaxed);
+    }
+
     fn add_reference(&self, pfn: Pfn) -> Result<(), PageError> {
         let added = self
             .extra_refs()

@@ -115,7 +115,7 @@ impl PageKind {
 ///
 /// | field | buddy, pcp | slab | allocated | pool |
 /// |---|---|---|---|---|
-/// | `kind_order`, with the list of a free block | zone lock; pcp word | whoever allocated the block | likewise | likewise |
+/// | `kind_order`, with the list of a free block | zone lock; pcp word; between list and owner, whoever made the step | whoever allocated the block | likewise | likewise |
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | of a page in pieces, the owner: who has it (`pool::types`) |
 /// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, whoever puts one takes it away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |

@@ -262,9 +262,14 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let body = self.pool.body();
         let pages = self.pool.pages;
         let page = pages.map().page(pfn);
+        // From here on no free by number accepts it, the mapper's neither.
+        if !page.claim_kind(PageKind::Allocated, PageKind::Owned, body.order) {
+            return false;
+        }
         if H::MAPS {
             let bytes = body.block_bytes as usize;
             let Some(mapping) = body.mapper.map(pages.map().address(pfn), bytes) else {
+                page.set_kind(PageKind::Allocated, body.order);
                 let freed = pages.free(pfn, body.order);
                 debug_assert!(freed.is_ok(), "{freed:?}");
                 return false;

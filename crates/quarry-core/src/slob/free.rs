@@ -203,12 +203,12 @@ impl Slob {
             return Err(FreeError::NotAnObject);
         }
         let order = page.order();
-        if !page.claim_kind(PageKind::Slab, PageKind::Allocated, order) {
+        if !page.claim_kind(PageKind::Slab, PageKind::Owned, order) {
             return Err(FreeError::DoubleFree);
         }
         self.runs[order as usize].fetch_sub(1, Ordering::Relaxed);
         env.cache.shared_stats.count(Stat::FreeSlab);
-        give_pages_back(env, first, PageKind::Allocated);
+        give_pages_back(env, first, PageKind::Owned);
         Ok(())
     }
 

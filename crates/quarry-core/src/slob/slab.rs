@@ -275,7 +275,9 @@ pub(super) fn take_pages<M: Machine>(
     node: Option<NodeId>,
     cache: *mut (),
 ) -> Option<Pfn> {
-    let pfn = env.pages.alloc_block(order, node)?;
+    let pages = env.pages;
+    let block = || pages.alloc_block(order, node);
+    let pfn = pages.claimed_as(PageKind::Owned, order, block)?;
     let map = env.pages.map();
     map.page(pfn).set_on_list(false);
     for tail in 0..1 << order {

@@ -234,7 +234,7 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
             [
                 "mov r10, qword ptr [r11 + {top_at}]",
                 "cmp r10, qword ptr [r11 + {limit}]",
-                "je {failed}",
+                "jae {failed}",
                 "cmp qword ptr [r10 - 8], {object}",
                 "je {failed}",
                 "mov qword ptr [r10], {object}",

@@ -88,7 +88,7 @@ impl Held {
 
     fn push_stack<L: StackLayout>(self, object: NonNull<u8>) -> bool {
         let top: *mut Option<NonNull<u8>> = self.get(L::TOP);
-        if top == self.get(L::LIMIT) {
+        if top >= self.get(L::LIMIT) {
             return false;
         }
         // SAFETY: the contract of `StackLayout`: even the word in front of the first entry can be.

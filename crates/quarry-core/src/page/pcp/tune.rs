@@ -123,7 +123,8 @@ impl Pcp {
             self.high = kept.max(high - high / 8).max(at.limits.high_min());
             excess = self.pages.saturating_sub(self.high);
         }
-        let used: u64 = self.lists.iter().map(|list| list.allocs + list.frees).sum();
+        let by_lists = self.lists.iter().map(|list| list.allocs + list.frees);
+        let used = by_lists.chain(self.hot.traffic()).sum::<u64>();
         if !remote || used != self.seen || self.pages == 0 {
             self.expire = REMOTE_IDLE;
         } else {
