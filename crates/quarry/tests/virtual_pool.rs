@@ -208,7 +208,7 @@ fn eras_differ_in_bulk_ring_and_pieces() {
             made.map(|owner| owner.pool().ring_size())
         };
         assert_eq!(ring(1024), Ok(1024));
-        assert_eq!(ring(0), Err(PoolCreateError::NoPoolSize));
+        assert_eq!(ring(0), Ok(1024));
         if era >= Era::V6_18 {
             assert_eq!(ring(20_000), Ok(16_384));
         } else {
@@ -651,7 +651,7 @@ impl Mapper for Thief {
         assert_eq!(self.0.free(pfn, 0), Err(refused));
         assert_eq!(self.0.get_page(pfn), Err(refused));
         self.1.set(self.1.get() + 1);
-        (self.1.get() % 3 != 0).then_some(1)
+        (!self.1.get().is_multiple_of(3)).then_some(1)
     }
 
     fn unmap(&self, _mapping: u64, _bytes: usize) {}

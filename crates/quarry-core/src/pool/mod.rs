@@ -112,7 +112,7 @@ use crate::machine::Machine;
 use crate::page::{MAX_ORDER, PageAllocator, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 use ring::Ring;
-use types::{Body, BodyPtr, HANDLE, OwnerPart};
+use types::{Body, BodyPtr, DEFAULT_POOL_SIZE, HANDLE, OwnerPart};
 
 /// A shared handle to a pool: puts pages from anywhere and shows what the pool does.
 pub struct PagePool<'p, M: Machine, H: Mapper = NoMapper> {
@@ -326,7 +326,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
 fn ring_size(rules: &PoolRules, pool_size: u32) -> Result<u32, PoolCreateError> {
     let limit = rules.ring_limit;
     match pool_size {
-        0 => Err(PoolCreateError::NoPoolSize),
+        0 => Ok(DEFAULT_POOL_SIZE),
         size if size <= limit => Ok(size),
         _ if rules.clamps => Ok(limit),
         _ => Err(PoolCreateError::PoolSize { pool_size, limit }),

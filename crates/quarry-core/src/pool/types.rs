@@ -18,6 +18,9 @@ pub const REFILL_PAGES: usize = if cfg!(loom) { 2 } else { 64 };
 /// Bytes of a pool's name, without the rest of a longer one.
 const NAME_BYTES: usize = 16;
 
+/// Pages that a ring holds where nobody says how many (`page_pool_init()`).
+pub(super) const DEFAULT_POOL_SIZE: u32 = 1024;
+
 /// How a pool is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolParams<'a> {
@@ -25,7 +28,8 @@ pub struct PoolParams<'a> {
     pub name: &'a str,
     /// Its blocks have 2^order pages.
     pub order: u32,
-    /// Pages that the ring can hold: those that the owner keeps in use, 1024 by default.
+    /// Pages that the ring can hold: those that the owner keeps in use; 0 is the kernel's default,
+    /// 1024.
     pub pool_size: u32,
     /// Node whose pages are preferred; `None` is that of whichever CPU the owner runs on.
     pub node: Option<NodeId>,
@@ -36,7 +40,7 @@ impl Default for PoolParams<'_> {
         Self {
             name: "page_pool",
             order: 0,
-            pool_size: 1024,
+            pool_size: DEFAULT_POOL_SIZE,
             node: None,
         }
     }
@@ -315,8 +319,6 @@ pub(super) fn short_name(name: &str) -> [u8; NAME_BYTES] {
 /// Why a pool cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolCreateError {
-    /// A ring of no pages.
-    NoPoolSize,
     /// The era refuses a ring of more pages than `limit`.
     PoolSize {
         /// Pages asked for.
@@ -335,7 +337,6 @@ pub enum PoolCreateError {
 impl core::fmt::Display for PoolCreateError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::NoPoolSize => f.write_str("a pool_size of 0: a ring holds at least 1 page"),
             Self::PoolSize { pool_size, limit } => write!(
                 f,
                 "a pool_size of {pool_size}: this era's rings hold at most {limit} pages"
