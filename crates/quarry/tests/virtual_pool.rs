@@ -641,7 +641,7 @@ fn bad_parameters_are_refused() {
     assert_eq!(owner.pool().name(), "a name of more t");
 }
 
-/// A mapper that tries to free what it is to map, by its number.
+/// A mapper that tries to free what it is to map and what is no more mapped, by its number.
 struct Thief(&'static Pages, Cell<u32>);
 
 impl Mapper for Thief {
@@ -651,14 +651,19 @@ impl Mapper for Thief {
         assert_eq!(self.0.free(pfn, 0), Err(refused));
         assert_eq!(self.0.get_page(pfn), Err(refused));
         self.1.set(self.1.get() + 1);
-        (!self.1.get().is_multiple_of(3)).then_some(1)
+        (!self.1.get().is_multiple_of(3)).then_some(pfn.0.into())
     }
 
-    fn unmap(&self, _mapping: u64, _bytes: usize) {}
+    fn unmap(&self, mapping: u64, _bytes: usize) {
+        let pfn = Pfn(mapping as u32);
+        let refused = PageError::NotAllocated(pfn, PageKind::Pool);
+        assert_eq!(self.0.free(pfn, 0), Err(refused));
+        self.1.set(self.1.get() + 1);
+    }
 }
 
 #[test]
-fn a_page_on_its_way_into_a_pool_is_nobody_elses() {
+fn a_page_on_its_way_into_a_pool_or_out_of_it_is_nobody_elses() {
     let pages: &Pages = Box::leak(Box::new(boot(1, 1, Era::V6_18)));
     let params = small("thief", 4);
     let thief = Thief(pages, Cell::new(0));
@@ -672,4 +677,7 @@ fn a_page_on_its_way_into_a_pool_is_nobody_elses() {
         // SAFETY: nobody else puts the page.
         unsafe { owner.put(pfn) }.unwrap();
     }
+    owner.destroy().map_err(|_| "pages in flight").unwrap();
+    let census = pages.check_consistency().unwrap();
+    assert_eq!((census.pool, census.allocated), (0, 0));
 }

@@ -74,6 +74,7 @@ impl<M: Machine> PageAllocator<M> {
             let pfn = block()?;
             let page = self.map.page(pfn);
             if page.claim_kind(PageKind::Allocated, kind, order) {
+                page.forget_references();
                 return Some(pfn);
             }
         }

@@ -175,6 +175,7 @@ impl<M: Machine> PageAllocator<M> {
             page.kind(),
             page.order()
         );
+        page.forget_references();
         page.set_kind(PageKind::Pcp, order);
         let zone = self.zone_of(pfn);
         if self.free_pcp(zone, pfn, order, Claim::Made).is_none() {

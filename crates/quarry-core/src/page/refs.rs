@@ -36,7 +36,7 @@ impl Page {
     /// Leaves the owner's reference alone: another may have been taken by somebody who had no right
     /// to, in the moment between the list and the owner.
     #[inline(always)]
-    pub(super) fn forget_references(&self) {
+    pub(crate) fn forget_references(&self) {
         self.extra_refs().store(0, Ordering::Relaxed);
     }
 

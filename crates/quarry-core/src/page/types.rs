@@ -108,6 +108,10 @@ impl PageKind {
     }
 }
 
+/// In `kind_order`, above kind, order and the type of a free block's list: a slab is on its node's
+/// partial list.
+const ON_LIST: u32 = 1 << 24;
+
 /// Descriptor of one page.
 ///
 /// All fields are atomics, so reading a descriptor is always sound; who may *write* a field
@@ -122,12 +126,13 @@ impl PageKind {
 /// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: whoever has the page |
 /// | `head` | - | likewise | - | - |
 /// | `objects` | - | likewise | - | - |
-/// | `list_refs` | 0 | node list lock: 1 while on the partial list | references beyond the first (`page::refs`) | likewise |
+/// | `refs` | 0 | - | references beyond the first (`page::refs`) | likewise |
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
 ///
-/// `list_refs` is 0 whenever a block changes hands: a slab leaves its list before its pages go
-/// back, and the last reference frees.
+/// In `kind_order` a slab's holder of the node list lock notes as well whether it is on the partial
+/// list, which it leaves before its pages go back. `refs` is 0 when a block is freed; of a block that
+/// becomes a slab's, a pool's or an owner's it is set to 0, as somebody may have counted without right.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
@@ -142,7 +147,7 @@ pub(crate) struct Page {
     kind_order: AtomicU32,
     /// Objects of the slab. On a cpu partial list of 5.9: see `slub::partial`.
     pub(crate) objects: AtomicU32,
-    list_refs: AtomicU32,
+    refs: AtomicU32,
     /// Free for the design's use.
     pub(crate) private: AtomicU64,
     pub(crate) private2: AtomicU64,
@@ -164,7 +169,7 @@ impl Page {
             head: AtomicU32::new(0),
             kind_order: AtomicU32::new(0),
             objects: AtomicU32::new(0),
-            list_refs: AtomicU32::new(0),
+            refs: AtomicU32::new(0),
             private: AtomicU64::new(0),
             private2: AtomicU64::new(0),
         }
@@ -273,18 +278,22 @@ impl Page {
 
     #[inline]
     pub(crate) fn on_list(&self) -> bool {
-        self.list_refs.load(Ordering::Relaxed) != 0
+        self.kind_order.load(Ordering::Relaxed) & ON_LIST != 0
     }
 
     #[inline]
     pub(crate) fn set_on_list(&self, on: bool) {
-        self.list_refs.store(u32::from(on), Ordering::Relaxed);
+        // A load and a store: nobody else changes the word of a slab.
+        let rest = self.kind_order.load(Ordering::Relaxed) & !ON_LIST;
+        let word = if on { rest | ON_LIST } else { rest };
+        self.kind_order.store(word, Ordering::Relaxed);
     }
 
-    /// References to an allocated block beyond its first owner's; not to be asked of a slab.
+    /// References to an allocated block beyond its first owner's. A word of its own: whoever counts
+    /// by a number that is no more theirs changes nothing that decides.
     #[inline(always)]
     pub(super) fn extra_refs(&self) -> &AtomicU32 {
-        &self.list_refs
+        &self.refs
     }
 
     /// A number that whoever owns the block keeps in the place of the links, which it is on no list

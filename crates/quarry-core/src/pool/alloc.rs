@@ -266,6 +266,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if !page.claim_kind(PageKind::Allocated, PageKind::Owned, body.order) {
             return false;
         }
+        page.forget_references();
         if H::MAPS {
             let bytes = body.block_bytes as usize;
             let Some(mapping) = body.mapper.map(pages.map().address(pfn), bytes) else {

@@ -16,7 +16,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     /// # Errors
     ///
     /// [`Pending`] while pages are in flight: it says who has them. The pool goes by itself when
-    /// the last one is put.
+    /// the last one is put ([`Pending`] names an exception).
     pub fn destroy(self) -> Result<(), Pending<'p, M, H>> {
         self.close_open();
         Pending { owner: self }.finish()
@@ -49,7 +49,9 @@ impl<M: Machine, H: Mapper> Drop for PoolOwner<'_, M, H> {
 }
 
 /// A pool that was destroyed while pages are in flight. It goes when the last one is put, whether
-/// this is kept or dropped.
+/// this is kept or dropped. There is one exception: a thread that was stopped in the middle of a put
+/// for longer than the destruction waits for it keeps its page and those behind it in the ring. Who
+/// must have these back keeps this and looks again.
 pub struct Pending<'p, M: Machine, H: Mapper> {
     /// Closed: it allocates no more.
     owner: PoolOwner<'p, M, H>,

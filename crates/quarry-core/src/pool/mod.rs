@@ -434,7 +434,10 @@ impl<M: Machine, H: Mapper> Clone for PagePool<'_, M, H> {
         // Relaxed: this handle keeps the pool alive meanwhile.
         let before = self.body().alive.fetch_add(HANDLE, Ordering::Relaxed);
         // Handles that were forgotten could make the count wrap, and the pool go under the others.
-        assert!(before < u64::MAX / 2, "too many handles to a page pool");
+        if before >= u64::MAX / 2 {
+            self.body().alive.fetch_sub(HANDLE, Ordering::Relaxed);
+            panic!("too many handles to a page pool");
+        }
         Self {
             pages: self.pages,
             body: self.body,

@@ -415,10 +415,17 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
     }
 
-    /// Makes a page an ordinary allocated one: of several that try, one does.
+    /// Takes the pool's mark off a page: of several that try, one does. Its kind is still a pool's, so
+    /// that nobody frees it by number before [`RawPool::give_back`] has cleaned its descriptor.
     fn disown(&self, page: &Page) -> bool {
         work(self.pages.machine(), Work::Atomic);
-        page.claim_kind(PageKind::Pool, PageKind::Allocated, self.body().order)
+        let mark = page.cache.load(Ordering::Relaxed);
+        let unmarked = core::ptr::null_mut();
+        self.body().owns(page)
+            && page
+                .cache
+                .compare_exchange(mark, unmarked, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Gives the pool's reference to a page that is no more its own back to the page allocator; with
@@ -431,8 +438,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             // SLOB takes any other value for a link (`slob::shrink`).
             page.private.store(0, Ordering::Relaxed);
         }
-        page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         page.word.store(0, Ordering::Relaxed);
+        page.set_kind(PageKind::Allocated, body.order);
         let put = self.pages.put_page(pfn);
         debug_assert!(put.is_ok(), "{put:?}");
         self.drop_alive(1);

@@ -144,7 +144,8 @@ impl Ring {
     }
 
     /// Reserves one slot in the shortest way; [`Ring::reserve_late`] goes on if that is not enough.
-    /// Not for the consumer, for whom that could wait.
+    /// If more threads than the ring has spare slots are stopped between their look and their step, the
+    /// rest waits for the consumer; on the consumer's own thread it would wait for itself.
     #[inline(always)]
     pub(super) fn reserve_one(&self) -> Result<Reserved, Late> {
         let Producers { tail, head_seen } = &self.producers;

@@ -105,9 +105,11 @@ impl Receipt {
         CpuId((self.0 >> SITE_BITS) as u32 & ((1 << CPU_BITS) - 1))
     }
 
-    /// What the clock has advanced since, less than 2^42.
+    /// What the clock has advanced since, less than 2^41; 0 for a page of a bulk allocation whose end
+    /// the clock has not seen.
     pub(super) fn age(self, clock: u64) -> u64 {
-        (clock << STAMP_SHIFT).wrapping_sub(self.0 >> STAMP_SHIFT << STAMP_SHIFT) >> STAMP_SHIFT
+        let past = (clock << STAMP_SHIFT).wrapping_sub(self.0 >> STAMP_SHIFT << STAMP_SHIFT);
+        u64::from(past.leading_zeros() > 0) * (past >> STAMP_SHIFT)
     }
 }
 

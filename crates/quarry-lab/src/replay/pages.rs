@@ -240,10 +240,11 @@ impl<'h> Pages<'h> {
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
         for list in lists {
-            // A kernel's counters have 32 bits.
+            // No list holds more than the machine has.
+            let all = u64::from(driver.pages().pages());
             let stock = PcpStock {
-                pages: before::shares(list.count as u32, &found.singles),
-                high: list.high as u32,
+                pages: before::shares(list.count.min(all) as u32, &found.singles),
+                high: list.high.min(all) as u32,
             };
             let pages = driver.pages().stock_pcp(CpuId(list.cpu), &stock);
             self.report.initial_pcp_pages += u64::from(pages.unwrap_or(0));
