@@ -27,8 +27,8 @@ mod descriptor {
     pub(crate) const NEXT: usize = 24;
     /// Kind and order.
     pub(crate) const KIND_ORDER: usize = 36;
-    /// Whether the slab is on its node's list.
-    pub(crate) const ON_LIST: usize = 44;
+    /// Whether the slab is on its node's list: the highest byte of the word of kind and order.
+    pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
 }
 
 fn free<D: Design>(cache: VirtualCache<'_, D>, object: Object) -> Result<(), FreeError> {
@@ -278,10 +278,10 @@ fn slub_finds_damaged_descriptors() {
             assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
         }
         damage(heap.machine(), slab, descriptor::WORD, good);
-        damage(heap.machine(), slab, descriptor::ON_LIST, 0u32);
+        damage(heap.machine(), slab, descriptor::ON_LIST, 0u8);
         let found = cache.check_consistency().expect_err("unmarked");
         assert_eq!(found.what, "listed slab's mark", "{era}");
-        damage(heap.machine(), slab, descriptor::ON_LIST, 1u32);
+        damage(heap.machine(), slab, descriptor::ON_LIST, 1u8);
         assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
     }
 }
