@@ -185,7 +185,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         "a pool that could not be destroyed yet:\n{}",
         counts.pending
     );
-    if counts.packets != options.packets || counts.dropped != [0; 3] {
+    // Frames of others may be dropped: what is promised is that each of the sender's arrives.
+    if counts.packets != options.packets {
         return Err(Failure::Wrong(format!(
             "{} packets were sent and {} received",
             options.packets, counts.packets
@@ -274,7 +275,6 @@ fn receive(
     // is never unmapped.
     let mut socket = unsafe { Socket::open(base, bytes, FRAME) }.map_err(skipped)?;
     socket.bind(interface).map_err(skipped)?;
-    let redirect = Redirect::attach(interface, &socket).map_err(skipped)?;
 
     let params = PoolParams {
         name: "rx0",
@@ -288,6 +288,9 @@ fn receive(
         .map_err(|error| wrong(&error))?;
     let (passing, passed) = sync_channel::<Vec<Packet>>(RING as usize / BATCH);
     let mut given = HashSet::new();
+    // Before the first packet can come: the kernel itself may send some when the cable is plugged in.
+    give_all(&mut owner, &mut socket, &mut given)?;
+    let redirect = Redirect::attach(interface, &socket).map_err(skipped)?;
     let (others, result) = std::thread::scope(|scope| {
         let pool = owner.handle();
         let reader = scope.spawn(move || read_all(&pool, &passed, progress));
@@ -336,6 +339,24 @@ fn receive(
     })
 }
 
+/// Gives the socket frames until it has as many as its ring can name.
+fn give_all(
+    owner: &mut PoolOwner<'static, HostMachine, Umem>,
+    socket: &mut Socket,
+    given: &mut HashSet<Pfn>,
+) -> Result<(), Failure> {
+    let wrong = |what: &str| Failure::Wrong(what.into());
+    while given.len() < RING as usize {
+        let page = owner.alloc().ok_or_else(|| wrong("no page"))?;
+        let frame = owner.pool().mapping_of(page).expect("the pool maps");
+        given.insert(page);
+        if !socket.give(frame) {
+            return Err(wrong("the fill ring has no room for a frame that it had"));
+        }
+    }
+    Ok(())
+}
+
 /// Receives until the sender is done. Returns the number of frames that were not its packets.
 fn receive_all(
     owner: &mut PoolOwner<'static, HostMachine, Umem>,
@@ -348,16 +369,9 @@ fn receive_all(
     let pages = owner.pool().pages();
     let wrong = |error: &dyn std::fmt::Display| Failure::Wrong(error.to_string());
     let mut others = 0;
+    progress.ready.store(true, Ordering::Release);
     loop {
-        while given.len() < RING as usize {
-            let page = owner.alloc().ok_or_else(|| wrong(&"no page"))?;
-            let frame = owner.pool().mapping_of(page).expect("the pool maps");
-            given.insert(page);
-            if !socket.give(frame) {
-                return Err(wrong(&"the fill ring has no room for a frame that it had"));
-            }
-        }
-        progress.ready.store(true, Ordering::Release);
+        give_all(owner, socket, given)?;
         let mut batch = Vec::with_capacity(BATCH);
         while batch.len() < BATCH
             && let Some(packet) = socket.receive()
