@@ -225,8 +225,9 @@ pub unsafe trait Machine: Sized + 'static {
         None
     }
 
-    /// Puts an object, or another word that is not 0, on the running CPU's stack in one step: `false` if the slot is held, the
-    /// stack is full, its newest entry is this very object, or the machine has no such step.
+    /// Puts an object, or another word that is not 0, on the running CPU's stack in one step: `false`
+    /// if the slot is held, the stack is full, its newest entry is this very object, or the machine
+    /// has no such step.
     ///
     /// # Safety
     ///

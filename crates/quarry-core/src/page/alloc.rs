@@ -1,7 +1,6 @@
 //! Allocation beyond the shortest way: by the lists of the zone that is tried first, by the other
 //! zones and their watermarks, and once more when all CPUs have given their lists back.
 
-use super::pcp::{Pageset, Pcp};
 use super::rules::Cold;
 use super::zone::{Mark, Zone};
 use super::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
@@ -14,20 +13,20 @@ impl<M: Machine> PageAllocator<M> {
     #[inline]
     pub fn alloc_with(&self, options: &AllocOptions) -> Option<Pfn> {
         let node = self.pick_node(options.node)?;
-        if self.is_plain(options)
-            && let Some(zone) = self.first_zone(node)
-            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
-        {
+        if let Some(pfn) = self.alloc_first(options, node) {
             return Some(pfn);
         }
         let _pass = self.gate.enter(&self.machine);
         self.alloc_slow(options, node)
     }
 
-    /// Whether the first zone's lists may serve a request without a further look.
+    /// A block of the first zone's lists, if they may serve the request without a further look.
     #[inline(always)]
-    fn is_plain(&self, options: &AllocOptions) -> bool {
-        !self.keeps_back() && options.highest_zone == ZoneType::Normal && !options.cold
+    fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+        if self.keeps_back() || options.highest_zone != ZoneType::Normal || options.cold {
+            return None;
+        }
+        self.alloc_pcp(self.first_zone(node)?, options).flatten()
     }
 
     /// `None` if the per-CPU lists cannot be used, `Some(None)` if the zone has nothing left.
@@ -49,17 +48,16 @@ impl<M: Machine> PageAllocator<M> {
     fn alloc_pcp_cold(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
         let order = options.order;
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        let take = |pcp: &mut Pcp, cpu, at: &Pageset<'_, M>| {
+        let (slots, at) = zone.cold_set(&self.machine, &self.map);
+        at.with(slots, |pcp, cpu| {
             let pfn = match zone.rules.cold {
-                Cold::Tail => pcp.alloc_oldest(at, shape)?,
-                Cold::OwnList | Cold::AsOthers => pcp.alloc(at, shape)?,
+                Cold::Tail => pcp.alloc_oldest(&at, shape)?,
+                Cold::OwnList | Cold::AsOthers => pcp.alloc(&at, shape)?,
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
             Some(pfn)
-        };
-        let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        at.with(slots, |pcp, cpu| take(pcp, cpu, &at))
+        })
     }
 
     /// A block that `block` hands out, as one of a kind that no free by number accepts: another one if
@@ -72,9 +70,7 @@ impl<M: Machine> PageAllocator<M> {
     ) -> Option<Pfn> {
         loop {
             let pfn = block()?;
-            let page = self.map.page(pfn);
-            if page.claim_kind(PageKind::Allocated, kind, order) {
-                page.forget_references();
+            if self.map.page(pfn).claim_as(kind, order) {
                 return Some(pfn);
             }
         }
@@ -92,13 +88,8 @@ impl<M: Machine> PageAllocator<M> {
     /// [`PageAllocator::alloc_with`] for callers that hold a per-CPU slot or are inside the gate.
     pub(crate) fn alloc_block_with(&self, options: &AllocOptions) -> Option<Pfn> {
         let node = self.pick_node(options.node)?;
-        if self.is_plain(options)
-            && let Some(zone) = self.first_zone(node)
-            && let Some(pfn) = self.alloc_pcp(zone, options).flatten()
-        {
-            return Some(pfn);
-        }
-        self.alloc_slow(options, node)
+        self.alloc_first(options, node)
+            .or_else(|| self.alloc_slow(options, node))
     }
 
     /// [`PageAllocator::alloc_block_with`] from the preferred node or not at all, without emptying

@@ -17,7 +17,7 @@ use super::free::Claim;
 use super::hot::{Entry, HOT_PAGES};
 use super::pcp::{Pageset, Pcp};
 use super::zone::Zone;
-use super::{AllocOptions, PageAllocator, PageError, PageKind, Pfn};
+use super::{AllocOptions, Page, PageAllocator, PageError, PageKind, Pfn};
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 
@@ -25,6 +25,16 @@ use crate::machine::{Access, Line, Machine, NodeId, touch};
 /// folio batch, from 6.18 on; 32 before.
 pub(super) fn free_hold(era: Era) -> usize {
     if era >= Era::V6_18 { 31 } else { 32 }
+}
+
+/// How a bulk free claims an allocated block.
+#[inline(always)]
+fn claim_of<const EXCLUSIVE: bool>(page: &Page) -> Claim<'_> {
+    if EXCLUSIVE {
+        Claim::Exclusive(page, PageKind::Allocated)
+    } else {
+        Claim::Allocated(page)
+    }
 }
 
 impl<M: Machine> PageAllocator<M> {
@@ -246,12 +256,7 @@ impl<M: Machine> PageAllocator<M> {
                 let (true, Some(entry)) = (fits, vacant.next()) else {
                     break;
                 };
-                let claim = if EXCLUSIVE {
-                    Claim::Exclusive(page, PageKind::Allocated)
-                } else {
-                    Claim::Allocated(page)
-                };
-                if !claim.make(0) {
+                if !claim_of::<EXCLUSIVE>(page).make(0) {
                     break;
                 }
                 let address = pfn.0 as usize;
@@ -278,12 +283,7 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        let claim = if EXCLUSIVE {
-            Claim::Exclusive(page, PageKind::Allocated)
-        } else {
-            Claim::Allocated(page)
-        };
-        if claim.make(order) {
+        if claim_of::<EXCLUSIVE>(page).make(order) {
             Ok(())
         } else {
             Err(PageError::NotAllocated(pfn, page.kind()))

@@ -41,18 +41,17 @@ impl<M: Machine> PageAllocator<M> {
     /// The page that was freed last on the running CPU, as one of this kind.
     #[inline(always)]
     pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
-        let own = match self.plain_nodes.load(Ordering::Relaxed) {
-            1 if node.is_none_or(|node| node.0 == 0) => NodeId(0),
+        let near = match self.plain_nodes.load(Ordering::Relaxed) {
+            1 if node.is_none_or(|node| node.0 == 0) => &self.near[0],
             0 | 1 => return None,
             // Of a node that was asked for it would have to be known whether it is the CPU's.
             _ if node.is_some() => return None,
             _ => {
                 let own = self.node_of_cpu(self.machine.current_cpu());
-                let near = self.near.get(own.0 as usize)?;
-                near.exists().then_some(own)?
+                let near = self.near.get(own.0 as usize);
+                near.filter(|near| near.exists())?
             }
         };
-        let near = self.near.get(own.0 as usize)?;
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
         // exists, as a single node has memory.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;

@@ -151,25 +151,17 @@ impl HotPages {
     /// Takes the newest page, of those of the list behind if there is none here.
     #[inline(always)]
     pub(crate) fn pop(&mut self, map: &MemMap, behind: &mut BlockStack) -> Option<Pfn> {
-        if self.len() == 0 {
-            self.load(map, behind);
-        }
-        let newest = self.len().checked_sub(1)?;
-        let entry = *self.entries.get(newest)?;
-        self.top = self.top.wrapping_sub(1);
-        Some(entry.pfn())
+        let newest = *self.newest(map, behind).last()?;
+        self.take(1);
+        Some(newest.pfn())
     }
 
     /// Puts a page, and some of the oldest to the list behind if there is no room.
     #[inline(always)]
     pub(crate) fn push(&mut self, map: &MemMap, behind: &mut BlockStack, pfn: Pfn) {
-        if self.len() >= HOT_PAGES {
-            self.spill(map, behind, HALF);
-        }
-        let len = self.len();
-        if let Some(entry) = self.entries.get_mut(len) {
+        if let Some(entry) = self.vacant(map, behind, 1).first_mut() {
             *entry = Entry::new(pfn);
-            self.set_len(len + 1);
+            self.put(1);
         }
     }
 

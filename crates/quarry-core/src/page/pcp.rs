@@ -20,7 +20,7 @@ pub use stock::PcpStock;
 
 use core::mem::offset_of;
 
-use super::hot::{Entry, Fill, HOT_PAGES, HotPages};
+use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
@@ -150,8 +150,8 @@ impl Pcp {
     /// Does something between taking steps into account and letting steps through again.
     #[inline(always)]
     fn held<M: Machine, R>(&mut self, at: &Pageset<'_, M>, f: impl FnOnce(&mut Self) -> R) -> R {
-        if self.hot.steps().is_some() {
-            self.settle(at);
+        if let Some(steps) = self.hot.steps() {
+            self.settle(at, &steps);
         }
         let result = f(self);
         if at.zone.hot_list != NO_LIST {
@@ -166,10 +166,7 @@ impl Pcp {
 
     /// Takes into account what steps did.
     #[inline(never)]
-    fn settle<M: Machine>(&mut self, at: &Pageset<'_, M>) {
-        let Some(steps) = self.hot.steps() else {
-            return;
-        };
+    fn settle<M: Machine>(&mut self, at: &Pageset<'_, M>, steps: &Steps) {
         let of = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (pops, pushes) = (of(steps.pops), of(steps.pushes));
         self.pages = self.pages.wrapping_add_signed(steps.grown);

@@ -33,6 +33,16 @@ impl Page {
         self.extra_refs().load(Ordering::Acquire) == 0
     }
 
+    /// Makes an allocated block one of a kind that no free by number accepts, with its owner's
+    /// reference alone. `false` if somebody was faster who freed it by a number that is not theirs.
+    pub(crate) fn claim_as(&self, kind: PageKind, order: u32) -> bool {
+        let claimed = self.claim_kind(PageKind::Allocated, kind, order);
+        if claimed {
+            self.forget_references();
+        }
+        claimed
+    }
+
     /// Leaves the owner's reference alone: another may have been taken by somebody who had no right
     /// to, in the moment between the list and the owner.
     #[inline(always)]

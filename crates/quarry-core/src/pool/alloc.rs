@@ -263,10 +263,9 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let pages = self.pool.pages;
         let page = pages.map().page(pfn);
         // From here on no free by number accepts it, the mapper's neither.
-        if !page.claim_kind(PageKind::Allocated, PageKind::Owned, body.order) {
+        if !page.claim_as(PageKind::Owned, body.order) {
             return false;
         }
-        page.forget_references();
         if H::MAPS {
             let bytes = body.block_bytes as usize;
             let Some(mapping) = body.mapper.map(pages.map().address(pfn), bytes) else {

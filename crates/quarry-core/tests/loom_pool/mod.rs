@@ -62,6 +62,18 @@ fn end(owner: PoolOwner<'static, LoomMachine>) {
     }
 }
 
+/// Takes all six pages of the machine out of the pool, each once, puts them and ends the pool.
+fn end_with_all(mut owner: PoolOwner<'static, LoomMachine>, world: World) {
+    let all = take_all(&mut owner);
+    assert_eq!(all.len(), 6);
+    all.into_iter().for_each(|pfn| {
+        // SAFETY: only this put has the page.
+        unsafe { owner.put(pfn) }.unwrap();
+    });
+    end(owner);
+    world.finish();
+}
+
 /// Puts from two CPUs against a refill: no page is lost or in two places.
 #[test]
 fn puts_against_a_refill() {
@@ -89,14 +101,7 @@ fn puts_against_a_refill() {
             // SAFETY: only this put has the page.
             unsafe { owner.put(pfn) }.unwrap();
         }
-        let all = take_all(&mut owner);
-        assert_eq!(all.len(), 6);
-        all.into_iter().for_each(|pfn| {
-            // SAFETY: only this put has the page.
-            unsafe { owner.put(pfn) }.unwrap();
-        });
-        end(owner);
-        world.finish();
+        end_with_all(owner, world);
     });
 }
 
@@ -123,14 +128,7 @@ fn bulk_against_a_put(pool_size: u32) {
         thread.join().unwrap();
         // SAFETY: only this put has the pages.
         unsafe { owner.put_bulk(&mut more) }.unwrap();
-        let all = take_all(&mut owner);
-        assert_eq!(all.len(), 6);
-        all.into_iter().for_each(|pfn| {
-            // SAFETY: only this put has the page.
-            unsafe { owner.put(pfn) }.unwrap();
-        });
-        end(owner);
-        world.finish();
+        end_with_all(owner, world);
     });
 }
 
@@ -164,14 +162,7 @@ fn two_puts_into_a_ring_for_one() {
         let stats = owner.pool().stats();
         assert!(ring >= 1);
         assert_eq!((stats.ring, stats.ring_full), (ring, 2 - ring));
-        let all = take_all(&mut owner);
-        assert_eq!(all.len(), 6);
-        all.into_iter().for_each(|pfn| {
-            // SAFETY: only this put has the page.
-            unsafe { owner.put(pfn) }.unwrap();
-        });
-        end(owner);
-        world.finish();
+        end_with_all(owner, world);
     });
 }
 
@@ -223,14 +214,7 @@ fn put_twice(by_owner: bool) {
         };
         let theirs = thread.join().unwrap();
         assert!(mine.is_ok() || theirs.is_ok());
-        let all = take_all(&mut owner);
-        assert_eq!(all.len(), 6, "{mine:?} {theirs:?}");
-        all.into_iter().for_each(|pfn| {
-            // SAFETY: only this put has the page.
-            unsafe { owner.put(pfn) }.unwrap();
-        });
-        end(owner);
-        world.finish();
+        end_with_all(owner, world);
     });
 }
 

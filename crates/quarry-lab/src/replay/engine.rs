@@ -149,20 +149,12 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         input: &'a Input,
     ) -> Result<Self, LabError> {
         let meta = input.file.meta();
-        let mut table = Vec::new();
-        let slots = meta.object_slots;
-        table
-            .try_reserve_exact(slots as usize)
-            .map_err(|_| LabError::Table {
-                trace: input.name.clone(),
-                objects: slots,
-            })?;
-        table.resize_with(slots as usize, || Entry {
+        let table = input.table(meta.object_slots, || Entry {
             object: None,
             bytes: 0,
             cache: NONE,
             cpu: 0,
-        });
+        })?;
         let kmalloc = D::kmalloc_rules(spec.design.era)
             .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", spec.design)))?;
         let params = MachineParams {

@@ -54,6 +54,24 @@ pub struct Input {
 }
 
 impl Input {
+    /// A table with an entry for each of so many objects or blocks of the trace that may be alive at
+    /// once.
+    pub(super) fn table<T>(
+        &self,
+        slots: u32,
+        empty: impl FnMut() -> T,
+    ) -> Result<Vec<T>, LabError> {
+        let mut table = Vec::new();
+        table
+            .try_reserve_exact(slots as usize)
+            .map_err(|_| LabError::Table {
+                trace: self.name.clone(),
+                objects: slots,
+            })?;
+        table.resize_with(slots as usize, empty);
+        Ok(table)
+    }
+
     /// Opens a file, or the bundled recording of this name if there is no such file.
     ///
     /// # Errors

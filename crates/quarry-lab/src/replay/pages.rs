@@ -206,7 +206,7 @@ impl<'h> Pages<'h> {
         }
         let meta = input.file.meta();
         Ok(Some(Self {
-            table: table(input, || Slot::Empty)?,
+            table: input.table(input.file.meta().page_slots, || Slot::Empty)?,
             initial: Vec::new().into_iter(),
             initial_pages: 0,
             skip_slabs: events == PageEvents::OutsideSlabs,
@@ -424,20 +424,6 @@ fn named_type(event: &ReplayEvent) -> Option<MigrateType> {
         2 => MigrateType::Reclaimable,
         _ => MigrateType::Unmovable,
     })
-}
-
-/// A table with an entry for each block of the trace that may be alive at once.
-fn table<T>(input: &Input, empty: impl FnMut() -> T) -> Result<Vec<T>, LabError> {
-    let slots = input.file.meta().page_slots;
-    let mut table = Vec::new();
-    table
-        .try_reserve_exact(slots as usize)
-        .map_err(|_| LabError::Table {
-            trace: input.name.clone(),
-            objects: slots,
-        })?;
-    table.resize_with(slots as usize, empty);
-    Ok(table)
 }
 
 fn recorded_bytes(page_shift: u32, order: u8) -> u64 {

@@ -9,7 +9,7 @@ use quarry_core::page::{MIGRATE_TYPES, MigrateType};
 use quarry_trace::{Flags, ORDER_MAX, ReplayEvent};
 
 use super::super::part::{Phase, Window};
-use super::{Input, LabError, named_type, table};
+use super::{Input, LabError, named_type};
 
 /// A block that the part frees and did not allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ pub(super) fn shares(pages: u32, weights: &ByType) -> [u32; MIGRATE_TYPES] {
 pub(super) fn find(input: &Input, skip_slabs: bool) -> Result<Found, LabError> {
     let meta = input.file.meta();
     let mut scan = Scan {
-        slots: table(input, || Slot::Other)?,
+        slots: input.table(meta.page_slots, || Slot::Other)?,
         skip_slabs,
         found: Vec::new(),
         told: vec![ByType::default(); usize::from(ORDER_MAX) + 1],
