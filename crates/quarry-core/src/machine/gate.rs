@@ -6,6 +6,12 @@
 //! must still be able to pass the gate, or the holder would never finish. A handler that
 //! interrupts an occupant of the gate is known by its thread and passes a closed gate, for the
 //! same reason; so is one that interrupts whoever closed it.
+//!
+//! A closed gate can be what the fork itself waits for: the C library takes the locks of its own
+//! `malloc` after the gate was closed, and a signal handler that interrupted their holder may come
+//! here. Nobody can tell that from a long fork, so whoever has waited for [`PATIENCE_NS`] goes
+//! through. If the fork was only long, and copied the process at that moment, the child may find a
+//! lock taken or a structure half changed.
 
 use super::Machine;
 use crate::sync::{AtomicUsize, Ordering, model_fence};
@@ -14,6 +20,10 @@ use crate::sync::{AtomicUsize, Ordering, model_fence};
 const OCCUPANTS: usize = if cfg!(loom) { 2 } else { 64 };
 /// How often [`Gate::close`] looks for remaining occupants before it gives up.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
+
+/// Nanoseconds after which a closed gate lets through: much longer than the system needs to copy a
+/// process (about 10 ms for each GiB that it has touched).
+const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// What a thread puts in a place before it knows that the gate is open. A signal handler that finds
 /// it must not take its thread for an occupant: whoever closed the gate may have looked at the place
@@ -42,7 +52,8 @@ impl Gate {
         }
     }
 
-    /// Enters; waits while the gate is closed, unless this thread is inside already.
+    /// Enters; waits while the gate is closed, unless this thread is inside already, for at most
+    /// [`PATIENCE_NS`] where the machine can tell the time.
     pub(crate) fn enter<'a, M: Machine>(&'a self, machine: &'a M) -> Pass<'a> {
         let thread = machine.thread_id();
         // Relaxed: a thread's own earlier store is always visible to it.
@@ -53,11 +64,13 @@ impl Gate {
             };
         }
         let mut attempt = 0;
+        let mut since = None;
         loop {
             let pass = self.take_place(thread);
             model_fence();
             // SeqCst: after the store of the place; see `close`.
-            if self.closed.load(Ordering::SeqCst) == 0 {
+            let closed = self.closed.load(Ordering::SeqCst) != 0;
+            if !closed || is_long(machine, &mut since) {
                 if let Place::Named(occupant) = pass.place {
                     // Relaxed: only this thread's handlers care which of the two it is.
                     occupant.store(thread, Ordering::Relaxed);
@@ -121,6 +134,13 @@ impl Gate {
         }
         self.unnamed.store(0, Ordering::Relaxed);
     }
+}
+
+/// Whether the time since the first look has come to [`PATIENCE_NS`].
+#[cold]
+fn is_long<M: Machine>(machine: &M, since: &mut Option<u64>) -> bool {
+    let now = machine.when();
+    now.saturating_sub(*since.get_or_insert(now)) >= PATIENCE_NS
 }
 
 /// Being inside; leaves when dropped.
