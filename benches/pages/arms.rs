@@ -1,6 +1,7 @@
 //! What is compared.
 
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
+use std::hint::black_box;
 
 use quarry_core::era::Era;
 use quarry_core::page::{PageAllocator, Pfn};
@@ -8,7 +9,9 @@ use quarry_core::pool::{PagePool, PoolOwner, PoolParams};
 use quarry_host::{HostMachine, HugePages};
 
 use crate::dpdk::Mempool;
-use crate::patterns::{Pattern, Source, batches, bulk, on_two, other_thread, singles};
+use crate::patterns::{
+    HAND_OVER, Pattern, Source, batches, bulk, handed_over, on_two, other_thread, singles, timed,
+};
 
 /// One arm of the comparison.
 pub(crate) trait Arm {
@@ -102,6 +105,14 @@ impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
     }
 }
 
+fn pool_owner(pages: &PageAllocator<HostMachine>) -> PoolOwner<'_, HostMachine> {
+    let params = PoolParams {
+        name: "bench",
+        ..PoolParams::default()
+    };
+    PoolOwner::create(pages, Era::V6_18, &params).expect("a pool")
+}
+
 /// A page pool. With `RING` pages go back as anybody's do, through the ring; else as the owner's.
 struct PoolPages<'p, const RING: bool> {
     owner: UnsafeCell<PoolOwner<'p, HostMachine>>,
@@ -114,11 +125,7 @@ unsafe impl<const RING: bool> Sync for PoolPages<'_, RING> {}
 
 impl<'p, const RING: bool> PoolPages<'p, RING> {
     fn new(pages: &'p PageAllocator<HostMachine>) -> Self {
-        let params = PoolParams {
-            name: "bench",
-            ..PoolParams::default()
-        };
-        let owner = PoolOwner::create(pages, Era::V6_18, &params).expect("a pool");
+        let owner = pool_owner(pages);
         Self {
             pool: owner.handle(),
             owner: owner.into(),
@@ -166,6 +173,71 @@ impl<const RING: bool> Source for PoolPages<'_, RING> {
             unsafe { owner.put_bulk(slots) }
         };
         put.expect("pages in flight");
+    }
+}
+
+/// A page pool's batches, given back by the owner, or by its ring from another thread.
+struct Batches<'p> {
+    pages: &'p PageAllocator<HostMachine>,
+}
+
+impl Batches<'_> {
+    /// `N` pages at a time.
+    #[inline(never)]
+    fn bulk<const N: usize>(&self, pages: usize) -> f64 {
+        let mut owner = pool_owner(self.pages);
+        let mut batch = owner.pool().batch();
+        timed(|| {
+            for _ in 0..pages / N {
+                let got = owner.fill_batch(&mut batch, N);
+                assert_eq!(got, Ok(N), "memory");
+                black_box(&mut batch);
+                owner.put_batch(&mut batch).expect("a batch of the pool");
+            }
+        })
+    }
+
+    fn other_thread<const CALL: usize>(&self, pages: usize, cpu: usize) -> f64 {
+        let owner = RefCell::new(pool_owner(self.pages));
+        let pool = owner.borrow().handle();
+        handed_over(
+            pages,
+            cpu,
+            || [pool.batch(), pool.batch()],
+            |batches| {
+                for batch in &mut batches[..HAND_OVER / CALL] {
+                    let got = owner.borrow_mut().fill_batch(batch, CALL);
+                    assert_eq!(got, Ok(CALL), "memory");
+                }
+            },
+            |batches| {
+                for batch in batches {
+                    pool.put_batch(batch).expect("a batch of the pool");
+                }
+            },
+            || (),
+            || (),
+        )
+    }
+}
+
+impl Arm for Batches<'_> {
+    fn name(&self) -> &'static str {
+        "pool, batches"
+    }
+
+    fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
+        let ns = match pattern {
+            Pattern::Single => self.bulk::<1>(pages),
+            Pattern::Bulk32 => self.bulk::<32>(pages),
+            Pattern::Bulk64 => self.bulk::<64>(pages),
+            Pattern::TwoSingle => on_two(cpu, || self.bulk::<1>(pages)),
+            Pattern::TwoBulk32 => on_two(cpu, || self.bulk::<32>(pages)),
+            Pattern::OtherThread => self.other_thread::<64>(pages, cpu),
+            Pattern::OtherBulk32 => self.other_thread::<32>(pages, cpu),
+            Pattern::Batch64 | Pattern::Order3 | Pattern::OtherSingle => return None,
+        };
+        Some(ns / pages as f64)
     }
 }
 
@@ -234,6 +306,7 @@ pub(crate) fn arms(
         name: "pool, by its ring",
         pages,
     }));
+    arms.push(Box::new(Batches { pages }));
     arms.extend(mempool.map(|mempool| -> Box<dyn Arm + '_> { Box::new(Dpdk(mempool)) }));
     arms
 }

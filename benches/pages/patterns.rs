@@ -151,7 +151,7 @@ pub(crate) fn on_two(cpu: usize, work: impl Fn() -> f64 + Sync) -> f64 {
 
 struct HandOver<P> {
     full: AtomicBool,
-    pages: std::cell::UnsafeCell<[Option<P>; HAND_OVER]>,
+    pages: std::cell::UnsafeCell<P>,
 }
 
 // SAFETY: the pages are the allocating thread's while `full` is false and the freeing thread's
@@ -166,15 +166,53 @@ pub(crate) fn other_thread<S: Source, const CALL: usize>(
     enter: impl Fn() + Sync,
     leave: impl Fn() + Sync,
 ) -> f64 {
-    let ring: [HandOver<S::Page>; RING] = std::array::from_fn(|_| HandOver {
+    handed_over(
+        pages,
+        cpu,
+        || [None; HAND_OVER],
+        |slots| {
+            if CALL == 1 {
+                source.get_each(slots);
+            } else {
+                slots
+                    .chunks_mut(CALL)
+                    .for_each(|call| source.get_many(call));
+            }
+        },
+        |slots| {
+            if CALL == 1 {
+                source.put_each(slots);
+            } else {
+                slots
+                    .chunks_mut(CALL)
+                    .for_each(|call| source.put_many(call));
+            }
+        },
+        enter,
+        leave,
+    )
+}
+
+/// [`HAND_OVER`] pages at a time, in whatever `new` makes, go to another thread: `get` fills it on
+/// this one, `put` empties it there.
+pub(crate) fn handed_over<P: Send>(
+    pages: usize,
+    cpu: usize,
+    new: impl Fn() -> P,
+    get: impl Fn(&mut P),
+    put: impl Fn(&mut P) + Sync,
+    enter: impl Fn() + Sync,
+    leave: impl Fn() + Sync,
+) -> f64 {
+    let ring: [HandOver<P>; RING] = std::array::from_fn(|_| HandOver {
         full: AtomicBool::new(false),
-        pages: std::cell::UnsafeCell::new([None; HAND_OVER]),
+        pages: new().into(),
     });
     let rounds = pages / HAND_OVER;
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
         let (ring, start) = (&ring, &start);
-        let (enter, leave) = (&enter, &leave);
+        let (put, enter, leave) = (&put, &enter, &leave);
         scope.spawn(move || {
             pin(cpu ^ 1);
             enter();
@@ -183,15 +221,8 @@ pub(crate) fn other_thread<S: Source, const CALL: usize>(
                 let hand_over = &ring[round % RING];
                 wait(&hand_over.full, true);
                 // SAFETY: the flag is true, so the pages are this thread's.
-                let slots = unsafe { &mut *hand_over.pages.get() };
-                if CALL == 1 {
-                    source.put_each(slots);
-                } else {
-                    slots
-                        .chunks_mut(CALL)
-                        .for_each(|call| source.put_many(call));
-                }
-                // Release: the slots may be filled again.
+                put(unsafe { &mut *hand_over.pages.get() });
+                // Release: it may be filled again.
                 hand_over.full.store(false, Ordering::Release);
             }
             leave();
@@ -202,14 +233,7 @@ pub(crate) fn other_thread<S: Source, const CALL: usize>(
                 let hand_over = &ring[round % RING];
                 wait(&hand_over.full, false);
                 // SAFETY: the flag is false, so the pages are this thread's.
-                let slots = unsafe { &mut *hand_over.pages.get() };
-                if CALL == 1 {
-                    source.get_each(slots);
-                } else {
-                    slots
-                        .chunks_mut(CALL)
-                        .for_each(|call| source.get_many(call));
-                }
+                get(unsafe { &mut *hand_over.pages.get() });
                 // Release: hands the pages over.
                 hand_over.full.store(true, Ordering::Release);
             }

@@ -63,7 +63,7 @@ fn a_page_goes_round() {
     pages.machine().run_on(CpuId(1));
     for &pfn in &got {
         assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
-        assert_eq!(pool.state_of(pfn), PoolState::Ring);
+        assert_eq!(pool.state_of(pfn), PoolState::InPool);
     }
     pages.machine().run_on(CpuId(0));
     assert_eq!(owner.lone_put(first), Ok(Put::Cached));
@@ -170,12 +170,8 @@ fn a_bulk_put_leaves_what_is_refused() {
         assert_eq!(put, Err(PoolError::NotOfPool(theirs)));
         let left = [Some(theirs), None, None, Some(mine), None, Some(plain)];
         assert_eq!(slots, left);
-        let place = if by_owner {
-            PoolState::Cached
-        } else {
-            PoolState::Ring
-        };
-        assert_eq!(pool.state_of(mine), place);
+        assert_eq!(pool.state_of(mine), PoolState::InPool);
+        assert_eq!(pool.stats().pages_ring, 1, "of the first round");
         assert_eq!(pool.state_of(shared), PoolState::Outside);
         assert_eq!(pages.put_page(shared), Ok(true));
         assert_eq!(pages.free(plain, 0), Ok(()));
@@ -332,14 +328,11 @@ fn what_is_not_in_flight_is_refused() {
     assert_eq!(pool.lone_put_piece(pfn, 0), Err(PoolError::Whole(pfn)));
     assert_eq!(pool.stats(), before);
     assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
-    refused(pfn, PoolError::NotInFlight(pfn, PoolState::Ring));
+    refused(pfn, PoolError::NotInFlight(pfn));
     let pfn = owner.alloc().unwrap();
     assert_eq!(owner.lone_put(pfn), Ok(Put::Cached));
-    assert_eq!(
-        owner.lone_put(pfn),
-        Err(PoolError::NotInFlight(pfn, PoolState::Cached))
-    );
-    refused(pfn, PoolError::NotInFlight(pfn, PoolState::Cached));
+    assert_eq!(owner.lone_put(pfn), Err(PoolError::NotInFlight(pfn)));
+    refused(pfn, PoolError::NotInFlight(pfn));
     other.lone_put(others).unwrap();
     pages.free(plain, 0).unwrap();
     drop(pool);
@@ -366,7 +359,7 @@ fn pieces_share_a_page() {
     assert_eq!(pool.lone_put_piece(first, 1920), Ok(Put::Piece));
     assert_eq!(pool.lone_put_piece(first, 1920), none(1920));
     assert_eq!(pool.lone_put_piece(first, 0), Ok(Put::Ring));
-    let again = PoolError::NotInFlight(first, PoolState::Ring);
+    let again = PoolError::NotInFlight(first);
     assert_eq!(pool.lone_put_piece(first, 0), Err(again));
     // The page that pieces are cut from begins anew when all of them are back.
     let open = pieces[4];

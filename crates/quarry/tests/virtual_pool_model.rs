@@ -1,8 +1,12 @@
 //! Page pools against a naive model: every page is in exactly one place, counters are exact, and
 //! all memory comes back.
 
+#[path = "virtual_pool_model/batch.rs"]
+mod batch;
 #[path = "virtual_pool_model/bulk.rs"]
 mod bulk;
+#[path = "virtual_pool_model/end.rs"]
+mod end;
 #[allow(dead_code, reason = "each test file uses its part of the model")]
 mod model;
 
@@ -18,7 +22,7 @@ use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{
-    CACHE_PAGES, PagePool, PieceError, PoolError, PoolOwner, PoolParams, PoolState, PoolStats, Put,
+    CACHE_PAGES, PageBatch, PagePool, PieceError, PoolOwner, PoolParams, PoolState, PoolStats, Put,
     REFILL_PAGES,
 };
 use quarry_sim::{LonePut, VirtualMachine};
@@ -52,6 +56,12 @@ enum Op {
         count: u8,
         owner: bool,
     },
+    /// Adds pages to a pool's batch.
+    FillBatch { pool: u8, cpu: u16, count: u8 },
+    /// Puts the pages of a pool's batch.
+    PutBatch { pool: u8, cpu: u16, owner: bool },
+    /// Takes pages out of a pool's batch.
+    PopBatch { pool: u8, count: u8 },
     /// Allocates pieces.
     Piece { pool: u8, cpu: u16, bytes: u32 },
     /// Puts a piece, likewise.
@@ -80,6 +90,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(pool, cpu, count, holes)| Op::AllocBulk { pool, cpu, count, holes }),
         4 => (n(), n(), count(), any::<bool>())
             .prop_map(|(pick, cpu, count, owner)| Op::PutBulk { pick, cpu, count, owner }),
+        3 => (any::<u8>(), n(), count())
+            .prop_map(|(pool, cpu, count)| Op::FillBatch { pool, cpu, count }),
+        3 => (any::<u8>(), n(), any::<bool>())
+            .prop_map(|(pool, cpu, owner)| Op::PutBatch { pool, cpu, owner }),
+        1 => (any::<u8>(), count()).prop_map(|(pool, count)| Op::PopBatch { pool, count }),
         3 => (any::<u8>(), n(), bytes).prop_map(|(pool, cpu, bytes)| Op::Piece { pool, cpu, bytes }),
         3 => (n(), n(), any::<bool>()).prop_map(|(pick, cpu, owner)| Op::PutPiece { pick, cpu, owner }),
         1 => n().prop_map(|pick| Op::Get { pick }),
@@ -138,6 +153,9 @@ struct Pool<'p> {
     handle: PagePool<'p, VirtualMachine>,
     expected: Expected,
     shape: Shape,
+    batch: PageBatch<'p, VirtualMachine>,
+    /// The CPU that began the batch.
+    batch_cpu: CpuId,
 }
 
 struct World<'p> {
@@ -163,6 +181,8 @@ impl<'p> World<'p> {
         let owner = PoolOwner::create(self.pages, self.era, &params).expect("a pool");
         Pool {
             handle: owner.handle(),
+            batch: owner.pool().batch(),
+            batch_cpu: CpuId(0),
             owner,
             expected: Expected::default(),
             shape,
@@ -274,6 +294,7 @@ impl<'p> World<'p> {
                 || known.ring.contains(&pfn)
                 || known.whole.contains_key(&pfn)
                 || known.pieces.contains_key(&pfn)
+                || pool.batch.pages().contains(&pfn)
         });
         in_pool || self.released.contains_key(&pfn) || self.plain.iter().any(|&(at, _)| at == pfn)
     }
@@ -417,127 +438,6 @@ impl<'p> World<'p> {
             .collect()
     }
 
-    fn wrong(&mut self, pick: u16, at: usize) -> Check {
-        let Pool {
-            handle,
-            owner,
-            expected,
-            shape,
-        } = &mut self.pools[at];
-        let cached = expected.cached.iter().map(|&pfn| (pfn, PoolState::Cached));
-        let ring = expected.ring.iter().map(|&pfn| (pfn, PoolState::Ring));
-        for (pfn, state) in cached.chain(ring).take(usize::from(pick) % 7) {
-            let error = Err(PoolError::NotInFlight(pfn, state));
-            ensure_eq!(handle.lone_put(pfn), error, "a second put");
-            ensure_eq!(owner.lone_put(pfn), error, "a second put by the owner");
-        }
-        for (&pfn, pieces) in &expected.pieces {
-            ensure_eq!(
-                handle.lone_put(pfn),
-                Err(PoolError::InPieces(pfn)),
-                "a put whole"
-            );
-            let offset = u32::from(pick) & !63;
-            // In larger blocks several such offsets lie in one sixty-fourth.
-            let apart = self.setup.page_shift == 12 && shape.order == 0;
-            if !pieces.contains(&offset) && apart {
-                ensure!(
-                    handle.lone_put_piece(pfn, offset).is_err(),
-                    "no piece at {offset}"
-                );
-            }
-        }
-        let others: Vec<Pfn> = self.plain.iter().map(|&(pfn, _)| pfn).collect();
-        let foreign: Vec<Pfn> = self
-            .in_flight()
-            .into_iter()
-            .filter_map(|(of, pfn)| (of != at).then_some(pfn))
-            .collect();
-        for pfn in others
-            .into_iter()
-            .chain(foreign)
-            .chain(self.released.keys().copied())
-        {
-            let error = Err(PoolError::NotOfPool(pfn));
-            ensure_eq!(self.pools[at].handle.lone_put(pfn), error, "another's page");
-        }
-        Ok(())
-    }
-
-    /// Ends a pool and puts what was in flight after it.
-    fn end(&mut self, at: usize) -> Check {
-        let Pool {
-            owner,
-            handle,
-            expected,
-            ..
-        } = self.pools.remove(at);
-        let mut holders: Vec<(CpuId, u64)> = Vec::new();
-        owner.pool().for_each_in_flight(|page| {
-            if page.pieces == 0 {
-                match holders.iter_mut().find(|(cpu, _)| *cpu == page.cpu) {
-                    Some((_, count)) => *count += 1,
-                    None => holders.push((page.cpu, 1)),
-                }
-            }
-        });
-        for (cpu, count) in holders {
-            let known = expected.whole.values().filter(|&&at| at == cpu).count();
-            ensure_eq!(count, known as u64, "pages allocated on {cpu:?}");
-        }
-        let busy: Vec<_> = expected
-            .pieces
-            .iter()
-            .filter(|(_, used)| !used.is_empty())
-            .collect();
-        let in_flight = expected.whole.len() + busy.len();
-        let pending = owner.destroy();
-        ensure_eq!(
-            pending.is_ok(),
-            in_flight == 0,
-            "destroyed with {in_flight} in flight"
-        );
-        if let Err(pending) = pending {
-            ensure_eq!(
-                pending.report().pages,
-                in_flight as u64,
-                "pages in the report"
-            );
-            drop(pending);
-        }
-        // A page that others use goes its own way, open or not.
-        let open = expected.pieces.iter().filter(|(_, used)| used.is_empty());
-        for (&pfn, _) in open {
-            if let Some(extra) = self.extra.remove(&pfn) {
-                self.released.insert(pfn, extra);
-            }
-        }
-        for &pfn in expected.whole.keys() {
-            ensure_eq!(
-                handle.lone_put(pfn),
-                Ok(Put::Released),
-                "a put after the end"
-            );
-        }
-        for (&pfn, offsets) in busy {
-            for (left, &offset) in (0..offsets.len()).rev().zip(offsets) {
-                let goes = if left == 0 { Put::Released } else { Put::Piece };
-                ensure_eq!(
-                    handle.lone_put_piece(pfn, offset),
-                    Ok(goes),
-                    "a piece after the end"
-                );
-            }
-        }
-        for &pfn in expected.whole.keys().chain(expected.pieces.keys()) {
-            if let Some(extra) = self.extra.remove(&pfn) {
-                self.released.insert(pfn, extra);
-            }
-        }
-        ensure_eq!(handle.stats().inflight, 0, "in flight at the end");
-        Ok(())
-    }
-
     fn step(&mut self, op: &Op) -> Check {
         let pools = self.pools.len();
         match *op {
@@ -592,6 +492,20 @@ impl<'p> World<'p> {
                 let same = in_flight[from..].iter().filter(|(of, _)| *of == at);
                 let pfns: Vec<Pfn> = same.map(|&(_, pfn)| pfn).take(count.into()).collect();
                 self.put_bulk(at, &pfns, owner)?;
+            }
+            Op::FillBatch { pool, cpu, count } => {
+                let (at, cpu) = (usize::from(pool) % pools, self.run_on(cpu));
+                let (calls, count) = if self.exact() { (1, count) } else { (count, 1) };
+                for _ in 0..calls {
+                    self.fill_batch(at, cpu, count.into())?;
+                }
+            }
+            Op::PutBatch { pool, cpu, owner } => {
+                self.run_on(cpu);
+                self.put_batch(usize::from(pool) % pools, owner)?;
+            }
+            Op::PopBatch { pool, count } => {
+                self.pop_batch(usize::from(pool) % pools, count.into())?;
             }
             Op::Piece { pool, cpu, bytes } => {
                 let cpu = self.run_on(cpu);
@@ -683,7 +597,7 @@ impl<'p> World<'p> {
             let known = &pool.expected;
             let flown = known.pieces.iter();
             let busy = flown.filter(|(pfn, used)| known.open != Some(**pfn) || !used.is_empty());
-            let inflight = (known.whole.len() + busy.count()) as u64;
+            let inflight = (known.whole.len() + pool.batch.len() + busy.count()) as u64;
             let expected = PoolStats {
                 pages_cached: known.cached_count() as u64,
                 pages_ring: known.ring.len() as u64,
@@ -692,14 +606,17 @@ impl<'p> World<'p> {
             };
             ensure_eq!(pool.handle.stats(), expected, "counters of pool {at}");
             pool_pages += (known.unseen as u64) << pool.shape.order;
+            let (first, others) = pool.batch.pages().split_at(pool.batch.len().min(1));
             for (pages, state) in [
                 (
                     known.cached.iter().copied().collect::<Vec<_>>(),
-                    PoolState::Cached,
+                    PoolState::InPool,
                 ),
-                (known.ring.iter().copied().collect(), PoolState::Ring),
+                (known.ring.iter().copied().collect(), PoolState::InPool),
                 (known.whole.keys().copied().collect(), PoolState::InFlight),
                 (known.pieces.keys().copied().collect(), PoolState::InPieces),
+                (first.to_vec(), PoolState::InBatch),
+                (others.to_vec(), PoolState::InPool),
             ] {
                 for pfn in &pages {
                     ensure_eq!(pool.handle.state_of(*pfn), state, "the state of {pfn:?}");

@@ -1,10 +1,10 @@
 //! Allocation: the alloc cache, the ring, the page allocator.
 
-use super::PoolOwner;
 use super::map::Mapper;
 use super::pieces::OPEN;
 use super::stats::{count, count_by};
-use super::types::{Body, PoolState, REFILL_PAGES, Receipt};
+use super::types::{PoolState, REFILL_PAGES, Receipt};
+use super::{PoolOwner, RawPool};
 use crate::debug::CallSite;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 use crate::page::{MemMap, PageKind, Pfn};
@@ -28,28 +28,31 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     #[inline(always)]
     pub(super) fn alloc_as(&mut self, site: CallSite, state: PoolState) -> Option<Pfn> {
         let receipt = self.receipt(site);
-        let owner = &self.pool.body().owner;
         self.touch_cache();
-        match owner.pop() {
-            Some(pfn) if self.hand_out_one(pfn, receipt, state) => Some(pfn),
+        match self.cache.pop() {
+            Some(pfn) if self.hand_out_one(pfn, receipt, state) => {
+                self.show_cached();
+                Some(pfn)
+            }
             _ => self.alloc_slow(receipt, state),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_slow(&self, receipt: Receipt, state: PoolState) -> Option<Pfn> {
-        let owner = &self.pool.body().owner;
-        let mut way = None;
+    fn alloc_slow(&mut self, receipt: Receipt, state: PoolState) -> Option<Pfn> {
+        let raw = self.pool.raw();
+        let mut way: Option<&AtomicU64> = None;
         loop {
             // Below a stale entry there may be good ones.
-            while let Some(pfn) = owner.pop() {
+            while let Some(pfn) = self.cache.pop() {
                 if self.hand_out_one(pfn, receipt, state) {
+                    self.show_cached();
                     way.map(count);
                     return Some(pfn);
                 }
             }
-            way = Some(self.fill()?);
+            way = Some(self.fill(&raw)?);
         }
     }
 
@@ -78,11 +81,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         fill: impl Fn(&mut S, Pfn),
     ) -> usize {
         let receipt = self.receipt(site);
+        let raw = self.pool.raw();
         self.touch_cache();
         let mut rest = slots.iter_mut();
         self.alloc_run(&mut rest, receipt, &is_empty, &fill);
         while rest.len() > 0 {
-            let Some(way) = self.fill() else { break };
+            let Some(way) = self.fill(&raw) else { break };
             let before = rest.len();
             self.alloc_run(&mut rest, receipt, &is_empty, &fill);
             // The first slot was empty, so a page has been handed out if any slot is done.
@@ -98,17 +102,16 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// and those behind it.
     #[inline(always)]
     fn alloc_run<S>(
-        &self,
+        &mut self,
         slots: &mut core::slice::IterMut<'_, S>,
         receipt: Receipt,
         is_empty: &impl Fn(&S) -> bool,
         fill: &impl Fn(&mut S, Pfn),
     ) {
-        let body = self.pool.body();
-        let owner = &body.owner;
+        let raw = self.pool.raw();
+        let owner = &raw.body().owner;
         // A copy, or it would be loaded again for each page.
-        let map = *self.pool.pages.map();
-        let mut stack = owner.open_stack();
+        let map = *raw.pages.map();
         let clock = owner.clock.load(Ordering::Relaxed);
         let mut receipt = receipt.stamped(clock + 1);
         let mut handed_out = 0;
@@ -117,8 +120,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
                 slots.next();
                 continue;
             }
-            let Some(pfn) = stack.pop() else { break };
-            if self.hand_out(body, &map, pfn, receipt, PoolState::InFlight) {
+            let Some(pfn) = self.cache.pop() else { break };
+            if raw.hand_out(&map, pfn, receipt, PoolState::InFlight) {
                 receipt = receipt.next();
                 handed_out += 1;
                 if let Some(slot) = slots.next() {
@@ -127,58 +130,25 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             }
         }
         count_by(&owner.clock, handed_out);
+        self.show_cached();
     }
 
     #[inline(always)]
     fn hand_out_one(&self, pfn: Pfn, receipt: Receipt, state: PoolState) -> bool {
-        let body = self.pool.body();
-        let clock = body.owner.clock.load(Ordering::Relaxed) + 1;
-        let map = self.pool.pages.map();
-        let handed_out = self.hand_out(body, map, pfn, receipt.stamped(clock), state);
+        let raw = self.pool.raw();
+        let clock = raw.body().owner.clock.load(Ordering::Relaxed) + 1;
+        let handed_out = raw.hand_out(raw.pages.map(), pfn, receipt.stamped(clock), state);
         if handed_out {
-            body.owner.clock.store(clock, Ordering::Relaxed);
+            raw.body().owner.clock.store(clock, Ordering::Relaxed);
         }
         handed_out
     }
 
-    /// Hands a page of the alloc cache out. `false` if it is not there: its entry is one of two
-    /// that puts of the same moment made, and the page went with the other (I3).
+    /// Tells others how many pages the alloc cache has.
     #[inline(always)]
-    fn hand_out(
-        &self,
-        body: &Body<H>,
-        map: &MemMap,
-        pfn: Pfn,
-        receipt: Receipt,
-        state: PoolState,
-    ) -> bool {
-        let page = map.page(pfn);
-        touch(
-            self.pool.pages.machine(),
-            Line::PageDescriptor,
-            Access::Write,
-            pfn.0 as usize,
-        );
-        if !body.is_good(page, PoolState::Cached) {
-            self.drop_stale();
-            return false;
-        }
-        if state == PoolState::InPieces {
-            page.set_stamp(receipt.0);
-            page.word.store(OPEN, Ordering::Relaxed);
-        } else {
-            page.word.store(receipt.0, Ordering::Relaxed);
-        }
-        body.set_state(page, state);
-        true
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn drop_stale(&self) {
-        let owner = &self.pool.body().owner;
-        count(&owner.stats.stale);
-        count(&owner.dropped);
+    pub(super) fn show_cached(&self) {
+        let cached = &self.pool.body().owner.cached;
+        cached.store(self.cache.len() as u32, Ordering::Relaxed);
     }
 
     /// What the descriptors of pages say that are handed out to a call site now.
@@ -198,8 +168,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     }
 
     /// Fills the empty alloc cache with at least one page, and returns what counts the way it took.
-    fn fill(&self) -> Option<&AtomicU64> {
-        let body = self.pool.body();
+    pub(super) fn fill<'b>(&mut self, raw: &'b RawPool<'_, M, H>) -> Option<&'b AtomicU64> {
+        let body = raw.body();
         let stats = &body.owner.stats;
         let node = body.node.unwrap_or_else(|| self.running_node());
         if self.refill(node) {
@@ -224,29 +194,19 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     }
 
     /// Moves pages from the ring to the alloc cache as long as they are on the node.
-    fn refill(&self, node: NodeId) -> bool {
-        let body = self.pool.body();
-        let machine = self.pool.pages.machine();
-        let owner = &body.owner;
-        let mut stack = owner.open_stack();
+    fn refill(&mut self, node: NodeId) -> bool {
+        let raw = self.pool.raw();
+        let owner = &raw.body().owner;
+        let machine = raw.pages.machine();
+        let near = |pfn| machine.topology().nodes == 1 || raw.pages.node_of(pfn) == node;
         let mut moved = 0;
-        let taken = body.ring.take(machine, REFILL_PAGES, |pfn| {
-            let page = self.pool.pages.map().page(pfn);
-            touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-            if !body.is_good(page, PoolState::Ring) {
-                count(&owner.stats.stale);
-                return true;
-            }
-            if self.pool.pages.node_of(pfn) != node {
+        let taken = raw.body().ring.take(machine, REFILL_PAGES, |pfn| {
+            if !near(pfn) {
                 count(&owner.stats.waive);
-                self.pool.raw().release_from(pfn, PoolState::Ring);
+                raw.release_home(pfn);
                 return false;
             }
-            if let Some(room) = stack.room() {
-                body.set_state(page, PoolState::Cached);
-                room.push(pfn);
-                moved += 1;
-            }
+            moved += u64::from(self.cache.push(pfn));
             true
         });
         count_by(&owner.filled, moved);
@@ -258,7 +218,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 
     /// Makes a block of the page allocator the pool's and puts it into the alloc cache. `false`, and
     /// it goes back, if it cannot be mapped.
-    fn adopt(&self, pfn: Pfn) -> bool {
+    fn adopt(&mut self, pfn: Pfn) -> bool {
         let body = self.pool.body();
         let pages = self.pool.pages;
         let page = pages.map().page(pfn);
@@ -278,14 +238,10 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         }
         page.set_kind(PageKind::Pool, body.order);
         body.alive.fetch_add(1, Ordering::Relaxed);
-        body.set_state(page, PoolState::Cached);
-        let mut stack = body.owner.open_stack();
-        let room = stack.room();
-        debug_assert!(room.is_some(), "only an empty alloc cache is filled");
-        if let Some(room) = room {
-            room.push(pfn);
-        }
+        body.set_state(page, PoolState::InPool);
         count(&body.owner.filled);
+        let pushed = self.cache.push(pfn);
+        debug_assert!(pushed, "only an empty alloc cache is filled");
         true
     }
 
@@ -298,5 +254,41 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             Access::Write,
             pool.body().id().addr(),
         );
+    }
+}
+
+impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
+    /// Hands a page of the alloc cache out. `false` if it is not there: its entry is one of two
+    /// that puts of the same moment made, and the page went with the other (I3).
+    #[inline(always)]
+    fn hand_out(&self, map: &MemMap, pfn: Pfn, receipt: Receipt, state: PoolState) -> bool {
+        let body = self.body();
+        let page = map.page(pfn);
+        touch(
+            self.pages.machine(),
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        if !body.is_good(page) {
+            self.drop_stale();
+            return false;
+        }
+        if state == PoolState::InPieces {
+            page.set_stamp(receipt.0);
+            page.word.store(OPEN, Ordering::Relaxed);
+        } else {
+            page.word.store(receipt.0, Ordering::Relaxed);
+        }
+        body.set_state(page, state);
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_stale(&self) {
+        let owner = &self.body().owner;
+        count(&owner.stats.stale);
+        count(&owner.dropped);
     }
 }

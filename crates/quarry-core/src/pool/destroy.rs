@@ -5,7 +5,6 @@ use core::fmt;
 use super::inflight::InFlightReport;
 use super::map::Mapper;
 use super::stats::count;
-use super::types::PoolState;
 use super::{PagePool, PoolOwner};
 use crate::machine::Machine;
 
@@ -17,25 +16,25 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     ///
     /// [`Pending`] while pages are in flight: it says who has them. The pool goes by itself when
     /// the last one is put ([`Pending`] names an exception).
-    pub fn destroy(self) -> Result<(), Pending<'p, M, H>> {
+    pub fn destroy(mut self) -> Result<(), Pending<'p, M, H>> {
         self.close_open();
         Pending { owner: self }.finish()
     }
 
     /// Releases what is at hand. Whether nothing is in flight.
-    fn release_all(&self) -> bool {
-        let body = self.pool.body();
-        let machine = self.pool.pages.machine();
+    fn release_all(&mut self) -> bool {
         let raw = self.pool.raw();
+        let body = raw.body();
+        let machine = raw.pages.machine();
         body.ring.close();
         // A producer that stays inside may be a thread that a fork left behind. Its page is still in
         // flight, so the pool does not go while it touches it (I4).
-        let from_ring = |pfn| raw.release_from(pfn, PoolState::Ring);
+        let from_ring = |pfn| raw.release_home(pfn);
         let drained = body.ring.drain(machine, from_ring);
-        let mut stack = body.owner.open_stack();
-        while let Some(pfn) = stack.pop() {
+        while let Some(pfn) = self.cache.pop() {
             count(&body.owner.dropped);
-            raw.release_from(pfn, PoolState::Cached);
+            self.show_cached();
+            raw.release_home(pfn);
         }
         drained && body.held() == 0
     }
@@ -63,7 +62,7 @@ impl<'p, M: Machine, H: Mapper> Pending<'p, M, H> {
     /// # Errors
     ///
     /// Itself, while pages are in flight.
-    pub fn finish(self) -> Result<(), Self> {
+    pub fn finish(mut self) -> Result<(), Self> {
         if self.owner.release_all() {
             Ok(())
         } else {

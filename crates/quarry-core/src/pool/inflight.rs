@@ -16,18 +16,20 @@ pub const HOLDERS_MAX: usize = 64;
 /// Holders that its text names.
 const HOLDERS_SHOWN: usize = 16;
 
-/// A page that is handed out.
+/// A page that is handed out, or all pages of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// The page.
+    /// The page; of a batch, the first.
     pub pfn: Pfn,
+    /// 1, or the pages of the batch.
+    pub pages: u64,
     /// Who allocated it; of a page in pieces, the newest piece.
     pub site: CallSite,
     /// The CPU that the owner ran on.
     pub cpu: CpuId,
     /// Allocations from the pool since, less than 2^42.
     pub age: u64,
-    /// Pieces in use, 0 for a page that was handed out whole.
+    /// Pieces in use, 0 for pages that were handed out whole.
     pub pieces: u32,
 }
 
@@ -78,23 +80,23 @@ impl InFlightReport {
     }
 
     fn add(&mut self, page: &InFlight) {
-        self.pages += 1;
+        self.pages += page.pages;
         let known = self.holders[..self.len]
             .iter_mut()
             .find(|holder| holder.site == page.site && holder.cpu == page.cpu);
         if let Some(holder) = known {
-            holder.pages += 1;
+            holder.pages += page.pages;
             holder.age_max = holder.age_max.max(page.age);
         } else if let Some(free) = self.holders.get_mut(self.len) {
             *free = Holder {
                 site: page.site,
                 cpu: page.cpu,
-                pages: 1,
+                pages: page.pages,
                 age_max: page.age,
             };
             self.len += 1;
         } else {
-            self.others += 1;
+            self.others += page.pages;
         }
     }
 }
@@ -119,7 +121,7 @@ impl fmt::Display for InFlightReport {
 }
 
 impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
-    /// Calls `f` for every page in flight, by page number. Costs time proportional to the pages
+    /// Calls `f` for every page or batch in flight, by page number. Costs time proportional to the pages
     /// that the machine ever used; pages that come or go meanwhile may be missed or wrong.
     pub fn for_each_in_flight(&self, mut f: impl FnMut(&InFlight)) {
         let machine = self.pages.machine();
@@ -140,18 +142,20 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     fn in_flight(&self, pfn: Pfn) -> Option<InFlight> {
         let body = self.body();
         let page = self.pages.map().get(pfn)?;
-        let (receipt, pieces) = match body.state_of(page) {
-            PoolState::InFlight => (page.word.load(Ordering::Relaxed), 0),
+        let (receipt, pages, pieces) = match body.state_of(page) {
+            PoolState::InFlight => (page.word.load(Ordering::Relaxed), 1, 0),
+            PoolState::InBatch => (page.word.load(Ordering::Relaxed), page.stamp(), 0),
             PoolState::InPieces => {
                 let pieces = page.word.load(Ordering::Relaxed) & !OPEN;
                 let pieces = (pieces != 0).then_some(pieces.count_ones())?;
-                (page.stamp(), pieces)
+                (page.stamp(), 1, pieces)
             }
             _ => return None,
         };
         let receipt = Receipt(receipt);
         Some(InFlight {
             pfn,
+            pages,
             site: body.sites.numbered(receipt.site()),
             cpu: receipt.cpu(),
             age: receipt.age(body.owner.clock.load(Ordering::Relaxed)),

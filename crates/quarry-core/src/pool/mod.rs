@@ -83,6 +83,8 @@
 //! then goes to the CPU that puts and back to the owner's.
 
 mod alloc;
+mod batch;
+mod cache;
 mod destroy;
 mod inflight;
 mod map;
@@ -93,6 +95,7 @@ mod rules;
 mod stats;
 mod types;
 
+pub use batch::{BATCH_PAGES, PageBatch};
 pub use destroy::Pending;
 pub use inflight::{HOLDERS_MAX, Holder, InFlight, InFlightReport};
 pub use map::{Mapper, NoMapper};
@@ -111,6 +114,7 @@ use crate::era::Era;
 use crate::machine::Machine;
 use crate::page::{MAX_ORDER, PageAllocator, Pfn};
 use crate::sync::{AtomicU64, Ordering};
+use cache::AllocCache;
 use ring::Ring;
 use types::{Body, BodyPtr, DEFAULT_POOL_SIZE, HANDLE, OwnerPart};
 
@@ -151,6 +155,7 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M,
 /// ```
 pub struct PoolOwner<'p, M: Machine, H: Mapper = NoMapper> {
     pool: PagePool<'p, M, H>,
+    cache: AllocCache,
     /// The call site that allocated last, and its number.
     last_site: (CallSite, u32),
 }
@@ -305,6 +310,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         unsafe { body.write(new) };
         Ok(Self {
             pool: PagePool { pages, body },
+            cache: AllocCache::new(),
             last_site: (CallSite::UNKNOWN, 0),
         })
     }

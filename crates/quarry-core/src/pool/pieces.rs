@@ -178,7 +178,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     }
 
     /// Gives up the page that pieces are cut from: it goes back with its last piece.
-    pub(super) fn close_open(&self) {
+    pub(super) fn close_open(&mut self) {
         let Some(pfn) = self.open_page() else { return };
         self.pool.body().owner.open.store(0, Ordering::Relaxed);
         let page = self.pool.pages.map().page(pfn);

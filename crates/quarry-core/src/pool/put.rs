@@ -80,6 +80,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let mut result = Ok(());
         self.touch_cache();
         let done = self.put_run(slots, &page, &clear, &mut result);
+        self.show_cached();
         if let Some(rest @ [_, ..]) = slots.get_mut(done..) {
             let raw = self.pool.raw();
             let claimed = raw.put_bulk_ring(rest, page, clear, &mut result);
@@ -92,24 +93,24 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// at.
     #[inline(always)]
     fn put_run<S>(
-        &self,
+        &mut self,
         slots: &mut [S],
         page: &impl Fn(&S) -> Option<Pfn>,
         clear: &impl Fn(&mut S),
         result: &mut Result<(), PoolError>,
     ) -> usize {
         let raw = self.pool.raw();
-        let body = self.pool.body();
         // A copy, or it would be loaded again for each page.
         let map = *raw.pages.map();
-        let mut stack = body.owner.open_stack();
         for (at, slot) in slots.iter_mut().enumerate() {
             let Some(pfn) = page(slot) else { continue };
-            let Some(room) = stack.room() else { return at };
+            let Some(place) = self.cache.room().first_mut() else {
+                return at;
+            };
             if let Some(page) = raw.find_sole(&map, pfn) {
-                raw.sync_for_device(page, u32::MAX);
-                body.set_state(page, PoolState::Cached);
-                room.push(pfn);
+                raw.come_home(page, u32::MAX);
+                *place = pfn;
+                self.cache.grow(1);
                 clear(slot);
             } else if raw.put_unusual_of(pfn, result) {
                 clear(slot);
@@ -120,17 +121,22 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 
     /// Puts a page that was checked.
     #[inline(always)]
-    pub(super) fn put_direct(&self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
+    pub(super) fn put_direct(
+        &mut self,
+        page: &Page,
+        pfn: Pfn,
+        used: u32,
+    ) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
-        let body = self.pool.body();
         self.touch_cache();
         if !page.is_sole_reference() {
             return raw.release_shared(pfn);
         }
-        if let Some(room) = body.owner.open_stack().room() {
-            raw.sync_for_device(page, used);
-            body.set_state(page, PoolState::Cached);
-            room.push(pfn);
+        if let Some(place) = self.cache.room().first_mut() {
+            raw.come_home(page, used);
+            *place = pfn;
+            self.cache.grow(1);
+            self.show_cached();
             return Ok(Put::Cached);
         }
         self.put_overflow(page, pfn, used)
@@ -141,7 +147,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     fn put_overflow(&self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         count(&self.pool.body().owner.stats.cache_full);
         let raw = self.pool.raw();
-        raw.claim_for_ring(page, used);
+        raw.come_home(page, used);
+        work(raw.pages.machine(), Work::Atomic);
         let slot = self.pool.body().ring.reserve(1);
         raw.settle(pfn, slot)
     }
@@ -268,7 +275,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             PoolState::Outside => PoolError::NotOfPool(pfn),
             PoolState::InFlight => PoolError::Whole(pfn),
             PoolState::InPieces => PoolError::InPieces(pfn),
-            state => PoolError::NotInFlight(pfn, state),
+            PoolState::InPool | PoolState::InBatch => PoolError::NotInFlight(pfn),
         }
     }
 
@@ -276,7 +283,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// the pool may be touched after it.
     #[inline]
     pub(super) fn put_ring(self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
-        self.claim_for_ring(page, used);
+        self.come_home(page, used);
+        work(self.pages.machine(), Work::Atomic);
         match self.body().ring.reserve_one() {
             Ok(slot) => Ok(self.fill(slot, pfn)),
             Err(late) => self.put_late(pfn, late),
@@ -290,12 +298,11 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         self.settle(pfn, slot)
     }
 
-    /// Makes a checked page one on its way into the ring: no other put of it is accepted.
+    /// Makes a checked page one that is home: no other put of it is accepted.
     #[inline(always)]
-    fn claim_for_ring(&self, page: &Page, used: u32) {
+    fn come_home(&self, page: &Page, used: u32) {
         self.sync_for_device(page, used);
-        self.body().set_state(page, PoolState::Ring);
-        work(self.pages.machine(), Work::Atomic);
+        self.body().set_state(page, PoolState::InPool);
     }
 
     fn settle(self, pfn: Pfn, slot: Result<Reserved, NoRoom>) -> Result<Put, PoolError> {
@@ -331,9 +338,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             for slot in chunk {
                 let Some(pfn) = page(slot) else { continue };
                 if let Some(page) = self.find_sole(&map, pfn) {
-                    self.sync_for_device(page, u32::MAX);
                     // At once, so that a second slot of the same page is refused.
-                    self.body().set_state(page, PoolState::Ring);
+                    self.come_home(page, u32::MAX);
                     claimed[count] = pfn;
                     count += 1;
                     clear(slot);
@@ -349,7 +355,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     }
 
     /// Puts claimed pages into the ring or out of the pool. What is left of them keeps the pool.
-    fn place(self, mut pages: &[Pfn]) -> Result<(), PoolError> {
+    pub(super) fn place(self, mut pages: &[Pfn]) -> Result<(), PoolError> {
         let machine = self.pages.machine();
         while !pages.is_empty() {
             let ring = &self.body().ring;
@@ -406,11 +412,11 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         Ok(Put::Released)
     }
 
-    /// Releases a page that the caller, the owner, took out of where its state says it is; not if
-    /// its entry was stale (I3).
-    pub(super) fn release_from(self, pfn: Pfn, state: PoolState) {
+    /// Releases a page that the caller, the owner, took out of the alloc cache or the ring; not if its
+    /// entry was stale (I3).
+    pub(super) fn release_home(self, pfn: Pfn) {
         let page = self.pages.map().page(pfn);
-        if self.body().is_good(page, state) && self.disown(page) {
+        if self.body().is_good(page) && self.disown(page) {
             self.give_back(page, pfn);
         }
     }

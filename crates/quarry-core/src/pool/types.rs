@@ -52,18 +52,18 @@ impl Default for PoolParams<'_> {
 pub enum PoolState {
     /// Not in a pool.
     Outside = 0,
-    /// In the alloc cache.
-    Cached = 1,
-    /// In the ring.
-    Ring = 2,
+    /// In the alloc cache or on its way there; or in a batch, whose first page speaks for it.
+    InPool = 1,
     /// Handed out whole.
-    InFlight = 3,
+    InFlight = 2,
     /// Handed out in pieces, or about to be.
-    InPieces = 4,
+    InPieces = 3,
+    /// Handed out with others, as the first page of their batch.
+    InBatch = 4,
 }
 
 /// Who a page was handed out to and when, as its descriptor keeps it: in the word of one that is
-/// handed out whole, in the place of the links of one in pieces.
+/// handed out whole or first in a batch, in the place of the links of one in pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Receipt(pub(super) u64);
 
@@ -113,11 +113,11 @@ impl Receipt {
     }
 }
 
-/// The alloc cache and what else only the owner touches: counters are read by others, so all of it
-/// is atomic, but the owner alone writes and never needs more than a load and a store.
+/// What the owner alone writes and others read: so all of it is atomic, but never needs more than a
+/// load and a store.
 #[repr(C, align(64))]
 pub(super) struct OwnerPart {
-    /// Pages in the alloc cache.
+    /// Pages in the alloc cache, as others see it.
     pub(super) cached: AtomicU32,
     /// What the descriptors of the pool's blocks say of their kind and order.
     kind: u32,
@@ -132,7 +132,6 @@ pub(super) struct OwnerPart {
     /// Where its next piece may begin.
     pub(super) open_offset: AtomicU32,
     pub(super) stats: OwnerStats,
-    pub(super) stack: [AtomicU32; CACHE_PAGES],
 }
 
 /// A pool, in the machine's structure range.
@@ -168,71 +167,7 @@ impl OwnerPart {
             open: AtomicU32::new(0),
             open_offset: AtomicU32::new(0),
             stats: OwnerStats::new(),
-            stack: core::array::from_fn(|_| AtomicU32::new(0)),
         }
-    }
-
-    /// The stack for a run of pops and pushes. Only for the owner, one at a time.
-    #[inline(always)]
-    pub(super) fn open_stack(&self) -> Stack<'_> {
-        Stack {
-            owner: self,
-            cached: self.cached.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Takes the newest page off the stack. Only for the owner.
-    #[inline(always)]
-    pub(super) fn pop(&self) -> Option<Pfn> {
-        self.open_stack().pop()
-    }
-}
-
-/// The alloc cache, its length at hand: others see what has changed when it is dropped.
-pub(super) struct Stack<'b> {
-    owner: &'b OwnerPart,
-    cached: u32,
-}
-
-impl Stack<'_> {
-    /// The newest page, which is popped.
-    #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<Pfn> {
-        let cached = self.cached.wrapping_sub(1);
-        let entry = self.owner.stack.get(cached as usize)?;
-        self.cached = cached;
-        Some(Pfn(entry.load(Ordering::Relaxed)))
-    }
-
-    /// The place of one more page, if there is one.
-    #[inline(always)]
-    pub(super) fn room(&mut self) -> Option<Room<'_>> {
-        let entry = self.owner.stack.get(self.cached as usize)?;
-        Some(Room {
-            entry,
-            cached: &mut self.cached,
-        })
-    }
-}
-
-impl Drop for Stack<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.owner.cached.store(self.cached, Ordering::Relaxed);
-    }
-}
-
-/// A free place on a [`Stack`].
-pub(super) struct Room<'s> {
-    entry: &'s AtomicU32,
-    cached: &'s mut u32,
-}
-
-impl Room<'_> {
-    #[inline(always)]
-    pub(super) fn push(self, pfn: Pfn) {
-        self.entry.store(pfn.0, Ordering::Relaxed);
-        *self.cached += 1;
     }
 }
 
@@ -248,7 +183,7 @@ impl<H: Mapper> Body<H> {
     #[inline(always)]
     fn mark(&self, state: PoolState) -> *mut () {
         const {
-            assert!(align_of::<OwnerPart>() > PoolState::InPieces as usize);
+            assert!(align_of::<OwnerPart>() > PoolState::InBatch as usize);
         }
         self.id().wrapping_byte_add(state as usize)
     }
@@ -260,11 +195,11 @@ impl<H: Mapper> Body<H> {
         page.cache.load(Ordering::Relaxed) == self.mark(state)
     }
 
-    /// [`Body::is_marked`] for entries of the alloc cache and the ring, where two puts of the same
-    /// moment may have left a page that one of them released (I3).
+    /// Whether an entry's page is home. Two puts of the same moment may have left one that one of them
+    /// released (I3).
     #[inline(always)]
-    pub(super) fn is_good(&self, page: &Page, state: PoolState) -> bool {
-        self.is_marked(page, state) && page.is_block_word(self.owner.kind)
+    pub(super) fn is_good(&self, page: &Page) -> bool {
+        self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.kind)
     }
 
     #[inline(always)]
@@ -277,10 +212,10 @@ impl<H: Mapper> Body<H> {
     pub(super) fn state_of(&self, page: &Page) -> PoolState {
         let mark = page.cache.load(Ordering::Relaxed).addr();
         let state = match mark.wrapping_sub(self.id().addr()) {
-            1 => PoolState::Cached,
-            2 => PoolState::Ring,
-            3 => PoolState::InFlight,
-            4 => PoolState::InPieces,
+            1 => PoolState::InPool,
+            2 => PoolState::InFlight,
+            3 => PoolState::InPieces,
+            4 => PoolState::InBatch,
             _ => return PoolState::Outside,
         };
         if page.is_block_word(self.owner.kind) {
@@ -363,8 +298,8 @@ pub enum PoolError {
     Foreign(Pfn),
     /// The page is not the first of a block of this pool: another pool's, or no pool's.
     NotOfPool(Pfn),
-    /// The page is not handed out: it was put before, and is where the state says.
-    NotInFlight(Pfn, PoolState),
+    /// The page is not handed out by itself: it was put before, or it is in a batch.
+    NotInFlight(Pfn),
     /// The page was handed out in pieces, which come back one by one.
     InPieces(Pfn),
     /// The page was handed out whole.
@@ -387,11 +322,13 @@ impl core::fmt::Display for PoolError {
                 "page {} is not the first page of a block of this pool: free it where it came from",
                 pfn.0
             ),
-            Self::NotInFlight(pfn, state) => write!(
-                f,
-                "page {} is not handed out ({state:?}): it was put before",
-                pfn.0
-            ),
+            Self::NotInFlight(pfn) => {
+                write!(
+                    f,
+                    "page {} is not handed out by itself: it was put before, or is in a batch",
+                    pfn.0
+                )
+            }
             Self::InPieces(pfn) => write!(
                 f,
                 "page {} was handed out in pieces: put each of them with its offset",

@@ -304,7 +304,7 @@ fn pieces_against_their_owner() {
         let again = unsafe { owner.put_piece(pieces[1].pfn, pieces[1].offset) }.unwrap_err();
         assert!(matches!(
             again,
-            PoolError::NotInFlight(..) | PoolError::NotOfPool(_)
+            PoolError::NotInFlight(_) | PoolError::NotOfPool(_)
         ));
         assert_ne!(owner.pool().state_of(pieces[1].pfn), PoolState::InPieces);
         // SAFETY: only this put has the page or the piece.

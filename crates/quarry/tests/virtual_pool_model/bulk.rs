@@ -34,42 +34,54 @@ impl World<'_> {
         let after = self.pools[at].handle.stats();
         let allocs = after.allocs() - before.allocs();
         ensure_eq!(allocs, got.len() as u64, "allocations counted");
-        for &pfn in &got {
+        self.expect_run(at, cpu, &got, filled < count)?;
+        let whole = &mut self.pools[at].expected.whole;
+        whole.extend(got.iter().map(|&pfn| (pfn, cpu)));
+        Ok(())
+    }
+
+    /// Checks pages that one call allocated, each as by a single allocation; whether memory was
+    /// exhausted before the last.
+    pub(super) fn expect_run(
+        &mut self,
+        at: usize,
+        cpu: CpuId,
+        got: &[Pfn],
+        exhausted: bool,
+    ) -> Check {
+        let left = self.pools[at].handle.stats().pages_cached as usize;
+        for &pfn in got {
             let expected = &mut self.pools[at].expected;
             if expected.cached_count() > 0 {
                 expected.stats.fast += 1;
                 self.take_cached(at, pfn)?;
-            } else {
-                self.expect_fill(at, cpu);
-                if self.pools[at].expected.cached_count() > 0 {
-                    self.take_cached(at, pfn)?;
-                } else {
-                    ensure!(!self.known(pfn), "{pfn:?} has an owner");
-                    let single = self.era < Era::V6_1 || self.pools[at].shape.order > 0;
-                    let exact = self.exact();
-                    let Pool {
-                        expected, shape, ..
-                    } = &mut self.pools[at];
-                    let (high_order, slow) = if shape.order > 0 { (1, 0) } else { (0, 1) };
-                    expected.stats.slow_high_order += high_order;
-                    expected.stats.slow += slow;
-                    expected.unseen = match (exact, single) {
-                        (true, true) => 0,
-                        (true, false) => REFILL_PAGES - 1,
-                        // The array has one slot then.
-                        (false, _) => after.pages_cached as usize,
-                    };
-                }
+                continue;
             }
-            self.pools[at].expected.whole.insert(pfn, cpu);
-        }
-        if filled < count {
             self.expect_fill(at, cpu);
-            ensure_eq!(
-                self.pools[at].expected.cached_count(),
-                0,
-                "pages were at hand"
-            );
+            if self.pools[at].expected.cached_count() > 0 {
+                self.take_cached(at, pfn)?;
+                continue;
+            }
+            ensure!(!self.known(pfn), "{pfn:?} has an owner");
+            let single = self.era < Era::V6_1 || self.pools[at].shape.order > 0;
+            let exact = self.exact();
+            let Pool {
+                expected, shape, ..
+            } = &mut self.pools[at];
+            let (high_order, slow) = if shape.order > 0 { (1, 0) } else { (0, 1) };
+            expected.stats.slow_high_order += high_order;
+            expected.stats.slow += slow;
+            expected.unseen = match (exact, single) {
+                (true, true) => 0,
+                (true, false) => REFILL_PAGES - 1,
+                // The call was for one page then.
+                (false, _) => left,
+            };
+        }
+        if exhausted {
+            self.expect_fill(at, cpu);
+            let cached = self.pools[at].expected.cached_count();
+            ensure_eq!(cached, 0, "pages were at hand");
         }
         Ok(())
     }

@@ -1,0 +1,307 @@
+//! Batches: pages that go out and come home together, with one look at the first of them.
+//!
+//! A page number is a name that anybody can copy, so each put of one has to be compared with the
+//! page's descriptor. A batch cannot be copied: its pages need no look. Their descriptors say what
+//! they said in the alloc cache, that the pages are home, so a put by number is refused; the first
+//! page's speaks for all, and says to which call site and CPU they were handed out, and how many.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use super::map::Mapper;
+use super::stats::{count, count_by};
+use super::types::{CACHE_PAGES, PoolError, PoolState, REFILL_PAGES};
+use super::{PagePool, PoolOwner, RawPool};
+use crate::debug::CallSite;
+use crate::machine::{Access, Line, Machine, touch};
+use crate::page::Pfn;
+use crate::sync::Ordering;
+
+/// Most pages of a batch.
+pub const BATCH_PAGES: usize = REFILL_PAGES;
+const _: () = assert!(BATCH_PAGES <= CACHE_PAGES);
+
+/// Up to [`BATCH_PAGES`] pages of a pool in flight, its holder's alone.
+///
+/// Dropped, it puts its pages as [`PagePool::put_batch`] does. A page that is to have other users or
+/// to be put by its number is taken out with [`PageBatch::pop`].
+///
+/// ```
+/// # use quarry_core::machine::Machine;
+/// # use quarry_core::pool::{PagePool, PoolOwner};
+/// fn receive<M: Machine>(owner: &mut PoolOwner<'_, M>, pool: &PagePool<'_, M>) {
+///     let mut batch = pool.batch();
+///     owner.fill_batch(&mut batch, 32).unwrap();
+///     for &pfn in batch.pages() {
+///         // The page is this batch's.
+///         assert!(unsafe { pool.put(pfn) }.is_err());
+///     }
+///     if let Some(pfn) = batch.pop() {
+///         // SAFETY: nobody else knows the page.
+///         unsafe { pool.put(pfn) }.unwrap();
+///     }
+///     owner.put_batch(&mut batch).unwrap();
+///     assert!(batch.is_empty());
+/// }
+/// ```
+pub struct PageBatch<'p, M: Machine, H: Mapper = super::NoMapper> {
+    pool: RawPool<'p, M, H>,
+    len: usize,
+    /// The first `len` are filled; of these the last goes first.
+    pages: [MaybeUninit<Pfn>; BATCH_PAGES],
+}
+
+impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
+    /// Its pages, or the first pages of its blocks.
+    #[inline(always)]
+    #[must_use]
+    pub fn pages(&self) -> &[Pfn] {
+        let filled = &self.pages[..self.len];
+        // SAFETY: the first `len` are filled.
+        unsafe { &*(core::ptr::from_ref(filled) as *const [Pfn]) }
+    }
+
+    /// Pages in it.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no pages.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes a page out, which is then in flight by itself, as if it had been allocated alone.
+    pub fn pop(&mut self) -> Option<Pfn> {
+        let (&pfn, rest) = self.pages().split_last()?;
+        let map = self.pool.pages.map();
+        let page = map.page(pfn);
+        touch(
+            self.pool.pages.machine(),
+            Line::PageDescriptor,
+            Access::Write,
+            pfn.0 as usize,
+        );
+        if let Some(&first) = rest.first() {
+            let first = map.page(first);
+            let receipt = first.word.load(Ordering::Relaxed);
+            page.word.store(receipt, Ordering::Relaxed);
+            first.set_stamp(rest.len() as u64);
+        }
+        self.len = rest.len();
+        // There was a page in flight until now, so the pool is there (I4).
+        self.pool.body().set_state(page, PoolState::InFlight);
+        Some(pfn)
+    }
+
+    /// Puts the pages into the ring or out of the pool; there are none afterwards. Nothing of the pool
+    /// may be touched after it, but for those who have a handle.
+    #[inline]
+    fn put_all(&mut self) {
+        self.close();
+        let placed = self.pool.place(self.pages());
+        debug_assert!(placed.is_ok(), "{placed:?}");
+        self.len = 0;
+    }
+
+    /// Makes the pages such as those in the alloc cache are.
+    #[inline(always)]
+    fn close(&self) {
+        let Some(&first) = self.pages().first() else {
+            return;
+        };
+        let machine = self.pool.pages.machine();
+        touch(
+            machine,
+            Line::PageDescriptor,
+            Access::Write,
+            first.0 as usize,
+        );
+        let map = self.pool.pages.map();
+        // There are pages in flight, so the pool is there (I4).
+        self.pool
+            .body()
+            .set_state(map.page(first), PoolState::InPool);
+        if H::MAPS {
+            for &pfn in self.pages() {
+                self.pool.sync_for_device(map.page(pfn), u32::MAX);
+            }
+        }
+    }
+}
+
+impl<M: Machine, H: Mapper> Drop for PageBatch<'_, M, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.len > 0 {
+            self.put_all();
+        }
+    }
+}
+
+impl<M: Machine, H: Mapper> fmt::Debug for PageBatch<'_, M, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageBatch")
+            .field("pages", &self.pages())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
+    /// Adds up to `pages` blocks of the pool's order to a batch, as far as it has room, and returns how
+    /// many: less if memory is exhausted. Each counts as an allocation; who asks for pages in flight is
+    /// told of the whole batch by the call that began it.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NotOfPool`] if the batch has pages of another pool.
+    #[inline]
+    #[track_caller]
+    pub fn fill_batch(
+        &mut self,
+        batch: &mut PageBatch<'p, M, H>,
+        pages: usize,
+    ) -> Result<usize, PoolError> {
+        self.fill_batch_at(batch, pages, CallSite::caller())
+    }
+
+    /// [`PoolOwner::fill_batch`] for the given call site.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolOwner::fill_batch`].
+    #[inline]
+    pub fn fill_batch_at(
+        &mut self,
+        batch: &mut PageBatch<'p, M, H>,
+        pages: usize,
+        site: CallSite,
+    ) -> Result<usize, PoolError> {
+        self.pool.check_batch(batch)?;
+        let receipt = self.receipt(site);
+        let raw = self.pool.raw();
+        batch.pool = raw;
+        self.touch_cache();
+        let before = batch.len;
+        let wanted = pages.min(BATCH_PAGES - before);
+        self.move_to(batch, before + wanted);
+        if batch.len < before + wanted {
+            self.fill_slowly(batch, before + wanted);
+        }
+        let added = batch.len - before;
+        let Some(&first) = batch.pages().first() else {
+            return Ok(0);
+        };
+        let body = raw.body();
+        let clock = body.owner.clock.load(Ordering::Relaxed);
+        let now = clock + added as u64;
+        body.owner.clock.store(now, Ordering::Relaxed);
+        let page = raw.pages.map().page(first);
+        touch(
+            raw.pages.machine(),
+            Line::PageDescriptor,
+            Access::Write,
+            first.0 as usize,
+        );
+        page.set_stamp(batch.len as u64);
+        if before == 0 {
+            let receipt = receipt.stamped(clock + 1).0;
+            page.word.store(receipt, Ordering::Relaxed);
+            body.set_state(page, PoolState::InBatch);
+        }
+        Ok(added)
+    }
+
+    /// Fills a batch by the slow paths.
+    #[cold]
+    #[inline(never)]
+    fn fill_slowly(&mut self, batch: &mut PageBatch<'p, M, H>, wanted: usize) {
+        let raw = self.pool.raw();
+        while batch.len < wanted {
+            let Some(way) = self.fill(&raw) else { break };
+            count(way);
+            self.move_to(batch, wanted);
+        }
+    }
+
+    /// Moves pages of the alloc cache into a batch until it has so many.
+    #[inline(always)]
+    fn move_to(&mut self, batch: &mut PageBatch<'p, M, H>, wanted: usize) {
+        let room = &mut batch.pages[batch.len..wanted];
+        let pages = self.cache.take(room.len());
+        for (place, &pfn) in room.iter_mut().zip(pages) {
+            place.write(pfn);
+        }
+        batch.len += pages.len();
+        self.show_cached();
+    }
+
+    /// Puts the pages of a batch back: into the alloc cache as far as it has room, the rest as
+    /// [`PagePool::put_batch`] does. The batch is empty then.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NotOfPool`] if they are another pool's; nothing has changed then.
+    #[inline]
+    pub fn put_batch(&mut self, batch: &mut PageBatch<'p, M, H>) -> Result<(), PoolError> {
+        self.pool.check_batch(batch)?;
+        self.touch_cache();
+        let room = self.cache.room();
+        let direct = batch.len.min(room.len());
+        let rest = batch.len - direct;
+        for (place, &pfn) in room.iter_mut().zip(&batch.pages()[rest..]) {
+            *place = pfn;
+        }
+        if rest == 0 {
+            batch.close();
+            batch.len = 0;
+        } else {
+            let owner = &self.pool.body().owner;
+            count_by(&owner.stats.cache_full, rest as u64);
+            batch.close();
+            batch.len = rest;
+            batch.put_all();
+        }
+        self.cache.grow(direct);
+        self.show_cached();
+        Ok(())
+    }
+}
+
+impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
+    /// A batch without pages, to be filled by [`PoolOwner::fill_batch`].
+    #[inline]
+    #[must_use]
+    pub fn batch(&self) -> PageBatch<'p, M, H> {
+        PageBatch {
+            pool: self.raw(),
+            len: 0,
+            pages: [const { MaybeUninit::uninit() }; BATCH_PAGES],
+        }
+    }
+
+    /// Puts the pages of a batch back from anywhere: into the ring, with one reservation of its
+    /// slots, else out of the pool. The batch is empty then.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NotOfPool`] if they are another pool's; nothing has changed then.
+    #[inline]
+    pub fn put_batch(&self, batch: &mut PageBatch<'p, M, H>) -> Result<(), PoolError> {
+        self.check_batch(batch)?;
+        batch.put_all();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn check_batch(&self, batch: &PageBatch<'p, M, H>) -> Result<(), PoolError> {
+        match batch.pages().first() {
+            Some(&first) if batch.pool != self.raw() => Err(PoolError::NotOfPool(first)),
+            _ => Ok(()),
+        }
+    }
+}
