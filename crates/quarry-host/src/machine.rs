@@ -326,6 +326,11 @@ unsafe impl Machine for HostMachine {
     }
 
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+    fn has_steps(&self) -> bool {
+        self.area != 0
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
     #[inline(always)]
     unsafe fn percpu_push_stack<L: StackLayout>(
         &self,

@@ -96,7 +96,7 @@ mod pool;
 mod typed;
 
 pub use host::{Builder, Error, HostHeap, fork_misses};
-pub use pool::{Fragment, Frame, PagePool, PendingPool};
+pub use pool::{Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use quarry_core as core;
 pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};

@@ -1,5 +1,9 @@
 //! Page pools on this process's own memory.
 
+mod batch;
+
+pub use batch::FrameBatch;
+
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

@@ -31,7 +31,8 @@
 //!
 //! # Invariants
 //!
-//! * **M1** A slot's state is only accessed by whoever holds its lock word.
+//! * **M1** A slot's state is only accessed by whoever holds its lock word; state that is made of
+//!   atomics may be read by others.
 //! * **M2** The four ranges are disjoint, zero-filled before first use, and live as long as the
 //!   machine.
 //! * **M3** A machine never moves: its ranges and per-CPU areas keep their addresses.
@@ -47,8 +48,8 @@ pub(crate) use account::{touch, work};
 pub(crate) use gate::Gate;
 pub(crate) use lock::{Guard, SpinLock};
 pub use lock::{LockClass, RawLock, Reentered};
-pub(crate) use percpu::PerCpu;
 pub use percpu::{PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, SlotLock};
+pub(crate) use percpu::{PerCpu, PerCpuShared};
 pub(crate) use region::Region;
 
 use core::ptr::NonNull;
@@ -238,6 +239,11 @@ pub unsafe trait Machine: Sized + 'static {
         _slot0: &NonNull<SlotLock>,
         _object: NonNull<u8>,
     ) -> bool {
+        false
+    }
+
+    /// Whether the machine has steps on stacks ([`Machine::percpu_push_stack`]).
+    fn has_steps(&self) -> bool {
         false
     }
 

@@ -241,3 +241,98 @@ impl<T> PerCpu<T> {
         result
     }
 }
+
+/// A `T` for each CPU that anybody may read at any time: it is made of atomics. Holding a slot's word
+/// gives the right to write.
+pub(crate) struct PerCpuShared<T>(PerCpu<T>);
+
+impl<T: Sync> PerCpuShared<T> {
+    /// As [`PerCpu::absent`].
+    pub(crate) const fn absent() -> Self {
+        Self(PerCpu::absent())
+    }
+
+    /// As [`PerCpu::exists`].
+    pub(crate) fn exists(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// As [`PerCpu::slot0`].
+    #[inline(always)]
+    pub(crate) fn slot0(&self) -> &NonNull<SlotLock> {
+        self.0.slot0()
+    }
+
+    /// Reserves a slot per CPU. `None` when the per-CPU area is full.
+    pub(crate) fn new<M: Machine>(
+        machine: &M,
+        areas: &Region,
+        value: impl Fn() -> T,
+    ) -> Option<Self> {
+        // SAFETY: nobody sees the zeroed values, which are replaced here.
+        let new = Self(unsafe { PerCpu::new(machine, areas) }?);
+        for cpu in (0..machine.topology().cpus).map(CpuId) {
+            // SAFETY: the slot was reserved just now, and nobody else knows it.
+            unsafe { new.state::<M>(cpu).write(value()) };
+        }
+        Some(new)
+    }
+
+    #[inline(always)]
+    fn state<M: Machine>(&self, cpu: CpuId) -> *mut T {
+        // SAFETY: the slot lives as long as the handle (M3).
+        let slot = unsafe { self.0.slot::<M>(cpu).as_ref() };
+        slot.state.get()
+    }
+
+    /// A CPU's state, which may change at any time.
+    #[inline(always)]
+    pub(crate) fn get<M: Machine>(&self, cpu: CpuId) -> &T {
+        // SAFETY: `new` made a value for each CPU, and this type makes only shared references.
+        unsafe { &*self.state::<M>(cpu) }
+    }
+
+    /// As [`PerCpu::try_with`].
+    pub(crate) fn try_with<M: Machine, R>(
+        &self,
+        machine: &M,
+        f: impl FnOnce(&T, CpuId) -> R,
+    ) -> Option<R> {
+        if !self.exists() {
+            return None;
+        }
+        // SAFETY: `slot0` is CPU 0's slot of a block in the per-CPU range (`new`).
+        let lock = unsafe { machine.percpu_try_lock(*self.slot0()) }?;
+        let cpu =
+            CpuId(((lock.addr().get() - self.slot0().addr().get()) >> M::PERCPU_SHIFT) as u32);
+        let result = f(self.get::<M>(cpu), cpu);
+        // SAFETY: the slot lives as long as the handle (M3).
+        unsafe { lock.as_ref() }.release();
+        Some(result)
+    }
+
+    /// As [`PerCpu::try_with_remote`].
+    pub(crate) fn try_with_remote<M: Machine, R>(
+        &self,
+        machine: &M,
+        cpu: CpuId,
+        f: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        if !self.exists() || !self.0.lock_remote(machine, cpu) {
+            return None;
+        }
+        let result = f(self.get::<M>(cpu));
+        self.0.word::<M>(cpu).release();
+        Some(result)
+    }
+
+    /// As [`PerCpu::free`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`PerCpu::free`].
+    pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.0.free(machine, areas) };
+    }
+}

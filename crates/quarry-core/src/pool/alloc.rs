@@ -1,5 +1,7 @@
 //! Allocation: the alloc cache, the ring, the page allocator.
 
+use core::cell::Cell;
+
 use super::map::Mapper;
 use super::pieces::OPEN;
 use super::stats::{count, count_by};
@@ -193,22 +195,30 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         machine.topology().node_of(machine.current_cpu())
     }
 
-    /// Moves pages from the ring to the alloc cache as long as they are on the node.
+    /// Moves pages from the lanes and the ring to the alloc cache as long as they are on the node.
     fn refill(&mut self, node: NodeId) -> bool {
         let raw = self.pool.raw();
         let owner = &raw.body().owner;
         let machine = raw.pages.machine();
         let near = |pfn| machine.topology().nodes == 1 || raw.pages.node_of(pfn) == node;
         let mut moved = 0;
-        let taken = raw.body().ring.take(machine, REFILL_PAGES, |pfn| {
-            if !near(pfn) {
-                count(&owner.stats.waive);
-                raw.release_home(pfn);
-                return false;
+        let waived = Cell::new(false);
+        let mut keep = |pfn| {
+            if near(pfn) {
+                moved += u64::from(self.cache.push(pfn));
+                return true;
             }
-            moved += u64::from(self.cache.push(pfn));
-            true
-        });
+            count(&owner.stats.waive);
+            raw.release_home(pfn);
+            waived.set(true);
+            false
+        };
+        let lanes = &raw.body().lanes;
+        let mut taken = lanes.take::<M>(&mut self.turn, REFILL_PAGES, &mut keep);
+        if taken < REFILL_PAGES && !waived.get() {
+            let rest = REFILL_PAGES - taken;
+            taken += raw.body().ring.take(machine, rest, &mut keep);
+        }
         count_by(&owner.filled, moved);
         if taken == 0 {
             count(&owner.stats.empty);

@@ -11,7 +11,7 @@ use core::mem::MaybeUninit;
 use super::map::Mapper;
 use super::stats::{count, count_by};
 use super::types::{CACHE_PAGES, PoolError, PoolState, REFILL_PAGES};
-use super::{PagePool, PoolOwner, RawPool};
+use super::{PagePool, PoolOwner, RawPool, ThinPool};
 use crate::debug::CallSite;
 use crate::machine::{Access, Line, Machine, touch};
 use crate::page::Pfn;
@@ -29,7 +29,7 @@ const _: () = assert!(BATCH_PAGES <= CACHE_PAGES);
 /// ```
 /// # use quarry_core::machine::Machine;
 /// # use quarry_core::pool::{PagePool, PoolOwner};
-/// fn receive<M: Machine>(owner: &mut PoolOwner<'_, M>, pool: &PagePool<'_, M>) {
+/// fn receive<'p, M: Machine>(owner: &mut PoolOwner<'p, M>, pool: &PagePool<'p, M>) {
 ///     let mut batch = pool.batch();
 ///     owner.fill_batch(&mut batch, 32).unwrap();
 ///     for &pfn in batch.pages() {
@@ -73,6 +73,21 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The pool; [`ThinPool::raw`] asks for a page in it, or a handle.
+    #[inline]
+    #[must_use]
+    pub fn pool(&self) -> ThinPool<'p, M, H> {
+        self.pool.thin()
+    }
+
+    /// Puts the pages back as [`PagePool::put_batch`] does. The batch is empty then.
+    #[inline]
+    pub fn put(&mut self) {
+        if self.len > 0 {
+            self.put_all();
+        }
     }
 
     /// Takes a page out, which is then in flight by itself, as if it had been allocated alone.
@@ -137,9 +152,7 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
 impl<M: Machine, H: Mapper> Drop for PageBatch<'_, M, H> {
     #[inline]
     fn drop(&mut self) {
-        if self.len > 0 {
-            self.put_all();
-        }
+        self.put();
     }
 }
 
@@ -293,7 +306,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
     #[inline]
     pub fn put_batch(&self, batch: &mut PageBatch<'p, M, H>) -> Result<(), PoolError> {
         self.check_batch(batch)?;
-        batch.put_all();
+        batch.put();
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use core::fmt;
 use super::inflight::InFlightReport;
 use super::map::Mapper;
 use super::stats::count;
-use super::{PagePool, PoolOwner};
-use crate::machine::Machine;
+use super::{PagePool, PoolOwner, RawPool};
+use crate::machine::{CpuId, Machine};
 
 impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     /// Releases all pages that the pool has, and the pool with them. Handles stay valid; pages put
@@ -16,34 +16,46 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     ///
     /// [`Pending`] while pages are in flight: it says who has them. The pool goes by itself when
     /// the last one is put ([`Pending`] names an exception).
-    pub fn destroy(mut self) -> Result<(), Pending<'p, M, H>> {
-        self.close_open();
-        Pending { owner: self }.finish()
-    }
-
-    /// Releases what is at hand. Whether nothing is in flight.
-    fn release_all(&mut self) -> bool {
-        let raw = self.pool.raw();
-        let body = raw.body();
-        let machine = raw.pages.machine();
-        body.ring.close();
-        // A producer that stays inside may be a thread that a fork left behind. Its page is still in
-        // flight, so the pool does not go while it touches it (I4).
-        let from_ring = |pfn| raw.release_home(pfn);
-        let drained = body.ring.drain(machine, from_ring);
-        while let Some(pfn) = self.cache.pop() {
-            count(&body.owner.dropped);
-            self.show_cached();
-            raw.release_home(pfn);
-        }
-        drained && body.held() == 0
+    pub fn destroy(self) -> Result<(), Pending<'p, M, H>> {
+        let pending = Pending {
+            pool: self.pool.clone(),
+        };
+        drop(self);
+        pending.finish()
     }
 }
 
 impl<M: Machine, H: Mapper> Drop for PoolOwner<'_, M, H> {
     fn drop(&mut self) {
         self.close_open();
-        self.release_all();
+        let raw = self.pool.raw();
+        while let Some(pfn) = self.cache.pop() {
+            count(&raw.body().owner.dropped);
+            self.show_cached();
+            raw.release_home(pfn);
+        }
+        raw.release_rest();
+    }
+}
+
+impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
+    /// Lets no more pages in and releases those in the lanes and the ring. Whether none is in flight.
+    /// Only for the owner, or for [`Pending`] after it.
+    fn release_rest(self) -> bool {
+        let body = self.body();
+        let machine = self.pages.machine();
+        // Lanes first: what finds its lane closed goes to the ring.
+        let closed = body.lanes.close(machine);
+        body.ring.close();
+        let release = |pfn| {
+            self.release_home(pfn);
+            true
+        };
+        body.lanes.take::<M>(&mut CpuId(0), usize::MAX, release);
+        // A producer that stays inside may be a thread that a fork left behind. Its page is still in
+        // flight, so the pool does not go while it touches it (I4).
+        let drained = body.ring.drain(machine, |pfn| self.release_home(pfn));
+        closed && drained && body.held() == 0
     }
 }
 
@@ -52,8 +64,7 @@ impl<M: Machine, H: Mapper> Drop for PoolOwner<'_, M, H> {
 /// for longer than the destruction waits for it keeps its page and those behind it in the ring. Who
 /// must have these back keeps this and looks again.
 pub struct Pending<'p, M: Machine, H: Mapper> {
-    /// Closed: it allocates no more.
-    owner: PoolOwner<'p, M, H>,
+    pool: PagePool<'p, M, H>,
 }
 
 impl<'p, M: Machine, H: Mapper> Pending<'p, M, H> {
@@ -62,8 +73,8 @@ impl<'p, M: Machine, H: Mapper> Pending<'p, M, H> {
     /// # Errors
     ///
     /// Itself, while pages are in flight.
-    pub fn finish(mut self) -> Result<(), Self> {
-        if self.owner.release_all() {
+    pub fn finish(self) -> Result<(), Self> {
+        if self.pool.raw().release_rest() {
             Ok(())
         } else {
             Err(self)
@@ -73,7 +84,7 @@ impl<'p, M: Machine, H: Mapper> Pending<'p, M, H> {
     /// The pool: its counters, and who has its pages.
     #[must_use]
     pub fn pool(&self) -> &PagePool<'p, M, H> {
-        self.owner.pool()
+        &self.pool
     }
 
     /// Who has the pool's pages.

@@ -15,40 +15,46 @@
 //!         alloc |        ^ put                        | put
 //!               v        |                            v
 //!         +------------------+    refill 64    +-------------+
-//!         | alloc cache: 128 |<----------------| ring: 1024  |  many producers, one consumer
-//!         +------------------+                 +-------------+
-//!               ^ bulk 64                             | full; other users; other node
+//!         | alloc cache: 128 |<-------+--------| lane: 504   |  one for each CPU that puts, where
+//!         +------------------+        |        +-------------+  the machine has single steps
+//!               ^                     |               | full, held
+//!               |                     |        +------v------+
+//!               |                     +--------| ring: 1024  |  many producers, one consumer
+//!               |                              +-------------+
+//!               | bulk 64                             | full; other users; other node
 //!         ------+-------- page allocator -------------v------
 //! ```
 //!
-//! A [`PoolOwner`] is the one who allocates: its methods take `&mut self`, so the alloc cache and
-//! the ring's reading end need no lock. [`PagePool`] handles are for everybody. A pool's page has two
-//! words in its descriptor: whose it is and where, in one word, so that one comparison tells whether
-//! a put is right; and, in flight, to which call site and CPU it was handed out, and when.
+//! A [`PoolOwner`] is the one who allocates: its methods take `&mut self`, so the alloc cache, which
+//! it keeps itself, and the reading ends of lanes and ring need no lock. [`PagePool`] handles are for
+//! everybody. A pool's page has two words in its descriptor: whose it is and whether it is home, in
+//! one word, so that one comparison tells whether a put is right; and, in flight, to which call site
+//! and CPU it was handed out, and when. Of the pages of a [`PageBatch`] the first says so for all.
 //!
 //! # 3 States of a page
 //!
-//! outside -> cached -> in flight -> cached | ring -> cached -> ... -> outside. In flight it is
-//! either whole or in pieces (`pieces`).
+//! outside -> home -> in flight -> home -> ... -> outside. Home is the alloc cache, a lane or the
+//! ring. In flight it is whole, in pieces (`pieces`) or in a batch (`batch`).
 //!
 //! # 4 Paths
 //!
-//! *Allocation*: pop the alloc cache (`fast`); else take up to 64 pages from the ring while they
-//! are on the preferred node (`refill`; the first that is not is released, `waive`); else, the ring
+//! *Allocation*: pop the alloc cache (`fast`); else take up to 64 pages from the lanes, each in its
+//! turn, and the ring while they are on the preferred node (`refill`; the first that is not is released, `waive`); else, the ring
 //! being empty (`empty`), ask the page allocator for 64 in one call (`slow`; one before 6.1, one
 //! block at a time for orders above 0, `slow_high_order`). *Put by the owner*: push the alloc cache
-//! (`cached`), if it is full (`cache_full`) as everybody else. *Put*: into the ring (`ring`), out of
-//! the pool if it is full (`ring_full`). A page that has other users (`get_page`) leaves the pool
+//! (`cached`), if it is full (`cache_full`) into the ring. *Put*: into the running CPU's lane or the
+//! ring (`ring`), out of the pool if it is full (`ring_full`). A page that has other users (`get_page`) leaves the pool
 //! when it is put (`released_refcnt`), and its last user frees it.
 //!
 //! Bulk calls are so many single ones in the same order, with less of their cost: one look at the
-//! call site, the CPU and the alloc cache's length, one reservation of the ring's slots for up to 64
-//! pages. Counters count pages.
+//! call site, the CPU and the alloc cache's length, one hold of the CPU's lane or one reservation of
+//! the ring's slots for up to 64 pages. A batch is one look at one descriptor, and copies. Counters
+//! count pages.
 //!
 //! # 5 Locks
 //!
-//! None. A producer reserves slots of the ring in one atomic step and fills them (`ring`), so no put
-//! waits for a preempted thread, for the thread that its signal handler interrupted, or for one that
+//! None. A put into a lane is a step of the machine, or tries the CPU's slot once. A producer reserves
+//! slots of the ring in one atomic step and fills them (`ring`), so no put waits for a preempted thread, for the thread that its signal handler interrupted, or for one that
 //! a fork left behind; but for as long as a reserved slot is not filled, the owner does not see what
 //! is behind it. A put would wait only in a full ring, for the owner, if more than a thousand threads
 //! at once were interrupted between their look at the ring and their step.
@@ -56,16 +62,19 @@
 //! # 6 Invariants
 //!
 //! * **I1** Every page of a pool is in exactly one place, which its state names.
-//! * **I2** The alloc cache, the consumer's index and the owner's counters are written by the owner
-//!   alone; there is one owner, or after [`PoolOwner::destroy`] one [`Pending`].
-//! * **I3** An entry of the alloc cache or the ring is good only if the page is this pool's and its
-//!   state names that place. A second put is refused. Two of a page at the same moment break the
-//!   puts' contract, as nothing ties a put's look at the state to its store: both may be accepted
-//!   and make two entries, of which the later store makes at most one good (the owner drops the
-//!   other, `stale`), or one releases the page and the other writes to what is no more the pool's.
+//! * **I2** The alloc cache, the heads of the lanes and the ring and the owner's counters are written
+//!   by the owner alone; there is one owner, or after [`PoolOwner::destroy`] one [`Pending`].
+//! * **I3** An allocation by number hands out an entry only if the page is this pool's and home, and
+//!   it is in flight from then on. A second put is refused. Two of a page at the same moment break
+//!   the puts' contract, as nothing ties a put's look at the state to its store: both may be accepted
+//!   and make two entries (the owner drops the one that it meets while the page is in flight,
+//!   `stale`; a batch takes its entries as they are), or one releases the page and the other writes to
+//!   what is no more the pool's.
 //! * **I4** The pool's memory goes back when it has neither handles nor pages: whoever has a page
 //!   in flight may use the pool until the page is put, and a put touches the pool no more once the
-//!   page may have gone on. The closing of the ring waits for producers for that reason.
+//!   page may have gone on, except for the word of the lane's slot, which it frees. The closing of the
+//!   ring waits for producers, and that of a lane takes its slot, for that reason; the memory of a
+//!   lane whose slot could not be had is never given back.
 //!
 //! # 7 Departures from the kernel
 //!
@@ -73,20 +82,24 @@
 //! starts told apart by a sixty-fourth of the page, so that a put of a wrong or returned piece is
 //! an error. Call sites and CPUs of pages in flight are always kept, so that a pool that cannot be
 //! destroyed says who has its pages. The ring's producers have no lock. A bulk put by the owner goes
-//! into the alloc cache like a single one.
+//! into the alloc cache like a single one. Lanes add to what the ring can hold: up to `pool_size` or
+//! 504 pages for each CPU that puts, whichever is less; machines without single steps, the virtual one
+//! among them, have none. Pages in lanes are counted as in the ring. A refill on a machine with one
+//! node does not read the descriptors of what it moves.
 //!
 //! # 8 Cost
 //!
 //! An allocation and a put by the owner: the alloc cache's line and the page's descriptor, no
 //! atomic read-modify-write; counters of the fast paths are worked out when they are asked for. A put
-//! from elsewhere: one, the reservation; a bulk put one for up to 64 pages. The descriptor's line
-//! then goes to the CPU that puts and back to the owner's.
+//! from elsewhere: a step, or one, the reservation; a bulk put one for up to 64 pages. The descriptor's
+//! line then goes to the CPU that puts and back to the owner's; of a batch only the first page's.
 
 mod alloc;
 mod batch;
 mod cache;
 mod destroy;
 mod inflight;
+mod lanes;
 mod map;
 mod pieces;
 mod put;
@@ -111,10 +124,11 @@ use core::ptr::NonNull;
 
 use crate::debug::{CallSite, SiteTable};
 use crate::era::Era;
-use crate::machine::Machine;
+use crate::machine::{CpuId, Machine};
 use crate::page::{MAX_ORDER, PageAllocator, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 use cache::AllocCache;
+use lanes::Lanes;
 use ring::Ring;
 use types::{Body, BodyPtr, DEFAULT_POOL_SIZE, HANDLE, OwnerPart};
 
@@ -156,6 +170,8 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M,
 pub struct PoolOwner<'p, M: Machine, H: Mapper = NoMapper> {
     pool: PagePool<'p, M, H>,
     cache: AllocCache,
+    /// The CPU whose lane it looked at last.
+    turn: CpuId,
     /// The call site that allocated last, and its number.
     last_site: (CallSite, u32),
 }
@@ -286,7 +302,9 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let bytes = size_of::<Body<H>>().max(align_of::<Body<H>>());
         let place = pages.meta().alloc(machine, bytes);
         let body = place.ok_or(PoolCreateError::NoRoom)?.cast::<Body<H>>();
-        let Some(ring) = Ring::new(machine, pages.meta(), size) else {
+        let ring = Ring::new(machine, pages.meta(), size);
+        let lanes = Lanes::new(machine, pages.percpu(), size);
+        let (Some(ring), Some(lanes)) = (ring, lanes) else {
             // SAFETY: `alloc` returned the block for these bytes just now, still zeroed.
             unsafe { pages.meta().free(machine, body.cast(), bytes) };
             return Err(PoolCreateError::NoRoom);
@@ -294,6 +312,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let new = Body {
             owner: OwnerPart::new(params.order),
             ring,
+            lanes,
             shared: stats::SharedStats::new(),
             alive: AtomicU64::new(HANDLE),
             pages: NonNull::from(pages).cast(),
@@ -311,6 +330,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         Ok(Self {
             pool: PagePool { pages, body },
             cache: AllocCache::new(),
+            turn: CpuId(0),
             last_site: (CallSite::UNKNOWN, 0),
         })
     }
@@ -413,8 +433,9 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let body = self.body();
+        let [put, taken] = body.lanes.traffic::<M>();
         let mut stats = PoolStats {
-            ring: body.ring.produced(),
+            ring: body.ring.produced() + put,
             pages_cached: u64::from(body.owner.cached.load(Ordering::Relaxed)),
             ..PoolStats::default()
         };
@@ -428,7 +449,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         let dropped = body.owner.dropped.load(Ordering::Relaxed);
         let filled = body.owner.filled.load(Ordering::Relaxed);
         stats.cached = (stats.pages_cached + handed_out + dropped).saturating_sub(filled);
-        stats.pages_ring = stats.ring.saturating_sub(body.ring.consumed());
+        stats.pages_ring = stats.ring.saturating_sub(body.ring.consumed() + taken);
         let kept = stats.pages_cached + stats.pages_ring + self.idle_open();
         stats.inflight = body.held().saturating_sub(kept);
         stats
@@ -559,6 +580,8 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
         let meta = self.pages.meta();
         let _pass = self.pages.gate().enter(machine);
         let slots = self.body().ring.range();
+        // SAFETY: I4 - nobody else can reach the pool any more.
+        unsafe { self.body().lanes.free(machine, meta, self.pages.percpu()) };
         let bytes = size_of::<Body<H>>().max(align_of::<Body<H>>());
         // SAFETY: I4 - nobody else can reach the pool any more: there are no handles, and no page
         // that one could put. It was initialised when it was made.

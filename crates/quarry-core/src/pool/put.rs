@@ -284,11 +284,31 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[inline]
     pub(super) fn put_ring(self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         self.come_home(page, used);
-        work(self.pages.machine(), Work::Atomic);
-        match self.body().ring.reserve_one() {
+        let machine = self.pages.machine();
+        let body = self.body();
+        if body.lanes.push(machine, pfn) {
+            return Ok(Put::Ring);
+        }
+        if body.lanes.exist() {
+            return self.put_unstepped(pfn);
+        }
+        work(machine, Work::Atomic);
+        match body.ring.reserve_one() {
             Ok(slot) => Ok(self.fill(slot, pfn)),
             Err(late) => self.put_late(pfn, late),
         }
+    }
+
+    /// Puts a page that is home by its state, if a step could not.
+    #[cold]
+    #[inline(never)]
+    fn put_unstepped(self, pfn: Pfn) -> Result<Put, PoolError> {
+        let (machine, meta) = (self.pages.machine(), self.pages.meta());
+        if self.body().lanes.push_many(machine, meta, &[pfn]) == 1 {
+            return Ok(Put::Ring);
+        }
+        let slot = self.body().ring.reserve(1);
+        self.settle(pfn, slot)
     }
 
     #[cold]
@@ -356,7 +376,13 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
 
     /// Puts claimed pages into the ring or out of the pool. What is left of them keeps the pool.
     pub(super) fn place(self, mut pages: &[Pfn]) -> Result<(), PoolError> {
-        let machine = self.pages.machine();
+        if pages.is_empty() {
+            // The pool may be gone.
+            return Ok(());
+        }
+        let (machine, meta) = (self.pages.machine(), self.pages.meta());
+        let placed = self.body().lanes.push_many(machine, meta, pages);
+        pages = &pages[placed..];
         while !pages.is_empty() {
             let ring = &self.body().ring;
             work(machine, Work::Atomic);

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::lanes::Lanes;
 use super::map::Mapper;
 use super::ring::Ring;
 use super::rules::PoolRules;
@@ -138,6 +139,7 @@ pub(super) struct OwnerPart {
 pub(super) struct Body<H> {
     pub(super) owner: OwnerPart,
     pub(super) ring: Ring,
+    pub(super) lanes: Lanes,
     pub(super) shared: SharedStats,
     /// Handles in the upper half, pages that came from the page allocator and have not gone back in
     /// the lower: at 0 the pool is no more.

@@ -52,6 +52,8 @@ pub(crate) struct LoomMachine {
     pub(crate) held: AtomicUsize,
     /// Whether list locks exclude.
     excludes: bool,
+    /// Whether it says that it has steps; all of them fail.
+    steps: bool,
 }
 
 // SAFETY: the address only names the machine's own memory.
@@ -93,7 +95,15 @@ impl LoomMachine {
             base,
             held: AtomicUsize::new(0),
             excludes,
+            steps: false,
         }
+    }
+
+    /// A machine whose steps are always interrupted.
+    pub(crate) fn stepping() -> Self {
+        let mut machine = Self::new(true);
+        machine.steps = true;
+        machine
     }
 }
 
@@ -140,6 +150,10 @@ unsafe impl Machine for LoomMachine {
         )
         .is_ok()
         .then_some(slot)
+    }
+
+    fn has_steps(&self) -> bool {
+        self.steps
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {

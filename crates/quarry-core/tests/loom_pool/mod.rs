@@ -20,8 +20,17 @@ struct World {
 
 impl World {
     fn new() -> (Self, &'static Pages) {
+        Self::on(LoomMachine::new(true))
+    }
+
+    /// On a machine whose CPUs have lanes.
+    fn with_lanes() -> (Self, &'static Pages) {
+        Self::on(LoomMachine::stepping())
+    }
+
+    fn on(machine: LoomMachine) -> (Self, &'static Pages) {
         be(CPU0);
-        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = PageAllocator::new(machine, Era::V6_18).unwrap();
         let pages = Box::into_raw(Box::new(pages));
         // SAFETY: `finish` frees it when all threads have been joined.
         (Self { pages }, unsafe { &*pages })
@@ -312,4 +321,98 @@ fn pieces_against_their_owner() {
         end(owner);
         world.finish();
     });
+}
+
+/// More pages than a lane has entries go home by one CPU's, while the owner takes them.
+#[test]
+fn a_lane_goes_round() {
+    explore(|| {
+        let (world, pages) = World::with_lanes();
+        let mut owner = pool(pages, 4);
+        let got = [(); 5].map(|()| owner.alloc().unwrap());
+        let pool = owner.handle();
+        let thread = spawn(move || {
+            be(CPU1);
+            for pfn in got {
+                // SAFETY: only this put has the page.
+                assert_eq!(unsafe { pool.put(pfn) }, Ok(Put::Ring));
+            }
+        });
+        let more = [(); 3].map(|()| owner.alloc());
+        thread.join().unwrap();
+        for pfn in more.into_iter().flatten() {
+            // SAFETY: only this put has the page.
+            unsafe { owner.put(pfn) }.unwrap();
+        }
+        end_with_all(owner, world);
+    });
+}
+
+/// Two threads of one CPU, whose lane is not there yet.
+#[test]
+fn two_puts_make_one_lane() {
+    explore(|| {
+        let (world, pages) = World::with_lanes();
+        let mut owner = pool(pages, 4);
+        let got = [(); 2].map(|()| owner.alloc().unwrap());
+        let threads = got.map(|pfn| {
+            let pool = owner.handle();
+            spawn(move || {
+                be(CPU1);
+                // SAFETY: only this put has the page.
+                assert_eq!(unsafe { pool.put(pfn) }, Ok(Put::Ring));
+            })
+        });
+        threads.map(|thread| thread.join().unwrap());
+        let stats = owner.pool().stats();
+        assert_eq!((stats.ring, stats.pages_ring), (2, 2));
+        end_with_all(owner, world);
+    });
+}
+
+/// The last pages come home by a lane, one by one or together, while the pool is destroyed.
+fn lane_against_the_end(together: bool) {
+    explore(move || {
+        let (world, pages) = World::with_lanes();
+        let mut owner = pool(pages, 2);
+        let mut slots = [None; 3];
+        assert_eq!(owner.alloc_bulk(&mut slots), 3);
+        let raw = owner.pool().raw();
+        // The lane is there already.
+        be(CPU1);
+        // SAFETY: only this put has the page.
+        unsafe { raw.put(slots[2].take().unwrap(), 0) }.unwrap();
+        be(CPU0);
+        let thread = spawn(move || {
+            be(CPU1);
+            if together {
+                // SAFETY: the pages are in flight and put once.
+                unsafe { raw.put_bulk(&mut slots) }.unwrap();
+                return;
+            }
+            for pfn in slots.into_iter().flatten() {
+                // SAFETY: as above.
+                unsafe { raw.put(pfn, 0) }.unwrap();
+            }
+        });
+        let pending = owner.destroy().err();
+        thread.join().unwrap();
+        if let Some(pending) = pending {
+            let mut ended = pending.finish();
+            while let Err(pending) = ended {
+                ended = pending.finish();
+            }
+        }
+        world.finish();
+    });
+}
+
+#[test]
+fn the_last_puts_by_a_lane_against_the_end() {
+    lane_against_the_end(false);
+}
+
+#[test]
+fn the_last_bulk_put_by_a_lane_against_the_end() {
+    lane_against_the_end(true);
 }

@@ -180,6 +180,10 @@ unsafe impl Machine for Stepping {
         pushed == Some(true)
     }
 
+    fn has_steps(&self) -> bool {
+        true
+    }
+
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
         self.0.percpu_lock_remote(slot, cpu)
     }

@@ -1,0 +1,459 @@
+//! Lanes: how pages that are put on one CPU come home, where the machine has single steps.
+//!
+//! The ring's tail is all producers', so a put is an atomic addition that waits for the line. A lane is
+//! one CPU's: a put is one step of the machine, without an atomic instruction, and the owner takes
+//! what lies there without writing to what the producers write.
+//!
+//! ```text
+//!   per-CPU slot: base top limit             lane, in the machine's structure range
+//!                  |    |    |               +------+------------------------------+
+//!                  |    |    +-------------->| head | . . x x x x x . . . . . . .  |
+//!                  |    +------------------->|      |     ^head     ^top           |
+//!                  +------------------------>+------+------------------------------+
+//! ```
+//!
+//! The entries are used round and round. A step puts an entry at the top unless it is at the limit;
+//! whoever finds it there takes the CPU's slot, looks how far the owner has come, and moves the limit,
+//! or the top to the beginning. The top never comes to the head from below, so that equality means
+//! empty. A CPU gets its lane with the first page that is put there; a full lane sends its pages to
+//! the ring, and so does a slot that somebody holds.
+//!
+//! A lane's pages are published by the store of the top, with which a step ends. Steps of stacks exist
+//! on x86-64 alone, where stores become visible in their order.
+
+use core::mem::offset_of;
+use core::ptr::{NonNull, null_mut};
+
+use crate::machine::{CpuId, Machine, PerCpu, PerCpuShared, RawRange, Region, StackLayout};
+use crate::page::Pfn;
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Most pages of a lane, which takes 4 KiB then.
+const LANE_PAGES: u32 = if cfg!(loom) { 3 } else { 504 };
+
+/// A page's link, as a word that a step can put.
+type Entry = AtomicUsize;
+
+/// Where pages of one CPU go: in its per-CPU slot, written by whoever holds it and by steps. All null
+/// without a lane.
+#[repr(C)]
+struct Producer {
+    /// The entry that is filled next.
+    top: AtomicPtr<Entry>,
+    base: AtomicPtr<Entry>,
+    /// The entry that no step may fill; null in a closed lane.
+    limit: AtomicPtr<Entry>,
+    /// Pages put by steps.
+    pushes: AtomicU64,
+}
+
+impl StackLayout for Producer {
+    const TOP: usize = PerCpu::<Self>::STATE + offset_of!(Self, top);
+    const BASE: usize = PerCpu::<Self>::STATE + offset_of!(Self, base);
+    const LIMIT: usize = PerCpu::<Self>::STATE + offset_of!(Self, limit);
+    // Nothing is taken by steps.
+    const POPS: usize = Self::PUSHES;
+    const PUSHES: usize = PerCpu::<Self>::STATE + offset_of!(Self, pushes);
+}
+
+/// A lane's head; its entries follow.
+#[repr(C, align(64))]
+struct Lane {
+    /// The lane that was made before.
+    next: AtomicPtr<Self>,
+    /// Where the oldest entry is, and how many the owner has taken; the owner writes both.
+    head: AtomicU32,
+    cpu: CpuId,
+    taken: AtomicU64,
+    /// Not 0 if the lane takes no more pages.
+    closed: AtomicU32,
+    /// Entries.
+    size: u32,
+    room: [u64; 3],
+    /// A step looks at the entry below the top, which may be this.
+    below: usize,
+}
+
+/// In [`Lanes::first`]: no more lanes are made.
+const CLOSED: usize = 1;
+
+/// All lanes of a pool.
+pub(super) struct Lanes {
+    slots: PerCpuShared<Producer>,
+    /// The newest lane, and [`CLOSED`].
+    first: AtomicPtr<Lane>,
+    size: u32,
+}
+
+impl Lanes {
+    /// No lanes yet, each to hold `size` pages, or one less when it goes round; at least 2 and at most
+    /// [`LANE_PAGES`]. `None` if there is no room for the slots.
+    pub(super) fn new<M: Machine>(machine: &M, percpu: &Region, size: u32) -> Option<Self> {
+        let slots = if machine.has_steps() {
+            PerCpuShared::new(machine, percpu, || Producer {
+                top: AtomicPtr::new(null_mut()),
+                base: AtomicPtr::new(null_mut()),
+                limit: AtomicPtr::new(null_mut()),
+                pushes: AtomicU64::new(0),
+            })?
+        } else {
+            PerCpuShared::absent()
+        };
+        Some(Self {
+            slots,
+            first: AtomicPtr::new(null_mut()),
+            size: size.clamp(2, LANE_PAGES),
+        })
+    }
+
+    /// Whether CPUs have lanes here, or will have them.
+    #[inline(always)]
+    pub(super) fn exist(&self) -> bool {
+        self.slots.exists()
+    }
+
+    /// Puts a page into the running CPU's lane in one step. `false` if that cannot be done.
+    #[inline(always)]
+    pub(super) fn push<M: Machine>(&self, machine: &M, pfn: Pfn) -> bool {
+        let entry = NonNull::without_provenance(entry_of(pfn));
+        // SAFETY: machines with steps have slots (`new`), with a `Producer` each, whose layout is its
+        // own; its pointers lead into a lane whose entries between top and limit are the CPU's.
+        unsafe { machine.percpu_push_stack::<Producer>(self.slots.slot0(), entry) }
+    }
+
+    /// Puts pages into the running CPU's lane, as many as there is room for, and returns how many;
+    /// the pool may be gone if these are all.
+    #[inline(never)]
+    pub(super) fn push_many<M: Machine>(&self, machine: &M, meta: &Region, pages: &[Pfn]) -> usize {
+        if !self.exist() {
+            return 0;
+        }
+        let mut made = false;
+        loop {
+            let put = self.slots.try_with(machine, |producer, _| {
+                // SAFETY: what is in a slot was made by `make`, and lives as long as the pool.
+                let lane = unsafe { Lane::at(producer.base.load(Ordering::Relaxed)) }?;
+                Some(lane.push(producer, pages))
+            });
+            match put {
+                Some(Some(count)) => return count,
+                Some(None) if !made && self.make(machine, meta) => made = true,
+                _ => return 0,
+            }
+        }
+    }
+
+    /// Makes the running CPU's lane. `false` if there is no room for it, or the pool is closed.
+    #[cold]
+    fn make<M: Machine>(&self, machine: &M, meta: &Region) -> bool {
+        let Some(lane) = Lane::new(machine, meta, self.size) else {
+            return false;
+        };
+        let taken = self.slots.try_with(machine, |producer, cpu| {
+            // Another thread may have been faster.
+            producer.base.load(Ordering::Relaxed).is_null() && self.add(lane, producer, cpu)
+        });
+        if taken != Some(true) {
+            // SAFETY: nobody has seen it.
+            unsafe { Lane::free(lane, machine, meta) };
+        }
+        taken.is_some()
+    }
+
+    /// Gives a lane to the CPU whose slot the caller holds.
+    fn add(&self, mut lane: NonNull<Lane>, producer: &Producer, cpu: CpuId) -> bool {
+        // SAFETY: `make` made it, and nobody else has seen it.
+        let new = unsafe { lane.as_mut() };
+        new.cpu = cpu;
+        let base = new.entries().as_ptr();
+        // Before the owner finds the lane. No step gets through without a limit.
+        producer.top.store(base, Ordering::Relaxed);
+        let mut first = self.first.load(Ordering::Relaxed);
+        while first.addr() & CLOSED == 0 {
+            new.next.store(first, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `iter`, for what the lane says of itself.
+            let added = self.first.compare_exchange(
+                first,
+                lane.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match added {
+                Ok(_) => {
+                    producer.base.store(base, Ordering::Relaxed);
+                    return true;
+                }
+                Err(other) => first = other,
+            }
+        }
+        producer.top.store(null_mut(), Ordering::Relaxed);
+        false
+    }
+
+    /// The lanes that there are, newest first.
+    fn iter(&self) -> impl Iterator<Item = &Lane> {
+        // Acquire: pairs with the Release in `add`.
+        let first = self.first.load(Ordering::Acquire);
+        let mut at = first.map_addr(|addr| addr & !CLOSED);
+        core::iter::from_fn(move || {
+            // SAFETY: lanes in the list live as long as the pool.
+            let lane = unsafe { at.as_ref() }?;
+            at = lane.next.load(Ordering::Relaxed);
+            Some(lane)
+        })
+    }
+
+    /// Entries put so far and taken so far.
+    pub(super) fn traffic<M: Machine>(&self) -> [u64; 2] {
+        let mut traffic = [0; 2];
+        for lane in self.iter() {
+            let taken = lane.taken.load(Ordering::Relaxed);
+            traffic[0] += taken + u64::from(lane.filled(self.top::<M>(lane)));
+            traffic[1] += taken;
+        }
+        traffic
+    }
+
+    /// Where a lane's next entry will be.
+    fn top<M: Machine>(&self, lane: &Lane) -> u32 {
+        let producer = self.slots.get::<M>(lane.cpu);
+        // Acquire: pairs with the store of the top by a step or in `push`.
+        lane.index(producer.top.load(Ordering::Acquire))
+    }
+
+    /// Takes up to `limit` pages out of all lanes until `take` says that it is enough. Returns how
+    /// many. Only for the owner; `turn` is the lane that it looked at last.
+    #[inline]
+    pub(super) fn take<M: Machine>(
+        &self,
+        turn: &mut CpuId,
+        limit: usize,
+        mut take: impl FnMut(Pfn) -> bool,
+    ) -> usize {
+        let last = *turn;
+        let after = self.iter().skip_while(|lane| lane.cpu != last).skip(1);
+        let lanes = after.chain(self.iter()).take(self.iter().count());
+        let mut taken = 0;
+        for lane in lanes {
+            *turn = lane.cpu;
+            let before = taken;
+            let enough = lane.take(self.top::<M>(lane), limit - taken, |pfn| {
+                taken += 1;
+                take(pfn)
+            });
+            let count = lane.taken.load(Ordering::Relaxed) + (taken - before) as u64;
+            lane.taken.store(count, Ordering::Relaxed);
+            if enough {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Lets no more pages in. `false` if a lane's slot could not be had. Only for the owner.
+    pub(super) fn close<M: Machine>(&self, machine: &M) -> bool {
+        let mut first = self.first.load(Ordering::Relaxed);
+        while first.addr() & CLOSED == 0 {
+            // Relaxed: `iter` looks again.
+            let closed = self.first.compare_exchange(
+                first,
+                first.map_addr(|addr| addr | CLOSED),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match closed {
+                Ok(_) => break,
+                Err(other) => first = other,
+            }
+        }
+        let mut all = true;
+        for lane in self.iter() {
+            all &= lane.is_closed()
+                || (self.slots)
+                    .try_with_remote(machine, lane.cpu, |producer| {
+                        producer.limit.store(null_mut(), Ordering::Relaxed);
+                        lane.closed.store(1, Ordering::Relaxed);
+                    })
+                    .is_some();
+        }
+        all
+    }
+
+    /// Gives back the memory of slots and lanes, if no lane can be in use.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses the pool any more.
+    pub(super) unsafe fn free<M: Machine>(&self, machine: &M, meta: &Region, percpu: &Region) {
+        // A lane that was never closed may have a holder that was stopped before it let go: it is
+        // lost, and so are the slots.
+        if !self.iter().all(Lane::is_closed) {
+            return;
+        }
+        let first = self.first.load(Ordering::Relaxed);
+        let mut at = first.map_addr(|addr| addr & !CLOSED);
+        while let Some(lane) = NonNull::new(at) {
+            // SAFETY: the caller has the pool for itself.
+            at = unsafe { lane.as_ref() }.next.load(Ordering::Relaxed);
+            // SAFETY: likewise; each lane is in the list once.
+            unsafe { Lane::free(lane, machine, meta) };
+        }
+        // SAFETY: the caller has the pool for itself.
+        unsafe { self.slots.free(machine, percpu) };
+    }
+}
+
+fn entry_of(pfn: Pfn) -> core::num::NonZero<usize> {
+    core::num::NonZero::<usize>::MIN.saturating_add(pfn.0 as usize)
+}
+
+impl Lane {
+    fn bytes(size: u32) -> usize {
+        size_of::<Self>() + size as usize * size_of::<Entry>()
+    }
+
+    /// An empty lane. `None` if there is no room for it.
+    fn new<M: Machine>(machine: &M, meta: &Region, size: u32) -> Option<NonNull<Self>> {
+        let lane = meta.alloc(machine, Self::bytes(size))?.cast::<Self>();
+        let new = Self {
+            next: AtomicPtr::new(null_mut()),
+            head: AtomicU32::new(0),
+            cpu: CpuId(0),
+            taken: AtomicU64::new(0),
+            closed: AtomicU32::new(0),
+            size,
+            room: [0; 3],
+            below: 0,
+        };
+        // SAFETY: the block is fresh, large enough and aligned to its size.
+        unsafe { lane.write(new) };
+        for entry in 0..size as usize {
+            // SAFETY: the entries follow the head inside the block.
+            let entries = unsafe { lane.add(1) }.cast::<Entry>();
+            // SAFETY: there are `size` of them.
+            let entry = unsafe { entries.add(entry) };
+            // SAFETY: as above; the block is aligned to a cache line.
+            unsafe { entry.write(Entry::new(0)) };
+        }
+        Some(lane)
+    }
+
+    /// # Safety
+    ///
+    /// `new` made it in this region, and nobody uses it any more.
+    unsafe fn free<M: Machine>(lane: NonNull<Self>, machine: &M, meta: &Region) {
+        // SAFETY: the caller's contract.
+        let bytes = Self::bytes(unsafe { lane.as_ref() }.size);
+        let block = RawRange {
+            base: lane.cast(),
+            bytes,
+        };
+        // SAFETY: the block has this many bytes and nobody uses it any more.
+        unsafe { NonNull::write_bytes(block.base, 0, block.bytes) };
+        // SAFETY: the region handed it out for these bytes, and it is zeroed.
+        unsafe { meta.free(machine, block.base, block.bytes) };
+    }
+
+    /// The lane whose entries begin here, or none for null.
+    ///
+    /// # Safety
+    ///
+    /// `base` is null, or [`Lane::entries`] of a lane that lives as long as `'a`.
+    unsafe fn at<'a>(base: *mut Entry) -> Option<&'a Self> {
+        let lane = NonNull::new(base)?.cast::<Self>();
+        // SAFETY: the head is in front of the entries, in the same block.
+        let lane = unsafe { lane.sub(1) };
+        // SAFETY: it is only shared, and made of atomics and of what does not change once the lane is
+        // in use.
+        Some(unsafe { lane.as_ref() })
+    }
+
+    fn entries(&self) -> NonNull<Entry> {
+        // SAFETY: the entries follow the head in the same block.
+        unsafe { NonNull::from(self).add(1) }.cast()
+    }
+
+    fn entry(&self, index: u32) -> &Entry {
+        assert!(index < self.size, "entry {index} of {}", self.size);
+        // SAFETY: `new` made so many entries.
+        let entry = unsafe { self.entries().add(index as usize) };
+        // SAFETY: they live as long as the lane, and are atomics.
+        unsafe { entry.as_ref() }
+    }
+
+    /// The index of an entry, or the lane's size for the place behind the last.
+    fn index(&self, entry: *mut Entry) -> u32 {
+        ((entry.addr() - self.entries().addr().get()) / size_of::<Entry>()) as u32
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Entries that are filled.
+    fn filled(&self, top: u32) -> u32 {
+        let head = self.head.load(Ordering::Relaxed);
+        if top >= head {
+            top - head
+        } else {
+            self.size - head + top
+        }
+    }
+
+    /// Puts pages behind the newest, as many as there is room for, and returns how many; the caller
+    /// holds the producer's slot.
+    fn push(&self, producer: &Producer, mut pages: &[Pfn]) -> usize {
+        if self.is_closed() {
+            return 0;
+        }
+        let all = pages.len();
+        let mut top = self.index(producer.top.load(Ordering::Relaxed));
+        loop {
+            // Acquire: pairs with the Release in `take`: the entries before it have been read.
+            let head = self.head.load(Ordering::Acquire);
+            if top == self.size && head > 1 {
+                top = 0;
+            }
+            let end = if top >= head { self.size } else { head - 1 };
+            let (now, later) = pages.split_at(pages.len().min((end - top) as usize));
+            for (index, pfn) in (top..).zip(now) {
+                let link = entry_of(*pfn).get();
+                self.entry(index).store(link, Ordering::Relaxed);
+            }
+            top += now.len() as u32;
+            let at = |index: u32| self.entries().as_ptr().wrapping_add(index as usize);
+            producer.limit.store(at(end), Ordering::Relaxed);
+            // Release: pairs with the Acquire in `top`, for the entries and what was done with the
+            // pages.
+            producer.top.store(at(top), Ordering::Release);
+            pages = later;
+            if pages.is_empty() || now.is_empty() {
+                return all - pages.len();
+            }
+        }
+    }
+
+    /// Takes up to `limit` pages, oldest first, until `take` says that it is enough. Whether it did, or
+    /// there were so many. Only for the owner, who has looked at the top.
+    #[inline]
+    fn take(&self, top: u32, limit: usize, mut take: impl FnMut(Pfn) -> bool) -> bool {
+        let mut head = self.head.load(Ordering::Relaxed);
+        let mut left = limit;
+        let mut enough = limit == 0;
+        while !enough {
+            if head == self.size && top < head {
+                head = 0;
+            }
+            if head == top {
+                break;
+            }
+            let link = self.entry(head).load(Ordering::Relaxed);
+            head += 1;
+            left -= 1;
+            enough = !take(Pfn((link - 1) as u32)) || left == 0;
+        }
+        // Release: pairs with the Acquire in `push`.
+        self.head.store(head, Ordering::Release);
+        enough
+    }
+}
