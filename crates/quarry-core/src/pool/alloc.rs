@@ -9,7 +9,7 @@ use super::types::{PoolState, REFILL_PAGES, Receipt};
 use super::{PoolOwner, RawPool};
 use crate::debug::CallSite;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
-use crate::page::{MemMap, PageKind, Pfn};
+use crate::page::{MemMap, Page, PageKind, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
 impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
@@ -31,13 +31,15 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     pub(super) fn alloc_as(&mut self, site: CallSite, state: PoolState) -> Option<Pfn> {
         let receipt = self.receipt(site);
         self.touch_cache();
-        match self.cache.pop() {
-            Some(pfn) if self.hand_out_one(pfn, receipt, state) => {
-                self.show_cached();
-                Some(pfn)
+        let raw = self.pool.raw();
+        if let Some(pfn) = self.pop() {
+            if let Some(page) = raw.find_home(raw.pages.map(), pfn) {
+                raw.hand_out_one(page, receipt, state);
+                return Some(pfn);
             }
-            _ => self.alloc_slow(receipt, state),
+            raw.count_stale();
         }
+        self.alloc_slow(receipt, state)
     }
 
     #[cold]
@@ -47,12 +49,13 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let mut way: Option<&AtomicU64> = None;
         loop {
             // Below a stale entry there may be good ones.
-            while let Some(pfn) = self.cache.pop() {
-                if self.hand_out_one(pfn, receipt, state) {
-                    self.show_cached();
+            while let Some(pfn) = self.pop() {
+                if let Some(page) = raw.find_home(raw.pages.map(), pfn) {
+                    raw.hand_out_one(page, receipt, state);
                     way.map(count);
                     return Some(pfn);
                 }
+                raw.count_stale();
             }
             way = Some(self.fill(&raw)?);
         }
@@ -114,6 +117,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let owner = &raw.body().owner;
         // A copy, or it would be loaded again for each page.
         let map = *raw.pages.map();
+        let mut stack = self.cache.open(&owner.cached);
         let clock = owner.clock.load(Ordering::Relaxed);
         let mut receipt = receipt.stamped(clock + 1);
         let mut handed_out = 0;
@@ -122,35 +126,25 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
                 slots.next();
                 continue;
             }
-            let Some(pfn) = self.cache.pop() else { break };
-            if raw.hand_out(&map, pfn, receipt, PoolState::InFlight) {
-                receipt = receipt.next();
-                handed_out += 1;
-                if let Some(slot) = slots.next() {
-                    fill(slot, pfn);
-                }
+            let Some(pfn) = stack.pop() else { break };
+            let Some(page) = raw.find_home(&map, pfn) else {
+                raw.count_stale();
+                continue;
+            };
+            raw.hand_out(page, receipt, PoolState::InFlight);
+            receipt = receipt.next();
+            handed_out += 1;
+            if let Some(slot) = slots.next() {
+                fill(slot, pfn);
             }
         }
         count_by(&owner.clock, handed_out);
-        self.show_cached();
     }
 
+    /// Takes the newest page out of the alloc cache.
     #[inline(always)]
-    fn hand_out_one(&self, pfn: Pfn, receipt: Receipt, state: PoolState) -> bool {
-        let raw = self.pool.raw();
-        let clock = raw.body().owner.clock.load(Ordering::Relaxed) + 1;
-        let handed_out = raw.hand_out(raw.pages.map(), pfn, receipt.stamped(clock), state);
-        if handed_out {
-            raw.body().owner.clock.store(clock, Ordering::Relaxed);
-        }
-        handed_out
-    }
-
-    /// Tells others how many pages the alloc cache has.
-    #[inline(always)]
-    pub(super) fn show_cached(&self) {
-        let cached = &self.pool.body().owner.cached;
-        cached.store(self.cache.len() as u32, Ordering::Relaxed);
+    pub(super) fn pop(&mut self) -> Option<Pfn> {
+        self.cache.open(&self.pool.body().owner.cached).pop()
     }
 
     /// What the descriptors of pages say that are handed out to a call site now.
@@ -201,11 +195,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let owner = &raw.body().owner;
         let machine = raw.pages.machine();
         let near = |pfn| machine.topology().nodes == 1 || raw.pages.node_of(pfn) == node;
+        let mut stack = self.cache.open(&owner.cached);
         let mut moved = 0;
         let waived = Cell::new(false);
         let mut keep = |pfn| {
             if near(pfn) {
-                moved += u64::from(self.cache.push(pfn));
+                moved += u64::from(stack.push(pfn));
                 return true;
             }
             count(&owner.stats.waive);
@@ -250,7 +245,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         body.alive.fetch_add(1, Ordering::Relaxed);
         body.set_state(page, PoolState::InPool);
         count(&body.owner.filled);
-        let pushed = self.cache.push(pfn);
+        let pushed = self.cache.open(&body.owner.cached).push(pfn);
         debug_assert!(pushed, "only an empty alloc cache is filled");
         true
     }
@@ -268,11 +263,10 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 }
 
 impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
-    /// Hands a page of the alloc cache out. `false` if it is not there: its entry is one of two
-    /// that puts of the same moment made, and the page went with the other (I3).
+    /// The descriptor of a page that was taken out of the alloc cache. `None` if it is not home: its
+    /// entry is one of two that puts of the same moment made, and the page went with the other (I3).
     #[inline(always)]
-    fn hand_out(&self, map: &MemMap, pfn: Pfn, receipt: Receipt, state: PoolState) -> bool {
-        let body = self.body();
+    fn find_home(self, map: &MemMap, pfn: Pfn) -> Option<&Page> {
         let page = map.page(pfn);
         touch(
             self.pages.machine(),
@@ -280,23 +274,33 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             Access::Write,
             pfn.0 as usize,
         );
-        if !body.is_good(page) {
-            self.drop_stale();
-            return false;
-        }
+        self.body()
+            .is_marked(page, PoolState::InPool)
+            .then_some(page)
+    }
+
+    /// Hands a page out, and counts it.
+    #[inline(always)]
+    fn hand_out_one(self, page: &Page, receipt: Receipt, state: PoolState) {
+        let clock = count(&self.body().owner.clock);
+        self.hand_out(page, receipt.stamped(clock), state);
+    }
+
+    #[inline(always)]
+    fn hand_out(self, page: &Page, receipt: Receipt, state: PoolState) {
         if state == PoolState::InPieces {
             page.set_stamp(receipt.0);
             page.word.store(OPEN, Ordering::Relaxed);
         } else {
             page.word.store(receipt.0, Ordering::Relaxed);
         }
-        body.set_state(page, state);
-        true
+        self.body().set_state(page, state);
     }
 
+    /// Counts an entry of the alloc cache that was dropped.
     #[cold]
     #[inline(never)]
-    fn drop_stale(&self) {
+    fn count_stale(self) {
         let owner = &self.body().owner;
         count(&owner.stats.stale);
         count(&owner.dropped);

@@ -245,12 +245,12 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     #[inline(always)]
     fn move_to(&mut self, batch: &mut PageBatch<'p, M, H>, wanted: usize) {
         let room = &mut batch.pages[batch.len..wanted];
-        let pages = self.cache.take(room.len());
+        let mut stack = self.cache.open(&self.pool.body().owner.cached);
+        let pages = stack.take(room.len());
         for (place, &pfn) in room.iter_mut().zip(pages) {
             place.write(pfn);
         }
         batch.len += pages.len();
-        self.show_cached();
     }
 
     /// Puts the pages of a batch back: into the alloc cache as far as it has room, the rest as
@@ -263,7 +263,9 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     pub fn put_batch(&mut self, batch: &mut PageBatch<'p, M, H>) -> Result<(), PoolError> {
         self.pool.check_batch(batch)?;
         self.touch_cache();
-        let room = self.cache.room();
+        let owner = &self.pool.body().owner;
+        let mut stack = self.cache.open(&owner.cached);
+        let room = stack.room();
         let direct = batch.len.min(room.len());
         let rest = batch.len - direct;
         for (place, &pfn) in room.iter_mut().zip(&batch.pages()[rest..]) {
@@ -273,14 +275,12 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
             batch.close();
             batch.len = 0;
         } else {
-            let owner = &self.pool.body().owner;
             count_by(&owner.stats.cache_full, rest as u64);
             batch.close();
             batch.len = rest;
             batch.put_all();
         }
-        self.cache.grow(direct);
-        self.show_cached();
+        stack.grow(direct);
         Ok(())
     }
 }

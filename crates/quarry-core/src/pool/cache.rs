@@ -2,31 +2,45 @@
 
 use super::types::CACHE_PAGES;
 use crate::page::Pfn;
+use crate::sync::{AtomicU32, Ordering};
 
-/// A stack of pages, newest at the top.
+/// The places of a stack of pages. How many are filled is in the pool's body, where others can read it.
 pub(super) struct AllocCache {
-    len: usize,
     pages: [Pfn; CACHE_PAGES],
+}
+
+/// The stack, its length at hand: others see what has changed when it is dropped.
+pub(super) struct Stack<'c> {
+    pages: &'c mut [Pfn; CACHE_PAGES],
+    cached: &'c AtomicU32,
+    len: u32,
 }
 
 impl AllocCache {
     pub(super) const fn new() -> Self {
         Self {
-            len: 0,
             pages: [Pfn(0); CACHE_PAGES],
         }
     }
 
+    /// The stack, of which so many are filled.
     #[inline(always)]
-    pub(super) fn len(&self) -> usize {
-        self.len
+    pub(super) fn open<'c>(&'c mut self, cached: &'c AtomicU32) -> Stack<'c> {
+        Stack {
+            pages: &mut self.pages,
+            cached,
+            // Relaxed: the owner alone writes it.
+            len: cached.load(Ordering::Relaxed),
+        }
     }
+}
 
+impl Stack<'_> {
     /// Takes the newest page.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<Pfn> {
         let newest = self.len.wrapping_sub(1);
-        let pfn = *self.pages.get(newest)?;
+        let pfn = *self.pages.get(newest as usize)?;
         self.len = newest;
         Some(pfn)
     }
@@ -34,31 +48,39 @@ impl AllocCache {
     /// Takes up to so many of the newest pages; the last is the newest.
     #[inline(always)]
     pub(super) fn take(&mut self, pages: usize) -> &[Pfn] {
-        let end = self.len.min(CACHE_PAGES);
-        self.len = end - pages.min(end);
-        &self.pages[self.len..end]
+        let end = (self.len as usize).min(CACHE_PAGES);
+        let start = end - pages.min(end);
+        self.len = start as u32;
+        &self.pages[start..end]
     }
 
-    /// The free places, the lowest first; [`AllocCache::grow`] says how many have been filled.
+    /// The free places, the lowest first; [`Stack::grow`] says how many have been filled.
     #[inline(always)]
     pub(super) fn room(&mut self) -> &mut [Pfn] {
-        self.pages.get_mut(self.len..).unwrap_or_default()
+        self.pages.get_mut(self.len as usize..).unwrap_or_default()
     }
 
     #[inline(always)]
     pub(super) fn grow(&mut self, pages: usize) {
-        debug_assert!(self.len + pages <= CACHE_PAGES);
-        self.len += pages;
+        debug_assert!(self.len as usize + pages <= CACHE_PAGES);
+        self.len += pages as u32;
     }
 
     /// Puts a page. `false` if there is no room.
     #[inline(always)]
     pub(super) fn push(&mut self, pfn: Pfn) -> bool {
-        let Some(place) = self.pages.get_mut(self.len) else {
+        let Some(place) = self.pages.get_mut(self.len as usize) else {
             return false;
         };
         *place = pfn;
         self.len += 1;
         true
+    }
+}
+
+impl Drop for Stack<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.cached.store(self.len, Ordering::Relaxed);
     }
 }

@@ -29,9 +29,8 @@ impl<M: Machine, H: Mapper> Drop for PoolOwner<'_, M, H> {
     fn drop(&mut self) {
         self.close_open();
         let raw = self.pool.raw();
-        while let Some(pfn) = self.cache.pop() {
+        while let Some(pfn) = self.pop() {
             count(&raw.body().owner.dropped);
-            self.show_cached();
             raw.release_home(pfn);
         }
         raw.release_rest();

@@ -80,7 +80,6 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let mut result = Ok(());
         self.touch_cache();
         let done = self.put_run(slots, &page, &clear, &mut result);
-        self.show_cached();
         if let Some(rest @ [_, ..]) = slots.get_mut(done..) {
             let raw = self.pool.raw();
             let claimed = raw.put_bulk_ring(rest, page, clear, &mut result);
@@ -102,15 +101,16 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let raw = self.pool.raw();
         // A copy, or it would be loaded again for each page.
         let map = *raw.pages.map();
+        let mut stack = self.cache.open(&self.pool.body().owner.cached);
         for (at, slot) in slots.iter_mut().enumerate() {
             let Some(pfn) = page(slot) else { continue };
-            let Some(place) = self.cache.room().first_mut() else {
+            let Some(place) = stack.room().first_mut() else {
                 return at;
             };
             if let Some(page) = raw.find_sole(&map, pfn) {
                 raw.come_home(page, u32::MAX);
                 *place = pfn;
-                self.cache.grow(1);
+                stack.grow(1);
                 clear(slot);
             } else if raw.put_unusual_of(pfn, result) {
                 clear(slot);
@@ -132,13 +132,14 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if !page.is_sole_reference() {
             return raw.release_shared(pfn);
         }
-        if let Some(place) = self.cache.room().first_mut() {
+        let mut stack = self.cache.open(&self.pool.body().owner.cached);
+        if let Some(place) = stack.room().first_mut() {
             raw.come_home(page, used);
             *place = pfn;
-            self.cache.grow(1);
-            self.show_cached();
+            stack.grow(1);
             return Ok(Put::Cached);
         }
+        drop(stack);
         self.put_overflow(page, pfn, used)
     }
 

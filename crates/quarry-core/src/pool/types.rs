@@ -118,7 +118,7 @@ impl Receipt {
 /// load and a store.
 #[repr(C, align(64))]
 pub(super) struct OwnerPart {
-    /// Pages in the alloc cache, as others see it.
+    /// Pages in the alloc cache.
     pub(super) cached: AtomicU32,
     /// What the descriptors of the pool's blocks say of their kind and order.
     kind: u32,
@@ -197,8 +197,8 @@ impl<H: Mapper> Body<H> {
         page.cache.load(Ordering::Relaxed) == self.mark(state)
     }
 
-    /// Whether an entry's page is home. Two puts of the same moment may have left one that one of them
-    /// released (I3).
+    /// Whether an entry's page is home and the pool's. Two puts of the same moment may have left one
+    /// that one of them released (I3).
     #[inline(always)]
     pub(super) fn is_good(&self, page: &Page) -> bool {
         self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.kind)
