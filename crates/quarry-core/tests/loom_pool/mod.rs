@@ -6,7 +6,9 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 
 use quarry_core::era::Era;
 use quarry_core::page::{PageAllocator, Pfn};
-use quarry_core::pool::{PagePool, PoolError, PoolOwner, PoolParams, PoolState, Put};
+use quarry_core::pool::{
+    NoMapper, PagePool, Pending, PoolError, PoolOwner, PoolParams, PoolState, Put,
+};
 
 use super::loom_machine::{LoomMachine, be};
 use super::{CPU0, CPU1, NODE, explore, spawn};
@@ -34,6 +36,14 @@ impl World {
         let pages = Box::into_raw(Box::new(pages));
         // SAFETY: `finish` frees it when all threads have been joined.
         (Self { pages }, unsafe { &*pages })
+    }
+
+    /// All puts are done: a pool that was pending ends, and every page has come back.
+    fn finish_pending(self, mut ended: Result<(), Pending<'static, LoomMachine, NoMapper>>) {
+        while let Err(pending) = ended {
+            ended = pending.finish();
+        }
+        self.finish();
     }
 
     /// Every page has come back.
@@ -189,15 +199,9 @@ fn the_last_bulk_put_against_the_end() {
             // SAFETY: the pages are in flight and put once.
             unsafe { raw.put_bulk(&mut slots) }.unwrap();
         });
-        let pending = owner.destroy().err();
+        let pending = owner.destroy();
         thread.join().unwrap();
-        if let Some(pending) = pending {
-            let mut ended = pending.finish();
-            while let Err(pending) = ended {
-                ended = pending.finish();
-            }
-        }
-        world.finish();
+        world.finish_pending(pending);
     });
 }
 
@@ -253,15 +257,9 @@ fn the_last_put_against_the_end() {
         });
         drop(handle);
         // Dropped or not, what is pending ends with the put.
-        let pending = owner.destroy().err();
+        let pending = owner.destroy();
         thread.join().unwrap();
-        if let Some(pending) = pending {
-            let mut ended = pending.finish();
-            while let Err(pending) = ended {
-                ended = pending.finish();
-            }
-        }
-        world.finish();
+        world.finish_pending(pending);
     });
 }
 
@@ -395,15 +393,9 @@ fn lane_against_the_end(together: bool) {
                 unsafe { raw.put(pfn, 0) }.unwrap();
             }
         });
-        let pending = owner.destroy().err();
+        let pending = owner.destroy();
         thread.join().unwrap();
-        if let Some(pending) = pending {
-            let mut ended = pending.finish();
-            while let Err(pending) = ended {
-                ended = pending.finish();
-            }
-        }
-        world.finish();
+        world.finish_pending(pending);
     });
 }
 
