@@ -17,7 +17,7 @@ use quarry_sim::{Config, VirtualMachine};
 type Pages = PageAllocator<Stepping>;
 
 /// Pages of the largest lane.
-const LANE: usize = 504;
+const LANE: usize = 1008;
 
 fn boot(cpus: u32) -> Pages {
     let config = Config {
@@ -96,7 +96,7 @@ fn pages_come_home_in_order_however_often() {
 #[test]
 fn what_finds_a_full_lane_goes_to_the_ring() {
     let pages = boot(2);
-    for size in [1, 2, 10, 700] {
+    for size in [1, 2, 10, 1500] {
         let mut owner = pool(&pages, size);
         let handle = owner.handle();
         let most = (size as usize).clamp(2, LANE) + size as usize;

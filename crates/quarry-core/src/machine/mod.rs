@@ -136,6 +136,8 @@ pub trait ListLayout {
 /// distances in bytes from the slot's lock word. The stack grows upward; it is empty when the top
 /// equals the base, full when it is not below the limit. All three may be null.
 pub trait StackLayout {
+    /// Whether entries are words of 4 bytes instead of 8; of such a stack no step takes any.
+    const NARROW: bool = false;
     /// Address of the entry above the newest (8 bytes).
     const TOP: usize;
     /// Address of the oldest entry (8 bytes); the word in front of it can be read.
@@ -232,7 +234,7 @@ pub unsafe trait Machine: Sized + 'static {
     ///
     /// # Safety
     ///
-    /// As for [`Machine::percpu_pop_stack`].
+    /// As for [`Machine::percpu_pop_stack`]; the object fits in an entry.
     #[inline(always)]
     unsafe fn percpu_push_stack<L: StackLayout>(
         &self,

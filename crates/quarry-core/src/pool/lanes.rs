@@ -22,17 +22,18 @@
 //! on x86-64 alone, where stores become visible in their order.
 
 use core::mem::offset_of;
+use core::num::NonZero;
 use core::ptr::{NonNull, null_mut};
 
 use crate::machine::{CpuId, Machine, PerCpu, PerCpuShared, RawRange, Region, StackLayout};
 use crate::page::Pfn;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Most pages of a lane, which takes 4 KiB then.
-const LANE_PAGES: u32 = if cfg!(loom) { 3 } else { 504 };
+const LANE_PAGES: u32 = if cfg!(loom) { 3 } else { 1008 };
 
-/// A page's link, as a word that a step can put.
-type Entry = AtomicUsize;
+/// A page's link.
+type Entry = AtomicU32;
 
 /// Where pages of one CPU go: in its per-CPU slot, written by whoever holds it and by steps. All null
 /// without a lane.
@@ -48,6 +49,7 @@ struct Producer {
 }
 
 impl StackLayout for Producer {
+    const NARROW: bool = true;
     const TOP: usize = PerCpu::<Self>::STATE + offset_of!(Self, top);
     const BASE: usize = PerCpu::<Self>::STATE + offset_of!(Self, base);
     const LIMIT: usize = PerCpu::<Self>::STATE + offset_of!(Self, limit);
@@ -69,9 +71,9 @@ struct Lane {
     closed: AtomicU32,
     /// Entries.
     size: u32,
-    room: [u64; 3],
+    room: [u32; 7],
     /// A step looks at the entry below the top, which may be this.
-    below: usize,
+    below: u32,
 }
 
 /// In [`Lanes::first`]: no more lanes are made.
@@ -115,7 +117,8 @@ impl Lanes {
     /// Puts a page into the running CPU's lane in one step. `false` if that cannot be done.
     #[inline(always)]
     pub(super) fn push<M: Machine>(&self, machine: &M, pfn: Pfn) -> bool {
-        let entry = NonNull::without_provenance(entry_of(pfn));
+        let entry =
+            NonNull::without_provenance(NonZero::<usize>::MIN.saturating_add(pfn.0 as usize));
         // SAFETY: machines with steps have slots (`new`), with a `Producer` each, whose layout is its
         // own; its pointers lead into a lane whose entries between top and limit are the CPU's.
         unsafe { machine.percpu_push_stack::<Producer>(self.slots.slot0(), entry) }
@@ -303,8 +306,10 @@ impl Lanes {
     }
 }
 
-fn entry_of(pfn: Pfn) -> core::num::NonZero<usize> {
-    core::num::NonZero::<usize>::MIN.saturating_add(pfn.0 as usize)
+/// [`Pfn::link`], which is never 0.
+#[inline(always)]
+fn link_of(pfn: Pfn) -> NonZero<u32> {
+    NonZero::<u32>::MIN.saturating_add(pfn.0)
 }
 
 impl Lane {
@@ -322,7 +327,7 @@ impl Lane {
             taken: AtomicU64::new(0),
             closed: AtomicU32::new(0),
             size,
-            room: [0; 3],
+            room: [0; 7],
             below: 0,
         };
         // SAFETY: the block is fresh, large enough and aligned to its size.
@@ -417,7 +422,7 @@ impl Lane {
             let end = if top >= head { self.size } else { head - 1 };
             let (now, later) = pages.split_at(pages.len().min((end - top) as usize));
             for (index, pfn) in (top..).zip(now) {
-                let link = entry_of(*pfn).get();
+                let link = link_of(*pfn).get();
                 self.entry(index).store(link, Ordering::Relaxed);
             }
             top += now.len() as u32;
@@ -450,7 +455,7 @@ impl Lane {
             let link = self.entry(head).load(Ordering::Relaxed);
             head += 1;
             left -= 1;
-            enough = !take(Pfn((link - 1) as u32)) || left == 0;
+            enough = !take(Pfn(link - 1)) || left == 0;
         }
         // Release: pairs with the Acquire in `push`.
         self.head.store(head, Ordering::Release);

@@ -191,6 +191,7 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
     machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
 ) -> *mut u8 {
+    const { assert!(!L::NARROW, "no step takes narrow entries") }
     let result: *mut u8;
     // SAFETY: as in `pop_list`; entries below the top are filled.
     unsafe {
@@ -221,13 +222,40 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
 ///
 /// # Safety
 ///
-/// As for [`pop_stack`]; the word in front of the oldest entry may be read.
+/// As for [`pop_stack`]; the word in front of the oldest entry may be read, and the object fits in an
+/// entry.
 #[inline(always)]
 pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
     machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     object: *mut u8,
 ) -> bool {
+    if L::NARROW {
+        // SAFETY: as below.
+        unsafe {
+            push!(
+                [
+                    "mov r10, qword ptr [r11 + {top_at}]",
+                    "cmp r10, qword ptr [r11 + {limit}]",
+                    "jae {failed}",
+                    "cmp dword ptr [r10 - 4], {object:e}",
+                    "je {failed}",
+                    "mov dword ptr [r10], {object:e}",
+                    "inc qword ptr [r11 + {pushes}]",
+                    "add r10, 4",
+                    "mov qword ptr [r11 + {top_at}], r10",
+                ],
+                machine, slot0, SHIFT,
+                {
+                    top_at = const L::TOP,
+                    limit = const L::LIMIT,
+                    pushes = const L::PUSHES,
+                    object = in(reg) object,
+                }
+            );
+        }
+        return true;
+    }
     // SAFETY: as in `pop_list`; the entry at the top is inside the stack's room and free.
     unsafe {
         push!(

@@ -11,9 +11,6 @@ use quarry_sim::VirtualMachine;
 
 use super::place::Placement;
 
-/// Bytes of an entry of a stack.
-const ENTRY: u64 = size_of::<usize>() as u64;
-
 /// See the module's documentation.
 pub(crate) struct Stepping(pub(crate) VirtualMachine);
 
@@ -87,6 +84,9 @@ impl Held {
     }
 
     fn push_stack<L: StackLayout>(self, object: NonNull<u8>) -> bool {
+        if L::NARROW {
+            return self.push_narrow::<L>(object.addr().get() as u32);
+        }
         let top: *mut Option<NonNull<u8>> = self.get(L::TOP);
         if top >= self.get(L::LIMIT) {
             return false;
@@ -97,6 +97,22 @@ impl Held {
         }
         // SAFETY: the stack is not full, so the entry is the stack's.
         unsafe { top.write(Some(object)) };
+        self.set(L::TOP, top.wrapping_add(1));
+        self.add_one(L::PUSHES);
+        true
+    }
+
+    fn push_narrow<L: StackLayout>(self, object: u32) -> bool {
+        let top: *mut u32 = self.get(L::TOP);
+        if top >= self.get(L::LIMIT) {
+            return false;
+        }
+        // SAFETY: as in `push_stack`.
+        if unsafe { top.wrapping_sub(1).read() } == object {
+            return false;
+        }
+        // SAFETY: as in `push_stack`.
+        unsafe { top.write(object) };
         self.set(L::TOP, top.wrapping_add(1));
         self.add_one(L::PUSHES);
         true
