@@ -265,7 +265,8 @@ impl<D: Design> Builder<D> {
 /// See [`fork_misses`].
 static FORK_MISSES: AtomicU64 = AtomicU64::new(0);
 
-/// How many locks of heaps could not be had in time before the forks so far. A heap that was
+/// How many locks of heaps could not be had in time before the forks so far, and how many threads
+/// would not wait for a fork any longer. A heap that was
 /// missed may be unusable in the child, which should only `exec` then.
 #[must_use]
 pub fn fork_misses() -> u64 {
@@ -286,7 +287,8 @@ unsafe fn prepare<D: Design>(heap: NonNull<()>) {
 /// As for [`prepare`].
 unsafe fn parent<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(false);
+    let missed = unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(false);
+    FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
 }
 
 /// # Safety
@@ -294,5 +296,6 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
 /// As for [`prepare`].
 unsafe fn child<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(true);
+    let missed = unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(true);
+    FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
 }

@@ -40,12 +40,13 @@ fn a_fork_that_waits_for_a_user_of_the_heap_ends() {
         // SAFETY: the child ends at once.
         match unsafe { libc::fork() } {
             // SAFETY: ends the child.
-            0 => unsafe { libc::_exit(0) },
+            0 => unsafe { libc::_exit(i32::from(quarry::fork_misses() != 1)) },
             child => {
                 let mut status = 1;
                 // SAFETY: the status is valid for writes.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
                 assert_eq!(status, 0);
+                assert_eq!(quarry::fork_misses(), 1, "one thread did not wait");
             }
         }
     });

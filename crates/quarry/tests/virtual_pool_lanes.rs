@@ -3,14 +3,17 @@
 #[allow(dead_code, reason = "each test file uses its part of the model")]
 mod model;
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
-use model::steps::Stepping;
+use model::steps::{STUCK, Stepping};
 use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{
-    BATCH_PAGES, CACHE_PAGES, PagePool, PoolOwner, PoolParams, PoolState, Put,
+    BATCH_PAGES, CACHE_PAGES, Mapper, PagePool, PoolOwner, PoolParams, PoolState, Put,
 };
 use quarry_sim::{Config, VirtualMachine};
 
@@ -20,8 +23,13 @@ type Pages = PageAllocator<Stepping>;
 const LANE: usize = 1008;
 
 fn boot(cpus: u32) -> Pages {
+    boot_nodes(cpus, 1)
+}
+
+fn boot_nodes(cpus: u32, nodes: u32) -> Pages {
     let config = Config {
         cpus,
+        nodes,
         memory_bytes: 64 << 20,
         ..Config::default()
     };
@@ -210,4 +218,111 @@ fn a_destroyed_pools_lanes_take_nothing() {
     pending.finish().unwrap();
     drop(handle);
     check_empty(&pages);
+}
+
+/// A holder of a lane's slot that is gone, as in the child of a fork.
+#[test]
+fn a_lane_that_cannot_be_closed_keeps_no_pool() {
+    let pages = boot(2);
+    let mut owner = pool(&pages, 1024);
+    let handle = owner.handle();
+    let [first, last] = [(); 2].map(|()| owner.alloc().unwrap());
+    assert_eq!(put_on(&handle, 1, first), Put::Ring);
+    STUCK.set(true);
+    let pending = owner.destroy().unwrap_err();
+    assert_eq!(
+        handle.stats().pages_ring,
+        0,
+        "what is in the lane is released"
+    );
+    assert_eq!(put_on(&handle, 0, last), Put::Released);
+    // Nothing is in flight, so there is nothing to wait for.
+    pending.finish().unwrap();
+    drop(handle);
+    STUCK.set(false);
+    check_empty(&pages);
+}
+
+thread_local! {
+    /// Whether the next page that is unmapped meets a panic, and pages synchronised.
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+    static SYNCED: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Panicking;
+
+impl Mapper for Panicking {
+    fn map(&self, block: NonNull<u8>, _: usize) -> Option<u64> {
+        Some(block.addr().get() as u64)
+    }
+
+    fn unmap(&self, _: u64, _: usize) {
+        assert!(!PANICS.replace(false), "the mapper's own mistake");
+    }
+
+    fn sync_for_device(&self, _: u64, _: usize) {
+        SYNCED.set(SYNCED.get() + 1);
+    }
+}
+
+fn mapped(pages: &Pages, pool_size: u32) -> PoolOwner<'_, Stepping, Panicking> {
+    let params = PoolParams {
+        pool_size,
+        ..PoolParams::default()
+    };
+    PoolOwner::create_mapped(pages, Era::V6_18, &params, Panicking).expect("a pool")
+}
+
+#[test]
+fn a_panic_between_home_and_outside_leaves_one_owner() {
+    let pages = boot(2);
+    let mut owner = mapped(&pages, 8);
+    let mut batch = owner.pool().batch();
+    assert_eq!(owner.fill_batch(&mut batch, BATCH_PAGES), Ok(BATCH_PAGES));
+    // Eight go into the lane and eight into the ring; the next one is unmapped.
+    PANICS.set(true);
+    catch_unwind(AssertUnwindSafe(|| batch.put())).unwrap_err();
+    assert_eq!(batch.len(), 0);
+    let home: BTreeSet<Pfn> = (0..16).map(|_| owner.alloc().unwrap()).collect();
+    assert_eq!(home.len(), 16);
+}
+
+#[test]
+fn a_panic_at_a_page_of_another_node_leaves_one_owner() {
+    let pages = boot_nodes(4, 2);
+    let run_on = |cpu| pages.machine().0.run_on(CpuId(cpu));
+    let mut owner = mapped(&pages, 1024);
+    let pool = owner.handle();
+    run_on(0);
+    let near: Vec<Pfn> = (0..64).map(|_| owner.alloc().unwrap()).collect();
+    run_on(3);
+    let far: Vec<Pfn> = (0..64).map(|_| owner.alloc().unwrap()).collect();
+    run_on(1);
+    for pfn in [near[0], far[0]] {
+        // SAFETY: the tests have one thread and put each page once.
+        unsafe { pool.put(pfn) }.unwrap();
+    }
+    run_on(0);
+    PANICS.set(true);
+    catch_unwind(AssertUnwindSafe(|| owner.alloc())).unwrap_err();
+    let one = owner.alloc().unwrap();
+    let mut batch = pool.batch();
+    assert_eq!(owner.fill_batch(&mut batch, 1), Ok(1));
+    assert!(!batch.pages().contains(&one), "two owners");
+}
+
+#[test]
+fn a_batch_is_synchronised_once() {
+    let pages = boot(2);
+    let mut owner = mapped(&pages, 1024);
+    let mut slots = [None; 180];
+    assert_eq!(owner.alloc_bulk(&mut slots), 180);
+    let mut batch = owner.pool().batch();
+    assert_eq!(owner.fill_batch(&mut batch, 64), Ok(64));
+    // SAFETY: the tests have one thread and put each page once.
+    unsafe { owner.put_bulk(&mut slots[..100]) }.unwrap();
+    assert!(CACHE_PAGES as u64 - owner.pool().stats().pages_cached < 64);
+    SYNCED.set(0);
+    owner.put_batch(&mut batch).unwrap();
+    assert_eq!(SYNCED.get(), 64);
 }

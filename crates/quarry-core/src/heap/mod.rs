@@ -471,13 +471,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
             if !closed {
                 return missed;
             }
-            self.resume(false);
+            missed += self.resume(false);
         }
         missed
     }
 
-    /// Ends what [`Heap::quiesce`] began. `in_child` says that all other threads are gone.
-    pub fn resume(&self, in_child: bool) {
+    /// Ends what [`Heap::quiesce`] began. `in_child` says that all other threads are gone. Returns how
+    /// many threads did not wait for it: to be counted as misses.
+    pub fn resume(&self, in_child: bool) -> u32 {
         if in_child {
             self.system.pages.gate().forget_others(self.machine());
         }
@@ -493,6 +494,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
             });
         }
         self.system.pages.resume();
-        self.system.pages.gate().open();
+        self.system.pages.gate().open()
     }
 }

@@ -10,8 +10,8 @@
 //! A closed gate can be what the fork itself waits for: the C library takes the locks of its own
 //! `malloc` after the gate was closed, and a signal handler that interrupted their holder may come
 //! here. Nobody can tell that from a long fork, so whoever has waited for [`PATIENCE_NS`] goes
-//! through. If the fork was only long, and copied the process at that moment, the child may find a
-//! lock taken or a structure half changed.
+//! through, and is counted as a miss. If the fork was only long, or the process stopped meanwhile,
+//! and was copied at that moment, the child may find a lock taken or a structure half changed.
 
 use super::Machine;
 use crate::sync::{AtomicUsize, Ordering, model_fence};
@@ -21,8 +21,8 @@ const OCCUPANTS: usize = if cfg!(loom) { 2 } else { 64 };
 /// How often [`Gate::close`] looks for remaining occupants before it gives up.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 
-/// Nanoseconds after which a closed gate lets through: much longer than the system needs to copy a
-/// process (about 10 ms for each GiB that it has touched).
+/// Nanoseconds after which a closed gate lets through: longer than the system needs to copy a process
+/// that has touched less than hundreds of GiB (about 10 ms for each).
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// What a thread puts in a place before it knows that the gate is open. A signal handler that finds
@@ -41,6 +41,8 @@ pub(crate) struct Gate {
     unnamed: AtomicUsize,
     /// The thread that closed the gate, 0 while it is open.
     closed: AtomicUsize,
+    /// Threads that lost patience since it was closed.
+    passed: AtomicUsize,
 }
 
 impl Gate {
@@ -49,6 +51,7 @@ impl Gate {
             occupants: core::array::from_fn(|_| AtomicUsize::new(0)),
             unnamed: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
+            passed: AtomicUsize::new(0),
         }
     }
 
@@ -70,7 +73,11 @@ impl Gate {
             model_fence();
             // SeqCst: after the store of the place; see `close`.
             let closed = self.closed.load(Ordering::SeqCst) != 0;
-            if !closed || is_long(machine, &mut since) {
+            let impatient = closed && is_long(machine, &mut since);
+            if impatient {
+                self.passed.fetch_add(1, Ordering::Relaxed);
+            }
+            if !closed || impatient {
                 if let Place::Named(occupant) = pass.place {
                     // Relaxed: only this thread's handlers care which of the two it is.
                     occupant.store(thread, Ordering::Relaxed);
@@ -118,9 +125,12 @@ impl Gate {
         })
     }
 
-    pub(crate) fn open(&self) {
+    /// Opens the gate, and returns how many threads did not wait for it.
+    pub(crate) fn open(&self) -> u32 {
+        let passed = self.passed.swap(0, Ordering::Relaxed);
         // Release: what was done while closed happens before whoever enters next.
         self.closed.store(0, Ordering::Release);
+        u32::try_from(passed).unwrap_or(u32::MAX)
     }
 
     /// In the child of a fork: forgets the occupants that are not the forking thread.

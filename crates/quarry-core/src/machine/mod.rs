@@ -274,7 +274,8 @@ pub unsafe trait Machine: Sized + 'static {
     }
 
     /// A counter that never falls, for the records of debugging: nanoseconds on a real machine,
-    /// operations so far on a virtual one; 0 on a machine without. Nothing is decided by it.
+    /// operations so far on a virtual one; 0 on a machine without. Nothing is decided by it but when a
+    /// closed gate lets through.
     fn when(&self) -> u64 {
         0
     }

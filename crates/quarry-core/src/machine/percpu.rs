@@ -306,7 +306,8 @@ impl<T: Sync> PerCpuShared<T> {
         let cpu =
             CpuId(((lock.addr().get() - self.slot0().addr().get()) >> M::PERCPU_SHIFT) as u32);
         let result = f(self.get::<M>(cpu), cpu);
-        // SAFETY: the slot lives as long as the handle (M3).
+        // SAFETY: whoever frees the slots takes their words before (`free`), so this one lives until
+        // it is released.
         unsafe { lock.as_ref() }.release();
         Some(result)
     }
@@ -330,7 +331,7 @@ impl<T: Sync> PerCpuShared<T> {
     ///
     /// # Safety
     ///
-    /// As for [`PerCpu::free`].
+    /// As for [`PerCpu::free`]; nobody holds a slot.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
         // SAFETY: the caller's contract is the same.
         unsafe { self.0.free(machine, areas) };

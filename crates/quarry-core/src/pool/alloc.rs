@@ -1,4 +1,4 @@
-//! Allocation: the alloc cache, the ring, the page allocator.
+//! Allocation: the alloc cache, the lanes and the ring, the page allocator.
 
 use core::cell::Cell;
 
@@ -197,26 +197,30 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let near = |pfn| machine.topology().nodes == 1 || raw.pages.node_of(pfn) == node;
         let mut stack = self.cache.open(&owner.cached);
         let mut moved = 0;
-        let waived = Cell::new(false);
+        // Released in the end: the mapper may panic, and the entries must have been taken by then.
+        let waived = Cell::new(None);
         let mut keep = |pfn| {
             if near(pfn) {
                 moved += u64::from(stack.push(pfn));
                 return true;
             }
-            count(&owner.stats.waive);
-            raw.release_home(pfn);
-            waived.set(true);
+            waived.set(Some(pfn));
             false
         };
         let lanes = &raw.body().lanes;
         let mut taken = lanes.take::<M>(&mut self.turn, REFILL_PAGES, &mut keep);
-        if taken < REFILL_PAGES && !waived.get() {
+        if taken < REFILL_PAGES && waived.get().is_none() {
             let rest = REFILL_PAGES - taken;
             taken += raw.body().ring.take(machine, rest, &mut keep);
         }
         count_by(&owner.filled, moved);
         if taken == 0 {
             count(&owner.stats.empty);
+        }
+        if let Some(pfn) = waived.get() {
+            drop(stack);
+            count(&owner.stats.waive);
+            raw.release_home(pfn);
         }
         moved > 0
     }

@@ -113,14 +113,24 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         Some(pfn)
     }
 
-    /// Puts the pages into the ring or out of the pool; there are none afterwards. Nothing of the pool
+    /// Puts the pages into a lane, the ring or out of the pool; there are none afterwards. Nothing of the pool
     /// may be touched after it, but for those who have a handle.
     #[inline]
     fn put_all(&mut self) {
         self.close();
-        let placed = self.pool.place(self.pages());
+        self.place();
+    }
+
+    /// [`PageBatch::put_all`] after [`PageBatch::close`].
+    #[inline]
+    fn place(&mut self) {
+        // At once, as the mapper may panic when some of the pages are home.
+        let len = core::mem::take(&mut self.len);
+        let filled = &self.pages[..len];
+        // SAFETY: the first `len` are filled.
+        let pages = unsafe { &*(core::ptr::from_ref(filled) as *const [Pfn]) };
+        let placed = self.pool.place(pages);
         debug_assert!(placed.is_ok(), "{placed:?}");
-        self.len = 0;
     }
 
     /// Makes the pages such as those in the alloc cache are.
@@ -263,6 +273,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     pub fn put_batch(&mut self, batch: &mut PageBatch<'p, M, H>) -> Result<(), PoolError> {
         self.pool.check_batch(batch)?;
         self.touch_cache();
+        batch.close();
         let owner = &self.pool.body().owner;
         let mut stack = self.cache.open(&owner.cached);
         let room = stack.room();
@@ -271,16 +282,13 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         for (place, &pfn) in room.iter_mut().zip(&batch.pages()[rest..]) {
             *place = pfn;
         }
-        if rest == 0 {
-            batch.close();
-            batch.len = 0;
-        } else {
-            count_by(&owner.stats.cache_full, rest as u64);
-            batch.close();
-            batch.len = rest;
-            batch.put_all();
-        }
+        batch.len = rest;
         stack.grow(direct);
+        drop(stack);
+        if rest > 0 {
+            count_by(&owner.stats.cache_full, rest as u64);
+            batch.place();
+        }
         Ok(())
     }
 }
@@ -297,8 +305,8 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         }
     }
 
-    /// Puts the pages of a batch back from anywhere: into the ring, with one reservation of its
-    /// slots, else out of the pool. The batch is empty then.
+    /// Puts the pages of a batch back from anywhere: into the running CPU's lane or the ring, with one
+    /// hold of it or reservation of its slots, else out of the pool. The batch is empty then.
     ///
     /// # Errors
     ///

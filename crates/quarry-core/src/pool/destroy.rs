@@ -6,7 +6,7 @@ use super::inflight::InFlightReport;
 use super::map::Mapper;
 use super::stats::count;
 use super::{PagePool, PoolOwner, RawPool};
-use crate::machine::{CpuId, Machine};
+use crate::machine::Machine;
 
 impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     /// Releases all pages that the pool has, and the pool with them. Handles stay valid; pages put
@@ -44,24 +44,24 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         let body = self.body();
         let machine = self.pages.machine();
         // Lanes first: what finds its lane closed goes to the ring.
-        let closed = body.lanes.close(machine);
+        body.lanes.close(machine);
         body.ring.close();
-        let release = |pfn| {
+        // One by one: the mapper may panic, and the entry must have been taken by then.
+        while let Some(pfn) = body.lanes.take_one::<M>() {
             self.release_home(pfn);
-            true
-        };
-        body.lanes.take::<M>(&mut CpuId(0), usize::MAX, release);
+        }
         // A producer that stays inside may be a thread that a fork left behind. Its page is still in
         // flight, so the pool does not go while it touches it (I4).
-        let drained = body.ring.drain(machine, |pfn| self.release_home(pfn));
-        closed && drained && body.held() == 0
+        body.ring.drain(machine, |pfn| self.release_home(pfn));
+        body.held() == 0
     }
 }
 
 /// A pool that was destroyed while pages are in flight. It goes when the last one is put, whether
 /// this is kept or dropped. There is one exception: a thread that was stopped in the middle of a put
-/// for longer than the destruction waits for it keeps its page and those behind it in the ring. Who
-/// must have these back keeps this and looks again.
+/// for longer than the destruction waits for it keeps its page and those behind it in the ring or its
+/// CPU's lane, and the lane may go on taking pages. Who must have these back keeps this and looks
+/// again.
 pub struct Pending<'p, M: Machine, H: Mapper> {
     pool: PagePool<'p, M, H>,
 }

@@ -26,7 +26,7 @@ use core::num::NonZero;
 use core::ptr::{NonNull, null_mut};
 
 use crate::machine::{CpuId, Machine, PerCpu, PerCpuShared, RawRange, Region, StackLayout};
-use crate::page::Pfn;
+use crate::page::{PageAllocator, Pfn};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Most pages of a lane, which takes 4 KiB then.
@@ -67,22 +67,30 @@ struct Lane {
     head: AtomicU32,
     cpu: CpuId,
     taken: AtomicU64,
-    /// Not 0 if the lane takes no more pages.
-    closed: AtomicU32,
+    /// [`OPEN`], [`SEALED`] or [`CLOSED`].
+    state: AtomicU32,
     /// Entries.
     size: u32,
-    room: [u32; 7],
+    entries: NonNull<Entry>,
+    room: [u32; 5],
     /// A step looks at the entry below the top, which may be this.
     below: u32,
 }
 
+/// A lane takes pages.
+const OPEN: u32 = 0;
+/// It takes no more once whoever holds its slot has let go.
+const SEALED: u32 = 1;
+/// It takes no more, and whoever held its slot has let go.
+const CLOSED: u32 = 2;
+
 /// In [`Lanes::first`]: no more lanes are made.
-const CLOSED: usize = 1;
+const NO_MORE: usize = 1;
 
 /// All lanes of a pool.
 pub(super) struct Lanes {
     slots: PerCpuShared<Producer>,
-    /// The newest lane, and [`CLOSED`].
+    /// The newest lane, and [`NO_MORE`].
     first: AtomicPtr<Lane>,
     size: u32,
 }
@@ -114,23 +122,31 @@ impl Lanes {
         self.slots.exists()
     }
 
-    /// Puts a page into the running CPU's lane in one step. `false` if that cannot be done.
+    /// Puts a page into the running CPU's lane in one step. `false` if that cannot be done; not where
+    /// there are no lanes.
     #[inline(always)]
     pub(super) fn push<M: Machine>(&self, machine: &M, pfn: Pfn) -> bool {
         let entry =
             NonNull::without_provenance(NonZero::<usize>::MIN.saturating_add(pfn.0 as usize));
-        // SAFETY: machines with steps have slots (`new`), with a `Producer` each, whose layout is its
-        // own; its pointers lead into a lane whose entries between top and limit are the CPU's.
+        debug_assert!(self.exist());
+        // SAFETY: there are slots, by the callers' look at `exist`, with a `Producer` each, whose
+        // layout is its own; its pointers lead into a lane whose entries between top and limit are the
+        // CPU's.
         unsafe { machine.percpu_push_stack::<Producer>(self.slots.slot0(), entry) }
     }
 
     /// Puts pages into the running CPU's lane, as many as there is room for, and returns how many;
     /// the pool may be gone if these are all.
     #[inline(never)]
-    pub(super) fn push_many<M: Machine>(&self, machine: &M, meta: &Region, pages: &[Pfn]) -> usize {
+    pub(super) fn push_many<M: Machine>(
+        &self,
+        allocator: &PageAllocator<M>,
+        pages: &[Pfn],
+    ) -> usize {
         if !self.exist() {
             return 0;
         }
+        let machine = allocator.machine();
         let mut made = false;
         loop {
             let put = self.slots.try_with(machine, |producer, _| {
@@ -140,15 +156,21 @@ impl Lanes {
             });
             match put {
                 Some(Some(count)) => return count,
-                Some(None) if !made && self.make(machine, meta) => made = true,
+                Some(None) if !made && self.make(allocator) => made = true,
                 _ => return 0,
             }
         }
     }
 
-    /// Makes the running CPU's lane. `false` if there is no room for it, or the pool is closed.
+    /// Makes the running CPU's lane. `false` if there is no room for it, or the pool is closed. It is
+    /// the one moment at which a put may wait: for a fork, or for the region's lock.
     #[cold]
-    fn make<M: Machine>(&self, machine: &M, meta: &Region) -> bool {
+    fn make<M: Machine>(&self, allocator: &PageAllocator<M>) -> bool {
+        if self.first.load(Ordering::Relaxed).addr() & NO_MORE != 0 {
+            return false;
+        }
+        let (machine, meta) = (allocator.machine(), allocator.meta());
+        let _pass = allocator.gate().enter(machine);
         let Some(lane) = Lane::new(machine, meta, self.size) else {
             return false;
         };
@@ -168,11 +190,11 @@ impl Lanes {
         // SAFETY: `make` made it, and nobody else has seen it.
         let new = unsafe { lane.as_mut() };
         new.cpu = cpu;
-        let base = new.entries().as_ptr();
+        let base = new.entries.as_ptr();
         // Before the owner finds the lane. No step gets through without a limit.
         producer.top.store(base, Ordering::Relaxed);
         let mut first = self.first.load(Ordering::Relaxed);
-        while first.addr() & CLOSED == 0 {
+        while first.addr() & NO_MORE == 0 {
             new.next.store(first, Ordering::Relaxed);
             // Release: pairs with the Acquire in `iter`, for what the lane says of itself.
             let added = self.first.compare_exchange(
@@ -197,7 +219,7 @@ impl Lanes {
     fn iter(&self) -> impl Iterator<Item = &Lane> {
         // Acquire: pairs with the Release in `add`.
         let first = self.first.load(Ordering::Acquire);
-        let mut at = first.map_addr(|addr| addr & !CLOSED);
+        let mut at = first.map_addr(|addr| addr & !NO_MORE);
         core::iter::from_fn(move || {
             // SAFETY: lanes in the list live as long as the pool.
             let lane = unsafe { at.as_ref() }?;
@@ -224,8 +246,8 @@ impl Lanes {
         lane.index(producer.top.load(Ordering::Acquire))
     }
 
-    /// Takes up to `limit` pages out of all lanes until `take` says that it is enough. Returns how
-    /// many. Only for the owner; `turn` is the lane that it looked at last.
+    /// Takes up to `limit` pages out of all lanes until `take`, which does not panic, says that it is
+    /// enough. Returns how many. Only for the owner; `turn` is the lane that it looked at last.
     #[inline]
     pub(super) fn take<M: Machine>(
         &self,
@@ -253,14 +275,25 @@ impl Lanes {
         taken
     }
 
-    /// Lets no more pages in. `false` if a lane's slot could not be had. Only for the owner.
-    pub(super) fn close<M: Machine>(&self, machine: &M) -> bool {
+    /// Takes a page out of some lane. Only for the owner.
+    pub(super) fn take_one<M: Machine>(&self) -> Option<Pfn> {
+        let mut page = None;
+        self.take::<M>(&mut CpuId(0), 1, |pfn| {
+            page = Some(pfn);
+            true
+        });
+        page
+    }
+
+    /// Lets no more pages in. A lane whose slot cannot be had is sealed: whoever holds it stops the
+    /// steps, unless it was stopped itself after its last look. Only for the owner.
+    pub(super) fn close<M: Machine>(&self, machine: &M) {
         let mut first = self.first.load(Ordering::Relaxed);
-        while first.addr() & CLOSED == 0 {
+        while first.addr() & NO_MORE == 0 {
             // Relaxed: `iter` looks again.
             let closed = self.first.compare_exchange(
                 first,
-                first.map_addr(|addr| addr | CLOSED),
+                first.map_addr(|addr| addr | NO_MORE),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
@@ -269,17 +302,14 @@ impl Lanes {
                 Err(other) => first = other,
             }
         }
-        let mut all = true;
-        for lane in self.iter() {
-            all &= lane.is_closed()
-                || (self.slots)
-                    .try_with_remote(machine, lane.cpu, |producer| {
-                        producer.limit.store(null_mut(), Ordering::Relaxed);
-                        lane.closed.store(1, Ordering::Relaxed);
-                    })
-                    .is_some();
+        for lane in self.iter().filter(|lane| !lane.is(CLOSED)) {
+            // Before the slot is tried, which is a barrier for those who hold it.
+            lane.state.store(SEALED, Ordering::Relaxed);
+            self.slots.try_with_remote(machine, lane.cpu, |producer| {
+                producer.limit.store(null_mut(), Ordering::Relaxed);
+                lane.state.store(CLOSED, Ordering::Relaxed);
+            });
         }
-        all
     }
 
     /// Gives back the memory of slots and lanes, if no lane can be in use.
@@ -290,11 +320,11 @@ impl Lanes {
     pub(super) unsafe fn free<M: Machine>(&self, machine: &M, meta: &Region, percpu: &Region) {
         // A lane that was never closed may have a holder that was stopped before it let go: it is
         // lost, and so are the slots.
-        if !self.iter().all(Lane::is_closed) {
+        if !self.iter().all(|lane| lane.is(CLOSED)) {
             return;
         }
         let first = self.first.load(Ordering::Relaxed);
-        let mut at = first.map_addr(|addr| addr & !CLOSED);
+        let mut at = first.map_addr(|addr| addr & !NO_MORE);
         while let Some(lane) = NonNull::new(at) {
             // SAFETY: the caller has the pool for itself.
             at = unsafe { lane.as_ref() }.next.load(Ordering::Relaxed);
@@ -320,21 +350,22 @@ impl Lane {
     /// An empty lane. `None` if there is no room for it.
     fn new<M: Machine>(machine: &M, meta: &Region, size: u32) -> Option<NonNull<Self>> {
         let lane = meta.alloc(machine, Self::bytes(size))?.cast::<Self>();
+        // SAFETY: the entries follow the head inside the block.
+        let entries = unsafe { lane.add(1) }.cast::<Entry>();
         let new = Self {
             next: AtomicPtr::new(null_mut()),
             head: AtomicU32::new(0),
             cpu: CpuId(0),
             taken: AtomicU64::new(0),
-            closed: AtomicU32::new(0),
+            state: AtomicU32::new(OPEN),
             size,
-            room: [0; 7],
+            entries,
+            room: [0; 5],
             below: 0,
         };
         // SAFETY: the block is fresh, large enough and aligned to its size.
         unsafe { lane.write(new) };
         for entry in 0..size as usize {
-            // SAFETY: the entries follow the head inside the block.
-            let entries = unsafe { lane.add(1) }.cast::<Entry>();
             // SAFETY: there are `size` of them.
             let entry = unsafe { entries.add(entry) };
             // SAFETY: as above; the block is aligned to a cache line.
@@ -353,10 +384,8 @@ impl Lane {
             base: lane.cast(),
             bytes,
         };
-        // SAFETY: the block has this many bytes and nobody uses it any more.
-        unsafe { NonNull::write_bytes(block.base, 0, block.bytes) };
-        // SAFETY: the region handed it out for these bytes, and it is zeroed.
-        unsafe { meta.free(machine, block.base, block.bytes) };
+        // SAFETY: the caller's contract.
+        unsafe { super::give_back(machine, meta, block) };
     }
 
     /// The lane whose entries begin here, or none for null.
@@ -373,26 +402,21 @@ impl Lane {
         Some(unsafe { lane.as_ref() })
     }
 
-    fn entries(&self) -> NonNull<Entry> {
-        // SAFETY: the entries follow the head in the same block.
-        unsafe { NonNull::from(self).add(1) }.cast()
-    }
-
     fn entry(&self, index: u32) -> &Entry {
         assert!(index < self.size, "entry {index} of {}", self.size);
         // SAFETY: `new` made so many entries.
-        let entry = unsafe { self.entries().add(index as usize) };
+        let entry = unsafe { self.entries.add(index as usize) };
         // SAFETY: they live as long as the lane, and are atomics.
         unsafe { entry.as_ref() }
     }
 
     /// The index of an entry, or the lane's size for the place behind the last.
     fn index(&self, entry: *mut Entry) -> u32 {
-        ((entry.addr() - self.entries().addr().get()) / size_of::<Entry>()) as u32
+        ((entry.addr() - self.entries.addr().get()) / size_of::<Entry>()) as u32
     }
 
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed) != 0
+    fn is(&self, state: u32) -> bool {
+        self.state.load(Ordering::Relaxed) == state
     }
 
     /// Entries that are filled.
@@ -408,7 +432,7 @@ impl Lane {
     /// Puts pages behind the newest, as many as there is room for, and returns how many; the caller
     /// holds the producer's slot.
     fn push(&self, producer: &Producer, mut pages: &[Pfn]) -> usize {
-        if self.is_closed() {
+        if !self.is(OPEN) {
             return 0;
         }
         let all = pages.len();
@@ -426,20 +450,24 @@ impl Lane {
                 self.entry(index).store(link, Ordering::Relaxed);
             }
             top += now.len() as u32;
-            let at = |index: u32| self.entries().as_ptr().wrapping_add(index as usize);
+            let at = |index: u32| self.entries.as_ptr().wrapping_add(index as usize);
             producer.limit.store(at(end), Ordering::Relaxed);
             // Release: pairs with the Acquire in `top`, for the entries and what was done with the
             // pages.
             producer.top.store(at(top), Ordering::Release);
             pages = later;
             if pages.is_empty() || now.is_empty() {
+                if !self.is(OPEN) {
+                    // The owner could not have the slot: the next step must not get through.
+                    producer.limit.store(null_mut(), Ordering::Relaxed);
+                }
                 return all - pages.len();
             }
         }
     }
 
-    /// Takes up to `limit` pages, oldest first, until `take` says that it is enough. Whether it did, or
-    /// there were so many. Only for the owner, who has looked at the top.
+    /// Takes up to `limit` pages, oldest first, until `take`, which does not panic, says that it is
+    /// enough. Whether it did, or there were so many. Only for the owner, who has looked at the top.
     #[inline]
     fn take(&self, top: u32, limit: usize, mut take: impl FnMut(Pfn) -> bool) -> bool {
         let mut head = self.head.load(Ordering::Relaxed);

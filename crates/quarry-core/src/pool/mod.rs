@@ -43,7 +43,7 @@
 //! being empty (`empty`), ask the page allocator for 64 in one call (`slow`; one before 6.1, one
 //! block at a time for orders above 0, `slow_high_order`). *Put by the owner*: push the alloc cache
 //! (`cached`), if it is full (`cache_full`) into the ring. *Put*: into the running CPU's lane or the
-//! ring (`ring`), out of the pool if it is full (`ring_full`). A page that has other users (`get_page`) leaves the pool
+//! ring (`ring`), out of the pool if it is full (`ring_full`). A page that has other users (`get_page`), and is not in a batch, leaves the pool
 //! when it is put (`released_refcnt`), and its last user frees it.
 //!
 //! Bulk calls are so many single ones in the same order, with less of their cost: one look at the
@@ -53,7 +53,8 @@
 //!
 //! # 5 Locks
 //!
-//! None. A put into a lane is a step of the machine, or tries the CPU's slot once. A producer reserves
+//! None, but when a CPU's first put makes its lane: that enters the gate and takes the lock of the
+//! machine's structure range. A put into a lane is a step of the machine, or tries the CPU's slot once. A producer reserves
 //! slots of the ring in one atomic step and fills them (`ring`), so no put waits for a preempted thread, for the thread that its signal handler interrupted, or for one that
 //! a fork left behind; but for as long as a reserved slot is not filled, the owner does not see what
 //! is behind it. A put would wait only in a full ring, for the owner, if more than a thousand threads
@@ -124,7 +125,7 @@ use core::ptr::NonNull;
 
 use crate::debug::{CallSite, SiteTable};
 use crate::era::Era;
-use crate::machine::{CpuId, Machine};
+use crate::machine::{CpuId, Machine, RawRange, Region};
 use crate::page::{MAX_ORDER, PageAllocator, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 use cache::AllocCache;
@@ -304,10 +305,24 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let body = place.ok_or(PoolCreateError::NoRoom)?.cast::<Body<H>>();
         let ring = Ring::new(machine, pages.meta(), size);
         let lanes = Lanes::new(machine, pages.percpu(), size);
-        let (Some(ring), Some(lanes)) = (ring, lanes) else {
-            // SAFETY: `alloc` returned the block for these bytes just now, still zeroed.
-            unsafe { pages.meta().free(machine, body.cast(), bytes) };
-            return Err(PoolCreateError::NoRoom);
+        let (ring, lanes) = match (ring, lanes) {
+            (Some(ring), Some(lanes)) => (ring, lanes),
+            (ring, lanes) => {
+                if let Some(lanes) = lanes {
+                    // SAFETY: nobody knows them.
+                    unsafe { lanes.free(machine, pages.meta(), pages.percpu()) };
+                }
+                let ring = ring.map(|ring| ring.range());
+                let body = RawRange {
+                    base: body.cast(),
+                    bytes,
+                };
+                for block in ring.into_iter().chain([body]) {
+                    // SAFETY: nobody knows the block.
+                    unsafe { give_back(machine, pages.meta(), block) };
+                }
+                return Err(PoolCreateError::NoRoom);
+            }
         };
         let new = Body {
             owner: OwnerPart::new(params.order),
@@ -586,11 +601,25 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
         // SAFETY: I4 - nobody else can reach the pool any more: there are no handles, and no page
         // that one could put. It was initialised when it was made.
         unsafe { self.body.drop_in_place() };
-        for (block, bytes) in [(slots.base, slots.bytes), (self.body.cast(), bytes)] {
-            // SAFETY: the block has this many bytes and nobody uses it any more.
-            unsafe { NonNull::write_bytes(block, 0, bytes) };
-            // SAFETY: the region handed out the block for these bytes, and it is zeroed.
-            unsafe { meta.free(machine, block, bytes) };
+        let body = RawRange {
+            base: self.body.cast(),
+            bytes,
+        };
+        for block in [slots, body] {
+            // SAFETY: nobody uses the block any more.
+            unsafe { give_back(machine, meta, block) };
         }
     }
+}
+
+/// Gives a block back to the region that it is from.
+///
+/// # Safety
+///
+/// The region handed it out for these bytes, and nobody uses it any more.
+unsafe fn give_back<M: Machine>(machine: &M, meta: &Region, block: RawRange) {
+    // SAFETY: the block has this many bytes.
+    unsafe { NonNull::write_bytes(block.base, 0, block.bytes) };
+    // SAFETY: the caller's contract, and it is zeroed.
+    unsafe { meta.free(machine, block.base, block.bytes) };
 }

@@ -1,4 +1,5 @@
-//! Puts: into the alloc cache by the owner, into the ring by everybody else, or out of the pool.
+//! Puts: into the alloc cache by the owner, into the running CPU's lane or the ring by everybody else,
+//! or out of the pool. What is said of the ring is said of the lanes too where there are any.
 
 use super::map::Mapper;
 use super::ring::{Late, NoRoom, Reserved};
@@ -287,10 +288,10 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         self.come_home(page, used);
         let machine = self.pages.machine();
         let body = self.body();
-        if body.lanes.push(machine, pfn) {
-            return Ok(Put::Ring);
-        }
         if body.lanes.exist() {
+            if body.lanes.push(machine, pfn) {
+                return Ok(Put::Ring);
+            }
             return self.put_unstepped(pfn);
         }
         work(machine, Work::Atomic);
@@ -304,8 +305,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[cold]
     #[inline(never)]
     fn put_unstepped(self, pfn: Pfn) -> Result<Put, PoolError> {
-        let (machine, meta) = (self.pages.machine(), self.pages.meta());
-        if self.body().lanes.push_many(machine, meta, &[pfn]) == 1 {
+        if self.body().lanes.push_many(self.pages, &[pfn]) == 1 {
             return Ok(Put::Ring);
         }
         let slot = self.body().ring.reserve(1);
@@ -381,8 +381,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             // The pool may be gone.
             return Ok(());
         }
-        let (machine, meta) = (self.pages.machine(), self.pages.meta());
-        let placed = self.body().lanes.push_many(machine, meta, pages);
+        let machine = self.pages.machine();
+        let placed = self.body().lanes.push_many(self.pages, pages);
         pages = &pages[placed..];
         while !pages.is_empty() {
             let ring = &self.body().ring;

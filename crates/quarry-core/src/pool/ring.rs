@@ -282,18 +282,23 @@ impl Ring {
     }
 
     /// Takes everything out of a closed ring, waiting in bounded time for producers that have not
-    /// filled their slots. `false` if one stays. Only for the consumer.
-    pub(super) fn drain<M: Machine>(&self, machine: &M, mut take: impl FnMut(Pfn)) -> bool {
+    /// filled their slots. Only for the consumer.
+    pub(super) fn drain<M: Machine>(&self, machine: &M, mut take: impl FnMut(Pfn)) {
         for attempt in 1..=CLOSE_ATTEMPTS {
-            self.take(machine, usize::MAX, |pfn| {
+            let mut page = None;
+            loop {
+                self.take(machine, 1, |pfn| {
+                    page = Some(pfn);
+                    true
+                });
+                // Outside of `take`, as a mapper may panic.
+                let Some(pfn) = page.take() else { break };
                 take(pfn);
-                true
-            });
+            }
             if self.consumed() == self.produced() {
-                return true;
+                return;
             }
             machine.pause(attempt);
         }
-        false
     }
 }

@@ -29,7 +29,7 @@ pub struct PoolParams<'a> {
     pub name: &'a str,
     /// Its blocks have 2^order pages.
     pub order: u32,
-    /// Pages that the ring can hold: those that the owner keeps in use; 0 is the kernel's default,
+    /// Pages that the ring can hold, and each lane as many again up to 1008: those that the owner keeps in use; 0 is the kernel's default,
     /// 1024.
     pub pool_size: u32,
     /// Node whose pages are preferred; `None` is that of whichever CPU the owner runs on.
@@ -206,7 +206,7 @@ impl<H: Mapper> Body<H> {
 
     #[inline(always)]
     pub(super) fn set_state(&self, page: &Page, state: PoolState) {
-        // Relaxed: a page changes hands with the ring's slot or by its user's own ordering.
+        // Relaxed: a page changes hands with a lane's top, the ring's slot or by its user's own ordering.
         page.cache.store(self.mark(state), Ordering::Relaxed);
     }
 
@@ -269,7 +269,7 @@ pub enum PoolCreateError {
     Order(u32),
     /// The machine has no such node.
     Node(NodeId),
-    /// The machine's structure range is full.
+    /// The machine's structure range or its per-CPU area is full.
     NoRoom,
 }
 
@@ -286,7 +286,7 @@ impl core::fmt::Display for PoolCreateError {
                 crate::page::MAX_ORDER
             ),
             Self::Node(node) => write!(f, "the machine has no node {}", node.0),
-            Self::NoRoom => f.write_str("the machine's structure range is full"),
+            Self::NoRoom => f.write_str("the machine's structure range or per-CPU area is full"),
         }
     }
 }
@@ -359,7 +359,7 @@ impl core::error::Error for PoolError {}
 pub enum Put {
     /// Into the alloc cache.
     Cached,
-    /// Into the ring.
+    /// Into the running CPU's lane or the ring.
     Ring,
     /// Out of the pool: to the page allocator, or to the page's last user.
     Released,

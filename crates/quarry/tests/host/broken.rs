@@ -126,6 +126,10 @@ unsafe impl Machine for Broken {
         unsafe { self.machine.percpu_push_stack::<L>(slot0, object) }
     }
 
+    fn has_steps(&self) -> bool {
+        self.machine.has_steps()
+    }
+
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
         if self.fault != Fault::Remote {
             return self.machine.percpu_lock_remote(slot, cpu);

@@ -1,6 +1,7 @@
 //! A virtual machine that also has the single steps of the fast paths, done as their contract in
 //! [`Machine`] says.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use quarry_core::machine::{
@@ -10,6 +11,11 @@ use quarry_core::machine::{
 use quarry_sim::VirtualMachine;
 
 use super::place::Placement;
+
+thread_local! {
+    /// Whether other CPUs' slots cannot be had, as if their holders were gone.
+    pub(crate) static STUCK: Cell<bool> = const { Cell::new(false) };
+}
 
 /// See the module's documentation.
 pub(crate) struct Stepping(pub(crate) VirtualMachine);
@@ -201,7 +207,7 @@ unsafe impl Machine for Stepping {
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
-        self.0.percpu_lock_remote(slot, cpu)
+        !STUCK.get() && self.0.percpu_lock_remote(slot, cpu)
     }
 
     fn thread_id(&self) -> usize {
