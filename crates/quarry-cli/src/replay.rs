@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::infer::Recorded;
-use quarry_lab::kernel::{Slabinfo, Zoneinfo};
+use quarry_lab::kernel::{Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
@@ -59,11 +59,12 @@ pub(crate) struct Args {
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     cache_line: u32,
-    /// Start from what the kernel held: a copy of its /proc/slabinfo, or a JSON list of its rows.
-    #[arg(long, value_name = "SLABINFO")]
+    /// Start from what the kernel held: a snapshot (quarry snapshot), a folder with slabinfo and slab/ (a
+    /// copy of /sys/kernel/slab), a copy of /proc/slabinfo, or a JSON list of its rows.
+    #[arg(long, value_name = "SNAPSHOT")]
     initial: Option<PathBuf>,
-    /// Compare the end with what the kernel reported: the same kinds of file.
-    #[arg(long, value_name = "SLABINFO")]
+    /// Compare the end with what the kernel reported: the same forms.
+    #[arg(long, value_name = "SNAPSHOT")]
     check: Option<PathBuf>,
     /// Start with the per-CPU page lists that the kernel had: a copy of its /proc/zoneinfo. Heeded where
     /// page events are replayed at the recorded page size and number of CPUs.
@@ -148,7 +149,8 @@ Predicted beside observed:
   --initial gives every cache the slabs that the kernel reported. How its
   objects lay in them is not reported; assumed are full slabs, the free objects
   in slabs free as a whole, and on each CPU one that is half free (the library's
-  documentation says more). Orphans then free objects of this state. --check
+  documentation says more). A snapshot with sysfs tells how many slabs were on
+  each CPU's list. Orphans then free objects of this state. --check
   prints the slabs at the end beside those of another report. With either, the
   design, page size and CPUs are the recorded ones if nothing else is asked for;
   give --cache-line if it is not 64. --from and --until take the time of a
@@ -231,8 +233,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !axes.cpus.is_empty() {
         Plan::new(&axes)?;
     }
-    let read = |file: &Option<PathBuf>| file.as_deref().map(Slabinfo::read).transpose();
-    let (initial, check) = (read(&args.initial)?, read(&args.check)?);
+    let read = |file: &Option<PathBuf>| file.as_deref().map(Snapshot::read_moment).transpose();
+    let (initial, initial_lists) = read(&args.initial)?.unzip();
+    let check = read(&args.check)?.map(|(slabinfo, _)| slabinfo);
     let zoneinfo = args.zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
     let mut input = Input::open(trace)?;
     input.part = Part {
@@ -261,6 +264,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     (input.initial, input.check) = (initial, check);
+    input.initial_lists = initial_lists.unwrap_or_default();
     input.zoneinfo = zoneinfo;
     let meta = input.file.meta();
     if axes.cpus.is_empty() {

@@ -13,7 +13,7 @@ pub mod zoneinfo;
 pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
 pub use file::{ReportError, read_report};
 pub use slabinfo::{Slabinfo, SlabinfoRow};
-pub use snapshot::Snapshot;
+pub use snapshot::{CpuPartialLists, Snapshot};
 pub use sysfs::CacheAttributes;
 pub use vmstat::Vmstat;
 pub use words::Counters;

@@ -65,6 +65,24 @@ impl CacheAttributes {
         leading(in_brackets)
     }
 
+    /// The same by CPU; without parts by CPU all are on CPU 0, as kernels for one CPU print them. `None` if
+    /// it is not told.
+    #[must_use]
+    pub fn cpu_partial_lists(&self) -> Option<BTreeMap<u32, u64>> {
+        let slabs_of = |part: &str| leading(part.split_once('(')?.1);
+        let mut parts = self.text("slabs_cpu_partial")?.split_whitespace();
+        let all = slabs_of(parts.next()?)?;
+        let mut lists = BTreeMap::new();
+        for part in parts {
+            let (cpu, list) = part.strip_prefix('C')?.split_once('=')?;
+            lists.insert(cpu.parse().ok()?, slabs_of(list)?);
+        }
+        if lists.is_empty() && all > 0 {
+            lists.insert(0, all);
+        }
+        Some(lists)
+    }
+
     /// Forgets how many objects and slabs there were; sizes, limits and flags stay.
     pub fn forget_counts(&mut self) {
         for file in COUNTS {
@@ -172,6 +190,23 @@ mod tests {
             (None, Some(2))
         );
         assert_eq!(cache.cpu_partial_slabs(), None);
+    }
+
+    #[test]
+    fn cpu_partial_lists_by_cpu() {
+        let lists = |text: &str| {
+            let mut cache = CacheAttributes::default();
+            cache.set("slabs_cpu_partial", text);
+            cache.cpu_partial_lists()
+        };
+        let two = BTreeMap::from([(0, 3), (12, 6)]);
+        assert_eq!(lists("72(9) C0=24(3) C12=48(6)\n"), Some(two));
+        assert_eq!(lists("0(0)"), Some(BTreeMap::new()));
+        assert_eq!(lists("8(1)"), Some(BTreeMap::from([(0, 1)])));
+        for bad in ["", "9", "72(9) N0=24(3)", "72(9) C0=24", "72(9) Cx=24(3)"] {
+            assert_eq!(lists(bad), None, "{bad}");
+        }
+        assert_eq!(CacheAttributes::default().cpu_partial_lists(), None);
     }
 
     #[test]

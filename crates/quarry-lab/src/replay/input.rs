@@ -9,7 +9,7 @@ use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
-use crate::kernel::{Slabinfo, Zoneinfo};
+use crate::kernel::{CpuPartialLists, Slabinfo, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 
@@ -41,6 +41,8 @@ pub struct Input {
     pub part: Part,
     /// What the kernel held before that part.
     pub initial: Option<Slabinfo>,
+    /// How many of these slabs were on each CPU's partial list, of caches of which that is told.
+    pub initial_lists: CpuPartialLists,
     /// What it held after it.
     pub check: Option<Slabinfo>,
     /// What the kernel's page lists held before that part ([`super::lists`]).
@@ -127,6 +129,7 @@ impl Input {
             caches,
             part: Part::default(),
             initial: None,
+            initial_lists: CpuPartialLists::new(),
             check: None,
             zoneinfo: None,
             pages: PageMode::default(),

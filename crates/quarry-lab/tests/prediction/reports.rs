@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
-use quarry_lab::kernel::{Buddyinfo, Slabinfo, Zoneinfo};
+use quarry_lab::kernel::{Buddyinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::replay::input::Input;
 use quarry_trace::{ImportOptions, TraceFile, import};
 use serde_json::Value;
@@ -61,17 +61,39 @@ impl Reports {
                 format!("{file}.meta.json.gz"),
             )
         };
-        let input = import_recording(&folder.join(trace), recording);
+        let mut input = import_recording(&folder.join(trace), recording);
         let json = read_json(&folder.join(reports));
         let reports = if guest {
             guest_reports(&json, recording, &times(&input))
         } else {
             host_reports(&json, recording, &times(&input))
         };
+        if let Some(snapshot) = snapshot(&json, recording) {
+            let first = reports[0].slabinfo.as_ref().unwrap();
+            input.initial_lists = snapshot.cpu_partial_lists(first);
+        }
         let zoneinfo = json["stages"]["boot"]["zoneinfo"].as_str();
         let zoneinfo = zoneinfo.map(|text| Zoneinfo::parse("boot", text).unwrap());
         (input, Self { reports, zoneinfo })
     }
+}
+
+/// What sysfs told last before the first report.
+fn snapshot(json: &Value, recording: &Recording) -> Option<Snapshot> {
+    if recording.run.is_empty() {
+        let text = json["snap_before"].to_string();
+        return Some(Snapshot::parse("snap_before", &text, None).unwrap());
+    }
+    let stages = json["stage_order"].as_array().unwrap().iter();
+    let before = stages
+        .map(|stage| stage.as_str().unwrap())
+        .take_while(|stage| !stage.starts_with(recording.run));
+    let tells = |stage: &&str| {
+        let keys = ["sysfs_slab", "sysfs_slab_changed_since_boot"];
+        keys.iter().any(|key| !json["stages"][stage][key].is_null())
+    };
+    let stage = before.filter(tells).last()?;
+    Some(Snapshot::parse(recording.file, &json.to_string(), Some(stage)).unwrap())
 }
 
 fn read_json(path: &Path) -> Value {

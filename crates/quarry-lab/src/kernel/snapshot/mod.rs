@@ -25,6 +25,9 @@ use super::file::{ReportError, read_report};
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::{CacheAttributes, cpu_list};
 
+/// Slabs on the partial list of each CPU that has some, by the name of the cache.
+pub type CpuPartialLists = BTreeMap<String, BTreeMap<u32, u64>>;
+
 /// What a kernel reported at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -62,12 +65,44 @@ impl Snapshot {
     /// [`ReportError`]: what cannot be read, what is missing, which stages there are.
     pub fn read(path: &Path, stage: Option<&str>) -> Result<Self, ReportError> {
         let file = path.display().to_string();
+        if path.is_dir() {
+            return folder::read(path)?.with_pages(stage);
+        }
+        Self::parse(&file, &read_report(path)?, stage)
+    }
+
+    /// Reads the caches of one moment, and how many slabs were on CPUs' lists as far as that is told
+    /// ([`Self::cpu_partial_lists`]): a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`], also for a boot with stages: it is not one moment.
+    pub fn read_moment(path: &Path) -> Result<(Slabinfo, CpuPartialLists), ReportError> {
         let snapshot = if path.is_dir() {
-            folder::read(path)?
+            Self::read(path, None)?
         } else {
-            json::parse(&file, &read_report(path)?, stage)?
+            let (file, text) = (path.display().to_string(), read_report(path)?);
+            if !text.trim_start().starts_with('{') {
+                return Ok((Slabinfo::parse(&file, &text)?, CpuPartialLists::new()));
+            }
+            Self::parse(&file, &text, None)?
         };
-        snapshot.with_pages(stage)
+        if snapshot.stage.is_some() {
+            let what = "these are the stages of a boot: give what was read at one moment, as a copy of \
+                        /proc/slabinfo, the JSON of quarry snapshot, or a folder with slabinfo and slab/";
+            return Err(ReportError::bad(&snapshot.file, "snapshot", what));
+        }
+        let lists = snapshot.cpu_partial_lists(&snapshot.slabinfo);
+        Ok((snapshot.slabinfo, lists))
+    }
+
+    /// Parses the JSON of a snapshot, as [`Self::read`] does; `file` is what messages call it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`]: what is missing, which stages there are.
+    pub fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Self, ReportError> {
+        json::parse(file, text, stage)?.with_pages(stage)
     }
 
     /// Completed by the page size, or what is wrong with it.
@@ -102,6 +137,20 @@ impl Snapshot {
     pub fn attributes(&self, cache: &str) -> Option<&CacheAttributes> {
         let own = self.aliases.get(cache).map_or(cache, String::as_str);
         self.sysfs.get(own).or_else(|| self.sysfs.get(cache))
+    }
+
+    /// How many slabs were on each CPU's partial list, by the names of a report's rows. Attributes are read one
+    /// after the other, and the report may be another moment's: of a cache only told are lists beside which
+    /// sysfs counts as many slabs (`slabs`) and objects in use (`objects`) as the report.
+    #[must_use]
+    pub fn cpu_partial_lists(&self, report: &Slabinfo) -> CpuPartialLists {
+        let lists = report.rows.iter().filter_map(|row| {
+            let attributes = self.attributes(&row.name)?;
+            let counts = (attributes.number("slabs")?, attributes.number("objects")?);
+            let lists = attributes.cpu_partial_lists()?;
+            (counts == (row.num_slabs, row.active_objs)).then(|| (row.name.clone(), lists))
+        });
+        lists.collect()
     }
 
     /// Bytes of all slabs.

@@ -9,9 +9,7 @@ const SLABINFO: &str = "slabinfo - version: 2.1\n\
     pid 16 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
 
 fn parse(value: &Value, stage: Option<&str>) -> Result<Snapshot, String> {
-    let parsed = json::parse("f", &value.to_string(), stage);
-    let complete = parsed.and_then(|snapshot| snapshot.with_pages(stage));
-    complete.map_err(|error| error.to_string())
+    Snapshot::parse("f", &value.to_string(), stage).map_err(|error| error.to_string())
 }
 
 fn row(objs: u64) -> Value {
@@ -174,4 +172,50 @@ fn a_machine_is_taken_and_read_again() {
     fs::remove_file(dir.path().join("proc/slabinfo")).unwrap();
     let absent = Snapshot::take_from(dir.path()).unwrap_err().to_string();
     assert!(absent.starts_with("cannot read "), "{absent}");
+}
+
+#[test]
+fn lists_count_beside_the_same_slabs() {
+    let told = |slabs: u64, objects: u64| {
+        let snapshot = json!({
+            "slabinfo": row(20),
+            "sysfs_aliases": {"pid": ":0000256"},
+            "sysfs_slab": {":0000256": {
+                "slabs": format!("{slabs} N0={slabs}"), "objects": objects,
+                "slabs_cpu_partial": "8(1) C3=8(1)"}},
+        });
+        let snapshot = parse(&snapshot, None).unwrap();
+        snapshot.cpu_partial_lists(&snapshot.slabinfo)
+    };
+    let lists = BTreeMap::from([("pid".to_string(), BTreeMap::from([(3, 1)]))]);
+    assert_eq!(told(2, 20), lists);
+    assert_eq!((told(3, 20).len(), told(2, 21).len()), (0, 0));
+}
+
+#[test]
+fn one_moment_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = |name: &str| {
+        let moment = Snapshot::read_moment(&dir.path().join(name));
+        moment.map_err(|error| error.to_string())
+    };
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    write("text", SLABINFO);
+    let rows = read("text").unwrap().0.rows;
+    write("rows.json", &row(20).to_string());
+    assert_eq!(read("rows.json").unwrap().0.rows.len(), 1);
+    fs::create_dir_all(dir.path().join("folder/slab/pid")).unwrap();
+    write("folder/slabinfo", SLABINFO);
+    for (file, text) in [
+        ("slabs", "1 N0=1\n"),
+        ("objects", "16 N0=16\n"),
+        ("slabs_cpu_partial", "8(1) C1=8(1)\n"),
+    ] {
+        write(&format!("folder/slab/pid/{file}"), text);
+    }
+    let (slabinfo, lists) = read("folder").unwrap();
+    assert_eq!((slabinfo.rows, lists["pid"][&1]), (rows, 1));
+    write("boot.json", &boot().to_string());
+    let refused = read("boot.json").unwrap_err();
+    assert!(refused.contains("one moment"), "{refused}");
 }

@@ -1,5 +1,7 @@
 //! Allocating what a row of the report says, and freeing what it says is free.
 
+use std::collections::BTreeMap;
+
 use quarry_core::design::Design;
 use quarry_core::geometry::{Geometry, KmallocClass};
 use quarry_core::machine::CpuId;
@@ -32,6 +34,8 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) source: Source,
     pub(super) view: CacheView<'h, D>,
     pub(super) seen: &'a RowSeen,
+    /// Slabs on the CPUs' own lists, if that is told.
+    pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
     /// Whether the trace tells pages.
     pub(super) tells_pages: bool,
 }
@@ -72,7 +76,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let sheaves = view.attribute("sheaf_capacity").is_some_and(|n| n > 0);
         let shape = if self.tells_pages && row.limit == 0 && !sheaves {
             slabs.reserve(self.seen.slabs.len());
-            Shape::seen(row, geometry, self.seen)
+            Shape::seen(row, geometry, self.seen, &self.told_lists())
         } else {
             Shape::of(row, geometry, self.run.config.cpus)
         };
@@ -88,6 +92,23 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             view.set_attribute("min_partial", value);
         }
         Ok(slabs.hand_out(self.seen))
+    }
+
+    /// Slabs on the own list of each of the machine's CPUs, none if that is not told.
+    fn told_lists(&self) -> Vec<u64> {
+        let cpus = self.run.config.cpus;
+        let mut lists = vec![
+            0;
+            if self.lists.is_some() {
+                cpus as usize
+            } else {
+                0
+            }
+        ];
+        for (cpu, slabs) in self.lists.into_iter().flatten() {
+            lists[(cpu % cpus) as usize] += slabs;
+        }
+        lists
     }
 
     fn fill_nodes(
@@ -153,6 +174,9 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 // An allocation makes it the slab that the CPU allocates from.
                 let object = self.allocate_one(driver);
                 self.free(object.into_iter().collect(), seen.cpu, driver)?;
+            }
+            for _ in 0..seen.listed_free {
+                self.free(slabs.take(self.row.objperslab), seen.cpu, driver)?;
             }
             // The slab that comes last onto the list is the first to be taken.
             for slab in seen.listed.iter().rev() {

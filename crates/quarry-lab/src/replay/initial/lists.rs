@@ -61,7 +61,7 @@ impl Takes {
 
 /// Decides how many slabs of each CPU were on its own list, at most `listed_max`. `known_free` free places
 /// lay on the nodes' lists: the others must have been on CPUs, and as few more as possible.
-pub(super) fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
+fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
     let all = takes.iter().flat_map(|takes| &takes.slabs);
     let all: u64 = all.map(|slab| u64::from(slab.free)).sum();
     let on_cpus = all.saturating_sub(known_free);
@@ -86,6 +86,29 @@ pub(super) fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64)
         let listed = takes.listed().iter().map(|slab| u64::from(slab.free));
         left -= listed.sum::<u64>();
     }
+}
+
+/// Decides how many slabs of each CPU were on its own list, at most `listed_max`: as many as `told` says by
+/// CPU, unless it is empty, or would leave the nodes' lists more than the `known_free` free places that
+/// they had; then it is of another moment. True if it was heeded.
+pub(super) fn decide(
+    takes: &mut [Takes],
+    listed_max: usize,
+    told: &[u64],
+    known_free: u64,
+) -> bool {
+    for takes in &mut *takes {
+        let slabs = told.get(usize::from(takes.cpu)).copied().unwrap_or(0);
+        let slabs = usize::try_from(slabs).unwrap_or(usize::MAX);
+        takes.listed = slabs.min(listed_max).min(takes.slabs.len());
+    }
+    let on_nodes = takes.iter().flat_map(Takes::on_nodes);
+    let on_nodes: u64 = on_nodes.map(|slab| u64::from(slab.free)).sum();
+    let heeded = !told.is_empty() && on_nodes <= known_free;
+    if !heeded {
+        share_out(takes, listed_max, known_free);
+    }
+    heeded
 }
 
 /// The slabs that were on the nodes' lists, in the order of the lists. A CPU that comes there takes the
@@ -145,6 +168,23 @@ mod tests {
         assert_eq!(listed(recorded(), 3, 0), [3, 3]);
         assert_eq!(listed(recorded(), 0, 0), [0, 0]);
         share_out(&mut [], 3, 5);
+    }
+
+    #[test]
+    fn what_is_told_is_heeded_if_it_can_be() {
+        let listed = |told: &[u64], known_free| {
+            let mut takes = recorded();
+            let heeded = decide(&mut takes, 3, told, known_free);
+            (heeded, takes.map(|takes| takes.listed))
+        };
+        assert_eq!(listed(&[], 42), (false, [3, 2]));
+        assert_eq!(listed(&[3, 2], 42), (true, [3, 2]));
+        // Not more than a list holds, nor than the CPU is seen to take.
+        assert_eq!(listed(&[9, 3], 42), (true, [3, 3]));
+        assert_eq!(listed(&[0, 0], 100), (true, [0, 0]));
+        // The nodes had less than that would leave them.
+        assert_eq!(listed(&[3, 1], 42), (false, [3, 2]));
+        assert_eq!(listed(&[3], 40), (false, [3, 3]));
     }
 
     #[test]

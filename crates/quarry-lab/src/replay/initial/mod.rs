@@ -7,6 +7,9 @@
 //! in which slabs the free ones lie, nor how many of the active ones are really free in some CPU's
 //! own stock: a CPU slab or an array.
 //!
+//! SLUB's sysfs tells how many slabs lie on each CPU's partial list (`slabs_cpu_partial`), but not what
+//! is free in them: the objects that it prints are an estimate, half of what the slabs can hold.
+//!
 //! # What is assumed
 //!
 //! Only the first of these is a fact; the others replace what nobody reported.
@@ -50,6 +53,16 @@
 //! 4. places that the recording does not touch are full but for the rest of what the report says is
 //!    free, which lies as assumption 2 has it;
 //! 5. an orphan frees an object of its own slab. A `kfree` names no cache, but the objects beside do.
+//!
+//! # What sysfs tells
+//!
+//! If the lengths of the CPUs' lists are told ([`Input::initial_lists`]), they take the place of the search in
+//! 2: so many of the first slabs that a CPU took lay on its list. If it took fewer, the others of its list are
+//! slabs that are free as a whole (assumption 4), below these. Whether a list is full decides what the next
+//! free of an object of a full slab does: a full list goes to the node, which gives empty slabs back. sysfs is
+//! read before the recording begins, and lists change: the lengths are not heeded if sysfs counted other
+//! slabs or objects of the cache than the report, or if the nodes' lists would have more free places than
+//! the report says.
 //!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
 //! replay to find out. Objects of arrays and sheaves come from any slab in any order, so for SLAB, and
@@ -177,6 +190,7 @@ impl<'h> Held<'h> {
                     source,
                     view,
                     seen: row_seen,
+                    lists: preparation.input.initial_lists.get(&row.name),
                     tells_pages: seen.tells_pages,
                 });
             }

@@ -2,7 +2,7 @@
 
 use quarry_core::geometry::Geometry;
 
-use super::lists::{nodes_order, share_out, takes};
+use super::lists::{decide, nodes_order, takes};
 use super::seen::RowSeen;
 use crate::kernel::SlabinfoRow;
 
@@ -25,7 +25,7 @@ pub(super) struct Shape {
     pub(super) shared_objects: u64,
     /// Slabs of the nodes' lists whose free places are seen, in the order of the lists.
     pub(super) seen_on_nodes: Vec<SeenSlab>,
-    /// What each CPU that allocates is seen to have.
+    /// What each CPU has that allocates, or of whose list is told.
     pub(super) seen_on_cpus: Vec<SeenCpu>,
 }
 
@@ -36,6 +36,8 @@ pub(super) struct SeenCpu {
     pub(super) slab: Option<SeenSlab>,
     /// Slabs of its list, first the one that it uses first.
     pub(super) listed: Vec<SeenSlab>,
+    /// Slabs of its list, free as a whole, that it uses after these.
+    pub(super) listed_free: u64,
 }
 
 /// A slab that is seen.
@@ -82,7 +84,13 @@ impl Shape {
     }
 
     /// The same where the recording shows in which slabs free places were.
-    pub(super) fn seen(row: &SlabinfoRow, geometry: &Geometry, seen: &RowSeen) -> Self {
+    /// `lists` tells how many slabs were on each CPU's own list; it is empty if that is not told.
+    pub(super) fn seen(
+        row: &SlabinfoRow,
+        geometry: &Geometry,
+        seen: &RowSeen,
+        lists: &[u64],
+    ) -> Self {
         let (objects, known_free) = (row.objperslab, known_free(row));
         let mut shape = Self::default();
         let mut placed = vec![false; seen.slabs.len()];
@@ -103,11 +111,12 @@ impl Shape {
                 cpu: user.cpu,
                 slab,
                 listed: Vec::new(),
+                listed_free: 0,
             });
         }
         let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects) as usize;
         let mut takes = takes(seen, &placed);
-        share_out(&mut takes, listed_max, known_free);
+        let told = decide(&mut takes, listed_max, lists, known_free);
         for (of_cpu, takes) in shape.seen_on_cpus.iter_mut().zip(&takes) {
             of_cpu.listed = takes.listed().to_vec();
         }
@@ -127,7 +136,37 @@ impl Shape {
             .saturating_sub(free_seen)
             .min(unseen_slabs.saturating_mul(objects));
         shape.spread(unseen_free, unseen_slabs, objects, kept_free);
+        if told {
+            let homeless = seen.orphans.iter().filter(|orphan| orphan.slab.is_none());
+            let needed = (homeless.count() as u64).div_ceil(objects);
+            let taken = shape.free_slabs + shape.partial_slabs + needed;
+            shape.list_free(lists, listed_max as u64, unseen_slabs.saturating_sub(taken));
+        }
         shape
+    }
+
+    /// What is told of the CPUs' lists beyond the slabs that are seen: slabs that are free as a whole, at most
+    /// `slabs` of them.
+    fn list_free(&mut self, lists: &[u64], listed_max: u64, mut slabs: u64) {
+        // A machine has at most 4096 CPUs.
+        for (cpu, told) in (0_u16..).zip(lists) {
+            let at = self.seen_on_cpus.iter().position(|seen| seen.cpu == cpu);
+            let at = at.unwrap_or_else(|| {
+                self.seen_on_cpus.push(SeenCpu {
+                    cpu,
+                    slab: None,
+                    listed: Vec::new(),
+                    listed_free: 0,
+                });
+                self.seen_on_cpus.len() - 1
+            });
+            let seen = &mut self.seen_on_cpus[at];
+            let more = (*told)
+                .min(listed_max)
+                .saturating_sub(seen.listed.len() as u64);
+            seen.listed_free = more.min(slabs);
+            slabs -= seen.listed_free;
+        }
     }
 
     /// Free objects on the nodes' lists: in slabs that are free as a whole, as far as so many are

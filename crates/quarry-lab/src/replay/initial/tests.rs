@@ -1,5 +1,6 @@
 //! The assumptions, each on a cache or two.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use quarry_core::era::Era;
@@ -110,7 +111,7 @@ fn event(kind: Kind, n: u64, cpu: u16) -> RawEvent<'static> {
 fn replay(
     events: &[RawEvent<'_>],
     initial: &[SlabinfoRow],
-    change: fn(&mut Axes, &mut Input),
+    change: impl FnOnce(&mut Axes, &mut Input),
 ) -> RunReport {
     let mut bytes = Vec::new();
     let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
@@ -344,4 +345,25 @@ fn an_orphan_lay_beside_its_neighbours() {
     let initial = [row("kmalloc-192", 192, 21, 1, 3, 0)];
     let run = replay(&events.concat(), &initial, |_, _| ());
     assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (2, 1));
+}
+
+#[test]
+fn lists_that_are_told_are_full_or_not() {
+    // An object of a full slab is freed on CPU 1, whose list holds 12 slabs at most.
+    let events = [lessons(), vec![at(Kind::KmemCacheFree, 77, 1, 1)]].concat();
+    let pages = |cpu: u32, slabs: u64| {
+        let initial = [row(BOX, 192, 21, 1, 20, 0)];
+        let run = replay(&events, &initial, |_, input| {
+            let list = BTreeMap::from([(cpu, slabs)]);
+            input.initial_lists = BTreeMap::from([(BOX.to_string(), list)]);
+        });
+        cache(&run.check, BOX).predicted_bytes / 4096
+    };
+    // A list that is full goes to the node, which keeps five slabs that are free as a whole.
+    assert_eq!(pages(1, 12), 13);
+    // It holds no more, whatever is told.
+    assert_eq!(pages(1, 19), 13);
+    // There is room for one, or it is another CPU's.
+    assert_eq!(pages(1, 11), 20);
+    assert_eq!(pages(0, 12), 20);
 }
