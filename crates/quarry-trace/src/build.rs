@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Result, TraceError};
 use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
 use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
+use crate::import::held::Sort;
 use crate::import::live::{Live, Space};
 use crate::intern::NO_TEXT;
 use crate::meta::{Table, TraceMeta};
@@ -107,6 +108,18 @@ impl<W: Write + Send> TraceBuilder<W> {
         } else {
             self.objects.has(address)
         }
+    }
+
+    /// Whether an object at this address, if none is known there, or the one that is, may be of a cache.
+    pub(crate) fn may_be(&self, address: u64, sort: Sort) -> bool {
+        self.objects.at(address).is_none_or(|live| {
+            (live.kind.is_kmalloc(), live.bytes_alloc) == (sort.kmalloc, sort.bytes_alloc)
+        })
+    }
+
+    /// The page frame that an address lies in, as far as it is known where pages are.
+    pub(crate) fn page_of(&self, address: u64) -> Option<u64> {
+        self.held.page_of(address)
     }
 
     /// Addresses of the objects alive in a block of pages, as far as it is known where pages are.

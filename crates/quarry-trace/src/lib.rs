@@ -21,12 +21,19 @@
 //! trace is. Page blocks have slots of their own ([`TraceMeta::page_slots`]), keyed by page frame number.
 //! `kfree` frees what `kmem_cache_alloc` gave and the other way round: the address decides.
 //!
-//! # Events of the same time
+//! # The order of events
+//!
+//! Events are in the order of their times, but these do not tell everything. A free is traced before the object
+//! is given back, an allocation when it has its object. If an allocation took a new slab, then there was none
+//! with a free place when it looked, before the slab's pages were traced: the importer puts it, from its pages to
+//! its object, before another CPU's free of such an object that was under way or came later. Rows keep their
+//! times, so a row's may be a little before that of the row above.
 //!
 //! A coarse clock gives events of several CPUs one time, and recorders print them CPU after CPU. The importer
 //! keeps each CPU's order, lets a free wait for the allocation, or an allocation for the free, that another
-//! CPU still has to do at that time, and lets the free of a slab's pages wait for the frees of the objects in
-//! it; else the CPUs go on side by side, each evenly through its events. That
+//! CPU still has to do at that time, lets the free of a slab's pages, and the free of an object that led to it,
+//! wait for the frees of the other objects in it, and frees for new slabs as above; else the CPUs go on side by
+//! side, each evenly through its events. That
 //! is one order of many: which CPU frees into a slab first decides in whose stock it stays, so what a burst
 //! leaves behind cannot be told from such a recording to the slab. [`TraceBuilder`] takes events as they
 //! come.

@@ -63,7 +63,8 @@ pub struct TraceMeta {
     pub first_skipped: Option<String>,
     /// Events that the recorder reported lost.
     pub lost_events: u64,
-    /// Events whose time is before that of the row above.
+    /// Events whose time is before that of the row above: the recorder's, and frees before which the importer has
+    /// put the allocation of a new slab.
     pub time_regressions: u64,
     /// Time of the first row.
     pub first_time_ns: u64,

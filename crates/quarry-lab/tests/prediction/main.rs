@@ -4,15 +4,20 @@
 //! workspace is tried. Without it the test says so and passes. Every recording there with reports
 //! inside its window has a line in [`RECORDINGS`].
 //!
-//! Of each, the replay starts from the first report. *Growth* is that of slab memory from the first
+//! Of each, the replay starts from the first report, and from the lengths of CPUs' partial lists that sysfs told
+//! last before it, where sysfs was read at all. *Growth* is that of slab memory from the first
 //! report to the one with most of it, *end* the slab memory of the last report.
 //!
 //! A burst that comes and goes between two reports leaves a few slabs of each cache, those that lie on
 //! the lists of CPUs at its end. Into whose list a slab goes is decided by the CPU that frees into it
 //! first. The guests' clock has a tick of 4 ms, about 90 events, and the order of two CPUs' events in
-//! one tick is not recorded: the importer makes one that can have been. Of the others some are further off. Where
-//! a growth of 316 KiB was observed ("light"), eight random orders that obey the importer's rules give 264 to
-//! 364, five of them within 10 %, and its own gives 308.
+//! one tick is not recorded: the importer makes one that can have been. Eight random orders that obey the
+//! importer's other rules give of the growth that was observed
+//!
+//! * with SLAB 93 to 99 % (its own order 93 %), with SLOB 94 to 102 % (104 %): all within 10 %;
+//! * with SLUB 101 to 116 % (102 %), seven of them within 10 %;
+//! * with SLUB 106 to 130 % (97 %), three of them within 10 %, where no sysfs was read ("light"), so that
+//!   nothing tells of the CPUs' lists at the beginning: there its own order holds by chance.
 
 mod free_pages;
 mod reports;
@@ -20,7 +25,7 @@ mod reports;
 use std::path::PathBuf;
 
 use quarry_lab::plan::Axes;
-use quarry_lab::replay::check::Check;
+use quarry_lab::replay::check::{CacheCheck, Check};
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::part::{Moment, Part};
@@ -44,8 +49,6 @@ struct Recording {
     page_bytes: u32,
     cpus: u32,
     cache_line: u32,
-    /// The growth is missed, by at most so many percent, and why.
-    miss: Option<(f64, &'static str)>,
 }
 
 const fn recording(
@@ -62,18 +65,10 @@ const fn recording(
         page_bytes: 4096,
         cpus: 2,
         cache_line: 64,
-        miss: None,
     }
 }
 
 impl Recording {
-    const fn missed(self, percent: f64, why: &'static str) -> Self {
-        Self {
-            miss: Some((percent, why)),
-            ..self
-        }
-    }
-
     /// ppc64 with 64K pages and 4 CPUs.
     const fn ppc64(self) -> Self {
         Self {
@@ -84,13 +79,6 @@ impl Recording {
         }
     }
 }
-
-/// Two causes, seen by comparing the slab of every allocation with the recorded one. A CPU found the node's
-/// list of kmalloc-cg-2k empty and made a slab; another drained its list onto the node's in the same
-/// microsecond, and a replay in the order of the events finds those slabs: one more is left in the
-/// end, 32 KiB. And the first free of a kmalloc-cg-512 on CPU 1 drained a list of seven slabs and gave two
-/// back, 16 KiB: neither slabinfo nor an event tells of that list.
-const RACE: &str = "a race for a node's list, and a list of a CPU that nothing recorded tells of";
 
 const RECORDINGS: &[Recording] = &[
     recording("E-6.1-slab-m2G-smp2", "trfill", "slab@6.1", "6.1.192"),
@@ -110,7 +98,7 @@ const RECORDINGS: &[Recording] = &[
     recording("D-x86_64-6.1-m4G-smp2-trace", "trhb", "slub@6.1", "6.1.192"),
     recording("B-ppc64el-m4G-smp4-trace", "trfill", "slub@6.1", "6.1.176").ppc64(),
     recording("B-ppc64el-m4G-smp4-trace", "trhb", "slub@6.1", "6.1.176").ppc64(),
-    recording("hackbench", "", "slub@6.18", "6.18").missed(40.0, RACE),
+    recording("hackbench", "", "slub@6.18", "6.18"),
     recording("hackbench-wide", "", "slub@6.18", "6.18"),
 ];
 
@@ -132,9 +120,9 @@ impl Verdict {
         (growth, percent(self.last.0, self.last.1, self.last.1))
     }
 
-    fn holds(&self, growth_percent: f64) -> bool {
+    fn holds(&self) -> bool {
         let (growth, end) = self.errors();
-        growth.abs() <= growth_percent && end.abs() <= END_PERCENT
+        growth.abs() <= GROWTH_PERCENT && end.abs() <= END_PERCENT
     }
 }
 
@@ -218,17 +206,10 @@ fn print_caches(check: &Check) {
     }
 }
 
-/// A clock of nanoseconds tells the order of the CPUs: in the host's hackbench every object of these
-/// caches comes from the slab that the kernel took it from.
-const EXACT: [&str; 7] = [
-    "anon_vma",
-    "anon_vma_chain",
-    "kmalloc-128",
-    "mm_struct",
-    "sighand_cache",
-    "skbuff_head_cache",
-    "task_struct",
-];
+/// In the host's hackbench, whose clock tells nanoseconds and of which sysfs told CPUs' lists, every object
+/// comes from the slab that the kernel took it from, but for these: of caches with sheaves objects come from
+/// any slab, and of signal_cache the last slab of a CPU had more free places than the recording shows.
+const NOT_EXACT: [&str; 3] = ["maple_node", "signal_cache", "vm_area_struct"];
 
 #[test]
 fn memory_is_predicted() {
@@ -259,10 +240,7 @@ fn memory_is_predicted() {
             fullest: (initial, at_fullest.observed_bytes),
             last: (initial, at_last.observed_bytes),
         };
-        assert!(
-            !no_change.holds(GROWTH_PERCENT),
-            "{label}: nothing happens in it"
-        );
+        assert!(!no_change.holds(), "{label}: nothing happens in it");
 
         let verdict = Verdict {
             initial,
@@ -279,25 +257,23 @@ fn memory_is_predicted() {
         );
         print_caches(&at_fullest);
         if recording.file == "hackbench" {
-            for name in EXACT {
-                let cache = at_fullest.caches.iter().find(|cache| cache.name == name);
-                let same = cache.unwrap().same_slabs;
-                assert_eq!((same.told > 20, same.told), (true, same.same), "{name}");
+            let compared = at_fullest.caches.iter();
+            let compared = compared.filter(|cache| !NOT_EXACT.contains(&cache.name.as_str()));
+            let mut all = 0;
+            for CacheCheck {
+                name, same_slabs, ..
+            } in compared
+            {
+                assert_eq!(same_slabs.same, same_slabs.told, "{name}");
+                all += same_slabs.told;
             }
+            assert!(all > 6000, "{all}");
         }
-        match recording.miss {
-            None if !verdict.holds(GROWTH_PERCENT) => wrong.push(label),
-            Some((percent, why)) => {
-                println!("    missed: {why}");
-                // A miss that has gone is no miss any more: its line must say so.
-                if verdict.holds(GROWTH_PERCENT) || !verdict.holds(percent) {
-                    wrong.push(label);
-                }
-            }
-            None => {}
+        if !verdict.holds() {
+            wrong.push(label);
         }
     }
-    assert!(wrong.is_empty(), "not as said: {wrong:#?}");
+    assert!(wrong.is_empty(), "missed: {wrong:#?}");
 }
 
 #[test]
@@ -307,15 +283,15 @@ fn no_change_is_no_prediction() {
         fullest: (100, 120),
         last: (100, 101),
     };
-    assert!(!still.holds(GROWTH_PERCENT));
+    assert!(!still.holds());
     let near = Verdict {
         fullest: (119, 120),
         ..still
     };
-    assert!(near.holds(GROWTH_PERCENT));
+    assert!(near.holds());
     let off_at_the_end = Verdict {
         last: (107, 101),
         ..near
     };
-    assert!(!off_at_the_end.holds(GROWTH_PERCENT));
+    assert!(!off_at_the_end.holds());
 }

@@ -43,6 +43,11 @@ impl Space {
         self.by_start.contains_key(&start)
     }
 
+    /// What starts at `start`.
+    pub(crate) fn at(&self, start: u64) -> Option<&Live> {
+        self.by_start.get(&start).map(|slot| self.get(*slot))
+    }
+
     /// Where the live ones start that start in a range.
     pub(crate) fn starts_in(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
         self.by_start.range(range).map(|(start, _)| *start)

@@ -6,10 +6,12 @@
 pub(crate) mod caches;
 mod fields;
 mod ftrace;
+pub(crate) mod held;
 mod input;
 mod line;
 pub(crate) mod live;
 mod perf;
+mod refills;
 #[cfg(test)]
 mod tests;
 mod ties;
@@ -25,7 +27,7 @@ use crate::outfile::OutFile;
 use fields::Fault;
 use input::Lines;
 use line::{Line, Writer};
-use ties::Ties;
+use refills::Refills;
 
 /// What an import is told beside the text. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,7 +181,7 @@ pub fn import<W: Write + Send>(
         name: name.to_path_buf(),
         options,
         facts: Facts::default(),
-        ties: Ties::default(),
+        refills: Refills::default(),
         trace,
         first_line: None,
     };
@@ -211,7 +213,7 @@ struct Import<'a, W: Write + Send> {
     name: PathBuf,
     options: &'a ImportOptions,
     facts: Facts,
-    ties: Ties,
+    refills: Refills,
     trace: TraceBuilder<W>,
     first_line: Option<String>,
 }
@@ -240,7 +242,7 @@ impl<W: Write + Send> Import<'_, W> {
                     ))));
                 }
                 self.count(writer);
-                self.ties.push(&event, &mut self.trace)?;
+                self.refills.push(&event, &mut self.trace)?;
             }
             Ok(Line::Lost(count, Writer::Perf)) => self.facts.lost_records += count,
             Ok(Line::Lost(count, Writer::Ftrace)) => self.facts.lost_marks += count,
@@ -301,7 +303,7 @@ impl<W: Write + Send> Import<'_, W> {
                 first_line,
             });
         }
-        self.ties.flush(&mut self.trace)?;
+        self.refills.flush(&mut self.trace)?;
         let (facts, options) = (self.facts, self.options);
         let meta = self.trace.meta_mut();
         meta.source = match (facts.perf_lines, facts.ftrace_lines) {

@@ -10,11 +10,16 @@
 //! 1. each CPU's events stay in their order;
 //! 2. a free of something that is not alive waits while another CPU still has to allocate it, and
 //!    an allocation of something alive waits while another CPU still has to free it;
-//! 3. a free of a block of pages waits while another CPU still has to free an object that lies in it: the
-//!    block is a slab, which is given back when its last object is gone;
-//! 4. of the events that do not wait, or, if all wait, of all, the next is that of the CPU which is least
+//! 3. a free of a block of pages, and the free of an object that it follows on its CPU, wait while another
+//!    CPU still has to free an object that lies in the block: it is a slab, which is given back when its last
+//!    object is gone;
+//! 4. a free of an object waits while another CPU is between the pages of a new slab for that cache and
+//!    the object that it wanted it for ([`super::refills`]);
+//! 5. of the events that do not wait, or, if all wait, of all, the next is that of the CPU which is least
 //!    far through its events of the group, by their share: each CPU's events are spread evenly over the
-//!    time that the clock does not divide. Among equals the one printed first is next.
+//!    time that the clock does not divide. Among equals the one printed first is next;
+//! 6. but if that is the free of an object, and before its CPU is to go on another one takes the pages of
+//!    a new slab for that cache, then these are next.
 //!
 //! Groups of a single CPU pass unchanged. The events of a group are copied; a group is cut at
 //! [`GROUP_EVENTS_MAX`], so that memory stays bounded whatever the clock.
@@ -22,24 +27,15 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::Write;
-use std::ops::Range;
 
 use crate::build::TraceBuilder;
 use crate::error::Result;
-use crate::event::RawEvent;
+use crate::event::{Kind, RawEvent};
+
+use super::held::Held;
 
 /// Most events that are held back.
 const GROUP_EVENTS_MAX: usize = 1 << 16;
-
-/// An event without its texts, and where these are.
-#[derive(Debug)]
-struct Held {
-    event: RawEvent<'static>,
-    comm: Range<usize>,
-    cache: Option<Range<usize>>,
-    gfp_flags: Option<Range<usize>>,
-    call_site: Option<Range<usize>>,
-}
 
 /// What an event is about: a page frame or an address.
 type Subject = (bool, u64);
@@ -54,9 +50,10 @@ struct Todo {
 
 /// The group of events that is being read.
 #[derive(Debug, Default)]
-pub(crate) struct Ties {
+pub(super) struct Ties {
     held: Vec<Held>,
-    texts: Vec<u8>,
+    /// Room of texts that have gone to the trace.
+    rooms: Vec<Vec<u8>>,
 }
 
 /// The events of one CPU in a group.
@@ -67,142 +64,184 @@ struct Queue {
 }
 
 impl Queue {
-    fn head(&self) -> Option<usize> {
-        self.events.get(self.done).copied()
+    /// The events that are not done.
+    fn left(&self) -> impl Iterator<Item = usize> {
+        self.events[self.done..].iter().copied()
     }
 
-    /// Whose next event, taken to happen in the middle of its share of the time, comes first.
-    fn cmp_share(&self, other: &Queue) -> Ordering {
-        let middle = |queue: &Queue| 2 * queue.done + 1;
-        (middle(self) * other.events.len()).cmp(&(middle(other) * self.events.len()))
+    /// Whether its next event comes before the one that follows another queue's next by `later`. Each
+    /// event is taken to happen in the middle of its share of the time.
+    fn cmp_share(&self, other: &Queue, later: usize) -> Ordering {
+        let middle = |queue: &Queue, later: usize| 2 * (queue.done + later) + 1;
+        (middle(self, 0) * other.events.len()).cmp(&(middle(other, later) * self.events.len()))
     }
 }
 
 impl Ties {
-    /// Takes the next event of the text. The group before it goes to the trace if it is complete.
-    pub(crate) fn push<W: Write + Send>(
+    /// Takes the next event. The group before it goes to the trace if it is complete.
+    pub(super) fn push<W: Write + Send>(
         &mut self,
-        event: &RawEvent<'_>,
+        held: Held,
         trace: &mut TraceBuilder<W>,
     ) -> Result<()> {
         let first = self.held.first();
-        if first.is_some_and(|held| held.event.time_ns != event.time_ns)
+        if first.is_some_and(|first| first.event.time_ns != held.event.time_ns)
             || self.held.len() == GROUP_EVENTS_MAX
         {
             self.flush(trace)?;
         }
-        let texts = &mut self.texts;
-        let mut keep = |text: &[u8]| {
-            let start = texts.len();
-            texts.extend_from_slice(text);
-            start..texts.len()
-        };
-        self.held.push(Held {
-            comm: keep(event.comm),
-            cache: event.cache.map(&mut keep),
-            gfp_flags: event.gfp_flags.map(&mut keep),
-            call_site: event.call_site.map(&mut keep),
-            event: RawEvent {
-                comm: b"",
-                cache: None,
-                gfp_flags: None,
-                call_site: None,
-                ..*event
-            },
-        });
+        self.held.push(held);
         Ok(())
     }
 
+    /// Room for an event's texts.
+    pub(super) fn room(&mut self) -> Vec<u8> {
+        self.rooms.pop().unwrap_or_default()
+    }
+
     /// Gives the group to the trace.
-    pub(crate) fn flush<W: Write + Send>(&mut self, trace: &mut TraceBuilder<W>) -> Result<()> {
+    pub(super) fn flush<W: Write + Send>(&mut self, trace: &mut TraceBuilder<W>) -> Result<()> {
         let cpu = self.held.first().map(|held| held.event.cpu);
         if self.held.iter().all(|held| Some(held.event.cpu) == cpu) {
             for held in &self.held {
-                trace.push(&held.with(&self.texts))?;
+                trace.push(&held.whole())?;
             }
         } else {
             self.merge(trace)?;
         }
-        self.held.clear();
-        self.texts.clear();
+        self.rooms.extend(self.held.drain(..).map(Held::room));
         Ok(())
     }
 
     fn merge<W: Write + Send>(&self, trace: &mut TraceBuilder<W>) -> Result<()> {
-        let mut queue_of: HashMap<u16, usize> = HashMap::new();
-        let mut queues: Vec<Queue> = Vec::new();
-        let mut todo: HashMap<Subject, Vec<Todo>> = HashMap::new();
-        for (index, held) in self.held.iter().enumerate() {
-            let queue = *queue_of.entry(held.event.cpu).or_insert(queues.len());
-            if queue == queues.len() {
-                queues.push(Queue::default());
-            }
-            queues[queue].events.push(index);
-            count(
-                todo.entry(subject(&held.event)).or_default(),
-                queue,
-                &held.event,
-            );
-        }
-        for _ in 0..self.held.len() {
-            let event = |queue: &Queue| queue.head().map(|index| &self.held[index]);
-            let waits = |at: usize, held: &Held| {
-                let left = |subject: Subject, frees: bool| {
-                    let others = todo.get(&subject).into_iter().flatten();
-                    others
-                        .filter(|other| other.queue != at)
-                        .any(|other| if frees { other.frees } else { other.allocs } > 0)
-                };
-                let subject @ (page, address) = subject(&held.event);
-                let frees = held.event.kind.is_free();
-                if trace.is_live(page, address) != frees {
-                    return left(subject, !frees);
-                }
-                let mut inside = trace.objects_in(address, held.event.order);
-                page && frees && inside.any(|object| left((false, object), true))
-            };
-            // The queues are in the order of their first events.
-            let heads = || {
-                queues
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, queue)| queue.head().is_some())
-            };
-            let least_far = |a: &(usize, &Queue), b: &(usize, &Queue)| a.1.cmp_share(b.1);
-            let ready = heads()
-                .filter(|(at, queue)| event(queue).is_some_and(|held| !waits(*at, held)))
-                .min_by(least_far);
-            let Some((at, _)) = ready.or_else(|| heads().min_by(least_far)) else {
-                break;
-            };
-            let Some(held) = event(&queues[at]) else {
-                break;
-            };
-            queues[at].done += 1;
-            trace.push(&held.with(&self.texts))?;
-            let done = todo.get_mut(&subject(&held.event)).into_iter().flatten();
-            for todo in done.filter(|todo| todo.queue == at) {
-                if held.event.kind.is_free() {
-                    todo.frees -= 1;
-                } else {
-                    todo.allocs -= 1;
-                }
-            }
+        let mut merge = Merge::new(&self.held);
+        while let Some(at) = merge.next_queue(trace)
+            && let Some(held) = merge.take(at)
+        {
+            trace.push(&held.whole())?;
         }
         Ok(())
     }
 }
 
-impl Held {
-    fn with<'a>(&self, texts: &'a [u8]) -> RawEvent<'a> {
-        let text = |range: &Option<Range<usize>>| range.clone().map(|range| &texts[range]);
-        RawEvent {
-            comm: &texts[self.comm.clone()],
-            cache: text(&self.cache),
-            gfp_flags: text(&self.gfp_flags),
-            call_site: text(&self.call_site),
-            ..self.event
+/// A group that is being put in order.
+struct Merge<'a> {
+    held: &'a [Held],
+    /// In the order of their first events.
+    queues: Vec<Queue>,
+    todo: HashMap<Subject, Vec<Todo>>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(held: &'a [Held]) -> Self {
+        let mut queue_of: HashMap<u16, usize> = HashMap::new();
+        let mut queues: Vec<Queue> = Vec::new();
+        let mut todo: HashMap<Subject, Vec<Todo>> = HashMap::new();
+        for (index, Held { event, .. }) in held.iter().enumerate() {
+            let queue = *queue_of.entry(event.cpu).or_insert(queues.len());
+            if queue == queues.len() {
+                queues.push(Queue::default());
+            }
+            queues[queue].events.push(index);
+            count(todo.entry(subject(event)).or_default(), queue, event);
         }
+        Self { held, queues, todo }
+    }
+
+    /// The queue whose next event is next.
+    fn next_queue<W: Write + Send>(&self, trace: &TraceBuilder<W>) -> Option<usize> {
+        let least_far = |a: &usize, b: &usize| self.queues[*a].cmp_share(&self.queues[*b], 0);
+        let ready = self
+            .heads()
+            .filter(|(at, held)| !self.waits(*at, held, trace));
+        let ready = ready.map(|(at, _)| at).min_by(least_far);
+        let next = ready.or_else(|| self.heads().map(|(at, _)| at).min_by(least_far))?;
+        let Some(free) = self.head(next).filter(|held| held.frees_object()) else {
+            return Some(next);
+        };
+        let meanwhile = self.heads().filter(|(at, held)| {
+            *at != next
+                && held.is_of_refill(true, &free.event, trace)
+                && self.queues[*at].cmp_share(&self.queues[next], 1) == Ordering::Less
+                && !self.waits(*at, held, trace)
+        });
+        Some(
+            meanwhile
+                .map(|(at, _)| at)
+                .min_by(least_far)
+                .unwrap_or(next),
+        )
+    }
+
+    /// The next event of a queue is done.
+    fn take(&mut self, at: usize) -> Option<&'a Held> {
+        let held = self.head(at)?;
+        self.queues[at].done += 1;
+        let done = self
+            .todo
+            .get_mut(&subject(&held.event))
+            .into_iter()
+            .flatten();
+        for todo in done.filter(|todo| todo.queue == at) {
+            if held.event.kind.is_free() {
+                todo.frees -= 1;
+            } else {
+                todo.allocs -= 1;
+            }
+        }
+        Some(held)
+    }
+
+    fn head(&self, at: usize) -> Option<&'a Held> {
+        self.queues[at].left().next().map(|index| &self.held[index])
+    }
+
+    /// The next event of every queue that has one.
+    fn heads(&self) -> impl Iterator<Item = (usize, &'a Held)> {
+        (0..self.queues.len()).filter_map(|at| Some((at, self.head(at)?)))
+    }
+
+    fn waits<W: Write + Send>(&self, at: usize, held: &Held, trace: &TraceBuilder<W>) -> bool {
+        let subject @ (page, address) = subject(&held.event);
+        let frees = held.event.kind.is_free();
+        let mut others = self.heads().filter(|(other, _)| *other != at);
+        if held.frees_object()
+            && others.any(|(_, other)| other.is_of_refill(false, &held.event, trace))
+        {
+            return true;
+        }
+        if trace.is_live(page, address) != frees && self.is_left(at, subject, !frees) {
+            return true;
+        }
+        let mut given_back = self.given_back(at, held);
+        given_back.any(|pages| {
+            let mut inside = trace.objects_in(pages.address, pages.order);
+            inside.any(|object| self.is_left(at, (false, object), true))
+        })
+    }
+
+    /// Whether another CPU than that of a queue still has to free the subject, or to allocate it.
+    fn is_left(&self, at: usize, subject: Subject, frees: bool) -> bool {
+        let mut others = self
+            .todo
+            .get(&subject)
+            .into_iter()
+            .flatten()
+            .filter(|other| other.queue != at);
+        others.any(|other| if frees { other.frees } else { other.allocs } > 0)
+    }
+
+    /// The blocks of pages that the next event of a queue gives back: its own, or, if it frees an object, those
+    /// whose frees follow.
+    fn given_back(&self, at: usize, held: &Held) -> impl Iterator<Item = &'a RawEvent<'static>> {
+        let own = usize::from(held.frees_object());
+        let later = self.queues[at]
+            .left()
+            .skip(own)
+            .map(|index| &self.held[index].event);
+        let follow = later.take_while(|event| event.kind == Kind::MmPageFree);
+        // A free of pages has nothing to do with the next one.
+        follow.take(if own > 0 { usize::MAX } else { 1 })
     }
 }
 

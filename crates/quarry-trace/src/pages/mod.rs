@@ -152,6 +152,11 @@ impl Pages {
         Some(row)
     }
 
+    /// The page frame that an address lies in; `None` if addresses could not be related to page frames yet.
+    pub(crate) fn page_of(&self, address: u64) -> Option<u64> {
+        self.map.page_of(address).map(|(page, _)| page)
+    }
+
     /// Where a block of pages is mapped; `None` if addresses could not be related to page frames yet.
     pub(crate) fn addresses(&self, page: u64, order: u8) -> Option<Range<u64>> {
         self.map.addresses(page, order)

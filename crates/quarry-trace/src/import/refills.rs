@@ -1,0 +1,206 @@
+//! Allocations that took a new slab, and frees that happened beside them.
+//!
+//! Times do not tell when an event had its effect: a free is traced before the object is given back, an
+//! allocation when it has its object, and the pages of a slab when they are there. Now and then that makes a
+//! difference. An allocator makes a slab only if it found none with a free place: in the CPU's stock, and,
+//! last, on the node's lists. It looked before the event of the pages. So a free of another CPU did not put a
+//! slab there before that,
+//!
+//! 1. if it is traced after the pages, though before the object: that is certain;
+//! 2. if it is under way when the pages are traced: it is traced after the last event of the CPU that takes
+//!    them, and the next event of its own CPU comes after the pages. Times leave it open whether the free
+//!    or the look at the lists was first; if the free did put a slab there, the new slab tells that it was not,
+//!    and otherwise the order of the two makes no difference. A free that is traced longer before the pages
+//!    than the object comes after them was over: it has less to do than that half of the allocation.
+//!
+//! So what such an allocation did from its pages to its object goes before the first of these frees, and no
+//! further: other allocations between that free and the pages, which may have taken the last slab of
+//! the lists, stay before it as far as they are on other CPUs than the free. Only frees that may be of the same
+//! cache count. The events keep their times, so that rows may step back by the length of an
+//! allocation ([`crate::TraceMeta::time_regressions`]). Each CPU's own order stays, and so does the order
+//! of everything that is about one address.
+//!
+//! The other way round there is nothing to put right: a free that gives a slab back is traced before that, and
+//! what a slab that is given back tells of the lists (that there were enough of others) is as true at the
+//! time of the free.
+//!
+//! A new slab is told by its first object: it lies in pages that the same thread allocated on the same
+//! CPU not long before. So the last [`WINDOW_EVENTS`] events are held back. Where pages are is known as soon
+//! as the direct map is found; before, nothing is moved. Of events of one time the times tell nothing, and
+//! [`super::ties`] finds the order; it is told which events belong to such an allocation.
+
+use std::collections::VecDeque;
+use std::io::Write;
+
+use crate::build::TraceBuilder;
+use crate::error::Result;
+use crate::event::{Kind, RawEvent};
+
+use super::held::{Held, Refill, Sort};
+use super::ties::Ties;
+
+/// Events that are held back.
+const WINDOW_EVENTS: usize = 1024;
+/// The last blocks of a CPU in which the next object may be the first. An allocation that takes a new slab
+/// may need others on the way, for what is kept beside a slab.
+const RECENT_BLOCKS: usize = 8;
+
+/// A block of pages that may be a new slab.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    start: u64,
+    order: u8,
+    pid: i32,
+}
+
+/// The events that are held back.
+#[derive(Debug, Default)]
+pub(super) struct Refills {
+    window: VecDeque<Held>,
+    /// Last blocks by CPU.
+    recent: Vec<VecDeque<Block>>,
+    ties: Ties,
+}
+
+impl Refills {
+    /// Takes the next event of the text.
+    pub(super) fn push<W: Write + Send>(
+        &mut self,
+        event: &RawEvent<'_>,
+        trace: &mut TraceBuilder<W>,
+    ) -> Result<()> {
+        let held = Held::new(event, self.ties.room());
+        self.window.push_back(held);
+        if event.kind == Kind::MmPageAlloc {
+            self.note(event);
+        } else if !event.kind.is_free()
+            && let Some(block) = self.first_object(event, trace)
+        {
+            self.refilled(block, event, trace);
+        }
+        if self.window.len() > WINDOW_EVENTS
+            && let Some(held) = self.window.pop_front()
+        {
+            self.ties.push(held, trace)?;
+        }
+        Ok(())
+    }
+
+    /// Gives everything that is held back to the trace.
+    pub(super) fn flush<W: Write + Send>(&mut self, trace: &mut TraceBuilder<W>) -> Result<()> {
+        while let Some(held) = self.window.pop_front() {
+            self.ties.push(held, trace)?;
+        }
+        self.ties.flush(trace)
+    }
+
+    fn note(&mut self, event: &RawEvent<'_>) {
+        let cpu = usize::from(event.cpu);
+        if self.recent.len() <= cpu {
+            self.recent.resize_with(cpu + 1, VecDeque::new);
+        }
+        let recent = &mut self.recent[cpu];
+        if recent.len() == RECENT_BLOCKS {
+            recent.pop_front();
+        }
+        recent.push_back(Block {
+            start: event.address,
+            order: event.order,
+            pid: event.pid,
+        });
+    }
+
+    /// The block in which this is the first object.
+    fn first_object<W: Write + Send>(
+        &mut self,
+        event: &RawEvent<'_>,
+        trace: &TraceBuilder<W>,
+    ) -> Option<Block> {
+        let recent = self.recent.get_mut(usize::from(event.cpu))?;
+        let page = trace
+            .page_of(event.address)
+            .filter(|_| !recent.is_empty())?;
+        let inside = |block: &Block| {
+            page.checked_sub(block.start)
+                .is_some_and(|n| n >> block.order == 0)
+        };
+        let at = recent.iter().rposition(inside)?;
+        recent.remove(at).filter(|block| block.pid == event.pid)
+    }
+
+    /// The last event of the window is the first object of a block.
+    fn refilled<W: Write + Send>(
+        &mut self,
+        block: Block,
+        object: &RawEvent<'_>,
+        trace: &TraceBuilder<W>,
+    ) {
+        let (cpu, last) = (object.cpu, self.window.len() - 1);
+        let is_block = |held: &Held| {
+            let event = &held.event;
+            event.kind == Kind::MmPageAlloc && (event.cpu, event.address) == (cpu, block.start)
+        };
+        let Some(pages) = self.window.iter().rposition(is_block) else {
+            return;
+        };
+        let sort = Sort {
+            kmalloc: object.kind.is_kmalloc(),
+            bytes_alloc: object.bytes_alloc,
+        };
+        for (at, held) in self.window.iter_mut().enumerate().skip(pages) {
+            if held.event.cpu == cpu {
+                let opens = at == pages;
+                held.refill = Some(Refill { sort, opens });
+            }
+        }
+        let pages_ns = self.window[pages].event.time_ns;
+        let oldest_ns = pages_ns.saturating_sub(object.time_ns.saturating_sub(pages_ns));
+        let beside = |at: usize| {
+            let held = &self.window[at];
+            held.frees_object()
+                && (oldest_ns..object.time_ns).contains(&held.event.time_ns)
+                && trace.may_be(held.event.address, sort)
+        };
+        let under_way = self.under_way(pages).into_iter();
+        let frees =
+            under_way.chain((pages + 1..last).filter(|at| self.window[*at].event.cpu != cpu));
+        let Some(first) = frees.filter(|at| beside(*at)).min() else {
+            return;
+        };
+        let passed = &mut self.window.make_contiguous()[first..=last];
+        let (own, others): (Vec<_>, Vec<_>) = passed.iter().partition(|held| held.event.cpu == cpu);
+        let touches = |a: &Held| others.iter().any(|b| same_subject(&a.event, &b.event));
+        if !own.into_iter().any(touches) {
+            passed.sort_by_key(|held| held.event.cpu != cpu);
+        }
+    }
+
+    /// The events of other CPUs that are their last before the one at `pages`, and come after the last one
+    /// of its own CPU.
+    fn under_way(&self, pages: usize) -> Vec<usize> {
+        let cpu = self.window[pages].event.cpu;
+        let mut found: Vec<usize> = Vec::new();
+        for at in (0..pages).rev() {
+            let other = self.window[at].event.cpu;
+            if other == cpu {
+                break;
+            }
+            if found.iter().all(|at| self.window[*at].event.cpu != other) {
+                found.push(at);
+            }
+        }
+        found
+    }
+}
+
+/// Whether two events are about one object, or about pages of which one lies in the other.
+fn same_subject(a: &RawEvent<'_>, b: &RawEvent<'_>) -> bool {
+    let end = |event: &RawEvent<'_>| match event.kind.is_page() {
+        true => event.address.saturating_add(1 << event.order),
+        false => event.address.saturating_add(1),
+    };
+    a.kind.is_page() == b.kind.is_page() && a.address < end(b) && b.address < end(a)
+}
+
+#[cfg(test)]
+mod tests;
