@@ -25,7 +25,8 @@
 //! time of the free.
 //!
 //! A new slab is told by its first object: it lies in pages that the same thread allocated on the same
-//! CPU not long before. So the last [`WINDOW_EVENTS`] events are held back. Where pages are is known as soon
+//! CPU not long before, and in between the CPU does nothing but allocations of other caches, for what is
+//! kept beside a slab. (Where objects come in bulk the pages were for others.) So the last [`WINDOW_EVENTS`] events are held back. Where pages are is known as soon
 //! as the direct map is found; before, nothing is moved. Of events of one time the times tell nothing, and
 //! [`super::ties`] finds the order; it is told which events belong to such an allocation.
 
@@ -41,8 +42,8 @@ use super::ties::Ties;
 
 /// Events that are held back.
 const WINDOW_EVENTS: usize = 1024;
-/// The last blocks of a CPU in which the next object may be the first. An allocation that takes a new slab
-/// may need others on the way, for what is kept beside a slab.
+/// The last blocks of a CPU in which the next object may be the first: what is kept beside a slab may need
+/// new slabs, too.
 const RECENT_BLOCKS: usize = 8;
 
 /// A block of pages that may be a new slab.
@@ -143,10 +144,14 @@ impl Refills {
         let Some(pages) = self.window.iter().rposition(is_block) else {
             return;
         };
-        let sort = Sort {
-            kmalloc: object.kind.is_kmalloc(),
-            bytes_alloc: object.bytes_alloc,
+        let sort = sort_of(object);
+        let mut between = self.window.range(pages..last).map(|held| &held.event);
+        let on_the_way = |event: &RawEvent<'_>| {
+            event.kind.is_page() || sort_of(event) != sort && !event.kind.is_free()
         };
+        if !between.all(|event| event.cpu != cpu || on_the_way(event)) {
+            return;
+        }
         for (at, held) in self.window.iter_mut().enumerate().skip(pages) {
             if held.event.cpu == cpu {
                 let opens = at == pages;
@@ -190,6 +195,13 @@ impl Refills {
             }
         }
         found
+    }
+}
+
+fn sort_of(alloc: &RawEvent<'_>) -> Sort {
+    Sort {
+        kmalloc: alloc.kind.is_kmalloc(),
+        bytes_alloc: alloc.bytes_alloc,
     }
 }
 

@@ -60,34 +60,35 @@ fn subjects(steps: &[Step]) -> Vec<u64> {
         .collect()
 }
 
-/// A free of CPU 0 between two events of CPU 1, of which the second takes pages; its object comes later.
+/// A free of CPU 0 between two events of CPU 1, of which the second takes pages; its object comes later, after
+/// one of another cache.
 const UNDER_WAY: [Step; 6] = [
     (1, 2000, 'a', 7),
     (0, 2010, 'f', 0),
     (1, 2020, 'A', 50),
-    (1, 2030, 'a', 3),
+    (1, 2030, 'b', 16),
     (1, 2040, 'a', 50 * 64),
     (0, 2050, 'f', 64),
 ];
 
 #[test]
 fn a_new_slab_is_taken_before_the_free_under_way() {
-    assert_eq!(subjects(&UNDER_WAY), [7, 50, 3, 3200, 0, 64]);
+    assert_eq!(subjects(&UNDER_WAY), [7, 50, 16, 3200, 0, 64]);
     // The free is done when the pages are taken: its CPU went on.
     let mut done = UNDER_WAY.to_vec();
     done.insert(2, (0, 2015, 'a', 9));
-    assert_eq!(subjects(&done), [7, 0, 9, 50, 3, 3200, 64]);
+    assert_eq!(subjects(&done), [7, 0, 9, 50, 16, 3200, 64]);
     // It is longer ago than the rest of the allocation takes.
     let mut long_ago = UNDER_WAY;
     long_ago[2].1 = 2031;
     long_ago[3].1 = 2031;
-    assert_eq!(subjects(&long_ago), [7, 0, 50, 3, 3200, 64]);
+    assert_eq!(subjects(&long_ago), [7, 0, 50, 16, 3200, 64]);
     // The allocation began after it.
     let mut before = UNDER_WAY;
     before[0].1 = 2005;
     before.swap(0, 1);
     (before[0].1, before[1].1) = (2000, 2005);
-    assert_eq!(subjects(&before), [0, 7, 50, 3, 3200, 64]);
+    assert_eq!(subjects(&before), [0, 7, 50, 16, 3200, 64]);
 }
 
 #[test]
@@ -120,6 +121,9 @@ fn what_is_no_evidence_moves_nothing() {
     same(|steps| steps[4].3 = 5);
     // Another thread's object is the first.
     same(|steps| steps[4].0 = 2);
+    // The pages were for others: an object of the cache, or a free, comes first.
+    same(|steps| steps[3].2 = 'a');
+    same(|steps| steps[3].2 = 'f');
     // On the way to its object the CPU takes what the other frees.
     same(|steps| steps[3].3 = 0);
     // No time tells them apart, and no event of the CPU comes before.
@@ -137,13 +141,13 @@ fn inside_of_one_time_the_order_obeys_new_slabs() {
     // Side by side CPU 0's free of 64 would come between the pages and their object.
     let steps = at_once(&[
         (1, 0, 'A', 50),
-        (1, 0, 'a', 3),
+        (1, 0, 'b', 16),
         (1, 0, 'a', 50 * 64),
         (0, 0, 'a', 7),
         (0, 0, 'f', 64),
         (0, 0, 'a', 9),
     ]);
-    assert_eq!(subjects(&steps), [50, 7, 3, 3200, 64, 9]);
+    assert_eq!(subjects(&steps), [50, 7, 16, 3200, 64, 9]);
     // A free is under way until its CPU goes on.
     let steps = at_once(&[
         (0, 0, 'f', 64),
