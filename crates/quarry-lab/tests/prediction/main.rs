@@ -11,13 +11,15 @@
 //! A burst that comes and goes between two reports leaves a few slabs of each cache, those that lie on
 //! the lists of CPUs at its end. Into whose list a slab goes is decided by the CPU that frees into it
 //! first. The guests' clock has a tick of 4 ms, about 90 events, and the order of two CPUs' events in
-//! one tick is not recorded: the importer makes one that can have been. Eight random orders that obey the
+//! one tick is not recorded: the importer makes one that can have been. Sixteen random orders that obey the
 //! importer's other rules give of the growth that was observed
 //!
-//! * with SLAB 93 to 99 % (its own order 93 %), with SLOB 94 to 102 % (104 %): all within 10 %;
-//! * with SLUB 101 to 116 % (102 %), seven of them within 10 %;
-//! * with SLUB 106 to 130 % (97 %), three of them within 10 %, where no sysfs was read ("light"), so that
-//!   nothing tells of the CPUs' lists at the beginning: there its own order holds by chance.
+//! * with SLAB 90 to 99 % (its own order 93 %), with SLOB 94 to 102 % (104 %): all within 10 %;
+//! * with SLUB 91 to 116 % (102 %), fourteen of them within 10 %;
+//! * with SLUB 97 to 130 % (97 %), ten of them within 10 %, where no sysfs was read ("light"), so that nothing
+//!   tells of the CPUs' lists at the beginning.
+//!
+//! So with SLUB and such a clock it is partly chance that these recordings hold.
 
 mod free_pages;
 mod reports;
