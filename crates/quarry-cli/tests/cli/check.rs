@@ -59,6 +59,28 @@ fn run(args: &[&str]) -> Value {
     runs.remove(0)
 }
 
+/// A trace of objects each on a page of its own, which no SLUB does, and of the lines that follow.
+fn import_pages(dir: &Path, more: &str) -> String {
+    let (text, trace) = (dir.join("pages.txt"), dir.join("pages.parquet"));
+    let mut lines = String::new();
+    for n in 0..16_u64 {
+        let page = 5000 + 7 * n;
+        let address = 0xffff_8880_0000_0000 + (page << 12);
+        lines.push_str(&format!(
+            "p 1/1 [000] 1.{n:06}100: kmem:mm_page_alloc: page={page:#x} pfn={page:#x} order=0 \
+             migratetype=0 gfp_flags=GFP_KERNEL\n\
+             p 1/1 [000] 1.{n:06}200: kmem:kmalloc: call_site=f ptr={address:#x} bytes_req=64 \
+             bytes_alloc=64 gfp_flags=GFP_KERNEL node=-1 accounted=false\n"
+        ));
+    }
+    fs::write(&text, lines + more).unwrap();
+    let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
+    stdout(&[
+        "import", text, "-o", trace, "--kernel", "6.18", "--cpus", "2",
+    ]);
+    trace.to_string()
+}
+
 #[test]
 fn predicted_beside_observed() {
     let dir = tempfile::tempdir().unwrap();
@@ -73,31 +95,42 @@ fn predicted_beside_observed() {
 fn allocations_from_the_recorded_slab_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let [_, _, after] = files(dir.path());
-    let (text, trace) = (
-        dir.path().join("pages.txt"),
-        dir.path().join("pages.parquet"),
-    );
-    let mut lines = String::new();
-    // Each object on a page of its own, which no SLUB does.
-    for n in 0..16_u64 {
-        let page = 5000 + 7 * n;
-        let address = 0xffff_8880_0000_0000 + (page << 12);
-        lines.push_str(&format!(
-            "p 1/1 [000] 1.{n:06}100: kmem:mm_page_alloc: page={page:#x} pfn={page:#x} order=0 \
-             migratetype=0 gfp_flags=GFP_KERNEL\n\
-             p 1/1 [000] 1.{n:06}200: kmem:kmalloc: call_site=f ptr={address:#x} bytes_req=64 \
-             bytes_alloc=64 gfp_flags=GFP_KERNEL node=-1 accounted=false\n"
-        ));
-    }
-    fs::write(&text, lines).unwrap();
-    let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
-    stdout(&[
-        "import", text, "-o", trace, "--kernel", "6.18", "--cpus", "2",
-    ]);
-    let shown = stdout(&["replay", trace, "--check", &after]);
+    let trace = import_pages(dir.path(), "");
+    let shown = stdout(&["replay", &trace, "--check", &after]);
     let expected = "1 of 16 allocations came from the slab that the kernel took them from; \
                     caches with others: 1";
     assert!(shown.contains(expected), "{shown}");
+}
+
+#[test]
+fn sysfs_beside_slabinfo_tells_of_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = "p 1/1 [001] 2.0: kmem:kmem_cache_free: call_site=f ptr=ffff888000077000 name=box\n";
+    let trace = import_pages(dir.path(), free);
+    let folder = dir.path().join("folder");
+    fs::create_dir_all(folder.join("slab/box")).unwrap();
+    let before = slabinfo(&folder.join("slabinfo"), &[("box", 420, 420, 192, 21, 1)]);
+    for (file, text) in [
+        ("slabs", "20 N0=20\n"),
+        ("objects", "420 N0=420\n"),
+        ("slabs_cpu_partial", "126(12) C1=126(12)\n"),
+    ] {
+        fs::write(folder.join("slab/box").join(file), text).unwrap();
+    }
+    let pages = |initial: &str| {
+        let replayed = run(&[&trace, "--initial", initial, "--check", &before]);
+        let caches = replayed["check"]["caches"].as_array().unwrap();
+        let cache = caches.iter().find(|cache| cache["name"] == "box").unwrap();
+        cache["predicted_bytes"].as_u64().unwrap() / 4096
+    };
+    // The free finds the list of CPU 1 full: the node keeps five of its slabs.
+    assert_eq!((pages(&before), pages(folder.to_str().unwrap())), (20, 13));
+    let boot = dir.path().join("boot.json");
+    let stages = r#"{"stages": {"boot": {"slabinfo": [{"name": "box", "active_objs": 1, "num_objs": 21,
+        "objsize": 192, "objperslab": 21, "pagesperslab": 1, "active_slabs": 1, "num_slabs": 1}]}}}"#;
+    fs::write(&boot, stages).unwrap();
+    let refused = quarry(&["replay", &trace, "--initial", boot.to_str().unwrap()]);
+    assert_fails(&refused, 1, &["boot.json", "one moment"]);
 }
 
 #[test]
