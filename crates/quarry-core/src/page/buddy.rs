@@ -20,6 +20,16 @@ const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
     [MigrateType::Unmovable, MigrateType::Movable],
 ];
 
+/// A block that has left its list.
+struct Taken {
+    pfn: Pfn,
+    order: u32,
+    /// The type that keeps what is left of it.
+    rest: MigrateType,
+    /// It was another type's.
+    stolen: bool,
+}
+
 /// The lists of a zone; behind the zone lock.
 pub(crate) struct FreeArea {
     lists: [[PageList; MIGRATE_TYPES]; ORDERS],
@@ -173,44 +183,77 @@ impl FreeArea {
         migratetype: MigrateType,
         kind: PageKind,
     ) -> Option<Pfn> {
-        let (pfn, found, rest) = self.take(map, order, migratetype)?;
-        let mut current = found;
-        while current > order {
-            current -= 1;
-            let upper = Pfn(pfn.0 + (1 << current));
-            self.put(map, upper, current, rest);
-            self.splits += 1;
-            work(machine, Work::BuddyStep);
-            touch(
-                machine,
-                Line::PageDescriptor,
-                Access::Write,
-                upper.0 as usize,
-            );
-        }
-        match kind {
-            PageKind::Pcp => map.page(pfn).set_free(kind, order, migratetype),
-            _ => map.page(pfn).set_kind(kind, order),
-        }
-        touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
-        self.vacancy.occupy(pfn, order);
-        self.free_pages -= 1 << order;
-        self.allocated[order as usize] += 1;
-        Some(pfn)
+        let mut taken = None;
+        self.alloc_run(machine, map, (order, migratetype, kind), 1, |pfn| {
+            taken = Some(pfn);
+        });
+        taken
     }
 
-    /// A block of at least the order, off its list; its order, and the type that keeps what is
-    /// left of it.
-    fn take(
+    /// [`FreeArea::alloc`] of up to `most` blocks that come one after the other out of one larger
+    /// one: each is given to `each`. Returns how many there were, 0 if there is none left.
+    ///
+    /// While a block is being used up, the lists of its type below it hold nothing but what is left
+    /// of it, lowest address first. So it is cut once, which leaves what cutting it again for each
+    /// block would leave; what that costs is charged.
+    #[inline]
+    pub(crate) fn alloc_run<M: Machine>(
         &mut self,
+        machine: &M,
         map: &MemMap,
-        order: u32,
-        migratetype: MigrateType,
-    ) -> Option<(Pfn, u32, MigrateType)> {
+        (order, migratetype, kind): (u32, MigrateType, PageKind),
+        most: u32,
+        mut each: impl FnMut(Pfn),
+    ) -> u32 {
+        let Some(taken) = self.take(map, order, migratetype) else {
+            return 0;
+        };
+        let levels = taken.order - order;
+        let all = 1 << levels;
+        // What was stolen came past smaller blocks, of which the next one might be.
+        let run = if taken.stolen { 1 } else { most.min(all) };
+        for at in 0..run {
+            let pfn = Pfn(taken.pfn.0 + (at << order));
+            let cuts = if at == 0 { levels } else { at.trailing_zeros() };
+            self.splits += u64::from(cuts);
+            for level in (0..cuts).rev() {
+                work(machine, Work::BuddyStep);
+                let upper = pfn.0 + (1 << (order + level));
+                touch(machine, Line::PageDescriptor, Access::Write, upper as usize);
+            }
+            match kind {
+                PageKind::Pcp => map.page(pfn).set_free(kind, order, migratetype),
+                _ => map.page(pfn).set_kind(kind, order),
+            }
+            touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
+            if at == 0 || Vacancy::begins_unit(pfn) {
+                self.vacancy.occupy(pfn, order);
+            }
+            each(pfn);
+        }
+        let mut at = run;
+        while at < all {
+            let level = at.trailing_zeros();
+            let left = Pfn(taken.pfn.0 + (at << order));
+            self.put(map, left, order + level, taken.rest);
+            at += 1 << level;
+        }
+        self.free_pages -= u64::from(run) << order;
+        self.allocated[order as usize] += u64::from(run);
+        run
+    }
+
+    /// A block of at least the order, off its list.
+    fn take(&mut self, map: &MemMap, order: u32, migratetype: MigrateType) -> Option<Taken> {
         loop {
             for found in order..=MAX_ORDER {
                 if let Some(pfn) = self.list(found, migratetype).pop_front(map) {
-                    return Some((pfn, found, migratetype));
+                    return Some(Taken {
+                        pfn,
+                        order: found,
+                        rest: migratetype,
+                        stolen: false,
+                    });
                 }
             }
             // Untouched memory is as if on the lists of its type, behind all that is there: it is
@@ -228,12 +271,7 @@ impl FreeArea {
     }
 
     /// Takes the largest block of another type, and with it, if it is large, the pageblock.
-    fn steal(
-        &mut self,
-        map: &MemMap,
-        order: u32,
-        wanted: MigrateType,
-    ) -> Option<(Pfn, u32, MigrateType)> {
+    fn steal(&mut self, map: &MemMap, order: u32, wanted: MigrateType) -> Option<Taken> {
         for found in (order..=MAX_ORDER).rev() {
             for other in FALLBACKS[wanted as usize] {
                 let Some(pfn) = self.list(found, other).pop_front(map) else {
@@ -245,7 +283,12 @@ impl FreeArea {
                 if claims {
                     self.claim(map, pfn, found, wanted);
                 }
-                return Some((pfn, found, if claims { wanted } else { other }));
+                return Some(Taken {
+                    pfn,
+                    order: found,
+                    rest: if claims { wanted } else { other },
+                    stolen: true,
+                });
             }
         }
         None
@@ -297,6 +340,64 @@ impl FreeArea {
         self.freed[order as usize] += 1;
         let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
         self.put(map, pfn, merged, migratetype);
+    }
+
+    /// [`FreeArea::free`] of blocks of one order, first to last.
+    ///
+    /// Blocks that make a larger one together, and come up or down within it, go back as that one:
+    /// until the last of them is free they merge with nothing but each other, and what they merge
+    /// to meanwhile comes to a list's front and leaves it again. What that costs is charged.
+    pub(crate) fn free_all<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        blocks: &[Pfn],
+        order: u32,
+    ) {
+        let mut rest = blocks;
+        while let Some(&first) = rest.first() {
+            let nth = |at: usize| Pfn(first.0 ^ ((at as u32) << order));
+            let limit = rest.len().min(1 << (MAX_ORDER - order));
+            let together = (1..limit).find(|&at| rest[at] != nth(at)).unwrap_or(limit);
+            let levels = together.ilog2();
+            let (whole, others) = rest.split_at(1 << levels);
+            rest = others;
+            if levels > 0 {
+                self.join(machine, map, whole, order);
+            }
+            self.freed[order as usize] += 1 << levels;
+            let pfn = Pfn(first.0 & !((1 << (order + levels)) - 1));
+            let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order + levels);
+            self.put(map, pfn, merged, migratetype);
+        }
+    }
+
+    /// Makes blocks one block; what becomes of its first page is [`FreeArea::merge`]'s to say.
+    fn join<M: Machine>(&mut self, machine: &M, map: &MemMap, whole: &[Pfn], order: u32) {
+        let last = whole.len() - 1;
+        self.merges += last as u64;
+        for (at, pfn) in whole.iter().enumerate() {
+            map.page(*pfn).set_kind(PageKind::Tail, 0);
+            let mut merged = pfn.0;
+            for level in order..order + at.trailing_ones() {
+                touch(
+                    machine,
+                    Line::PageDescriptor,
+                    Access::Write,
+                    (merged ^ (1 << level)) as usize,
+                );
+                work(machine, Work::BuddyStep);
+                merged &= !(1 << level);
+            }
+            if at < last {
+                touch(
+                    machine,
+                    Line::PageDescriptor,
+                    Access::Write,
+                    merged as usize,
+                );
+            }
+        }
     }
 
     /// Makes a block free and takes its free buddies, level by level, off their lists: the block

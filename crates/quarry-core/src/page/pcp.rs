@@ -63,6 +63,9 @@ impl PcpStats {
     }
 }
 
+/// Blocks that a trim takes off a list before it gives them to the zone.
+const FREED_TOGETHER: usize = 64;
+
 /// A list and what went through it.
 struct PcpList {
     blocks: BlockStack,
@@ -430,21 +433,23 @@ impl Pcp {
             0
         };
         let mut fill = Fill::new(in_front);
-        let mut first = None;
-        for _ in 0..blocks {
-            let Some(pfn) = area.alloc(at.machine, at.map, order, migratetype, PageKind::Pcp)
-            else {
+        let (hot, mut first, mut got) = (&mut self.hot, None, 0);
+        // In the order of allocation, so that neighbours come out one after the other.
+        let mut keep = |pfn| match first {
+            None => first = Some(pfn),
+            Some(_) if !fill.is_full() => fill.put_below(hot, pfn),
+            Some(_) => list.push_back(at.map, pfn),
+        };
+        while got < blocks {
+            let what = (order, migratetype, PageKind::Pcp);
+            let run = area.alloc_run(at.machine, at.map, what, blocks - got, &mut keep);
+            if run == 0 {
                 break;
-            };
-            self.pages += 1 << order;
-            self.refilled += 1;
-            // In the order of allocation, so that neighbours come out one after the other.
-            match first {
-                None => first = Some(pfn),
-                Some(_) if !fill.is_full() => fill.put_below(&mut self.hot, pfn),
-                Some(_) => list.push_back(at.map, pfn),
             }
+            got += run;
         }
+        self.pages += got << order;
+        self.refilled += u64::from(got);
         if in_front > 0 {
             fill.finish(&mut self.hot);
         }
@@ -583,6 +588,7 @@ impl Pcp {
         self.spill(at);
         let lists = usize::from(at.zone.rules.lists);
         let target = self.pages.saturating_sub(pages);
+        let mut popped = [Pfn(0); FREED_TOGETHER];
         let (mut turn, mut quota, mut blocks) = (0, 1, 0);
         while self.pages > target {
             let order = u32::from(at.zone.rules.order_of[turn]);
@@ -599,14 +605,17 @@ impl Pcp {
                 quota
             };
             quota = 1;
-            while left > 0
-                && self.pages > target
-                && let Some(pfn) = list.pop_back(at.map)
-            {
-                area.free(at.machine, at.map, pfn, order);
-                self.pages -= 1 << order;
-                blocks += 1;
-                left -= 1;
+            while left > 0 && self.pages > target {
+                let wanted = (self.pages - target).div_ceil(1 << order).min(left);
+                let popped = list.pop_back_many(at.map, &mut popped, wanted as usize);
+                if popped.is_empty() {
+                    break;
+                }
+                area.free_all(at.machine, at.map, popped, order);
+                let gone = popped.len() as u32;
+                self.pages -= gone << order;
+                blocks += u64::from(gone);
+                left -= gone;
             }
         }
         blocks

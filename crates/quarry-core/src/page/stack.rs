@@ -63,6 +63,22 @@ impl BlockStack {
         Some(pfn)
     }
 
+    /// Takes up to so many blocks from the back, as far as there is room for them.
+    pub(crate) fn pop_back_many<'a>(
+        &mut self,
+        map: &MemMap,
+        room: &'a mut [Pfn],
+        most: usize,
+    ) -> &'a [Pfn] {
+        let mut popped = 0;
+        for place in room.iter_mut().take(most) {
+            let Some(pfn) = self.pop_back(map) else { break };
+            *place = pfn;
+            popped += 1;
+        }
+        &room[..popped]
+    }
+
     /// Takes a block that is on this list off it.
     pub(crate) fn remove(&mut self, map: &MemMap, pfn: Pfn) {
         let link = Pfn::link(Some(pfn));

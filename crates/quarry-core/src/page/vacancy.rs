@@ -69,6 +69,12 @@ impl Vacancy {
         Some((unsafe { &mut *word.as_ptr() }, bits))
     }
 
+    /// Whether a page is the first of a unit.
+    #[inline(always)]
+    pub(crate) fn begins_unit(pfn: Pfn) -> bool {
+        pfn.0.trailing_zeros() >= UNIT_ORDER
+    }
+
     /// A block is handed out. It, or the unit that it lies in, will have memory.
     #[inline]
     pub(crate) fn occupy(&mut self, pfn: Pfn, order: u32) {

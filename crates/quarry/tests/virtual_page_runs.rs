@@ -1,0 +1,132 @@
+//! Refills and trims move runs of blocks at a time; a zone cannot tell that from one block after
+//! the other.
+
+use quarry_core::era::Era;
+use quarry_core::machine::{LockClass, Work};
+use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, Pfn};
+use quarry_sim::{Config, Faults, Rng, VirtualMachine};
+
+const PAGES: u64 = 1 << 15;
+
+/// A page allocator; without its per-CPU lists each block goes to the zone by itself.
+fn boot(era: Era, lists: bool) -> PageAllocator<VirtualMachine> {
+    let faults = Faults {
+        seed: 1,
+        slot_per_mille: 1000,
+        remote_per_mille: 0,
+    };
+    let config = Config {
+        memory_bytes: PAGES * 4096,
+        faults: (!lists).then_some(faults),
+        ..Config::default()
+    };
+    let machine = VirtualMachine::new(config).expect("a machine");
+    PageAllocator::new(machine, era).expect("a page allocator")
+}
+
+/// What a zone shows of itself, and the work that it took.
+fn state(pages: &PageAllocator<VirtualMachine>) -> impl PartialEq + core::fmt::Debug + use<> {
+    let report = pages.zone_reports().next().expect("a zone");
+    let stats = pages.stats();
+    let counters = pages.machine().counters();
+    (
+        (report.free_blocks, report.pageblocks, report.free_pages),
+        (stats.splits, stats.merges, stats.extfrag, stats.retagged),
+        counters.work(Work::BuddyStep),
+    )
+}
+
+/// All memory, block by block past the lists, in pageblocks of two types.
+fn all_blocks(pages: &PageAllocator<VirtualMachine>, order: u32) -> Vec<Pfn> {
+    let types = [MigrateType::Unmovable, MigrateType::Movable];
+    let nth = |at: usize| pages.alloc_past_lists(order, types[at / 1000 % 2]);
+    (0..).map_while(nth).collect()
+}
+
+/// Pages in an order in which some are neighbours, up or down or crosswise, and others are not.
+fn shuffle(pages: &mut [Pfn], rng: &mut Rng) {
+    let mut at = 0;
+    while at < pages.len() {
+        let len = (1 + rng.below(90) as usize).min(pages.len() - at);
+        let run = &mut pages[at..at + len];
+        match rng.below(4) {
+            0 => run.reverse(),
+            1 => run.chunks_mut(2).for_each(<[Pfn]>::reverse),
+            2 => (1..len).for_each(|i| run.swap(i, rng.below(i as u64 + 1) as usize)),
+            _ => {}
+        }
+        let other = rng.below((pages.len() - len + 1) as u64) as usize;
+        if other + len <= at {
+            let (before, from) = pages.split_at_mut(at);
+            before[other..other + len].swap_with_slice(&mut from[..len]);
+        }
+        at += len;
+    }
+}
+
+/// The same requests with and without lists: the zone gives the same blocks, takes them back into
+/// the same lists in the same order, and counts the same work.
+#[test]
+fn runs_leave_what_single_blocks_leave() {
+    for era in [Era::V2_6_24, Era::V5_9, Era::V6_1, Era::V6_18] {
+        for seed in 0..3 {
+            runs_leave_what_single_blocks_leave_once(era, seed);
+        }
+    }
+}
+
+fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let both = [boot(era, true), boot(era, false)];
+    let [by_runs, one_by_one] = &both;
+    let batched = era >= Era::V6_1;
+    let order = if batched { rng.below(3) as u32 } else { 0 };
+    let options = AllocOptions {
+        order,
+        ..AllocOptions::default()
+    };
+    // Some of the memory is never given back, so that blocks of all sizes come about.
+    let mut pieces: Vec<Pfn> = Vec::new();
+    for pages in &both {
+        pieces = all_blocks(pages, order);
+        pages.machine().reset_counters();
+    }
+    shuffle(&mut pieces, &mut rng);
+    let kept = rng.below(200) as usize;
+    for at in 0..kept {
+        let other = rng.below(pieces.len() as u64) as usize;
+        pieces.swap(at, other);
+    }
+    for round in 0..3 {
+        // Lists of two types would take turns when they are trimmed.
+        let type_of = |pfn: &Pfn| by_runs.migratetype_of(*pfn).expect("a page") as u8;
+        pieces[kept..].sort_by_key(type_of);
+        for one_type in pieces[kept..].chunk_by(|a, b| type_of(a) == type_of(b)) {
+            for &pfn in one_type {
+                for pages in &both {
+                    assert_eq!(pages.free(pfn, order), Ok(()));
+                }
+            }
+            assert_eq!(by_runs.drain_all(), 0);
+        }
+        let what = format!("{era}, seed {seed}, order {order}, round {round}");
+        assert_eq!(state(by_runs), state(one_by_one), "freed: {what}");
+        // Up to the end, or the lists would still hold what the last refill brought.
+        pieces.truncate(kept);
+        while let Some(pfn) = by_runs.alloc_with(&options) {
+            assert_eq!(Some(pfn), one_by_one.alloc_with(&options), "{what}");
+            pieces.push(pfn);
+        }
+        assert_eq!(one_by_one.alloc_with(&options), None, "{what}");
+        assert_eq!(state(by_runs), state(one_by_one), "allocated: {what}");
+        shuffle(&mut pieces[kept..], &mut rng);
+    }
+    // A refill or trim is one hold of the zone lock for several blocks, or this showed nothing.
+    let holds =
+        |pages: &PageAllocator<VirtualMachine>| pages.machine().counters().locks(LockClass::Zone);
+    let few = [by_runs, one_by_one].map(holds);
+    assert!(few[0] < few[1], "{era}, seed {seed}: {few:?}");
+    for pages in &both {
+        pages.check_consistency().expect("consistent");
+    }
+}
