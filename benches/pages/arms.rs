@@ -105,6 +105,56 @@ impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
     }
 }
 
+/// Pages with handles, singly and as sets.
+struct OwnedArm<'p> {
+    pages: &'p PageAllocator<HostMachine>,
+}
+
+impl OwnedArm<'_> {
+    #[inline(never)]
+    fn singles(&self, pages: usize) -> f64 {
+        timed(|| {
+            for _ in 0..pages {
+                drop(black_box(self.pages.alloc_owned(0).expect("memory")));
+            }
+        })
+    }
+
+    #[inline(never)]
+    fn bulk<const N: usize>(&self, pages: usize) -> f64 {
+        let mut set = self.pages.owned_pages::<N>();
+        timed(|| {
+            for _ in 0..pages / N {
+                // A preempted holder of the CPU's lists makes a call fill less.
+                while set.fill() < N {}
+                black_box(&mut set).clear();
+            }
+        })
+    }
+}
+
+impl Arm for OwnedArm<'_> {
+    fn name(&self) -> &'static str {
+        "owned pages"
+    }
+
+    fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
+        let ns = match pattern {
+            Pattern::Single => self.singles(pages),
+            Pattern::Bulk32 => self.bulk::<32>(pages),
+            Pattern::Bulk64 => self.bulk::<64>(pages),
+            Pattern::TwoSingle => on_two(cpu, || self.singles(pages)),
+            Pattern::TwoBulk32 => on_two(cpu, || self.bulk::<32>(pages)),
+            Pattern::Batch64
+            | Pattern::Order3
+            | Pattern::OtherThread
+            | Pattern::OtherBulk32
+            | Pattern::OtherSingle => return None,
+        };
+        Some(ns / pages as f64)
+    }
+}
+
 fn pool_owner(pages: &PageAllocator<HostMachine>) -> PoolOwner<'_, HostMachine> {
     let params = PoolParams {
         name: "bench",
@@ -297,6 +347,7 @@ pub(crate) fn arms(
             name: "with claims",
             pages,
         }),
+        Box::new(OwnedArm { pages }),
     ];
     arms.push(Box::new(Pool::<'_, false> {
         name: "page pool",

@@ -105,8 +105,8 @@ pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SlabinfoRow, SysfsError};
 pub use quarry_core::page::{
-    OwnedBlock, PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn, Residency,
-    TrimPolicy, Trimmed,
+    OwnedBlock, OwnedPages, PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn,
+    Residency, TrimPolicy, Trimmed,
 };
 pub use quarry_core::pool::{
     Holder, InFlightReport, Mapper, NoMapper, PieceError, PoolCreateError, PoolParams, PoolStats,

@@ -14,8 +14,8 @@
 
 use super::blocks::Tag;
 use super::free::Claim;
-use super::hot::{Entry, HOT_PAGES};
-use super::pcp::{Pageset, Pcp};
+use super::hot::{Entry, HOT_PAGES, slots_to_vacant};
+use super::pcp::{Pageset, Pcp, Shape};
 use super::zone::Zone;
 use super::{AllocOptions, Page, PageAllocator, PageError, PageKind, Pfn};
 use crate::era::Era;
@@ -92,12 +92,32 @@ impl<M: Machine> PageAllocator<M> {
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
     /// reach; how many.
     fn alloc_bulk_listed(&self, node: NodeId, slots: &mut [Option<Pfn>]) -> u64 {
+        let wanted = if self.keeps_back() {
+            slots.iter().filter(|slot| slot.is_none()).count()
+        } else {
+            0
+        };
+        self.alloc_by_lists(node, wanted, |pcp, lists, shape| {
+            pcp.alloc_many(lists, shape, slots)
+        })
+    }
+
+    /// Lets `alloc` take single pages, which it counts, from the running CPU's lists of a zone of the
+    /// node; of one that has so many above its low watermark, if watermarks count.
+    #[inline(always)]
+    pub(super) fn alloc_by_lists(
+        &self,
+        node: NodeId,
+        wanted: usize,
+        alloc: impl FnOnce(&mut Pcp, &Pageset<'_, M>, Shape) -> u64,
+    ) -> u64 {
         let (machine, map) = (self.machine(), self.map());
         let single = AllocOptions::default();
+        let may_give = |zone: &&Zone| !self.keeps_back() || zone.has_above_low(wanted as u64);
         let mut of_node = self
             .zonelist(node, single.highest_zone)
             .take_while(|zone| zone.id.node == node);
-        let Some(zone) = of_node.find(|zone| self.may_give(zone, slots)) else {
+        let Some(zone) = of_node.find(may_give) else {
             return 0;
         };
         let Some(shape) = zone.shape(0, zone.rules.group(single.migratetype)) else {
@@ -105,21 +125,12 @@ impl<M: Machine> PageAllocator<M> {
         };
         let lists = zone.pageset(machine, map);
         let got = lists.with(&zone.pcp, |pcp, cpu| {
-            let got = pcp.alloc_many(&lists, shape, slots);
+            let got = alloc(pcp, &lists, shape);
             let remote = self.node_of_cpu(cpu) != zone.id.node;
             pcp.numa_other += u64::from(remote) * got;
             got
         });
         got.unwrap_or(0)
-    }
-
-    /// Whether a zone has a page for each empty slot above its low watermark, if watermarks count.
-    fn may_give(&self, zone: &Zone, slots: &[Option<Pfn>]) -> bool {
-        if !self.keeps_back() {
-            return true;
-        }
-        let wanted = slots.iter().filter(|slot| slot.is_none()).count();
-        zone.has_above_low(wanted as u64)
     }
 
     /// Frees single pages; every one that can be freed is, and its slot becomes empty.
@@ -199,6 +210,8 @@ impl<M: Machine> PageAllocator<M> {
             let hold = slots.len().min(self.bulk_free_hold);
             let (mut at, mut to_zone) = (0, false);
             while at < hold {
+                let empty = slots[at..hold].iter().take_while(|slot| slot.is_none());
+                at += empty.count();
                 if order == 0 {
                     let run = &mut slots[at..hold];
                     at += self.free_run::<EXCLUSIVE>(&lists, pcp, run);
@@ -207,7 +220,6 @@ impl<M: Machine> PageAllocator<M> {
                     break;
                 };
                 let Some(pfn) = *slot else {
-                    at += 1;
                     continue;
                 };
                 let tag = self.tag_of(pfn);
@@ -231,8 +243,8 @@ impl<M: Machine> PageAllocator<M> {
         Some(looked_at)
     }
 
-    /// Frees single pages as long as they can be freed, go into the lists' array and there is room.
-    /// Returns how many slots need not be looked at any more.
+    /// Frees single pages up to the first empty slot, as long as they can be freed, go into the
+    /// lists' array and there is room. Returns how many.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
@@ -246,31 +258,33 @@ impl<M: Machine> PageAllocator<M> {
         let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };
-        let mut vacant = vacant[..room].iter_mut();
         let (map, tag) = (*self.map(), lists.zone.unmovable);
-        let (mut seen, mut freed) = (0, 0);
-        for slot in &mut slots[..room] {
-            if let Some(pfn) = *slot {
-                let Some(page) = map.get(pfn) else { break };
-                let fits = map.blocks().tag(pfn) == tag && page.is_sole_block(0);
-                let (true, Some(entry)) = (fits, vacant.next()) else {
-                    break;
-                };
-                if !claim_of::<EXCLUSIVE>(page).make(0) {
-                    break;
+        let allocated = Page::block_word(PageKind::Allocated, 0);
+        // The pageblock of the page before: neighbours are often of one.
+        let (mut start, mut pages) = (0, 0);
+        let freed = slots_to_vacant(&mut slots[..room], &mut vacant[..room], |slot, entry| {
+            let Some(pfn) = *slot else { return false };
+            if pfn.0.wrapping_sub(start) >= pages {
+                (start, pages) = map.pageblock_of(pfn, tag);
+                if pages == 0 {
+                    return false;
                 }
-                let address = pfn.0 as usize;
-                touch(lists.machine, Line::PageDescriptor, Access::Write, address);
-                *entry = Entry::new(pfn);
-                *slot = None;
-                freed += 1;
             }
-            seen += 1;
-        }
+            let page = map.page(pfn);
+            let sole = page.is_block_word(allocated) && page.has_no_extra_references();
+            if !sole || !claim_of::<EXCLUSIVE>(page).make(0) {
+                return false;
+            }
+            let address = pfn.0 as usize;
+            touch(lists.machine, Line::PageDescriptor, Access::Write, address);
+            *entry = Entry::new(pfn);
+            *slot = None;
+            true
+        });
         if freed > 0 {
-            pcp.freed_many(lists, freed);
+            pcp.freed_many(lists, freed as u32);
         }
-        seen
+        freed
     }
 
     /// The tag of a page's pageblock; `None` for a foreign page.

@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 use super::map::MemMap;
 use super::pcp::Pcp;
 use super::stack::BlockStack;
-use super::types::Pfn;
+use super::types::{PageKind, Pfn};
 use crate::machine::{PerCpu, StackLayout};
 
 /// Pages that the array holds: two batches of large zones (63), so that what a batch brings or takes
@@ -26,20 +26,39 @@ pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = HOT_PAGES / 2;
 
-/// A page's link ([`Pfn::link`]), which is never 0.
+/// A page's link ([`Pfn::link`]), which is never 0, and [`Entry::OWNED`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Entry(usize);
 
 impl Entry {
+    /// The page's descriptor still says [`PageKind::Owned`](super::PageKind::Owned), as its handle
+    /// left it; nobody but a handle's next owner is spared to say what the page is. Above the bits of
+    /// a link; 0, so that no entry has it, where there are none.
+    const OWNED: usize = 1_usize.unbounded_shl(u32::BITS);
+    /// Whether an entry has room for that.
+    pub(crate) const NOTES_OWNED: bool = Self::OWNED != 0;
+
     #[inline(always)]
     pub(crate) fn new(pfn: Pfn) -> Self {
         Self(pfn.0 as usize + 1)
     }
 
+    /// A page whose descriptor says [`PageKind::Owned`](super::PageKind::Owned).
+    #[inline(always)]
+    pub(crate) fn owned(pfn: Pfn) -> Self {
+        Self(Self::new(pfn).0 | Self::OWNED)
+    }
+
     #[inline(always)]
     pub(crate) fn pfn(self) -> Pfn {
-        Pfn((self.0 - 1) as u32)
+        Pfn((self.0 as u32).wrapping_sub(1))
+    }
+
+    /// Whether the page's descriptor says [`PageKind::Owned`](super::PageKind::Owned).
+    #[inline(always)]
+    pub(crate) fn is_owned(self) -> bool {
+        self.0 & Self::OWNED != 0
     }
 }
 
@@ -98,7 +117,7 @@ pub(crate) fn entry_of(pfn: Pfn) -> NonNull<u8> {
 /// The page of an entry that a step gave.
 #[inline(always)]
 pub(crate) fn page_of(entry: NonNull<u8>) -> Pfn {
-    Pfn((entry.addr().get() - 1) as u32)
+    Entry(entry.addr().get()).pfn()
 }
 
 impl HotPages {
@@ -223,17 +242,80 @@ impl HotPages {
         let len = self.len();
         let pages = pages.min(len);
         for entry in &self.entries[..pages] {
-            behind.push_front(map, entry.pfn());
+            let pfn = entry.pfn();
+            if entry.is_owned() {
+                map.page(pfn).set_kind(PageKind::Pcp, 0);
+            }
+            behind.push_front(map, pfn);
         }
         self.entries.copy_within(pages..len, 0);
         self.set_len(len - pages);
     }
 
-    /// The pages, newest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Pfn> {
-        let filled = self.entries[..self.len()].iter();
-        filled.rev().map(|entry| entry.pfn())
+    /// The entries.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries[..self.len()]
     }
+}
+
+/// Entries or slots that are looked at between two looks at how many are left: the loops over them
+/// do so little for each that this is a third of it.
+const AT_A_TIME: usize = 8;
+
+/// Gives each slot from the first on an entry, from the newest on, of which there are as many, until
+/// `give` refuses. Returns how many it took.
+#[inline(always)]
+pub(crate) fn newest_to_slots<S>(
+    entries: &[Entry],
+    slots: &mut [S],
+    mut give: impl FnMut(Entry, &mut S) -> bool,
+) -> usize {
+    let (oldest, entries) = entries.as_rchunks::<AT_A_TIME>();
+    let (slots, last) = slots.as_chunks_mut::<AT_A_TIME>();
+    let mut given = 0;
+    for (slots, entries) in slots.iter_mut().zip(entries.iter().rev()) {
+        for (slot, entry) in slots.iter_mut().zip(entries.iter().rev()) {
+            if !give(*entry, slot) {
+                return given;
+            }
+            given += 1;
+        }
+    }
+    for (slot, entry) in last.iter_mut().zip(oldest.iter().rev()) {
+        if !give(*entry, slot) {
+            return given;
+        }
+        given += 1;
+    }
+    given
+}
+
+/// Gives each vacant entry a slot, both from the first on, until `give` refuses. Returns how many it
+/// took.
+#[inline(always)]
+pub(crate) fn slots_to_vacant<S>(
+    slots: &mut [S],
+    vacant: &mut [Entry],
+    mut give: impl FnMut(&mut S, &mut Entry) -> bool,
+) -> usize {
+    let (slots, last_slots) = slots.as_chunks_mut::<AT_A_TIME>();
+    let (vacant, last_vacant) = vacant.as_chunks_mut::<AT_A_TIME>();
+    let mut given = 0;
+    for (slots, vacant) in slots.iter_mut().zip(vacant) {
+        for (slot, entry) in slots.iter_mut().zip(vacant) {
+            if !give(slot, entry) {
+                return given;
+            }
+            given += 1;
+        }
+    }
+    for (slot, entry) in last_slots.iter_mut().zip(last_vacant) {
+        if !give(slot, entry) {
+            return given;
+        }
+        given += 1;
+    }
+    given
 }
 
 /// Fills an empty array in the order in which the pages are to come out.

@@ -26,6 +26,8 @@
 //! frees is refused; blocks of the other kinds only their owners free. Who takes a block for another
 //! kind claims it as well, since anybody can free an allocated one.
 //! An allocated block may have several users, who count as references: the last one frees it.
+//! A page that a set of owned pages gave back says that it is owned until it leaves the array that
+//! single steps use (`owned_set.rs`); the array says so too.
 //!
 //! # Locks and their order
 //!
@@ -55,6 +57,8 @@
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
 //!   pages are not interleaved over nodes.
 //! * Trims begin with the lists of order 0 each time.
+//! * Refills and trims move runs of blocks under a hold; lists and costs are as if one by one
+//!   (`buddy.rs`).
 
 mod alloc;
 mod blocks;
@@ -69,6 +73,7 @@ mod hot;
 mod list;
 mod map;
 mod owned;
+mod owned_set;
 mod pcp;
 mod refs;
 mod report;
@@ -85,6 +90,7 @@ pub use config::{MinFree, PageConfig, ZoneLayout};
 pub(crate) use list::PageList;
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;
+pub use owned_set::OwnedPages;
 pub use pcp::{PcpStats, PcpStock};
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::SysctlError;

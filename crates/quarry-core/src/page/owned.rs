@@ -24,7 +24,7 @@ use crate::machine::Machine;
 /// # }
 /// ```
 pub struct OwnedBlock<'p, M: Machine> {
-    pages: &'p PageAllocator<M>,
+    pub(super) pages: &'p PageAllocator<M>,
     pfn: Pfn,
     order: u32,
 }
@@ -55,6 +55,12 @@ impl<M: Machine> OwnedBlock<'_, M> {
         // SAFETY: the block is memory of the machine (M2) and only its owner's, who is borrowed;
         // `MaybeUninit` asks for no initialised value.
         unsafe { core::slice::from_raw_parts_mut(self.address().cast().as_ptr(), bytes) }
+    }
+
+    /// Leaves the block to the next handle that is made of its number.
+    #[inline(always)]
+    pub(super) fn into_owned_pfn(self) -> Pfn {
+        ManuallyDrop::new(self).pfn
     }
 
     /// Leaves the block allocated, to be freed by its number.
@@ -114,7 +120,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The handle of a block whose descriptor says already that it has one.
     #[inline(always)]
-    fn owned(&self, pfn: Pfn, order: u32) -> OwnedBlock<'_, M> {
+    pub(super) fn owned(&self, pfn: Pfn, order: u32) -> OwnedBlock<'_, M> {
         OwnedBlock {
             pages: self,
             pfn,

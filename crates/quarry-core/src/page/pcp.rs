@@ -20,7 +20,7 @@ pub use stock::PcpStock;
 
 use core::mem::offset_of;
 
-use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps};
+use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps, newest_to_slots};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
@@ -317,66 +317,132 @@ impl Pcp {
         let mut got = 0;
         let mut rest = slots;
         self.touch_lists(at);
-        while !rest.is_empty() {
-            let mut seen = 0;
-            if shape.list == at.zone.hot_list {
-                let taken;
-                (seen, taken) = self.take_hot(at, rest);
-                got += u64::from(taken);
-                if taken > 0 && seen < rest.len() {
-                    rest = &mut rest[seen..];
-                    continue;
-                }
+        loop {
+            let filled = rest.iter().take_while(|slot| slot.is_some()).count();
+            rest = &mut rest[filled..];
+            if rest.is_empty() {
+                break;
             }
-            rest = &mut rest[seen..];
-            let Some(empty) = rest.iter().position(Option::is_none) else {
+            let taken = if shape.list == at.zone.hot_list {
+                self.take_hot(at, rest)
+            } else {
+                0
+            };
+            got += taken as u64;
+            rest = &mut rest[taken..];
+            if taken > 0 {
+                continue;
+            }
+            let Some((slot, left)) = rest.split_first_mut() else {
                 break;
             };
             let Some(pfn) = self.alloc(at, shape) else {
                 break;
             };
             at.map.page(pfn).set_kind(PageKind::Allocated, 0);
-            rest[empty] = Some(pfn);
+            *slot = Some(pfn);
             got += 1;
-            rest = &mut rest[empty + 1..];
+            rest = left;
         }
         got
     }
 
-    /// Fills empty slots from the first on with the pages of the array, loaded before if it is
-    /// empty. How many slots need not be looked at any more, and how many pages these were.
+    /// Fills slots from the first on, up to one that is filled already, with the pages of the array,
+    /// which is loaded before if it is empty. How many.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
-    fn take_hot<M: Machine>(
+    fn take_hot<M: Machine>(&mut self, at: &Pageset<'_, M>, slots: &mut [Option<Pfn>]) -> usize {
+        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
+            return 0;
+        };
+        let newest = self.hot.newest(at.map, &mut list.blocks);
+        let map = *at.map;
+        let most = newest.len().min(slots.len());
+        let newest = &newest[newest.len() - most..];
+        let taken = newest_to_slots(newest, &mut slots[..most], |entry, slot| {
+            if slot.is_some() {
+                return false;
+            }
+            let pfn = entry.pfn();
+            let address = pfn.0 as usize;
+            touch(at.machine, Line::PageDescriptor, Access::Write, address);
+            map.page(pfn).set_kind(PageKind::Allocated, 0);
+            *slot = Some(pfn);
+            true
+        });
+        self.took(at, taken);
+        taken
+    }
+
+    /// Notes that so many of the array's newest pages are allocated.
+    #[inline(always)]
+    fn took<M: Machine>(&mut self, at: &Pageset<'_, M>, taken: usize) {
+        let pages = taken as u32;
+        self.hot.take(taken);
+        if let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
+            list.allocs += u64::from(pages);
+        }
+        self.pages -= pages;
+        self.spree = self.spree.checked_shr(pages).unwrap_or(0);
+    }
+
+    /// [`Pcp::alloc_many`] of pages that are to be [`PageKind::Owned`], as entries that say so.
+    #[inline]
+    pub(crate) fn alloc_owned<M: Machine>(
         &mut self,
         at: &Pageset<'_, M>,
-        slots: &mut [Option<Pfn>],
-    ) -> (usize, u32) {
+        shape: Shape,
+        room: &mut [Entry],
+    ) -> usize {
+        let mut got = 0;
+        self.touch_lists(at);
+        while got < room.len() {
+            let rest = &mut room[got..];
+            let taken = if shape.list == at.zone.hot_list {
+                self.take_owned(at, rest)
+            } else {
+                0
+            };
+            got += taken;
+            if taken > 0 {
+                continue;
+            }
+            let Some(pfn) = self.alloc(at, shape) else {
+                break;
+            };
+            at.map.page(pfn).set_owned();
+            rest[0] = Entry::owned(pfn);
+            got += 1;
+        }
+        got
+    }
+
+    /// As [`Pcp::take_hot`]. Where all pages were owned before, no descriptor is touched.
+    #[inline(never)]
+    fn take_owned<M: Machine>(&mut self, at: &Pageset<'_, M>, room: &mut [Entry]) -> usize {
         let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
-            return (0, 0);
+            return 0;
         };
-        let map = *at.map;
-        let mut newest = self.hot.newest(&map, &mut list.blocks).iter().rev();
-        let there = newest.len();
-        let mut seen = 0;
-        for slot in slots.iter_mut() {
-            if slot.is_none() {
-                let Some(entry) = newest.next() else { break };
+        let newest = self.hot.newest(at.map, &mut list.blocks);
+        let taken = newest.len().min(room.len());
+        let room = &mut room[..taken];
+        let mut owned_before = true;
+        for (to, from) in room.iter_mut().zip(&newest[newest.len() - taken..]) {
+            *to = *from;
+            owned_before &= from.is_owned();
+        }
+        if !owned_before {
+            for entry in room.iter_mut().filter(|entry| !entry.is_owned()) {
                 let pfn = entry.pfn();
                 let address = pfn.0 as usize;
                 touch(at.machine, Line::PageDescriptor, Access::Write, address);
-                map.page(pfn).set_kind(PageKind::Allocated, 0);
-                *slot = Some(pfn);
+                at.map.page(pfn).set_owned();
+                *entry = Entry::owned(pfn);
             }
-            seen += 1;
         }
-        let taken = (there - newest.len()) as u32;
-        self.hot.take(taken as usize);
-        list.allocs += u64::from(taken);
-        self.pages -= taken;
-        self.spree = self.spree.checked_shr(taken).unwrap_or(0);
-        (seen, taken)
+        self.took(at, taken);
+        taken
     }
 
     /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
@@ -639,8 +705,8 @@ impl Pcp {
     }
 
     /// The pages of the array.
-    pub(crate) fn hot(&self) -> impl Iterator<Item = Pfn> {
-        self.hot.iter()
+    pub(crate) fn hot(&self) -> &[Entry] {
+        self.hot.entries()
     }
 }
 

@@ -22,7 +22,13 @@ impl Page {
     /// Whether it is the first page of an allocated block of this order without other users.
     #[inline(always)]
     pub(super) fn is_sole_block(&self, order: u32) -> bool {
-        self.is_block(PageKind::Allocated, order) && self.extra_refs().load(Ordering::Relaxed) == 0
+        self.is_block(PageKind::Allocated, order) && self.has_no_extra_references()
+    }
+
+    /// Whether nobody but its first owner has a reference, as it looks now.
+    #[inline(always)]
+    pub(super) fn has_no_extra_references(&self) -> bool {
+        self.extra_refs().load(Ordering::Relaxed) == 0
     }
 
     /// Whether the caller, who has a reference, has the only one.
@@ -41,6 +47,13 @@ impl Page {
             self.forget_references();
         }
         claimed
+    }
+
+    /// Makes it the only page of a block that only its handle frees.
+    #[inline(always)]
+    pub(super) fn set_owned(&self) {
+        self.forget_references();
+        self.set_kind(PageKind::Owned, 0);
     }
 
     /// Leaves the owner's reference alone: another may have been taken by somebody who had no right
@@ -74,7 +87,8 @@ impl Page {
 
 impl<M: Machine> PageAllocator<M> {
     /// References to a block: 1 for an allocated one that nobody shares, 0 for a page that is free
-    /// or not the first of its block.
+    /// or not the first of its block. A page that [`OwnedPages`](super::OwnedPages) gave back may count
+    /// as theirs until it is handed out again.
     ///
     /// ```
     /// # use quarry_core::page::Pfn;

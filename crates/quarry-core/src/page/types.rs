@@ -88,7 +88,9 @@ pub enum PageKind {
     Tail = 6,
     /// First page of a block that belongs to a page pool, wherever it is.
     Pool = 7,
-    /// First page of an allocated block that only its [`OwnedBlock`](super::OwnedBlock) frees.
+    /// First page of an allocated block that only its [`OwnedBlock`](super::OwnedBlock) frees, or page
+    /// of a set that only its [`OwnedPages`](super::OwnedPages) free; also a page that such a set gave
+    /// back and that lies where the CPU's next allocations come from.
     Owned = 8,
 }
 
@@ -132,7 +134,8 @@ const ON_LIST: u32 = 1 << 24;
 ///
 /// In `kind_order` a slab's holder of the node list lock notes as well whether it is on the partial
 /// list, which it leaves before its pages go back. `refs` is 0 when a block is freed; of a block that
-/// becomes a slab's, a pool's or an owner's it is set to 0, as somebody may have counted without right.
+/// becomes a slab's, a pool's or an owner's it is set to 0, as somebody may have counted without right;
+/// not again of a page that goes from one set of owned pages to the next, where it is always `Owned`.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
@@ -426,7 +429,11 @@ impl core::fmt::Display for PageError {
                 write!(f, "page {} belongs to a page pool: put it there", pfn.0)
             }
             Self::NotAllocated(pfn, PageKind::Owned) => {
-                write!(f, "page {} has an owner: drop the OwnedBlock", pfn.0)
+                write!(
+                    f,
+                    "page {} is an owner's: drop the OwnedBlock or OwnedPages",
+                    pfn.0
+                )
             }
             Self::NotAllocated(pfn, kind) => {
                 write!(
