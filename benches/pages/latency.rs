@@ -23,9 +23,19 @@ const MEMORY_BYTES: usize = 16 << 30;
 /// operations of several nanoseconds each.
 const LONG_NS: u64 = 150;
 
+/// In which order pages are freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// The last one first: neighbours come one after the other.
+    Stack,
+    /// In none.
+    Random,
+}
+
 /// Times of one kind of operation.
 pub(crate) struct Latency {
     config: PageConfig,
+    order: Order,
     operation: &'static str,
     ns: Vec<u64>,
     /// Most pages that one of them moved, under one hold of the zone lock.
@@ -33,9 +43,10 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    fn new(config: PageConfig, operation: &'static str) -> Self {
+    fn new(config: PageConfig, order: Order, operation: &'static str) -> Self {
         Self {
             config,
+            order,
             operation,
             ns: Vec::new(),
             pages_max: 0,
@@ -53,21 +64,27 @@ impl Latency {
 
     fn name(&self) -> String {
         let era = self.config.era;
-        let (scale, default) = (
-            self.config.batch_scale_max,
-            PageConfig::new(era).batch_scale_max,
-        );
-        if scale == default {
-            format!("{} {}", era.name(), self.operation)
+        let scale = if self.is_tuned() {
+            format!(", scale {}", self.config.batch_scale_max)
         } else {
-            format!("{}, scale {scale} {}", era.name(), self.operation)
-        }
+            String::new()
+        };
+        let order = match self.order {
+            Order::Stack => "",
+            Order::Random => ", random order",
+        };
+        format!("{}{scale}{order} {}", era.name(), self.operation)
+    }
+
+    fn is_tuned(&self) -> bool {
+        self.config.era >= Era::V6_18
     }
 
     pub(crate) fn json(&self) -> Value {
         json!({
             "era": self.config.era.name(),
-            "batch_scale_max": self.config.batch_scale_max,
+            "batch_scale_max": self.is_tuned().then_some(self.config.batch_scale_max),
+            "random_order": self.order == Order::Random,
             "operation": self.operation,
             "count": self.ns.len(),
             "pages_per_lock_hold_max": self.pages_max,
@@ -79,27 +96,33 @@ impl Latency {
     }
 }
 
-/// Refills and trims with the batch fixed, tuned by itself, and that with shorter holds.
+/// Refills and trims with the batch fixed, and tuned by itself: with holds as a kernel has them, as a
+/// process has them, and one in between.
 pub(crate) fn measure(fills: usize) -> Vec<Latency> {
-    let tuned = PageConfig::new(Era::V6_18);
-    let shorter = PageConfig {
+    let kernel = PageConfig::new(Era::V6_18);
+    let between = PageConfig {
         batch_scale_max: 3,
-        ..tuned
+        ..kernel
     };
-    [PageConfig::new(Era::V5_9), tuned, shorter]
-        .iter()
-        .flat_map(|config| measure_one(config, fills))
-        .collect()
+    let process = PageConfig::in_process(Era::V6_18);
+    let mut all = Vec::new();
+    for config in [PageConfig::new(Era::V5_9), kernel, between, process] {
+        for order in [Order::Stack, Order::Random] {
+            all.extend(measure_one(&config, order, fills));
+        }
+    }
+    all
 }
 
-fn measure_one(config: &PageConfig, fills: usize) -> [Latency; 2] {
+fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] {
     let machine = HostMachine::builder()
         .memory_bytes(MEMORY_BYTES)
         .build()
         .expect("address space for pages");
     let pages = PageAllocator::with_config(machine, config).expect("a fresh machine");
-    let mut refills = Latency::new(*config, "refill");
-    let mut trims = Latency::new(*config, "trim");
+    let mut refills = Latency::new(*config, order, "refill");
+    let mut trims = Latency::new(*config, order, "trim");
+    let mut state = 1_u64;
     let mut held: Vec<Pfn> = Vec::with_capacity(PAGES);
     for fill in 0..=fills {
         let mut before = pages.stats().pcp;
@@ -123,6 +146,14 @@ fn measure_one(config: &PageConfig, fills: usize) -> [Latency; 2] {
             held.push(page.expect("memory"));
             note(&mut refills, ns, |stats| [stats.refills, stats.refilled]);
         }
+        if order == Order::Random {
+            for at in 1..held.len() {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                held.swap(at, (state >> 33) as usize % (at + 1));
+            }
+        }
         while let Some(page) = held.pop() {
             let start = Instant::now();
             let freed = pages.free(page, 0);
@@ -141,7 +172,7 @@ fn measure_one(config: &PageConfig, fills: usize) -> [Latency; 2] {
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and trims of a per-CPU list, us; one hold of the zone lock each, of so many \
-         pages at most (scale: PageConfig::batch_scale_max, 5 unless it says otherwise)"
+         pages at most (scale: PageConfig::batch_scale_max; 5 is a kernel's default, 3 a process's)"
     );
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);

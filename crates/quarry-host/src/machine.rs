@@ -241,6 +241,7 @@ impl protocol::Kernel for HostKernel {
 // `RawLock::acquire`; each release is a Release store that the next acquisition acquires.
 unsafe impl Machine for HostMachine {
     const PERCPU_SHIFT: u32 = 22;
+    const KERNEL_HOLDS: bool = false;
 
     #[inline]
     fn topology(&self) -> &Topology {

@@ -2,7 +2,7 @@
 
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, LockClass, NodeId};
-use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
+use quarry_core::page::{PageAllocator, PageConfig, PageError, PageKind, Pfn};
 use quarry_sim::{Config, Faults, VirtualMachine};
 
 fn boot(config: Config, era: Era) -> PageAllocator<VirtualMachine> {
@@ -72,6 +72,27 @@ fn an_array_takes_one_hold() {
         3,
         "31 pages per hold"
     );
+}
+
+/// In a process one hold of the CPU's lists frees what their array takes, and one hold of the zone
+/// lock moves at most 4 batches.
+#[test]
+fn a_process_has_other_holds_than_a_kernel() {
+    let config = PageConfig::in_process(Era::V6_18);
+    let machine = VirtualMachine::new(megabytes(1024)).expect("a machine");
+    let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
+    let mut slots = [None; 4096];
+    while pages.alloc_bulk(None, &mut slots) < slots.len() {}
+    let stats = pages.stats().pcp;
+    // 63, 126, and then 252 each time.
+    assert_eq!((stats.refills, stats.refilled), (18, 4221));
+    // The first pages make somebody look at `high`.
+    assert_eq!(pages.free_bulk(&mut slots[..64]), Ok(()));
+    for (hold, free) in slots[64..].chunks_mut(128).take(3).enumerate() {
+        pages.machine().reset_counters();
+        assert_eq!(pages.free_bulk(free), Ok(()));
+        assert_eq!(pages.machine().counters().slot_tries, 1, "hold {hold}");
+    }
 }
 
 /// A hold ends where the next page is another zone's.

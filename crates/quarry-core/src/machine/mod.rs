@@ -162,6 +162,11 @@ pub unsafe trait Machine: Sized + 'static {
     /// log2 of the distance in bytes between the slots of neighbouring CPUs.
     const PERCPU_SHIFT: u32;
 
+    /// Whether the page allocator holds its locks for as many pages as the era's kernel does, which a
+    /// replay has to, or as suits a process
+    /// ([`PageConfig::in_process`](crate::page::PageConfig::in_process)).
+    const KERNEL_HOLDS: bool = true;
+
     /// CPUs, nodes, page size.
     fn topology(&self) -> &Topology;
 

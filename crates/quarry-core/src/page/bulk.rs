@@ -5,12 +5,13 @@
 //!
 //! A bulk allocation holds the CPU's lists for the whole array, and the zone lock once per refill.
 //! A bulk free lets go of the lists after as many slots as the kernel's batches have
-//! ([`free_hold`]). In both, one hold of the zone lock moves a batch of pages, as for single pages.
+//! ([`free_hold`], [`super::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves a batch of pages, as for single pages.
 //!
 //! # Departures from the kernel
 //!
 //! Eras before 6.1 had no bulk allocation and get that of 6.1. A bulk free there went through a
-//! list of pages with interrupts enabled every 32, which is the same bound.
+//! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
+//! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
 use super::blocks::Tag;
 use super::free::Claim;
@@ -23,8 +24,11 @@ use crate::machine::{Access, Line, Machine, NodeId, touch};
 
 /// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
 /// folio batch, from 6.18 on; 32 before.
-pub(super) fn free_hold(era: Era) -> usize {
-    if era >= Era::V6_18 { 31 } else { 32 }
+pub(super) const fn free_hold(era: Era) -> usize {
+    match era {
+        Era::V6_18 | Era::V7_0 => 31,
+        _ => 32,
+    }
 }
 
 /// How a bulk free claims an allocated block.

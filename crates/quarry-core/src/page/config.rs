@@ -10,7 +10,9 @@
 //! ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA counters
 //! only the exceptions are counted, the others follow from the number of allocations.
 
+use super::bulk;
 use super::geometry::{PageEra, PageSysctls, page_era};
+use super::hot::HOT_PAGES;
 use super::types::{MAX_ORDER, ZONE_TYPES, ZoneType};
 use crate::era::Era;
 use crate::machine::{MAX_NODES, NodeId};
@@ -80,6 +82,8 @@ pub struct PageConfig {
     /// From 6.18 on: at most a batch times 2 to the power of this moves under one hold of a zone
     /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. A hold is as much shorter.
     pub batch_scale_max: u32,
+    /// Slots that a bulk free looks at under one hold of a CPU's lists, at least 1.
+    pub bulk_free_hold: usize,
 }
 
 /// The most that [`PageConfig::batch_scale_max`] can be.
@@ -95,6 +99,24 @@ impl PageConfig {
             min_free: MinFree::Nothing,
             pagelist_fraction: 0,
             batch_scale_max: 5,
+            bulk_free_hold: bulk::free_hold(era),
+        }
+    }
+
+    /// [`PageConfig::new`] with holds of locks that suit a process, which is what
+    /// [`PageAllocator::new`](super::PageAllocator::new) takes on machines that are one
+    /// ([`Machine::KERNEL_HOLDS`](crate::machine::Machine::KERNEL_HOLDS)).
+    ///
+    /// One hold of a zone lock moves at most 252 pages of 4 KiB (4 batches) in eras that tune it,
+    /// where a kernel's default is 2016; one hold of a CPU's lists takes as many pages of a bulk free
+    /// as their array has, because the size of a kernel's folio batches is not about the time that
+    /// they take.
+    #[must_use]
+    pub const fn in_process(era: Era) -> Self {
+        Self {
+            batch_scale_max: 2,
+            bulk_free_hold: HOT_PAGES,
+            ..Self::new(era)
         }
     }
 

@@ -58,7 +58,7 @@
 //!   pages are not interleaved over nodes.
 //! * Trims begin with the lists of order 0 each time.
 //! * Refills and trims move runs of blocks under a hold; lists and costs are as if one by one
-//!   (`buddy.rs`).
+//!   (`buddy.rs`). In a process holds have other bounds ([`PageConfig::in_process`]).
 
 mod alloc;
 mod blocks;
@@ -169,7 +169,12 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`BootError`] if the machine's ranges are too small.
     pub fn new(machine: M, era: Era) -> Result<Self, BootError> {
-        Self::with_config(machine, &PageConfig::new(era))
+        let config = if M::KERNEL_HOLDS {
+            PageConfig::new(era)
+        } else {
+            PageConfig::in_process(era)
+        };
+        Self::with_config(machine, &config)
     }
 
     /// Takes over a machine whose memory nobody has used yet.
@@ -221,7 +226,7 @@ impl<M: Machine> PageAllocator<M> {
             zones,
             slab_pages: AtomicU64::new(0),
             config: SpinLock::new(LockClass::Region, *config),
-            bulk_free_hold: bulk::free_hold(config.era),
+            bulk_free_hold: config.bulk_free_hold.max(1),
             trimmer: Trimmer::new(),
         };
         pages.size_zones(config).map_err(BootError::Sizes)?;
