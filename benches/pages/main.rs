@@ -6,13 +6,14 @@
 //! has the pattern and the page allocator elsewhere. The *null* arm is the page allocator once more:
 //! its ratio to the page allocator shows the noise. The page allocator frees by `free_exclusive`, as
 //! the patterns are the pages' only owners; *with claims* it frees by `free`; *owned pages* are blocks
-//! and sets of pages with a handle that alone frees them. A page pool's owner gives back to its stack, everybody else to its ring. Nothing is written to
-//! the pages: what is timed is what handing them out costs.
+//! and sets of pages with a handle that alone frees them. A page pool's owner gives back to its stack,
+//! everybody else to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
+//! written to the pages: what is timed is what handing them out costs.
 //!
 //! DPDK's loops over single calls are in C, where its calls are inline, as ours are here. With two
 //! threads of the same pattern each has a pool, as a pool has one owner, and they share the mempool,
 //! whose cores have caches. Where another thread gives back, a pool's owner allocates and the other
-//! puts into the ring; one of DPDK's cores gets and another one puts into its own cache, from which
+//! puts into its CPU's lane; one of DPDK's cores gets and another one puts into its own cache, from which
 //! the mempool's common ring is filled in bulk.
 //!
 //! Afterwards each refill and each trim of a per-CPU list is timed by itself. What a kernel needs

@@ -120,9 +120,10 @@ impl Results {
         }
         println!(
             "2 threads: each has a pool of its own, and a cache of the one mempool. Other thread: the \
-             pool's owner allocates, the other\nthread puts into the ring; one core of the mempool \
-             gets, another puts into its cache. A pool looks at each page and notes\nwho has it; a \
-             mempool copies pointers, and its debugging, which would check them, is off."
+             pool's owner allocates, the other\nthread puts into its CPU's lane; one core of the \
+             mempool gets, another puts into its cache. A pool looks at each page,\nor at the first \
+             of a batch, and notes who has it; a mempool copies pointers, and its debugging, which \
+             would check\nthem, is off."
         );
     }
 
