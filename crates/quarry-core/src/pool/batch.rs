@@ -286,10 +286,18 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         stack.grow(direct);
         drop(stack);
         if rest > 0 {
-            count_by(&owner.stats.cache_full, rest as u64);
-            batch.place();
+            self.put_rest(batch);
         }
         Ok(())
+    }
+
+    /// Puts what the alloc cache had no room for.
+    #[cold]
+    #[inline(never)]
+    fn put_rest(&self, batch: &mut PageBatch<'p, M, H>) {
+        let cache_full = &self.pool.body().owner.stats.cache_full;
+        count_by(cache_full, batch.len as u64);
+        batch.place();
     }
 }
 

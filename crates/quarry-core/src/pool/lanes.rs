@@ -402,12 +402,18 @@ impl Lane {
         Some(unsafe { lane.as_ref() })
     }
 
-    fn entry(&self, index: u32) -> &Entry {
-        assert!(index < self.size, "entry {index} of {}", self.size);
+    /// Entries from one index up to another.
+    #[inline(always)]
+    fn run(&self, from: u32, to: u32) -> &[Entry] {
+        assert!(
+            from <= to && to <= self.size,
+            "{from} to {to} of {}",
+            self.size
+        );
         // SAFETY: `new` made so many entries.
-        let entry = unsafe { self.entries.add(index as usize) };
-        // SAFETY: they live as long as the lane, and are atomics.
-        unsafe { entry.as_ref() }
+        let first = unsafe { self.entries.add(from as usize) };
+        // SAFETY: as above; they live as long as the lane, and are atomics.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), (to - from) as usize) }
     }
 
     /// The index of an entry, or the lane's size for the place behind the last.
@@ -445,9 +451,8 @@ impl Lane {
             }
             let end = if top >= head { self.size } else { head - 1 };
             let (now, later) = pages.split_at(pages.len().min((end - top) as usize));
-            for (index, pfn) in (top..).zip(now) {
-                let link = link_of(*pfn).get();
-                self.entry(index).store(link, Ordering::Relaxed);
+            for (entry, &pfn) in self.run(top, end).iter().zip(now) {
+                entry.store(link_of(pfn).get(), Ordering::Relaxed);
             }
             top += now.len() as u32;
             let at = |index: u32| self.entries.as_ptr().wrapping_add(index as usize);
@@ -471,19 +476,27 @@ impl Lane {
     #[inline]
     fn take(&self, top: u32, limit: usize, mut take: impl FnMut(Pfn) -> bool) -> bool {
         let mut head = self.head.load(Ordering::Relaxed);
-        let mut left = limit;
+        let mut left = u32::try_from(limit).unwrap_or(u32::MAX);
         let mut enough = limit == 0;
         while !enough {
             if head == self.size && top < head {
                 head = 0;
             }
-            if head == top {
+            let end = if top >= head { top } else { self.size };
+            let end = end.min(head.saturating_add(left));
+            if head == end {
                 break;
             }
-            let link = self.entry(head).load(Ordering::Relaxed);
-            head += 1;
-            left -= 1;
-            enough = !take(Pfn(link - 1)) || left == 0;
+            for entry in self.run(head, end) {
+                let link = entry.load(Ordering::Relaxed);
+                head += 1;
+                left -= 1;
+                enough = !take(Pfn(link - 1));
+                if enough {
+                    break;
+                }
+            }
+            enough |= left == 0;
         }
         // Release: pairs with the Acquire in `push`.
         self.head.store(head, Ordering::Release);
