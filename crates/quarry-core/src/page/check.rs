@@ -18,7 +18,8 @@ pub struct PageCensus {
     /// process that was made by a fork: those that threads which it does not have were just taking
     /// or putting, one for each, and one for each signal handler that had interrupted them.
     pub in_hand: u64,
-    /// Allocated by callers of the page allocator.
+    /// Allocated by callers of the page allocator; in such a process also owned pages that those
+    /// threads were just taking.
     pub allocated: u64,
     /// In slabs.
     pub slab: u64,

@@ -14,8 +14,8 @@
 //! one tick is not recorded: the importer makes one that can have been. Sixteen random orders that obey the
 //! importer's other rules give of the growth that was observed
 //!
-//! * with SLAB 90 to 99 % (its own order 93 %), with SLOB 94 to 102 % (104 %): all within 10 %;
-//! * with SLUB 91 to 116 % (102 %), fourteen of them within 10 %;
+//! * with SLAB 90 to 99 % (its own order 92 %), with SLOB 94 to 102 % (102 %): all within 10 %;
+//! * with SLUB 91 to 116 % (98 %), fourteen of them within 10 %;
 //! * with SLUB 97 to 130 % (97 %), ten of them within 10 %, where no sysfs was read ("light"), so that nothing
 //!   tells of the CPUs' lists at the beginning.
 //!

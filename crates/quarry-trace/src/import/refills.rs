@@ -14,9 +14,10 @@
 //!    than the object comes after them was over: it has less to do than that half of the allocation.
 //!
 //! So what such an allocation did from its pages to its object goes before the first of these frees, and no
-//! further: other allocations between that free and the pages, which may have taken the last slab of
-//! the lists, stay before it as far as they are on other CPUs than the free. Only frees that may be of the same
-//! cache count. The events keep their times, so that rows may step back by the length of an
+//! further. Only frees that may be of the same cache count. What third CPUs did between that free and the
+//! pages comes after it then, although they may have taken the last slab of the lists: no recording here
+//! has such a case. Nothing goes into the middle of the events of one time: their order is found together,
+//! and half of an allocation is no measure where a clock stands for milliseconds. The events keep their times, so that rows may step back by the length of an
 //! allocation ([`crate::TraceMeta::time_regressions`]). Each CPU's own order stays, and so does the order
 //! of everything that is about one address.
 //!
@@ -26,8 +27,9 @@
 //!
 //! A new slab is told by its first object: it lies in pages that the same thread allocated on the same
 //! CPU not long before, and in between the CPU does nothing but allocations of other caches, for what is
-//! kept beside a slab. (Where objects come in bulk the pages were for others.) So the last [`WINDOW_EVENTS`] events are held back. Where pages are is known as soon
-//! as the direct map is found; before, nothing is moved. Of events of one time the times tell nothing, and
+//! kept beside a slab. (Where objects come in bulk the pages were for others.) So the last [`WINDOW_EVENTS`]
+//! events are held back. Where pages are is known as soon as the direct map is found; before, nothing is
+//! moved. Of events of one time the times tell nothing, and
 //! [`super::ties`] finds the order; it is told which events belong to such an allocation.
 
 use std::collections::VecDeque;
@@ -164,7 +166,7 @@ impl Refills {
             let held = &self.window[at];
             held.frees_object()
                 && (oldest_ns..object.time_ns).contains(&held.event.time_ns)
-                && trace.may_be(held.event.address, sort)
+                && self.may_be(at, sort, trace)
         };
         let under_way = self.under_way(pages).into_iter();
         let frees =
@@ -172,11 +174,33 @@ impl Refills {
         let Some(first) = frees.filter(|at| beside(*at)).min() else {
             return;
         };
+        let first_ns = self.window[first].event.time_ns;
+        let before = first.checked_sub(1).map(|at| self.window[at].event.time_ns);
+        if first_ns != object.time_ns && before.is_none_or(|before_ns| before_ns == first_ns) {
+            return;
+        }
         let passed = &mut self.window.make_contiguous()[first..=last];
         let (own, others): (Vec<_>, Vec<_>) = passed.iter().partition(|held| held.event.cpu == cpu);
-        let touches = |a: &Held| others.iter().any(|b| same_subject(&a.event, &b.event));
+        let page_of = |address| trace.page_of(address);
+        let touches = |a: &Held| {
+            others
+                .iter()
+                .any(|b| same_subject(&a.event, &b.event, &page_of))
+        };
         if !own.into_iter().any(touches) {
             passed.sort_by_key(|held| held.event.cpu != cpu);
+        }
+    }
+
+    /// Whether the object that the free at `at` gives back may be of this sort: what the trace does not
+    /// know yet the window does.
+    fn may_be<W: Write + Send>(&self, at: usize, sort: Sort, trace: &TraceBuilder<W>) -> bool {
+        let address = self.window[at].event.address;
+        let before = self.window.range(..at).rev().map(|held| &held.event);
+        let mut same = before.filter(|event| !event.kind.is_page() && event.address == address);
+        match same.next() {
+            Some(event) if !event.kind.is_free() => sort_of(event) == sort,
+            _ => trace.may_be(address, sort),
         }
     }
 
@@ -205,13 +229,19 @@ fn sort_of(alloc: &RawEvent<'_>) -> Sort {
     }
 }
 
-/// Whether two events are about one object, or about pages of which one lies in the other.
-fn same_subject(a: &RawEvent<'_>, b: &RawEvent<'_>) -> bool {
-    let end = |event: &RawEvent<'_>| match event.kind.is_page() {
-        true => event.address.saturating_add(1 << event.order),
-        false => event.address.saturating_add(1),
+/// Whether two events are about one object, about pages of which one lies in the other, or about pages
+/// and an object in them.
+fn same_subject(a: &RawEvent<'_>, b: &RawEvent<'_>, page_of: &impl Fn(u64) -> Option<u64>) -> bool {
+    let has = |pages: &RawEvent<'_>, page: u64| {
+        let offset = page.checked_sub(pages.address);
+        offset.is_some_and(|offset| offset >> pages.order == 0)
     };
-    a.kind.is_page() == b.kind.is_page() && a.address < end(b) && b.address < end(a)
+    match (a.kind.is_page(), b.kind.is_page()) {
+        (false, false) => a.address == b.address,
+        (true, true) => has(a, b.address) || has(b, a.address),
+        (true, false) => page_of(b.address).is_some_and(|page| has(a, page)),
+        (false, true) => page_of(a.address).is_some_and(|page| has(b, page)),
+    }
 }
 
 #[cfg(test)]

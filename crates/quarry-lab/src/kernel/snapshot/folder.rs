@@ -91,7 +91,10 @@ pub(super) fn directories(folder: &Path) -> Option<Result<Directories, ReportErr
         }
         let mut attributes = CacheAttributes::default();
         for file in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-            if let Ok(text) = fs::read_to_string(file.path()) {
+            // Something else, a pipe for example, would be waited for.
+            if file.file_type().is_ok_and(|kind| kind.is_file())
+                && let Ok(text) = fs::read_to_string(file.path())
+            {
                 attributes.set(&file.file_name().to_string_lossy(), &text);
             }
         }

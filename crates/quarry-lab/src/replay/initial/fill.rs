@@ -94,7 +94,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         Ok(slabs.hand_out(self.seen))
     }
 
-    /// Slabs on the own list of each of the machine's CPUs, none if that is not told.
+    /// Slabs on the own list of each of the machine's CPUs, none if that is not told; those of CPUs that
+    /// the machine has not are some other's.
     fn told_lists(&self) -> Vec<u64> {
         let cpus = self.run.config.cpus;
         let mut lists = vec![
@@ -106,7 +107,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             }
         ];
         for (cpu, slabs) in self.lists.into_iter().flatten() {
-            lists[(cpu % cpus) as usize] += slabs;
+            let list = &mut lists[(cpu % cpus) as usize];
+            *list = slabs.saturating_add(*list);
         }
         lists
     }

@@ -117,6 +117,16 @@ fn what_is_no_evidence_moves_nothing() {
     };
     // An object of another cache is freed.
     same(|steps| steps[4].2 = 'b');
+    // What is freed was allocated just before, and is of another cache.
+    same(|steps| {
+        steps.insert(0, (0, 1990, 'b', 1000));
+        steps[2].3 = 1000;
+    });
+    // On the way there is an object of the other's in pages that it took meanwhile.
+    same(|steps| {
+        steps[3].3 = 60 * 64;
+        steps.insert(2, (2, 2015, 'A', 60));
+    });
     // The object lies in older pages.
     same(|steps| steps[4].3 = 5);
     // Another thread's object is the first.
@@ -128,6 +138,28 @@ fn what_is_no_evidence_moves_nothing() {
     same(|steps| steps[3].3 = 0);
     // No time tells them apart, and no event of the CPU comes before.
     same(|steps| steps.truncate(3));
+}
+
+/// Where a clock stands, the order of what happened at one time is found together.
+#[test]
+fn what_happened_at_one_time_stays_together() {
+    let steps = [
+        (0, 4996, 'f', 40 * 64),
+        (0, 4996, 'f', 0),
+        (1, 4996, 'A', 50),
+        (2, 4996, 'a', 40 * 64),
+        (2, 4996, 'b', 41 * 64),
+        (1, 5000, 'a', 50 * 64),
+    ];
+    let got = subjects(&steps);
+    let at = |number, subject| {
+        let mut all = got.iter().enumerate().filter(|(_, got)| **got == subject);
+        all.nth(number).unwrap().0
+    };
+    // The object that is freed is one that is allocated at the same time, before.
+    let row = order(&steps)[at(0, 40 * 64)];
+    assert_eq!(row.0, 2, "{got:?}");
+    assert_eq!(at(0, 50 * 64), 5);
 }
 
 #[test]
