@@ -197,7 +197,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     /// # Errors
     ///
     /// As [`PoolOwner::fill_batch`].
-    #[inline]
+    #[inline(always)]
     pub fn fill_batch_at(
         &mut self,
         batch: &mut PageBatch<'p, M, H>,
@@ -269,7 +269,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     /// # Errors
     ///
     /// [`PoolError::NotOfPool`] if they are another pool's; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn put_batch(&mut self, batch: &mut PageBatch<'p, M, H>) -> Result<(), PoolError> {
         self.pool.check_batch(batch)?;
         self.touch_cache();
