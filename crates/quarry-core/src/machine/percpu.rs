@@ -157,6 +157,15 @@ impl<T> PerCpu<T> {
         machine: &M,
         f: impl FnOnce(&mut T, CpuId) -> R,
     ) -> Option<R> {
+        let (slot, cpu) = self.try_take(machine)?;
+        // SAFETY: M1 - the word of this slot is held until the end of the function.
+        let result = unsafe { Self::run(slot, cpu, f) };
+        Some(result)
+    }
+
+    /// Takes the word of the running CPU's slot.
+    #[inline(always)]
+    fn try_take<M: Machine>(&self, machine: &M) -> Option<(NonNull<Slot<T>>, CpuId)> {
         if !self.exists() {
             return None;
         }
@@ -164,9 +173,7 @@ impl<T> PerCpu<T> {
         let lock = unsafe { machine.percpu_try_lock(Self::lock_of(self.slot0)) }?;
         let slot = lock.cast::<Slot<T>>();
         let cpu = CpuId(((slot.addr().get() - self.slot0.addr().get()) >> M::PERCPU_SHIFT) as u32);
-        // SAFETY: M1 - the word of this slot is held until the end of the function.
-        let result = unsafe { Self::run(slot, cpu, f) };
-        Some(result)
+        Some((slot, cpu))
     }
 
     /// Runs `f` on another CPU's state; `None` if the word cannot be had in bounded time.
@@ -298,17 +305,11 @@ impl<T: Sync> PerCpuShared<T> {
         machine: &M,
         f: impl FnOnce(&T, CpuId) -> R,
     ) -> Option<R> {
-        if !self.exists() {
-            return None;
-        }
-        // SAFETY: `slot0` is CPU 0's slot of a block in the per-CPU range (`new`).
-        let lock = unsafe { machine.percpu_try_lock(*self.slot0()) }?;
-        let cpu =
-            CpuId(((lock.addr().get() - self.slot0().addr().get()) >> M::PERCPU_SHIFT) as u32);
+        let (slot, cpu) = self.0.try_take(machine)?;
         let result = f(self.get::<M>(cpu), cpu);
         // SAFETY: whoever frees the slots takes their words before (`free`), so this one lives until
         // it is released.
-        unsafe { lock.as_ref() }.release();
+        unsafe { PerCpu::lock_of(slot).as_ref() }.release();
         Some(result)
     }
 

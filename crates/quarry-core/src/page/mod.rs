@@ -87,6 +87,7 @@ mod zone;
 
 pub use check::{PageCensus, PageInconsistency};
 pub use config::{MinFree, PageConfig, ZoneLayout};
+pub(crate) use hot::entry_of;
 pub(crate) use list::PageList;
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;

@@ -13,7 +13,7 @@ use super::stats::{count, count_by};
 use super::types::{CACHE_PAGES, PoolError, PoolState, REFILL_PAGES};
 use super::{PagePool, PoolOwner, RawPool, ThinPool};
 use crate::debug::CallSite;
-use crate::machine::{Access, Line, Machine, touch};
+use crate::machine::Machine;
 use crate::page::Pfn;
 use crate::sync::Ordering;
 
@@ -56,9 +56,8 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     #[inline(always)]
     #[must_use]
     pub fn pages(&self) -> &[Pfn] {
-        let filled = &self.pages[..self.len];
         // SAFETY: the first `len` are filled.
-        unsafe { &*(core::ptr::from_ref(filled) as *const [Pfn]) }
+        unsafe { self.pages[..self.len].assume_init_ref() }
     }
 
     /// Pages in it.
@@ -95,12 +94,7 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         let (&pfn, rest) = self.pages().split_last()?;
         let map = self.pool.pages.map();
         let page = map.page(pfn);
-        touch(
-            self.pool.pages.machine(),
-            Line::PageDescriptor,
-            Access::Write,
-            pfn.0 as usize,
-        );
+        self.pool.touch_page(pfn);
         if let Some(&first) = rest.first() {
             let first = map.page(first);
             let receipt = first.word.load(Ordering::Relaxed);
@@ -126,9 +120,8 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     fn place(&mut self) {
         // At once, as the mapper may panic when some of the pages are home.
         let len = core::mem::take(&mut self.len);
-        let filled = &self.pages[..len];
         // SAFETY: the first `len` are filled.
-        let pages = unsafe { &*(core::ptr::from_ref(filled) as *const [Pfn]) };
+        let pages = unsafe { self.pages[..len].assume_init_ref() };
         let placed = self.pool.place(pages);
         debug_assert!(placed.is_ok(), "{placed:?}");
     }
@@ -139,13 +132,7 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         let Some(&first) = self.pages().first() else {
             return;
         };
-        let machine = self.pool.pages.machine();
-        touch(
-            machine,
-            Line::PageDescriptor,
-            Access::Write,
-            first.0 as usize,
-        );
+        self.pool.touch_page(first);
         let map = self.pool.pages.map();
         // There are pages in flight, so the pool is there (I4).
         self.pool
@@ -224,12 +211,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let now = clock + added as u64;
         body.owner.clock.store(now, Ordering::Relaxed);
         let page = raw.pages.map().page(first);
-        touch(
-            raw.pages.machine(),
-            Line::PageDescriptor,
-            Access::Write,
-            first.0 as usize,
-        );
+        raw.touch_page(first);
         page.set_stamp(batch.len as u64);
         if before == 0 {
             let receipt = receipt.stamped(clock + 1).0;

@@ -22,11 +22,10 @@
 //! on x86-64 alone, where stores become visible in their order.
 
 use core::mem::offset_of;
-use core::num::NonZero;
 use core::ptr::{NonNull, null_mut};
 
 use crate::machine::{CpuId, Machine, PerCpu, PerCpuShared, RawRange, Region, StackLayout};
-use crate::page::{PageAllocator, Pfn};
+use crate::page::{PageAllocator, Pfn, entry_of};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Most pages of a lane, which takes 4 KiB then.
@@ -126,13 +125,11 @@ impl Lanes {
     /// there are no lanes.
     #[inline(always)]
     pub(super) fn push<M: Machine>(&self, machine: &M, pfn: Pfn) -> bool {
-        let entry =
-            NonNull::without_provenance(NonZero::<usize>::MIN.saturating_add(pfn.0 as usize));
         debug_assert!(self.exist());
         // SAFETY: there are slots, by the callers' look at `exist`, with a `Producer` each, whose
         // layout is its own; its pointers lead into a lane whose entries between top and limit are the
         // CPU's.
-        unsafe { machine.percpu_push_stack::<Producer>(self.slots.slot0(), entry) }
+        unsafe { machine.percpu_push_stack::<Producer>(self.slots.slot0(), entry_of(pfn)) }
     }
 
     /// Puts pages into the running CPU's lane, as many as there is room for, and returns how many;
@@ -215,11 +212,16 @@ impl Lanes {
         false
     }
 
-    /// The lanes that there are, newest first.
-    fn iter(&self) -> impl Iterator<Item = &Lane> {
+    /// The newest lane, or null.
+    fn newest(&self) -> *mut Lane {
         // Acquire: pairs with the Release in `add`.
         let first = self.first.load(Ordering::Acquire);
-        let mut at = first.map_addr(|addr| addr & !NO_MORE);
+        first.map_addr(|addr| addr & !NO_MORE)
+    }
+
+    /// The lanes that there are, newest first.
+    fn iter(&self) -> impl Iterator<Item = &Lane> {
+        let mut at = self.newest();
         core::iter::from_fn(move || {
             // SAFETY: lanes in the list live as long as the pool.
             let lane = unsafe { at.as_ref() }?;
@@ -323,8 +325,7 @@ impl Lanes {
         if !self.iter().all(|lane| lane.is(CLOSED)) {
             return;
         }
-        let first = self.first.load(Ordering::Relaxed);
-        let mut at = first.map_addr(|addr| addr & !NO_MORE);
+        let mut at = self.newest();
         while let Some(lane) = NonNull::new(at) {
             // SAFETY: the caller has the pool for itself.
             at = unsafe { lane.as_ref() }.next.load(Ordering::Relaxed);
@@ -334,12 +335,6 @@ impl Lanes {
         // SAFETY: the caller has the pool for itself.
         unsafe { self.slots.free(machine, percpu) };
     }
-}
-
-/// [`Pfn::link`], which is never 0.
-#[inline(always)]
-fn link_of(pfn: Pfn) -> NonZero<u32> {
-    NonZero::<u32>::MIN.saturating_add(pfn.0)
 }
 
 impl Lane {
@@ -452,7 +447,7 @@ impl Lane {
             let end = if top >= head { self.size } else { head - 1 };
             let (now, later) = pages.split_at(pages.len().min((end - top) as usize));
             for (entry, &pfn) in self.run(top, end).iter().zip(now) {
-                entry.store(link_of(pfn).get(), Ordering::Relaxed);
+                entry.store(Pfn::link(Some(pfn)), Ordering::Relaxed);
             }
             top += now.len() as u32;
             let at = |index: u32| self.entries.as_ptr().wrapping_add(index as usize);

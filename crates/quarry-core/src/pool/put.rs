@@ -6,7 +6,7 @@ use super::ring::{Late, NoRoom, Reserved};
 use super::stats::{count, count_by};
 use super::types::{PoolError, PoolState, Put, REFILL_PAGES};
 use super::{PagePool, PoolOwner, RawPool};
-use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::machine::{Machine, Work, work};
 use crate::page::{MemMap, Page, PageKind, Pfn};
 use crate::sync::Ordering;
 
@@ -241,12 +241,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[inline(always)]
     fn find<'m>(&self, map: &'m MemMap, pfn: Pfn, state: PoolState) -> Option<&'m Page> {
         let page = map.get(pfn)?;
-        touch(
-            self.pages.machine(),
-            Line::PageDescriptor,
-            Access::Write,
-            pfn.0 as usize,
-        );
+        self.touch_page(pfn);
         self.body().is_marked(page, state).then_some(page)
     }
 
