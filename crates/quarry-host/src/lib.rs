@@ -11,10 +11,11 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`rseq`] | the restartable sequence, one file per processor; the only assembly |
+//! | [`rseq`] | the restartable sequence, one file per processor; the only assembly but for a hint |
 //! | [`protocol`] | taking the word of *another* CPU's slot; shared with the model checker |
 //! | [`fork`] | what must be brought to rest before a `fork` |
 //! | `machine` | [`HostMachine`]: mode, CPU choice, spin locks |
+//! | `prefetch` | that hint |
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
 //! | `topology`, `os` | `/sys`, system calls |
@@ -57,6 +58,7 @@ mod huge;
 mod machine;
 mod memory;
 mod os;
+mod prefetch;
 #[doc(hidden)]
 pub mod protocol;
 pub mod rseq;

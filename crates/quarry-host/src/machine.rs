@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::rseq::commits;
 use crate::rseq::{self, FAILED, RseqUnavailable};
 use crate::waiters::Waiters;
-use crate::{os, protocol};
+use crate::{os, prefetch, protocol};
 
 /// How a machine takes the per-CPU lock words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -263,6 +263,11 @@ unsafe impl Machine for HostMachine {
             }
         }
         CpuId(self.system_cpu())
+    }
+
+    #[inline(always)]
+    fn prefetch_for_write(&self, address: *const u8) {
+        prefetch::for_write(address);
     }
 
     #[inline(always)]

@@ -20,7 +20,7 @@ use quarry_sim::{Config, VirtualMachine};
 type Pages = PageAllocator<Stepping>;
 
 /// Pages of the largest lane.
-const LANE: usize = 1008;
+const LANE: usize = 992;
 
 fn boot(cpus: u32) -> Pages {
     boot_nodes(cpus, 1)

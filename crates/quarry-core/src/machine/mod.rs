@@ -320,6 +320,11 @@ pub unsafe trait Machine: Sized + 'static {
     /// Tells that the pages of a range are a node's, before they are first touched.
     fn bind(&self, _range: RawRange, _node: NodeId) {}
 
+    /// Says that what lies at this address, if anything does, will be written soon, so that a machine
+    /// with caches can fetch it while the caller does something else.
+    #[inline(always)]
+    fn prefetch_for_write(&self, _address: *const u8) {}
+
     /// A memory access that a processor would make here. Empty unless the machine models cost.
     #[inline(always)]
     fn touch(&self, _line: Line, _access: Access, _address: usize) {}

@@ -98,6 +98,13 @@ impl MemMap {
         unsafe { page.as_ref() }
     }
 
+    /// Says that the descriptor of a page, if there is one of this number, will be written soon.
+    #[inline(always)]
+    pub(crate) fn prefetch<M: Machine>(&self, machine: &M, pfn: Pfn) {
+        let page = self.descriptors.as_ptr().wrapping_add(pfn.0 as usize);
+        machine.prefetch_for_write(page.cast());
+    }
+
     /// Like [`MemMap::page`], for numbers that come from outside.
     pub(crate) fn get(&self, pfn: Pfn) -> Option<&Page> {
         (pfn.0 < self.pages).then(|| self.page(pfn))

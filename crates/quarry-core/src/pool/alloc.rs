@@ -2,6 +2,8 @@
 
 use core::cell::Cell;
 
+use super::cache::Stack;
+use super::lanes::page_of;
 use super::map::Mapper;
 use super::pieces::OPEN;
 use super::stats::{count, count_by};
@@ -58,6 +60,16 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
                 raw.count_stale();
             }
             way = Some(self.fill(&raw)?);
+            self.prefetch_cached();
+        }
+    }
+
+    /// The descriptors of the pages in the alloc cache were last written where they were put.
+    fn prefetch_cached(&mut self) {
+        let pages = self.pool.pages;
+        let stack = self.cache.open(&self.pool.body().owner.cached);
+        for &pfn in stack.pages().iter().rev() {
+            pages.map().prefetch(pages.machine(), pfn);
         }
     }
 
@@ -92,6 +104,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         self.alloc_run(&mut rest, receipt, &is_empty, &fill);
         while rest.len() > 0 {
             let Some(way) = self.fill(&raw) else { break };
+            self.prefetch_cached();
             let before = rest.len();
             self.alloc_run(&mut rest, receipt, &is_empty, &fill);
             // The first slot was empty, so a page has been handed out if any slot is done.
@@ -194,31 +207,47 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let raw = self.pool.raw();
         let owner = &raw.body().owner;
         let machine = raw.pages.machine();
-        let near = |pfn| machine.topology().nodes == 1 || raw.pages.node_of(pfn) == node;
+        let one_node = machine.topology().nodes == 1;
         let mut stack = self.cache.open(&owner.cached);
-        let mut moved = 0;
         // Released in the end: the mapper may panic, and the entries must have been taken by then.
         let waived = Cell::new(None);
-        let mut keep = |pfn| {
-            if near(pfn) {
-                moved += u64::from(stack.push(pfn));
+        let keep = |stack: &mut Stack<'_>, pfn| {
+            if one_node || raw.pages.node_of(pfn) == node {
+                let pushed = stack.push(pfn);
+                debug_assert!(pushed, "only an empty alloc cache is filled");
                 return true;
             }
             waived.set(Some(pfn));
             false
         };
         let lanes = &raw.body().lanes;
-        let mut taken = lanes.take::<M>(&mut self.turn, REFILL_PAGES, &mut keep);
+        let mut taken = lanes.take::<M>(&mut self.turn, REFILL_PAGES, |run| {
+            if one_node {
+                return stack.push_all(run.iter().map(page_of));
+            }
+            if waived.get().is_some() {
+                return 0;
+            }
+            let far = run
+                .iter()
+                .position(|entry| !keep(&mut stack, page_of(entry)));
+            far.map_or(run.len(), |far| far + 1)
+        });
         if taken < REFILL_PAGES && waived.get().is_none() {
             let rest = REFILL_PAGES - taken;
-            taken += raw.body().ring.take(machine, rest, &mut keep);
+            taken += raw
+                .body()
+                .ring
+                .take(machine, rest, |pfn| keep(&mut stack, pfn));
         }
-        count_by(&owner.filled, moved);
+        drop(stack);
         if taken == 0 {
             count(&owner.stats.empty);
+            return false;
         }
+        let moved = taken as u64 - u64::from(waived.get().is_some());
+        count_by(&owner.filled, moved);
         if let Some(pfn) = waived.get() {
-            drop(stack);
             count(&owner.stats.waive);
             raw.release_home(pfn);
         }

@@ -36,6 +36,11 @@ impl AllocCache {
 }
 
 impl Stack<'_> {
+    /// All pages, the oldest first.
+    pub(super) fn pages(&self) -> &[Pfn] {
+        self.pages.get(..self.len as usize).unwrap_or_default()
+    }
+
     /// Takes the newest page.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<Pfn> {
@@ -64,6 +69,18 @@ impl Stack<'_> {
     pub(super) fn grow(&mut self, pages: usize) {
         debug_assert!(self.len as usize + pages <= CACHE_PAGES);
         self.len += pages as u32;
+    }
+
+    /// Puts pages as far as there is room, and returns how many.
+    #[inline(always)]
+    pub(super) fn push_all(&mut self, pages: impl Iterator<Item = Pfn>) -> usize {
+        let mut pushed = 0;
+        for (place, pfn) in self.room().iter_mut().zip(pages) {
+            *place = pfn;
+            pushed += 1;
+        }
+        self.grow(pushed);
+        pushed
     }
 
     /// Puts a page. `false` if there is no room.

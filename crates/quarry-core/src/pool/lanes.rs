@@ -29,10 +29,16 @@ use crate::page::{PageAllocator, Pfn, entry_of};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Most pages of a lane, which takes 4 KiB then.
-const LANE_PAGES: u32 = if cfg!(loom) { 3 } else { 1008 };
+const LANE_PAGES: u32 = if cfg!(loom) { 3 } else { 992 };
 
 /// A page's link.
 type Entry = AtomicU32;
+
+/// The page of an entry.
+#[inline(always)]
+pub(super) fn page_of(entry: &Entry) -> Pfn {
+    Pfn(entry.load(Ordering::Relaxed).wrapping_sub(1))
+}
 
 /// Where pages of one CPU go: in its per-CPU slot, written by whoever holds it and by steps. All null
 /// without a lane.
@@ -62,16 +68,23 @@ impl StackLayout for Producer {
 struct Lane {
     /// The lane that was made before.
     next: AtomicPtr<Self>,
-    /// Where the oldest entry is, and how many the owner has taken; the owner writes both.
-    head: AtomicU32,
-    cpu: CpuId,
-    taken: AtomicU64,
+    entries: NonNull<Entry>,
     /// [`OPEN`], [`SEALED`] or [`CLOSED`].
     state: AtomicU32,
     /// Entries.
     size: u32,
-    entries: NonNull<Entry>,
-    room: [u32; 5],
+    cpu: CpuId,
+    done: Done,
+}
+
+/// What the owner writes with each look, on a cache line that producers seldom need.
+#[repr(C, align(64))]
+struct Done {
+    /// Pages taken.
+    taken: AtomicU64,
+    /// Where the oldest entry is.
+    head: AtomicU32,
+    room: [u32; 12],
     /// A step looks at the entry below the top, which may be this.
     below: u32,
 }
@@ -234,7 +247,7 @@ impl Lanes {
     pub(super) fn traffic<M: Machine>(&self) -> [u64; 2] {
         let mut traffic = [0; 2];
         for lane in self.iter() {
-            let taken = lane.taken.load(Ordering::Relaxed);
+            let taken = lane.done.taken.load(Ordering::Relaxed);
             traffic[0] += taken + u64::from(lane.filled(self.top::<M>(lane)));
             traffic[1] += taken;
         }
@@ -248,14 +261,15 @@ impl Lanes {
         lane.index(producer.top.load(Ordering::Acquire))
     }
 
-    /// Takes up to `limit` pages out of all lanes until `take`, which does not panic, says that it is
-    /// enough. Returns how many. Only for the owner; `turn` is the lane that it looked at last.
+    /// Takes up to `limit` pages out of all lanes until `take`, which is given the entries of a run,
+    /// oldest first, and does not panic, has taken less than all of one. Returns how many. Only for
+    /// the owner; `turn` is the lane that it looked at last.
     #[inline]
     pub(super) fn take<M: Machine>(
         &self,
         turn: &mut CpuId,
         limit: usize,
-        mut take: impl FnMut(Pfn) -> bool,
+        mut take: impl FnMut(&[Entry]) -> usize,
     ) -> usize {
         let last = *turn;
         let after = self.iter().skip_while(|lane| lane.cpu != last).skip(1);
@@ -263,13 +277,8 @@ impl Lanes {
         let mut taken = 0;
         for lane in lanes {
             *turn = lane.cpu;
-            let before = taken;
-            let enough = lane.take(self.top::<M>(lane), limit - taken, |pfn| {
-                taken += 1;
-                take(pfn)
-            });
-            let count = lane.taken.load(Ordering::Relaxed) + (taken - before) as u64;
-            lane.taken.store(count, Ordering::Relaxed);
+            let (now, enough) = lane.take(self.top::<M>(lane), limit - taken, &mut take);
+            taken += now;
             if enough {
                 break;
             }
@@ -280,9 +289,9 @@ impl Lanes {
     /// Takes a page out of some lane. Only for the owner.
     pub(super) fn take_one<M: Machine>(&self) -> Option<Pfn> {
         let mut page = None;
-        self.take::<M>(&mut CpuId(0), 1, |pfn| {
-            page = Some(pfn);
-            true
+        self.take::<M>(&mut CpuId(0), 1, |run| {
+            page = run.first().map(page_of);
+            1
         });
         page
     }
@@ -349,14 +358,16 @@ impl Lane {
         let entries = unsafe { lane.add(1) }.cast::<Entry>();
         let new = Self {
             next: AtomicPtr::new(null_mut()),
-            head: AtomicU32::new(0),
-            cpu: CpuId(0),
-            taken: AtomicU64::new(0),
+            entries,
             state: AtomicU32::new(OPEN),
             size,
-            entries,
-            room: [0; 5],
-            below: 0,
+            cpu: CpuId(0),
+            done: Done {
+                taken: AtomicU64::new(0),
+                head: AtomicU32::new(0),
+                room: [0; 12],
+                below: 0,
+            },
         };
         // SAFETY: the block is fresh, large enough and aligned to its size.
         unsafe { lane.write(new) };
@@ -411,6 +422,11 @@ impl Lane {
         unsafe { core::slice::from_raw_parts(first.as_ptr(), (to - from) as usize) }
     }
 
+    /// The entry of an index, or the place behind the last.
+    fn at_index(&self, index: u32) -> *mut Entry {
+        self.entries.as_ptr().wrapping_add(index as usize)
+    }
+
     /// The index of an entry, or the lane's size for the place behind the last.
     fn index(&self, entry: *mut Entry) -> u32 {
         ((entry.addr() - self.entries.addr().get()) / size_of::<Entry>()) as u32
@@ -422,7 +438,7 @@ impl Lane {
 
     /// Entries that are filled.
     fn filled(&self, top: u32) -> u32 {
-        let head = self.head.load(Ordering::Relaxed);
+        let head = self.done.head.load(Ordering::Relaxed);
         if top >= head {
             top - head
         } else {
@@ -432,69 +448,92 @@ impl Lane {
 
     /// Puts pages behind the newest, as many as there is room for, and returns how many; the caller
     /// holds the producer's slot.
-    fn push(&self, producer: &Producer, mut pages: &[Pfn]) -> usize {
+    #[inline]
+    fn push(&self, producer: &Producer, pages: &[Pfn]) -> usize {
         if !self.is(OPEN) {
             return 0;
         }
+        let (top, limit) = (&producer.top, &producer.limit);
+        let top = self.index(top.load(Ordering::Relaxed));
+        // As long as there is room below the limit, what the owner writes is of no interest.
+        let limit = limit.load(Ordering::Relaxed).max(self.entries.as_ptr());
+        if pages.len() > self.index(limit).saturating_sub(top) as usize {
+            return self.push_beyond(producer, top, pages);
+        }
+        self.put(producer, top, pages);
+        pages.len()
+    }
+
+    /// Fills the entries from an index on.
+    #[inline(always)]
+    fn put(&self, producer: &Producer, top: u32, pages: &[Pfn]) {
+        let end = top + pages.len() as u32;
+        for (entry, &pfn) in self.run(top, end).iter().zip(pages) {
+            entry.store(Pfn::link(Some(pfn)), Ordering::Relaxed);
+        }
+        // Release: pairs with the Acquire in `top`, for the entries and what was done with the pages.
+        producer.top.store(self.at_index(end), Ordering::Release);
+        if !self.is(OPEN) {
+            // The owner could not have the slot: the next step must not get through.
+            producer.limit.store(null_mut(), Ordering::Relaxed);
+        }
+    }
+
+    /// [`Lane::push`] of more pages than fit below the limit.
+    #[cold]
+    #[inline(never)]
+    fn push_beyond(&self, producer: &Producer, mut top: u32, mut pages: &[Pfn]) -> usize {
         let all = pages.len();
-        let mut top = self.index(producer.top.load(Ordering::Relaxed));
         loop {
             // Acquire: pairs with the Release in `take`: the entries before it have been read.
-            let head = self.head.load(Ordering::Acquire);
+            let head = self.done.head.load(Ordering::Acquire);
             if top == self.size && head > 1 {
                 top = 0;
             }
             let end = if top >= head { self.size } else { head - 1 };
             let (now, later) = pages.split_at(pages.len().min((end - top) as usize));
-            for (entry, &pfn) in self.run(top, end).iter().zip(now) {
-                entry.store(Pfn::link(Some(pfn)), Ordering::Relaxed);
-            }
+            producer.limit.store(self.at_index(end), Ordering::Relaxed);
+            self.put(producer, top, now);
             top += now.len() as u32;
-            let at = |index: u32| self.entries.as_ptr().wrapping_add(index as usize);
-            producer.limit.store(at(end), Ordering::Relaxed);
-            // Release: pairs with the Acquire in `top`, for the entries and what was done with the
-            // pages.
-            producer.top.store(at(top), Ordering::Release);
             pages = later;
             if pages.is_empty() || now.is_empty() {
-                if !self.is(OPEN) {
-                    // The owner could not have the slot: the next step must not get through.
-                    producer.limit.store(null_mut(), Ordering::Relaxed);
-                }
                 return all - pages.len();
             }
         }
     }
 
-    /// Takes up to `limit` pages, oldest first, until `take`, which does not panic, says that it is
-    /// enough. Whether it did, or there were so many. Only for the owner, who has looked at the top.
+    /// [`Lanes::take`] from this lane: how many, and whether that is enough. Only for the owner, who
+    /// has looked at the top.
     #[inline]
-    fn take(&self, top: u32, limit: usize, mut take: impl FnMut(Pfn) -> bool) -> bool {
-        let mut head = self.head.load(Ordering::Relaxed);
-        let mut left = u32::try_from(limit).unwrap_or(u32::MAX);
+    fn take(
+        &self,
+        top: u32,
+        limit: usize,
+        mut take: impl FnMut(&[Entry]) -> usize,
+    ) -> (usize, bool) {
+        let mut head = self.done.head.load(Ordering::Relaxed);
+        let mut taken = 0;
         let mut enough = limit == 0;
         while !enough {
             if head == self.size && top < head {
                 head = 0;
             }
             let end = if top >= head { top } else { self.size };
-            let end = end.min(head.saturating_add(left));
-            if head == end {
+            let run = self.run(head, end);
+            let run = &run[..run.len().min(limit - taken)];
+            if run.is_empty() {
                 break;
             }
-            for entry in self.run(head, end) {
-                let link = entry.load(Ordering::Relaxed);
-                head += 1;
-                left -= 1;
-                enough = !take(Pfn(link - 1));
-                if enough {
-                    break;
-                }
-            }
-            enough |= left == 0;
+            let now = take(run);
+            debug_assert!(now <= run.len());
+            head += now as u32;
+            taken += now;
+            enough = now < run.len() || taken == limit;
         }
+        let all = self.done.taken.load(Ordering::Relaxed) + taken as u64;
+        self.done.taken.store(all, Ordering::Relaxed);
         // Release: pairs with the Acquire in `push`.
-        self.head.store(head, Ordering::Release);
-        enough
+        self.done.head.store(head, Ordering::Release);
+        (taken, enough)
     }
 }

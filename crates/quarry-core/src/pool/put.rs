@@ -210,6 +210,8 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
 impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[inline(always)]
     pub(super) fn put_used(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
+        // The owner's CPU has the line mostly: it is to come once, for reading and for writing.
+        self.pages.map().prefetch(self.pages.machine(), pfn);
         match self.find_sole(self.pages.map(), pfn) {
             Some(page) => self.put_ring(page, pfn, used),
             None => self.put_unusual(pfn),
@@ -351,6 +353,9 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         for chunk in slots.chunks_mut(REFILL_PAGES) {
             let mut claimed = [Pfn(0); REFILL_PAGES];
             let mut count = 0;
+            for pfn in chunk.iter().filter_map(&page) {
+                map.prefetch(self.pages.machine(), pfn);
+            }
             for slot in chunk {
                 let Some(pfn) = page(slot) else { continue };
                 if let Some(page) = self.find_sole(&map, pfn) {
