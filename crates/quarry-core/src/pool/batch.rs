@@ -6,7 +6,6 @@
 //! page's speaks for all, and says to which call site and CPU they were handed out, and how many.
 
 use core::fmt;
-use core::mem::MaybeUninit;
 
 use super::map::Mapper;
 use super::stats::{count, count_by};
@@ -48,7 +47,7 @@ pub struct PageBatch<'p, M: Machine, H: Mapper = super::NoMapper> {
     pool: RawPool<'p, M, H>,
     len: usize,
     /// The first `len` are filled; of these the last goes first.
-    pages: [MaybeUninit<Pfn>; BATCH_PAGES],
+    pages: [Pfn; BATCH_PAGES],
 }
 
 impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
@@ -56,8 +55,7 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     #[inline(always)]
     #[must_use]
     pub fn pages(&self) -> &[Pfn] {
-        // SAFETY: the first `len` are filled.
-        unsafe { self.pages[..self.len].assume_init_ref() }
+        &self.pages[..self.len]
     }
 
     /// Pages in it.
@@ -120,9 +118,7 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     fn place(&mut self) {
         // At once, as the mapper may panic when some of the pages are home.
         let len = core::mem::take(&mut self.len);
-        // SAFETY: the first `len` are filled.
-        let pages = unsafe { self.pages[..len].assume_init_ref() };
-        let placed = self.pool.place(pages);
+        let placed = self.pool.place(&self.pages[..len]);
         debug_assert!(placed.is_ok(), "{placed:?}");
     }
 
@@ -238,11 +234,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     fn move_to(&mut self, batch: &mut PageBatch<'p, M, H>, wanted: usize) {
         let room = &mut batch.pages[batch.len..wanted];
         let mut stack = self.cache.open(&self.pool.body().owner.cached);
-        let pages = stack.take(room.len());
-        for (place, &pfn) in room.iter_mut().zip(pages) {
-            place.write(pfn);
-        }
-        batch.len += pages.len();
+        batch.len += copy(stack.take(room.len()), room);
     }
 
     /// Puts the pages of a batch back: into the alloc cache as far as it has room, the rest as
@@ -259,11 +251,8 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let owner = &self.pool.body().owner;
         let mut stack = self.cache.open(&owner.cached);
         let room = stack.room();
-        let direct = batch.len.min(room.len());
-        let rest = batch.len - direct;
-        for (place, &pfn) in room.iter_mut().zip(&batch.pages()[rest..]) {
-            *place = pfn;
-        }
+        let rest = batch.len - batch.len.min(room.len());
+        let direct = copy(&batch.pages()[rest..], room);
         batch.len = rest;
         stack.grow(direct);
         drop(stack);
@@ -291,7 +280,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         PageBatch {
             pool: self.raw(),
             len: 0,
-            pages: [const { MaybeUninit::uninit() }; BATCH_PAGES],
+            pages: [Pfn(0); BATCH_PAGES],
         }
     }
 
@@ -315,4 +304,37 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
             _ => Ok(()),
         }
     }
+}
+
+/// Copies as many pages of a batch as there is room for, and returns how many.
+///
+/// So many pages are always copied in the same pieces: a load waits if it needs what several stores have
+/// just written, so what came in by narrow stores must not go out by wide loads.
+#[inline(always)]
+fn copy(from: &[Pfn], to: &mut [Pfn]) -> usize {
+    let count = from.len().min(to.len());
+    let rest = (&from[..count], &mut to[..count]);
+    let rest = copy_piece::<32>(rest);
+    let rest = copy_piece::<32>(rest);
+    let rest = copy_piece::<16>(rest);
+    let rest = copy_piece::<8>(rest);
+    let rest = copy_piece::<4>(rest);
+    let rest = copy_piece::<2>(rest);
+    let (rest, _) = copy_piece::<1>(rest);
+    const { assert!(BATCH_PAGES <= 32 + 32) };
+    debug_assert!(rest.is_empty());
+    count
+}
+
+/// Copies the first `N` pages if there are so many; those that are left.
+#[inline(always)]
+fn copy_piece<'f, 't, const N: usize>(
+    (from, to): (&'f [Pfn], &'t mut [Pfn]),
+) -> (&'f [Pfn], &'t mut [Pfn]) {
+    let (Some((piece, from)), true) = (from.split_first_chunk::<N>(), to.len() >= N) else {
+        return (from, to);
+    };
+    let (room, to) = to.split_at_mut(N);
+    room.copy_from_slice(piece);
+    (from, to)
 }
