@@ -262,6 +262,7 @@ impl<M: Machine> PageAllocator<M> {
         let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };
+        // A copy that nobody borrows, or its fields would be loaded again for each page.
         let (map, tag) = (*self.map(), lists.zone.unmovable);
         let allocated = Page::block_word(PageKind::Allocated, 0);
         // The pageblock of the page before: neighbours are often of one.
@@ -269,7 +270,7 @@ impl<M: Machine> PageAllocator<M> {
         let freed = slots_to_vacant(&mut slots[..room], &mut vacant[..room], |slot, entry| {
             let Some(pfn) = *slot else { return false };
             if pfn.0.wrapping_sub(start) >= pages {
-                (start, pages) = map.pageblock_of(pfn, tag);
+                (start, pages) = self.map().pageblock_of(pfn, tag);
                 if pages == 0 {
                     return false;
                 }
