@@ -10,7 +10,7 @@ use std::time::Instant;
 use comfy_table::{Table, presets};
 use quarry_core::era::Era;
 use quarry_core::page::{PageAllocator, PageConfig, PcpStats, Pfn};
-use quarry_host::HostMachine;
+use quarry_host::{HostMachine, HugePages};
 use serde_json::{Value, json};
 
 use crate::report::right_align;
@@ -117,6 +117,7 @@ pub(crate) fn measure(fills: usize) -> Vec<Latency> {
 fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] {
     let machine = HostMachine::builder()
         .memory_bytes(MEMORY_BYTES)
+        .huge_pages(HugePages::Transparent)
         .build()
         .expect("address space for pages");
     let pages = PageAllocator::with_config(machine, config).expect("a fresh machine");

@@ -7,6 +7,9 @@
 //! | [`HugePages::Transparent`] | `MADV_HUGEPAGE` | the first touch of 2 MiB takes all of it |
 //! | [`HugePages::Hugetlb`] | `MAP_HUGETLB` | the whole range is taken from the system's pool (`vm.nr_hugepages`) at once |
 //!
+//! With either of the last two the pages' descriptors have transparent huge pages as well, one of
+//! 2 MiB for 128 MiB of pages of 4 KiB: in no order they would miss the TLB as often as the pages do.
+//!
 //! Huge pages of the pool are reserved, not taken on credit (`MAP_NORESERVE`): with credit, a first
 //! touch after the pool has run dry would end the process (`SIGBUS`). What cannot be had is replaced
 //! by the next best, from the pool to transparent to small pages, and [`HugePageUse`] says why.

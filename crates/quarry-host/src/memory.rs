@@ -1,7 +1,7 @@
 //! The four ranges of a machine, cut out of one reservation of address space.
 //!
 //! ```text
-//!   | slack | pages (huge pages welcome) | descriptors | meta | per-CPU areas | slack |
+//!   | slack | pages, descriptors (huge pages welcome) | meta | per-CPU areas | slack |
 //!           ^ aligned to 2^10 pages                    (no huge pages: most stays untouched)
 //! ```
 //!
@@ -165,11 +165,20 @@ impl Memory {
         let descriptors = cut(layout.descriptors);
         let meta = cut(layout.meta);
         let percpu = cut(layout.percpu);
-        for range in [descriptors, meta, percpu] {
-            // Sparse ranges would waste huge pages. A kernel without them refuses the advice,
-            // which is as good.
+        // Sparse ranges would waste huge pages; but one of descriptors is for 128 MiB of pages, which
+        // have huge pages themselves if they are wanted. A kernel without them refuses the advice, which
+        // is as good.
+        let of_descriptors = match wanted {
+            HugePages::Transparent | HugePages::Hugetlb => libc::MADV_HUGEPAGE,
+            HugePages::System | HugePages::Never => libc::MADV_NOHUGEPAGE,
+        };
+        for (range, advice) in [
+            (descriptors, of_descriptors),
+            (meta, libc::MADV_NOHUGEPAGE),
+            (percpu, libc::MADV_NOHUGEPAGE),
+        ] {
             // SAFETY: the range is part of the mapping just made; the advice discards nothing.
-            let _ = unsafe { os::advise(range, libc::MADV_NOHUGEPAGE) };
+            let _ = unsafe { os::advise(range, advice) };
         }
         let huge_pages = match &pool {
             Some(_) => HugePageUse {
