@@ -138,6 +138,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             raw.come_home(page, used);
             *place = pfn;
             stack.grow(1);
+            // Before there is a result, which stays in registers then.
+            drop(stack);
             return Ok(Put::Cached);
         }
         drop(stack);
