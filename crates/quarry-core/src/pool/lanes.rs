@@ -80,13 +80,37 @@ struct Lane {
 /// What the owner writes with each look, on a cache line that producers seldom need.
 #[repr(C, align(64))]
 struct Done {
-    /// Pages taken.
-    taken: AtomicU64,
-    /// Where the oldest entry is.
-    head: AtomicU32,
-    room: [u32; 12],
+    /// [`Progress::packed`].
+    progress: AtomicU64,
+    room: [u32; 13],
     /// A step looks at the entry below the top, which may be this.
     below: u32,
+}
+
+/// How far the owner has come.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Pages taken.
+    taken: u64,
+    /// Where the oldest entry is.
+    head: u32,
+}
+
+impl Progress {
+    const HEAD_BITS: u32 = 10;
+
+    /// In one word, so that others see both of one moment.
+    fn packed(self) -> u64 {
+        const { assert!(LANE_PAGES < 1 << Self::HEAD_BITS) };
+        self.taken << Self::HEAD_BITS | u64::from(self.head)
+    }
+
+    fn unpacked(word: u64) -> Self {
+        Self {
+            taken: word >> Self::HEAD_BITS,
+            head: word as u32 & ((1 << Self::HEAD_BITS) - 1),
+        }
+    }
 }
 
 /// A lane takes pages.
@@ -95,6 +119,9 @@ const OPEN: u32 = 0;
 const SEALED: u32 = 1;
 /// It takes no more, and whoever held its slot has let go.
 const CLOSED: u32 = 2;
+
+/// Times that counters of a lane in use are looked at again, at most.
+const STATS_ATTEMPTS: u32 = 8;
 
 /// In [`Lanes::first`]: no more lanes are made.
 const NO_MORE: usize = 1;
@@ -247,9 +274,19 @@ impl Lanes {
     pub(super) fn traffic<M: Machine>(&self) -> [u64; 2] {
         let mut traffic = [0; 2];
         for lane in self.iter() {
-            let taken = lane.done.taken.load(Ordering::Relaxed);
-            traffic[0] += taken + u64::from(lane.filled(self.top::<M>(lane)));
-            traffic[1] += taken;
+            let mut done = lane.progress();
+            let mut top = self.top::<M>(lane);
+            for _ in 0..STATS_ATTEMPTS {
+                // The top is of the same lap if the owner has not moved.
+                let before = done.packed();
+                done = lane.progress();
+                if done.packed() == before {
+                    break;
+                }
+                top = self.top::<M>(lane);
+            }
+            traffic[0] += done.taken + u64::from(lane.filled(done.head, top));
+            traffic[1] += done.taken;
         }
         traffic
     }
@@ -363,9 +400,8 @@ impl Lane {
             size,
             cpu: CpuId(0),
             done: Done {
-                taken: AtomicU64::new(0),
-                head: AtomicU32::new(0),
-                room: [0; 12],
+                progress: AtomicU64::new(0),
+                room: [0; 13],
                 below: 0,
             },
         };
@@ -436,9 +472,15 @@ impl Lane {
         self.state.load(Ordering::Relaxed) == state
     }
 
+    /// How far the owner has come, and has read the entries.
+    #[inline(always)]
+    fn progress(&self) -> Progress {
+        // Acquire: pairs with the Release in `take`.
+        Progress::unpacked(self.done.progress.load(Ordering::Acquire))
+    }
+
     /// Entries that are filled.
-    fn filled(&self, top: u32) -> u32 {
-        let head = self.done.head.load(Ordering::Relaxed);
+    fn filled(&self, head: u32, top: u32) -> u32 {
         if top >= head {
             top - head
         } else {
@@ -485,8 +527,7 @@ impl Lane {
     fn push_beyond(&self, producer: &Producer, mut top: u32, mut pages: &[Pfn]) -> usize {
         let all = pages.len();
         loop {
-            // Acquire: pairs with the Release in `take`: the entries before it have been read.
-            let head = self.done.head.load(Ordering::Acquire);
+            let head = self.progress().head;
             if top == self.size && head > 1 {
                 top = 0;
             }
@@ -511,7 +552,8 @@ impl Lane {
         limit: usize,
         mut take: impl FnMut(&[Entry]) -> usize,
     ) -> (usize, bool) {
-        let mut head = self.done.head.load(Ordering::Relaxed);
+        let done = Progress::unpacked(self.done.progress.load(Ordering::Relaxed));
+        let mut head = done.head;
         let mut taken = 0;
         let mut enough = limit == 0;
         while !enough {
@@ -530,10 +572,12 @@ impl Lane {
             taken += now;
             enough = now < run.len() || taken == limit;
         }
-        let all = self.done.taken.load(Ordering::Relaxed) + taken as u64;
-        self.done.taken.store(all, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `push`.
-        self.done.head.store(head, Ordering::Release);
+        let done = Progress {
+            taken: done.taken + taken as u64,
+            head,
+        };
+        // Release: pairs with the Acquire in `progress`: the entries have been read.
+        self.done.progress.store(done.packed(), Ordering::Release);
         (taken, enough)
     }
 }
