@@ -1,0 +1,110 @@
+//! Children of forks use the pages while other threads of their parents had sets of owned pages in their
+//! hands: everything that no thread had is theirs, once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use quarry::core::page::{PageAllocator, PageCensus};
+use quarry::core::slub::Slub;
+use quarry::{Builder, HostMachine};
+
+const FORKS: usize = 60;
+const SET: usize = 64;
+const WORKERS: usize = 2;
+
+/// Fills and empties a set until told to stop.
+fn work(pages: &PageAllocator<HostMachine>, stop: &AtomicBool) {
+    let mut set = pages.owned_pages::<SET>();
+    while !stop.load(Ordering::Relaxed) {
+        set.fill();
+        set.clear();
+        drop(pages.alloc_owned(0));
+    }
+}
+
+/// Takes all pages there are, none of them twice, and gives them back. What is wrong, as an exit status.
+fn use_all(pages: &PageAllocator<HostMachine>, mine: &[u32], seen: &mut [bool]) -> i32 {
+    let Ok(before) = pages.check_consistency() else {
+        return 1;
+    };
+    for &pfn in mine {
+        seen[pfn as usize] = true;
+    }
+    let mut sets: Vec<_> = (0..seen.len() / SET)
+        .map(|_| pages.owned_pages::<SET>())
+        .collect();
+    let mut got = 0;
+    for set in &mut sets {
+        // A call may fill less than there is.
+        let mut before = usize::MAX;
+        while set.len() < SET && set.len() != before {
+            before = set.len();
+            set.fill();
+        }
+        got += set.len() as u64;
+        for pfn in set.iter() {
+            if std::mem::replace(&mut seen[pfn.0 as usize], true) {
+                return 2;
+            }
+        }
+    }
+    // Each of the parent's threads had a set, or a page between its list and its owner.
+    let lost = (WORKERS * SET) as u64;
+    let rest = mine.len() as u64 + before.slab + before.large;
+    if got + rest + lost < before.total() {
+        return 3;
+    }
+    drop(sets);
+    let in_use = |census: &PageCensus| census.allocated + census.in_hand;
+    match pages.check_consistency() {
+        Ok(after) if after.total() == before.total() && in_use(&after) == in_use(&before) => 0,
+        Ok(_) => 4,
+        Err(_) => 5,
+    }
+}
+
+#[test]
+fn children_have_the_pages_that_no_thread_had() {
+    let heap = Builder::<Slub>::new()
+        .memory_bytes(16 << 20)
+        .build()
+        .unwrap();
+    let pages = heap.pages();
+    let mut mine = pages.owned_pages::<SET>();
+    while mine.fill() < SET {}
+    let numbers: Vec<u32> = mine.iter().map(|pfn| pfn.0).collect();
+    let mut seen = vec![false; pages.pages() as usize];
+    let stop = &AtomicBool::new(false);
+    let statuses = thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| work(pages, stop));
+        }
+        let mut statuses = Vec::new();
+        for _ in 0..FORKS {
+            // SAFETY: the child uses the pages and memory that the C library keeps usable.
+            match unsafe { libc::fork() } {
+                0 => {
+                    // SAFETY: ends a child that hangs.
+                    unsafe { libc::alarm(30) };
+                    let status = use_all(pages, &numbers, &mut seen);
+                    // SAFETY: ends the child at once.
+                    unsafe { libc::_exit(status) }
+                }
+                child => {
+                    let mut status = -1;
+                    // SAFETY: the status is valid for writes.
+                    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                    statuses.push(status);
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        statuses
+    });
+    let exits: Vec<i32> = statuses
+        .iter()
+        .map(|&status| libc::WEXITSTATUS(status))
+        .collect();
+    assert_eq!(statuses, [0; FORKS], "exits {exits:?}");
+    assert_eq!(quarry::fork_misses(), 0);
+}
