@@ -57,30 +57,49 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("kept in {}", directory.display());
     let path = shell::root().join("README.md");
     let text = fs::read_to_string(&path).context("cannot read README.md")?;
-    if let Some(text) = with_results(&text, &raw) {
-        fs::write(&path, text).context("cannot write README.md")?;
-    }
+    let shown = TABLES.iter().fold(text, |text, table| {
+        with_table(&text, table, &raw).unwrap_or(text)
+    });
+    fs::write(&path, shown).context("cannot write README.md")?;
     Ok(())
 }
 
-const BEGIN: &str = "<!-- bench -->";
-const END: &str = "<!-- /bench -->";
+/// A table of the results that the README shows.
+struct Shown {
+    /// In its marks: `<!-- mark -->` to `<!-- /mark -->`.
+    mark: &'static str,
+    /// In the title.
+    title: &'static str,
+}
 
-/// The README with the table of these results between its marks; `None` if it has no marks.
-fn with_results(readme: &str, raw: &str) -> Option<String> {
-    let (before, rest) = readme.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
+const TABLES: [Shown; 2] = [
+    Shown {
+        mark: "bench",
+        title: " ns per object",
+    },
+    Shown {
+        mark: "bench of pages",
+        title: " ns for each page",
+    },
+];
+
+/// The README with a table of these results between its marks; `None` if one of them has none.
+fn with_table(readme: &str, table: &Shown, raw: &str) -> Option<String> {
+    let (begin, end) = (
+        format!("<!-- {} -->", table.mark),
+        format!("<!-- /{} -->", table.mark),
+    );
+    let (before, rest) = readme.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
     let rows = raw
         .lines()
-        .skip_while(|line| !line.contains(" ns per object"))
-        // The tables of other benchmarks follow.
-        .take_while(|line| !line.is_empty());
+        .skip_while(|line| !line.contains(table.title))
+        // What is said of it follows, and the tables of other benchmarks.
+        .take_while(|line| !line.is_empty() && !line.contains(" costs "));
     // Rules between the rows make a terminal readable and a README long.
     let rows = rows.filter(|line| !line.starts_with('\u{2500}'));
-    let table: String = rows.map(|line| format!("{}\n", line.trim_end())).collect();
-    Some(format!(
-        "{before}{BEGIN}\n```text\n{table}```\n{END}{after}"
-    ))
+    let rows: String = rows.map(|line| format!("{}\n", line.trim_end())).collect();
+    (!rows.is_empty()).then(|| format!("{before}{begin}\n```text\n{rows}```\n{end}{after}"))
 }
 
 /// The commit, with a mark if the files differ from it.
@@ -133,15 +152,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_shows_the_latest_table() {
-        let readme = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let raw =
-            "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n\n pages 2.0\n";
-        let text = with_results(&readme, raw).expect("marks");
-        assert!(text.contains("alloc+free, ns per object\n slub 1.0\n"));
-        assert!(!text.contains("old") && !text.contains("Finished") && !text.contains("pages"));
-        assert!(text.starts_with("a\n") && text.ends_with("\nb\n"));
-        assert!(with_results("no marks", raw).is_none());
+    fn the_readme_shows_the_latest_tables() {
+        let readme = "a\n<!-- bench -->\nold\n<!-- /bench -->\nb\n<!-- bench of pages -->\n\
+                      <!-- /bench of pages -->\nc\n";
+        let raw = "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n\n\
+                   alloc+free, ns for each page\n pool 2.0\npool: bulk 64 costs 0.5x\n\nend\n";
+        let [objects, pages] = &TABLES;
+        let text = with_table(readme, objects, raw).expect("marks and a table");
+        let text = with_table(&text, pages, raw).expect("marks and a table");
+        assert_eq!(
+            text,
+            "a\n<!-- bench -->\n```text\nalloc+free, ns per object\n slub 1.0\n```\n<!-- /bench -->\nb\n\
+             <!-- bench of pages -->\n```text\nalloc+free, ns for each page\n pool 2.0\n```\n\
+             <!-- /bench of pages -->\nc\n"
+        );
+        assert!(with_table("no marks", objects, raw).is_none());
+        assert!(with_table(readme, pages, "alloc+free, ns per object\n").is_none());
     }
 
     #[test]
