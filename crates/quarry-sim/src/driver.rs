@@ -68,7 +68,7 @@ use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
 use quarry_core::machine::{CpuId, Machine};
-use quarry_core::page::PageAllocator;
+use quarry_core::page::{PageAllocator, PageConfig};
 use quarry_core::stats::Stats;
 use quarry_core::tunables::{PAGE_ALLOCATOR, tunables_of};
 
@@ -165,8 +165,23 @@ pub fn drive_debug<D: Design, R>(
     debug: Option<SlubDebug>,
     f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
 ) -> Result<R, SetupError> {
+    drive_pages(config, &PageConfig::new(era), boot, debug, f)
+}
+
+/// [`drive_debug`] with a page allocator that is set up in another way.
+///
+/// # Errors
+///
+/// As [`drive`].
+pub fn drive_pages<D: Design, R>(
+    config: Config,
+    pages: &PageConfig,
+    boot: BootParams,
+    debug: Option<SlubDebug>,
+    f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
+) -> Result<R, SetupError> {
     let machine = VirtualMachine::new(config).map_err(SetupError::Config)?;
-    let heap = Heap::new(machine, era, boot).map_err(SetupError::Create)?;
+    let heap = Heap::with_pages(machine, pages, boot).map_err(SetupError::Create)?;
     heap.set_slub_debug(debug);
     heap.make_kmalloc_caches();
     let mut driver = Driver {

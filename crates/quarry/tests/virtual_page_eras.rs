@@ -226,6 +226,7 @@ fn lists_can_be_stocked() {
     let stock = PcpStock {
         pages: [5, 1500, 7],
         high: 1600,
+        zone: None,
     };
     for (era, high) in [(Era::V6_18, 1600), (Era::V6_1, 1286), (Era::V2_6_24, 186)] {
         let pages = boot(era, GIB);

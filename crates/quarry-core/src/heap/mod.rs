@@ -28,7 +28,7 @@ use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
-use crate::page::{BootError, PageAllocator, TrimPolicy, Trimmed};
+use crate::page::{BootError, PageAllocator, PageConfig, TrimPolicy, Trimmed};
 use crate::rcu;
 use crate::sync::Ordering;
 use crate::system::{General, System};
@@ -89,6 +89,20 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// [`CreateError`]: the era is not one of the design's, or the machine is too small.
     pub fn new(machine: M, era: Era, boot: BootParams) -> Result<Self, CreateError> {
+        Self::with_pages(machine, &PageAllocator::<M>::default_config(era), boot)
+    }
+
+    /// [`Heap::new`] with a page allocator that is set up in another way. The era is the same for both.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::new`]; also if the configuration does not fit the machine.
+    pub fn with_pages(
+        machine: M,
+        config: &PageConfig,
+        boot: BootParams,
+    ) -> Result<Self, CreateError> {
+        let era = config.era;
         let topology = *machine.topology();
         let params = MachineParams {
             page_shift: topology.page_shift,
@@ -96,7 +110,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             cache_line: topology.cache_line,
         };
         let kmalloc = D::kmalloc_rules(era).ok_or(GeometryError::UnknownEra { era })?;
-        let pages = PageAllocator::new(machine, era).map_err(CreateError::Boot)?;
+        let pages = PageAllocator::with_config(machine, config).map_err(CreateError::Boot)?;
         let shared = pages
             .meta()
             .alloc(pages.machine(), size_of::<D::Shared>().max(1))

@@ -1,6 +1,8 @@
 //! Allocation beyond the shortest way: by the lists of the zone that is tried first, by the other
 //! zones and their watermarks, and once more when all CPUs have given their lists back.
 
+use super::buddy::{Mixing, Wanted};
+use super::pcp::Pageset;
 use super::rules::Cold;
 use super::zone::{Mark, Zone};
 use super::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
@@ -26,15 +28,24 @@ impl<M: Machine> PageAllocator<M> {
         if self.keeps_back() || options.highest_zone != ZoneType::Normal || options.cold {
             return None;
         }
-        self.alloc_pcp(self.first_zone(node)?, options).flatten()
+        self.alloc_pcp(self.first_zone(node)?, options, Mixing::Allowed)
+            .flatten()
     }
 
     /// `None` if the per-CPU lists cannot be used, `Some(None)` if the zone has nothing left.
     #[inline(always)]
-    fn alloc_pcp(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
+    fn alloc_pcp(
+        &self,
+        zone: &Zone,
+        options: &AllocOptions,
+        mixing: Mixing,
+    ) -> Option<Option<Pfn>> {
         let order = options.order;
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        let lists = zone.pageset(&self.machine, &self.map);
+        let lists = Pageset {
+            mixing,
+            ..zone.pageset(&self.machine, &self.map)
+        };
         lists.with(&zone.pcp, |pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
@@ -45,10 +56,16 @@ impl<M: Machine> PageAllocator<M> {
 
     /// As [`PageAllocator::alloc_pcp`], of pages that are in no cache.
     #[cold]
-    fn alloc_pcp_cold(&self, zone: &Zone, options: &AllocOptions) -> Option<Option<Pfn>> {
+    fn alloc_pcp_cold(
+        &self,
+        zone: &Zone,
+        options: &AllocOptions,
+        mixing: Mixing,
+    ) -> Option<Option<Pfn>> {
         let order = options.order;
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
         let (slots, at) = zone.cold_set(&self.machine, &self.map);
+        let at = Pageset { mixing, ..at };
         at.with(slots, |pcp, cpu| {
             let pfn = match zone.rules.cold {
                 Cold::Tail => pcp.alloc_oldest(&at, shape)?,
@@ -114,17 +131,35 @@ impl<M: Machine> PageAllocator<M> {
                 return None;
             }
             self.drain_lists();
-            self.alloc_from(options, node, least, false)
+            self.alloc_from(options, node, (least, Mixing::Allowed), false)
         })
     }
 
     /// A block of the first zone that is above its low watermark, or else above the lowest.
     fn alloc_above(&self, options: &AllocOptions, node: NodeId, only_there: bool) -> Option<Pfn> {
         if !self.keeps_back() {
-            return self.alloc_from(options, node, Mark::None, only_there);
+            return self.alloc_from(options, node, (Mark::None, Mixing::Allowed), only_there);
         }
-        self.alloc_from(options, node, Mark::Low, only_there)
-            .or_else(|| self.alloc_from(options, node, Mark::Min, only_there))
+        let unmixed = self.spreads(options, node).then(|| {
+            let how = (Mark::Low, Mixing::WholeBlocks);
+            self.alloc_from(options, node, how, true)
+        });
+        let mixed = |mark| self.alloc_from(options, node, (mark, Mixing::Allowed), only_there);
+        unmixed
+            .flatten()
+            .or_else(|| mixed(Mark::Low))
+            .or_else(|| mixed(Mark::Min))
+    }
+
+    /// Whether a request tries a lower zone before it mixes types in the first.
+    fn spreads(&self, options: &AllocOptions, node: NodeId) -> bool {
+        let mut zones = self.zonelist(node, options.highest_zone);
+        let here = |zone: Option<&Zone>, of: ZoneType| {
+            zone.is_some_and(|zone| zone.id.node == node && zone.id.zone == of)
+        };
+        let first = zones.next();
+        let knows = first.is_some_and(|zone| zone.rules.spreads);
+        knows && here(first, ZoneType::Normal) && here(zones.next(), ZoneType::Dma32)
     }
 
     /// A block of the first zone that is above its mark and has one.
@@ -132,7 +167,7 @@ impl<M: Machine> PageAllocator<M> {
         &self,
         options: &AllocOptions,
         node: NodeId,
-        mark: Mark,
+        (mark, mixing): (Mark, Mixing),
         only_there: bool,
     ) -> Option<Pfn> {
         let (order, highest) = (options.order, options.highest_zone);
@@ -144,7 +179,7 @@ impl<M: Machine> PageAllocator<M> {
             .filter(|zone| zone.is_above(mark, order, highest))
             .filter(|zone| !only_there || zone.id.node == node)
             .find_map(|zone| {
-                let pfn = self.alloc_from_zone(zone, options)?;
+                let pfn = self.alloc_from_zone(zone, options, mixing)?;
                 if zone.id.node != preferred.id.node {
                     zone.shared.numa.miss.fetch_add(1, Ordering::Relaxed);
                     preferred
@@ -157,15 +192,20 @@ impl<M: Machine> PageAllocator<M> {
             })
     }
 
-    fn alloc_from_zone(&self, zone: &Zone, options: &AllocOptions) -> Option<Pfn> {
+    fn alloc_from_zone(&self, zone: &Zone, options: &AllocOptions, mixing: Mixing) -> Option<Pfn> {
         let by_lists = if options.cold {
-            self.alloc_pcp_cold(zone, options)
+            self.alloc_pcp_cold(zone, options, mixing)
         } else {
-            self.alloc_pcp(zone, options)
+            self.alloc_pcp(zone, options, mixing)
         };
         by_lists.unwrap_or_else(|| {
-            let migratetype = zone.rules.group(options.migratetype);
-            let pfn = zone.alloc_direct(&self.machine, &self.map, options.order, migratetype)?;
+            let wanted = Wanted {
+                order: options.order,
+                migratetype: zone.rules.group(options.migratetype),
+                kind: PageKind::Allocated,
+                mixing,
+            };
+            let pfn = zone.alloc_direct(&self.machine, &self.map, wanted)?;
             let here = self.node_of_cpu(self.machine.current_cpu());
             let other = u64::from(here != zone.id.node);
             zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);

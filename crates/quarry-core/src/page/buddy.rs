@@ -5,7 +5,8 @@
 //! A pageblock (2 MiB of 4 KiB pages) has a [`MigrateType`]; blocks that are freed in it go on lists
 //! of that type. A request whose type has no block takes the largest of another type, and if that
 //! is at least half a pageblock's order, or the request is reclaimable, all free blocks around it;
-//! if these make half of the pageblock, its type as well (facts 7.1).
+//! if these make half of the pageblock, its type as well (facts 7.1). A request may also ask for
+//! no other type's block but whole pageblocks ([`Mixing`]).
 
 use super::list::PageList;
 use super::map::MemMap;
@@ -19,6 +20,25 @@ const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
     [MigrateType::Reclaimable, MigrateType::Unmovable],
     [MigrateType::Unmovable, MigrateType::Movable],
 ];
+
+/// Whether a request whose type has no block may have one of another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mixing {
+    /// Any block.
+    Allowed,
+    /// Whole pageblocks only, in which nothing is in use that types could be mixed with.
+    WholeBlocks,
+}
+
+/// What is asked of a zone's lists.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) order: u32,
+    pub(crate) migratetype: MigrateType,
+    /// What the block becomes.
+    pub(crate) kind: PageKind,
+    pub(crate) mixing: Mixing,
+}
 
 /// A block that has left its list.
 struct Taken {
@@ -78,6 +98,37 @@ impl FreeArea {
 
     pub(crate) fn frontier(&self) -> u32 {
         self.frontier
+    }
+
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Notes that what lies below a page has been handed out; beyond it all is free.
+    pub(super) fn begin_untouched_at(&mut self, at: u32) {
+        self.free_pages -= u64::from(at - self.frontier);
+        self.frontier = at;
+        // What was laid is free, too.
+        let laid = &self.lists;
+        let pages = |(order, lists): (usize, &[PageList; MIGRATE_TYPES])| {
+            let blocks: u64 = lists.iter().map(|list| u64::from(list.len())).sum();
+            blocks << order
+        };
+        self.free_pages += laid.iter().enumerate().map(pages).sum::<u64>();
+    }
+
+    /// Takes a block that was laid off its list.
+    pub(super) fn unlay(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
+        self.list(order, migratetype).remove(map, pfn);
+        map.page(pfn).set_kind(PageKind::Untouched, 0);
+        self.vacancy.occupy(pfn, order);
+    }
+
+    /// Puts a block without memory on a list.
+    pub(super) fn lay(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
+        map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
+        self.list(order, migratetype).push_back(map, pfn);
+        self.vacancy.vacate(pfn, order);
     }
 
     /// Free pages that have memory behind them, as far as is known.
@@ -179,12 +230,10 @@ impl FreeArea {
         &mut self,
         machine: &M,
         map: &MemMap,
-        order: u32,
-        migratetype: MigrateType,
-        kind: PageKind,
+        wanted: Wanted,
     ) -> Option<Pfn> {
         let mut taken = None;
-        self.alloc_run(machine, map, (order, migratetype, kind), 1, |pfn| {
+        self.alloc_run(machine, map, wanted, 1, |pfn| {
             taken = Some(pfn);
         });
         taken
@@ -201,13 +250,19 @@ impl FreeArea {
         &mut self,
         machine: &M,
         map: &MemMap,
-        (order, migratetype, kind): (u32, MigrateType, PageKind),
+        wanted: Wanted,
         most: u32,
         mut each: impl FnMut(Pfn),
     ) -> u32 {
-        let Some(taken) = self.take(map, order, migratetype) else {
+        let Some(taken) = self.take(map, &wanted) else {
             return 0;
         };
+        let Wanted {
+            order,
+            migratetype,
+            kind,
+            ..
+        } = wanted;
         let levels = taken.order - order;
         let all = 1 << levels;
         // What was stolen came past smaller blocks, of which the next one might be.
@@ -244,7 +299,10 @@ impl FreeArea {
     }
 
     /// A block of at least the order, off its list.
-    fn take(&mut self, map: &MemMap, order: u32, migratetype: MigrateType) -> Option<Taken> {
+    fn take(&mut self, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
+        let Wanted {
+            order, migratetype, ..
+        } = *wanted;
         loop {
             for found in order..=MAX_ORDER {
                 if let Some(pfn) = self.list(found, migratetype).pop_front(map) {
@@ -265,14 +323,19 @@ impl FreeArea {
                     .iter()
                     .any(|&other| largest[other as usize].len() > 0);
             if enough || !self.extend(map) {
-                return self.steal(map, order, migratetype);
+                return self.steal(map, wanted);
             }
         }
     }
 
     /// Takes the largest block of another type, and with it, if it is large, the pageblock.
-    fn steal(&mut self, map: &MemMap, order: u32, wanted: MigrateType) -> Option<Taken> {
-        for found in (order..=MAX_ORDER).rev() {
+    fn steal(&mut self, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
+        let least = match wanted.mixing {
+            Mixing::Allowed => wanted.order,
+            Mixing::WholeBlocks => wanted.order.max(map.blocks().order()),
+        };
+        let wanted = wanted.migratetype;
+        for found in (least..=MAX_ORDER).rev() {
             for other in FALLBACKS[wanted as usize] {
                 let Some(pfn) = self.list(found, other).pop_front(map) else {
                     continue;

@@ -156,7 +156,7 @@ impl<M: Machine> PageAllocator<M> {
                 recorded: listed_pcp,
                 found: noted_pcp,
             })?;
-        equal("all pages", u64::from(self.pages()), census.total())?;
+        equal("all pages", self.managed(), census.total())?;
         Ok(census)
     }
 

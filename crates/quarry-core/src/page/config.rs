@@ -5,10 +5,16 @@
 //!
 //! A request tries the zones of its node from high to low, then those of the other nodes in turn:
 //! those above their low watermark first, then those above the lowest; below that it fails, unless
-//! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. A lower zone keeps back more
+//! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. From 5.9 on, a request that
+//! may have Normal and DMA32 first tries the node's zones without mixing types (`buddy.rs`): a block
+//! of DMA32 rather than one of another type's pageblock in Normal. So 6.18 was recorded to do:
+//! while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable
+//! blocks of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not. A lower zone keeps back more
 //! from requests that could have had a higher one. All of this is off for heaps
 //! ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA counters
 //! only the exceptions are counted, the others follow from the number of allocations.
+
+use core::ops::Range;
 
 use super::bulk;
 use super::geometry::{PageEra, PageSysctls, page_era};
@@ -29,14 +35,43 @@ pub enum ZoneLayout {
     /// DMA, DMA32 and Normal by address, as on x86-64. A limit that is not at a multiple of the
     /// largest block (64 KiB pages: 16 MiB) makes no zone.
     Kernel,
+    /// DMA, DMA32 and Normal of so many pages each, wherever their limits are; a zone of 0 pages does
+    /// not exist. They are those of the first node. Each begins at a multiple of the largest block,
+    /// and pages in between belong to no zone.
+    Sized([u32; ZONE_TYPES]),
 }
 
 impl ZoneLayout {
+    /// Pages that a machine needs for zones of these sizes, those between them included.
+    #[must_use]
+    pub fn pages_of(sizes: &[u32; ZONE_TYPES]) -> u64 {
+        let populated = sizes.iter().filter(|&&pages| pages > 0);
+        populated.fold(0, |end: u64, &pages| {
+            end.next_multiple_of(1 << MAX_ORDER) + u64::from(pages)
+        })
+    }
+
+    /// The first zone at or behind a page: its type and pages.
+    fn sized_zone_at(sizes: &[u32; ZONE_TYPES], pfn: u32) -> Option<(ZoneType, Range<u32>)> {
+        let mut end = 0u64;
+        ZoneType::ALL
+            .into_iter()
+            .zip(sizes)
+            .find_map(|(zone, &pages)| {
+                let start = end.next_multiple_of(1 << MAX_ORDER);
+                if pages > 0 {
+                    end = start + u64::from(pages);
+                }
+                let range = u32::try_from(start).ok()?..u32::try_from(end).unwrap_or(u32::MAX);
+                (pages > 0 && start >= u64::from(pfn)).then_some((zone, range))
+            })
+    }
+
     /// The zone of a page, and the first page that cannot be in it.
     fn zone_at(self, pfn: u32, page_shift: u32) -> (ZoneType, u64) {
         let limit = |zone: ZoneType| (zone.limit() >> page_shift >> MAX_ORDER) << MAX_ORDER;
         let zones: &[ZoneType] = match self {
-            Self::Normal => &[ZoneType::Normal],
+            Self::Normal | Self::Sized(_) => &[ZoneType::Normal],
             Self::Kernel => &ZoneType::ALL,
         };
         let found = zones.iter().find(|&&zone| u64::from(pfn) < limit(zone));
@@ -142,12 +177,18 @@ impl PageConfig {
         pages: u32,
         page_shift: u32,
         nodes: u32,
-    ) -> impl Iterator<Item = (NodeId, ZoneType, core::ops::Range<u32>)> {
+    ) -> impl Iterator<Item = (NodeId, ZoneType, Range<u32>)> {
         let layout = self.zones;
         let mut at = 0;
         core::iter::from_fn(move || {
             if at >= pages {
                 return None;
+            }
+            if let ZoneLayout::Sized(sizes) = &layout {
+                let (zone, range) = ZoneLayout::sized_zone_at(sizes, at)?;
+                at = range.end;
+                let range = range.start..range.end.min(pages);
+                return (!range.is_empty()).then_some((NodeId(0), zone, range));
             }
             let (node, node_end) = node_at(at, pages, nodes);
             let (zone, zone_end) = layout.zone_at(at, page_shift);

@@ -5,7 +5,8 @@
 //! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10,
 //! split and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists
 //! of recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
-//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs`; zones and watermarks: `config.rs`.
+//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs`; zones and watermarks: `config.rs`;
+//! machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
 //!
 //! # Objects
 //!
@@ -49,7 +50,8 @@
 //!
 //! * Memory that was never handed out is on no list; it is taken from the frontier, lowest address
 //!   first, and counts as free blocks of movable pageblocks, behind those that are on the lists.
-//! * There is no reclaim, so no list is shortened because of it; whether a CPU's share of the
+//! * There is no reclaim, so no list is shortened because of it, and watermarks are raised by nobody but
+//!   [`PageAllocator::set_boost`], for good; whether a CPU's share of the
 //!   cache is small is not known, so frees of larger blocks end a spree whatever the lists hold.
 //! * The reserve, high-atomic and isolated types do not exist; all eras with types have the steal
 //!   rule of 2.6.24, and put merged blocks at the head of their list. A machine that is too small
@@ -67,6 +69,7 @@ mod bulk;
 mod check;
 mod config;
 mod fast;
+mod fill;
 mod free;
 pub mod geometry;
 mod hot;
@@ -87,6 +90,7 @@ mod zone;
 
 pub use check::{PageCensus, PageInconsistency};
 pub use config::{MinFree, PageConfig, ZoneLayout};
+pub use fill::FreeBlockCounts;
 pub(crate) use hot::entry_of;
 pub(crate) use list::PageList;
 pub(crate) use map::MemMap;
@@ -170,12 +174,16 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`BootError`] if the machine's ranges are too small.
     pub fn new(machine: M, era: Era) -> Result<Self, BootError> {
-        let config = if M::KERNEL_HOLDS {
+        Self::with_config(machine, &Self::default_config(era))
+    }
+
+    /// What [`PageAllocator::new`] takes.
+    pub(crate) const fn default_config(era: Era) -> PageConfig {
+        if M::KERNEL_HOLDS {
             PageConfig::new(era)
         } else {
             PageConfig::in_process(era)
-        };
-        Self::with_config(machine, &config)
+        }
     }
 
     /// Takes over a machine whose memory nobody has used yet.
@@ -245,7 +253,7 @@ impl<M: Machine> PageAllocator<M> {
         Some(self.config.lock(&self.machine)?.era)
     }
 
-    /// Number of pages.
+    /// Number of pages, of which those between zones ([`ZoneLayout::Sized`]) are nobody's.
     pub fn pages(&self) -> u32 {
         self.map.pages()
     }
@@ -342,9 +350,13 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Zone that a page is in.
+    /// Zone that a page is in; none for a page between zones.
     pub fn zone_id_of(&self, pfn: Pfn) -> Option<ZoneId> {
-        (pfn.0 < self.pages()).then(|| self.zone_of(pfn).id)
+        if pfn.0 >= self.pages() {
+            return None;
+        }
+        let zone = self.zone_of(pfn);
+        (zone.start..zone.end).contains(&pfn.0).then_some(zone.id)
     }
 
     /// Type of the pageblock that a page is in: those of its blocks that are freed go on lists of

@@ -20,6 +20,7 @@ pub use stock::PcpStock;
 
 use core::mem::offset_of;
 
+use super::buddy::{Mixing, Wanted};
 use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps, newest_to_slots};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
@@ -109,6 +110,8 @@ pub(crate) struct Pageset<'a, M: Machine> {
     pub(crate) map: &'a MemMap,
     pub(crate) zone: &'a Zone,
     pub(crate) limits: &'a PcpLimits,
+    /// What a refill may take.
+    pub(crate) mixing: Mixing,
 }
 
 impl<M: Machine> Pageset<'_, M> {
@@ -489,6 +492,12 @@ impl Pcp {
         let Shape {
             order, migratetype, ..
         } = shape;
+        let wanted = Wanted {
+            order,
+            migratetype,
+            kind: PageKind::Pcp,
+            mixing: at.mixing,
+        };
         let blocks = self.refill_blocks(at, order);
         let mut area = at.zone.lock(at.machine, at.map)?;
         let list = &mut self.lists[usize::from(shape.list)].blocks;
@@ -507,8 +516,7 @@ impl Pcp {
             Some(_) => list.push_back(at.map, pfn),
         };
         while got < blocks {
-            let what = (order, migratetype, PageKind::Pcp);
-            let run = area.alloc_run(at.machine, at.map, what, blocks - got, &mut keep);
+            let run = area.alloc_run(at.machine, at.map, wanted, blocks - got, &mut keep);
             if run == 0 {
                 break;
             }

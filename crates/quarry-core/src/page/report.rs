@@ -80,8 +80,10 @@ pub struct ZoneReport {
     pub pageblock_order: u32,
     /// Pageblocks by migrate type. In eras without types all are unmovable.
     pub pageblocks: [u64; MIGRATE_TYPES],
-    /// Its watermarks.
+    /// Its watermarks, raised by the boost.
     pub watermarks: Watermarks,
+    /// Pages that they are raised by ([`PageAllocator::set_boost`]).
+    pub boost: u64,
     /// Pages kept back from requests that could have had a higher zone, by the highest
     /// (`protection`); [`ZoneType::ALL`](super::ZoneType::ALL) gives the zones' order.
     pub lowmem_reserve: [u64; ZONE_TYPES],
@@ -181,6 +183,7 @@ impl<M: Machine> PageAllocator<M> {
             pageblock_order: self.map().blocks().order(),
             pageblocks: [0; MIGRATE_TYPES],
             watermarks: zone.watermarks(),
+            boost: zone.boost(),
             lowmem_reserve: core::array::from_fn(|at| {
                 zone.lowmem_reserve[at].load(Ordering::Relaxed)
             }),

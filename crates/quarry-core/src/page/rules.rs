@@ -59,6 +59,8 @@ pub(crate) struct Rules {
     pub(crate) cold: Cold,
     /// Free blocks are kept by migrate type.
     pub(crate) grouping: bool,
+    /// Lower zones are tried before types are mixed in Normal.
+    pub(crate) spreads: bool,
     /// Blocks of all types are on one list, which is searched for the type.
     pub(crate) mixed: bool,
     /// Number of lists.
@@ -111,6 +113,7 @@ impl Rules {
             batch_scale_max: config.batch_scale_max.min(BATCH_SCALE_LIMIT),
             cold,
             grouping,
+            spreads: era >= Era::V5_9,
             mixed: lists.migrate_types == 1,
             lists: next,
             order_of,

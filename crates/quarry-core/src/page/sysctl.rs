@@ -53,7 +53,7 @@ impl<M: Machine> PageAllocator<M> {
             ("min_free_kbytes", MinFree::Kbytes(kib)) => kib,
             ("min_free_kbytes", MinFree::Computed) => config
                 .era()
-                .min_free_kbytes(self.pages().into(), self.map().page_shift()),
+                .min_free_kbytes(self.managed(), self.map().page_shift()),
             _ => config.pagelist_fraction.into(),
         })
     }
@@ -111,13 +111,18 @@ impl<M: Machine> PageAllocator<M> {
         Ok(())
     }
 
+    /// Pages of all zones.
+    pub(super) fn managed(&self) -> u64 {
+        self.zones().map(Zone::pages).sum()
+    }
+
     fn zone_params(&self, zone: &Zone) -> ZoneParams {
         let cpus = self.machine().topology().cpus;
         let of_node = (0..cpus).filter(|&cpu| self.node_of_cpu(CpuId(cpu)) == zone.id.node);
         ZoneParams {
             page_shift: self.map().page_shift(),
             pages: zone.pages(),
-            all_pages: self.pages().into(),
+            all_pages: self.managed(),
             cpus: node_cpus(of_node.count() as u32, cpus),
         }
     }

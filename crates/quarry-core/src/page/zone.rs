@@ -4,12 +4,12 @@
 use core::ops::{Deref, DerefMut};
 
 use super::blocks::{PageBlocks, Tag};
-use super::buddy::FreeArea;
+use super::buddy::{FreeArea, Mixing, Wanted};
 use super::geometry::{ListLimits, PcpParams, Watermarks};
 use super::map::MemMap;
 use super::pcp::{Pageset, Pcp, Shape};
 use super::rules::{NO_LIST, Rules, Tuning};
-use super::types::{MigrateType, ORDERS, Page, PageKind, Pfn, ZONE_TYPES, ZoneId, ZoneType};
+use super::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use super::vacancy::Vacancy;
 use crate::machine::{Access, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -109,6 +109,8 @@ pub(crate) struct Zone {
     max_order: u32,
     /// Watermarks in pages: min, low, high, and promo or 0.
     marks: [AtomicU64; 4],
+    /// Pages that they are raised by.
+    boost: AtomicU64,
     /// Pages kept back from requests that could have had a higher zone, by the highest
     /// (`lowmem_reserve`).
     pub(crate) lowmem_reserve: [AtomicU64; ZONE_TYPES],
@@ -166,6 +168,7 @@ impl Zone {
             cold_limits: PcpLimits::new(),
             max_order,
             marks: core::array::from_fn(|_| AtomicU64::new(0)),
+            boost: AtomicU64::new(0),
             lowmem_reserve: core::array::from_fn(|_| AtomicU64::new(0)),
             shared: Shared {
                 free_pages: AtomicU64::new(area.free_pages()),
@@ -223,15 +226,31 @@ impl Zone {
         }
     }
 
+    /// The watermarks, raised by the boost.
     pub(crate) fn watermarks(&self) -> Watermarks {
-        let [min, low, high, promo] =
-            core::array::from_fn(|at| self.marks[at].load(Ordering::Relaxed));
+        let [min, low, high, promo] = core::array::from_fn(|at| self.mark(at));
         Watermarks {
             min,
             low,
             high,
-            promo: (promo > 0).then_some(promo),
+            promo: (self.marks[3].load(Ordering::Relaxed) > 0).then_some(promo),
         }
+    }
+
+    /// A watermark, raised by the boost.
+    fn mark(&self, at: usize) -> u64 {
+        self.marks[at].load(Ordering::Relaxed) + self.boost()
+    }
+
+    /// Pages that the watermarks are raised by.
+    pub(crate) fn boost(&self) -> u64 {
+        self.boost.load(Ordering::Relaxed)
+    }
+
+    /// Raises the watermarks by so many pages; the next holder of the zone lock tells others whether
+    /// the zone is below its high one.
+    pub(crate) fn set_boost(&self, pages: u64) {
+        self.boost.store(pages, Ordering::Relaxed);
     }
 
     pub(crate) fn pages(&self) -> u64 {
@@ -252,7 +271,7 @@ impl Zone {
     fn publish(&self, blocks: &PageBlocks, free_pages: u64) {
         self.shared.free_pages.store(free_pages, Ordering::Relaxed);
         let tuned = self.rules.tuning == Tuning::Auto;
-        let is_below = tuned && free_pages < self.marks[2].load(Ordering::Relaxed);
+        let is_below = tuned && free_pages < self.mark(2);
         // Every free reads the word: it is written only if it changes.
         if is_below != self.is_below_high() {
             self.below_high.store(is_below.into(), Ordering::Relaxed);
@@ -265,8 +284,8 @@ impl Zone {
     pub(crate) fn is_above(&self, mark: Mark, order: u32, highest: ZoneType) -> bool {
         let mark = match mark {
             Mark::None => return true,
-            Mark::Min => self.marks[0].load(Ordering::Relaxed),
-            Mark::Low => self.marks[1].load(Ordering::Relaxed),
+            Mark::Min => self.mark(0),
+            Mark::Low => self.mark(1),
         };
         let kept = mark + self.lowmem_reserve[highest as usize].load(Ordering::Relaxed);
         self.free_pages() >= kept + (1 << order)
@@ -275,7 +294,7 @@ impl Zone {
     /// Whether so many single pages can be taken and leave more than the low watermark, and than is
     /// kept back.
     pub(crate) fn has_above_low(&self, pages: u64) -> bool {
-        let low = self.marks[1].load(Ordering::Relaxed);
+        let low = self.mark(1);
         let kept = self.lowmem_reserve[ZoneType::Normal as usize].load(Ordering::Relaxed);
         self.free_pages() >= low + kept + pages
     }
@@ -310,6 +329,7 @@ impl Zone {
             map,
             zone: self,
             limits: &self.limits,
+            mixing: Mixing::Allowed,
         }
     }
 
@@ -398,12 +418,11 @@ impl Zone {
         &self,
         machine: &M,
         map: &MemMap,
-        order: u32,
-        migratetype: MigrateType,
+        wanted: Wanted,
     ) -> Option<Pfn> {
         let mut area = self.lock(machine, map)?;
-        let pfn = area.alloc(machine, map, order, migratetype, PageKind::Allocated)?;
-        self.shared.direct_allocs[order as usize].fetch_add(1, Ordering::Relaxed);
+        let pfn = area.alloc(machine, map, wanted)?;
+        self.shared.direct_allocs[wanted.order as usize].fetch_add(1, Ordering::Relaxed);
         Some(pfn)
     }
 

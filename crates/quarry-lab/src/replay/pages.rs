@@ -243,6 +243,7 @@ impl<'h> Pages<'h> {
             // No list holds more than the machine has.
             let all = u64::from(driver.pages().pages());
             let stock = PcpStock {
+                zone: None,
                 pages: before::shares(list.count.min(all) as u32, &found.singles),
                 high: list.high.min(all) as u32,
             };

@@ -137,7 +137,7 @@ fn write_zone(zone: &ZoneReport, texts: &PageTexts, out: &mut impl Write) -> fmt
     let promo = marks.promo.filter(|_| texts.tuning);
     let pages = [
         Some(("free", zone.free_pages)),
-        texts.boost_and_cma.then_some(("boost", 0)),
+        texts.boost_and_cma.then_some(("boost", zone.boost)),
         Some(("min", marks.min)),
         Some(("low", marks.low)),
         Some(("high", marks.high)),

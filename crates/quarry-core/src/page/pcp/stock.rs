@@ -3,7 +3,8 @@
 
 use super::{Pageset, Pcp, Tuning};
 use crate::machine::{CpuId, Machine};
-use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
+use crate::page::buddy::{Mixing, Wanted};
+use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn, ZoneType};
 use crate::page::{PageAllocator, Zone};
 
 /// What a CPU's lists of a zone hold.
@@ -11,6 +12,8 @@ use crate::page::{PageAllocator, Zone};
 pub struct PcpStock {
     /// Single pages by migrate type; their sum is zoneinfo's `count`.
     pub pages: [u32; MIGRATE_TYPES],
+    /// The zone; `None` for the one that the CPU's requests try first.
+    pub zone: Option<ZoneType>,
     /// Pages at which the lists are trimmed; heeded where the era tunes it, within its limits.
     pub high: u32,
 }
@@ -30,8 +33,13 @@ impl Pcp {
                 continue;
             };
             for _ in 0..pages {
-                let Some(pfn) = area.alloc(at.machine, at.map, 0, migratetype, PageKind::Pcp)
-                else {
+                let wanted = Wanted {
+                    order: 0,
+                    migratetype,
+                    kind: PageKind::Pcp,
+                    mixing: Mixing::Allowed,
+                };
+                let Some(pfn) = area.alloc(at.machine, at.map, wanted) else {
                     break;
                 };
                 let list = &mut self.lists[usize::from(shape.list)];
@@ -43,11 +51,14 @@ impl Pcp {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Gives a CPU's lists of the zone that its requests try first more pages of that zone, behind
-    /// those that they have, and sets their `high`. Counts as no traffic. Returns the pages that
-    /// the lists hold then; `None` if the lists are busy.
+    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, and sets
+    /// their `high`. Counts as no traffic. Returns the pages that the lists hold then; `None` if the
+    /// lists are busy or there is no such zone.
     pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {
-        let zone = self.first_zone(self.node_of_cpu(cpu))?;
+        let zone = match stock.zone {
+            Some(zone) => self.zone_of_type(zone)?,
+            None => self.first_zone(self.node_of_cpu(cpu))?,
+        };
         let lists = zone.pageset(self.machine(), self.map());
         lists.with_remote(&zone.pcp, cpu, |pcp| {
             pcp.stock(&lists, stock);
@@ -63,7 +74,12 @@ impl<M: Machine> PageAllocator<M> {
         }
         let _pass = self.gate().enter(self.machine());
         let zone: &Zone = self.first_zone(self.node_of_cpu(self.machine().current_cpu()))?;
-        let migratetype = zone.rules.group(migratetype);
-        zone.alloc_direct(self.machine(), self.map(), order, migratetype)
+        let wanted = Wanted {
+            order,
+            migratetype: zone.rules.group(migratetype),
+            kind: PageKind::Allocated,
+            mixing: Mixing::Allowed,
+        };
+        zone.alloc_direct(self.machine(), self.map(), wanted)
     }
 }

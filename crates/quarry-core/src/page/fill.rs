@@ -1,0 +1,185 @@
+//! The free memory of a machine that has run for a while: what lies free where, between pages that
+//! others use.
+
+use super::buddy::FreeArea;
+use super::map::MemMap;
+use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn, ZoneType};
+use super::{PageAllocator, Zone};
+use crate::machine::Machine;
+
+/// Free blocks by order and migrate type.
+pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
+
+/// Where the next block is laid, and what is left to lay.
+struct Site<'m> {
+    map: &'m MemMap,
+    at: u32,
+    /// Pages that have to be in use.
+    used: u64,
+}
+
+impl FreeArea {
+    /// Makes all free pages used by nobody who is known, but for these blocks: they are laid behind
+    /// what was handed out so far, in pageblocks of their types, so that no two merge. If there are too
+    /// few pages in use to part them, the last ones are laid as one. Returns the free pages.
+    pub(crate) fn leave_free(&mut self, map: &MemMap, blocks: &FreeBlockCounts) -> u64 {
+        for order in 0..=MAX_ORDER {
+            for migratetype in MigrateType::ALL {
+                while let Some(pfn) = self.isolate(map, order, migratetype) {
+                    map.page(pfn).set_kind(PageKind::Allocated, order);
+                }
+            }
+        }
+        let room = u64::from(self.end() - self.frontier());
+        let pages = |(order, counts): (usize, &[u64; MIGRATE_TYPES])| {
+            let count = counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+            count.saturating_mul(1 << order)
+        };
+        let wanted = blocks.iter().enumerate().map(pages);
+        let wanted = wanted.fold(0, u64::saturating_add).min(room);
+        let mut site = Site {
+            map,
+            at: self.frontier(),
+            used: room - wanted,
+        };
+        let all_laid = MigrateType::ALL
+            .into_iter()
+            .all(|migratetype| self.lay_all(&mut site, blocks, migratetype));
+        let at = if all_laid {
+            self.end()
+        } else {
+            // What was not laid has the right number of pages behind those in use.
+            let used = site.used as u32;
+            if used == 0 {
+                self.take_up_again(&mut site);
+            }
+            site.at + used
+        };
+        use_up(map, site.at, at);
+        self.begin_untouched_at(at);
+        self.free_pages()
+    }
+
+    /// Lays the blocks of a type, the largest first; false if they could not all be parted.
+    fn lay_all(
+        &mut self,
+        site: &mut Site<'_>,
+        blocks: &FreeBlockCounts,
+        migratetype: MigrateType,
+    ) -> bool {
+        let pageblock = site.map.blocks().order();
+        for order in (0..=MAX_ORDER).rev() {
+            for _ in 0..blocks[order as usize][migratetype as usize] {
+                let parted = self.align(site, order)
+                    && (!self.is_upper_half(site, order) || self.skip(site, 1 << order));
+                if !parted || u64::from(self.end() - site.at) < 1 << order {
+                    return false;
+                }
+                for block in (site.at..site.at + (1 << order)).step_by(1 << pageblock) {
+                    if block.is_multiple_of(1 << pageblock) {
+                        site.map.blocks().retag(Pfn(block), migratetype);
+                    }
+                }
+                self.lay(site.map, Pfn(site.at), order, migratetype);
+                site.at += 1 << order;
+            }
+        }
+        self.align(site, pageblock)
+    }
+
+    /// Makes the blocks just laid untouched again whose buddies will be untouched: two such would not
+    /// be merged.
+    fn take_up_again(&mut self, site: &mut Site<'_>) {
+        let before = |at: u32| {
+            let lower = |order: &u32| {
+                let pfn = at
+                    .checked_sub(1 << order)
+                    .filter(|pfn| pfn % (2 << order) == 0);
+                pfn.is_some_and(|pfn| site.map.page(Pfn(pfn)).is_block(PageKind::Buddy, *order))
+            };
+            (0..MAX_ORDER).find(lower)
+        };
+        while site.at > self.frontier() {
+            let Some(order) = before(site.at) else {
+                return;
+            };
+            site.at -= 1 << order;
+            let page = site.map.page(Pfn(site.at));
+            self.unlay(site.map, Pfn(site.at), order, page.listed_as());
+        }
+    }
+
+    /// Whether the page is the second of two buddies, of which the first is free.
+    fn is_upper_half(&self, site: &Site<'_>, order: u32) -> bool {
+        let lower = Pfn(site.at & !(1 << order));
+        let is_upper = site.at & (1 << order) != 0;
+        is_upper && site.map.page(lower).is_block(PageKind::Buddy, order)
+    }
+
+    /// Uses pages up to the next multiple of a block; false if that would be too many.
+    fn align(&self, site: &mut Site<'_>, order: u32) -> bool {
+        let past = site.at & ((1 << order) - 1);
+        past == 0 || self.skip(site, (1 << order) - past)
+    }
+
+    /// Uses so many pages, or those up to the end; false if that would be too many.
+    fn skip(&self, site: &mut Site<'_>, pages: u32) -> bool {
+        let pages = pages.min(self.end() - site.at);
+        if u64::from(pages) > site.used {
+            return false;
+        }
+        use_up(site.map, site.at, site.at + pages);
+        site.at += pages;
+        site.used -= u64::from(pages);
+        true
+    }
+}
+
+/// Makes pages blocks in use, as large as they can be.
+fn use_up(map: &MemMap, start: u32, end: u32) {
+    let mut at = start;
+    while at < end {
+        let aligned = at.trailing_zeros().min(MAX_ORDER);
+        let order = aligned.min((end - at).ilog2());
+        map.page(Pfn(at)).set_kind(PageKind::Allocated, order);
+        at += 1 << order;
+    }
+}
+
+impl<M: Machine> PageAllocator<M> {
+    /// The zone of this type, of the first node that has one.
+    pub(super) fn zone_of_type(&self, zone: ZoneType) -> Option<&Zone> {
+        self.zones().find(|at| at.id.zone == zone)
+    }
+
+    /// Leaves these free blocks in a zone and nothing else: the other free pages are used by others,
+    /// who never free them. For machines whose beginning is told: the blocks lie in pageblocks of their
+    /// types, behind all that was allocated before. Returns the pages that are free then; `None` if there
+    /// is no such zone, or its lock is the caller's.
+    pub fn leave_free(&self, zone: ZoneType, blocks: &FreeBlockCounts) -> Option<u64> {
+        let _pass = self.gate().enter(self.machine());
+        let zone = self.zone_of_type(zone)?;
+        let mut by_group = FreeBlockCounts::default();
+        for (row, counts) in by_group.iter_mut().zip(blocks) {
+            for (migratetype, count) in MigrateType::ALL.into_iter().zip(counts) {
+                let of_group = &mut row[zone.rules.group(migratetype) as usize];
+                *of_group = of_group.saturating_add(*count);
+            }
+        }
+        let mut area = zone.lock(self.machine(), self.map())?;
+        Some(area.leave_free(self.map(), &by_group))
+    }
+
+    /// Raises a zone's watermarks by so many pages, as kernels do for a while after types were mixed in
+    /// a pageblock (`vm.watermark_boost_factor`). Here it lasts. Whether there is such a zone.
+    pub fn set_boost(&self, zone: ZoneType, pages: u64) -> bool {
+        let _pass = self.gate().enter(self.machine());
+        let Some(zone) = self.zone_of_type(zone) else {
+            return false;
+        };
+        zone.set_boost(pages);
+        // The holder leaves word whether the zone is below its high watermark now.
+        drop(zone.lock(self.machine(), self.map()));
+        true
+    }
+}
