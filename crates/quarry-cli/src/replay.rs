@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::infer::Recorded;
-use quarry_lab::kernel::{Slabinfo, Snapshot, Zoneinfo};
+use quarry_lab::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
@@ -52,8 +52,8 @@ pub(crate) struct Args {
     /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
     #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
     debug: Option<String>,
-    /// Memory of each virtual machine; 16G by default, that of its largest zone with --zoneinfo. Only
-    /// what is used becomes resident.
+    /// Memory of each virtual machine; 16G by default. With --zoneinfo that of its zones by default,
+    /// and more or less of it is the highest zone's. Only what is used becomes resident.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     memory: Option<u64>,
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
@@ -66,10 +66,13 @@ pub(crate) struct Args {
     /// Compare the end with what the kernel reported: the same forms.
     #[arg(long, value_name = "SNAPSHOT")]
     check: Option<PathBuf>,
-    /// Start with the per-CPU page lists that the kernel had: a copy of its /proc/zoneinfo. Heeded where
-    /// page events are replayed at the recorded page size and number of CPUs.
+    /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
+    /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number of CPUs.
     #[arg(long, value_name = "ZONEINFO")]
     zoneinfo: Option<PathBuf>,
+    /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.
+    #[arg(long, value_name = "PAGETYPEINFO", requires = "zoneinfo")]
+    pagetypeinfo: Option<PathBuf>,
     /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
     #[arg(long, value_name = "T", value_parser = Moment::parse)]
     from: Option<Moment>,
@@ -141,7 +144,9 @@ Page events:
   Blocks from before the recording that it frees are allocated before its first
   event, and the lists are shortened once a second of its clock, as in a kernel.
   What was on the lists at the beginning is not recorded: they begin empty, which
-  makes refills extra, unless --zoneinfo tells.
+  makes refills extra, unless --zoneinfo tells. The machine then has the kernel's
+  zones with as much free memory as they had, of movable pageblocks, unless
+  --pagetypeinfo tells; the rest is used by others, and nobody reclaims it.
   Free memory is sampled up to 64 times. What of it lies in blocks too small for
   an order is, as a part of it, the order's unusable free space index.
 
@@ -237,6 +242,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (initial, initial_lists) = read(&args.initial)?.unzip();
     let check = read(&args.check)?.map(|(slabinfo, _)| slabinfo);
     let zoneinfo = args.zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
+    let types = args.pagetypeinfo.as_deref();
+    let types = types.map(Pagetypeinfo::read).transpose()?;
     let mut input = Input::open(trace)?;
     input.part = Part {
         from: args.from,
@@ -260,12 +267,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             axes.page_bytes = vec![recorded];
         }
         if args.memory.is_none() {
-            axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded);
+            axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded)?;
         }
     }
     (input.initial, input.check) = (initial, check);
     input.initial_lists = initial_lists.unwrap_or_default();
-    input.zoneinfo = zoneinfo;
+    (input.zoneinfo, input.free) = (zoneinfo, types);
     let meta = input.file.meta();
     if axes.cpus.is_empty() {
         axes.cpus

@@ -3,6 +3,7 @@
 use quarry_lab::RunReport;
 use quarry_lab::replay::fragmentation::{Fragmentation, Sample};
 use quarry_lab::replay::pages::{PageEvents, PageReport};
+use quarry_lab::replay::report::ZoneTraffic;
 use quarry_trace::TraceMeta;
 
 use crate::output;
@@ -68,9 +69,46 @@ pub(crate) fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
         told.then(|| [vec![(*name).to_string()], values].concat())
     };
     let mut rows: Vec<Vec<String>> = ROWS.iter().filter_map(row).collect();
+    rows.extend(zone_rows(runs));
     for (at, name) in ["free below 2 MiB", "  peak"].into_iter().enumerate() {
         let of_run = |run| below_huge(run).map_or_else(|| "-".to_string(), |of| bytes(of[at]));
         rows.push([vec![name.to_string()], runs.iter().map(of_run).collect()].concat());
+    }
+    rows
+}
+
+type ZoneRow = (&'static str, fn(&ZoneTraffic) -> u64);
+
+/// What is told of each zone.
+const ZONE_ROWS: &[ZoneRow] = &[
+    ("blocks from", |zone| zone.allocs),
+    ("  refilled", |zone| zone.refilled),
+    ("  drained", |zone| zone.drained),
+    ("  free pages at the end", |zone| zone.free_pages),
+];
+
+/// Rows for each zone that served anything, of runs that began with a kernel's zones; highest first.
+fn zone_rows(runs: &[RunReport]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for name in ["Normal", "DMA32", "DMA"] {
+        let of_runs = || {
+            let named = |run: &'_ RunReport| run.zones.iter().position(|zone| zone.zone == name);
+            runs.iter()
+                .map(move |run| named(run).map(|at| &run.zones[at]))
+        };
+        if of_runs().flatten().all(|zone| zone.allocs == 0) {
+            continue;
+        }
+        for (what, value) in ZONE_ROWS {
+            let what = match what.starts_with(' ') {
+                true => what.to_string(),
+                false => format!("{what} {name}"),
+            };
+            let of_run = |zone: Option<&ZoneTraffic>| {
+                zone.map_or_else(|| "-".to_string(), |zone| count(value(zone)))
+            };
+            rows.push([vec![what], of_runs().map(of_run).collect()].concat());
+        }
     }
     rows
 }

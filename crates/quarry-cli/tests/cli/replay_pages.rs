@@ -98,29 +98,110 @@ fn json_tells_all_of_it() {
 }
 
 #[test]
-fn a_zoneinfo_fills_the_lists_first() {
+fn a_replay_begins_with_the_zones_of_a_zoneinfo() {
     let zoneinfo = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../traces/kv.before.zoneinfo.gz"
     );
     let design = ["kv", "--design", "slub"];
     let told = runs(&[&design[..], &["--zoneinfo", zoneinfo]].concat());
-    // One run, at the page size of the recording, with the memory of the kernel's largest zone.
+    // One run, at the page size of the recording, with what was free in the kernel's zones.
     let [run] = told.as_slice() else {
         panic!("{} runs", told.len())
     };
     let first = &run["pages"]["fragmentation"]["samples"][0];
     let bytes = |key: &str| first[key].as_u64().unwrap();
-    let all = ["slab_bytes", "initial_bytes", "pcp_bytes", "free_bytes"].map(bytes);
-    assert_eq!(all.iter().sum::<u64>(), 5_394_266 << 12);
+    assert_eq!(bytes("free_bytes"), (3840 + 200_337 + 79_907) << 12);
     let listed = run["pages"]["initial_pcp_pages"].as_u64().unwrap();
-    assert_eq!((listed, bytes("pcp_bytes")), (9958 + 5394, listed << 12));
+    assert_eq!(bytes("pcp_bytes"), listed << 12);
+    assert_eq!(listed, 270 + 5830 + 9958 + 5394);
+    let zones = run["zones"].as_array().unwrap();
+    let number = |zone: &Value, key: &str| zone[key].as_u64().unwrap();
+    let sizes = zones.iter().map(|zone| number(zone, "pages"));
+    assert!(sizes.eq([3840, 772_915, 5_394_266]));
+    let refilled_in_zones: u64 = zones.iter().map(|zone| number(zone, "refilled")).sum();
+    assert_eq!(run["pcp"]["refilled"].as_u64(), Some(refilled_in_zones));
     let untold = runs(&[&design[..], &["--page-size", "4k"]].concat());
     assert_eq!(untold[0]["pages"]["initial_pcp_pages"], 0);
     let refilled = |run: &Value| run["pcp"]["refilled"].as_u64().unwrap();
     assert!(refilled(run) < refilled(&untold[0]));
+    assert!(untold[0].get("zones").is_none());
+    let table = quarry(&[&["replay"], &design[..], &["--zoneinfo", zoneinfo]].concat());
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("blocks from DMA32") && table.contains("blocks from Normal"));
+    assert!(!table.contains("blocks from DMA "));
+
+    // A machine with 1 GiB more has as much more free memory; one with other CPUs begins as any other.
+    let with = |more: &[&str]| runs(&[&design[..], &["--zoneinfo", zoneinfo], more].concat());
+    let all = (777_216 + 5_394_266) << 12;
+    let more = with(&["--memory", &(all + (1u64 << 30)).to_string()]);
+    let free = |run: &Value| number(&run["zones"][2], "initial_free_pages");
+    assert_eq!(free(&more[0]), 79_907 + (1 << 18));
+    assert!(with(&["--cpus", "4"])[0].get("zones").is_none());
+    assert!(with(&["--pages", "off"])[0].get("zones").is_none());
+}
+
+#[test]
+fn zoneinfos_that_do_not_fit_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zoneinfo");
+    let path = path.to_str().unwrap();
+    let zone = |name: &str, pages: u64, cpus: u32| {
+        let lists = (0..cpus).map(|cpu| {
+            format!(
+                "    cpu: {cpu}\n              count:    0\n              high:     9\n\
+                 \x20             batch:    1\n  vm stats threshold: 4\n"
+            )
+        });
+        format!(
+            "Node 0, zone   {name}\n  pages free     99\n        min      10\n        low      12\n\
+             \x20       high     15\n        spanned  {pages}\n        present  {pages}\n\
+             \x20       managed  {pages}\n        protection: (0)\n  pagesets\n{}\
+             \x20 node_unreclaimable:  0\n  start_pfn:           0\n",
+            lists.collect::<String>()
+        )
+    };
+    let refuses = |text: &str, more: &[&str], parts: &[&str]| {
+        std::fs::write(path, text).unwrap();
+        let args = [
+            &["replay", "kv", "--design", "slub", "--zoneinfo", path],
+            more,
+        ]
+        .concat();
+        assert_fails(
+            &quarry(&args),
+            2,
+            &[&["the zoneinfo does not fit"], parts].concat(),
+        );
+    };
+    let none: [&str; 0] = [];
+    let unknown = zone("Normal", 99_999, 2) + &zone("Movable", 99_999, 2);
+    refuses(
+        &unknown,
+        &none,
+        &["a zone Movable", "DMA, DMA32 and Normal"],
+    );
+    let nodes = zone("DMA32", 99_999, 2) + &zone("Normal", 99_999, 2).replace("Node 0", "Node 1");
+    refuses(&nodes, &none, &["several nodes"]);
+    let swapped = zone("Normal", 99_999, 2) + &zone("DMA32", 99_999, 2);
+    refuses(&swapped, &none, &["zone DMA32 stands behind a higher one"]);
+    refuses(&zone("Normal", 0, 2), &none, &["no zone has pages"]);
+    refuses(&zone("Normal", 1 << 40, 2), &none, &["at most 2147483648"]);
+    let cpus = zone("Normal", 99_999, 4);
+    refuses(&cpus, &none, &["4 CPUs", "one with 2", "--cpus 4"]);
+    let small = zone("Normal", 99_999, 2);
+    refuses(
+        &small,
+        &["--memory", "64M"],
+        &["more than 390 MiB", "--memory"],
+    );
+
     let wrong = ["replay", "--zoneinfo", "Cargo.toml"];
     assert_fails(&quarry(&wrong), 1, &["Cargo.toml: line 1", "Node 0, zone"]);
+    let alone = ["replay", "--pagetypeinfo", "Cargo.toml"];
+    assert_fails(&quarry(&alone), 2, &["--zoneinfo"]);
+    let wrong = ["replay", "--zoneinfo", path, "--pagetypeinfo", "Cargo.toml"];
+    assert_fails(&quarry(&wrong), 1, &["Cargo.toml", "Page block order"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::Before;
 use super::fragmentation::Moment;
 use super::initial::{Held, Preparation, kmalloc_class};
 use super::input::Input;
-use super::lists;
+use super::lists::Start;
 use super::pages::{PageReport, Pages};
 use super::part::{Phase, Window};
 use super::report::Tally;
@@ -222,15 +222,12 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     }
 
     /// Allocates the blocks from before the part that it frees, and fills the CPUs' page lists.
-    pub(super) fn prepare_pages(&mut self) -> Result<(), LabError> {
+    /// Then the zones are as `start` says, if that is told.
+    pub(super) fn prepare_pages(&mut self, start: Option<&Start<'_>>) -> Result<(), LabError> {
         let Some(pages) = &mut self.pages else {
             return Ok(());
         };
-        let lists = match &self.input.zoneinfo {
-            Some(zoneinfo) => lists::reported(zoneinfo, self.spec, self.input, self.driver)?,
-            None => Vec::new(),
-        };
-        pages.prepare(self.driver, self.input, &lists)
+        pages.prepare(self.driver, self.input, start)
     }
 
     /// Peaks and counters begin with what is held now.

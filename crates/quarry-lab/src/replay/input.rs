@@ -9,7 +9,7 @@ use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
-use crate::kernel::{CpuPartialLists, Slabinfo, Zoneinfo};
+use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 
@@ -45,8 +45,10 @@ pub struct Input {
     pub initial_lists: CpuPartialLists,
     /// What it held after it.
     pub check: Option<Slabinfo>,
-    /// What the kernel's page lists held before that part ([`super::lists`]).
+    /// What the kernel's zones and page lists held before that part ([`super::lists`]).
     pub zoneinfo: Option<Zoneinfo>,
+    /// Which blocks of its zones were free then; heeded beside a zoneinfo.
+    pub free: Option<Pagetypeinfo>,
     /// Which page events are replayed.
     pub pages: PageMode,
     /// The trace tells which blocks of pages were slabs.
@@ -132,6 +134,7 @@ impl Input {
             initial_lists: CpuPartialLists::new(),
             check: None,
             zoneinfo: None,
+            free: None,
             pages: PageMode::default(),
             slab_pages_known: file.meta().slab_memory.is_some(),
             cache_of,

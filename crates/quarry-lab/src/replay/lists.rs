@@ -1,74 +1,277 @@
-//! The kernel's page lists before the part that is replayed, from its `/proc/zoneinfo`.
+//! The kernel's zones and page lists before the part that is replayed, from its `/proc/zoneinfo`.
 //!
-//! A zoneinfo that was read just before the part tells how many pages each CPU's lists held and, where a
-//! kernel tunes it, at how many pages they were trimmed. The replayed machine has one zone: it takes the
-//! place of the reported zone with the most pages, which serves all requests that ask for no particular
-//! memory. Its limits come out as reported if its memory is that of the zone ([`memory_bytes`]);
-//! what the watermarks keep back is taken from the report.
+//! A zoneinfo that was read just before the part tells of each zone how many pages it manages, how many
+//! of them are free, its watermarks, how many pages each CPU's lists held and, where a kernel tunes it, at
+//! how many pages they were trimmed. The replayed machine has these zones, and they begin so. With
+//! another amount of memory the highest zone is larger or smaller, and has as many more or fewer free pages.
+//! Watermarks, reserves and limits of the lists follow from the sizes by the rules of the replayed era;
+//! what they are all scaled by (`min_free_kbytes`) and what a zone's watermarks are raised by for a while
+//! (`boost`) are taken from the report. The boost stays as it was: nobody reclaims.
 //!
-//! Not reported, and assumed: all pages on the lists are single ones, of the migrate types of the single
-//! pages that the part allocates and frees, in their proportions; and nothing is on its way
-//! (`alloc_factor`, `free_count`).
+//! # What is not reported, and assumed
 //!
-//! Nor is memory scarce: all of the machine's is free but for what the part frees, however little the zone
-//! had left. A kernel that reclaims while it is recorded holds `high` down and empties lists, which has no
-//! events; a machine with as little would run out where the kernel's took from other zones.
+//! * All pages on the lists are single ones, of the migrate types of the single pages that the part
+//!   allocates and frees, in their proportions; and nothing is on its way (`alloc_factor`, `free_count`).
+//! * The blocks from before that the part frees, and the slabs of an initial state, lie in the highest
+//!   zone, as far as it has room.
+//! * All other pages that are not free are used by others, who do nothing.
+//! * The free pages lie in movable pageblocks: what others use is mostly page cache and memory of
+//!   programs, which is movable, and it is what a kernel reclaims when pages become few. So a request
+//!   of another type finds no block in such a zone but a whole pageblock, and from 5.9 on tries a lower
+//!   zone before it takes one of another type (`page::config`).
+//! * They lie in blocks as large as can be: in pages of whole pageblocks as many as the report says
+//!   (`nr_free_pages_blocks`, in recent kernels; else all), the others in halves of pageblocks.
 //!
-//! With another page size or number of CPUs than the report's, the lists begin empty.
+//! A copy of `/proc/pagetypeinfo` of the same moment tells what the last two assume ([`Input::free`]).
+//!
+//! With another page size or number of CPUs than the recorded, a report tells nothing: such a machine
+//! has one zone, all free, and begins with empty lists.
 
-use quarry_core::design::Design;
-use quarry_sim::driver::Driver;
+use quarry_core::machine::CpuId;
+use quarry_core::page::geometry::pageblock_order;
+use quarry_core::page::{
+    FreeBlockCounts, MAX_ORDER, MigrateType, MinFree, ORDERS, PageConfig, PcpStock, ZONE_TYPES,
+    ZoneLayout, ZoneType,
+};
 
 use super::input::Input;
+use super::pages::PageEvents;
 use crate::error::LabError;
-use crate::kernel::Zoneinfo;
 use crate::kernel::zoneinfo::{Pageset, Zone};
+use crate::kernel::{Pagetypeinfo, Zoneinfo};
 use crate::plan::RunSpec;
 
-/// The zone whose place the replayed machine's takes.
-fn largest(zoneinfo: &Zoneinfo) -> Option<&Zone> {
-    zoneinfo.populated().max_by_key(|zone| zone.managed())
+/// Most pages of a machine.
+const PAGES_MAX: u64 = 1 << 31;
+
+/// The zones that a kernel reported.
+pub(super) struct Start<'a> {
+    zones: Vec<(ZoneType, &'a Zone)>,
+    types: Option<&'a Pagetypeinfo>,
+    sizes: [u32; ZONE_TYPES],
+    /// Pages that the highest zone has beyond those reported.
+    more: i64,
+    page_shift: u32,
 }
 
-/// Memory of a machine whose zone is as large as the reported one.
-#[must_use]
-pub fn memory_bytes(zoneinfo: &Zoneinfo, page_bytes: u64) -> u64 {
-    largest(zoneinfo).map_or(0, |zone| zone.managed().saturating_mul(page_bytes))
+/// How a zone begins.
+pub(super) struct ZoneStart {
+    pub(super) zone: ZoneType,
+    pub(super) boost: u64,
+    pub(super) free: FreeBlockCounts,
+    pub(super) lists: Vec<(CpuId, PcpStock)>,
 }
 
-/// Gives the machine the reported watermarks and finds what its CPUs' lists held; nothing if it is too
-/// different.
-pub(super) fn reported<D: Design>(
-    zoneinfo: &Zoneinfo,
-    spec: &RunSpec,
-    input: &Input,
-    driver: &Driver<'_, D>,
-) -> Result<Vec<Pageset>, LabError> {
-    let config = &spec.config;
-    let Some(zone) = largest(zoneinfo) else {
-        return Ok(Vec::new());
-    };
-    // Kernels of 2.6 have a second set, for pages in no cache.
-    let hot = |set: &&Pageset| set.pcp.is_none_or(|pcp| pcp == 0);
-    let lists: Vec<Pageset> = zone.pagesets.iter().filter(hot).cloned().collect();
-    let alike = u64::from(input.file.meta().page_size) == config.page_bytes
-        && lists.len() == config.cpus as usize
-        && lists.iter().all(|list| list.cpu < config.cpus);
-    if !alike {
-        return Ok(Vec::new());
+fn unfit(what: &str) -> LabError {
+    LabError::Usage(format!("the zoneinfo does not fit: {what}"))
+}
+
+/// The zones with pages, lowest first.
+fn zones(zoneinfo: &Zoneinfo) -> Result<Vec<(ZoneType, &Zone)>, LabError> {
+    let mut zones: Vec<(ZoneType, &Zone)> = Vec::new();
+    for zone in zoneinfo.populated() {
+        let known = ZoneType::ALL.into_iter().find(|at| at.name() == zone.name);
+        let Some(known) = known else {
+            let name = &zone.name;
+            return Err(unfit(&format!(
+                "it has pages in a zone {name}; replays know DMA, DMA32 and Normal"
+            )));
+        };
+        if zone.node != zoneinfo.zones[0].node {
+            return Err(unfit("it is of a machine with several nodes"));
+        }
+        if zones.last().is_some_and(|(last, _)| *last >= known) {
+            return Err(unfit(&format!(
+                "zone {} stands behind a higher one",
+                zone.name
+            )));
+        }
+        zones.push((known, zone));
     }
-    // Raised for a while after memory was mixed up, which the limits of the lists do not follow.
-    let boost = zone.pages.get("boost").unwrap_or(0);
-    let min = zone.pages.get("min").unwrap_or(0).saturating_sub(boost);
-    let set = driver.pages().set_sysctl(
-        "min_free_kbytes",
-        min.saturating_mul(config.page_bytes >> 10),
-    );
-    set.map_err(|error| {
-        LabError::Usage(format!(
-            "{}: the zoneinfo does not fit: {error}",
-            spec.label()
-        ))
-    })?;
-    Ok(lists)
+    if zones.is_empty() {
+        return Err(unfit("no zone has pages"));
+    }
+    Ok(zones)
+}
+
+fn sizes(zones: &[(ZoneType, &Zone)]) -> Result<[u32; ZONE_TYPES], LabError> {
+    let mut sizes = [0; ZONE_TYPES];
+    for (zone, reported) in zones {
+        let managed = reported.managed();
+        let pages = u32::try_from(managed).ok();
+        sizes[*zone as usize] = pages.ok_or_else(|| too_large(managed))?;
+    }
+    match ZoneLayout::pages_of(&sizes) {
+        pages if pages > PAGES_MAX => Err(too_large(pages)),
+        _ => Ok(sizes),
+    }
+}
+
+fn too_large(pages: u64) -> LabError {
+    unfit(&format!("{pages} pages; a machine has at most {PAGES_MAX}"))
+}
+
+/// Memory of a machine with the reported zones, including what lies between them.
+///
+/// # Errors
+///
+/// [`LabError::Usage`] if no machine can have these zones.
+pub fn memory_bytes(zoneinfo: &Zoneinfo, page_bytes: u64) -> Result<u64, LabError> {
+    let pages = ZoneLayout::pages_of(&sizes(&zones(zoneinfo)?)?);
+    Ok(pages.saturating_mul(page_bytes))
+}
+
+impl<'a> Start<'a> {
+    /// How the machine of a run begins, if that is told.
+    pub(super) fn of(spec: &RunSpec, input: &'a Input) -> Result<Option<Self>, LabError> {
+        let (config, meta) = (&spec.config, input.file.meta());
+        let Some(zoneinfo) = &input.zoneinfo else {
+            return Ok(None);
+        };
+        let zones = zones(zoneinfo)?;
+        let mut sizes = sizes(&zones)?;
+        if !PageEvents::of(input).driven() || u64::from(meta.page_size) != config.page_bytes {
+            return Ok(None);
+        }
+        let cpus = |(_, zone): &(ZoneType, &Zone)| hot_lists(zone).map(|list| list.cpu + 1).max();
+        let cpus = zones.iter().filter_map(cpus).max().unwrap_or(0);
+        if cpus != config.cpus {
+            if config.cpus != meta.cpus {
+                return Ok(None);
+            }
+            return Err(unfit(&format!(
+                "it is of a machine with {cpus} CPUs, the trace of one with {}; with --cpus {cpus} \
+                 they may be the same",
+                meta.cpus
+            )));
+        }
+        // What is above the other zones is the highest one's.
+        let (highest, reported) = zones[zones.len() - 1];
+        let all = config.memory_bytes / config.page_bytes;
+        sizes[highest as usize] = 0;
+        let below = ZoneLayout::pages_of(&sizes).next_multiple_of(1 << MAX_ORDER);
+        let least = below + reported.managed() - free_pages(reported);
+        if all <= least {
+            return Err(unfit(&format!(
+                "the kernel used so much of its memory that the machine needs more than {} MiB: \
+                 give it more with --memory",
+                least.saturating_mul(config.page_bytes) >> 20
+            )));
+        }
+        let pages = all - below;
+        sizes[highest as usize] = u32::try_from(pages).map_err(|_| too_large(pages))?;
+        Ok(Some(Self {
+            more: pages as i64 - reported.managed() as i64,
+            zones,
+            types: input.free.as_ref(),
+            sizes,
+            page_shift: config.page_bytes.ilog2(),
+        }))
+    }
+
+    /// The page allocator of such a machine.
+    pub(super) fn config(&self, plain: PageConfig) -> PageConfig {
+        // A zone's part of the least free pages is rounded down.
+        let all: u64 = self.zones.iter().map(|(_, zone)| zone.managed()).sum();
+        let least = |(_, zone): &(ZoneType, &Zone)| {
+            let min = zone
+                .pages
+                .get("min")
+                .unwrap_or(0)
+                .saturating_sub(boost(zone));
+            (min.saturating_mul(all)).div_ceil(zone.managed())
+        };
+        let pages = self.zones.iter().map(least).max().unwrap_or(0);
+        PageConfig {
+            zones: ZoneLayout::Sized(self.sizes),
+            min_free: MinFree::Kbytes(pages.min(all) << (self.page_shift - 10)),
+            ..plain
+        }
+    }
+
+    /// How each zone begins; `shares` makes single pages of the types that lists have.
+    pub(super) fn zones(
+        &self,
+        shares: impl Fn(u32) -> [u32; quarry_core::page::MIGRATE_TYPES],
+    ) -> Vec<ZoneStart> {
+        let zone = |(at, &(zone, reported)): (usize, &(ZoneType, &Zone))| {
+            let all = self.sizes[zone as usize];
+            let is_highest = at + 1 == self.zones.len();
+            let more = if is_highest { self.more } else { 0 };
+            // No list holds more than the zone has.
+            let pages = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX).min(all);
+            let stock = |list: &Pageset| {
+                let stock = PcpStock {
+                    zone: Some(zone),
+                    pages: shares(pages(list.count)),
+                    high: pages(list.high),
+                };
+                (CpuId(list.cpu), stock)
+            };
+            ZoneStart {
+                zone,
+                boost: boost(reported),
+                free: self.free(reported, more),
+                lists: hot_lists(reported).map(stock).collect(),
+            }
+        };
+        self.zones.iter().enumerate().map(zone).collect()
+    }
+
+    fn free(&self, zone: &Zone, more: i64) -> FreeBlockCounts {
+        let mut blocks = FreeBlockCounts::default();
+        let order = pageblock_order(self.page_shift);
+        if let Some(types) = self.types {
+            told(types, zone, &mut blocks);
+            lay(&mut blocks, more.max(0) as u64, MAX_ORDER);
+            return blocks;
+        }
+        let free = free_pages(zone).saturating_add_signed(more);
+        let whole = zone.stats.get("nr_free_pages_blocks");
+        let whole = whole.map_or(free, |pages| {
+            pages.saturating_add_signed(more.max(0)).min(free)
+        });
+        lay(&mut blocks, whole, MAX_ORDER);
+        lay(&mut blocks, free - whole, order - 1);
+        blocks
+    }
+}
+
+/// Adds movable blocks of so many pages, as few as can be.
+fn lay(blocks: &mut FreeBlockCounts, pages: u64, largest: u32) {
+    let mut left = pages;
+    for order in (0..=largest).rev() {
+        blocks[order as usize][MigrateType::Movable as usize] += left >> order;
+        left &= (1 << order) - 1;
+    }
+}
+
+/// Adds the blocks that a report tells. Types that only special requests get are left out.
+fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) {
+    let rows = types.free.iter();
+    for row in rows.filter(|row| (row.row.node, &row.row.zone) == (zone.node, &zone.name)) {
+        let known = MigrateType::ALL.into_iter();
+        let known = known.filter(|known| known.name() == row.migratetype);
+        for migratetype in known {
+            for (blocks, count) in blocks.iter_mut().zip(&row.row.counts).take(ORDERS) {
+                blocks[migratetype as usize] += count;
+            }
+        }
+    }
+}
+
+/// Kernels of 2.6 have a second set, for pages in no cache.
+fn hot_lists(zone: &Zone) -> impl Iterator<Item = &Pageset> {
+    zone.pagesets
+        .iter()
+        .filter(|set| set.pcp.is_none_or(|pcp| pcp == 0))
+}
+
+fn free_pages(zone: &Zone) -> u64 {
+    zone.pages.get("free").unwrap_or(0).min(zone.managed())
+}
+
+/// What the watermarks are raised by for a while after types were mixed in a pageblock.
+fn boost(zone: &Zone) -> u64 {
+    zone.pages.get("boost").unwrap_or(0)
 }

@@ -33,23 +33,32 @@
 //! The lists' periodic work runs once a second (`vm.stat_interval`) of the recording's clock, on all CPUs
 //! at once, the first time a second after the first event.
 //!
-//! The machine's memory is what the run says, however much the recorded machine had: the limits of
-//! the per-CPU lists follow from it, and what the recording does not free is free from the beginning. A
-//! zoneinfo ([`lists`]) says what the lists held, and at how many pages they were trimmed. What a replay
-//! cannot tell:
+//! The machine's memory is what the run says, in one zone, all of it free but for what the part frees: the
+//! limits of the per-CPU lists follow from it. With a zoneinfo ([`lists`]) it has the recorded kernel's
+//! zones, with as many free pages and with lists as long as there; so requests go from zone to zone by the
+//! page allocator's own rules, and [`report::ZoneTraffic`] says what each zone did. What a replay cannot
+//! tell:
 //!
 //! * Without a zoneinfo, what was on the lists at the beginning. It then begins with empty ones, and its
 //!   first refills are extra.
 //! * At which moment of the second a CPU does its periodic work: in a recording shorter than that, none
 //!   is done, where the kernel may have done it once.
-//! * Free memory of the zone, and its fragmentation: what the trace itself causes is all there is. A
-//!   kernel with little free memory holds the lists short, and takes larger blocks from a lower zone
-//!   rather than mix types; that zone has lists of its own, short ones, which are refilled and drained
-//!   soon. In a hackbench on 6.18 with 2 % of the Normal zone free, all 960 blocks of orders 1 to 3 that
-//!   refills brought came from DMA32, and so did 2986 of 5113 blocks that were drained. While 6.18
-//!   compiled programs for 41 s, with 304 thousand frees of blocks from before among a million, refills
-//!   brought 319 thousand blocks from Normal and 203 thousand from DMA32, a replay's 307 thousand; 441 and
-//!   323 thousand were drained, by the replay 517 thousand.
+//! * Where the free pages lie, if no pagetypeinfo tells it. It decides whether Normal or DMA32 serves
+//!   what is not movable. In the recordings beside `tests/page_traffic.rs`, which begin with 1.1 to 1.5 % of
+//!   Normal free, none of it in whole pageblocks, it makes no difference of more than 1 % of the blocks
+//!   drained whether they are taken for movable halves of pageblocks, which is assumed, for movable single
+//!   pages, or for single pages of all types in equal parts (with these, 1275 blocks are refilled in kv instead of
+//!   771). If they were unmovable halves in part, or whole pageblocks, Normal would serve all, and no block
+//!   would be drained in hackbench, where the kernel drained 4383.
+//! * What types and orders the blocks on the lists have. A kernel refills lists that hold enough pages of
+//!   other types. Of three hackbench runs recorded with page frame numbers, on 6.18 with 0.7 % of Normal free,
+//!   one begins with 11816 pages on DMA32's lists: the kernel refilled 13455 blocks and drained 5326
+//!   there, the replay 3244 and 13226, though it takes 14581 blocks from DMA32 and 3020 from Normal, the
+//!   kernel 14890 and 2351.
+//! * How the boost of the watermarks changes. Types that are mixed raise it, and in the other two of those
+//!   runs it raised Normal's low watermark above its free pages meanwhile (from 20163 to 39619 with 29325
+//!   free, from 27843 to 36035 with 29915 free): what is movable then came from DMA32, too. The
+//!   kernel took 46435 of 52603 blocks from DMA32 and 10562 of 15614, the replay 36 and 3377.
 //! * Reclaim and compaction, which have no events here, empty lists: in a recording in which the
 //!   kernel compacted memory, its lists gave 31 226 blocks back, a replay's 5 014.
 //! * Frees in interrupts or by CPUs whose lists are busy, which pass the lists.
@@ -79,7 +88,7 @@ mod tests;
 use std::time::Instant;
 
 use quarry_core::design::{Design, Usage};
-use quarry_core::page::PageStats;
+use quarry_core::page::{PageConfig, PageStats};
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{self, Driver};
 use quarry_trace::ReplayEvent;
@@ -89,7 +98,8 @@ use crate::plan::{Progress, RunSpec};
 use check::Check;
 use engine::Engine;
 use input::Input;
-use report::{CacheReport, PcpReport, RunReport};
+use lists::Start;
+use report::{CacheReport, PcpReport, RunReport, ZoneTraffic};
 
 /// A replay with its design made concrete.
 pub(crate) type ReplayFn = fn(&RunSpec, &Input, Progress<'_>) -> Result<RunReport, LabError>;
@@ -101,9 +111,15 @@ pub(crate) fn run<D: Design>(
     progress: Progress<'_>,
 ) -> Result<RunReport, LabError> {
     let start = Instant::now();
-    let driven = driver::drive_debug::<D, _>(
+    let reported = Start::of(spec, input)?;
+    let plain = PageConfig::new(spec.design.era);
+    let config = match &reported {
+        Some(reported) => reported.config(plain),
+        None => plain,
+    };
+    let driven = driver::drive_pages::<D, _>(
         spec.config,
-        spec.design.era,
+        &config,
         spec.settings.boot,
         spec.settings.debug,
         |driver| -> Result<RunReport, LabError> {
@@ -117,7 +133,7 @@ pub(crate) fn run<D: Design>(
             if let Some(initial) = &input.initial {
                 engine.hold(initial)?;
             }
-            engine.prepare_pages()?;
+            engine.prepare_pages(reported.as_ref())?;
             let before = engine.start();
             let mut next_chunk = |engine: &mut Engine<'_, '_, D>, chunk: &mut Vec<ReplayEvent>| {
                 if !compares {
@@ -135,7 +151,10 @@ pub(crate) fn run<D: Design>(
                 }
             }
             let outcome = engine.finish();
-            let report = report(spec, input, driver, outcome, &before);
+            let mut report = report(spec, input, driver, outcome, &before);
+            if reported.is_some() {
+                report.zones = before.zones_since(driver);
+            }
             if let Some(folder) = &spec.inspect {
                 inspect::write(folder, driver)?;
             }
@@ -156,6 +175,8 @@ pub(super) struct Before {
     /// By cache, newest first.
     caches: Vec<Stats>,
     pages: PageStats,
+    /// Lowest first.
+    zones: Vec<ZoneTraffic>,
 }
 
 impl Before {
@@ -166,7 +187,14 @@ impl Before {
         Self {
             caches,
             pages: driver.page_stats(),
+            zones: ZoneTraffic::now(driver),
         }
+    }
+
+    /// What went through the zones since then.
+    fn zones_since<D: Design>(&self, driver: &Driver<'_, D>) -> Vec<ZoneTraffic> {
+        let zones = ZoneTraffic::now(driver).into_iter().zip(&self.zones);
+        zones.map(|(now, before)| now.since(before)).collect()
     }
 }
 
@@ -242,6 +270,7 @@ fn report<D: Design>(
             decays: pages.pcp.decays - pages_before.pcp.decays,
             decayed: pages.pcp.decayed - pages_before.pcp.decayed,
         },
+        zones: Vec::new(),
         page_events: pages::PageEvents::of(input),
         pages: outcome.pages,
         locks: report::locks(&counters),

@@ -5,16 +5,15 @@
 mod before;
 
 use quarry_core::design::Design;
-use quarry_core::machine::CpuId;
-use quarry_core::page::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError, PcpStock};
+use quarry_core::page::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
 use serde::Serialize;
 
 use super::fragmentation::Fragmentation;
 use super::input::Input;
+use super::lists::Start;
 use crate::error::LabError;
-use crate::kernel::zoneinfo::Pageset;
 
 /// Which page events a replay is to drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,12 +221,12 @@ impl<'h> Pages<'h> {
         }))
     }
 
-    /// Allocates the blocks from before, and fills the lists of the CPUs as they are reported.
+    /// Allocates the blocks from before, and fills zones and lists as they are reported.
     pub(super) fn prepare<D: Design>(
         &mut self,
         driver: &Driver<'h, D>,
         input: &Input,
-        lists: &[Pageset],
+        start: Option<&Start<'_>>,
     ) -> Result<(), LabError> {
         let found = before::find(input, self.skip_slabs)?;
         let mut initial = Vec::with_capacity(found.blocks.len());
@@ -239,16 +238,14 @@ impl<'h> Pages<'h> {
         }
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
-        for list in lists {
-            // No list holds more than the machine has.
-            let all = u64::from(driver.pages().pages());
-            let stock = PcpStock {
-                zone: None,
-                pages: before::shares(list.count.min(all) as u32, &found.singles),
-                high: list.high.min(all) as u32,
-            };
-            let pages = driver.pages().stock_pcp(CpuId(list.cpu), &stock);
-            self.report.initial_pcp_pages += u64::from(pages.unwrap_or(0));
+        let shares = |pages| before::shares(pages, &found.singles);
+        for zone in start.map_or(Vec::new(), |start| start.zones(shares)) {
+            for (cpu, stock) in &zone.lists {
+                let pages = driver.pages().stock_pcp(*cpu, stock);
+                self.report.initial_pcp_pages += u64::from(pages.unwrap_or(0));
+            }
+            driver.pages().leave_free(zone.zone, &zone.free);
+            driver.pages().set_boost(zone.zone, zone.boost);
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! What a run reports.
 
 use quarry_core::design::{Design, Usage};
-use quarry_core::machine::{Access, Line, LockClass};
+use quarry_core::machine::{Access, CpuId, Line, LockClass, Machine};
 use quarry_core::page::ORDERS;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Counters;
-use quarry_sim::driver::CacheView;
+use quarry_sim::driver::{CacheView, Driver};
 use serde::{Serialize, Serializer};
 
 use super::check::Check;
@@ -70,6 +70,9 @@ pub struct RunReport {
     pub stats: Stats,
     /// Per-CPU page lists, of slabs and page events.
     pub pcp: PcpReport,
+    /// The zones, if the run began with those of a zoneinfo; lowest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<ZoneTraffic>,
     /// Which page events were driven.
     pub page_events: PageEvents,
     /// What became of them and what they cost, if any were.
@@ -109,6 +112,70 @@ pub struct Tally {
     pub unserved: u64,
     /// Events of the page allocator that were not replayed.
     pub page_events: u64,
+}
+
+/// A zone and its per-CPU page lists, of slabs and page events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ZoneTraffic {
+    /// Its name.
+    pub zone: &'static str,
+    /// Its pages.
+    pub pages: u64,
+    /// Blocks handed out, by its lists or past them.
+    pub allocs: u64,
+    /// Blocks taken back, likewise.
+    pub frees: u64,
+    /// Blocks that refills brought to its lists.
+    pub refilled: u64,
+    /// Blocks that its lists gave back to it, because they were too long or in the periodic work.
+    pub drained: u64,
+    /// Pages that were free in it at the beginning.
+    pub initial_free_pages: u64,
+    /// Pages that are free in it at the end.
+    pub free_pages: u64,
+    /// Pages on its lists at the beginning.
+    pub initial_pcp_pages: u64,
+    /// Pages on its lists at the end.
+    pub pcp_pages: u64,
+}
+
+impl ZoneTraffic {
+    /// The zones as they are, with what was counted so far.
+    pub(super) fn now<D: Design>(driver: &Driver<'_, D>) -> Vec<Self> {
+        let pages = driver.pages();
+        let cpus = (0..driver.machine().topology().cpus).map(CpuId);
+        let zones = pages.zone_reports().enumerate().map(|(at, zone)| {
+            let listed = cpus.clone().flat_map(|cpu| {
+                let sets = [false, true].map(|cold| pages.pageset_report(at, cpu, cold));
+                sets.into_iter().flatten()
+            });
+            Self {
+                zone: zone.id.zone.name(),
+                pages: zone.pages,
+                allocs: zone.pcp.allocs + zone.direct_allocs,
+                frees: zone.pcp.frees + zone.direct_frees,
+                refilled: zone.pcp.refilled,
+                drained: zone.pcp.trimmed + zone.pcp.decayed,
+                free_pages: zone.free_pages,
+                pcp_pages: listed.map(|set| u64::from(set.count)).sum(),
+                ..Self::default()
+            }
+        });
+        driver.machine().uncounted(|| zones.collect())
+    }
+
+    /// What came to that since an earlier moment.
+    pub(super) fn since(self, before: &Self) -> Self {
+        Self {
+            allocs: self.allocs - before.allocs,
+            frees: self.frees - before.frees,
+            refilled: self.refilled - before.refilled,
+            drained: self.drained - before.drained,
+            initial_free_pages: before.free_pages,
+            initial_pcp_pages: before.pcp_pages,
+            ..self
+        }
+    }
 }
 
 /// Counters of the per-CPU page lists.

@@ -170,7 +170,7 @@ fn replay(recording: &Recording, input: &mut Input, first: &Report, report: &Rep
         settings: Vec::new(),
         debug: None,
         memory_bytes: input.zoneinfo.as_ref().map_or(16 << 30, |zoneinfo| {
-            lists::memory_bytes(zoneinfo, recording.page_bytes.into())
+            lists::memory_bytes(zoneinfo, recording.page_bytes.into()).unwrap()
         }),
         cache_line: recording.cache_line,
     };

@@ -287,7 +287,7 @@ fn the_lists_are_worked_on_once_a_second() {
 #[test]
 fn lists_begin_as_the_kernel_reported_them() {
     let mut text = String::from(
-        "Node 0, zone   Normal\n  pages free     9\n        min      500\n        low      600\n\
+        "Node 0, zone   Normal\n  pages free     9000\n        min      500\n        low      600\n\
          \x20       high     700\n        spanned  16384\n        present  16384\n\
          \x20       managed  16384\n        protection: (0)\n  pagesets\n",
     );
@@ -300,7 +300,7 @@ fn lists_begin_as_the_kernel_reported_them() {
     }
     text += "  node_unreclaimable:  0\n  start_pfn:           0\n";
     let zoneinfo = Zoneinfo::parse("zoneinfo", &text).unwrap();
-    assert_eq!(lists::memory_bytes(&zoneinfo, 4096), 64 << 20);
+    assert_eq!(lists::memory_bytes(&zoneinfo, 4096).unwrap(), 64 << 20);
     let movable = |n: u64, cpu| RawEvent {
         migratetype: 1,
         ..pages(n, cpu, 0)
