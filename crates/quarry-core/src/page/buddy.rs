@@ -56,6 +56,7 @@ pub(crate) struct FreeArea {
     /// First page that was never handed out: everything from here to `end` is free but on no
     /// list, so a large reservation costs no descriptor until it is needed.
     frontier: u32,
+    /// Behind the last page: the zone's, or where others use the rest for good (`fill.rs`).
     end: u32,
     /// Type of the pageblocks beyond the frontier.
     boot_type: MigrateType,
@@ -104,17 +105,16 @@ impl FreeArea {
         self.end
     }
 
-    /// Notes that what lies below a page has been handed out; beyond it all is free.
-    pub(super) fn begin_untouched_at(&mut self, at: u32) {
-        self.free_pages -= u64::from(at - self.frontier);
-        self.frontier = at;
-        // What was laid is free, too.
-        let laid = &self.lists;
+    /// Notes that what lies below `at` has been handed out or is on a list, and that others use what lies
+    /// beyond `end` for good.
+    pub(super) fn begin_untouched(&mut self, at: u32, end: u32) {
+        (self.frontier, self.end) = (at, end);
         let pages = |(order, lists): (usize, &[PageList; MIGRATE_TYPES])| {
             let blocks: u64 = lists.iter().map(|list| u64::from(list.len())).sum();
             blocks << order
         };
-        self.free_pages += laid.iter().enumerate().map(pages).sum::<u64>();
+        let listed: u64 = self.lists.iter().enumerate().map(pages).sum();
+        self.free_pages = listed + u64::from(end - at);
     }
 
     /// Takes a block that was laid off its list.

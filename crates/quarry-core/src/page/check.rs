@@ -130,8 +130,9 @@ impl<M: Machine> PageAllocator<M> {
                 .lock(self.machine(), self.map())
                 .ok_or(PageInconsistency::Reentered)?;
             listed_buddy += self.walk_lists(&area)?;
-            let untouched = u64::from(zone.end - area.frontier());
+            let untouched = u64::from(area.end() - area.frontier());
             census.untouched += untouched;
+            census.allocated += u64::from(zone.end - area.end());
             let before = census.buddy;
             self.walk_zone(zone.start, area.frontier(), &mut census)?;
             let free = census.buddy - before + untouched;

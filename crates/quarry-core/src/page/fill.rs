@@ -21,7 +21,10 @@ struct Site<'m> {
 impl FreeArea {
     /// Makes all free pages used by nobody who is known, but for these blocks: they are laid behind
     /// what was handed out so far, in pageblocks of their types, so that no two merge. If there are too
-    /// few pages in use to part them, the last ones are laid as one. Returns the free pages.
+    /// few pages in use to part them, the last ones are one piece. Returns the free pages.
+    ///
+    /// Pages in use that part no blocks are cut off at the end of the zone, so that their descriptors
+    /// need no memory.
     pub(crate) fn leave_free(&mut self, map: &MemMap, blocks: &FreeBlockCounts) -> u64 {
         for order in 0..=MAX_ORDER {
             for migratetype in MigrateType::ALL {
@@ -45,18 +48,11 @@ impl FreeArea {
         let all_laid = MigrateType::ALL
             .into_iter()
             .all(|migratetype| self.lay_all(&mut site, blocks, migratetype));
-        let at = if all_laid {
-            self.end()
-        } else {
-            // What was not laid has the right number of pages behind those in use.
-            let used = site.used as u32;
-            if used == 0 {
-                self.take_up_again(&mut site);
-            }
-            site.at + used
-        };
-        use_up(map, site.at, at);
-        self.begin_untouched_at(at);
+        if !all_laid {
+            // Those that are left are what lies behind, untouched and as large as can be.
+            self.take_up_again(&mut site);
+        }
+        self.begin_untouched(site.at, self.end() - site.used as u32);
         self.free_pages()
     }
 
