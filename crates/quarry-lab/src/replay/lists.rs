@@ -12,6 +12,7 @@
 //!
 //! * All pages on the lists are single ones, of the migrate types of the single pages that the part
 //!   allocates and frees, in their proportions; and nothing is on its way (`alloc_factor`, `free_count`).
+//!   Those of a type lie together, so that what is given back merges more readily than a kernel's.
 //! * The blocks from before that the part frees, and the slabs of an initial state, lie in the highest
 //!   zone, as far as it has room.
 //! * All other pages that are not free are used by others, who do nothing.
@@ -241,7 +242,8 @@ impl<'a> Start<'a> {
 fn lay(blocks: &mut FreeBlockCounts, pages: u64, largest: u32) {
     let mut left = pages;
     for order in (0..=largest).rev() {
-        blocks[order as usize][MigrateType::Movable as usize] += left >> order;
+        let movable = &mut blocks[order as usize][MigrateType::Movable as usize];
+        *movable = movable.saturating_add(left >> order);
         left &= (1 << order) - 1;
     }
 }
@@ -254,7 +256,8 @@ fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) {
         let known = known.filter(|known| known.name() == row.migratetype);
         for migratetype in known {
             for (blocks, count) in blocks.iter_mut().zip(&row.row.counts).take(ORDERS) {
-                blocks[migratetype as usize] += count;
+                let blocks = &mut blocks[migratetype as usize];
+                *blocks = blocks.saturating_add(*count);
             }
         }
     }
@@ -275,3 +278,6 @@ fn free_pages(zone: &Zone) -> u64 {
 fn boost(zone: &Zone) -> u64 {
     zone.pages.get("boost").unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

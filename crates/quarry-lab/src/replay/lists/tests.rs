@@ -1,0 +1,289 @@
+//! What a zoneinfo makes of a machine, by hand.
+
+use std::path::Path;
+
+use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
+
+use super::*;
+use crate::plan::Axes;
+use crate::replay::pages::PageMode;
+use crate::{DesignSpec, Plan, RunReport};
+
+const MOVABLE: usize = MigrateType::Movable as usize;
+
+/// A zone of a machine with two CPUs. `stats` are lines of its counters.
+fn zone(name: &str, [free, boost, min, managed]: [u64; 4], listed: u64, stats: &str) -> String {
+    let lists = [0, 1].map(|cpu| {
+        format!(
+            "    cpu: {cpu}\n              count:    {listed}\n              high:     500\n\
+             \x20             batch:    7\n              high_min: 40\n\
+             \x20             high_max: 5000\n  vm stats threshold: 10\n"
+        )
+    });
+    format!(
+        "Node 0, zone   {name}\n  pages free     {free}\n        boost    {boost}\n\
+         \x20       min      {min}\n        low      {min}\n        high     {min}\n\
+         \x20       spanned  {managed}\n        present  {managed}\n        managed  {managed}\n\
+         \x20       protection: (0, 0, 0)\n{stats}  pagesets\n{}\
+         \x20 node_unreclaimable:  0\n  start_pfn:           0\n",
+        lists.concat()
+    )
+}
+
+/// DMA32 with six whole pageblocks, and Normal with none.
+fn two_zones() -> Zoneinfo {
+    let stats = |whole: u64| format!("      nr_free_pages 0\n      nr_free_pages_blocks {whole}\n");
+    let text = zone("DMA32", [9000, 0, 150, 40_000], 11, &stats(3072))
+        + &zone("Normal", [20_100, 512, 450 + 512, 120_000], 22, &stats(0));
+    Zoneinfo::parse("zoneinfo", &text).unwrap()
+}
+
+fn input(kinds: &[(Kind, u8, i8)]) -> Input {
+    let mut bytes = Vec::new();
+    let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
+    for (n, (kind, order, migratetype)) in (0..).zip(kinds) {
+        let event = RawEvent {
+            time_ns: n + 1,
+            cpu: (n % 2) as u16,
+            order: *order,
+            migratetype: *migratetype,
+            ..RawEvent::new(*kind, 0x1000 + (n << 4))
+        };
+        trace.push(&event).unwrap();
+    }
+    trace.meta_mut().kernel = Some("6.18.0".to_string());
+    trace.meta_mut().cpus = 2;
+    trace.finish().unwrap();
+    let mut input = Input::new(TraceFile::from_bytes(bytes).unwrap(), "t");
+    input.pages = PageMode::All;
+    input.zoneinfo = Some(two_zones());
+    input
+}
+
+fn axes(input: &Input) -> Axes {
+    Axes {
+        designs: vec![DesignSpec::parse("slub@6.18").unwrap()],
+        page_bytes: vec![4096],
+        cpus: vec![2],
+        settings: Vec::new(),
+        debug: None,
+        memory_bytes: input
+            .zoneinfo
+            .as_ref()
+            .map_or(64 << 20, |zoneinfo| memory_bytes(zoneinfo, 4096).unwrap()),
+        cache_line: 64,
+    }
+}
+
+fn run(axes: &Axes, input: &Input) -> Result<RunReport, LabError> {
+    let mut runs = Plan::new(axes)?.execute(input, 1, &|_| ())?;
+    Ok(runs.remove(0))
+}
+
+fn start<T>(input: &Input, axes: &Axes, f: impl FnOnce(&Start<'_>) -> T) -> Option<T> {
+    let plan = Plan::new(axes).unwrap();
+    let start = Start::of(&plan.runs[0], input).unwrap();
+    start.map(|start| f(&start))
+}
+
+#[test]
+fn free_pages_lie_in_halves_of_movable_pageblocks() {
+    let input = input(&[(Kind::MmPageAlloc, 0, 1)]);
+    let axes = axes(&input);
+    let zones = start(&input, &axes, |start| start.zones(|pages| [0, pages, 0])).unwrap();
+    let movable = |zone: &ZoneStart| zone.free.map(|by_type| by_type[MOVABLE]);
+    // 9000 - 3072 = 23 * 256 + 40 and 20100 = 78 * 256 + 132.
+    assert_eq!(movable(&zones[0]), [0, 0, 0, 1, 0, 1, 0, 0, 23, 0, 3]);
+    assert_eq!(movable(&zones[1]), [0, 0, 1, 0, 0, 0, 0, 1, 78, 0, 0]);
+    let others = |zone: &ZoneStart| zone.free.iter().all(|row| row[0] + row[2] == 0);
+    assert!(zones.iter().all(others));
+    assert_eq!([zones[0].boost, zones[1].boost], [0, 512]);
+    let (cpu, stock) = zones[1].lists[1];
+    assert_eq!((cpu, stock.zone), (CpuId(1), Some(ZoneType::Normal)));
+    assert_eq!((stock.pages, stock.high), ([0, 22, 0], 500));
+
+    // An older kernel does not tell what lies in whole pageblocks: all but the rest.
+    let mut older = input.clone();
+    for zone in &mut older.zoneinfo.as_mut().unwrap().zones {
+        zone.stats = crate::kernel::Counters::default();
+    }
+    let zones = start(&older, &axes, |start| start.zones(|pages| [0, pages, 0])).unwrap();
+    assert_eq!(movable(&zones[0]), [0, 0, 0, 1, 0, 1, 0, 0, 1, 1, 8]);
+}
+
+#[test]
+fn more_memory_is_the_highest_zones() {
+    let input = input(&[(Kind::MmPageAlloc, 0, 1)]);
+    let mut axes = axes(&input);
+    assert_eq!(axes.memory_bytes, ((40 << 10) + 120_000) << 12);
+    let free = |axes: &Axes| {
+        let report = run(axes, &input).unwrap();
+        let zones = report.zones.iter();
+        zones
+            .map(|zone| (zone.zone, zone.pages, zone.initial_free_pages))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        free(&axes),
+        [("DMA32", 40_000, 9000), ("Normal", 120_000, 20_100)]
+    );
+    axes.memory_bytes += 10_000 << 12;
+    assert_eq!(
+        free(&axes),
+        [("DMA32", 40_000, 9000), ("Normal", 130_000, 30_100)]
+    );
+    axes.memory_bytes -= 30_000 << 12;
+    assert_eq!(
+        free(&axes),
+        [("DMA32", 40_000, 9000), ("Normal", 100_000, 100)]
+    );
+    axes.memory_bytes -= 100 << 12;
+    let error = run(&axes, &input).unwrap_err().to_string();
+    assert!(error.contains("more than 550 MiB"), "{error}");
+}
+
+/// What is read is what the kernel would show.
+#[test]
+fn the_replayed_machine_shows_the_zones() {
+    let input = input(&[(Kind::MmPageAlloc, 0, 1), (Kind::MmPageAlloc, 0, 1)]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = Plan::new(&axes(&input)).unwrap();
+    plan.inspect_into(folder.path()).unwrap();
+    plan.execute(&input, 1, &|_| ()).unwrap();
+    let file = folder.path().join("slub@6.18-4k-2").join("zoneinfo");
+    let shown = Zoneinfo::read(&file).unwrap();
+    let told = two_zones();
+    let zones: Vec<_> = shown.populated().collect();
+    assert_eq!(zones.len(), 2);
+    for (shown, told) in zones.into_iter().zip(told.populated()) {
+        for name in ["free", "boost", "min", "managed"] {
+            assert_eq!(
+                shown.pages.get(name),
+                told.pages.get(name),
+                "{} {name}",
+                told.name
+            );
+        }
+        let blocks = "nr_free_pages_blocks";
+        assert_eq!(shown.stats.get(blocks), told.stats.get(blocks));
+        let listed = |zone: &Zone| {
+            zone.pagesets
+                .iter()
+                .map(|set| set.count)
+                .collect::<Vec<_>>()
+        };
+        // The two pages came from Normal's lists.
+        let taken = u64::from(told.name == "Normal");
+        assert_eq!(
+            listed(shown),
+            [listed(told)[0] - taken, listed(told)[1] - taken]
+        );
+    }
+}
+
+/// Unmovable blocks come from DMA32, which has whole pageblocks; with a pagetypeinfo that tells of
+/// unmovable ones in Normal, from there.
+#[test]
+fn free_blocks_that_are_told_serve_their_types() {
+    let mut input = input(&[(Kind::MmPageAlloc, 3, 0), (Kind::MmPageAlloc, 0, 1)]);
+    let axes = axes(&input);
+    let allocs = |input: &Input| {
+        let report = run(&axes, input).unwrap();
+        let zones = report.zones.iter();
+        zones
+            .map(|zone| (zone.allocs, zone.initial_free_pages))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(allocs(&input), [(1, 9000), (1, 20_100)]);
+    let row = |zone: &str, migratetype: &str, third: u64, last: u64| {
+        format!("Node    0, zone {zone}, type {migratetype} 0 0 0 {third} 0 0 0 0 0 0 {last} \n")
+    };
+    let mut text = String::from(
+        "Page block order: 9\nPages per block:  512\n\nFree pages count per migrate type at order \
+         0 1 2 3 4 5 6 7 8 9 10 \n",
+    );
+    for zone in ["DMA32", "Normal"] {
+        let unmovable = u64::from(zone == "Normal") * 30;
+        text += &row(zone, "Unmovable", unmovable, 0);
+        text += &row(zone, "Movable", 2, 8);
+        text += &row(zone, "Reclaimable", 0, 0);
+        text += &row(zone, "HighAtomic", 4, 0);
+    }
+    text += "\nNumber of blocks type Unmovable Movable Reclaimable HighAtomic \n\
+             Node 0, zone DMA32 1 2 3 4\nNode 0, zone Normal 1 2 3 4\n";
+    input.free = Some(Pagetypeinfo::parse("pagetypeinfo", &text).unwrap());
+    assert_eq!(allocs(&input), [(0, 8 * 1024 + 16), (2, 8 * 1024 + 256)]);
+}
+
+#[test]
+fn a_report_of_another_machine_is_refused_or_tells_nothing() {
+    let input = input(&[(Kind::MmPageAlloc, 0, 1)]);
+    let plain = axes(&input);
+    let told = |axes: &Axes, input: &Input| !run(axes, input).unwrap().zones.is_empty();
+    assert!(told(&plain, &input));
+    let larger = Axes {
+        page_bytes: vec![65536],
+        ..plain.clone()
+    };
+    let wider = Axes {
+        cpus: vec![4],
+        ..plain.clone()
+    };
+    assert!(!told(&larger, &input) && !told(&wider, &input));
+    let off = Input {
+        pages: PageMode::Off,
+        ..input.clone()
+    };
+    assert!(!told(&plain, &off));
+    let mut four = input.clone();
+    for zone in &mut four.zoneinfo.as_mut().unwrap().zones {
+        let more = zone.pagesets.clone().into_iter();
+        zone.pagesets.extend(more.map(|set| Pageset {
+            cpu: set.cpu + 2,
+            ..set
+        }));
+    }
+    let error = run(&plain, &four).unwrap_err().to_string();
+    assert!(error.contains("4 CPUs, the trace of one with 2"), "{error}");
+    assert!(told(&wider, &four));
+}
+
+/// Whatever a report claims, there is an answer.
+#[test]
+fn no_number_in_a_report_panics() {
+    let input = input(&[(Kind::MmPageAlloc, 0, 0), (Kind::MmPageFree, 0, 1)]);
+    let numbers = ["9000", "150", "40000", "500", "11", "3072", "5000", "7"];
+    let mut refused = 0;
+    for number in numbers {
+        for odd in ["0", "1", "18446744073709551615", "4294967295", "2147483647"] {
+            let stats = "      nr_free_pages 0\n      nr_free_pages_blocks 3072\n";
+            let text = zone("DMA32", [9000, 0, 150, 40_000], 11, stats);
+            let text = text.replace(&format!(" {number}\n"), &format!(" {odd}\n"));
+            let Ok(zoneinfo) = Zoneinfo::parse("zoneinfo", &text) else {
+                refused += 1;
+                continue;
+            };
+            let input = Input {
+                zoneinfo: Some(zoneinfo),
+                ..input.clone()
+            };
+            let zoneinfo = input.zoneinfo.as_ref().unwrap();
+            let done = memory_bytes(zoneinfo, 4096).and_then(|memory_bytes| {
+                let axes = Axes {
+                    memory_bytes,
+                    ..axes(&input_without(&input))
+                };
+                run(&axes, &input)
+            });
+            refused += u32::from(done.is_err());
+        }
+    }
+    assert!((3..20).contains(&refused), "{refused}");
+}
+
+fn input_without(input: &Input) -> Input {
+    Input {
+        zoneinfo: None,
+        ..input.clone()
+    }
+}
