@@ -76,9 +76,12 @@
 //! | 46435, 36 | 6168, 52805 | 16109, 7843 | 8219, 0 | 19456, at first 0 |
 //!
 //! In the last two the boost raised the low watermark above the free pages meanwhile (to 36035 with 29915
-//! free, to 39619 with 29325): what is movable then came from DMA32, too. A pagetypeinfo moves 110 blocks of the last run
-//! to DMA32, and none of the others. Where twice as many blocks are drained, the replay empties DMA32's lists
-//! after frees of larger blocks, and the kernel did not.
+//! free, to 39619 with 29325): what is movable then came from DMA32, too. A pagetypeinfo moves 110 blocks of
+//! the last run to DMA32, and none of the others. Where twice as many blocks are drained, the replay empties
+//! DMA32's lists of a CPU because larger blocks are freed at the end of a spree, and the kernel did not. The
+//! rule is the kernel's: in these two recordings each page that it drained from DMA32's lists follows a free
+//! at which, counted from the recorded events, the rule asks for it. So it is what comes from DMA32
+//! between the frees that differs.
 //!
 //! [`fragmentation`] samples where the pages are at intervals of a fixed number of events.
 
