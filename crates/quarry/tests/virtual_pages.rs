@@ -88,6 +88,32 @@ fn zones_agree_with_the_model() {
     );
 }
 
+/// Zones of any size, with pages between them that are nobody's.
+#[test]
+fn sized_zones_agree_with_the_model() {
+    let sizes = (0u32..3000, 0u32..5000, 1u32..5000);
+    check_property(
+        "sized_zones_agree_with_the_model",
+        CASES,
+        (setups(), page_scripts(60), (sizes, 0usize..Era::ALL.len())),
+        |(setup, script, ((dma, dma32, normal), era))| {
+            let sizes = [dma, dma32, normal];
+            let setup = Setup {
+                pages: ZoneLayout::pages_of(&sizes) as u32,
+                nodes: 1,
+                // As in `setups`: among many slots one would always hide.
+                remote_per_mille: 0,
+                ..setup
+            };
+            let config = PageConfig {
+                zones: ZoneLayout::Sized(sizes),
+                ..PageConfig::new(Era::ALL[era])
+            };
+            check_pages(&setup, &config, &script).map(|_| ())
+        },
+    );
+}
+
 #[test]
 fn pages_repeat() {
     let config = PageConfig::new(Era::V6_18);
