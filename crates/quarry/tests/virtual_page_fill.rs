@@ -299,3 +299,67 @@ fn a_lower_zone_comes_before_mixed_types() {
         assert_eq!(zone(&pages, Normal).extfrag, 1);
     }
 }
+
+/// Zone Normal of the 6.1 kernel `D-x86_64-6.1-m4G-smp2-trace` after boot, from its pagetypeinfo (shared
+/// ground truth): blocks of the largest order need no pages in use to part them.
+#[test]
+fn free_blocks_of_a_recorded_kernel_are_laid_as_told() {
+    let by_type = [
+        [1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0],
+        [1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 471],
+        [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0],
+    ];
+    let told: FreeBlockCounts =
+        std::array::from_fn(|order| std::array::from_fn(|of_type| by_type[of_type][order]));
+    let pages = boot(Era::V6_1, [3840, 503_776, 494_673]);
+    assert_eq!(pages.leave_free(ZoneType::Normal, &told), Some(483_802));
+    let report = zone(&pages, ZoneType::Normal);
+    assert_eq!(report.free_blocks, told);
+    let [unmovable, movable, reclaimable] = report.pageblocks;
+    assert_eq!((unmovable, reclaimable), (1, 2), "{movable} movable");
+    pages.check_consistency().unwrap();
+    // What others use nobody frees, and it needs no memory.
+    for pfn in (0..pages.pages()).step_by(7).map(Pfn) {
+        for order in 0..=MAX_ORDER {
+            assert!(pages.free(pfn, order).is_err(), "{pfn:?} of order {order}");
+        }
+    }
+    let residency = pages.residency();
+    assert!(residency.resident() < 20_000, "{residency:?}");
+}
+
+#[test]
+fn numbers_from_outside_are_refused_or_clamped() {
+    let pages = boot(Era::V6_18, SIZES);
+    let stock = PcpStock {
+        pages: [5; MIGRATE_TYPES],
+        zone: None,
+        high: 40,
+    };
+    for cpu in [2, 70, 100_000, u32::MAX] {
+        assert_eq!(pages.stock_pcp(CpuId(cpu), &stock), None, "CPU {cpu}");
+    }
+    assert_eq!(pages.stock_pcp(CpuId(1), &stock), Some(15));
+    assert!(pages.set_boost(ZoneType::Normal, u64::MAX));
+    assert_eq!(zone(&pages, ZoneType::Normal).boost, u64::from(SIZES[2]));
+    assert_eq!(served_by(&pages, 0, Unmovable), Some(ZoneType::Dma32));
+    pages.check_consistency().unwrap();
+}
+
+/// Where an era does not tune the lists, they are never as long as a report of a later kernel says.
+#[test]
+fn stock_stays_below_what_the_era_trims_at() {
+    for era in [Era::V2_6_24, Era::V5_9, Era::V6_1] {
+        let pages = boot(era, SIZES);
+        let stock = PcpStock {
+            pages: [100_000, 0, 0],
+            zone: Some(ZoneType::Normal),
+            high: 100_000,
+        };
+        let high = pages
+            .pageset_report(2, CpuId(0), false)
+            .expect("Normal")
+            .high;
+        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(high - 1), "{era:?}");
+    }
+}

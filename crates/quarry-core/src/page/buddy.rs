@@ -105,6 +105,10 @@ impl FreeArea {
         self.end
     }
 
+    pub(super) fn boot_type(&self) -> MigrateType {
+        self.boot_type
+    }
+
     /// Notes that what lies below `at` has been handed out or is on a list, and that others use what lies
     /// beyond `end` for good.
     pub(super) fn begin_untouched(&mut self, at: u32, end: u32) {

@@ -29,7 +29,7 @@ impl FreeArea {
         for order in 0..=MAX_ORDER {
             for migratetype in MigrateType::ALL {
                 while let Some(pfn) = self.isolate(map, order, migratetype) {
-                    map.page(pfn).set_kind(PageKind::Allocated, order);
+                    map.page(pfn).set_kind(PageKind::Owned, order);
                 }
             }
         }
@@ -47,7 +47,8 @@ impl FreeArea {
         };
         let all_laid = MigrateType::ALL
             .into_iter()
-            .all(|migratetype| self.lay_all(&mut site, blocks, migratetype));
+            .all(|migratetype| self.lay_all(&mut site, blocks, migratetype))
+            && (!self.stays_untouched(blocks) || self.align(&mut site, MAX_ORDER));
         if !all_laid {
             // Those that are left are what lies behind, untouched and as large as can be.
             self.take_up_again(&mut site);
@@ -56,7 +57,14 @@ impl FreeArea {
         self.free_pages()
     }
 
-    /// Lays the blocks of a type, the largest first; false if they could not all be parted.
+    /// Whether there are blocks as untouched memory is made of: of the largest order and its type.
+    /// They need not be laid, and so no descriptors.
+    fn stays_untouched(&self, blocks: &FreeBlockCounts) -> bool {
+        blocks[MAX_ORDER as usize][self.boot_type() as usize] > 0
+    }
+
+    /// Lays the blocks of a type, the largest first, but for those that are left untouched; false if
+    /// they could not all be parted.
     fn lay_all(
         &mut self,
         site: &mut Site<'_>,
@@ -64,10 +72,15 @@ impl FreeArea {
         migratetype: MigrateType,
     ) -> bool {
         let pageblock = site.map.blocks().order();
-        for order in (0..=MAX_ORDER).rev() {
+        let largest = if migratetype == self.boot_type() {
+            MAX_ORDER - 1
+        } else {
+            MAX_ORDER
+        };
+        for order in (0..=largest).rev() {
             for _ in 0..blocks[order as usize][migratetype as usize] {
                 let parted = self.align(site, order)
-                    && (!self.is_upper_half(site, order) || self.skip(site, 1 << order));
+                    && (!self.merges(site, order) || self.skip(site, 1 << order));
                 if !parted || u64::from(self.end() - site.at) < 1 << order {
                     return false;
                 }
@@ -106,9 +119,9 @@ impl FreeArea {
     }
 
     /// Whether the page is the second of two buddies, of which the first is free.
-    fn is_upper_half(&self, site: &Site<'_>, order: u32) -> bool {
+    fn merges(&self, site: &Site<'_>, order: u32) -> bool {
         let lower = Pfn(site.at & !(1 << order));
-        let is_upper = site.at & (1 << order) != 0;
+        let is_upper = order < MAX_ORDER && site.at & (1 << order) != 0;
         is_upper && site.map.page(lower).is_block(PageKind::Buddy, order)
     }
 
@@ -131,13 +144,13 @@ impl FreeArea {
     }
 }
 
-/// Makes pages blocks in use, as large as they can be.
+/// Makes pages blocks in use, as large as they can be; no free by number accepts them.
 fn use_up(map: &MemMap, start: u32, end: u32) {
     let mut at = start;
     while at < end {
         let aligned = at.trailing_zeros().min(MAX_ORDER);
         let order = aligned.min((end - at).ilog2());
-        map.page(Pfn(at)).set_kind(PageKind::Allocated, order);
+        map.page(Pfn(at)).set_kind(PageKind::Owned, order);
         at += 1 << order;
     }
 }
@@ -166,8 +179,9 @@ impl<M: Machine> PageAllocator<M> {
         Some(area.leave_free(self.map(), &by_group))
     }
 
-    /// Raises a zone's watermarks by so many pages, as kernels do for a while after types were mixed in
-    /// a pageblock (`vm.watermark_boost_factor`). Here it lasts. Whether there is such a zone.
+    /// Raises a zone's watermarks by so many pages, at most all of its own, as kernels do for a while
+    /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Whether there
+    /// is such a zone.
     pub fn set_boost(&self, zone: ZoneType, pages: u64) -> bool {
         let _pass = self.gate().enter(self.machine());
         let Some(zone) = self.zone_of_type(zone) else {

@@ -168,7 +168,7 @@ impl<M: Machine> PageAllocator<M> {
         for zone in self.zones() {
             if let Some(area) = zone.lock(self.machine(), self.map()) {
                 all.pages += u64::from(zone.end - zone.start);
-                all.untouched += u64::from(area.end() - area.frontier());
+                all.untouched += u64::from(zone.end - area.frontier());
                 all.vacant += area.vacancy.pages();
                 all.resident_free += area.resident_free_pages();
             }

@@ -15,7 +15,7 @@
 //!         alloc |        ^ put                        | put
 //!               v        |                            v
 //!         +------------------+    refill 64    +-------------+
-//!         | alloc cache: 128 |<-------+--------| lane: 1008  |  one for each CPU that puts, where
+//!         | alloc cache: 128 |<-------+--------| lane: 992  |  one for each CPU that puts, where
 //!         +------------------+        |        +-------------+  the machine has single steps
 //!               ^                     |               | full, held
 //!               |                     |        +------v------+
@@ -84,7 +84,7 @@
 //! an error. Call sites and CPUs of pages in flight are always kept, so that a pool that cannot be
 //! destroyed says who has its pages. The ring's producers have no lock. A bulk put by the owner goes
 //! into the alloc cache like a single one. Lanes add to what the ring can hold: up to `pool_size` or
-//! 1008 pages for each CPU that puts, whichever is less; machines without single steps, the virtual one
+//! 992 pages for each CPU that puts, whichever is less; machines without single steps, the virtual one
 //! among them, have none. Pages in lanes are counted as in the ring. A refill on a machine with one
 //! node does not read the descriptors of what it moves.
 //!

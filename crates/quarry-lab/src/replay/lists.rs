@@ -134,9 +134,12 @@ impl<'a> Start<'a> {
         if !PageEvents::of(input).driven() || u64::from(meta.page_size) != config.page_bytes {
             return Ok(None);
         }
-        let cpus = |(_, zone): &(ZoneType, &Zone)| hot_lists(zone).map(|list| list.cpu + 1).max();
+        let cpus = |(_, zone): &(ZoneType, &Zone)| {
+            let numbers = hot_lists(zone).map(|list| u64::from(list.cpu) + 1);
+            numbers.max()
+        };
         let cpus = zones.iter().filter_map(cpus).max().unwrap_or(0);
-        if cpus != config.cpus {
+        if cpus != u64::from(config.cpus) {
             if config.cpus != meta.cpus {
                 return Ok(None);
             }
@@ -194,7 +197,7 @@ impl<'a> Start<'a> {
     pub(super) fn zones(
         &self,
         shares: impl Fn(u32) -> [u32; quarry_core::page::MIGRATE_TYPES],
-    ) -> Vec<ZoneStart> {
+    ) -> Result<Vec<ZoneStart>, LabError> {
         let zone = |(at, &(zone, reported)): (usize, &(ZoneType, &Zone))| {
             let all = self.sizes[zone as usize];
             let is_highest = at + 1 == self.zones.len();
@@ -209,23 +212,26 @@ impl<'a> Start<'a> {
                 };
                 (CpuId(list.cpu), stock)
             };
-            ZoneStart {
+            Ok(ZoneStart {
                 zone,
                 boost: boost(reported),
-                free: self.free(reported, more),
+                free: self.free(reported, more)?,
                 lists: hot_lists(reported).map(stock).collect(),
-            }
+            })
         };
         self.zones.iter().enumerate().map(zone).collect()
     }
 
-    fn free(&self, zone: &Zone, more: i64) -> FreeBlockCounts {
+    fn free(&self, zone: &Zone, more: i64) -> Result<FreeBlockCounts, LabError> {
         let mut blocks = FreeBlockCounts::default();
         let order = pageblock_order(self.page_shift);
         if let Some(types) = self.types {
-            told(types, zone, &mut blocks);
-            lay(&mut blocks, more.max(0) as u64, MAX_ORDER);
-            return blocks;
+            told(types, zone, &mut blocks)?;
+            match u64::try_from(more) {
+                Ok(more) => lay(&mut blocks, more, MAX_ORDER),
+                Err(_) => take_away(&mut blocks, more.unsigned_abs()),
+            }
+            return Ok(blocks);
         }
         let free = free_pages(zone).saturating_add_signed(more);
         let whole = zone.stats.get("nr_free_pages_blocks");
@@ -234,7 +240,7 @@ impl<'a> Start<'a> {
         });
         lay(&mut blocks, whole, MAX_ORDER);
         lay(&mut blocks, free - whole, order - 1);
-        blocks
+        Ok(blocks)
     }
 }
 
@@ -248,19 +254,51 @@ fn lay(blocks: &mut FreeBlockCounts, pages: u64, largest: u32) {
     }
 }
 
-/// Adds the blocks that a report tells. Types that only special requests get are left out.
-fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) {
-    let rows = types.free.iter();
-    for row in rows.filter(|row| (row.row.node, &row.row.zone) == (zone.node, &zone.name)) {
-        let known = MigrateType::ALL.into_iter();
-        let known = known.filter(|known| known.name() == row.migratetype);
-        for migratetype in known {
-            for (blocks, count) in blocks.iter_mut().zip(&row.row.counts).take(ORDERS) {
-                let blocks = &mut blocks[migratetype as usize];
-                *blocks = blocks.saturating_add(*count);
-            }
+/// Takes away so many pages, of the largest blocks first, or all if there are less.
+fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
+    let mut left = pages;
+    for order in (0..=MAX_ORDER).rev() {
+        for migratetype in [
+            MigrateType::Movable,
+            MigrateType::Reclaimable,
+            MigrateType::Unmovable,
+        ] {
+            let count = &mut blocks[order as usize][migratetype as usize];
+            // The last block is taken in part.
+            let taken = left.div_ceil(1 << order).min(*count);
+            *count -= taken;
+            let rest = (taken << order).saturating_sub(left);
+            left = left.saturating_sub(taken << order);
+            lay(blocks, rest, order);
         }
     }
+}
+
+/// Adds the blocks that a report tells, those above the largest order as so many of that. Types that
+/// only special requests get are left out.
+fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
+    let rows = types.free.iter();
+    let rows = rows.filter(|row| (row.row.node, &row.row.zone) == (zone.node, &zone.name));
+    let mut seen = false;
+    for row in rows {
+        let mut known = MigrateType::ALL.into_iter();
+        let Some(migratetype) = known.find(|known| known.name() == row.migratetype) else {
+            continue;
+        };
+        seen = true;
+        for (order, count) in row.row.counts.iter().enumerate() {
+            let above = order.saturating_sub(MAX_ORDER as usize).min(32);
+            let blocks = &mut blocks[order.min(ORDERS - 1)][migratetype as usize];
+            *blocks = blocks.saturating_add(count.saturating_mul(1 << above));
+        }
+    }
+    if seen {
+        return Ok(());
+    }
+    Err(LabError::Usage(format!(
+        "the pagetypeinfo does not fit the zoneinfo: it tells nothing of zone {} of node {}",
+        zone.name, zone.node
+    )))
 }
 
 /// Kernels of 2.6 have a second set, for pages in no cache.

@@ -239,7 +239,7 @@ impl<'h> Pages<'h> {
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
         let shares = |pages| before::shares(pages, &found.singles);
-        for zone in start.map_or(Vec::new(), |start| start.zones(shares)) {
+        for zone in start.map_or(Ok(Vec::new()), |start| start.zones(shares))? {
             for (cpu, stock) in &zone.lists {
                 let pages = driver.pages().stock_pcp(*cpu, stock);
                 self.report.initial_pcp_pages += u64::from(pages.unwrap_or(0));

@@ -27,12 +27,19 @@ impl Pcp {
         let Some(mut area) = at.zone.lock(at.machine, at.map) else {
             return;
         };
+        // No list of the era gets longer by itself.
+        let mut room = match at.zone.rules.tuning {
+            Tuning::Auto => u32::MAX,
+            Tuning::Batch | Tuning::FreeFactor => {
+                self.high(at.limits).saturating_sub(self.pages + 1)
+            }
+        };
         for (migratetype, pages) in MigrateType::ALL.into_iter().zip(stock.pages) {
             let migratetype = at.zone.rules.group(migratetype);
             let Some(shape) = at.zone.shape(0, migratetype) else {
                 continue;
             };
-            for _ in 0..pages {
+            for _ in 0..pages.min(room) {
                 let wanted = Wanted {
                     order: 0,
                     migratetype,
@@ -45,16 +52,20 @@ impl Pcp {
                 let list = &mut self.lists[usize::from(shape.list)];
                 list.blocks.push_back(at.map, pfn);
                 self.pages += 1;
+                room -= 1;
             }
         }
     }
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, and sets
-    /// their `high`. Counts as no traffic. Returns the pages that the lists hold then; `None` if the
-    /// lists are busy or there is no such zone.
+    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, but less
+    /// than at which the era trims them, and sets their `high` if the era tunes it. Counts as no traffic. Returns the pages that the lists hold then; `None` if the
+    /// lists are busy or there is no such zone or CPU.
     pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {
+        if cpu.0 >= self.machine().topology().cpus {
+            return None;
+        }
         let zone = match stock.zone {
             Some(zone) => self.zone_of_type(zone)?,
             None => self.first_zone(self.node_of_cpu(cpu))?,

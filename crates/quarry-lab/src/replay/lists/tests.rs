@@ -90,7 +90,10 @@ fn start<T>(input: &Input, axes: &Axes, f: impl FnOnce(&Start<'_>) -> T) -> Opti
 fn free_pages_lie_in_halves_of_movable_pageblocks() {
     let input = input(&[(Kind::MmPageAlloc, 0, 1)]);
     let axes = axes(&input);
-    let zones = start(&input, &axes, |start| start.zones(|pages| [0, pages, 0])).unwrap();
+    let zones = start(&input, &axes, |start| {
+        start.zones(|pages| [0, pages, 0]).unwrap()
+    })
+    .unwrap();
     let movable = |zone: &ZoneStart| zone.free.map(|by_type| by_type[MOVABLE]);
     // 9000 - 3072 = 23 * 256 + 40 and 20100 = 78 * 256 + 132.
     assert_eq!(movable(&zones[0]), [0, 0, 0, 1, 0, 1, 0, 0, 23, 0, 3]);
@@ -107,7 +110,10 @@ fn free_pages_lie_in_halves_of_movable_pageblocks() {
     for zone in &mut older.zoneinfo.as_mut().unwrap().zones {
         zone.stats = crate::kernel::Counters::default();
     }
-    let zones = start(&older, &axes, |start| start.zones(|pages| [0, pages, 0])).unwrap();
+    let zones = start(&older, &axes, |start| {
+        start.zones(|pages| [0, pages, 0]).unwrap()
+    })
+    .unwrap();
     assert_eq!(movable(&zones[0]), [0, 0, 0, 1, 0, 1, 0, 0, 1, 1, 8]);
 }
 
@@ -213,6 +219,39 @@ fn free_blocks_that_are_told_serve_their_types() {
              Node 0, zone DMA32 1 2 3 4\nNode 0, zone Normal 1 2 3 4\n";
     input.free = Some(Pagetypeinfo::parse("pagetypeinfo", &text).unwrap());
     assert_eq!(allocs(&input), [(0, 8 * 1024 + 16), (2, 8 * 1024 + 256)]);
+    let other = text.replace("zone Normal", "zone Movable");
+    input.free = Some(Pagetypeinfo::parse("pagetypeinfo", &other).unwrap());
+    let error = run(&axes, &input).unwrap_err().to_string();
+    assert!(
+        error.contains("nothing of zone Normal of node 0"),
+        "{error}"
+    );
+}
+
+#[test]
+fn told_blocks_are_taken_away_and_cut_as_memory_is() {
+    let pages_of = |blocks: &FreeBlockCounts| -> u64 {
+        let rows = blocks.iter().enumerate();
+        rows.map(|(order, row)| row.iter().sum::<u64>() << order)
+            .sum()
+    };
+    let row = "Node    0, zone   Normal, type      Movable 3 1 0 0 0 0 0 0 0 0 2 0 5 \n";
+    let text = format!(
+        "Page block order: 9\nPages per block:  512\n\nFree pages count per migrate type at order \
+         0 1 2 3 4 5 6 7 8 9 10 11 12 \n{row}\nNumber of blocks type Movable \n\
+         Node 0, zone Normal 9\n"
+    );
+    let types = Pagetypeinfo::parse("pagetypeinfo", &text).unwrap();
+    let zoneinfo = two_zones();
+    let mut blocks = FreeBlockCounts::default();
+    told(&types, &zoneinfo.zones[1], &mut blocks).unwrap();
+    let told = 5 + (2 + 4 * 5) * 1024;
+    assert_eq!((blocks[10][MOVABLE], pages_of(&blocks)), (22, told));
+    for less in [1, 1024, 5000, told - 1, told, told + 7] {
+        let mut left = blocks;
+        take_away(&mut left, less);
+        assert_eq!(pages_of(&left), told.saturating_sub(less));
+    }
 }
 
 #[test]
@@ -252,12 +291,15 @@ fn a_report_of_another_machine_is_refused_or_tells_nothing() {
 #[test]
 fn no_number_in_a_report_panics() {
     let input = input(&[(Kind::MmPageAlloc, 0, 0), (Kind::MmPageFree, 0, 1)]);
-    let numbers = ["9000", "150", "40000", "500", "11", "3072", "5000", "7"];
+    // The last two are the boost and a CPU.
+    let numbers = [
+        "9000", "150", "40000", "500", "11", "3072", "5000", "7", "60", "1",
+    ];
     let mut refused = 0;
     for number in numbers {
         for odd in ["0", "1", "18446744073709551615", "4294967295", "2147483647"] {
             let stats = "      nr_free_pages 0\n      nr_free_pages_blocks 3072\n";
-            let text = zone("DMA32", [9000, 0, 150, 40_000], 11, stats);
+            let text = zone("DMA32", [9000, 60, 150, 40_000], 11, stats);
             let text = text.replace(&format!(" {number}\n"), &format!(" {odd}\n"));
             let Ok(zoneinfo) = Zoneinfo::parse("zoneinfo", &text) else {
                 refused += 1;
