@@ -462,4 +462,51 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { base.read() }, 0);
     }
+
+    /// The flags that `/proc/self/smaps` shows of the mapping that an address lies in.
+    fn flags_at(address: NonNull<u8>) -> Vec<String> {
+        let address = address.addr().get();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
+        let mut inside = false;
+        for line in smaps.lines() {
+            let bounds = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'));
+            if let Some((from, to)) = bounds {
+                let number = |text| usize::from_str_radix(text, 16).ok();
+                inside = number(from)
+                    .zip(number(to))
+                    .is_some_and(|(from, to)| (from..to).contains(&address));
+            } else if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return flags.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no madvise")]
+    fn descriptors_have_huge_pages_where_pages_have() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return eprintln!("skipped: a kernel without transparent huge pages");
+        }
+        for (wanted, flag) in [(HugePages::Transparent, "hg"), (HugePages::System, "nh")] {
+            let builder = HostMachine::builder().memory_bytes(64 << 20);
+            let machine = builder.huge_pages(wanted).build().expect("address space");
+            if machine.huge_pages().in_use != wanted {
+                eprintln!("skipped: {:?}", machine.huge_pages().reason);
+                continue;
+            }
+            let flags = flags_at(machine.ranges().descriptors.base);
+            assert!(
+                flags.iter().any(|known| known == flag),
+                "{wanted:?}: {flags:?}"
+            );
+            let flags = flags_at(machine.ranges().percpu.base);
+            assert!(
+                flags.iter().any(|known| known == "nh"),
+                "{wanted:?}: {flags:?}"
+            );
+        }
+    }
 }
