@@ -239,6 +239,10 @@ impl<'h> Pages<'h> {
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
         let shares = |pages| before::shares(pages, &found.singles);
+        if start.is_some() {
+            // What the slabs of an initial state left on the lists is not in addition to the report.
+            driver.pages().drain_all();
+        }
         for zone in start.map_or(Ok(Vec::new()), |start| start.zones(shares))? {
             for (cpu, stock) in &zone.lists {
                 let pages = driver.pages().stock_pcp(*cpu, stock);
