@@ -92,9 +92,8 @@ fn zone_rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for name in ["Normal", "DMA32", "DMA"] {
         let of_runs = || {
-            let named = |run: &'_ RunReport| run.zones.iter().position(|zone| zone.zone == name);
             runs.iter()
-                .map(move |run| named(run).map(|at| &run.zones[at]))
+                .map(move |run| run.zones.iter().find(|zone| zone.zone == name))
         };
         if of_runs().flatten().all(|zone| zone.allocs == 0) {
             continue;

@@ -1,8 +1,13 @@
 //! Children of forks use the pages while other threads of their parents had sets of owned pages in their
 //! hands: everything that no thread had is theirs, once.
 
+#[allow(dead_code, reason = "each test file uses its part of it")]
+#[path = "host/sys.rs"]
+mod sys;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use quarry::core::page::{PageAllocator, PageCensus};
 use quarry::core::slub::Slub;
@@ -81,30 +86,12 @@ fn children_have_the_pages_that_no_thread_had() {
         }
         let mut statuses = Vec::new();
         for _ in 0..FORKS {
-            // SAFETY: the child uses the pages and memory that the C library keeps usable.
-            match unsafe { libc::fork() } {
-                0 => {
-                    // SAFETY: ends a child that hangs.
-                    unsafe { libc::alarm(30) };
-                    let status = use_all(pages, &numbers, &mut seen);
-                    // SAFETY: ends the child at once.
-                    unsafe { libc::_exit(status) }
-                }
-                child => {
-                    let mut status = -1;
-                    // SAFETY: the status is valid for writes.
-                    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-                    statuses.push(status);
-                }
-            }
+            let child = sys::fork(|| use_all(pages, &numbers, &mut seen));
+            statuses.push(sys::wait(child, Duration::from_secs(30)));
         }
         stop.store(true, Ordering::Relaxed);
         statuses
     });
-    let exits: Vec<i32> = statuses
-        .iter()
-        .map(|&status| libc::WEXITSTATUS(status))
-        .collect();
-    assert_eq!(statuses, [0; FORKS], "exits {exits:?}");
+    assert_eq!(statuses, [Some(0); FORKS], "raw statuses of wait");
     assert_eq!(quarry::fork_misses(), 0);
 }

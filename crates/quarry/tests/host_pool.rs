@@ -4,10 +4,14 @@
 //! Every frame in flight carries a number that no other has. The control hands one frame out twice
 //! and must be noticed. `QUARRY_STRESS_SECONDS` lengthens the runs.
 
+#[allow(dead_code, reason = "each test file uses its part of it")]
+#[path = "host/sys.rs"]
+mod sys;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quarry::{
     Builder, Era, Fragment, Frame, HostHeap, Mode, PagePool, PoolParams, PoolStats, Slub,
@@ -305,42 +309,14 @@ fn children_of_a_fork_use_the_pool() {
                     let _ = to.try_send(frame);
                 }
             }
-            // SAFETY: the child calls only the pool and `_exit`.
-            let child = unsafe { libc::fork() };
-            assert!(child >= 0);
-            if child == 0 {
-                let good = (0..200).all(|_| mine.alloc().is_some());
-                // SAFETY: ends the child at once.
-                unsafe { libc::_exit(i32::from(!good)) };
-            }
-            failures += u32::from(!ended_well(child));
+            let child = sys::fork(|| i32::from(!(0..200).all(|_| mine.alloc().is_some())));
+            failures += u32::from(sys::wait(child, Duration::from_secs(10)) != Some(0));
         }
         storm.stop.store(true, Ordering::Relaxed);
         failures
     });
     assert_eq!(failures, 0);
     mine.destroy().unwrap();
-}
-
-/// Waits for a child, ten seconds at most.
-fn ended_well(child: libc::pid_t) -> bool {
-    let start = Instant::now();
-    let mut status = 0;
-    loop {
-        // SAFETY: the status is valid for writes.
-        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
-        if ended == child {
-            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-        }
-        if start.elapsed() > Duration::from_secs(10) {
-            // SAFETY: ends a child of this process.
-            unsafe { libc::kill(child, libc::SIGKILL) };
-            // SAFETY: as above.
-            unsafe { libc::waitpid(child, &raw mut status, 0) };
-            return false;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Heaps number their pages alike: a frame of one must not be taken for a page of the other.

@@ -9,8 +9,8 @@
 //! may have Normal and DMA32 first tries the node's zones without mixing types (`buddy.rs`): a block
 //! of DMA32 rather than one of another type's pageblock in Normal. So 6.18 was recorded to do:
 //! while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable
-//! blocks of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not. A lower zone keeps back more
-//! from requests that could have had a higher one. All of this is off for heaps
+//! blocks of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not.
+//! A lower zone keeps back more from requests that could have had a higher one. All of this is off for heaps
 //! ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA counters
 //! only the exceptions are counted, the others follow from the number of allocations.
 

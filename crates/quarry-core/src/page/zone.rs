@@ -247,8 +247,8 @@ impl Zone {
         self.boost.load(Ordering::Relaxed)
     }
 
-    /// Raises the watermarks by so many pages, at most all of the zone's; the next holder of the zone lock tells others whether
-    /// the zone is below its high one.
+    /// Raises the watermarks by so many pages, at most all of the zone's; the next holder of the zone
+    /// lock tells others whether the zone is below its high one.
     pub(crate) fn set_boost(&self, pages: u64) {
         self.boost.store(pages.min(self.pages()), Ordering::Relaxed);
     }

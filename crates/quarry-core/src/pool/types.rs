@@ -29,8 +29,8 @@ pub struct PoolParams<'a> {
     pub name: &'a str,
     /// Its blocks have 2^order pages.
     pub order: u32,
-    /// Pages that the ring can hold, and each lane as many again up to 992: those that the owner keeps in use; 0 is the kernel's default,
-    /// 1024.
+    /// Pages that the ring can hold, and each lane as many again up to 992: those that the owner keeps
+    /// in use; 0 is the kernel's default, 1024.
     pub pool_size: u32,
     /// Node whose pages are preferred; `None` is that of whichever CPU the owner runs on.
     pub node: Option<NodeId>,

@@ -39,13 +39,13 @@ impl Pcp {
             let Some(shape) = at.zone.shape(0, migratetype) else {
                 continue;
             };
+            let wanted = Wanted {
+                order: 0,
+                migratetype,
+                kind: PageKind::Pcp,
+                mixing: Mixing::Allowed,
+            };
             for _ in 0..pages.min(room) {
-                let wanted = Wanted {
-                    order: 0,
-                    migratetype,
-                    kind: PageKind::Pcp,
-                    mixing: Mixing::Allowed,
-                };
                 let Some(pfn) = area.alloc(at.machine, at.map, wanted) else {
                     break;
                 };
@@ -60,8 +60,9 @@ impl Pcp {
 
 impl<M: Machine> PageAllocator<M> {
     /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, but less
-    /// than at which the era trims them, and sets their `high` if the era tunes it. Counts as no traffic. Returns the pages that the lists hold then; `None` if the
-    /// lists are busy or there is no such zone or CPU.
+    /// than at which the era trims them, and sets their `high` if the era tunes it. Counts as no
+    /// traffic. Returns the pages that the lists hold then; `None` if the lists are busy or there is
+    /// no such zone or CPU.
     pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {
         if cpu.0 >= self.machine().topology().cpus {
             return None;
