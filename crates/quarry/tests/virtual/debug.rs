@@ -1,0 +1,731 @@
+//! Every mistake on every design with debugging: what is reported, and with which call sites.
+
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use crate::model::debugging::*;
+use crate::model::design::shares_pages;
+use crate::model::scenario::{Object, give, sized, take};
+use quarry_core::debug::{CallSite, During, FailSlab, Finding, Fix, Report, SlubDebug, Track};
+use quarry_core::design::{Design, FreeError};
+use quarry_core::era::Era;
+use quarry_core::geometry::{CacheFlags, FreelistPlace};
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_sim::Rng;
+
+/// Runs a check on every design and era. A new design is a new line.
+macro_rules! on_all {
+    ($check:ident) => {
+        $check::<Slub>(Era::V5_9);
+        $check::<Slub>(Era::V6_1);
+        $check::<Slub>(Era::V6_18);
+        $check::<Slab>(Era::V2_6_24);
+        $check::<Slab>(Era::V6_1);
+        $check::<Slubq>(Era::V2_6_35);
+        $check::<Slob>(Era::V2_6_24);
+        $check::<Slob>(Era::V6_1);
+        $check::<Sheaf>(Era::V6_18);
+        $check::<Sheaf>(Era::V7_0);
+    };
+}
+
+fn double_free<D: Design>(era: Era) {
+    for flags in combinations() {
+        let heap = told::<D>(era);
+        let cache = cache_of(&heap, "twice", 100, flags);
+        let (object, allocated) = alloc(cache);
+        let others = take(cache, 5);
+        let (freed, first) = free(cache, object);
+        assert_eq!(freed, Ok(()));
+        // Not the newest of its list any more.
+        give(cache, &others[..2]);
+        assert_eq!(reports(), [], "{era} {flags:?}: correct use");
+        let (freed, second) = free(cache, object);
+        assert_eq!(freed, Err(FreeError::DoubleFree), "{era} {flags:?}");
+        let report = one_report();
+        assert_eq!(
+            (report.what, report.fix),
+            (Finding::DoubleFree, Fix::Refused)
+        );
+        check_frame(cache, &report, object, During::Free, second);
+        let tracked = flags.contains(CacheFlags::STORE_USER);
+        assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
+        assert_eq!(site(report.free), tracked.then_some(first), "{report}");
+        give(cache, &others[2..]);
+        // SAFETY: the test uses no copy of the handle afterwards.
+        unsafe { cache.destroy() }.expect("nothing is live");
+        assert_eq!(reports(), []);
+    }
+}
+
+#[test]
+fn a_double_free_is_reported() {
+    on_all!(double_free);
+}
+
+fn addresses<D: Design>(era: Era) {
+    for flags in combinations() {
+        let heap = told::<D>(era);
+        let (cache, other) = (
+            cache_of(&heap, "one", 100, flags),
+            cache_of(&heap, "two", 100, flags),
+        );
+        let tracked = flags.contains(CacheFlags::STORE_USER);
+        let (object, allocated) = alloc(cache);
+        let (stranger, strangers) = alloc(other);
+        let mut local = 0u64;
+        let foreign: Object = NonNull::from(&mut local).cast();
+        let (freed, here) = free(cache, foreign);
+        assert_eq!(freed, Err(FreeError::Foreign), "{era} {flags:?}");
+        let report = one_report();
+        assert_eq!((report.what, report.slab), (Finding::Foreign, None));
+        assert_eq!(report.object, foreign.addr().get());
+        assert_eq!(report.here.site.location(), Some(here));
+
+        let (freed, here) = free(cache, stranger);
+        assert_eq!(freed, Err(FreeError::WrongCache), "{era} {flags:?}");
+        let report = one_report();
+        assert_eq!(
+            (report.what, report.owner()),
+            (Finding::WrongCache, Some("two"))
+        );
+        check_frame(cache, &report, stranger, During::Free, here);
+        assert_eq!(site(report.alloc), tracked.then_some(strangers), "{report}");
+
+        // SAFETY: only the address is used.
+        let inside = unsafe { object.byte_add(8) };
+        let (freed, here) = free(cache, inside);
+        assert_eq!(freed, Err(FreeError::NotAnObject), "{era} {flags:?}");
+        let report = one_report();
+        assert_eq!(report.what, Finding::NotAnObject);
+        check_frame(cache, &report, inside, During::Free, here);
+        assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
+
+        give(cache, &[object]);
+        give(other, &[stranger]);
+        assert_eq!(reports(), []);
+    }
+}
+
+#[test]
+fn a_free_of_no_object_is_reported() {
+    on_all!(addresses);
+}
+
+/// One byte behind the object, for sizes with and without a gap up to the next word.
+fn overrun<D: Design>(era: Era) {
+    for (flags, size) in combinations().flat_map(|flags| [(flags, 60u32), (flags, 64)]) {
+        let red_zone = flags.contains(CacheFlags::RED_ZONE);
+        let padding = flags.contains(CacheFlags::POISON) && size == 60;
+        if !red_zone && !padding {
+            continue;
+        }
+        let heap = told::<D>(era);
+        let cache = cache_of(&heap, "over", size, flags);
+        let (object, allocated) = alloc(cache);
+        poke(object, size as isize - 1, 0xee);
+        poke(object, size as isize, 0x41);
+        poke(object, size as isize + 1, 0x42);
+        let (freed, here) = free(cache, object);
+        assert_eq!(freed, Err(FreeError::Corrupt), "{era} {flags:?} {size}");
+        let report = one_report();
+        let (what, expected) = if red_zone {
+            let word = D::debug_rules(era).red_active;
+            (Finding::RedZone, word[size as usize % 8])
+        } else {
+            (Finding::ObjectPadding, 0x5a)
+        };
+        assert_eq!((report.what, report.fix), (what, Fix::Quarantined));
+        check_frame(cache, &report, object, During::Free, here);
+        let damage = report.damage.expect("bytes");
+        assert_eq!((damage.offset, damage.bytes), (i64::from(size), 2));
+        assert_eq!(
+            (damage.expected, damage.excerpt()),
+            (expected, &[0x41, 0x42][..])
+        );
+        let tracked = flags.contains(CacheFlags::STORE_USER);
+        assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
+        // Out of circulation, and in nobody's way.
+        let more = take(cache, 100);
+        assert!(!more.contains(&object), "{era} {flags:?}");
+        let (freed, _) = free(cache, object);
+        assert_eq!(freed, Err(FreeError::DoubleFree), "{era} {flags:?}");
+        assert_eq!(one_report().what, Finding::DoubleFree);
+        give(cache, &more);
+        let mut live = 0;
+        cache.for_each_live(|_| live += 1);
+        assert_eq!(live, 0, "{era} {flags:?}");
+        // SAFETY: the test uses no copy of the handle afterwards.
+        unsafe { cache.destroy() }.expect("nothing is live");
+        assert_eq!(reports(), []);
+    }
+}
+
+#[test]
+fn an_overrun_is_reported() {
+    on_all!(overrun);
+}
+
+fn underrun<D: Design>(era: Era) {
+    for flags in combinations().filter(|flags| flags.contains(CacheFlags::RED_ZONE)) {
+        let heap = told::<D>(era);
+        let cache = cache_of(&heap, "under", 100, flags);
+        let objects = take(cache, 3);
+        let pad = cache.head().geometry().layout.red_left_pad;
+        if pad == 0 {
+            // Then the byte is in the slot before.
+            continue;
+        }
+        poke(objects[1], -1, 0);
+        let (freed, here) = free(cache, objects[1]);
+        assert_eq!(freed, Err(FreeError::Corrupt), "{era} {flags:?}");
+        let report = one_report();
+        assert_eq!(report.what, Finding::RedZone);
+        check_frame(cache, &report, objects[1], During::Free, here);
+        let damage = report.damage.expect("bytes");
+        assert_eq!(
+            (damage.offset, damage.bytes, damage.expected),
+            (-1, 1, D::debug_rules(era).red_active[7])
+        );
+        give(cache, &[objects[0], objects[2]]);
+        assert_eq!(reports(), []);
+    }
+}
+
+#[test]
+fn an_underrun_is_reported() {
+    on_all!(underrun);
+}
+
+fn use_after_free<D: Design>(era: Era) {
+    for flags in combinations().filter(|flags| flags.contains(CacheFlags::POISON)) {
+        let heap = told::<D>(era);
+        let cache = cache_of(&heap, "after", 100, flags);
+        let others = take(cache, 3);
+        let (object, allocated) = alloc(cache);
+        let (freed, freer) = free(cache, object);
+        assert_eq!(freed, Ok(()));
+        poke(object, 0, 0x77);
+        poke(object, 99, 0x78);
+        let mut taken = Vec::new();
+        let mut here = None;
+        while reports_len() == 0 {
+            let (other, at) = alloc(cache);
+            taken.push(other);
+            here = Some(at);
+            assert!(taken.len() < 200, "{era} {flags:?}: never found");
+        }
+        assert!(!taken.contains(&object), "{era} {flags:?}");
+        let report = one_report();
+        assert_eq!(
+            (report.what, report.fix),
+            (Finding::Poison, Fix::Quarantined)
+        );
+        check_frame(cache, &report, object, During::Alloc, here.expect("a call"));
+        let damage = report.damage.expect("bytes");
+        assert_eq!((damage.offset, damage.bytes), (0, 100));
+        assert_eq!((damage.expected, damage.found[0]), (0x6b, 0x77));
+        let tracked = flags.contains(CacheFlags::STORE_USER);
+        assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
+        assert_eq!(site(report.free), tracked.then_some(freer), "{report}");
+        give(cache, &others);
+        give(cache, &taken);
+        // SAFETY: the test uses no copy of the handle afterwards.
+        unsafe { cache.destroy() }.expect("nothing is live");
+        assert_eq!(reports(), []);
+    }
+}
+
+fn reports_len() -> usize {
+    REPORTS.with_borrow(Vec::len)
+}
+
+#[test]
+fn a_use_after_free_is_reported() {
+    on_all!(use_after_free);
+}
+
+/// The slab goes before the object is handed out again.
+fn use_after_free_of_the_last<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let cache = cache_of(&heap, "gone", 100, letters("FZPU"));
+    let slab = cache.head().geometry().objects as usize;
+    let objects = take(cache, slab);
+    give(cache, &objects[1..]);
+    // SLAB may keep its indices in the one that came back first.
+    poke(objects[2], 5, 1);
+    give(cache, &objects[..1]);
+    cache.shrink();
+    let found = reports();
+    assert_eq!(found.len(), 1, "{era}: {found:?}");
+    assert_eq!(
+        (found[0].what, found[0].during),
+        (Finding::Poison, During::Discard)
+    );
+    assert_eq!(found[0].object, objects[2].addr().get());
+}
+
+#[test]
+fn a_use_after_free_is_found_when_the_slab_goes() {
+    on_all!(use_after_free_of_the_last);
+}
+
+/// Constructed and RCU objects keep their bytes while they are free.
+fn kept_objects<D: Design>(era: Era) {
+    for kind in [CacheFlags::CTOR, CacheFlags::RCU] {
+        let heap = told::<D>(era);
+        let cache = cache_of(&heap, "kept", 100, letters("FZPU") | kind);
+        // Keeps the slab.
+        let other = take(cache, 1)[0];
+        let (object, _) = alloc(cache);
+        // SAFETY: the object is live and 100 bytes long.
+        unsafe { object.write_bytes(0x33, 100) };
+        give(cache, &[object]);
+        let again = take(cache, 200);
+        assert!(again.contains(&object));
+        // SAFETY: as above.
+        let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), 100) };
+        assert_eq!(bytes, [0x33; 100], "{era} {kind:?}");
+        give(cache, &again);
+        give(cache, &[other]);
+        assert_eq!(reports(), [], "{era} {kind:?}");
+    }
+}
+
+#[test]
+fn constructed_objects_are_not_poisoned() {
+    on_all!(kept_objects);
+}
+
+/// The public calls name their callers, all of them.
+fn callers<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")));
+    let cache = cache_of(&heap, "named", 100, CacheFlags::NONE);
+    assert_eq!(cache.head().flags(), letters("FZPU"));
+    // These keep the slabs.
+    let (other, kept) = (take(cache, 1)[0], plain_kmalloc(&heap).0);
+    let sites = |report: &Report| {
+        assert_eq!(
+            report.here.site.location().map(Location::file),
+            Some(file!())
+        );
+        [
+            site(report.alloc),
+            site(report.free),
+            report.here.site.location(),
+        ]
+    };
+    let (object, first) = plain_alloc(cache);
+    let (freed, second) = plain_free(cache, object);
+    assert_eq!(freed, Ok(()));
+    let (freed, third) = plain_free(cache, object);
+    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(sites(&one_report()), [first, second, third].map(Some));
+    assert!(first.line() < second.line() && second.line() < third.line());
+
+    let (object, first) = plain_kmalloc(&heap);
+    let (freed, second) = plain_kfree(&heap, object);
+    assert_eq!(freed, Ok(()));
+    let (freed, third) = plain_kfree(&heap, object);
+    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    let report = one_report();
+    let class = heap.kmalloc_cache(50);
+    assert_eq!(
+        report.cache(),
+        class.map_or("kmalloc", |class| class.name())
+    );
+    assert_eq!(sites(&report), [first, second, third].map(Some));
+
+    let mut slots = [None; 3];
+    let (filled, first) = bulk_alloc(cache, &mut slots);
+    assert!(filled);
+    let objects = slots.map(|slot| slot.expect("filled"));
+    let (freed, second) = bulk_free(cache, &mut slots);
+    assert_eq!((freed, slots), (Ok(()), [None; 3]));
+    slots[1] = Some(objects[1]);
+    let (freed, third) = bulk_free(cache, &mut slots);
+    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(slots, [None, Some(objects[1]), None]);
+    assert_eq!(sites(&one_report()), [first, second, third].map(Some));
+    give(cache, &[other]);
+
+    // Call sites that are addresses of code, as recordings and preloaded programs have them.
+    let code = CallSite::code(0xffff_ffff_8123_4567);
+    let object = heap.kmalloc_at(50, None, code).expect("memory");
+    // SAFETY: the object is not used any more.
+    unsafe { heap.kfree_at(object, CallSite::code(0x1235)) }.expect("live");
+    // SAFETY: refused.
+    unsafe { heap.kfree_at(object, CallSite::code(0x77)) }.expect_err("twice");
+    let report = one_report();
+    let address = |track: Option<Track>| track.and_then(|track| track.site.address());
+    assert_eq!(address(report.alloc), Some(0xffff_ffff_8123_4567));
+    assert_eq!(address(report.free), Some(0x1235));
+    assert_eq!(report.here.site.address(), Some(0x77));
+    // SAFETY: the object is not used any more.
+    unsafe { heap.kfree(kept) }.expect("live");
+    assert!(
+        report
+            .to_string()
+            .contains("allocated in 0xffffffff81234567 cpu=0")
+    );
+}
+
+#[test]
+fn reports_name_the_callers() {
+    on_all!(callers);
+}
+
+/// An overrun of a kmalloc begins behind what was asked for, where the era knows it.
+#[test]
+fn a_kmalloc_ends_where_the_request_ends() {
+    for (era, text, caught) in [
+        (Era::V6_18, "ZU", true),
+        (Era::V6_18, "FZPU", true),
+        (Era::V6_18, "ZP", false),
+        (Era::V6_1, "FZPU", false),
+    ] {
+        let heap = told::<Slub>(era);
+        heap.set_slub_debug(Some(SlubDebug::parse(text, era).expect("letters")));
+        let object = heap.kmalloc(50, None).expect("memory");
+        poke(object, 49, 1);
+        poke(object, 50, 1);
+        // SAFETY: the object is not used any more.
+        let freed = unsafe { heap.kfree(object) };
+        assert_eq!(freed.is_err(), caught, "{era} {text}");
+        let offsets: Vec<_> = reports()
+            .iter()
+            .map(|report| report.damage.map(|damage| damage.offset))
+            .collect();
+        assert_eq!(offsets, if caught { vec![Some(50)] } else { vec![] });
+    }
+}
+
+/// A free pointer inside the object leads astray after a use after free.
+#[test]
+fn a_corrupt_free_list_is_cut() {
+    for (era, text) in [
+        (Era::V5_9, "F"),
+        (Era::V6_1, "U"),
+        (Era::V6_18, "F"),
+        (Era::V6_18, "FZ"),
+    ] {
+        for lead in [0xffu8, 0x01] {
+            let heap = told::<Slub>(era);
+            let cache = cache_of(&heap, "list", 128, letters(text));
+            let objects = take(cache, 8);
+            give(cache, &objects[2..6]);
+            let link = cache
+                .head()
+                .geometry()
+                .layout
+                .free_pointer
+                .expect("a pointer");
+            // The newest of the list; the rest of the slab is behind it.
+            poke(objects[5], link as isize, lead);
+            poke(objects[5], link as isize + 1, lead);
+            let taken = take(cache, 60);
+            let found = reports();
+            assert_eq!(found.len(), 1, "{era} {text}: {found:?}");
+            let report = &found[0];
+            assert_eq!(report.what, Finding::FreelistCorrupt, "{report}");
+            assert_eq!(report.fix, Fix::SlabIsolated);
+            assert!(report.slab.is_some());
+            let mut distinct = taken.clone();
+            distinct.sort();
+            distinct.dedup();
+            assert_eq!(distinct.len(), taken.len(), "{era} {text}");
+            give(cache, &taken);
+            give(cache, &[objects[0], objects[1], objects[6], objects[7]]);
+            assert_eq!(reports(), []);
+            assert_eq!(cache.check_consistency(), Ok(()));
+        }
+    }
+}
+
+fn validation<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let cache = cache_of(&heap, "look", 200, letters("FZPU"));
+    let (used, freed): (Vec<_>, Vec<_>) = take(cache, 60)
+        .into_iter()
+        .enumerate()
+        .partition(|(at, _)| at % 2 == 0);
+    let [used, freed] = [used, freed]
+        .map(|half| -> Vec<Object> { half.into_iter().map(|(_, object)| object).collect() });
+    give(cache, &freed);
+    let clean = cache.validate();
+    assert_eq!((clean.findings, clean.reports().count()), (0, 0), "{era}");
+    // SLOB's pages are no slabs.
+    let shared = shares_pages::<D>(era);
+    assert_eq!(clean.slabs > 1, !shared, "{clean:?}");
+    assert!(clean.objects >= 60, "{clean:?}");
+    assert_eq!(reports(), []);
+    poke(used[3], 200, 9);
+    poke(freed[4], 17, 9);
+    let geometry = *cache.head().geometry();
+    let slab = heap.pages().pfn_of(used[0]).expect("a page");
+    let slab = heap.pages().address(slab).expect("an address");
+    let padding = geometry.slack_bytes > 0 && !shared;
+    if padding {
+        let indices = match geometry.slab.freelist {
+            FreelistPlace::SlabEnd => geometry.slab.freelist_bytes as isize,
+            _ => 0,
+        };
+        poke(slab, (4096 << geometry.order) - indices - 1, 9);
+    }
+    let found = cache.validate();
+    assert_eq!(found.findings, 2 + u64::from(padding), "{era}: {found:?}");
+    let mut kinds: Vec<_> = found.reports().map(|report| report.what).collect();
+    kinds.sort_by_key(|what| *what as u32);
+    let mut expected = vec![Finding::RedZone, Finding::Poison];
+    expected.extend(padding.then_some(Finding::SlabPadding));
+    assert_eq!(kinds, expected, "{era}");
+    for report in found.reports() {
+        assert_eq!(
+            (report.during, report.fix),
+            (During::Validate, Fix::Restored)
+        );
+        assert_eq!(
+            report.here.site.location().map(Location::file),
+            Some(file!())
+        );
+    }
+    assert_eq!(reports().len() as u64, found.findings);
+    assert_eq!(cache.validate().findings, 0, "{era}: restored");
+    give(cache, &used);
+    assert_eq!(reports(), []);
+}
+
+#[test]
+fn validate_finds_and_restores() {
+    on_all!(validation);
+}
+
+fn failing<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let (cache, safe) = (
+        cache_of(&heap, "fails", 100, letters("A")),
+        cache_of(&heap, "safe", 100, letters("F")),
+    );
+    heap.set_failslab(FailSlab {
+        probability: 100,
+        interval: 3,
+        times: Some(2),
+        space: 150,
+        seed: 1,
+    });
+    let got: Vec<_> = (0..12).map(|_| cache.alloc()).collect();
+    // 100 bytes of space are used up by the first; then every third fails, twice.
+    let failed: Vec<_> = (0..12).filter(|&at| got[at].is_none()).collect();
+    assert_eq!(failed, [3, 6], "{era}");
+    assert_eq!(heap.failslab_count(), 2);
+    let mut slots = [None; 4];
+    heap.set_failslab(FailSlab {
+        probability: 100,
+        times: Some(1),
+        interval: 3,
+        ..FailSlab::OFF
+    });
+    assert!(!cache.alloc_bulk(&mut slots), "{era}");
+    assert_eq!(slots, [None; 4]);
+    heap.set_failslab(FailSlab {
+        probability: 100,
+        ..FailSlab::OFF
+    });
+    assert!(cache.alloc().is_none() && safe.alloc().is_some());
+    heap.set_failslab(FailSlab::OFF);
+    assert!(cache.alloc().is_some());
+    assert_eq!(reports(), []);
+}
+
+#[test]
+fn allocations_fail_on_purpose() {
+    on_all!(failing);
+}
+
+fn tracing<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    heap.set_tracer(Some(keep_event));
+    EVENTS.with_borrow_mut(Vec::clear);
+    let (cache, quiet) = (
+        cache_of(&heap, "told", 100, letters("T")),
+        cache_of(&heap, "quiet", 100, letters("FZPU")),
+    );
+    let (object, allocated) = alloc(cache);
+    let (freed, at) = free(cache, object);
+    assert_eq!(freed, Ok(()));
+    give(quiet, &take(quiet, 3));
+    let events = EVENTS.with_borrow_mut(std::mem::take);
+    let event = |alloc, at| {
+        (
+            alloc,
+            "told".to_owned(),
+            object.addr().get(),
+            CallSite::of(at),
+        )
+    };
+    assert_eq!(events, [event(true, allocated), event(false, at)], "{era}");
+}
+
+#[test]
+fn traced_caches_tell_of_each_call() {
+    on_all!(tracing);
+}
+
+/// A cache with live objects names who allocated them.
+fn leaks<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let cache = cache_of(&heap, "leaky", 100, letters("U"));
+    let (object, at) = alloc(cache);
+    let mut live = Vec::new();
+    cache.for_each_live(|object| live.push(object));
+    assert_eq!(live, [object], "{era}");
+    // SAFETY: the test uses no copy of the handle afterwards.
+    let error = unsafe { cache.destroy() }.expect_err("an object is live");
+    let message = error.to_string();
+    assert!(
+        message.contains(&format!("{object:p} allocated in {at} cpu=0")),
+        "{message}"
+    );
+    give(error.cache, &[object]);
+}
+
+#[test]
+fn a_leak_is_named_with_its_call_site() {
+    on_all!(leaks);
+}
+
+/// Without debugging, what a design refuses is reported too.
+fn refused_anyway<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let (cache, other) = (sized(&heap, "one", 100), sized(&heap, "two", 100));
+    let (object, stranger) = (take(cache, 1)[0], take(other, 1)[0]);
+    let (freed, here) = free(cache, stranger);
+    assert_eq!(freed, Err(FreeError::WrongCache));
+    let report = one_report();
+    assert_eq!(
+        (report.what, report.owner()),
+        (Finding::WrongCache, Some("two"))
+    );
+    check_frame(cache, &report, stranger, During::Free, here);
+    give(cache, &[object]);
+    let (freed, here) = free(cache, object);
+    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    let report = one_report();
+    assert_eq!(report.what, Finding::DoubleFree);
+    check_frame(cache, &report, object, During::Free, here);
+    let mut local = 0u64;
+    // SAFETY: refused.
+    unsafe { heap.kfree(NonNull::from(&mut local).cast()) }.expect_err("foreign");
+    let report = one_report();
+    assert_eq!((report.what, report.cache()), (Finding::Foreign, "kfree"));
+    assert_eq!(
+        report.here.site.location().map(Location::file),
+        Some(file!())
+    );
+}
+
+#[test]
+fn refused_frees_are_reported_without_debugging() {
+    on_all!(refused_anyway);
+}
+
+fn settings<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let prefix = D::kmalloc_rules(era).expect("an era").prefix;
+    // SLOB has one cache for all sizes.
+    let classes = !shares_pages::<D>(era);
+    let kmalloc = if classes {
+        format!("{prefix}6")
+    } else {
+        "kmalloc".to_owned()
+    };
+    let text = if era < Era::V5_9 {
+        format!("FZ,{kmalloc}")
+    } else {
+        format!("FZ,{kmalloc}*;-,plain;U")
+    };
+    heap.set_slub_debug(Some(SlubDebug::parse(&text, era).expect("a setting")));
+    let object = heap.kmalloc(64, None).expect("memory");
+    // SAFETY: the object is live, so its cache is not destroyed.
+    let class = unsafe { heap.cache_of(object) }.expect("a class");
+    assert!(class.head().flags().contains(letters("FZ")), "{era}");
+    assert_eq!(class.attribute("red_zone"), Some(1));
+    assert_eq!(class.attribute("sanity_checks"), Some(1));
+    assert_eq!(class.attribute("poison"), Some(0));
+    let larger = heap.kmalloc_cache(128);
+    let larger = larger.map(|class| class.head().flags().contains(letters("Z")));
+    assert_eq!(larger, classes.then_some(false));
+    poke(object, 64, 0);
+    assert_eq!(
+        // SAFETY: the object is not used any more.
+        unsafe { heap.kfree(object) },
+        Err(FreeError::Corrupt),
+        "{era}"
+    );
+    assert_eq!(one_report().what, Finding::RedZone);
+    let plain = sized(&heap, "plain", 64);
+    assert_eq!(plain.head().flags(), CacheFlags::NONE);
+    if SlubDebug::parse("O", era).is_err() {
+        return;
+    }
+    // O leaves those alone that would need larger slabs.
+    heap.set_slub_debug(Some(SlubDebug::parse("OFZPU", era).expect("a setting")));
+    let (page, small) = (sized(&heap, "page", 4096), sized(&heap, "small", 200));
+    assert_eq!(page.head().flags(), CacheFlags::NONE, "{era}");
+    assert_eq!(small.head().flags(), letters("FZPU"), "{era}");
+}
+
+#[test]
+fn slub_debug_chooses_caches() {
+    on_all!(settings);
+}
+
+/// The negative control: correct use, whatever the letters, gives no report.
+fn correct_use<D: Design>(era: Era) {
+    for (round, flags) in combinations().enumerate() {
+        let heap = told::<D>(era);
+        let mut random = Rng::new(round as u64);
+        let sizes = [1u32, 7, 8, 12, 13, 24, 100, 256, 1000, 5000];
+        let caches: Vec<_> = sizes
+            .iter()
+            .map(|size| cache_of(&heap, &format!("c{size}"), *size, flags))
+            .collect();
+        let mut live: Vec<(usize, Object)> = Vec::new();
+        for step in 0..3000u32 {
+            crate::model::scenario::on(&heap, step % 2);
+            if live.is_empty() || random.chance(550) {
+                let cache = random.next_u64() as usize % caches.len();
+                let (object, _) = alloc(caches[cache]);
+                // SAFETY: the object is live and this long.
+                unsafe { object.write_bytes(step as u8, sizes[cache] as usize) };
+                live.push((cache, object));
+            } else {
+                let at = random.next_u64() as usize % live.len();
+                let (cache, object) = live.swap_remove(at);
+                give(caches[cache], &[object]);
+            }
+        }
+        for cache in &caches {
+            assert_eq!(cache.check_consistency(), Ok(()));
+            assert_eq!(cache.validate().findings, 0, "{era} {flags:?}");
+        }
+        for (cache, object) in live {
+            give(caches[cache], &[object]);
+        }
+        for cache in caches {
+            // SAFETY: the test uses no copy of the handle afterwards.
+            unsafe { cache.destroy() }.expect("nothing is live");
+        }
+        assert_eq!(reports(), [], "{era} {flags:?}");
+    }
+}
+
+#[test]
+fn correct_use_gives_no_report() {
+    on_all!(correct_use);
+}

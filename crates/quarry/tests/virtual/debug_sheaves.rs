@@ -1,0 +1,99 @@
+//! Debugging and what goes past plain allocations and frees: deferred frees, prefilled sheaves, and
+//! sheaves that lie in kmalloc classes with debugging.
+
+#[allow(dead_code)] // Shared by several test programs.
+use crate::model::debugging::{cache_of, letters, reports, told};
+use crate::model::scenario::{give, small, take};
+use quarry_core::debug::SlubDebug;
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::era::Era;
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+
+fn deferred_frees_arrive<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let cache = cache_of(&heap, "deferred", 100, letters("FZP"));
+    for object in take(cache, 20) {
+        // SAFETY: nobody uses the object any more.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    for now in 0..4 {
+        heap.machine().grace_period();
+        heap.reap(now);
+        cache.shrink();
+    }
+    let mut live = 0;
+    cache.for_each_live(|_| live += 1);
+    assert_eq!(live, 0, "{} {era}", D::NAME);
+    assert_eq!(reports(), [], "{} {era}", D::NAME);
+    // SAFETY: there is no other handle.
+    unsafe { cache.destroy() }.expect("no object is left");
+}
+
+#[test]
+fn deferred_frees_pass_debugging() {
+    deferred_frees_arrive::<Slub>(Era::V6_18);
+    deferred_frees_arrive::<Slubq>(Era::V2_6_35);
+    deferred_frees_arrive::<Slab>(Era::V6_1);
+    deferred_frees_arrive::<Slob>(Era::V6_1);
+    deferred_frees_arrive::<Sheaf>(Era::V6_18);
+    deferred_frees_arrive::<Sheaf>(Era::V7_0);
+}
+
+#[test]
+fn nothing_is_set_aside_unchecked() {
+    for era in [Era::V6_18, Era::V7_0] {
+        let heap = told::<Sheaf>(era);
+        let cache = cache_of(&heap, "aside", 100, letters("FZP"));
+        assert!(cache.prefill(4).is_none());
+        give(cache, &take(cache, 4));
+        assert_eq!(reports(), []);
+    }
+}
+
+#[test]
+fn sheaves_lie_in_checked_classes() {
+    for text in ["P,kmalloc-*", "FZPU,kmalloc-*"] {
+        for era in [Era::V6_18, Era::V7_0] {
+            let heap = told::<Sheaf>(era);
+            let setting = SlubDebug::parse(text, era).expect("a setting");
+            heap.set_slub_debug(Some(setting));
+            let spec = CacheSpec {
+                sheaf_capacity: 28,
+                ..CacheSpec::new("plain", 100)
+            };
+            let cache = heap.create_cache(&spec).expect("a cache");
+            give(cache, &take(cache, 40));
+            cache.shrink();
+            for bytes in [192, 256, 512] {
+                for _ in 0..30 {
+                    heap.kmalloc(bytes, None).expect("memory");
+                }
+            }
+            assert_eq!(reports(), [], "{text} {era}");
+        }
+    }
+}
+
+/// A sheaf from before the capacity was raised is too small for what is wanted.
+#[test]
+fn a_raised_capacity_holds_for_prefills() {
+    let heap = small::<Sheaf>(Era::V7_0, 1);
+    let cache = heap
+        .create_cache(&CacheSpec::new("grown", 100))
+        .expect("a cache");
+    let capacity = cache.attribute("sheaf_capacity").expect("an attribute") as usize;
+    for object in take(cache, capacity) {
+        // SAFETY: nobody uses the object any more.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    assert!(cache.set_attribute("sheaf_capacity", 120));
+    for now in 0..4 {
+        heap.machine().grace_period();
+        heap.reap(now);
+    }
+    assert!(cache.prefill(100).is_some());
+}

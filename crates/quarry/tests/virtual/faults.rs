@@ -1,0 +1,416 @@
+//! Mistakes are refused, and damage is found: the checkers can fail.
+
+use std::ptr::NonNull;
+
+use crate::model::design::shares_pages;
+use crate::model::scenario::{Object, VirtualCache, VirtualHeap, sized, small, take};
+use crate::model::setup::Setup;
+use quarry_core::design::{Design, FreeError};
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Machine};
+use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_sim::VirtualMachine;
+
+/// Where the fields of a page descriptor are, in bytes (`page::types::Page`, `repr(C)`).
+mod descriptor {
+    /// Free list, objects in use (SLUB); bitmap (slubq); objects taken (SLAB).
+    pub(crate) const WORD: usize = 0;
+    /// The next page on a list, plus one.
+    pub(crate) const NEXT: usize = 24;
+    /// Kind and order.
+    pub(crate) const KIND_ORDER: usize = 36;
+    /// Whether the slab is on its node's list: the highest byte of the word of kind and order.
+    pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
+}
+
+fn free<D: Design>(cache: VirtualCache<'_, D>, object: Object) -> Result<(), FreeError> {
+    // SAFETY: the tests use no object that they have freed, and mistakes are refused.
+    unsafe { cache.free(object) }
+}
+
+fn kfree<D: Design>(heap: &VirtualHeap<D>, object: Object) -> Result<(), FreeError> {
+    // SAFETY: as in `free`.
+    unsafe { heap.kfree(object) }
+}
+
+fn at(object: Object, offset: usize) -> Object {
+    // SAFETY: only the address is used by those who do not know better; it stays in memory that
+    // the machine has.
+    unsafe { object.byte_add(offset) }
+}
+
+/// Overwrites a field of a page's descriptor.
+fn damage<T>(machine: &VirtualMachine, pfn: Pfn, field: usize, value: T) {
+    let offset = pfn.0 as usize * DESCRIPTOR_BYTES + field;
+    let field = at(machine.ranges().descriptors.base, offset).cast::<T>();
+    // SAFETY: the field lies in the machine's range of descriptors; no allocator runs meanwhile.
+    unsafe { field.write(value) };
+}
+
+/// Neither a slab's nor a large kmalloc's page can be freed as a page.
+fn pages_are_kept<D: Design>(heap: &VirtualHeap<D>, object: Object, large: Object) {
+    let slab = heap.pages().pfn_of(object).expect("a page");
+    let kept = PageError::NotAllocated(slab, PageKind::Slab);
+    assert_eq!(heap.pages().free(slab, 0), Err(kept));
+    let kmalloc = heap.pages().pfn_of(large).expect("a page");
+    // To SLOB all of its memory is alike.
+    let kind = match shares_pages::<D>(heap.era()) {
+        true => PageKind::Slab,
+        false => PageKind::LargeKmalloc,
+    };
+    let kept = PageError::NotAllocated(kmalloc, kind);
+    assert_eq!(heap.pages().free(kmalloc, 5), Err(kept));
+}
+
+fn mistakes_are_refused<D: Design>(era: Era) {
+    let heap = small::<D>(era, 1);
+    let (cache, other) = (sized(&heap, "one", 200), sized(&heap, "two", 200));
+    let object = take(cache, 1)[0];
+    let stranger = take(other, 1)[0];
+    let large = heap.kmalloc(100_000, None).expect("memory");
+    let page = heap.pages().alloc(1, None).expect("memory");
+    let in_page = heap.pages().address(page).expect("an address");
+    let mut local = 0u64;
+    let foreign = NonNull::from(&mut local).cast();
+    let before = (
+        cache.stats(),
+        other.stats(),
+        heap.pages().stats(),
+        heap.large_counts(),
+    );
+
+    assert_eq!(free(cache, foreign), Err(FreeError::Foreign), "{era}");
+    assert_eq!(free(cache, in_page), Err(FreeError::Foreign), "{era}");
+    assert_eq!(
+        free(cache, at(in_page, 4096)),
+        Err(FreeError::Foreign),
+        "{era}"
+    );
+    assert_eq!(free(cache, stranger), Err(FreeError::WrongCache), "{era}");
+    assert!(free(cache, large).is_err(), "{era}");
+    assert_eq!(kfree(&heap, foreign), Err(FreeError::Foreign), "{era}");
+    assert_eq!(kfree(&heap, in_page), Err(FreeError::Foreign), "{era}");
+    assert_eq!(
+        kfree(&heap, at(large, 64)),
+        Err(FreeError::NotAnObject),
+        "{era}"
+    );
+    let error = match shares_pages::<D>(era) {
+        true => FreeError::NotAnObject,
+        false => FreeError::Foreign,
+    };
+    assert_eq!(kfree(&heap, at(large, 8192)), Err(error), "{era}");
+    pages_are_kept(&heap, object, large);
+    let after = (
+        cache.stats(),
+        other.stats(),
+        heap.pages().stats(),
+        heap.large_counts(),
+    );
+    assert_eq!(before, after, "{era}: nothing has changed");
+    assert_eq!(free(cache, object), Ok(()));
+    assert_eq!(free(cache, object), Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(kfree(&heap, large), Ok(()));
+    assert_eq!(kfree(&heap, large), Err(FreeError::Foreign), "{era}");
+    if shares_pages::<D>(era) {
+        let refused = kfree(&heap, stranger);
+        assert_eq!(refused, Err(FreeError::WrongCache), "{era}: no header");
+        assert_eq!(free(other, stranger), Ok(()));
+    } else {
+        let freed = kfree(&heap, stranger);
+        assert_eq!(freed, Ok(()), "{era}: kfree knows every cache");
+    }
+    assert_eq!(heap.pages().free(page, 1), Ok(()));
+    assert_eq!(
+        (cache.check_consistency(), other.check_consistency()),
+        (Ok(()), Ok(()))
+    );
+    cache.shrink();
+    assert_eq!(
+        free(cache, object),
+        Err(FreeError::Foreign),
+        "{era}: its slab is gone"
+    );
+}
+
+#[test]
+fn slab_refuses_mistakes() {
+    // In 2.6.24 nothing is too large for a slab, which is what the test begins with.
+    mistakes_are_refused::<Slab>(Era::V6_1);
+}
+
+#[test]
+fn slub_refuses_mistakes() {
+    // In 2.6.22 every kmalloc is an object of a slab, so there are no large ones to mistake.
+    for &era in Slub::ERAS.iter().filter(|&&era| era > Era::V2_6_22) {
+        mistakes_are_refused::<Slub>(era);
+    }
+}
+
+#[test]
+fn slubq_refuses_mistakes() {
+    mistakes_are_refused::<Slubq>(Era::V2_6_35);
+}
+
+#[test]
+fn slob_refuses_mistakes() {
+    for &era in Slob::ERAS {
+        mistakes_are_refused::<Slob>(era);
+    }
+}
+
+#[test]
+fn sheaf_refuses_mistakes() {
+    for &era in Sheaf::ERAS {
+        mistakes_are_refused::<Sheaf>(era);
+    }
+}
+
+/// What SLUB can tell once an object's slab is not the CPU's own.
+#[test]
+fn slub_looks_at_the_place_of_an_object() {
+    for &era in Slub::ERAS {
+        let heap = small::<Slub>(era, 2);
+        let cache = sized(&heap, "one", 200);
+        let layout = cache.head().geometry().layout;
+        let objects = take(cache, 20);
+        heap.machine().run_on(CpuId(1));
+        for offset in [1, 8, 199] {
+            let inside = at(objects[3], offset);
+            assert_eq!(
+                free(cache, inside),
+                Err(FreeError::NotAnObject),
+                "{era}, {offset}"
+            );
+        }
+        let behind = (cache.head().geometry().objects * layout.size) as usize;
+        assert!(behind < 4096, "there is slack");
+        assert_eq!(
+            free(cache, at(objects[0], behind)),
+            Err(FreeError::NotAnObject),
+            "{era}"
+        );
+        assert_eq!(free(cache, objects[3]), Ok(()));
+        assert_eq!(free(cache, objects[3]), Err(FreeError::DoubleFree), "{era}");
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// A SLUB cache with a slab on its node's list, which has 10 objects in use and 11 free.
+fn slub_with_a_partial_slab(
+    heap: &VirtualHeap<Slub>,
+) -> (VirtualCache<'_, Slub>, Vec<Object>, Pfn) {
+    let cache = sized(heap, "one", 192);
+    let objects = take(cache, 21);
+    for &object in &objects[10..] {
+        free(cache, object).expect("a live object");
+    }
+    cache.flush();
+    assert_eq!(cache.check_consistency(), Ok(()));
+    let slab = heap.pages().pfn_of(objects[0]).expect("a page");
+    (cache, objects, slab)
+}
+
+/// Writing to a free object breaks the list through it, which the walk finds.
+#[test]
+fn slub_finds_overwritten_free_pointers() {
+    for &era in Slub::ERAS {
+        let heap = small::<Slub>(era, 1);
+        let (cache, objects, slab) = slub_with_a_partial_slab(&heap);
+        let layout = cache.head().geometry().layout;
+        let link = layout.free_pointer.expect("SLUB links objects") as usize;
+        let link = at(objects[15], link).cast::<*mut u8>();
+        // SAFETY: inside a free object; the allocator does not run meanwhile.
+        let good = unsafe { link.read() };
+        let astray = [
+            at(objects[15], 8),
+            at(objects[0], 4096 - 8),
+            NonNull::dangling(),
+        ];
+        let wrong = [
+            (astray[0].as_ptr(), "free pointer astray"),
+            (astray[1].as_ptr(), "free pointer astray"),
+            (astray[2].as_ptr(), "free pointer astray"),
+            (objects[20].as_ptr(), "object on a list twice"),
+            (objects[15].as_ptr(), "object on a list twice"),
+            (std::ptr::null_mut(), "free objects"),
+        ];
+        for (value, what) in wrong {
+            // SAFETY: as above.
+            unsafe { link.write(value) };
+            let found = cache.check_consistency().expect_err(what);
+            assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
+        }
+        // SAFETY: as above.
+        unsafe { link.write(good) };
+        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+    }
+}
+
+#[test]
+fn slub_finds_damaged_descriptors() {
+    for &era in Slub::ERAS {
+        let heap = small::<Slub>(era, 1);
+        let (cache, _, slab) = slub_with_a_partial_slab(&heap);
+        let word = at(
+            heap.machine().ranges().descriptors.base,
+            slab.0 as usize * DESCRIPTOR_BYTES + descriptor::WORD,
+        );
+        // SAFETY: the descriptor's word; the allocator does not run meanwhile.
+        let good = unsafe { word.cast::<u64>().read() };
+        let wrong = [
+            (good + (1 << 32), "free objects"),
+            (good - (1 << 32), "free objects"),
+            (good | 1 << 48, "listed slab frozen"),
+            (good & !0xffff_ffff, "listed slab full"),
+        ];
+        for (value, what) in wrong {
+            damage(heap.machine(), slab, descriptor::WORD, value);
+            let found = cache.check_consistency().expect_err(what);
+            assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
+        }
+        damage(heap.machine(), slab, descriptor::WORD, good);
+        damage(heap.machine(), slab, descriptor::ON_LIST, 0u8);
+        let found = cache.check_consistency().expect_err("unmarked");
+        assert_eq!(found.what, "listed slab's mark", "{era}");
+        damage(heap.machine(), slab, descriptor::ON_LIST, 1u8);
+        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+    }
+}
+
+#[test]
+fn slubq_finds_damaged_bitmaps() {
+    for (size, in_slab) in [(192u32, false), (32, true)] {
+        let heap = small::<Slubq>(Era::V2_6_35, 1);
+        let cache = sized(&heap, "one", size);
+        let geometry = *cache.head().geometry();
+        assert_eq!(geometry.bitmap_in_slab, in_slab);
+        let objects = take(cache, 10);
+        cache.flush();
+        let slab = heap.pages().pfn_of(objects[0]).expect("a page");
+        assert_eq!(cache.check_consistency(), Ok(()));
+        if in_slab {
+            let bitmap = at(objects[0], (geometry.objects * size) as usize);
+            // SAFETY: inside the slab, behind its last object.
+            unsafe { bitmap.cast::<u64>().write(0) };
+        } else {
+            damage(heap.machine(), slab, descriptor::WORD, 0u64);
+        }
+        let found = cache.check_consistency().expect_err("no bit is set");
+        assert_eq!((found.what, found.slab), ("free objects", Some(slab)));
+    }
+}
+
+/// Both an index that names a used object and one that is there twice are found.
+#[test]
+fn slab_finds_damaged_indices() {
+    for (era, indices_at, index_bytes) in [(Era::V2_6_24, 48, 4), (Era::V6_1, 4096 - 124, 1)] {
+        let heap = small::<Slab>(era, 1);
+        let cache = sized(&heap, "one", 32);
+        let objects = take(cache, 10);
+        cache.flush();
+        let slab = heap.pages().pfn_of(objects[0]).expect("a page");
+        assert_eq!(cache.check_consistency(), Ok(()));
+        let start = heap.pages().address(slab).expect("an address");
+        // Little-endian: the low byte of the last index, which no allocation has moved.
+        let last = cache.head().geometry().objects as usize - 1;
+        let index = at(start, indices_at + last * index_bytes);
+        // SAFETY: inside the slab's indices; the allocator does not run meanwhile.
+        let good = unsafe { index.read() };
+        assert_eq!(usize::from(good), last, "{era}");
+        for wrong in [good - 1, 255] {
+            // SAFETY: as above.
+            unsafe { index.write(wrong) };
+            let found = cache.check_consistency().expect_err("a wrong index");
+            let expected = ("free objects named once", Some(slab));
+            assert_eq!((found.what, found.slab), expected, "{era}");
+        }
+        // SAFETY: as above.
+        unsafe { index.write(good) };
+        assert_eq!(cache.check_consistency(), Ok(()));
+        // One more taken than the lists say.
+        damage(heap.machine(), slab, descriptor::WORD, 0u64);
+        let found = cache.check_consistency().expect_err("a partial slab");
+        assert_eq!(found.what, "objects taken of a partial slab", "{era}");
+        damage(heap.machine(), slab, descriptor::WORD, 11u64);
+        let found = cache.check_consistency().expect_err("a wrong sum");
+        assert_eq!(found.what, "free objects of a node", "{era}");
+    }
+}
+
+/// A page allocator with free blocks and blocks in use.
+fn used_pages() -> (PageAllocator<VirtualMachine>, Pfn) {
+    let setup = Setup {
+        pages: 1024,
+        ..Setup::default()
+    };
+    let pages = PageAllocator::new(setup.machine(), Era::V5_9).expect("a page allocator");
+    let block = pages.alloc(4, None).expect("memory");
+    assert_eq!(block, Pfn(0));
+    let census = pages.check_consistency().expect("consistent");
+    assert_eq!((census.allocated, census.buddy), (16, 1008));
+    (pages, block)
+}
+
+#[test]
+fn the_page_walk_finds_damage() {
+    let kind = |kind: PageKind, order: u32| kind as u32 | order << 8;
+    // Pages 16, 32, 64 ... 512 start free blocks of the orders 4, 5, 6 ... 9.
+    let cases: [(&str, Pfn, usize, u32); 5] = [
+        (
+            "a free block that is marked as used",
+            Pfn(32),
+            descriptor::KIND_ORDER,
+            kind(PageKind::Allocated, 5),
+        ),
+        (
+            "a used block that is marked as free",
+            Pfn(0),
+            descriptor::KIND_ORDER,
+            kind(PageKind::Buddy, 4),
+        ),
+        (
+            "a free block of another order",
+            Pfn(64),
+            descriptor::KIND_ORDER,
+            kind(PageKind::Buddy, 5),
+        ),
+        (
+            "a block that starts nowhere",
+            Pfn(0),
+            descriptor::KIND_ORDER,
+            kind(PageKind::Tail, 0),
+        ),
+        ("a list that goes on", Pfn(16), descriptor::NEXT, 33),
+    ];
+    for (what, pfn, field, value) in cases {
+        let (pages, _) = used_pages();
+        damage(pages.machine(), pfn, field, value);
+        let found = pages.check_consistency().expect_err(what);
+        assert!(
+            !matches!(found, PageInconsistency::Busy(_)),
+            "{what}: {found}"
+        );
+    }
+}
+
+/// Two free buddies that were not merged.
+#[test]
+fn the_page_walk_finds_unmerged_buddies() {
+    let (pages, block) = used_pages();
+    pages.free(block, 4).expect("allocated");
+    let split = PageKind::Buddy as u32 | 9 << 8;
+    damage(pages.machine(), Pfn(0), descriptor::KIND_ORDER, split);
+    damage(pages.machine(), Pfn(512), descriptor::KIND_ORDER, split);
+    let found = pages.check_consistency().expect_err("two halves");
+    let expected = [
+        PageInconsistency::Unmerged(Pfn(0), 9),
+        PageInconsistency::BadBlock(Pfn(0), PageKind::Buddy),
+    ];
+    assert!(expected.contains(&found), "{found}");
+}

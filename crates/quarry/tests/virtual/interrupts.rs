@@ -1,0 +1,319 @@
+//! Signal handlers: every point at which the allocators call their machine may be interrupted by
+//! code that allocates and frees on the same heap. Whatever is held then, nothing may be lost,
+//! handed out twice, or waited for.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::rc::{Rc, Weak};
+
+use crate::model::cases::case_count;
+use crate::model::debugging;
+use crate::model::interrupts::Interrupted;
+use crate::model::ledger::{Ledger, Owner, Pick};
+use crate::model::setup::Setup;
+use quarry_core::debug::SlubDebug;
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::era::Era;
+use quarry_core::geometry::CacheFlags;
+use quarry_core::heap::{Cache, Heap};
+use quarry_core::machine::CpuId;
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_core::stats::Stat;
+use quarry_sim::Rng;
+
+type TestHeap<D> = Heap<Interrupted, D>;
+
+/// Runs of each design by default.
+const SEEDS: u32 = 15;
+/// Operations of the interrupted code in one run.
+const OPERATIONS: u32 = 3000;
+const MINE: Owner = Owner::Cache(0);
+const HANDLERS: Owner = Owner::Cache(1);
+
+/// One allocation or free of a cache's objects. `None` from an allocation is no failure: it may
+/// have found a lock that the code below holds.
+fn step<D: Design>(
+    cache: Cache<'_, Interrupted, D>,
+    ledger: &RefCell<Ledger>,
+    rng: &mut Rng,
+    owner: Owner,
+    most: usize,
+) -> bool {
+    let count = ledger.borrow().count(owner);
+    if rng.below(most as u64 + 1) >= count as u64 {
+        let Some(object) = cache.alloc() else {
+            return false;
+        };
+        let bytes = cache.head().geometry().layout.object_size as usize;
+        let admitted = ledger.borrow_mut().admit(owner, object, bytes);
+        admitted.expect("an object that nobody has");
+    } else {
+        let pick = Pick::Any(rng.next_u64() as u16);
+        let live = ledger.borrow_mut().dismiss(owner, pick);
+        if let Some(live) = live.expect("contents as written") {
+            // SAFETY: the ledger has just forgotten the object.
+            unsafe { cache.free(live.object) }.expect("a live object");
+        }
+    }
+    true
+}
+
+/// A bulk allocation and a bulk free of as many.
+fn bulk<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>, count: usize) {
+    let mut slots = vec![None; count];
+    assert!(
+        cache.alloc_bulk(&mut slots),
+        "only a handler may find locks held"
+    );
+    let bytes = cache.head().geometry().layout.object_size as usize;
+    for object in slots.iter().flatten() {
+        let admitted = ledger.borrow_mut().admit(MINE, *object, bytes);
+        admitted.expect("an object that nobody has");
+    }
+    for slot in &mut slots {
+        let live = ledger.borrow_mut().dismiss(MINE, Pick::Oldest);
+        *slot = live.expect("contents as written").map(|live| live.object);
+    }
+    // SAFETY: the ledger has just forgotten the objects.
+    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    assert!(slots.iter().all(Option::is_none));
+}
+
+/// Objects of these sizes are tried: few in a slab, and so many that slubq keeps their bitmap in it.
+const BYTES: [u32; 2] = [512, 32];
+
+fn handler<D: Design>(
+    heap: Weak<TestHeap<D>>,
+    ledger: Rc<RefCell<Ledger>>,
+    anchor: NonNull<u8>,
+    seed: u64,
+) -> Box<dyn FnMut()> {
+    let mut rng = Rng::new(seed);
+    Box::new(move || {
+        let Some(heap) = heap.upgrade() else { return };
+        // A handler cannot hold a borrow of its own machine's heap, so it finds the cache again.
+        // SAFETY: the object stays allocated as long as there are handlers.
+        let cache = unsafe { heap.cache_of(anchor) }.expect("the object's cache");
+        for _ in 0..=rng.below(3) {
+            step(cache, &ledger, &mut rng, HANDLERS, 60);
+        }
+        if rng.chance(100)
+            && let Some(page) = heap.pages().alloc(rng.below(3) as u32, None)
+        {
+            let order = (0..3).find(|&order| heap.pages().free(page, order).is_ok());
+            assert!(order.is_some(), "the page was allocated");
+        }
+    })
+}
+
+fn drop_all<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>) {
+    for owner in [MINE, HANDLERS] {
+        while let Some(live) = ledger
+            .borrow_mut()
+            .dismiss(owner, Pick::Newest)
+            .expect("contents as written")
+        {
+            // SAFETY: the ledger has just forgotten the object.
+            unsafe { cache.free(live.object) }.expect("a live object");
+        }
+    }
+}
+
+/// Tunables to set before the first operation.
+type Tuning = [(&'static str, u64)];
+
+fn survives<D: Design>(
+    era: Era,
+    setup: Setup,
+    per_mille: u16,
+    tuning: &Tuning,
+    letters: &str,
+) -> u64 {
+    let machine = Interrupted::new(setup.machine(), setup.seed);
+    let heap = Rc::new(TestHeap::<D>::new(machine, era, setup.boot()).expect("a heap"));
+    heap.set_slub_debug(Some(SlubDebug::parse(letters, era).expect("letters")));
+    heap.set_reporter(Some(debugging::keep));
+    let ledger = Rc::new(RefCell::new(Ledger::default()));
+    let spec = CacheSpec {
+        name: "interrupted",
+        object_size: BYTES[setup.seed as usize / 2 % BYTES.len()],
+        align: 0,
+        flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
+    };
+    let cache = heap.create_cache(&spec).expect("a cache");
+    for (name, value) in tuning {
+        assert!(cache.set_attribute(name, *value), "{name}");
+    }
+    let anchor = cache.alloc().expect("memory");
+    let runs = handler(
+        Rc::downgrade(&heap),
+        Rc::clone(&ledger),
+        anchor,
+        setup.seed ^ 1,
+    );
+    heap.machine().interrupt(per_mille, runs);
+    let mut rng = Rng::new(setup.seed ^ 2);
+    for at in 0..OPERATIONS {
+        if rng.chance(50) {
+            let cpu = rng.below(setup.cpus.into()) as u32;
+            heap.machine().run_on(CpuId(cpu));
+        }
+        let done = step(cache, &ledger, &mut rng, MINE, 200);
+        assert!(done, "{era}: only a handler may find locks held");
+        match at % 500 {
+            100 => drop(cache.flush()),
+            200 => bulk(cache, &ledger, 70),
+            300 => drop(cache.shrink()),
+            400 => drop(heap.pages().drain_all()),
+            _ => {}
+        }
+    }
+    let taken = heap.machine().quiet();
+    assert!(taken > 20, "{era}: only {taken} interrupts");
+    drop_all(cache, &ledger);
+    // SAFETY: there are no handlers any more.
+    unsafe { cache.free(anchor) }.expect("a live object");
+    cache.shrink();
+    let usage = cache.usage();
+    assert_eq!(
+        cache.check_consistency(),
+        Ok(()),
+        "{era}, seed {}",
+        setup.seed
+    );
+    assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
+    let deferred = cache.stats().get(Stat::FreeDeferred);
+    // Other classes hold what a design keeps for this one, and for each other.
+    for _ in 0..4 {
+        heap.for_each_cache(|cache| {
+            cache.shrink();
+        });
+    }
+    assert_eq!(debugging::reports(), [], "{era} {letters}");
+    assert_eq!(heap.pages().drain_all(), 0);
+    let census = heap.pages().check_consistency().expect("consistent");
+    assert_eq!(
+        (census.slab, census.pcp, census.allocated),
+        (0, 0, 0),
+        "{era}"
+    );
+    deferred
+}
+
+fn survives_all<D: Design>(era: Era) {
+    survives_with::<D>(era, &[], "-");
+}
+
+fn survives_tuned<D: Design>(era: Era, tuning: &Tuning) {
+    survives_with::<D>(era, tuning, "-");
+}
+
+fn survives_with<D: Design>(era: Era, tuning: &Tuning, letters: &str) {
+    let mut deferred = 0;
+    for seed in 0..u64::from(case_count(SEEDS)) {
+        let setup = Setup {
+            cpus: 3,
+            nodes: 1 + (seed % 2) as u32,
+            page_shift: 12,
+            seed,
+            ..Setup::default()
+        };
+        let per_mille = [5, 40, 200][seed as usize % 3];
+        deferred += survives::<D>(era, setup, per_mille, tuning, letters);
+    }
+    assert!(deferred > 0, "{era}: no free was ever deferred");
+}
+
+#[test]
+fn slub_2_6_22_survives_interrupts() {
+    survives_all::<Slub>(Era::V2_6_22);
+}
+
+#[test]
+fn slub_2_6_35_survives_interrupts() {
+    survives_all::<Slub>(Era::V2_6_35);
+}
+
+#[test]
+fn slab_2_6_24_survives_interrupts() {
+    survives_all::<Slab>(Era::V2_6_24);
+}
+
+#[test]
+fn slab_6_1_survives_interrupts() {
+    survives_all::<Slab>(Era::V6_1);
+}
+
+#[test]
+fn slub_5_9_survives_interrupts() {
+    survives_all::<Slub>(Era::V5_9);
+}
+
+#[test]
+fn slub_6_1_survives_interrupts() {
+    survives_all::<Slub>(Era::V6_1);
+}
+
+#[test]
+fn slub_6_18_survives_interrupts() {
+    survives_all::<Slub>(Era::V6_18);
+}
+
+#[test]
+fn slubq_survives_interrupts() {
+    survives_all::<Slubq>(Era::V2_6_35);
+}
+
+#[test]
+fn slub_with_more_cpu_slabs_survives_interrupts() {
+    survives_tuned::<Slub>(Era::V2_6_24, &[("cpu_slabs_max", 4)]);
+}
+
+#[test]
+fn slubq_with_shared_queues_survives_interrupts() {
+    let tuning = [
+        ("cpu_queue_size", 8),
+        ("cpu_batch_size", 4),
+        ("shared_queue_size", 20),
+        ("alien_queue_size", 10),
+    ];
+    survives_tuned::<Slubq>(Era::V2_6_35, &tuning);
+}
+
+#[test]
+fn slob_survives_interrupts() {
+    for &era in Slob::ERAS {
+        survives_all::<Slob>(era);
+    }
+}
+
+#[test]
+fn sheaf_7_0_survives_interrupts() {
+    survives_all::<Sheaf>(Era::V7_0);
+}
+
+#[test]
+fn sheaf_6_18_survives_interrupts() {
+    survives_all::<Sheaf>(Era::V6_18);
+}
+
+/// A handler that finds the debug lock held is refused or deferred, unchecked, and nothing that it
+/// leaves behind looks like a mistake.
+#[test]
+fn debugging_survives_interrupts() {
+    for letters in ["FZPU", "ZP", "F"] {
+        for era in [Era::V5_9, Era::V6_1, Era::V6_18] {
+            survives_with::<Slub>(era, &[], letters);
+        }
+        survives_with::<Slubq>(Era::V2_6_35, &[], letters);
+        for &era in Slab::ERAS {
+            survives_with::<Slab>(era, &[], letters);
+            survives_with::<Slob>(era, &[], letters);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The library on virtual machines: every design and the page layer, step by step and against naive
+//! models.
+//!
+//! One binary for all of them, because each design is compiled for each machine that a test runs it
+//! on, and one binary does that once.
+//!
+//! | modules | subject |
+//! |---|---|
+//! | [`model`] | the naive models, and helpers of all tests |
+//! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
+//! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
+//! | [`merge`], [`rcu`], [`inspect`], [`inspect_designs`] | merged caches, deferred frees, slabinfo and sysfs |
+//! | [`debug`] and what begins like it | mistakes that debugging finds |
+//! | [`pages`] and what begins with `page` | the page allocator |
+//! | [`pool`] and what begins like it, [`rx_cache`] | page pools, drivers' page caches |
+
+mod debug;
+mod debug_sheaves;
+mod debug_slab;
+mod debug_slob;
+mod designs;
+mod faults;
+mod inspect;
+mod inspect_designs;
+mod interrupts;
+mod merge;
+mod model;
+mod page_bulk;
+mod page_eras;
+mod page_fill;
+mod page_owned;
+mod page_refs;
+mod page_runs;
+mod page_trim;
+mod page_zones;
+mod pages;
+mod pool;
+mod pool_lanes;
+mod pool_model;
+mod pool_slabs;
+mod rcu;
+mod rx_cache;
+mod sheaf;
+mod slab;
+mod slab_queues;
+mod slob;
+mod slob_owners;
+mod slub;
+mod slub_2_6;
+mod slub_knobs;
+mod slub_lists;
+mod slub_numa;
+mod slubq;
+mod slubq_shared;
+mod steps;

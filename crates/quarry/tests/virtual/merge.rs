@@ -1,0 +1,164 @@
+//! Merging of caches: which become aliases of which, and what a reference is.
+
+use crate::model::scenario::{VirtualCache, VirtualHeap, give, stat, take};
+use crate::model::setup::Setup;
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::heap::Heap;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_core::stats::Stat;
+
+fn merging<D: Design>(era: Era) -> VirtualHeap<D> {
+    let boot = BootParams {
+        merge: true,
+        ..BootParams::default()
+    };
+    Heap::new(Setup::default().machine(), era, boot).expect("a heap")
+}
+
+fn make<'h, D: Design>(
+    heap: &'h VirtualHeap<D>,
+    name: &str,
+    object_size: u32,
+    flags: CacheFlags,
+) -> VirtualCache<'h, D> {
+    let spec = CacheSpec {
+        name,
+        object_size,
+        align: 0,
+        flags,
+        sheaf_capacity: 0,
+    };
+    heap.create_cache(&spec).expect("a cache")
+}
+
+/// Facts 1.6, the conditions. In eras where kmalloc caches take others in these sizes have no class.
+#[test]
+fn what_merges() {
+    for &era in Slub::ERAS {
+        let heap = merging::<Slub>(era);
+        let base = make(&heap, "base", 400, CacheFlags::NONE);
+        assert_eq!(base.name(), "base", "{era}");
+        let named = |size, flags| make(&heap, "other", size, flags).name();
+        // Less than a word of slack.
+        assert_eq!(named(400, CacheFlags::NONE), "base", "{era}");
+        assert_eq!(named(393, CacheFlags::NONE), "base", "{era}");
+        assert_eq!(named(392, CacheFlags::NONE), "other", "{era}");
+        assert_eq!(named(401, CacheFlags::NONE), "other", "{era}");
+        for never in [CacheFlags::CTOR, CacheFlags::RCU] {
+            assert_eq!(named(400, never), "other", "{era}, {never:?}");
+        }
+        assert_eq!(named(400, CacheFlags::RECLAIM), "other", "{era}");
+        // 400 is no multiple of a cache line.
+        assert_eq!(named(400, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
+        assert_eq!(base.aliases(), 2, "{era}");
+        // Nothing merges into a cache that is never merged.
+        let ctor = make(&heap, "ctor", 600, CacheFlags::CTOR);
+        let plain = make(&heap, "plain", 608, CacheFlags::NONE);
+        assert_eq!((ctor.name(), plain.name()), ("ctor", "plain"), "{era}");
+        assert_eq!((ctor.aliases(), plain.aliases()), (0, 0), "{era}");
+    }
+}
+
+/// The size that counts is the one after alignment, and the existing size must be a multiple of it.
+#[test]
+fn alignment_counts() {
+    for &era in Slub::ERAS {
+        let heap = merging::<Slub>(era);
+        let lines = make(&heap, "lines", 400, CacheFlags::HWCACHE_ALIGN);
+        assert_eq!(lines.head().geometry().layout.size, 448, "{era}");
+        let named = |size, flags| make(&heap, "other", size, flags).name();
+        assert_eq!(named(448, CacheFlags::NONE), "lines", "{era}");
+        assert_eq!(named(385, CacheFlags::HWCACHE_ALIGN), "lines", "{era}");
+        assert_eq!(named(384, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
+    }
+}
+
+/// kmalloc caches take others in until 4.13; they exist from boot then.
+#[test]
+fn kmalloc_caches_take_others_in() {
+    for &era in Slub::ERAS {
+        let heap = merging::<Slub>(era);
+        let takes = era <= Era::V4_13;
+        let cache = make(&heap, "skbuff_head_cache", 192, CacheFlags::HWCACHE_ALIGN);
+        let name = if takes {
+            "kmalloc-192"
+        } else {
+            "skbuff_head_cache"
+        };
+        assert_eq!(cache.name(), name, "{era}");
+        let unique = cache.unique_id().expect("mergeable").to_string();
+        assert_eq!(unique, ":0000192", "{era}");
+        let class = heap.kmalloc_cache(192).expect("a class");
+        assert_eq!(class.unique_id().is_some(), takes, "{era}");
+        let object = heap.kmalloc(192, None).expect("memory");
+        give(class, &[object]);
+    }
+}
+
+/// Facts 1.6: the names in sysfs.
+#[test]
+fn unique_ids() {
+    let heap = merging::<Slub>(Era::V6_18);
+    let id = |size, flags| {
+        let id = make(&heap, "cache", size, flags).unique_id();
+        id.map(|id| id.to_string())
+    };
+    assert_eq!(id(192, CacheFlags::NONE).as_deref(), Some(":0000192"));
+    assert_eq!(id(104, CacheFlags::RECLAIM).as_deref(), Some(":a-0000104"));
+    assert_eq!(id(192, CacheFlags::CTOR), None);
+    assert_eq!(id(192, CacheFlags::RCU), None);
+}
+
+/// Aliases share slabs and counters, keep their names, and each holds a reference.
+#[test]
+fn the_last_reference_destroys() {
+    fn check<D: Design>(era: Era) {
+        let heap = merging::<D>(era);
+        let first = make(&heap, "first", 396, CacheFlags::NONE);
+        let second = make(&heap, "second", 400, CacheFlags::NONE);
+        let third = make(&heap, "third", 394, CacheFlags::NONE);
+        assert_eq!(first.attribute("object_size"), Some(400), "{era}");
+        assert_eq!(first.head().object_size(), 400, "{era}");
+        let mut names = Vec::new();
+        third.for_each_alias(|name| names.push(name.to_owned()));
+        assert_eq!(names, ["third", "second"], "{era}");
+        let objects = take(second, 3);
+        give(third, &objects[..1]);
+        let slabs = stat(first, Stat::AllocSlab);
+        assert!(slabs > 0);
+        for (cache, left) in [(second, 1), (first, 0)] {
+            // SAFETY: this handle is not used again; others stand for other references.
+            unsafe { cache.destroy() }.expect("others use it");
+            assert_eq!(third.aliases(), left, "{era}");
+        }
+        // SAFETY: as above.
+        let error = unsafe { third.destroy() }.expect_err("objects are live");
+        assert_eq!(error.live, 2, "{era}");
+        let cache = error.cache;
+        give(cache, &objects[1..]);
+        let mut listed = 0;
+        heap.for_each_cache(|cache| listed += u32::from(!cache.name().starts_with("kmalloc")));
+        assert_eq!(listed, 1, "{era}");
+        // SAFETY: as above.
+        unsafe { cache.destroy() }.expect("the last one");
+        heap.for_each_cache(|cache| assert!(cache.name().starts_with("kmalloc"), "{era}"));
+    }
+    for &era in Slub::ERAS {
+        check::<Slub>(era);
+    }
+    check::<Slubq>(Era::V2_6_35);
+}
+
+/// Without the request, every cache is its own.
+#[test]
+fn nothing_merges_by_default() {
+    for &era in Slub::ERAS {
+        let heap = crate::model::scenario::small::<Slub>(era, 1);
+        make(&heap, "one", 400, CacheFlags::NONE);
+        let two = make(&heap, "two", 400, CacheFlags::NONE);
+        assert_eq!((two.name(), two.aliases()), ("two", 0), "{era}");
+    }
+}

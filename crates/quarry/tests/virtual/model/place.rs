@@ -1,0 +1,20 @@
+//! Placement: on which CPU the next operation runs.
+
+use quarry_core::machine::{CpuId, Machine};
+use quarry_sim::VirtualMachine;
+
+/// How a test tells a machine where to run.
+pub(crate) trait Placement<M: Machine> {
+    /// The caller's next operations run on this CPU, as far as the machine can be told.
+    fn run_on(&self, machine: &M, cpu: CpuId);
+}
+
+/// A virtual machine runs where it is told.
+#[derive(Clone, Copy)]
+pub(crate) struct Virtual;
+
+impl Placement<VirtualMachine> for Virtual {
+    fn run_on(&self, machine: &VirtualMachine, cpu: CpuId) {
+        machine.run_on(cpu);
+    }
+}

@@ -1,0 +1,317 @@
+//! Several zones and nodes: which one serves a request, what watermarks keep back, what is counted.
+
+use crate::model::setup::Setup;
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, NodeId};
+use quarry_core::page::{
+    AllocOptions, BootError, MinFree, NumaStats, PageAllocator, PageConfig, Pfn, ZoneLayout,
+    ZoneType,
+};
+use quarry_sim::VirtualMachine;
+
+type Pages = PageAllocator<VirtualMachine>;
+
+fn like_a_kernel(era: Era) -> PageConfig {
+    PageConfig {
+        zones: ZoneLayout::Kernel,
+        min_free: MinFree::Computed,
+        ..PageConfig::new(era)
+    }
+}
+
+fn boot(setup: Setup, config: &PageConfig) -> Pages {
+    PageAllocator::with_config(setup.machine(), config).expect("a page allocator")
+}
+
+/// 8 GiB in pages of 4 KiB.
+const EIGHT_GIB: Setup = Setup {
+    cpus: 1,
+    nodes: 1,
+    page_shift: 12,
+    pages: 1 << 21,
+    slot_per_mille: 0,
+    remote_per_mille: 0,
+    seed: 0,
+    min_order: 0,
+    max_order: None,
+};
+
+/// Where the zones are, for page sizes and nodes.
+#[test]
+fn zones_lie_below_their_limits() {
+    let zones = |page_shift, pages, nodes| {
+        let setup = Setup {
+            page_shift,
+            pages,
+            nodes,
+            cpus: nodes,
+            ..EIGHT_GIB
+        };
+        let pages = boot(setup, &like_a_kernel(Era::V6_18));
+        assert_eq!(pages.zone_count(), pages.zone_reports().count());
+        let reports = pages.zone_reports();
+        let names = reports.map(|zone| (zone.id.node.0, zone.id.zone.name(), zone.start.0));
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        zones(12, 1 << 21, 1),
+        [(0, "DMA", 0), (0, "DMA32", 4096), (0, "Normal", 1 << 20)]
+    );
+    assert_eq!(
+        zones(12, 1 << 21, 3),
+        [
+            (0, "DMA", 0),
+            (0, "DMA32", 4096),
+            (1, "DMA32", 682 << 10),
+            (1, "Normal", 1 << 20),
+            (2, "Normal", 1365 << 10),
+        ]
+    );
+    // 16 MiB are a quarter of the largest block.
+    assert_eq!(
+        zones(16, 1 << 17, 1),
+        [(0, "DMA32", 0), (0, "Normal", 1 << 16)]
+    );
+    assert_eq!(zones(12, 1000, 1), [(0, "DMA", 0)]);
+}
+
+/// The formulas of a running 6.18 kernel (protection: a zone keeps 1/256 of what is above it), by
+/// hand: min_free_kbytes = sqrt(8388608 * 16) = 11585.
+#[test]
+fn watermarks_and_reserves_of_three_zones() {
+    let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
+    assert_eq!(pages.sysctl("min_free_kbytes"), Some(11585));
+    let all: Vec<_> = pages
+        .zone_reports()
+        .map(|zone| {
+            let marks = zone.watermarks;
+            (
+                [marks.min, marks.low, marks.high],
+                marks.promo,
+                zone.lowmem_reserve,
+            )
+        })
+        .collect();
+    let expected = [
+        ([5, 9, 13], Some(17), [0, 4080, 8176]),
+        ([1442, 2486, 3530], Some(4574), [0, 0, 4096]),
+        ([1448, 2496, 3544], Some(4592), [0, 0, 0]),
+    ];
+    assert_eq!(all, expected);
+}
+
+fn blocks(pages: &Pages, options: AllocOptions) -> Vec<Pfn> {
+    std::iter::from_fn(|| pages.alloc_with(&options)).collect()
+}
+
+/// The largest blocks, in the order of the zones and marks: Normal to its low watermark, DMA32 to
+/// its own and what it keeps back, both to the lowest, then nothing. DMA keeps more back than it
+/// has. An emergency gets everything.
+#[test]
+fn requests_go_down_the_zones_and_marks() {
+    let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
+    let largest = AllocOptions {
+        order: 10,
+        ..AllocOptions::default()
+    };
+    let got = blocks(&pages, largest);
+    let zone = |pfn: &Pfn| pages.zone_id_of(*pfn).expect("a page").zone;
+    let mut runs: Vec<(ZoneType, u32)> = Vec::new();
+    for pfn in &got {
+        match runs.last_mut() {
+            Some((last, count)) if *last == zone(pfn) => *count += 1,
+            _ => runs.push((zone(pfn), 1)),
+        }
+    }
+    use ZoneType::{Dma, Dma32, Normal};
+    assert_eq!(
+        runs,
+        [(Normal, 1021), (Dma32, 1013), (Normal, 1), (Dma32, 1)]
+    );
+    let dma = blocks(
+        &pages,
+        AllocOptions {
+            highest_zone: Dma,
+            ..largest
+        },
+    );
+    assert_eq!(dma.len(), 3);
+    let rest = blocks(
+        &pages,
+        AllocOptions {
+            no_watermarks: true,
+            ..largest
+        },
+    );
+    assert_eq!(rest.len(), 2 + 6 + 1);
+    for pfn in [got, dma, rest].concat() {
+        pages.free(pfn, 10).expect("allocated");
+    }
+    assert_eq!(pages.drain_all(), 0);
+    assert_eq!(pages.stats().free_blocks[10], 2048);
+    assert_eq!(
+        pages.check_consistency().map(|census| census.allocated),
+        Ok(0)
+    );
+}
+
+/// Single pages of a kernel's zones are used to the last one in an emergency, and come back.
+#[test]
+fn an_emergency_takes_the_last_page() {
+    for era in Era::ALL {
+        let setup = Setup {
+            pages: 6000,
+            cpus: 3,
+            ..EIGHT_GIB
+        };
+        let pages = boot(setup, &like_a_kernel(era));
+        let at_boot = pages.stats().free_blocks;
+        let normal = blocks(&pages, AllocOptions::default());
+        assert!(normal.len() < 6000, "{era}");
+        let kept: u64 = pages.zone_reports().map(|zone| zone.free_pages).sum();
+        assert_eq!(normal.len() as u64 + kept, 6000, "{era}: no CPU hides any");
+        pages.machine().run_on(CpuId(2));
+        let last = blocks(
+            &pages,
+            AllocOptions {
+                no_watermarks: true,
+                ..AllocOptions::default()
+            },
+        );
+        assert_eq!(last.len() as u64, kept, "{era}");
+        for (at, pfn) in normal.into_iter().chain(last).enumerate() {
+            pages.machine().run_on(CpuId(at as u32 % 3));
+            pages.free(pfn, 0).expect("allocated");
+        }
+        assert_eq!(pages.drain_all(), 0);
+        assert_eq!(pages.stats().free_blocks, at_boot, "{era}");
+    }
+}
+
+/// Writing `min_free_kbytes` moves the watermarks while pages are allocated.
+#[test]
+fn min_free_kbytes_can_be_raised() {
+    let setup = Setup {
+        pages: 1 << 18,
+        ..EIGHT_GIB
+    };
+    let pages = boot(setup, &PageConfig::new(Era::V6_18));
+    assert_eq!(pages.sysctl("min_free_kbytes"), Some(0));
+    let first = pages.alloc(10, None).expect("memory");
+    assert_eq!(pages.set_sysctl("min_free_kbytes", 512 << 10), Ok(0));
+    let marks = pages.zone_report(0).expect("a zone").watermarks;
+    assert_eq!((marks.min, marks.low), (131_072, 131_072 + 32768));
+    let largest = AllocOptions {
+        order: 10,
+        ..AllocOptions::default()
+    };
+    assert_eq!(1 + blocks(&pages, largest).len(), 128);
+    assert_eq!(pages.set_sysctl("min_free_kbytes", 0), Ok(0));
+    // The distance to the low watermark is still a thousandth of the zone.
+    assert_eq!(blocks(&pages, largest).len(), 128);
+    pages.free(first, 10).expect("allocated");
+}
+
+/// A high that is tuned falls as long as its zone is below the high watermark.
+#[test]
+fn lists_shrink_when_memory_is_low() {
+    let setup = Setup {
+        pages: 1 << 18,
+        ..EIGHT_GIB
+    };
+    let config = PageConfig {
+        min_free: MinFree::Computed,
+        ..PageConfig::new(Era::V6_18)
+    };
+    let pages = boot(setup, &config);
+    let lists = || pages.pageset_report(0, CpuId(0), false).expect("lists");
+    let mut hand: Vec<Pfn> = (0..5218)
+        .map(|_| pages.alloc(0, None).expect("memory"))
+        .collect();
+    assert_eq!(lists().high, 1727);
+    let largest = AllocOptions {
+        order: 10,
+        ..AllocOptions::default()
+    };
+    let small = AllocOptions {
+        order: 6,
+        ..largest
+    };
+    let held = [blocks(&pages, largest), blocks(&pages, small)];
+    let report = pages.zone_report(0).expect("a zone");
+    assert!(report.free_pages < report.watermarks.high);
+    // 1286 pages are kept; then all of them that may go do: 1286 - 63.
+    for pfn in hand.drain(..1286) {
+        pages.free(pfn, 0).expect("allocated");
+    }
+    assert_eq!((lists().count, lists().high), (63, 1286));
+    assert_eq!(report.pcp.trims + 1, pages.stats().pcp.trims);
+    assert!(held.iter().all(|blocks| !blocks.is_empty()));
+}
+
+/// Each allocation counts as hit or miss and as local or other.
+#[test]
+fn numa_counters() {
+    let setup = Setup {
+        pages: 2048,
+        cpus: 2,
+        nodes: 2,
+        ..EIGHT_GIB
+    };
+    for era in Era::ALL {
+        let pages = boot(setup, &PageConfig::new(era));
+        for _ in 0..1500 {
+            pages.alloc(0, None).expect("memory");
+        }
+        for _ in 0..10 {
+            pages.alloc(0, Some(NodeId(1))).expect("memory");
+        }
+        pages.alloc(4, Some(NodeId(1))).expect("memory");
+        let mut slots = [None; 7];
+        assert_eq!(pages.alloc_bulk(Some(NodeId(1)), &mut slots), 7);
+        let numa: Vec<_> = pages.zone_reports().map(|zone| zone.numa).collect();
+        let here = NumaStats {
+            hit: 1024,
+            miss: 0,
+            foreign: 476,
+            local: 1024,
+            other: 0,
+        };
+        let there = NumaStats {
+            hit: 18,
+            miss: 476,
+            foreign: 0,
+            local: 0,
+            other: 494,
+        };
+        assert_eq!(numa, [here, there], "{era}");
+        let counted = pages.zone_reports().map(|zone| zone.pages_allocated);
+        assert_eq!(counted.collect::<Vec<_>>(), [1024, 476 + 10 + 16 + 7]);
+    }
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    let refused = |config: PageConfig, part: &str| {
+        let error = PageAllocator::with_config(EIGHT_GIB.machine(), &config);
+        let error: BootError = error.err().expect(part);
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    let config = PageConfig::new(Era::V2_6_22);
+    let fraction = PageConfig {
+        pagelist_fraction: 8,
+        ..config
+    };
+    refused(fraction, "has no sysctl that sets the sizes of the lists");
+    let small = PageConfig {
+        era: Era::V6_18,
+        pagelist_fraction: 7,
+        ..config
+    };
+    refused(small, "percpu_pagelist_high_fraction is 7");
+    let all = PageConfig {
+        min_free: MinFree::Kbytes(1 << 30),
+        ..config
+    };
+    refused(all, "min_free_kbytes is 1073741824 KiB");
+}

@@ -1,0 +1,395 @@
+//! The page allocator against the model, and its limits.
+
+use crate::model::cases::check_property;
+use crate::model::page_script::page_scripts;
+use crate::model::pages::check_pages;
+use crate::model::setup::{Setup, setups};
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, NodeId};
+use quarry_core::page::{
+    MAX_ORDER, MinFree, ORDERS, PageAllocator, PageConfig, PageError, PageKind, Pfn, ZoneLayout,
+};
+use quarry_sim::VirtualMachine;
+
+/// Scripts that a property is tried on by default.
+const CASES: u32 = 100;
+
+fn agrees_with_the_model(name: &str, era: Era) {
+    let config = PageConfig::new(era);
+    check_property(
+        name,
+        CASES,
+        (setups(), page_scripts(60)),
+        |(setup, script)| check_pages(&setup, &config, &script).map(|_| ()),
+    );
+}
+
+#[test]
+fn pages_2_6_22_agree_with_the_model() {
+    agrees_with_the_model("pages_2_6_22_agree_with_the_model", Era::V2_6_22);
+}
+
+#[test]
+fn pages_2_6_24_agree_with_the_model() {
+    agrees_with_the_model("pages_2_6_24_agree_with_the_model", Era::V2_6_24);
+}
+
+#[test]
+fn pages_4_13_agree_with_the_model() {
+    agrees_with_the_model("pages_4_13_agree_with_the_model", Era::V4_13);
+}
+
+#[test]
+fn pages_5_9_agree_with_the_model() {
+    agrees_with_the_model("pages_5_9_agree_with_the_model", Era::V5_9);
+}
+
+#[test]
+fn pages_6_1_agree_with_the_model() {
+    agrees_with_the_model("pages_6_1_agree_with_the_model", Era::V6_1);
+}
+
+#[test]
+fn pages_6_18_agree_with_the_model() {
+    agrees_with_the_model("pages_6_18_agree_with_the_model", Era::V6_18);
+}
+
+/// A kernel's zones, all of whose memory can be used when it is scarce.
+#[test]
+fn zones_agree_with_the_model() {
+    let scarce = (4097u32..9000, 0usize..Era::ALL.len());
+    check_property(
+        "zones_agree_with_the_model",
+        CASES,
+        (setups(), page_scripts(60), scarce),
+        |(setup, script, (pages, era))| {
+            let mut setup = setup;
+            if setup.pages != 0 {
+                setup.pages = pages;
+            }
+            // As in `setups`: among many slots one would always hide.
+            if setup.cpus * (setup.nodes + 2) > 8 {
+                setup.remote_per_mille = 0;
+            }
+            let config = PageConfig {
+                zones: ZoneLayout::Kernel,
+                min_free: if setup.pages == 0 {
+                    MinFree::Computed
+                } else {
+                    MinFree::Nothing
+                },
+                ..PageConfig::new(Era::ALL[era])
+            };
+            check_pages(&setup, &config, &script).map(|_| ())
+        },
+    );
+}
+
+/// Zones of any size, with pages between them that are nobody's.
+#[test]
+fn sized_zones_agree_with_the_model() {
+    let sizes = (0u32..3000, 0u32..5000, 1u32..5000);
+    check_property(
+        "sized_zones_agree_with_the_model",
+        CASES,
+        (setups(), page_scripts(60), (sizes, 0usize..Era::ALL.len())),
+        |(setup, script, ((dma, dma32, normal), era))| {
+            let sizes = [dma, dma32, normal];
+            let setup = Setup {
+                pages: ZoneLayout::pages_of(&sizes) as u32,
+                nodes: 1,
+                // As in `setups`: among many slots one would always hide.
+                remote_per_mille: 0,
+                ..setup
+            };
+            let config = PageConfig {
+                zones: ZoneLayout::Sized(sizes),
+                ..PageConfig::new(Era::ALL[era])
+            };
+            check_pages(&setup, &config, &script).map(|_| ())
+        },
+    );
+}
+
+#[test]
+fn pages_repeat() {
+    let config = PageConfig::new(Era::V6_18);
+    check_property(
+        "pages_repeat",
+        CASES / 2,
+        (setups(), page_scripts(40)),
+        |(setup, script)| {
+            let first = check_pages(&setup, &config, &script)?;
+            let second = check_pages(&setup, &config, &script)?;
+            crate::model::ensure_eq!(first, second, "two runs of one script");
+            Ok(())
+        },
+    );
+}
+
+fn boot(setup: Setup, era: Era) -> PageAllocator<VirtualMachine> {
+    PageAllocator::new(setup.machine(), era).expect("a page allocator")
+}
+
+/// Memory of odd sizes on several nodes is handed out to the last page, once each, and comes back
+/// whole.
+#[test]
+fn memory_is_used_to_the_last_page_and_recovers() {
+    for (pages_in_all, cpus, nodes) in [
+        (1, 1, 1),
+        (7, 2, 1),
+        (1023, 2, 2),
+        (2500, 4, 2),
+        (5000, 3, 3),
+    ] {
+        for era in Era::ALL {
+            let setup = Setup {
+                pages: pages_in_all,
+                cpus,
+                nodes,
+                ..Setup::default()
+            };
+            let pages = boot(setup, era);
+            let at_boot = pages.stats().free_blocks;
+            for round in 0..2 {
+                let mut got = Vec::new();
+                while let Some(pfn) = pages.alloc(0, None) {
+                    pages.machine().run_on(CpuId(got.len() as u32 % cpus));
+                    got.push(pfn);
+                }
+                got.sort_unstable();
+                let all: Vec<Pfn> = (0..pages_in_all).map(Pfn).collect();
+                assert_eq!(got, all, "round {round}");
+                assert_eq!(pages.stats().free_pages, 0);
+                for (at, pfn) in got.into_iter().enumerate() {
+                    pages.machine().run_on(CpuId(at as u32 * 7 % cpus));
+                    pages.free(pfn, 0).expect("a page that was allocated");
+                }
+                assert_eq!(pages.drain_all(), 0);
+                assert_eq!(pages.stats().free_blocks, at_boot, "buddies merged");
+                assert_eq!(
+                    pages.check_consistency().map(|census| census.allocated),
+                    Ok(0)
+                );
+            }
+        }
+    }
+}
+
+/// Freeing every second page leaves single pages only; freeing the rest merges all of them.
+#[test]
+fn buddies_merge_as_soon_as_both_are_free() {
+    let pages = boot(
+        Setup {
+            pages: 1024,
+            ..Setup::default()
+        },
+        Era::V2_6_35,
+    );
+    assert_eq!(
+        pages.pcp_params(NodeId(0)).map(|params| params.high),
+        Some(0)
+    );
+    let all: Vec<Pfn> = std::iter::from_fn(|| pages.alloc(0, None)).collect();
+    assert_eq!(all.len(), 1024);
+    let (even, odd): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|pfn| pfn.0 % 2 == 0);
+    even.iter()
+        .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+    let stats = pages.stats();
+    assert_eq!((stats.free_blocks[0], stats.merges), (512, 0));
+    assert_eq!(pages.alloc(1, None), None, "fragmented");
+    odd.iter()
+        .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+    let stats = pages.stats();
+    let mut one_block = [0; ORDERS];
+    one_block[MAX_ORDER as usize] = 1;
+    assert_eq!((stats.free_blocks, stats.merges), (one_block, 1023));
+}
+
+/// Splitting gives the lower half out and keeps the upper ones; merging undoes it.
+#[test]
+fn a_split_keeps_the_upper_halves() {
+    let pages = boot(
+        Setup {
+            pages: 1024,
+            ..Setup::default()
+        },
+        Era::V5_9,
+    );
+    let block = pages.alloc(4, None).expect("memory");
+    assert_eq!(block, Pfn(0));
+    let stats = pages.stats();
+    let halves: [u64; ORDERS] = std::array::from_fn(|order| u64::from((4..10).contains(&order)));
+    assert_eq!((stats.free_blocks, stats.splits), (halves, 6));
+    assert_eq!(pages.alloc(4, None), Some(Pfn(16)), "the buddy comes next");
+    pages.free(Pfn(16), 4).expect("allocated");
+    pages.free(Pfn(0), 4).expect("allocated");
+    assert_eq!(pages.stats().free_blocks[MAX_ORDER as usize], 1);
+}
+
+/// 4.13's lists at 4 KiB: refills of 31, trimmed to 155 when they reach 186 (facts 7.2).
+#[test]
+fn per_cpu_lists_refill_and_trim_by_the_batch() {
+    let setup = Setup {
+        pages: 1 << 18,
+        ..Setup::default()
+    };
+    let pages = boot(setup, Era::V4_13);
+    let got: Vec<Pfn> = (0..186).filter_map(|_| pages.alloc(0, None)).collect();
+    let pcp = pages.stats().pcp;
+    assert_eq!((pcp.allocs, pcp.refills, pcp.refilled), (186, 6, 186));
+    assert!(
+        got.is_sorted(),
+        "a refill hands pages out in ascending order"
+    );
+    let census = || pages.check_consistency().expect("consistent").pcp;
+    for (at, &pfn) in got.iter().enumerate() {
+        assert_eq!(pages.stats().pcp.trims, 0, "before free {at}");
+        pages.free(pfn, 0).expect("allocated");
+    }
+    let pcp = pages.stats().pcp;
+    assert_eq!(
+        (pcp.frees, pcp.trims, pcp.trimmed, census()),
+        (186, 1, 31, 155)
+    );
+    let newest = got[got.len() - 1];
+    assert_eq!(
+        pages.alloc(0, None),
+        Some(newest),
+        "the page freed last comes first"
+    );
+    assert_eq!((pages.drain_all(), census()), (0, 0));
+}
+
+/// Only order 0 is listed until 5.9, orders 0 to 3 and that of huge pages from 6.1 on.
+#[test]
+fn higher_orders_pass_the_lists_by() {
+    for (era, largest) in [(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)] {
+        let pages = boot(
+            Setup {
+                pages: 1 << 16,
+                ..Setup::default()
+            },
+            era,
+        );
+        for order in 0..=MAX_ORDER {
+            let before = pages.stats();
+            let block = pages.alloc(order, None).expect("memory");
+            pages.free(block, order).expect("allocated");
+            let after = pages.stats();
+            let listed = after.pcp.allocs - before.pcp.allocs + after.pcp.frees - before.pcp.frees;
+            let direct = after.allocs() + after.frees() - before.allocs() - before.frees() - listed;
+            let huge = largest > 0 && order == 9;
+            let expected = if order <= largest || huge {
+                (2, 0)
+            } else {
+                (0, 2)
+            };
+            assert_eq!((listed, direct), expected, "{era} order {order}");
+        }
+    }
+}
+
+/// The block's own order in the low bits of a larger one does not help.
+#[test]
+fn orders_beyond_the_largest_are_refused() {
+    let pages = boot(
+        Setup {
+            pages: 2048,
+            ..Setup::default()
+        },
+        Era::V6_18,
+    );
+    for order in [0, 3, MAX_ORDER] {
+        let block = pages.alloc(order, None).expect("memory");
+        let before = pages.stats();
+        let large = [MAX_ORDER + 1, 1 << 8, 1 << 24, 1 << 31];
+        for given in large
+            .map(|large| large | order)
+            .into_iter()
+            .chain([1 << 24, u32::MAX])
+        {
+            let wrong = Err(PageError::WrongOrder {
+                pfn: block,
+                given,
+                allocated: order,
+            });
+            assert_eq!(pages.free(block, given), wrong);
+            assert_eq!(pages.free_cold(block, given), wrong);
+            // SAFETY: there is one thread.
+            assert_eq!(unsafe { pages.free_exclusive(block, given) }, wrong);
+            let mut slots = [Some(block)];
+            assert_eq!(pages.free_bulk_order(given, &mut slots), wrong);
+            assert_eq!(slots, [Some(block)]);
+        }
+        assert_eq!(pages.stats(), before);
+        assert_eq!(pages.free(block, order), Ok(()));
+    }
+}
+
+#[test]
+fn wrong_frees_are_refused() {
+    let pages = boot(
+        Setup {
+            pages: 2048,
+            ..Setup::default()
+        },
+        Era::V6_18,
+    );
+    let block = pages.alloc(3, None).expect("memory");
+    let before = pages.stats();
+    let wrong = PageError::WrongOrder {
+        pfn: block,
+        given: 2,
+        allocated: 3,
+    };
+    assert_eq!(pages.free(block, 2), Err(wrong));
+    let inside = Pfn(block.0 + 1);
+    assert!(matches!(
+        pages.free(inside, 0),
+        Err(PageError::NotAllocated(..))
+    ));
+    assert_eq!(pages.free(Pfn(2048), 0), Err(PageError::Foreign(Pfn(2048))));
+    assert_eq!(
+        pages.free(Pfn(u32::MAX), 11),
+        Err(PageError::Foreign(Pfn(u32::MAX)))
+    );
+    let untouched = PageError::NotAllocated(Pfn(2000), PageKind::Untouched);
+    assert_eq!(pages.free(Pfn(2000), 0), Err(untouched));
+    assert_eq!(pages.stats(), before);
+    assert_eq!(pages.free(block, 3), Ok(()));
+    let again = PageError::NotAllocated(block, PageKind::Pcp);
+    assert_eq!(pages.free(block, 3), Err(again));
+    assert_eq!(pages.drain_all(), 0);
+    let again = PageError::NotAllocated(block, PageKind::Buddy);
+    assert_eq!(pages.free(block, 3), Err(again));
+    assert_eq!(pages.alloc(MAX_ORDER + 1, None), None);
+    assert_eq!(
+        pages.alloc(0, Some(NodeId(1))),
+        None,
+        "there is no such node"
+    );
+}
+
+/// With a slot that is never to be had, everything goes to the zone, under its lock.
+#[test]
+fn a_busy_slot_leads_to_the_zone() {
+    let setup = Setup {
+        pages: 4096,
+        slot_per_mille: 1000,
+        ..Setup::default()
+    };
+    let pages = boot(setup, Era::V6_18);
+    let mut slots = [None, Some(Pfn(u32::MAX)), None];
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 2, "one page is tried");
+    assert_eq!(pages.alloc_bulk(None, &mut slots), 3);
+    assert_eq!(slots[1], Some(Pfn(u32::MAX)));
+    let stats = pages.stats();
+    assert_eq!((stats.pcp.allocs, stats.direct_allocs), (0, 2));
+    slots[1] = None;
+    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(
+        (pages.stats().pcp.frees, pages.stats().direct_frees),
+        (0, 2)
+    );
+}

@@ -1,0 +1,676 @@
+//! Page pools: where pages go, what is counted, what is refused.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use quarry_core::debug::CallSite;
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, NodeId};
+use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
+use quarry_core::pool::{
+    CACHE_PAGES, Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState,
+    PoolStats, Put, REFILL_PAGES,
+};
+use quarry_sim::{Config, LonePut, VirtualMachine};
+
+type Pages = PageAllocator<VirtualMachine>;
+
+const REFILL: u64 = REFILL_PAGES as u64;
+
+fn boot(cpus: u32, nodes: u32, era: Era) -> Pages {
+    let config = Config {
+        cpus,
+        nodes,
+        memory_bytes: 64 << 20,
+        ..Config::default()
+    };
+    let machine = VirtualMachine::new(config).expect("a machine");
+    PageAllocator::new(machine, era).expect("a page allocator")
+}
+
+fn small(name: &str, pool_size: u32) -> PoolParams<'_> {
+    PoolParams {
+        name,
+        pool_size,
+        ..PoolParams::default()
+    }
+}
+
+/// All pages are back and the pool's structures too.
+fn check_empty(pages: &Pages) {
+    let census = pages.check_consistency().unwrap();
+    assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
+}
+
+#[test]
+fn a_page_goes_round() {
+    let pages = boot(2, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    let pool = owner.handle();
+    let first = owner.alloc().unwrap();
+    let expected = PoolStats {
+        slow: 1,
+        empty: 1,
+        pages_cached: REFILL - 1,
+        inflight: 1,
+        ..PoolStats::default()
+    };
+    assert_eq!(pool.stats(), expected);
+    let got: Vec<Pfn> = (1..REFILL).map(|_| owner.alloc().unwrap()).collect();
+    assert_eq!(pool.stats().fast, REFILL - 1);
+    pages.machine().run_on(CpuId(1));
+    for &pfn in &got {
+        assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
+        assert_eq!(pool.state_of(pfn), PoolState::InPool);
+    }
+    pages.machine().run_on(CpuId(0));
+    assert_eq!(owner.lone_put(first), Ok(Put::Cached));
+    assert_eq!(owner.alloc(), Some(first), "the newest comes first");
+    let again = owner.alloc().unwrap();
+    assert!(got.contains(&again));
+    let stats = pool.stats();
+    assert_eq!((stats.ring, stats.cached, stats.refill), (REFILL - 1, 1, 1));
+    assert_eq!((stats.pages_ring, stats.inflight), (0, 2));
+    assert_eq!(stats.pages_cached, REFILL - 2);
+    for pfn in [first, again] {
+        owner.lone_put(pfn).unwrap();
+    }
+    drop(pool);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_full_cache_and_a_full_ring_release() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 8)).unwrap();
+    let got: Vec<Pfn> = (0..CACHE_PAGES + 10)
+        .map(|_| owner.alloc().unwrap())
+        .collect();
+    let mut went = BTreeMap::new();
+    // The last slow allocation left pages on the stack.
+    let room = CACHE_PAGES - owner.pool().stats().pages_cached as usize;
+    for pfn in got {
+        let put = owner.lone_put(pfn).unwrap();
+        *went.entry(format!("{put:?}")).or_insert(0) += 1;
+    }
+    let overflow = CACHE_PAGES + 10 - room;
+    let stats = owner.pool().stats();
+    assert_eq!(went["Cached"], room);
+    assert_eq!(went["Ring"], 8);
+    assert_eq!(went["Released"], overflow - 8);
+    assert_eq!(stats.cache_full as usize, overflow);
+    assert_eq!(stats.ring_full as usize, overflow - 8);
+    assert_eq!(stats.inflight, 0);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_bulk_call_counts_as_many() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
+    let pool = owner.handle();
+    let mut slots = [None; 200];
+    let site = CallSite::code(0x1234);
+    assert_eq!(owner.alloc_bulk_at(&mut slots, site), 200);
+    assert_eq!(owner.alloc_bulk(&mut slots), 200, "nothing was missing");
+    let stats = pool.stats();
+    assert_eq!((stats.slow, stats.empty, stats.fast), (4, 4, 196));
+    assert_eq!((stats.inflight, stats.pages_cached), (200, 56));
+    let report = pool.in_flight_report();
+    let [holder] = report.holders() else {
+        panic!("{report}")
+    };
+    assert_eq!((holder.site, holder.pages), (site, 200));
+    assert_eq!(holder.age_max, 199);
+    // The ring has room for 100, the alloc cache for 72 more.
+    assert_eq!(pool.lone_put_bulk(&mut slots[..110]), Ok(()));
+    assert_eq!(owner.lone_put_bulk(&mut slots[110..]), Ok(()));
+    assert_eq!(slots, [None; 200]);
+    let stats = pool.stats();
+    assert_eq!((stats.ring, stats.cached, stats.cache_full), (100, 72, 18));
+    assert_eq!((stats.ring_full, stats.inflight), (10 + 18, 0));
+    assert_eq!((stats.pages_ring, stats.pages_cached), (100, 128));
+    // An alloc cache of 128, a refill of 64.
+    assert_eq!(owner.alloc_bulk(&mut slots[..150]), 150);
+    let stats = pool.stats();
+    assert_eq!((stats.refill, stats.pages_cached), (1, 42));
+    assert_eq!(owner.lone_put_bulk(&mut slots), Ok(()));
+    drop(pool);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_bulk_put_leaves_what_is_refused() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
+    let mut other = PoolOwner::create(&pages, Era::V6_18, &small("tx", 100)).unwrap();
+    let pool = owner.handle();
+    for by_owner in [false, true] {
+        let [mine, shared] = [(); 2].map(|()| owner.alloc().unwrap());
+        let [theirs, plain] = [other.alloc().unwrap(), pages.alloc(0, None).unwrap()];
+        pages.get_page(shared).unwrap();
+        let mut slots = [
+            Some(theirs),
+            Some(mine),
+            None,
+            Some(mine),
+            Some(shared),
+            Some(plain),
+        ];
+        let put = if by_owner {
+            owner.lone_put_bulk(&mut slots)
+        } else {
+            pool.lone_put_bulk(&mut slots)
+        };
+        assert_eq!(put, Err(PoolError::NotOfPool(theirs)));
+        let left = [Some(theirs), None, None, Some(mine), None, Some(plain)];
+        assert_eq!(slots, left);
+        assert_eq!(pool.state_of(mine), PoolState::InPool);
+        assert_eq!(pool.stats().pages_ring, 1, "of the first round");
+        assert_eq!(pool.state_of(shared), PoolState::Outside);
+        assert_eq!(pages.put_page(shared), Ok(true));
+        assert_eq!(pages.free(plain, 0), Ok(()));
+        other.lone_put(theirs).unwrap();
+    }
+    assert_eq!(pool.stats().released_refcnt, 2);
+    drop(pool);
+    owner.destroy().unwrap();
+    other.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn eras_differ_in_bulk_ring_and_pieces() {
+    let pages = boot(1, 1, Era::V5_9);
+    for era in Era::ALL {
+        let mut owner = PoolOwner::create(&pages, era, &PoolParams::default()).unwrap();
+        let pfn = owner.alloc().unwrap();
+        let bulk = era >= Era::V6_1;
+        let left = if bulk { REFILL - 1 } else { 0 };
+        assert_eq!(owner.pool().stats().pages_cached, left, "{era}");
+        assert_eq!(owner.alloc_piece(100).is_ok(), bulk, "{era}");
+        if !bulk {
+            assert_eq!(owner.alloc_piece(100), Err(PieceError::Era));
+        }
+        owner.lone_put(pfn).unwrap();
+        drop(owner);
+        let ring = |pool_size| {
+            let made = PoolOwner::create(&pages, era, &small("ring", pool_size));
+            made.map(|owner| owner.pool().ring_size())
+        };
+        assert_eq!(ring(1024), Ok(1024));
+        assert_eq!(ring(0), Ok(1024));
+        if era >= Era::V6_18 {
+            assert_eq!(ring(20_000), Ok(16_384));
+        } else {
+            assert_eq!(ring(32_768), Ok(32_768));
+            let limit = 32_768;
+            let refused = PoolCreateError::PoolSize {
+                pool_size: 32_769,
+                limit,
+            };
+            assert_eq!(ring(32_769), Err(refused));
+        }
+    }
+}
+
+#[test]
+fn higher_orders_come_one_by_one() {
+    let pages = boot(1, 1, Era::V6_18);
+    let params = PoolParams {
+        order: 2,
+        ..PoolParams::default()
+    };
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &params).unwrap();
+    let got: Vec<Pfn> = (0..3).map(|_| owner.alloc().unwrap()).collect();
+    let stats = owner.pool().stats();
+    assert_eq!((stats.slow_high_order, stats.slow), (3, 0));
+    assert_eq!(pages.check_consistency().unwrap().pool, 12);
+    let inside = Pfn(got[0].0 + 1);
+    assert_eq!(owner.lone_put(inside), Err(PoolError::NotOfPool(inside)));
+    for pfn in got {
+        assert_eq!(owner.lone_put(pfn), Ok(Put::Cached));
+    }
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_refill_stops_at_a_page_of_another_node() {
+    let pages = boot(4, 2, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    pages.machine().run_on(CpuId(0));
+    let near: Vec<Pfn> = (0..REFILL).map(|_| owner.alloc().unwrap()).collect();
+    pages.machine().run_on(CpuId(3));
+    let far: Vec<Pfn> = (0..REFILL).map(|_| owner.alloc().unwrap()).collect();
+    assert!(near.iter().all(|&pfn| pages.node_of(pfn) == NodeId(0)));
+    assert!(far.iter().all(|&pfn| pages.node_of(pfn) == NodeId(1)));
+    let pool = owner.handle();
+    for &pfn in near[..5].iter().chain(&far[..1]).chain(&near[5..]) {
+        assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
+    }
+    pages.machine().run_on(CpuId(1));
+    let before = pool.stats();
+    let pfn = owner.alloc().unwrap();
+    assert_eq!(pages.node_of(pfn), NodeId(0));
+    let stats = pool.stats();
+    assert_eq!((stats.waive, stats.refill), (1, 1));
+    assert_eq!(stats.pages_cached, 4);
+    assert_eq!(before.pages_ring - stats.pages_ring, 6);
+    assert_eq!(pages.page_count(far[0]), 0, "it was released");
+    owner.lone_put(pfn).unwrap();
+    for &pfn in &far[1..] {
+        pool.lone_put(pfn).unwrap();
+    }
+    drop(pool);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_page_with_other_users_leaves_the_pool() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    let pool = owner.handle();
+    for by_owner in [true, false] {
+        let pfn = owner.alloc().unwrap();
+        pages.get_page(pfn).unwrap();
+        assert_eq!(pages.page_count(pfn), 2);
+        let put = if by_owner {
+            owner.lone_put(pfn)
+        } else {
+            pool.lone_put(pfn)
+        };
+        assert_eq!(put, Ok(Put::Released));
+        assert_eq!(pages.page_count(pfn), 1, "the other user's");
+        assert_eq!(pool.lone_put(pfn), Err(PoolError::NotOfPool(pfn)));
+        assert_eq!(pages.put_page(pfn), Ok(true));
+    }
+    assert_eq!(pool.stats().released_refcnt, 2);
+    let pfn = owner.alloc().unwrap();
+    pages.get_page(pfn).unwrap();
+    assert_eq!(pages.put_page(pfn), Ok(false));
+    let last = Err(PageError::NotAllocated(pfn, PageKind::Pool));
+    assert_eq!(
+        pages.put_page(pfn),
+        last,
+        "the last reference is the pool's"
+    );
+    assert_eq!(pages.free(pfn, 0), last.map(drop));
+    assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
+    drop(pool);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn what_is_not_in_flight_is_refused() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    let mut other = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    let pool = owner.handle();
+    let pfn = owner.alloc().unwrap();
+    let others = other.alloc().unwrap();
+    let plain = pages.alloc(0, None).unwrap();
+    let before = pool.stats();
+    let refused = |pfn, error| {
+        assert_eq!(pool.lone_put(pfn), Err(error));
+        assert_eq!(pool.lone_put_piece(pfn, 0), Err(error));
+    };
+    refused(others, PoolError::NotOfPool(others));
+    refused(plain, PoolError::NotOfPool(plain));
+    refused(Pfn(u32::MAX), PoolError::Foreign(Pfn(u32::MAX)));
+    assert_eq!(pool.lone_put_piece(pfn, 0), Err(PoolError::Whole(pfn)));
+    assert_eq!(pool.stats(), before);
+    assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
+    refused(pfn, PoolError::NotInFlight(pfn));
+    let pfn = owner.alloc().unwrap();
+    assert_eq!(owner.lone_put(pfn), Ok(Put::Cached));
+    assert_eq!(owner.lone_put(pfn), Err(PoolError::NotInFlight(pfn)));
+    refused(pfn, PoolError::NotInFlight(pfn));
+    other.lone_put(others).unwrap();
+    pages.free(plain, 0).unwrap();
+    drop(pool);
+    owner.destroy().unwrap();
+    other.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn pieces_share_a_page() {
+    let pages = boot(2, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    let pool = owner.handle();
+    let pieces: Vec<_> = (0..5).map(|_| owner.alloc_piece(1920).unwrap()).collect();
+    assert_eq!(pieces[0].pfn, pieces[1].pfn, "two per page");
+    assert_eq!((pieces[0].offset, pieces[1].offset), (0, 1920));
+    assert_ne!(pieces[1].pfn, pieces[2].pfn);
+    let first = pieces[0].pfn;
+    let none = |offset| Err(PoolError::NoPiece { pfn: first, offset });
+    for wrong in [64, 1919, 1984, 4032, 4096, u32::MAX] {
+        assert_eq!(pool.lone_put_piece(first, wrong), none(wrong));
+    }
+    assert_eq!(pool.lone_put(first), Err(PoolError::InPieces(first)));
+    assert_eq!(pool.lone_put_piece(first, 1920), Ok(Put::Piece));
+    assert_eq!(pool.lone_put_piece(first, 1920), none(1920));
+    assert_eq!(pool.lone_put_piece(first, 0), Ok(Put::Ring));
+    let again = PoolError::NotInFlight(first);
+    assert_eq!(pool.lone_put_piece(first, 0), Err(again));
+    // The page that pieces are cut from begins anew when all of them are back.
+    let open = pieces[4];
+    assert_eq!(pool.stats().inflight, 2);
+    assert_eq!(owner.lone_put_piece(open.pfn, open.offset), Ok(Put::Piece));
+    assert_eq!(pool.stats().inflight, 1);
+    let next = owner.alloc_piece(4096).unwrap();
+    assert_eq!((next.pfn, next.offset), (open.pfn, 0));
+    for bytes in [0, 4097] {
+        let block_bytes = 4096;
+        let size = PieceError::Size { bytes, block_bytes };
+        assert_eq!(owner.alloc_piece(bytes), Err(size));
+    }
+    assert_eq!(owner.lone_put_piece(next.pfn, 0), Ok(Put::Piece));
+    assert_eq!(
+        owner.lone_put_piece(pieces[2].pfn, pieces[2].offset),
+        Ok(Put::Piece)
+    );
+    assert_eq!(
+        owner.lone_put_piece(pieces[3].pfn, pieces[3].offset),
+        Ok(Put::Cached)
+    );
+    drop(pool);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+/// Small pieces are spread so that their starts can be told apart.
+#[test]
+fn at_most_63_pieces_share_a_page() {
+    for page_bytes in [4096, 65536] {
+        let config = Config {
+            page_bytes,
+            memory_bytes: 64 << 20,
+            ..Config::default()
+        };
+        let machine = VirtualMachine::new(config).unwrap();
+        let pages = PageAllocator::new(machine, Era::V6_18).unwrap();
+        let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+        let pieces: Vec<_> = (0..64).map(|_| owner.alloc_piece(1).unwrap()).collect();
+        assert!(pieces[..63].iter().all(|piece| piece.pfn == pieces[0].pfn));
+        assert_ne!(pieces[63].pfn, pieces[0].pfn);
+        for piece in pieces {
+            owner.lone_put_piece(piece.pfn, piece.offset).unwrap();
+        }
+        // As many packets as the mlx5 driver of 4.13 puts into a page of 64 KiB.
+        if page_bytes == 65536 {
+            let params = PoolParams::default();
+            let mut owner = PoolOwner::create(&pages, Era::V6_18, &params).unwrap();
+            let pieces: Vec<_> = (0..35).map(|_| owner.alloc_piece(1920).unwrap()).collect();
+            assert!(pieces[..34].iter().all(|piece| piece.pfn == pieces[0].pfn));
+            assert_ne!(pieces[34].pfn, pieces[0].pfn);
+            for piece in pieces {
+                owner.lone_put_piece(piece.pfn, piece.offset).unwrap();
+            }
+        }
+        assert!(owner.destroy().is_ok());
+        check_empty(&pages);
+    }
+}
+
+/// Mappings that exist, and the bytes that were made ready again.
+#[derive(Default)]
+struct Iommu {
+    mapped: BTreeMap<u64, usize>,
+    maps: usize,
+    synced: Vec<usize>,
+    refuse: bool,
+}
+
+#[derive(Clone, Default)]
+struct Shared(Rc<RefCell<Iommu>>);
+
+impl Mapper for Shared {
+    fn map(&self, block: NonNull<u8>, bytes: usize) -> Option<u64> {
+        let mut iommu = self.0.borrow_mut();
+        if iommu.refuse {
+            return None;
+        }
+        iommu.maps += 1;
+        let mapping = block.addr().get() as u64 ^ 0xffff_0000_0000_0000;
+        assert_eq!(iommu.mapped.insert(mapping, bytes), None, "mapped twice");
+        Some(mapping)
+    }
+
+    fn unmap(&self, mapping: u64, bytes: usize) {
+        let removed = self.0.borrow_mut().mapped.remove(&mapping);
+        assert_eq!(removed, Some(bytes));
+    }
+
+    fn sync_for_device(&self, mapping: u64, bytes: usize) {
+        let mut iommu = self.0.borrow_mut();
+        assert!(iommu.mapped.contains_key(&mapping));
+        iommu.synced.push(bytes);
+    }
+}
+
+#[test]
+fn pages_stay_mapped_while_they_are_the_pools() {
+    let pages = boot(1, 1, Era::V6_18);
+    let iommu = Shared::default();
+    let mapper = iommu.clone();
+    let params = small("mapped", 4);
+    let mut owner = PoolOwner::create_mapped(&pages, Era::V6_18, &params, mapper).unwrap();
+    let pool = owner.handle();
+    for _ in 0..1000 {
+        let pfn = owner.alloc().unwrap();
+        let mapping = pool.mapping_of(pfn).unwrap();
+        assert!(iommu.0.borrow().mapped.contains_key(&mapping));
+        // SAFETY: one thread puts, and the mapper does not.
+        unsafe { owner.put_used(pfn, 1514) }.unwrap();
+    }
+    assert_eq!(iommu.0.borrow().maps, REFILL_PAGES);
+    assert_eq!(iommu.0.borrow().synced, [1514; 1000]);
+    let got: Vec<Pfn> = (0..6).map(|_| owner.alloc().unwrap()).collect();
+    iommu.0.borrow_mut().synced.clear();
+    for pfn in got {
+        // SAFETY: as above.
+        unsafe { pool.put(pfn) }.unwrap();
+    }
+    assert_eq!(iommu.0.borrow().synced, [4096; 6]);
+    assert_eq!(pool.stats().ring_full, 2);
+    assert_eq!(iommu.0.borrow().mapped.len(), REFILL_PAGES - 2);
+    let shared = owner.alloc().unwrap();
+    pages.get_page(shared).unwrap();
+    // SAFETY: as above.
+    let put = unsafe { owner.put(shared) };
+    assert_eq!(put, Ok(Put::Released));
+    assert_eq!(iommu.0.borrow().mapped.len(), REFILL_PAGES - 3);
+    assert_eq!(pages.put_page(shared), Ok(true));
+    drop(pool);
+    owner.destroy().unwrap();
+    assert_eq!(iommu.0.borrow().mapped.len(), 0);
+    assert_eq!(
+        Rc::strong_count(&iommu.0),
+        1,
+        "the mapper went with the pool"
+    );
+    // A device that maps nothing more.
+    iommu.0.borrow_mut().refuse = true;
+    let mapper = iommu.clone();
+    let mut owner = PoolOwner::create_mapped(&pages, Era::V6_18, &params, mapper).unwrap();
+    assert_eq!(owner.alloc(), None);
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_pool_that_cannot_go_says_who_has_its_pages() {
+    let pages = boot(4, 1, Era::V6_18);
+    let params = small("rx0", 64);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &params).unwrap();
+    let pool = owner.handle();
+    let before = pages.overhead_bytes();
+    pages.machine().run_on(CpuId(2));
+    let line = line!() + 1;
+    let old: Vec<Pfn> = (0..3).map(|_| owner.alloc().unwrap()).collect();
+    pages.machine().run_on(CpuId(3));
+    let new = owner.alloc_at(CallSite::code(0x1234)).unwrap();
+    let piece = owner.alloc_piece_at(100, CallSite::code(0x5678)).unwrap();
+    let mut pending = owner.destroy().unwrap_err();
+    let report = pending.report();
+    assert_eq!((report.pages, report.others), (5, 0));
+    let [first, second, third] = report.holders() else {
+        panic!("{report}")
+    };
+    let location = first.site.location().unwrap();
+    assert_eq!((location.file(), location.line()), (file!(), line));
+    assert_eq!((first.cpu, first.pages, first.age_max), (CpuId(2), 3, 4));
+    assert_eq!(second.site.address(), Some(0x1234));
+    assert_eq!((second.cpu, second.pages, second.age_max), (CpuId(3), 1, 1));
+    assert_eq!((third.site.address(), third.age_max), (Some(0x5678), 0));
+    let text = pending.to_string();
+    assert!(text.starts_with("page pool rx0 was destroyed with 5 pages in flight\n  3 allocated"));
+    assert!(text.contains(&format!("virtual/pool.rs:{line}:")), "{text}");
+    for &pfn in &old {
+        pending = pending.finish().unwrap_err();
+        assert_eq!(pool.lone_put(pfn), Ok(Put::Released));
+    }
+    assert_eq!(
+        pool.lone_put(old[0]),
+        Err(PoolError::NotOfPool(old[0])),
+        "after destroy, too"
+    );
+    assert_eq!(pool.lone_put(new), Ok(Put::Released));
+    assert_eq!(
+        pool.lone_put_piece(piece.pfn, piece.offset),
+        Ok(Put::Released)
+    );
+    assert_eq!(pending.pool().stats().inflight, 0);
+    pending.finish().unwrap();
+    assert_eq!(pool.name(), "rx0", "the handle keeps it");
+    drop(pool);
+    check_empty(&pages);
+    // The structures are used again.
+    for _ in 0..10 {
+        PoolOwner::create(&pages, Era::V6_18, &params).unwrap();
+    }
+    assert_eq!(pages.overhead_bytes(), before);
+}
+
+#[test]
+fn many_holders_are_counted() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
+    let got: Vec<Pfn> = (1..=300)
+        .map(|site| owner.alloc_at(CallSite::code(site)).unwrap())
+        .collect();
+    let report = owner.pool().in_flight_report();
+    assert_eq!((report.pages, report.holders().len()), (300, 64));
+    assert_eq!(report.others, 300 - 64);
+    assert!(
+        report.to_string().ends_with("\n  284 by others"),
+        "{report}"
+    );
+    for pfn in got {
+        owner.lone_put(pfn).unwrap();
+    }
+    owner.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
+fn a_pool_lives_on_the_last_pages_of_memory() {
+    let config = Config {
+        memory_bytes: 100 << 12,
+        ..Config::default()
+    };
+    for era in [Era::V5_9, Era::V6_18] {
+        let pages = PageAllocator::new(VirtualMachine::new(config).unwrap(), era).unwrap();
+        let mut owner = PoolOwner::create(&pages, era, &small("all", 50)).unwrap();
+        for round in 0..3 {
+            let got: Vec<Pfn> = std::iter::from_fn(|| owner.alloc()).collect();
+            assert_eq!(got.len(), 100, "round {round}");
+            assert_eq!(owner.pool().stats().inflight, 100);
+            for (i, pfn) in got.into_iter().enumerate() {
+                if i % 2 == 0 {
+                    owner.pool().lone_put(pfn).unwrap();
+                } else {
+                    owner.lone_put(pfn).unwrap();
+                }
+            }
+        }
+        owner.destroy().unwrap();
+        check_empty(&pages);
+    }
+}
+
+#[test]
+fn bad_parameters_are_refused() {
+    let pages = boot(2, 2, Era::V6_18);
+    let create = |params: PoolParams<'_>| {
+        let owner = PoolOwner::create(&pages, Era::V6_18, &params);
+        owner.map(drop).unwrap_err()
+    };
+    let order = PoolParams {
+        order: 11,
+        ..PoolParams::default()
+    };
+    assert_eq!(create(order), PoolCreateError::Order(11));
+    let node = PoolParams {
+        node: Some(NodeId(2)),
+        ..PoolParams::default()
+    };
+    assert_eq!(create(node), PoolCreateError::Node(NodeId(2)));
+    assert!(create(node).to_string().contains("no node 2"));
+    let name = PoolParams {
+        name: "a name of more than sixteen bytes",
+        ..PoolParams::default()
+    };
+    let owner = PoolOwner::create(&pages, Era::V6_18, &name).unwrap();
+    assert_eq!(owner.pool().name(), "a name of more t");
+}
+
+/// A mapper that tries to free what it is to map and what is no more mapped, by its number.
+struct Thief(&'static Pages, Cell<u32>);
+
+impl Mapper for Thief {
+    fn map(&self, block: NonNull<u8>, _bytes: usize) -> Option<u64> {
+        let pfn = self.0.pfn_of(block).expect("a page of the machine");
+        let refused = PageError::NotAllocated(pfn, PageKind::Owned);
+        assert_eq!(self.0.free(pfn, 0), Err(refused));
+        assert_eq!(self.0.get_page(pfn), Err(refused));
+        self.1.set(self.1.get() + 1);
+        (!self.1.get().is_multiple_of(3)).then_some(pfn.0.into())
+    }
+
+    fn unmap(&self, mapping: u64, _bytes: usize) {
+        let pfn = Pfn(mapping as u32);
+        let refused = PageError::NotAllocated(pfn, PageKind::Pool);
+        assert_eq!(self.0.free(pfn, 0), Err(refused));
+        self.1.set(self.1.get() + 1);
+    }
+}
+
+#[test]
+fn a_page_on_its_way_into_a_pool_or_out_of_it_is_nobody_elses() {
+    let pages: &Pages = Box::leak(Box::new(boot(1, 1, Era::V6_18)));
+    let params = small("thief", 4);
+    let thief = Thief(pages, Cell::new(0));
+    let mut owner = PoolOwner::create_mapped(pages, Era::V6_18, &params, thief).unwrap();
+    let got: Vec<Pfn> = (0..200).map(|_| owner.alloc().unwrap()).collect();
+    let census = pages.check_consistency().unwrap();
+    // What could not be mapped went back.
+    assert_eq!(census.allocated, 0);
+    assert!(census.pool >= 200);
+    for pfn in got {
+        // SAFETY: nobody else puts the page.
+        unsafe { owner.put(pfn) }.unwrap();
+    }
+    owner.destroy().map_err(|_| "pages in flight").unwrap();
+    let census = pages.check_consistency().unwrap();
+    assert_eq!((census.pool, census.allocated), (0, 0));
+}

@@ -1,0 +1,693 @@
+//! Page pools against a naive model: every page is in exactly one place, counters are exact, and
+//! all memory comes back.
+
+mod batch;
+mod bulk;
+mod end;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::model::cases::check_property;
+use crate::model::setup::{Setup, setups};
+use crate::model::{Check, ensure, ensure_eq};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use quarry_core::debug::CallSite;
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::pool::{
+    CACHE_PAGES, PageBatch, PagePool, PieceError, PoolOwner, PoolParams, PoolState, PoolStats, Put,
+    REFILL_PAGES,
+};
+use quarry_sim::{LonePut, VirtualMachine};
+
+/// Scripts that a property is tried on by default.
+const CASES: u32 = 300;
+
+/// One operation. CPUs, pools and picks are taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Op {
+    /// Allocates pages.
+    Alloc { pool: u8, cpu: u16, count: u8 },
+    /// Puts pages in flight, by their owner or through a handle.
+    Put {
+        pick: u16,
+        cpu: u16,
+        count: u8,
+        owner: bool,
+    },
+    /// Allocates pages into an array of which every `holes`th slot is filled already.
+    AllocBulk {
+        pool: u8,
+        cpu: u16,
+        count: u8,
+        holes: u8,
+    },
+    /// Puts pages in flight from an array, in which pages are that must be refused.
+    PutBulk {
+        pick: u16,
+        cpu: u16,
+        count: u8,
+        owner: bool,
+    },
+    /// Adds pages to a pool's batch.
+    FillBatch { pool: u8, cpu: u16, count: u8 },
+    /// Puts the pages of a pool's batch.
+    PutBatch { pool: u8, cpu: u16, owner: bool },
+    /// Takes pages out of a pool's batch.
+    PopBatch { pool: u8, count: u8 },
+    /// Allocates pieces.
+    Piece { pool: u8, cpu: u16, bytes: u32 },
+    /// Puts a piece, likewise.
+    PutPiece { pick: u16, cpu: u16, owner: bool },
+    /// One more user of a page in flight.
+    Get { pick: u16 },
+    /// One user less, of a page that may have left its pool.
+    Unget { pick: u16, cpu: u16 },
+    /// Puts that must be refused.
+    Wrong { pick: u16, pool: u8 },
+    /// The page allocator's other users.
+    Plain { cpu: u16, order: u32, free: bool },
+    /// The end of a pool, and another one.
+    Replace { pool: u8 },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let n = any::<u16>;
+    let count = || prop_oneof![4 => 1u8..4, 1 => 4u8..=255];
+    let bytes = prop_oneof![2 => 1u32..300, 2 => 1000u32..2048, 1 => 0u32..70_000];
+    let op = prop_oneof![
+        8 => (any::<u8>(), n(), count()).prop_map(|(pool, cpu, count)| Op::Alloc { pool, cpu, count }),
+        8 => (n(), n(), count(), any::<bool>())
+            .prop_map(|(pick, cpu, count, owner)| Op::Put { pick, cpu, count, owner }),
+        4 => (any::<u8>(), n(), count(), 2u8..6)
+            .prop_map(|(pool, cpu, count, holes)| Op::AllocBulk { pool, cpu, count, holes }),
+        4 => (n(), n(), count(), any::<bool>())
+            .prop_map(|(pick, cpu, count, owner)| Op::PutBulk { pick, cpu, count, owner }),
+        3 => (any::<u8>(), n(), count())
+            .prop_map(|(pool, cpu, count)| Op::FillBatch { pool, cpu, count }),
+        3 => (any::<u8>(), n(), any::<bool>())
+            .prop_map(|(pool, cpu, owner)| Op::PutBatch { pool, cpu, owner }),
+        1 => (any::<u8>(), count()).prop_map(|(pool, count)| Op::PopBatch { pool, count }),
+        3 => (any::<u8>(), n(), bytes).prop_map(|(pool, cpu, bytes)| Op::Piece { pool, cpu, bytes }),
+        3 => (n(), n(), any::<bool>()).prop_map(|(pick, cpu, owner)| Op::PutPiece { pick, cpu, owner }),
+        1 => n().prop_map(|pick| Op::Get { pick }),
+        1 => (n(), n()).prop_map(|(pick, cpu)| Op::Unget { pick, cpu }),
+        1 => (n(), any::<u8>()).prop_map(|(pick, pool)| Op::Wrong { pick, pool }),
+        1 => (n(), 0u32..4, any::<bool>())
+            .prop_map(|(cpu, order, free)| Op::Plain { cpu, order, free }),
+        1 => any::<u8>().prop_map(|pool| Op::Replace { pool }),
+    ];
+    vec(op, 1..60)
+}
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    order: u32,
+    pool_size: u32,
+    node: Option<u32>,
+}
+
+fn shapes() -> impl Strategy<Value = Vec<Shape>> {
+    let order = prop_oneof![3 => Just(0u32), 1 => 1u32..3];
+    let size = prop_oneof![1u32..20, Just(1024u32)];
+    let node = prop_oneof![2 => Just(None), 1 => (0u32..4).prop_map(Some)];
+    let shape = (order, size, node).prop_map(|(order, pool_size, node)| Shape {
+        order,
+        pool_size,
+        node,
+    });
+    vec(shape, 1..4)
+}
+
+/// What the model knows of a pool. Which of a slow allocation's pages comes next is the page
+/// allocator's affair: the alloc cache is a set, and of some pages only their number is known.
+#[derive(Default)]
+struct Expected {
+    cached: BTreeSet<Pfn>,
+    unseen: usize,
+    ring: VecDeque<Pfn>,
+    /// Pages in flight, with the CPU that allocated them.
+    whole: BTreeMap<Pfn, CpuId>,
+    /// Pages in pieces with the offsets in use, and whether pieces are still cut from it.
+    pieces: BTreeMap<Pfn, BTreeSet<u32>>,
+    open: Option<Pfn>,
+    stats: PoolStats,
+}
+
+impl Expected {
+    fn cached_count(&self) -> usize {
+        self.cached.len() + self.unseen
+    }
+}
+
+struct Pool<'p> {
+    owner: PoolOwner<'p, VirtualMachine>,
+    handle: PagePool<'p, VirtualMachine>,
+    expected: Expected,
+    shape: Shape,
+    batch: PageBatch<'p, VirtualMachine>,
+    /// The CPU that began the batch.
+    batch_cpu: CpuId,
+}
+
+struct World<'p> {
+    pages: &'p PageAllocator<VirtualMachine>,
+    setup: Setup,
+    era: Era,
+    pools: Vec<Pool<'p>>,
+    /// References beyond the first, of pages in flight or released.
+    extra: BTreeMap<Pfn, u32>,
+    /// Pages that left their pools while somebody used them.
+    released: BTreeMap<Pfn, u32>,
+    plain: Vec<(Pfn, u32)>,
+}
+
+impl<'p> World<'p> {
+    fn make(&self, shape: Shape) -> Pool<'p> {
+        let params = PoolParams {
+            name: "model",
+            order: shape.order,
+            pool_size: shape.pool_size,
+            node: shape.node.map(|node| NodeId(node % self.setup.nodes)),
+        };
+        let owner = PoolOwner::create(self.pages, self.era, &params).expect("a pool");
+        Pool {
+            handle: owner.handle(),
+            batch: owner.pool().batch(),
+            batch_cpu: CpuId(0),
+            owner,
+            expected: Expected::default(),
+            shape,
+        }
+    }
+
+    fn run_on(&self, cpu: u16) -> CpuId {
+        let cpu = CpuId(u32::from(cpu) % self.setup.cpus);
+        self.pages.machine().run_on(cpu);
+        cpu
+    }
+
+    /// The node whose pages a pool prefers now.
+    fn node(&self, pool: usize, cpu: CpuId) -> NodeId {
+        let node = self.pools[pool].shape.node;
+        let of_cpu = || self.pages.machine().topology().node_of(cpu);
+        node.map_or_else(of_cpu, |node| NodeId(node % self.setup.nodes))
+    }
+
+    /// What an allocation does before it hands out a page of the alloc cache.
+    fn expect_fill(&mut self, at: usize, cpu: CpuId) {
+        let node = self.node(at, cpu);
+        let pages = self.pages;
+        let expected = &mut self.pools[at].expected;
+        let mut moved = 0;
+        for taken in 0..REFILL_PAGES {
+            let Some(pfn) = expected.ring.pop_front() else {
+                expected.stats.empty += u64::from(taken == 0);
+                break;
+            };
+            if pages.node_of(pfn) != node {
+                expected.stats.waive += 1;
+                break;
+            }
+            expected.cached.insert(pfn);
+            moved += 1;
+        }
+        expected.stats.refill += u64::from(moved > 0);
+    }
+
+    /// Allocates a page or the page of a piece, and checks where it came from.
+    fn alloc(&mut self, at: usize, cpu: CpuId) -> Check<Option<Pfn>> {
+        let fast = self.pools[at].expected.cached_count() > 0;
+        if fast {
+            self.pools[at].expected.stats.fast += 1;
+        } else {
+            self.expect_fill(at, cpu);
+        }
+        let slow = !fast && self.pools[at].expected.cached_count() == 0;
+        let site = CallSite::code(0x1000 + at as u64);
+        let got = self.pools[at].owner.alloc_at(site);
+        let Some(pfn) = got else {
+            ensure!(slow, "pages were at hand");
+            return Ok(None);
+        };
+        if slow {
+            self.check_slow(at, pfn)?;
+        } else {
+            self.take_cached(at, pfn)?;
+        }
+        Ok(Some(pfn))
+    }
+
+    /// Of a kernel's bulk call may come less if memory is short or the lists cannot be had.
+    fn exact(&self) -> bool {
+        self.setup.pages == 0 && self.setup.slot_per_mille == 0
+    }
+
+    /// A slow allocation brings pages that nobody had.
+    fn check_slow(&mut self, at: usize, pfn: Pfn) -> Check {
+        ensure!(!self.known(pfn), "{pfn:?} has an owner");
+        let bulk = if self.pools[at].shape.order > 0 {
+            self.pools[at].expected.stats.slow_high_order += 1;
+            1
+        } else {
+            self.pools[at].expected.stats.slow += 1;
+            if self.era < Era::V6_1 {
+                1
+            } else {
+                REFILL_PAGES
+            }
+        };
+        let cached = self.pools[at].handle.stats().pages_cached as usize;
+        let exact = self.exact();
+        ensure!(
+            cached + 1 == bulk || !exact && cached < bulk,
+            "{cached} left of {bulk}"
+        );
+        self.pools[at].expected.unseen = cached;
+        Ok(())
+    }
+
+    /// A page came out of the alloc cache.
+    fn take_cached(&mut self, at: usize, pfn: Pfn) -> Check {
+        if self.pools[at].expected.cached.remove(&pfn) {
+            return Ok(());
+        }
+        ensure!(!self.known(pfn), "{pfn:?} has an owner");
+        let unseen = &mut self.pools[at].expected.unseen;
+        ensure!(*unseen > 0, "{pfn:?} was not cached");
+        *unseen -= 1;
+        Ok(())
+    }
+
+    fn known(&self, pfn: Pfn) -> bool {
+        let in_pool = self.pools.iter().any(|pool| {
+            let known = &pool.expected;
+            known.cached.contains(&pfn)
+                || known.ring.contains(&pfn)
+                || known.whole.contains_key(&pfn)
+                || known.pieces.contains_key(&pfn)
+                || pool.batch.pages().contains(&pfn)
+        });
+        in_pool || self.released.contains_key(&pfn) || self.plain.iter().any(|&(at, _)| at == pfn)
+    }
+
+    /// Where a page of a pool goes that nobody has any more.
+    fn expect_put(&mut self, at: usize, pfn: Pfn, by_owner: bool) -> Put {
+        let extra = self.extra.remove(&pfn).unwrap_or(0);
+        let Pool {
+            expected, shape, ..
+        } = &mut self.pools[at];
+        if extra > 0 {
+            expected.stats.released_refcnt += 1;
+            self.released.insert(pfn, extra);
+            return Put::Released;
+        }
+        if by_owner && expected.cached_count() < CACHE_PAGES {
+            expected.stats.cached += 1;
+            expected.cached.insert(pfn);
+            return Put::Cached;
+        }
+        expected.stats.cache_full += u64::from(by_owner);
+        if expected.ring.len() < shape.pool_size as usize {
+            expected.stats.ring += 1;
+            expected.ring.push_back(pfn);
+            return Put::Ring;
+        }
+        expected.stats.ring_full += 1;
+        Put::Released
+    }
+
+    fn put(&mut self, at: usize, pfn: Pfn, by_owner: bool) -> Check {
+        self.pools[at].expected.whole.remove(&pfn);
+        let expected = self.expect_put(at, pfn, by_owner);
+        let pool = &mut self.pools[at];
+        let put = if by_owner {
+            pool.owner.lone_put(pfn)
+        } else {
+            pool.handle.lone_put(pfn)
+        };
+        ensure_eq!(put, Ok(expected), "a put of {pfn:?}");
+        Ok(())
+    }
+
+    fn piece(&mut self, at: usize, cpu: CpuId, bytes: u32) -> Check {
+        let block_bytes = self.pools[at].handle.block_bytes() as u32;
+        let site = CallSite::code(0x2000 + at as u64);
+        if self.era < Era::V6_1 {
+            let refused = self.pools[at].owner.alloc_piece_at(bytes, site);
+            ensure_eq!(refused, Err(PieceError::Era), "a piece in {}", self.era);
+            return Ok(());
+        }
+        if bytes == 0 || bytes > block_bytes {
+            let refused = self.pools[at].owner.alloc_piece_at(bytes, site);
+            ensure_eq!(
+                refused,
+                Err(PieceError::Size { bytes, block_bytes }),
+                "its size"
+            );
+            return Ok(());
+        }
+        // Whether it fits into the open page is the pool's affair: what happens is told by the page.
+        let open = self.pools[at].expected.open;
+        let before = self.pools[at].handle.stats();
+        let idle = open.filter(|open| self.pools[at].expected.pieces[open].is_empty());
+        let idle = idle.filter(|open| !self.extra.contains_key(open));
+        let got = self.pools[at].owner.alloc_piece_at(bytes, site);
+        let after = self.pools[at].handle.stats();
+        let same = matches!(got, Ok(piece) if Some(piece.pfn) == open);
+        if same {
+            ensure_eq!(after.allocs(), before.allocs(), "allocations for a piece");
+        } else {
+            ensure!(idle.is_none(), "a page that can begin anew is used");
+            if let Some(open) = open {
+                let pool = &mut self.pools[at].expected;
+                pool.open = None;
+                if pool.pieces[&open].is_empty() {
+                    pool.pieces.remove(&open);
+                    self.expect_put(at, open, true);
+                }
+            }
+            let fast = self.pools[at].expected.cached_count() > 0;
+            if fast {
+                self.pools[at].expected.stats.fast += 1;
+            } else {
+                self.expect_fill(at, cpu);
+            }
+            let slow = !fast && self.pools[at].expected.cached_count() == 0;
+            let piece = match got {
+                Ok(piece) => piece,
+                Err(error) => {
+                    ensure!(slow && error == PieceError::NoMemory, "{error}");
+                    return Ok(());
+                }
+            };
+            ensure_eq!(piece.offset, 0, "the first piece of {:?}", piece.pfn);
+            if slow {
+                self.check_slow(at, piece.pfn)?;
+            } else {
+                self.take_cached(at, piece.pfn)?;
+            }
+            self.pools[at].expected.open = Some(piece.pfn);
+        }
+        let piece = got.expect("refusals have returned");
+        let pieces = self.pools[at].expected.pieces.entry(piece.pfn).or_default();
+        ensure!(pieces.insert(piece.offset), "{piece:?} is in use");
+        ensure!(piece.offset + bytes <= block_bytes, "{piece:?} is outside");
+        Ok(())
+    }
+
+    fn put_piece(&mut self, at: usize, pfn: Pfn, offset: u32, by_owner: bool) -> Check {
+        let expected = &mut self.pools[at].expected;
+        let pieces = expected.pieces.get_mut(&pfn).expect("a page in pieces");
+        pieces.remove(&offset);
+        let last = pieces.is_empty() && expected.open != Some(pfn);
+        let goes = if last {
+            expected.pieces.remove(&pfn);
+            self.expect_put(at, pfn, by_owner)
+        } else {
+            Put::Piece
+        };
+        let pool = &mut self.pools[at];
+        let put = if by_owner {
+            pool.owner.lone_put_piece(pfn, offset)
+        } else {
+            pool.handle.lone_put_piece(pfn, offset)
+        };
+        ensure_eq!(put, Ok(goes), "a put of {pfn:?} at {offset}");
+        let again = self.pools[at].handle.lone_put_piece(pfn, offset);
+        ensure!(
+            again.is_err(),
+            "a second put of {pfn:?} at {offset} was accepted"
+        );
+        Ok(())
+    }
+
+    /// Pages in flight, whole: their pools and numbers.
+    fn in_flight(&self) -> Vec<(usize, Pfn)> {
+        let pools = self.pools.iter().enumerate();
+        pools
+            .flat_map(|(at, pool)| pool.expected.whole.keys().map(move |&pfn| (at, pfn)))
+            .collect()
+    }
+
+    fn step(&mut self, op: &Op) -> Check {
+        let pools = self.pools.len();
+        match *op {
+            Op::Alloc { pool, cpu, count } => {
+                let (at, cpu) = (usize::from(pool) % pools, self.run_on(cpu));
+                for _ in 0..count {
+                    let Some(pfn) = self.alloc(at, cpu)? else {
+                        break;
+                    };
+                    self.pools[at].expected.whole.insert(pfn, cpu);
+                    ensure_eq!(self.pages.page_count(pfn), 1, "references to {pfn:?}");
+                }
+            }
+            Op::Put {
+                pick,
+                cpu,
+                count,
+                owner,
+            } => {
+                self.run_on(cpu);
+                let in_flight = self.in_flight();
+                let from = usize::from(pick) % in_flight.len().max(1);
+                for &(at, pfn) in in_flight[from..].iter().take(count.into()) {
+                    self.put(at, pfn, owner)?;
+                }
+            }
+            Op::AllocBulk {
+                pool,
+                cpu,
+                count,
+                holes,
+            } => {
+                let (at, cpu) = (usize::from(pool) % pools, self.run_on(cpu));
+                // Where slow allocations may bring less, not more than one is followed.
+                let (calls, count) = if self.exact() { (1, count) } else { (count, 1) };
+                for _ in 0..calls {
+                    self.alloc_bulk(at, cpu, count.into(), holes.into())?;
+                }
+            }
+            Op::PutBulk {
+                pick,
+                cpu,
+                count,
+                owner,
+            } => {
+                self.run_on(cpu);
+                let in_flight = self.in_flight();
+                let from = usize::from(pick) % in_flight.len().max(1);
+                let Some(&(at, _)) = in_flight.get(from) else {
+                    return Ok(());
+                };
+                let same = in_flight[from..].iter().filter(|(of, _)| *of == at);
+                let pfns: Vec<Pfn> = same.map(|&(_, pfn)| pfn).take(count.into()).collect();
+                self.put_bulk(at, &pfns, owner)?;
+            }
+            Op::FillBatch { pool, cpu, count } => {
+                let (at, cpu) = (usize::from(pool) % pools, self.run_on(cpu));
+                let (calls, count) = if self.exact() { (1, count) } else { (count, 1) };
+                for _ in 0..calls {
+                    self.fill_batch(at, cpu, count.into())?;
+                }
+            }
+            Op::PutBatch { pool, cpu, owner } => {
+                self.run_on(cpu);
+                self.put_batch(usize::from(pool) % pools, owner)?;
+            }
+            Op::PopBatch { pool, count } => {
+                self.pop_batch(usize::from(pool) % pools, count.into())?;
+            }
+            Op::Piece { pool, cpu, bytes } => {
+                let cpu = self.run_on(cpu);
+                self.piece(usize::from(pool) % pools, cpu, bytes)?;
+            }
+            Op::PutPiece { pick, cpu, owner } => {
+                self.run_on(cpu);
+                let pools = self.pools.iter().enumerate();
+                let pieces = pools.flat_map(|(at, pool)| {
+                    let pages = pool.expected.pieces.iter();
+                    pages.flat_map(move |(&pfn, all)| all.iter().map(move |&o| (at, pfn, o)))
+                });
+                let all: Vec<_> = pieces.collect();
+                if let Some(&(at, pfn, offset)) = all.get(usize::from(pick) % all.len().max(1)) {
+                    self.put_piece(at, pfn, offset, owner)?;
+                }
+            }
+            Op::Get { pick } => {
+                let mut all: Vec<Pfn> = self.in_flight().iter().map(|&(_, pfn)| pfn).collect();
+                let pieces = self.pools.iter().flat_map(|pool| &pool.expected.pieces);
+                all.extend(
+                    pieces
+                        .filter(|(_, used)| !used.is_empty())
+                        .map(|(&pfn, _)| pfn),
+                );
+                if let Some(&pfn) = all.get(usize::from(pick) % all.len().max(1)) {
+                    ensure_eq!(self.pages.get_page(pfn), Ok(()), "get_page");
+                    *self.extra.entry(pfn).or_default() += 1;
+                }
+            }
+            Op::Unget { pick, cpu } => {
+                self.run_on(cpu);
+                self.unget(pick)?;
+            }
+            Op::Wrong { pick, pool } => self.wrong(pick, usize::from(pool) % pools)?,
+            Op::Plain { cpu, order, free } => {
+                self.run_on(cpu);
+                if free {
+                    if let Some((pfn, order)) = self.plain.pop() {
+                        ensure_eq!(self.pages.free(pfn, order), Ok(()), "a free");
+                    }
+                } else if let Some(pfn) = self.pages.alloc(order, None) {
+                    ensure!(!self.known(pfn), "{pfn:?} has an owner");
+                    self.plain.push((pfn, order));
+                }
+            }
+            Op::Replace { pool } => {
+                let at = usize::from(pool) % pools;
+                let shape = self.pools[at].shape;
+                self.end(at)?;
+                let pool = self.make(shape);
+                self.pools.push(pool);
+            }
+        }
+        Ok(())
+    }
+
+    fn unget(&mut self, pick: u16) -> Check {
+        let kept: Vec<Pfn> = self.extra.keys().copied().collect();
+        let gone: Vec<Pfn> = self.released.keys().copied().collect();
+        let all = [kept.as_slice(), gone.as_slice()].concat();
+        let Some(&pfn) = all.get(usize::from(pick) % all.len().max(1)) else {
+            return Ok(());
+        };
+        let in_pool = self.extra.contains_key(&pfn);
+        let counts = if in_pool {
+            &mut self.extra
+        } else {
+            &mut self.released
+        };
+        let count = counts.get_mut(&pfn).expect("picked among them");
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            counts.remove(&pfn);
+        }
+        ensure_eq!(
+            self.pages.put_page(pfn),
+            Ok(last && !in_pool),
+            "put_page of {pfn:?}"
+        );
+        Ok(())
+    }
+
+    /// Every page is where the model says.
+    fn audit(&self) -> Check {
+        let mut pool_pages = 0;
+        for (at, pool) in self.pools.iter().enumerate() {
+            let known = &pool.expected;
+            let flown = known.pieces.iter();
+            let busy = flown.filter(|(pfn, used)| known.open != Some(**pfn) || !used.is_empty());
+            let inflight = (known.whole.len() + pool.batch.len() + busy.count()) as u64;
+            let expected = PoolStats {
+                pages_cached: known.cached_count() as u64,
+                pages_ring: known.ring.len() as u64,
+                inflight,
+                ..known.stats
+            };
+            ensure_eq!(pool.handle.stats(), expected, "counters of pool {at}");
+            pool_pages += (known.unseen as u64) << pool.shape.order;
+            let (first, others) = pool.batch.pages().split_at(pool.batch.len().min(1));
+            for (pages, state) in [
+                (
+                    known.cached.iter().copied().collect::<Vec<_>>(),
+                    PoolState::InPool,
+                ),
+                (known.ring.iter().copied().collect(), PoolState::InPool),
+                (known.whole.keys().copied().collect(), PoolState::InFlight),
+                (known.pieces.keys().copied().collect(), PoolState::InPieces),
+                (first.to_vec(), PoolState::InBatch),
+                (others.to_vec(), PoolState::InPool),
+            ] {
+                for pfn in &pages {
+                    ensure_eq!(pool.handle.state_of(*pfn), state, "the state of {pfn:?}");
+                }
+                pool_pages += (pages.len() as u64) << pool.shape.order;
+            }
+        }
+        // What became of released blocks is not followed.
+        if self.setup.remote_per_mille == 0 {
+            let census = self.pages.check_consistency().map_err(|e| e.to_string())?;
+            ensure_eq!(census.pool, pool_pages, "pages of pools");
+            if self.released.is_empty() {
+                let plain: u64 = self.plain.iter().map(|&(_, order)| 1 << order).sum();
+                ensure_eq!(census.allocated, plain, "allocated pages");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(setup: Setup, era: Era, shapes: &[Shape], ops: &[Op]) -> Check {
+    let pages = PageAllocator::new(setup.machine(), era).map_err(|error| error.to_string())?;
+    let mut world = World {
+        pages: &pages,
+        setup,
+        era,
+        pools: Vec::new(),
+        extra: BTreeMap::new(),
+        released: BTreeMap::new(),
+        plain: Vec::new(),
+    };
+    for &shape in shapes {
+        let pool = world.make(shape);
+        world.pools.push(pool);
+    }
+    for (number, op) in ops.iter().enumerate() {
+        let done = world.step(op).and_then(|()| world.audit());
+        done.map_err(|error| format!("operation {number}, {op:?}: {error}"))?;
+    }
+    while !world.pools.is_empty() {
+        world.end(0)?;
+    }
+    while !world.released.is_empty() {
+        world.unget(0)?;
+    }
+    for (pfn, order) in std::mem::take(&mut world.plain) {
+        ensure_eq!(pages.free(pfn, order), Ok(()), "a free at the end");
+    }
+    if setup.remote_per_mille == 0 {
+        let census = pages
+            .check_consistency()
+            .map_err(|error| error.to_string())?;
+        ensure_eq!((census.pool, census.allocated), (0, 0), "what is left");
+    }
+    Ok(())
+}
+
+fn agrees_with_the_model(name: &str, era: Era) {
+    check_property(
+        name,
+        CASES,
+        (setups(), shapes(), ops()),
+        |(setup, shapes, ops)| check(setup, era, &shapes, &ops),
+    );
+}
+
+#[test]
+fn pools_5_9_agree_with_the_model() {
+    agrees_with_the_model("pools_5_9_agree_with_the_model", Era::V5_9);
+}
+
+#[test]
+fn pools_6_1_agree_with_the_model() {
+    agrees_with_the_model("pools_6_1_agree_with_the_model", Era::V6_1);
+}
+
+#[test]
+fn pools_6_18_agree_with_the_model() {
+    agrees_with_the_model("pools_6_18_agree_with_the_model", Era::V6_18);
+}

@@ -1,0 +1,207 @@
+//! Deferred frees in every design: not before readers have finished, and then all of them.
+
+use crate::model::scenario::{Object, boot, give, on, sized, small, stat, take};
+use crate::model::setup::Setup;
+use quarry_core::design::{CacheSpec, Design, FreeError};
+use quarry_core::era::Era;
+use quarry_core::geometry::CacheFlags;
+use quarry_core::heap::Prefilled;
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_core::stats::Stat;
+use quarry_sim::Rng;
+
+fn frees_wait_for_readers<D: Design>(era: Era) {
+    let heap = small::<D>(era, 2);
+    let cache = sized(&heap, "one", 100);
+    let other = sized(&heap, "other", 100);
+    // More than a page of pointers.
+    let objects = take(cache, 1500);
+    let stranger = take(other, 1);
+    let live = || {
+        let mut live = 0;
+        cache.for_each_live(|_| live += 1);
+        live
+    };
+    for (at, &object) in objects[..1400].iter().enumerate() {
+        on(&heap, at as u32 / 300 % 2);
+        // SAFETY: the object is live and not used any more.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    // SAFETY: it is not this cache's, so the free is refused.
+    let wrong = unsafe { cache.free_rcu(stranger[0]) };
+    assert_eq!(wrong, Err(FreeError::WrongCache), "{era}");
+    cache.flush();
+    heap.reap(0);
+    assert_eq!(live(), 1500, "{era}: readers may still look");
+    heap.machine().grace_period();
+    heap.reap(1);
+    cache.flush();
+    assert_eq!(live(), 100, "{era}");
+    give(cache, &objects[1400..]);
+    give(other, &stranger);
+    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+    // SAFETY: the test uses no copy of the handle afterwards.
+    unsafe { cache.destroy() }.expect("nothing is live");
+    // What noted the frees is gone as well.
+    for _ in 0..4 {
+        heap.for_each_cache(|cache| {
+            cache.shrink();
+        });
+    }
+    assert_eq!(heap.pages().slab_pages(), 0, "{era}");
+}
+
+#[test]
+fn slab_waits_for_readers() {
+    frees_wait_for_readers::<Slab>(Era::V2_6_24);
+    frees_wait_for_readers::<Slab>(Era::V6_1);
+}
+
+#[test]
+fn slob_waits_for_readers() {
+    frees_wait_for_readers::<Slob>(Era::V2_6_24);
+    frees_wait_for_readers::<Slob>(Era::V6_1);
+}
+
+#[test]
+fn slub_waits_for_readers() {
+    for &era in Slub::ERAS {
+        frees_wait_for_readers::<Slub>(era);
+    }
+}
+
+#[test]
+fn slubq_waits_for_readers() {
+    frees_wait_for_readers::<Slubq>(Era::V2_6_35);
+}
+
+#[test]
+fn sheaf_waits_for_readers() {
+    for &era in Sheaf::ERAS {
+        frees_wait_for_readers::<Sheaf>(era);
+    }
+}
+
+/// A cache of 6.18 without sheaves notes its deferred frees like other designs.
+#[test]
+fn without_sheaves_frees_are_noted() {
+    let heap = small::<Sheaf>(Era::V6_18, 1);
+    let cache = sized(&heap, "one", 100);
+    let objects = take(cache, 5);
+    for &object in &objects {
+        // SAFETY: the object is live and not used any more.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    assert_eq!(stat(cache, Stat::FreeRcuSheaf), 0);
+    assert_eq!(stat(cache, Stat::FreeRcuSheafFail), 5);
+}
+
+/// Objects of one cache and where the test has them.
+#[derive(Default)]
+struct Places {
+    held: Vec<Object>,
+    /// Deferred frees with the number of the grace period they were made in.
+    deferred: Vec<(u64, Object)>,
+}
+
+impl Places {
+    fn admit(&mut self, object: Object) {
+        let known = self.held.contains(&object) || self.deferred.iter().any(|d| d.1 == object);
+        assert!(!known, "{object:p} is in use");
+        self.held.push(object);
+    }
+
+    fn pick(&mut self, rng: &mut Rng) -> Option<Object> {
+        let count = self.held.len() as u64;
+        (count > 0).then(|| self.held.swap_remove(rng.below(count) as usize))
+    }
+}
+
+/// Random calls; no object comes out again before its readers have finished, and none is lost.
+fn keeps_what_readers_see(era: Era, setup: Setup) {
+    let mut rng = Rng::new(setup.seed);
+    let heap = boot::<Sheaf>(era, setup);
+    let spec = CacheSpec {
+        name: "random",
+        object_size: 8 << rng.below(8),
+        align: 0,
+        flags: CacheFlags::NONE,
+        sheaf_capacity: 1 + rng.below(40) as u32,
+    };
+    let cache = heap.create_cache(&spec).expect("a cache");
+    let (mut places, mut period) = (Places::default(), 0);
+    let mut set_aside = Vec::new();
+    for _ in 0..1500 {
+        on(&heap, rng.below(setup.cpus.into()) as u32);
+        match rng.below(100) {
+            0..40 => places.admit(cache.alloc().expect("memory")),
+            40..60 => {
+                if let Some(object) = places.pick(&mut rng) {
+                    give(cache, &[object]);
+                }
+            }
+            60..80 => {
+                if let Some(object) = places.pick(&mut rng) {
+                    // SAFETY: the test does not use the object any more.
+                    unsafe { cache.free_rcu(object) }.expect("a live object");
+                    places.deferred.push((period, object));
+                }
+            }
+            80..84 => set_aside.extend(cache.prefill(rng.below(60) as u32)),
+            84..90 => {
+                if let Some(object) = set_aside.last_mut().and_then(Prefilled::alloc) {
+                    places.admit(object);
+                }
+            }
+            90..92 => drop(set_aside.pop()),
+            92..95 => {
+                heap.machine().grace_period();
+                period += 1;
+                places.deferred.retain(|(made, _)| *made >= period);
+            }
+            95..97 => heap.reap(0),
+            97 => assert_eq!(cache.flush(), 0),
+            98 => assert_eq!(cache.shrink(), 0),
+            _ => {
+                let attribute =
+                    ["sheaf_capacity", "barn_full", "barn_empty"][rng.below(3) as usize];
+                assert!(cache.set_attribute(attribute, rng.below(20)));
+            }
+        }
+    }
+    assert_eq!(cache.check_consistency(), Ok(()), "{era}, {setup:?}");
+    set_aside.clear();
+    give(cache, &places.held);
+    cache.flush();
+    heap.machine().grace_period();
+    cache.shrink();
+    let usage = cache.usage();
+    assert_eq!(usage.slabs, 0, "{era}, {setup:?}: {usage:?}");
+    let [made, freed] = [Stat::SheafAlloc, Stat::SheafFree].map(|counter| stat(cache, counter));
+    assert_eq!(made, freed, "{era}, {setup:?}");
+    for _ in 0..2 {
+        heap.for_each_cache(|cache| {
+            cache.shrink();
+        });
+    }
+    assert_eq!(heap.pages().slab_pages(), 0, "{era}, {setup:?}");
+}
+
+#[test]
+fn sheaf_keeps_what_readers_see() {
+    for seed in 0..40 {
+        let setup = Setup {
+            cpus: [1, 2, 5, 64][seed as usize % 4],
+            nodes: [1, 2, 4, 3][seed as usize % 4].min([1, 2, 5, 64][seed as usize % 4]),
+            page_shift: [12, 14, 16][seed as usize % 3],
+            seed,
+            ..Setup::default()
+        };
+        keeps_what_readers_see(Era::V7_0, setup);
+        keeps_what_readers_see(Era::V6_18, setup);
+    }
+}

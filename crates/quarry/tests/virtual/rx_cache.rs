@@ -1,0 +1,294 @@
+//! The drivers' page cache and page reuse, against a model that keeps its own counts.
+
+use std::collections::VecDeque;
+
+use crate::model::cases::check_property;
+use crate::model::setup::Setup;
+use crate::model::{Check, ensure_eq};
+use proptest::prelude::*;
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, Machine};
+use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::rx::{CACHE_ENTRIES, RxBuffer, RxCache, RxCacheStats, RxPage};
+use quarry_sim::VirtualMachine;
+
+fn boot(setup: Setup, era: Era) -> PageAllocator<VirtualMachine> {
+    PageAllocator::new(setup.machine(), era).expect("a page allocator")
+}
+
+/// What happens to a driver's pages; numbers choose among those that there are.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A page is wanted for a work entry.
+    Want,
+    /// A packet arrives in a posted page, and the driver has finished with the page.
+    Pass(usize),
+    /// A reader has finished with a packet.
+    Read(usize),
+    /// The driver has finished with a posted page that nothing was received in.
+    Return(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u32, Step)>> {
+    let step = prop_oneof![
+        3 => Just(Step::Want),
+        3 => any::<usize>().prop_map(Step::Pass),
+        3 => any::<usize>().prop_map(Step::Read),
+        1 => any::<usize>().prop_map(Step::Return),
+    ];
+    prop::collection::vec((0..4u32, step), 0..120)
+}
+
+/// What the cache should be like, by its documentation alone.
+#[derive(Default)]
+struct Model {
+    posted: Vec<Pfn>,
+    ring: VecDeque<Pfn>,
+    readers: Vec<Pfn>,
+    stats: RxCacheStats,
+}
+
+impl Model {
+    fn readers_of(&self, pfn: Pfn) -> usize {
+        self.readers.iter().filter(|&&held| held == pfn).count()
+    }
+
+    /// The page that `get` returns.
+    fn get(&mut self) -> Option<Pfn> {
+        let Some(&oldest) = self.ring.front() else {
+            self.stats.cache_empty += 1;
+            return None;
+        };
+        if self.readers_of(oldest) > 0 {
+            self.stats.cache_busy += 1;
+            return None;
+        }
+        self.stats.cache_reuse += 1;
+        self.ring.pop_front()
+    }
+
+    fn put(&mut self, pfn: Pfn, capacity: usize, waived: bool) {
+        if self.ring.len() == capacity {
+            self.stats.cache_full += 1;
+        } else if waived {
+            self.stats.cache_waive += 1;
+        } else {
+            self.ring.push_back(pfn);
+        }
+    }
+}
+
+fn choose(from: &mut Vec<Pfn>, number: usize) -> Option<Pfn> {
+    (!from.is_empty()).then(|| from.swap_remove(number % from.len()))
+}
+
+/// Every page is in exactly one place, with the references that follow from it.
+fn check_places(pages: &PageAllocator<VirtualMachine>, model: &Model) -> Check {
+    let mut driver: Vec<Pfn> = model.posted.iter().chain(&model.ring).copied().collect();
+    driver.sort();
+    for pair in driver.windows(2) {
+        crate::model::ensure!(pair[0] != pair[1], "page {} is in two places", pair[0].0);
+    }
+    let mut all = driver.clone();
+    all.extend(&model.readers);
+    all.sort();
+    all.dedup();
+    for &pfn in &all {
+        let mine = usize::from(driver.binary_search(&pfn).is_ok());
+        let count = (mine + model.readers_of(pfn)) as u32;
+        ensure_eq!(pages.page_count(pfn), count, "references to page {}", pfn.0);
+    }
+    let census = pages.check_consistency().map_err(|e| e.to_string())?;
+    ensure_eq!(census.allocated, all.len() as u64, "allocated pages");
+    Ok(())
+}
+
+fn run(era: Era, entries: u32, steps: &[(u32, Step)]) -> Check {
+    let setup = Setup {
+        cpus: 4,
+        nodes: 2,
+        ..Setup::default()
+    };
+    let pages = boot(setup, era);
+    let mut cache = RxCache::new(&pages, era, entries).expect("room");
+    let mut model = Model::default();
+    for &(cpu, step) in steps {
+        pages.machine().run_on(CpuId(cpu));
+        let node = pages.machine().topology().node_of(CpuId(cpu));
+        let mut put = |model: &mut Model, pfn: Pfn| {
+            let waived = era > Era::V4_13 && pages.node_of(pfn) != node;
+            model.put(pfn, entries as usize - 1, waived);
+            cache.put(pfn).map_err(|error| error.to_string())
+        };
+        match step {
+            Step::Want => {
+                let got = cache.get();
+                ensure_eq!(got, model.get(), "the page taken");
+                let page = got.or_else(|| pages.alloc(0, None)).expect("memory");
+                model.posted.push(page);
+            }
+            Step::Pass(number) => {
+                let Some(pfn) = choose(&mut model.posted, number) else {
+                    continue;
+                };
+                pages.get_page(pfn).map_err(|error| error.to_string())?;
+                model.readers.push(pfn);
+                put(&mut model, pfn)?;
+            }
+            Step::Read(number) => {
+                if let Some(pfn) = choose(&mut model.readers, number) {
+                    pages.put_page(pfn).map_err(|error| error.to_string())?;
+                }
+            }
+            Step::Return(number) => {
+                if let Some(pfn) = choose(&mut model.posted, number) {
+                    put(&mut model, pfn)?;
+                }
+            }
+        }
+        let ring: VecDeque<Pfn> = cache.iter().collect();
+        ensure_eq!(ring, model.ring, "the ring");
+        ensure_eq!(cache.stats(), model.stats, "counters");
+        check_places(&pages, &model)?;
+    }
+    drop(cache);
+    for pfn in model.posted.drain(..).chain(model.readers.drain(..)) {
+        pages.put_page(pfn).map_err(|error| error.to_string())?;
+    }
+    model.ring.clear();
+    check_places(&pages, &model)
+}
+
+#[test]
+fn the_page_cache_agrees_with_the_model() {
+    let entries = prop_oneof![Just(2u32), Just(4), Just(8), Just(16)];
+    let era = prop_oneof![Just(Era::V4_13), Just(Era::V5_9)];
+    check_property(
+        "the_page_cache_agrees_with_the_model",
+        300,
+        (era, entries, steps()),
+        |(era, entries, steps)| run(era, entries, &steps),
+    );
+}
+
+/// One page that a reader holds, at the head, and 254 idle ones behind it: nothing is reused until
+/// that one comes home.
+#[test]
+fn a_held_page_at_the_head_blocks_the_idle_ones() {
+    let pages = boot(Setup::default(), Era::V4_13);
+    let mut cache = RxCache::new(&pages, Era::V4_13, CACHE_ENTRIES).unwrap();
+    assert_eq!(cache.capacity(), 255);
+    assert_eq!(cache.get(), None);
+    let all: Vec<Pfn> = (0..256).map(|_| pages.alloc(0, None).unwrap()).collect();
+    pages.get_page(all[0]).unwrap();
+    for &page in &all {
+        cache.put(page).unwrap();
+    }
+    assert_eq!(cache.len(), 255);
+    assert_eq!(pages.page_count(all[255]), 0, "the ring was full");
+    for _ in 0..10 {
+        assert_eq!(cache.get(), None);
+    }
+    pages.put_page(all[0]).unwrap();
+    for &page in &all[..255] {
+        assert_eq!(cache.get(), Some(page));
+    }
+    let stats = RxCacheStats {
+        cache_reuse: 255,
+        cache_empty: 1,
+        cache_busy: 10,
+        cache_full: 1,
+        cache_waive: 0,
+    };
+    assert_eq!((cache.stats(), cache.stats().gets()), (stats, 266));
+}
+
+#[test]
+fn the_ring_goes_back_with_its_pages() {
+    let pages = boot(Setup::default(), Era::V4_13);
+    let free = pages.stats().free_pages;
+    let mut first = None;
+    for _ in 0..3 {
+        let mut cache = RxCache::new(&pages, Era::V4_13, 512).unwrap();
+        for _ in 0..100 {
+            cache.put(pages.alloc(0, None).unwrap()).unwrap();
+        }
+        drop(cache);
+        assert_eq!(pages.stats().free_pages, free);
+        let used = pages.overhead_bytes();
+        assert_eq!(
+            *first.get_or_insert(used),
+            used,
+            "the ring's memory is used again"
+        );
+    }
+}
+
+#[test]
+fn impossible_rings_and_pages_are_refused() {
+    let pages = boot(Setup::default(), Era::V4_13);
+    for entries in [0, 1, 3, 255, 1 << 31] {
+        assert!(
+            RxCache::new(&pages, Era::V4_13, entries).is_none(),
+            "{entries}"
+        );
+    }
+    let mut cache = RxCache::new(&pages, Era::V4_13, 2).unwrap();
+    let page = pages.alloc(0, None).unwrap();
+    pages.free(page, 0).unwrap();
+    assert!(cache.put(page).is_err(), "a free page");
+    assert!(cache.put(Pfn(u32::MAX)).is_err(), "no page at all");
+    assert!(cache.is_empty());
+    let mut posted = RxPage::new(page);
+    assert!(posted.receive(&pages, 1514).is_err());
+    assert_eq!(posted.offset(), 0);
+}
+
+/// Two full frames in a 4 KiB page, or five of 64 bytes; each packet carries a reference, the driver
+/// gives up its own when no more fits.
+#[test]
+fn a_page_is_reused_as_long_as_a_full_buffer_fits() {
+    let pages = boot(Setup::default(), Era::V4_13);
+    let buffer = RxBuffer::linear(1500, 12).unwrap();
+    for (frame_bytes, packets) in [(1514, 2), (64, 5), (1000, 2)] {
+        let pfn = pages.alloc(0, None).unwrap();
+        let mut page = RxPage::new(pfn);
+        let mut received = 0;
+        loop {
+            page.receive(&pages, frame_bytes).unwrap();
+            received += 1;
+            if !page.reusable(&pages, &buffer) {
+                break;
+            }
+        }
+        assert_eq!(received, packets, "{frame_bytes}");
+        assert_eq!(pages.page_count(pfn), packets + 1);
+        for left in (0..=packets).rev() {
+            assert_eq!(pages.put_page(pfn), Ok(left == 0));
+        }
+    }
+}
+
+/// A page of another node is neither posted again nor, after 4.13, kept.
+#[test]
+fn pages_of_another_node() {
+    let setup = Setup {
+        cpus: 2,
+        nodes: 2,
+        ..Setup::default()
+    };
+    for (era, kept) in [(Era::V4_13, 1), (Era::V5_9, 0)] {
+        let pages = boot(setup, era);
+        let mut cache = RxCache::new(&pages, era, 8).unwrap();
+        let mut page = RxPage::new(pages.alloc(0, None).unwrap());
+        page.receive(&pages, 64).unwrap();
+        let buffer = RxBuffer::linear(1500, 12).unwrap();
+        assert!(page.reusable(&pages, &buffer));
+        pages.machine().run_on(CpuId(1));
+        assert!(!page.reusable(&pages, &buffer));
+        cache.put(page.pfn()).unwrap();
+        assert_eq!(cache.len(), kept);
+        assert_eq!(cache.stats().cache_waive, 1 - kept as u64);
+        pages.put_page(page.pfn()).unwrap();
+    }
+}

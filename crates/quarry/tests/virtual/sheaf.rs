@@ -1,0 +1,472 @@
+//! Worked sequences of caches with sheaves: refill, spare, barn, remote frees, bulk, readers.
+
+use crate::model::scenario::{
+    Object, VirtualCache, VirtualHeap, boot, give, on, sized, stat, take,
+};
+use crate::model::setup::Setup;
+use quarry_core::design::CacheSpec;
+use quarry_core::era::Era;
+use quarry_core::geometry::CacheFlags;
+use quarry_core::machine::NodeId;
+use quarry_core::sheaf::Sheaf;
+use quarry_core::stats::Stat;
+
+fn small(cpus: u32) -> VirtualHeap<Sheaf> {
+    crate::model::scenario::small(Era::V7_0, cpus)
+}
+
+/// Values of counters, side by side.
+fn stats<const N: usize>(cache: VirtualCache<'_, Sheaf>, wanted: [Stat; N]) -> [u64; N] {
+    wanted.map(|counter| stat(cache, counter))
+}
+
+/// Objects that are allocated, without a walk.
+fn active(cache: VirtualCache<'_, Sheaf>) -> u64 {
+    cache.usage().active_objs
+}
+
+/// Facts 6.3: an empty main sheaf is replaced by one filled from the node's list and new slabs.
+#[test]
+fn a_refill_fills_a_sheaf() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 256);
+    let geometry = cache.head().geometry();
+    assert_eq!((geometry.sheaf_capacity, geometry.objects), (28, 16));
+    let counters = [
+        Stat::AllocFastpath,
+        Stat::AllocSlowpath,
+        Stat::BarnGetFail,
+        Stat::SheafRefill,
+        Stat::SheafAlloc,
+        Stat::AllocSlab,
+    ];
+    let mut objects = take(cache, 1);
+    assert_eq!(stats(cache, counters), [1, 0, 1, 28, 1, 2]);
+    assert_eq!(active(cache), 28, "what sheaves hold counts as active");
+    objects.extend(take(cache, 27));
+    assert_eq!(stats(cache, counters), [28, 0, 1, 28, 1, 2]);
+    // Four are left of the second slab; the first sheaf becomes the spare.
+    objects.extend(take(cache, 1));
+    assert_eq!(stats(cache, counters), [29, 0, 2, 56, 2, 4]);
+    objects.extend(take(cache, 28));
+    assert_eq!(
+        stats(cache, counters),
+        [57, 0, 3, 84, 2, 6],
+        "the spare is the empty one"
+    );
+    assert_eq!(cache.check_consistency(), Ok(()));
+    give(cache, &objects);
+    assert_eq!(stat(cache, Stat::FreeFastpath), 57);
+}
+
+/// Facts 6.4 and 6.2: a node keeps ten full sheaves, 600 objects of a small class; what comes then
+/// flushes the spare.
+#[test]
+fn a_full_barn_flushes_the_spare() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    assert_eq!(cache.attribute("sheaf_capacity"), Some(60));
+    let counters = [
+        Stat::FreeFastpath,
+        Stat::BarnPut,
+        Stat::BarnPutFail,
+        Stat::SheafFlush,
+        Stat::SheafAlloc,
+    ];
+    let objects = take(cache, 13 * 60);
+    assert_eq!(stats(cache, counters), [0, 0, 0, 0, 2]);
+    give(cache, &objects[..120]);
+    assert_eq!(
+        stats(cache, counters),
+        [120, 0, 0, 0, 2],
+        "main and spare are swapped"
+    );
+    give(cache, &objects[120..121]);
+    assert_eq!(
+        stats(cache, counters),
+        [121, 1, 0, 0, 3],
+        "an empty one is made for it"
+    );
+    give(cache, &objects[121..720]);
+    assert_eq!(stats(cache, counters), [720, 10, 0, 0, 12]);
+    give(cache, &objects[720..721]);
+    assert_eq!(stats(cache, counters), [721, 10, 1, 60, 12]);
+    give(cache, &objects[721..]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    assert_eq!(active(cache), 720);
+
+    let gets = [Stat::BarnGet, Stat::BarnGetFail, Stat::SheafRefill];
+    let [get, fail, refill] = stats(cache, gets);
+    assert_eq!((get, fail, refill), (0, 13, 13 * 60));
+    let again = take(cache, 13 * 60);
+    assert_eq!(stats(cache, gets), [10, 14, 14 * 60]);
+    assert_eq!(stat(cache, Stat::AllocSlowpath), 0);
+    // Everything goes back, the sheaves too.
+    give(cache, &again);
+    assert_eq!(cache.shrink(), 0);
+    assert_eq!(cache.usage().slabs, 0);
+    let [made, freed] = stats(cache, [Stat::SheafAlloc, Stat::SheafFree]);
+    assert_eq!(made, freed);
+}
+
+/// Facts 6.5: of a slab with more objects than room the rest goes back as one list, to the tail.
+#[test]
+fn what_is_too_much_goes_back() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 256);
+    assert!(cache.set_attribute("sheaf_capacity", 4));
+    let counters = [Stat::SheafRefill, Stat::AllocSlab, Stat::FreeAddPartial];
+    let mut objects = take(cache, 1);
+    assert_eq!(stats(cache, counters), [4, 1, 0], "12 are left on the slab");
+    objects.extend(take(cache, 4));
+    assert_eq!(stats(cache, counters), [8, 1, 1], "8 of 12 went back");
+    objects.extend(take(cache, 8));
+    assert_eq!(stats(cache, counters), [16, 1, 2], "the last four fit");
+    assert_eq!(active(cache), 16);
+    objects.extend(take(cache, 4));
+    assert_eq!(stats(cache, counters), [20, 2, 2]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    give(cache, &objects);
+}
+
+/// Facts 6.7: an empty slab stays while its node lists fewer than `min_partial`.
+#[test]
+fn empty_slabs_stay_up_to_min_partial() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 256);
+    assert_eq!(cache.attribute("min_partial"), Some(5));
+    assert!(cache.set_attribute("sheaf_capacity", 0));
+    let objects = take(cache, 10 * 16);
+    let slow = [Stat::AllocSlowpath, Stat::AllocSlab];
+    assert_eq!(stats(cache, slow), [160, 10]);
+    give(cache, &objects);
+    // The fifth finds five on the list, itself among them.
+    assert_eq!((cache.usage().slabs, active(cache)), (4, 0));
+    let counters = [
+        Stat::FreeSlowpath,
+        Stat::FreeAddPartial,
+        Stat::FreeRemovePartial,
+        Stat::FreeSlab,
+    ];
+    assert_eq!(stats(cache, counters), [160, 10, 6, 6]);
+    assert_eq!(cache.shrink(), 0);
+    assert_eq!(cache.usage().slabs, 0);
+}
+
+/// Facts 6.4, step 1, and 6.3, step 1.
+#[test]
+fn other_nodes_bypass_the_sheaves() {
+    let heap = boot::<Sheaf>(
+        Era::V7_0,
+        Setup {
+            cpus: 2,
+            nodes: 2,
+            ..Setup::default()
+        },
+    );
+    let cache = sized(&heap, "scenario", 64);
+    let objects = take(cache, 10);
+    on(&heap, 1);
+    give(cache, &objects);
+    let frees = [Stat::FreeFastpath, Stat::FreeSlowpath];
+    assert_eq!(stats(cache, frees), [0, 10]);
+    assert_eq!(
+        stat(cache, Stat::SheafAlloc),
+        1,
+        "no sheaf on the freeing CPU"
+    );
+    let allocs = [Stat::AllocNodeMismatch, Stat::AllocSlowpath];
+    assert_eq!(stats(cache, allocs), [0, 0]);
+    let remote = cache.alloc_node(NodeId(0)).expect("memory");
+    assert_eq!(stats(cache, allocs), [1, 1]);
+    let local = cache.alloc_node(NodeId(1)).expect("memory");
+    assert_eq!(stats(cache, allocs), [1, 1], "a sheaf serves its own node");
+    let node = |object: Object| {
+        heap.pages()
+            .pfn_of(object)
+            .map(|pfn| heap.pages().node_of(pfn))
+    };
+    assert_eq!(
+        (node(remote), node(local)),
+        (Some(NodeId(0)), Some(NodeId(1)))
+    );
+
+    // A bulk free sets the remote ones aside.
+    let mut slots = [Some(remote), Some(local)];
+    // SAFETY: both are live and not used any more.
+    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    assert_eq!(stats(cache, frees), [1, 11]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// Facts 6.6: bulk calls take from sheaves, and past them what these lack.
+#[test]
+fn bulk_calls_use_what_sheaves_hold() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 256);
+    let counters = [Stat::AllocFastpath, Stat::AllocSlowpath, Stat::SheafRefill];
+    let mut slots = [None; 16];
+    assert!(cache.alloc_bulk(&mut slots));
+    assert_eq!(stats(cache, counters), [0, 16, 0], "no sheaf is filled");
+    // SAFETY: all are live and not used any more.
+    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    assert_eq!(stat(cache, Stat::FreeFastpath), 16);
+    assert!(cache.alloc_bulk(&mut slots));
+    assert_eq!(stats(cache, counters), [16, 16, 0]);
+    // SAFETY: as above.
+    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    let mut more = [None; 40];
+    assert!(cache.alloc_bulk(&mut more));
+    assert_eq!(stats(cache, counters), [32, 40, 0]);
+    // SAFETY: as above.
+    unsafe { cache.free_bulk(&mut more) }.expect("live objects");
+    assert_eq!(
+        stats(cache, [Stat::FreeFastpath, Stat::FreeSlowpath]),
+        [72, 0]
+    );
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// Facts 6.1: sheaves are kmalloc objects, of the class that their capacity rounds up to.
+#[test]
+fn sheaves_lie_in_kmalloc_slabs() {
+    let heap = small(1);
+    for (size, class) in [(64, 512), (256, 256), (1024, 128), (4096, 64)] {
+        let cache = sized(&heap, "scenario", size);
+        let sheaves = heap.kmalloc_cache(class).expect("a class");
+        let count = || {
+            let mut live = 0;
+            sheaves.for_each_live(|_| live += 1);
+            live
+        };
+        assert_eq!(count(), 0);
+        let objects = take(cache, 1);
+        assert_eq!(
+            (count(), stat(cache, Stat::SheafAlloc)),
+            (1, 1),
+            "{size} bytes"
+        );
+        give(cache, &objects);
+        cache.shrink();
+        assert_eq!(
+            (count(), stat(cache, Stat::SheafFree)),
+            (0, 1),
+            "{size} bytes"
+        );
+    }
+    // A class whose sheaves come from itself.
+    let class = heap.kmalloc_cache(512).expect("a class");
+    let objects = take(class, 1000);
+    give(class, &objects);
+    assert!(stat(class, Stat::SheafAlloc) > 10);
+    assert_eq!(class.check_consistency(), Ok(()));
+    assert_eq!((class.shrink(), class.usage().slabs), (0, 0));
+}
+
+/// The capacity and the barn's limits are tunables; sheaves of the old size are freed.
+#[test]
+fn tunables_work_while_in_use() {
+    let heap = small(2);
+    let cache = sized(&heap, "scenario", 64);
+    let objects = take(cache, 600);
+    on(&heap, 1);
+    give(cache, &objects[..300]);
+    assert!(cache.set_attribute("sheaf_capacity", 8));
+    let [made, freed] = stats(cache, [Stat::SheafAlloc, Stat::SheafFree]);
+    assert_eq!(made, freed, "all old sheaves are gone");
+    assert_eq!(active(cache), 300);
+    assert!(cache.set_attribute("barn_full", 2));
+    let before = stat(cache, Stat::SheafFlush);
+    // Main and spare, two in the barn, and the fifth flushes a sheaf of eight.
+    give(cache, &objects[300..332]);
+    assert_eq!(stat(cache, Stat::SheafFlush), before);
+    give(cache, &objects[332..333]);
+    assert_eq!(stat(cache, Stat::SheafFlush), before + 8);
+    assert!(cache.set_attribute("sheaf_capacity", 0));
+    let before = stat(cache, Stat::FreeSlowpath);
+    give(cache, &objects[333..]);
+    assert_eq!(stat(cache, Stat::FreeSlowpath), before + 267, "no sheaves");
+    assert_eq!(cache.check_consistency(), Ok(()));
+    assert_eq!(active(cache), 0);
+}
+
+fn with_capacity<'h>(heap: &'h VirtualHeap<Sheaf>, sheaf_capacity: u32) -> VirtualCache<'h, Sheaf> {
+    let spec = CacheSpec {
+        name: "scenario",
+        object_size: 256,
+        align: 0,
+        flags: CacheFlags::NONE,
+        sheaf_capacity,
+    };
+    heap.create_cache(&spec).expect("a cache")
+}
+
+/// Facts 6.2 and 6.3 for 6.18: only where asked for, over CPU slabs; the old main goes to the barn.
+#[test]
+fn in_6_18_sheaves_are_asked_for() {
+    let heap = crate::model::scenario::small::<Sheaf>(Era::V6_18, 1);
+    let plain = with_capacity(&heap, 0);
+    let objects = take(plain, 100);
+    give(plain, &objects);
+    assert_eq!(
+        stats(plain, [Stat::SheafAlloc, Stat::AllocCpuSheaf]),
+        [0, 0]
+    );
+    assert!(stat(plain, Stat::AllocFastpath) > 0);
+
+    let cache = with_capacity(&heap, 32);
+    let counters = [
+        Stat::AllocCpuSheaf,
+        Stat::BarnGetFail,
+        Stat::SheafRefill,
+        Stat::SheafAlloc,
+    ];
+    let objects = take(cache, 32);
+    assert_eq!(stats(cache, counters), [32, 1, 32, 1]);
+    let below = [Stat::AllocFastpath, Stat::AllocSlowpath];
+    assert_eq!(stats(cache, below).iter().sum::<u64>(), 32, "the refill's");
+    let more = take(cache, 32);
+    assert_eq!(stats(cache, counters), [64, 2, 64, 2]);
+    let third = take(cache, 1);
+    assert_eq!(stats(cache, counters), [65, 3, 96, 2], "the barn had one");
+    give(cache, &objects);
+    give(cache, &more);
+    give(cache, &third);
+    assert_eq!(stat(cache, Stat::FreeCpuSheaf), 65);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    assert_eq!((cache.shrink(), cache.usage().slabs), (0, 0));
+}
+
+/// Facts 6.8: a full rcu sheaf waits for readers and is then the barn's.
+#[test]
+fn deferred_frees_become_full_sheaves() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    let objects = take(cache, 120);
+    let counters = [Stat::FreeRcuSheaf, Stat::BarnPut, Stat::BarnGet];
+    for &object in &objects[..60] {
+        // SAFETY: the object is live and not used any more.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    assert_eq!(stats(cache, counters), [60, 0, 0]);
+    heap.reap(0);
+    assert_eq!(stats(cache, counters), [60, 0, 0], "readers may still look");
+    heap.machine().grace_period();
+    heap.reap(0);
+    assert_eq!(stats(cache, counters), [60, 1, 0]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    let mut again = take(cache, 60);
+    assert_eq!(stats(cache, counters), [60, 1, 1]);
+    again.sort();
+    let mut deferred = objects[..60].to_vec();
+    deferred.sort();
+    assert_eq!(again, deferred, "the same objects, past all slabs");
+
+    // With the barn full the sheaf is flushed, and kept as an empty one.
+    assert!(cache.set_attribute("barn_full", 0));
+    let before = stats(cache, [Stat::SheafFlush, Stat::BarnPutFail]);
+    for &object in &objects[60..] {
+        // SAFETY: as above.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    heap.machine().grace_period();
+    heap.reap(0);
+    let after = stats(cache, [Stat::SheafFlush, Stat::BarnPutFail]);
+    assert_eq!(after, [before[0] + 60, before[1] + 1]);
+    give(cache, &again);
+    assert_eq!((cache.shrink(), cache.usage().slabs), (0, 0));
+}
+
+/// A flush hands a part-filled rcu sheaf over; until its time has come its objects are live.
+#[test]
+fn a_flush_hands_the_rcu_sheaf_over() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    let objects = take(cache, 3);
+    // SAFETY: the object is live and not used any more.
+    unsafe { cache.free_rcu(objects[0]) }.expect("a live object");
+    give(cache, &objects[1..]);
+    cache.shrink();
+    assert_eq!(active(cache), 1);
+    // SAFETY: the test uses the handle only if it was not destroyed.
+    let refused = unsafe { cache.destroy() }.expect_err("a reader may still look");
+    assert_eq!(refused.live, 1);
+    heap.machine().grace_period();
+    // SAFETY: the test uses no copy of the handle afterwards.
+    unsafe { refused.cache.destroy() }.expect("nothing is live");
+}
+
+/// Facts 6.9: a prefilled sheaf is the spare, or one of the barn, or a new one, and comes back.
+#[test]
+fn prefilled_sheaves_cannot_fail() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 256);
+    let counters = [
+        Stat::SheafPrefillFast,
+        Stat::SheafPrefillSlow,
+        Stat::SheafPrefillOversize,
+        Stat::SheafReturnFast,
+        Stat::SheafReturnSlow,
+    ];
+    let mut first = cache.prefill(10).expect("memory");
+    assert_eq!(stats(cache, counters), [0, 1, 0, 0, 0]);
+    assert_eq!(first.objects(), 28, "a whole sheaf");
+    let mut objects: Vec<Object> = (0..20).filter_map(|_| first.alloc()).collect();
+    assert_eq!((objects.len(), first.objects()), (20, 8));
+    assert_eq!(stat(cache, Stat::AllocFastpath), 20);
+    assert!(first.top_up(5) && first.objects() == 8, "enough are left");
+    assert!(first.top_up(9) && first.objects() == 28);
+    let second = cache.prefill(28).expect("memory");
+    assert_eq!(stats(cache, counters), [0, 2, 0, 0, 0]);
+    drop(first);
+    assert_eq!(stats(cache, counters), [0, 2, 0, 1, 0], "it is the spare");
+    let refills = stat(cache, Stat::SheafRefill);
+    drop(second);
+    assert_eq!(stats(cache, counters), [0, 2, 0, 1, 1]);
+    assert_eq!(stat(cache, Stat::BarnPut), 1);
+    assert_eq!(stat(cache, Stat::SheafRefill), refills, "it was full");
+    let third = cache.prefill(1).expect("memory");
+    let mut fourth = cache.prefill(1).expect("memory");
+    assert_eq!(stats(cache, counters), [1, 3, 0, 1, 1]);
+    assert_eq!(stat(cache, Stat::BarnGet), 1);
+
+    // More than a sheaf holds: its own sheaf, which is not kept.
+    assert!(fourth.top_up(100));
+    assert_eq!(stats(cache, counters), [1, 3, 1, 2, 1]);
+    assert_eq!(fourth.objects(), 100);
+    objects.extend((0..100).filter_map(|_| fourth.alloc()));
+    assert_eq!((fourth.objects(), fourth.alloc()), (0, None));
+    drop(fourth);
+    drop(third);
+    assert_eq!(stats(cache, counters), [1, 3, 1, 2, 2]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    assert_eq!(objects.len(), 120);
+    give(cache, &objects);
+    assert_eq!((cache.shrink(), cache.usage().slabs), (0, 0));
+    let [made, freed] = stats(cache, [Stat::SheafAlloc, Stat::SheafFree]);
+    assert_eq!(made, freed);
+}
+
+/// Setting aside more than there is fails and leaves nothing behind.
+#[test]
+fn a_prefill_without_memory_gives_all_back() {
+    for era in [Era::V6_18, Era::V7_0] {
+        let heap = boot::<Sheaf>(
+            era,
+            Setup {
+                pages: 4096,
+                ..Setup::default()
+            },
+        );
+        let cache = with_capacity(&heap, 32);
+        let pages = u64::from(heap.pages().pages());
+        let too_many = (pages * 4096 / 256) as u32;
+        assert!(cache.prefill(too_many).is_none(), "{era}");
+        let mut some = cache.prefill(40).expect("memory");
+        assert!(!some.top_up(too_many), "{era}");
+        assert_eq!(some.objects(), 40, "{era}");
+        drop(some);
+        assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+        assert_eq!((cache.shrink(), cache.usage().slabs), (0, 0), "{era}");
+    }
+}

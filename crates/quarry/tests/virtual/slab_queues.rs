@@ -1,0 +1,221 @@
+//! SLAB's queues: reaping, objects of other nodes, tuning.
+
+use crate::model::scenario::{Object, VirtualHeap, boot, give, on, sized, small, stat, take};
+use crate::model::setup::Setup;
+use crate::model::slab_class::{ERAS, free_objects};
+use quarry_core::design::FreeError;
+use quarry_core::era::Era;
+use quarry_core::machine::NodeId;
+use quarry_core::slab::Slab;
+use quarry_core::stats::Stat;
+
+/// Facts 1.11, 3.7: an array that was not touched since the last round gives a fifth of its limit.
+#[test]
+fn idle_arrays_are_reaped_by_fifths() {
+    let table = [
+        (256, 120, 24),
+        (512, 54, 11),
+        (2048, 24, 5),
+        (8192, 8, 2),
+        (200_000, 1, 1),
+    ];
+    for era in ERAS {
+        for (size, limit, part) in table {
+            let heap = small::<Slab>(era, 1);
+            let cache = sized(&heap, "scenario", size);
+            assert_eq!(cache.attribute("limit"), Some(limit as u64), "{era}");
+            let objects = take(cache, limit);
+            cache.flush();
+            give(cache, &objects);
+            let before = free_objects(cache);
+            heap.reap(1);
+            assert_eq!(free_objects(cache), before, "{era}, {size}: it was touched");
+            heap.reap(2);
+            assert_eq!(free_objects(cache) - before, part, "{era}, {size}");
+            give(cache, &take(cache, 1));
+            let before = free_objects(cache);
+            heap.reap(3);
+            assert_eq!(free_objects(cache), before, "{era}, {size}: touched again");
+        }
+        let heap = small::<Slab>(era, 1);
+        let cache = sized(&heap, "scenario", 256);
+        let objects = take(cache, 9);
+        cache.flush();
+        give(cache, &objects);
+        let before = free_objects(cache);
+        heap.reap(1);
+        for (now, gone) in [(2, 5), (3, 7), (4, 8), (5, 9), (6, 9)] {
+            heap.reap(now);
+            assert_eq!(free_objects(cache) - before, gone, "{era}: half of few");
+        }
+    }
+}
+
+/// Facts 1.11, 3.7: every 4 s a node's shared array, and then its free slabs.
+#[test]
+fn idle_nodes_are_reaped_every_four_seconds() {
+    const SECOND: u64 = 1_000_000_000;
+    for (era, per_slab) in [(Era::V2_6_24, 15u64), (Era::V6_1, 16)] {
+        let heap = small::<Slab>(era, 2);
+        let cache = sized(&heap, "scenario", 256);
+        let objects = take(cache, 400);
+        give(cache, &objects);
+        let shared = cache.usage().shared_avail;
+        assert!(shared > 96, "{era}: {shared}");
+        let free_limit = 3 * 60 + per_slab;
+        let part = free_limit.div_ceil(5 * per_slab);
+        heap.reap(10 * SECOND);
+        assert_eq!(
+            cache.usage().shared_avail,
+            shared,
+            "{era}: the first round is the start"
+        );
+        heap.reap(13 * SECOND);
+        assert_eq!(cache.usage().shared_avail, shared, "{era}");
+        // Nothing was allocated from it since. In 2.6.24 new slabs come through the free list,
+        // which counts as a use of it; in 6.1 they do not.
+        heap.reap(14 * SECOND);
+        assert_eq!(cache.usage().shared_avail, shared - 96, "{era}");
+        let first = if era == Era::V2_6_24 { 0 } else { part };
+        assert_eq!(stat(cache, Stat::Reaped), first, "{era}");
+        cache.flush();
+        let free_slabs = || cache.usage().slabs - cache.usage().active_slabs;
+        let before = free_slabs();
+        assert!(before >= part, "{era}: {before}");
+        heap.reap(18 * SECOND);
+        assert_eq!(stat(cache, Stat::Reaped), first + part, "{era}");
+        assert_eq!(free_slabs(), before - part, "{era}");
+        heap.reap(19 * SECOND);
+        assert_eq!(stat(cache, Stat::Reaped), first + part, "{era}: not yet");
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+fn two_nodes(era: Era) -> VirtualHeap<Slab> {
+    let setup = Setup {
+        cpus: 2,
+        nodes: 2,
+        ..Setup::default()
+    };
+    boot(era, setup)
+}
+
+/// Facts 1.10, 3.5: twelve objects of another node wait; the next sends all home.
+#[test]
+fn alien_objects_go_home_by_twelves() {
+    for era in ERAS {
+        let heap = two_nodes(era);
+        let cache = sized(&heap, "scenario", 256);
+        let objects = take(cache, 40);
+        cache.flush();
+        on(&heap, 1);
+        give(cache, &objects[..12]);
+        assert_eq!(stat(cache, Stat::NodeFrees), 12, "{era}");
+        assert_eq!(
+            (stat(cache, Stat::AlienOverflow), cache.usage().shared_avail),
+            (0, 0),
+            "{era}"
+        );
+        // SAFETY: it is free already, so this is refused.
+        let again = unsafe { cache.free(objects[11]) };
+        assert_eq!(again, Err(FreeError::DoubleFree), "{era}");
+        give(cache, &objects[12..13]);
+        assert_eq!(stat(cache, Stat::AlienOverflow), 1, "{era}");
+        assert_eq!(
+            cache.usage().shared_avail,
+            12,
+            "{era}: in the other node's shared array"
+        );
+        // Which is where that node's CPU finds them.
+        on(&heap, 0);
+        assert_eq!(take(cache, 1), [objects[11]], "{era}");
+        give(cache, &objects[11..12]);
+        // The rest waits in node 1's array, which a reap of its CPU empties.
+        on(&heap, 1);
+        let shared = cache.usage().shared_avail;
+        heap.reap(1);
+        heap.reap(2);
+        assert_eq!(cache.usage().shared_avail, shared + 1, "{era}");
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// Facts 1.10: objects of a wanted node come one by one from its slabs.
+#[test]
+fn another_nodes_objects_pass_the_arrays_by() {
+    for era in ERAS {
+        let heap = two_nodes(era);
+        let cache = sized(&heap, "scenario", 256);
+        let node = |object: Object| {
+            let pfn = heap.pages().pfn_of(object).expect("a page");
+            heap.pages().node_of(pfn)
+        };
+        let remote: Vec<Object> = (0..3)
+            .map(|_| cache.alloc_node(NodeId(1)).expect("memory"))
+            .collect();
+        assert!(remote.is_sorted(), "{era}: in the order of the indices");
+        assert!(
+            remote.iter().all(|&object| node(object) == NodeId(1)),
+            "{era}"
+        );
+        assert_eq!(stat(cache, Stat::NodeAllocs), 3, "{era}");
+        assert_eq!(stat(cache, Stat::AllocFastpath), 0, "{era}");
+        let local = cache.alloc_node(NodeId(0)).expect("memory");
+        assert_eq!(
+            (node(local), stat(cache, Stat::NodeAllocs)),
+            (NodeId(0), 3),
+            "{era}"
+        );
+        give(cache, &remote);
+        give(cache, &[local]);
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// A new limit takes effect on every CPU, and what the old arrays held is not lost.
+#[test]
+fn arrays_are_tuned_while_in_use() {
+    for era in ERAS {
+        let heap = small::<Slab>(era, 2);
+        let cache = sized(&heap, "scenario", 64);
+        let tunable = |name| cache.attribute(name);
+        assert_eq!(
+            (
+                tunable("limit"),
+                tunable("batchcount"),
+                tunable("sharedfactor")
+            ),
+            (Some(120), Some(60), Some(8)),
+            "{era}"
+        );
+        let mut objects = take(cache, 300);
+        objects.sort_unstable();
+        on(&heap, 1);
+        give(cache, &objects[..150]);
+        assert_eq!(cache.usage().shared_avail, 60, "{era}");
+        assert!(
+            cache.set_attribute("limit", 8) && cache.set_attribute("batchcount", 4),
+            "{era}"
+        );
+        assert_eq!(cache.usage().shared_avail, 0, "{era}: a new shared array");
+        let mut live = Vec::new();
+        cache.for_each_live(|object| live.push(object));
+        assert_eq!(live, objects[150..], "{era}");
+        let before = stat(cache, Stat::FreeSlowpath);
+        give(cache, &objects[150..158]);
+        assert_eq!(stat(cache, Stat::FreeSlowpath), before, "{era}: eight fit");
+        give(cache, &objects[158..162]);
+        assert_eq!(
+            stat(cache, Stat::FreeSlowpath),
+            before + 1,
+            "{era}: four made room"
+        );
+        assert_eq!(cache.usage().shared_avail, 4, "{era}");
+        assert!(cache.set_attribute("sharedfactor", 0), "{era}");
+        give(cache, &objects[162..]);
+        assert_eq!(cache.usage().shared_avail, 0, "{era}");
+        assert_eq!(cache.check_consistency(), Ok(()));
+        // SAFETY: the test uses no copy of the handle afterwards.
+        unsafe { cache.destroy() }.expect("nothing is live");
+    }
+}

@@ -1,0 +1,316 @@
+//! SLUB's partial lists: the worked sequences of what goes on which list, and when it comes off.
+
+use crate::model::scenario::{Object, boot, give, locks_taken, on, small, stat, take};
+use crate::model::setup::Setup;
+use crate::model::slub_class::{ERAS, MIN_PARTIAL, PER_SLAB, class_192, full_slabs};
+use quarry_core::era::Era;
+use quarry_core::machine::{LockClass, NodeId};
+use quarry_core::slub::Slub;
+use quarry_core::stats::Stat;
+
+/// Facts 2.5: 31 slabs fit on the list of 5.9 (30 objects, one per slab, and one more), 12 on
+/// that of 6.1 and 6.18; the next free moves all of them under one hold of the list lock.
+#[test]
+fn the_cpu_partial_list_is_drained_at_its_limit() {
+    for (era, limit) in [(Era::V5_9, 31), (Era::V6_1, 12), (Era::V6_18, 12)] {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        let slabs = full_slabs(cache, 2 * limit + 2);
+        let before = locks_taken(&heap, LockClass::NodeList);
+        for (at, slab) in slabs[..limit].iter().enumerate() {
+            give(cache, &slab[..1]);
+            assert_eq!(stat(cache, Stat::CpuPartialFree), at as u64 + 1, "{era}");
+        }
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 0, "{era}");
+        assert_eq!(
+            locks_taken(&heap, LockClass::NodeList),
+            before,
+            "{era}: no list lock so far"
+        );
+
+        give(cache, &slabs[limit][..1]);
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 1, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), limit as u64, "{era}");
+        assert_eq!(
+            locks_taken(&heap, LockClass::NodeList),
+            before + 1,
+            "{era}: one hold for all"
+        );
+
+        // A list of one is left, so as many again fit but one.
+        for slab in &slabs[limit + 1..2 * limit] {
+            give(cache, &slab[..1]);
+        }
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 1, "{era}");
+        give(cache, &slabs[2 * limit][..1]);
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 2, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), 2 * limit as u64, "{era}");
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// Frees of further objects of slabs on the cpu partial list need no list lock, but only 5.9 and
+/// 6.1 find these slabs frozen.
+#[test]
+fn slabs_on_the_cpu_partial_list_take_frees_quietly() {
+    for (era, frozen) in [(Era::V5_9, 1), (Era::V6_1, 1), (Era::V6_18, 0)] {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        let slabs = full_slabs(cache, 1);
+        let before = locks_taken(&heap, LockClass::NodeList);
+        give(cache, &slabs[0][..2]);
+        assert_eq!(stat(cache, Stat::FreeFrozen), frozen, "{era}");
+        assert_eq!(locks_taken(&heap, LockClass::NodeList), before, "{era}");
+    }
+}
+
+/// An empty slab on the cpu partial list stays there until the drain, which gives it back only if
+/// the node has `min_partial` slabs.
+#[test]
+fn an_empty_slab_on_the_cpu_partial_list_waits_for_the_drain() {
+    for era in ERAS {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        assert!(cache.set_attribute("min_partial", 2));
+        let slabs = full_slabs(cache, 3);
+        let locks = locks_taken(&heap, LockClass::NodeList);
+        slabs.iter().for_each(|slab| give(cache, slab));
+        assert_eq!(cache.usage().slabs, 4, "{era}");
+        if era == Era::V6_18 {
+            // Its slabs are not frozen, so the last free looks whether the node lists them.
+            assert_eq!(locks_taken(&heap, LockClass::NodeList), locks + 3);
+        } else {
+            assert_eq!(locks_taken(&heap, LockClass::NodeList), locks, "{era}");
+        }
+        // The CPU slab comes first and one empty slab fills the node's list up.
+        assert_eq!(cache.flush(), 0);
+        assert_eq!(cache.usage().slabs, 2, "{era}");
+        assert_eq!(stat(cache, Stat::DeactivateEmpty), 2, "{era}");
+        assert_eq!(stat(cache, Stat::FreeSlab), 2, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), 1, "{era}");
+    }
+}
+
+/// Facts 2.8: a slab that becomes empty on the node's list stays while the list is shorter than
+/// `min_partial`, and goes when it is not.
+#[test]
+fn an_empty_slab_stays_below_min_partial() {
+    for era in ERAS {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        let slabs = full_slabs(cache, MIN_PARTIAL);
+        for slab in &slabs[..MIN_PARTIAL - 1] {
+            give(cache, &slab[..1]);
+        }
+        // The CPU slab has free objects too: it is full before the flush.
+        let rest = take(cache, PER_SLAB - 1);
+        cache.flush();
+        let before = cache.usage();
+        give(cache, &slabs[0][1..]);
+        let kept = cache.usage();
+        assert_eq!(kept.slabs, before.slabs, "{era}: four on the list");
+        assert_eq!(stat(cache, Stat::FreeSlab), 0, "{era}");
+
+        give(cache, &slabs[MIN_PARTIAL - 1][..1]);
+        cache.flush();
+        let locks = locks_taken(&heap, LockClass::NodeList);
+        give(cache, &slabs[1][1..]);
+        assert_eq!(
+            cache.usage().slabs,
+            before.slabs - 1,
+            "{era}: five on the list"
+        );
+        assert_eq!(stat(cache, Stat::FreeRemovePartial), 1, "{era}");
+        assert_eq!(stat(cache, Stat::FreeSlab), 1, "{era}");
+        assert_eq!(
+            locks_taken(&heap, LockClass::NodeList),
+            locks + 1,
+            "{era}: only the last free locked"
+        );
+        give(cache, &rest);
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// Facts 2.6: a CPU slab goes to the head of the list, to the tail if others freed to it, and
+/// nowhere if it is full.
+#[test]
+fn a_deactivated_slab_goes_to_its_end_of_the_list() {
+    for era in ERAS {
+        let heap = small(era, 2);
+        let cache = class_192(&heap);
+        let page = |object: Object| heap.pages().pfn_of(object);
+        let ends = |cache| {
+            [
+                Stat::DeactivateToHead,
+                Stat::DeactivateToTail,
+                Stat::DeactivateRemoteFrees,
+            ]
+            .map(|end| stat(cache, end))
+        };
+        on(&heap, 0);
+        let first = take(cache, 2);
+        cache.flush();
+        assert_eq!(ends(cache), [1, 0, 0], "{era}");
+
+        // A second slab, to which CPU 1 frees: to the tail, behind the first.
+        let again = take(cache, PER_SLAB - 2);
+        let second = take(cache, 3);
+        on(&heap, 1);
+        give(cache, &second[..1]);
+        cache.flush();
+        assert_eq!(ends(cache), [1, 1, 1], "{era}");
+
+        // A third without, at the head.
+        let fill = take(cache, PER_SLAB - 2);
+        assert!(
+            fill.iter().all(|&object| page(object) == page(second[0])),
+            "{era}"
+        );
+        let third = take(cache, 1);
+        give(cache, &second[1..2]);
+        cache.flush();
+        assert_eq!(ends(cache), [2, 1, 1], "{era}");
+        assert_eq!(
+            page(take(cache, 1)[0]),
+            page(third[0]),
+            "{era}: from the head"
+        );
+
+        let full = stat(cache, Stat::DeactivateFull);
+        take(cache, PER_SLAB - 2);
+        cache.flush();
+        assert_eq!(stat(cache, Stat::DeactivateFull), full + 1, "{era}");
+        give(cache, &first);
+        give(cache, &again);
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// With `cpu_partial` 0, 5.9 empties the list after each push; 6.1 and 6.18 keep one slab.
+#[test]
+fn no_cpu_partial_list_at_zero() {
+    for (era, listed) in [(Era::V5_9, 1), (Era::V6_1, 0), (Era::V6_18, 0)] {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        assert!(cache.set_attribute("cpu_partial", 0));
+        assert_eq!(cache.attribute("cpu_partial"), Some(0));
+        let slabs = full_slabs(cache, 2);
+        give(cache, &slabs[0][..1]);
+        assert_eq!(stat(cache, Stat::CpuPartialFree), 1, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), listed, "{era}");
+        give(cache, &slabs[1][..1]);
+        assert_eq!(stat(cache, Stat::FreeAddPartial), listed + 1, "{era}");
+    }
+}
+
+/// Facts 2.3 step 5: how many slabs one visit to the node's list brings. Each has one free object.
+#[test]
+fn a_visit_to_the_node_list_brings_further_slabs() {
+    // 5.9: until more than 15 objects are gathered, so 15 beside the first. 6.1 and 6.18: until
+    // more than 12 / 2 slabs came, so 7.
+    for (era, further) in [(Era::V5_9, 15), (Era::V6_1, 7), (Era::V6_18, 7)] {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        let slabs = full_slabs(cache, 40);
+        let rest = take(cache, PER_SLAB - 1);
+        for slab in &slabs {
+            give(cache, &slab[..1]);
+        }
+        cache.flush();
+        let locks = locks_taken(&heap, LockClass::NodeList);
+        let before = cache.stats();
+        take(cache, 1 + further);
+        let counted = |which| stat(cache, which) - before.get(which);
+        assert_eq!(counted(Stat::AllocFromPartial), 1, "{era}");
+        assert_eq!(counted(Stat::CpuPartialNode), further as u64, "{era}");
+        assert_eq!(counted(Stat::CpuPartialAlloc), further as u64, "{era}");
+        assert_eq!(
+            locks_taken(&heap, LockClass::NodeList),
+            locks + 1,
+            "{era}: one hold"
+        );
+        take(cache, 1);
+        assert_eq!(counted(Stat::AllocFromPartial), 2, "{era}");
+        give(cache, &rest);
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
+/// With `cpu_partial` 0, 6.1 still takes one further slab; 5.9 and 6.18 none.
+#[test]
+fn a_visit_with_cpu_partial_zero() {
+    for (era, further) in [(Era::V5_9, 0), (Era::V6_1, 1), (Era::V6_18, 0)] {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        let slabs = full_slabs(cache, 4);
+        take(cache, PER_SLAB - 1);
+        for slab in &slabs {
+            give(cache, &slab[..1]);
+        }
+        assert!(cache.set_attribute("cpu_partial", 0));
+        take(cache, 1);
+        assert_eq!(stat(cache, Stat::AllocFromPartial), 1, "{era}");
+        assert_eq!(stat(cache, Stat::CpuPartialNode), further, "{era}");
+    }
+}
+
+/// Facts 2.7: other nodes are only asked while they have more than `min_partial` slabs.
+#[test]
+fn other_nodes_lend_what_they_have_above_min_partial() {
+    for era in ERAS {
+        let setup = Setup {
+            cpus: 2,
+            nodes: 2,
+            ..Setup::default()
+        };
+        let heap = boot::<Slub>(era, setup);
+        let cache = class_192(&heap);
+        let node = |object: Object| {
+            heap.pages()
+                .pfn_of(object)
+                .map(|pfn| heap.pages().node_of(pfn))
+        };
+        for (listed, lender) in [(MIN_PARTIAL, 1), (MIN_PARTIAL + 1, 0)] {
+            on(&heap, 0);
+            let slabs = full_slabs(cache, listed);
+            let rest = take(cache, PER_SLAB - 1);
+            for slab in &slabs {
+                give(cache, &slab[..1]);
+            }
+            cache.flush();
+            on(&heap, 1);
+            let object = take(cache, 1)[0];
+            assert_eq!(node(object), Some(NodeId(lender)), "{era}, {listed} slabs");
+            give(cache, &[object]);
+            give(cache, &rest);
+            slabs.iter().for_each(|slab| give(cache, &slab[1..]));
+            cache.shrink();
+        }
+    }
+}
+
+/// Facts 2.9: a shrink gives empty slabs back whatever `min_partial` says, and puts the fullest
+/// slabs first, so that these are allocated from next.
+#[test]
+fn shrink_discards_and_sorts() {
+    for era in ERAS {
+        let heap = small(era, 1);
+        let cache = class_192(&heap);
+        let slabs = full_slabs(cache, 4);
+        let rest = take(cache, PER_SLAB - 1);
+        for (slab, freed) in slabs.iter().zip([9, PER_SLAB, 2, 5]) {
+            give(cache, &slab[..freed]);
+        }
+        assert_eq!(cache.shrink(), 0);
+        assert_eq!(cache.usage().slabs, 4, "{era}: the empty one is gone");
+        assert_eq!(stat(cache, Stat::FreeSlab), 1, "{era}");
+        assert!(cache.set_attribute("cpu_partial", 0));
+        let page = |object: Object| heap.pages().pfn_of(object);
+        let next: Vec<_> = take(cache, 2 + 5 + 9).into_iter().map(page).collect();
+        let wanted = [(2, 2), (3, 5), (0, 9)];
+        let fullest = wanted.map(|(slab, free)| vec![page(slabs[slab][20]); free]);
+        assert_eq!(next, fullest.concat(), "{era}");
+        give(cache, &rest);
+    }
+}

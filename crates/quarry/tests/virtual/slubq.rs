@@ -1,0 +1,315 @@
+//! SLUB+Queuing's worked sequences: queues, batches, bitmaps.
+
+use crate::model::scenario::{Object, VirtualHeap, give, locks_taken, on, sized, stat, take};
+use crate::model::setup::Setup;
+use quarry_core::design::FreeError;
+use quarry_core::era::Era;
+use quarry_core::machine::{Access, Line, LockClass, NodeId};
+use quarry_core::slubq::Slubq;
+use quarry_core::stats::Stat;
+
+fn boot(setup: Setup) -> VirtualHeap<Slubq> {
+    crate::model::scenario::boot(Era::V2_6_35, setup)
+}
+
+fn small(cpus: u32) -> VirtualHeap<Slubq> {
+    crate::model::scenario::small(Era::V2_6_35, cpus)
+}
+
+/// Facts 5.4: with a queue of 120 and a batch of 60, the 121st free drains the 60 oldest.
+#[test]
+fn the_full_queue_drains_its_oldest_batch() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    let geometry = cache.head().geometry();
+    assert_eq!(
+        (geometry.queue, geometry.batch, geometry.objects),
+        (120, 60, 64)
+    );
+    // Four slabs are used up, so that the queue is empty and all slabs are full.
+    let objects = take(cache, 240);
+    let slow = stat(cache, Stat::AllocSlowpath);
+    assert_eq!(slow, 4, "a refill brings 60");
+    give(cache, &objects[..120]);
+    assert_eq!(stat(cache, Stat::FreeFastpath), 120);
+    assert_eq!(stat(cache, Stat::FreeAddPartial), 0);
+
+    let slab_locks = locks_taken(&heap, LockClass::Slab);
+    give(cache, &objects[120..121]);
+    assert_eq!(stat(cache, Stat::FreeSlowpath), 1);
+    // The 60 oldest are all of the first slab: one lock for the run of them.
+    assert_eq!(locks_taken(&heap, LockClass::Slab), slab_locks + 1);
+    let in_slabs = cache.usage().num_objs - cache.usage().active_objs;
+    assert_eq!(
+        in_slabs,
+        60 + 16,
+        "the drained ones and what no refill took"
+    );
+    give(cache, &objects[121..180]);
+    assert_eq!(stat(cache, Stat::FreeSlowpath), 1, "room for a batch");
+    give(cache, &objects[180..181]);
+    assert_eq!(stat(cache, Stat::FreeSlowpath), 2);
+    // The queue is a stack: the newest comes first.
+    assert_eq!(take(cache, 2), [objects[180], objects[179]]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// Facts 5.4: a refill brings a batch, lowest address on top, from as many slabs as it takes.
+#[test]
+fn a_refill_pops_the_lowest_address_first() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 192);
+    let geometry = cache.head().geometry();
+    assert_eq!((geometry.objects, geometry.batch), (21, 60));
+    let objects = take(cache, 60);
+    assert_eq!(stat(cache, Stat::AllocSlowpath), 1);
+    assert_eq!(stat(cache, Stat::AllocFastpath), 59);
+    assert_eq!(stat(cache, Stat::AllocSlab), 3);
+    for slab in objects.chunks(21) {
+        assert!(slab.is_sorted(), "ascending in each slab");
+        let distances = slab
+            .windows(2)
+            .map(|two| two[1].addr().get() - two[0].addr().get());
+        assert!(distances.eq(std::iter::repeat_n(192, slab.len() - 1)));
+    }
+    // The third slab has three left and comes from the list now.
+    let more = take(cache, 4);
+    assert_eq!(stat(cache, Stat::AllocFromPartial), 1);
+    let page = |object: Object| heap.pages().pfn_of(object);
+    assert_eq!(page(more[0]), page(objects[59]));
+    assert!(more[..3].is_sorted() && page(more[3]) != page(more[2]));
+}
+
+/// Facts 5.4: `min_partial` is not asked when a slab becomes empty.
+#[test]
+fn an_empty_slab_goes_at_once() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 192);
+    assert_eq!(cache.attribute("min_partial"), Some(7));
+    let objects = take(cache, 21);
+    let slabs = cache.usage().slabs;
+    assert_eq!(slabs, 3, "a batch of 60");
+    assert_eq!(cache.flush(), 0);
+    assert_eq!(stat(cache, Stat::QueueFlush), 1);
+    assert_eq!(cache.usage().slabs, 1, "two came back untouched");
+    assert_eq!(stat(cache, Stat::FreeSlab), 2);
+    give(cache, &objects[1..]);
+    cache.flush();
+    assert_eq!(stat(cache, Stat::FreeAddPartial), 1, "it was full");
+    assert_eq!(cache.usage().slabs, 1);
+    give(cache, &objects[..1]);
+    cache.flush();
+    assert_eq!(cache.usage().slabs, 0);
+    assert_eq!(
+        stat(cache, Stat::FreeRemovePartial),
+        2,
+        "with the third of the refill"
+    );
+}
+
+/// Facts 5.2: above 64 objects the bitmap lies behind the last object.
+#[test]
+fn many_objects_have_their_bitmap_in_the_slab() {
+    for (size, objects, in_slab) in [
+        (64, 64, false),
+        (56, 72, true),
+        (32, 127, true),
+        (8, 504, true),
+    ] {
+        let heap = small(2);
+        let cache = sized(&heap, "scenario", size);
+        let geometry = cache.head().geometry();
+        assert_eq!(geometry.objects, objects);
+        assert_eq!(geometry.bitmap_in_slab, in_slab);
+        let taken = take(cache, 3 * objects as usize);
+        // Written full, so that a bitmap in the way would be overwritten.
+        for object in &taken {
+            // SAFETY: the object is live and has this many bytes.
+            unsafe { object.write_bytes(0xff, size as usize) };
+        }
+        let touched = heap.machine().counters();
+        let bitmap = touched.touches(Line::Bitmap, Access::Write);
+        assert_eq!(bitmap > 0, in_slab, "{size} bytes");
+        assert_eq!(cache.check_consistency(), Ok(()));
+        give(cache, &taken);
+        assert_eq!(cache.shrink(), 0);
+        assert_eq!(cache.usage().slabs, 0, "{size} bytes");
+    }
+}
+
+/// Facts 5.4: objects are not touched while cold. A new one is as the machine made it, a freed one
+/// keeps what its user left.
+#[test]
+fn objects_are_never_touched() {
+    let heap = small(2);
+    let cache = sized(&heap, "scenario", 100);
+    let bytes = cache.head().geometry().layout.size as usize;
+    let read = |object: Object| -> Vec<u8> {
+        // SAFETY: the bytes of the object's slot, which nobody writes while this runs.
+        unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes) }.to_vec()
+    };
+    let objects = take(cache, 300);
+    for &object in &objects {
+        assert_eq!(read(object), vec![0; bytes], "as the machine made it");
+        // SAFETY: the object is live and has so many bytes.
+        unsafe { object.write_bytes(0xa5, bytes) };
+    }
+    on(&heap, 1);
+    give(cache, &objects[1..]);
+    cache.flush();
+    for &object in &objects {
+        assert_eq!(read(object), vec![0xa5; bytes], "as its user left it");
+    }
+    let counters = heap.machine().counters();
+    for access in [Access::Read, Access::Write] {
+        assert_eq!(counters.touches(Line::Object, access), 0);
+        assert!(counters.touches(Line::CpuQueue, access) > 0);
+    }
+    give(cache, &objects[..1]);
+}
+
+/// Facts 5.4: another node than the queue's newest object's empties the queue.
+#[test]
+fn a_wanted_node_flushes_the_queue() {
+    let heap = boot(Setup {
+        cpus: 2,
+        nodes: 2,
+        ..Setup::default()
+    });
+    let cache = sized(&heap, "scenario", 64);
+    let node = |object: Object| {
+        heap.pages()
+            .pfn_of(object)
+            .map(|pfn| heap.pages().node_of(pfn))
+    };
+    let local = take(cache, 1);
+    assert_eq!(stat(cache, Stat::QueueFlush), 0);
+    let remote = cache.alloc_node(NodeId(1)).expect("memory");
+    assert_eq!(
+        (node(local[0]), node(remote)),
+        (Some(NodeId(0)), Some(NodeId(1)))
+    );
+    assert_eq!(stat(cache, Stat::QueueFlush), 1);
+    let again = cache.alloc_node(NodeId(1)).expect("memory");
+    assert_eq!(
+        (node(again), stat(cache, Stat::QueueFlush)),
+        (Some(NodeId(1)), 1)
+    );
+    give(cache, &[local[0], remote, again]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// A new size takes effect on every CPU, and what the old queues held is not lost.
+#[test]
+fn queues_are_resized_while_in_use() {
+    let heap = small(2);
+    let cache = sized(&heap, "scenario", 64);
+    assert_eq!(cache.attribute("cpu_queue_size"), Some(120));
+    let objects = take(cache, 100);
+    on(&heap, 1);
+    give(cache, &objects[..50]);
+    assert!(cache.set_attribute("cpu_queue_size", 8));
+    assert!(cache.set_attribute("cpu_batch_size", 4));
+    assert_eq!(cache.attribute("cpu_queue_size"), Some(8));
+    assert_eq!(cache.attribute("cpu_batch_size"), Some(4));
+    let mut live = Vec::new();
+    cache.for_each_live(|object| live.push(object));
+    assert_eq!(live, objects[50..]);
+    let before = stat(cache, Stat::FreeSlowpath);
+    give(cache, &objects[50..58]);
+    assert_eq!(stat(cache, Stat::FreeSlowpath), before, "eight fit");
+    give(cache, &objects[58..59]);
+    assert_eq!(stat(cache, Stat::FreeSlowpath), before + 1);
+    give(cache, &objects[59..62]);
+    assert_eq!(
+        stat(cache, Stat::FreeSlowpath),
+        before + 1,
+        "four made room"
+    );
+    give(cache, &objects[62..]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    // SAFETY: the test uses no copy of the handle afterwards.
+    unsafe { cache.destroy() }.expect("nothing is live");
+}
+
+/// Bulk calls move runs of the queue and count them as single calls would.
+#[test]
+fn bulk_calls_move_runs() {
+    let heap = small(1);
+    let (one, many) = (sized(&heap, "one", 64), sized(&heap, "many", 64));
+    let singles = take(one, 150);
+    let mut slots = vec![None; 150];
+    assert!(many.alloc_bulk(&mut slots));
+    let bulk: Vec<Object> = slots.iter().flatten().copied().collect();
+    let steps = |objects: &[Object]| -> Vec<usize> {
+        let pairs = objects.windows(2);
+        pairs
+            .map(|two| two[1].addr().get().wrapping_sub(two[0].addr().get()))
+            .filter(|step| *step == 64)
+            .collect()
+    };
+    assert_eq!(steps(&bulk), steps(&singles));
+    give(one, &singles);
+    slots.insert(70, None);
+    // SAFETY: the objects are live and not used any more.
+    unsafe { many.free_bulk(&mut slots) }.expect("live objects");
+    assert!(slots.iter().all(Option::is_none));
+    for (single, bulk) in one.stats().iter().zip(many.stats().iter()) {
+        assert_eq!(single, bulk);
+    }
+    assert_eq!(take(many, 2), [bulk[149], bulk[148]]);
+    assert_eq!(many.check_consistency(), Ok(()));
+}
+
+/// With the slot never to be had, each object goes straight to its slab, which is checked there.
+#[test]
+fn a_busy_slot_leads_to_the_slab() {
+    let heap = boot(Setup {
+        slot_per_mille: 1000,
+        ..Setup::default()
+    });
+    for size in [64, 192, 24] {
+        let cache = sized(&heap, "scenario", size);
+        let objects = take(cache, 25);
+        assert!(objects[..21].is_sorted());
+        assert_eq!(stat(cache, Stat::CpuSlotBusy), 25);
+        assert_eq!(stat(cache, Stat::AllocFastpath), 0);
+        let before = cache.stats();
+        let spec = cache.head().geometry();
+        let slab = objects[0];
+        let past_the_last = (spec.objects * spec.layout.size) as usize;
+        for offset in [1, size as usize / 2, past_the_last] {
+            // SAFETY: only the address is used; the slab has so many bytes.
+            let inside = unsafe { slab.byte_add(offset) };
+            if heap.pages().pfn_of(inside) != heap.pages().pfn_of(slab) {
+                continue;
+            }
+            // SAFETY: it is no object, so the free is refused.
+            let freed = unsafe { cache.free(inside) };
+            assert_eq!(
+                freed,
+                Err(FreeError::NotAnObject),
+                "{size} bytes, at {offset}"
+            );
+        }
+        let after = cache.stats();
+        let both = before.iter().zip(after.iter());
+        let moved: Vec<&str> = both
+            .filter(|(was, is)| was != is)
+            .map(|(was, _)| was.0.name())
+            .collect();
+        assert!(
+            moved.iter().all(|name| *name == "cpu_slot_busy"),
+            "{moved:?}"
+        );
+        assert_eq!(cache.check_consistency(), Ok(()));
+
+        give(cache, &objects[..1]);
+        // SAFETY: the object is free already, so this is refused.
+        let again = unsafe { cache.free(objects[0]) };
+        assert_eq!(again, Err(FreeError::DoubleFree), "{size} bytes");
+        assert_eq!(cache.check_consistency(), Ok(()));
+        give(cache, &objects[1..]);
+        assert_eq!(cache.usage().slabs, 0, "{size} bytes");
+    }
+}
