@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 
 use crate::report::right_align;
 
-/// Pages in use at the height of a fill.
-const PAGES: usize = 1 << 14;
 /// Memory of the page allocator in bytes; with one zone of 16 GiB the batch is 63.
 const MEMORY_BYTES: usize = 16 << 30;
+/// Pages in use at the height of a fill: twice what the lists of one of two CPUs may grow to where
+/// they tune themselves, an eighth of the zone for all CPUs, so that every fill refills and trims.
+const PAGES: usize = (MEMORY_BYTES >> 12) / 8;
 /// Calls that take less than this are neither refills nor trims: a batch is at least 63 buddy
 /// operations of several nanoseconds each.
 const LONG_NS: u64 = 150;

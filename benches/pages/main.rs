@@ -45,7 +45,7 @@ struct Options {
     #[arg(long, default_value_t = 1 << 20)]
     objects: usize,
     /// Rounds of filling and emptying the per-CPU lists for the times of single refills and trims.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 20)]
     fills: usize,
     /// CPU to run on; second threads run on another one.
     #[arg(long, default_value_t = 0)]

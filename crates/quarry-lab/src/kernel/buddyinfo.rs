@@ -111,6 +111,10 @@ pub struct TypeRow {
     /// Zone and free blocks by order.
     #[serde(flatten)]
     pub row: ZoneRow,
+    /// Orders of which there are more blocks than `counts` says: kernels stop counting at 100,000 and
+    /// write `>100000`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncounted: Vec<u32>,
 }
 
 /// `/proc/pagetypeinfo`.
@@ -206,12 +210,15 @@ fn type_row(line: &str) -> Result<TypeRow, String> {
     let (migratetype, rest) = rest
         .and_then(|rest| rest.split_once(' '))
         .ok_or_else(|| format!("\", type ...\" is expected in {line:?}"))?;
+    let uncounted = (0..).zip(rest.split_whitespace());
+    let uncounted = uncounted.filter(|(_, word)| word.starts_with('>'));
     Ok(TypeRow {
         migratetype: migratetype.to_string(),
+        uncounted: uncounted.map(|(order, _)| order).collect(),
         row: ZoneRow {
             node,
             zone: zone.to_string(),
-            counts: counts(rest)?,
+            counts: counts(&rest.replace('>', " "))?,
         },
     })
 }

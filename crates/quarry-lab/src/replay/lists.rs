@@ -275,30 +275,51 @@ fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
 }
 
 /// Adds the blocks that a report tells, those above the largest order as so many of that. Types that
-/// only special requests get are left out.
+/// only special requests get are left out. What the kernel stopped counting has the pages that the zone
+/// has beyond the counted ones; the smallest such blocks, if there are several, as those are the most.
 fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
+    let unfit = |what: &str| {
+        LabError::Usage(format!(
+            "the pagetypeinfo does not fit the zoneinfo: it tells {what} of zone {} of node {}",
+            zone.name, zone.node
+        ))
+    };
     let rows = types.free.iter();
     let rows = rows.filter(|row| (row.row.node, &row.row.zone) == (zone.node, &zone.name));
     let mut seen = false;
+    let mut pages = 0_u64;
+    let mut uncounted = None;
     for row in rows {
+        pages = pages.saturating_add(row.row.pages());
         let mut known = MigrateType::ALL.into_iter();
         let Some(migratetype) = known.find(|known| known.name() == row.migratetype) else {
             continue;
         };
         seen = true;
+        let orders = row.uncounted.iter().map(|order| (*order, migratetype));
+        uncounted = uncounted
+            .into_iter()
+            .chain(orders)
+            .min_by_key(|(order, _)| *order);
         for (order, count) in row.row.counts.iter().enumerate() {
             let above = order.saturating_sub(MAX_ORDER as usize).min(32);
             let blocks = &mut blocks[order.min(ORDERS - 1)][migratetype as usize];
             *blocks = blocks.saturating_add(count.saturating_mul(1 << above));
         }
     }
-    if seen {
-        return Ok(());
+    if !seen {
+        return Err(unfit("nothing"));
     }
-    Err(LabError::Usage(format!(
-        "the pagetypeinfo does not fit the zoneinfo: it tells nothing of zone {} of node {}",
-        zone.name, zone.node
-    )))
+    if pages > zone.managed() {
+        return Err(unfit(&format!("{pages} free pages, more than all")));
+    }
+    if let Some((order, migratetype)) = uncounted {
+        let more = free_pages(zone).saturating_sub(pages);
+        let order = order.min(MAX_ORDER);
+        let blocks = &mut blocks[order as usize][migratetype as usize];
+        *blocks = blocks.saturating_add(more >> order);
+    }
+    Ok(())
 }
 
 /// Kernels of 2.6 have a second set, for pages in no cache.

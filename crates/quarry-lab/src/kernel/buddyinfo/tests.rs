@@ -41,6 +41,18 @@ fn types_of_real_kernels() {
 }
 
 #[test]
+fn kernels_stop_counting() {
+    let text = TYPES.replacen("Movable      0", "Movable >100000", 1);
+    let (info, whole) = (types(&text).unwrap(), types(TYPES).unwrap());
+    assert_eq!(info.free[1].uncounted, [0]);
+    assert_eq!(info.free[1].row.counts[0], 100_000);
+    assert_eq!(info.free[1].row.counts[1..], whole.free[1].row.counts[1..]);
+    assert_eq!(info.free[2], whole.free[2]);
+    let error = types(&text.replace(">100000", ">")).unwrap_err();
+    assert!(error.contains("10 numbers where 11 are"), "{error}");
+}
+
+#[test]
 fn errors_name_the_line() {
     let edit = |text: &str, from: &str, to: &str| text.replacen(from, to, 1);
     for (from, to, part) in [

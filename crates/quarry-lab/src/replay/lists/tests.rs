@@ -241,12 +241,30 @@ fn told_blocks_are_taken_away_and_cut_as_memory_is() {
          0 1 2 3 4 5 6 7 8 9 10 11 12 \n{row}\nNumber of blocks type Movable \n\
          Node 0, zone Normal 9\n"
     );
-    let types = Pagetypeinfo::parse("pagetypeinfo", &text).unwrap();
     let zoneinfo = two_zones();
-    let mut blocks = FreeBlockCounts::default();
-    told(&types, &zoneinfo.zones[1], &mut blocks).unwrap();
+    let of_normal = |text: &str| {
+        let types = Pagetypeinfo::parse("pagetypeinfo", text).unwrap();
+        let mut blocks = FreeBlockCounts::default();
+        told(&types, &zoneinfo.zones[1], &mut blocks).map(|()| blocks)
+    };
+    let blocks = of_normal(&text).unwrap();
     let told = 5 + (2 + 4 * 5) * 1024;
     assert_eq!((blocks[10][MOVABLE], pages_of(&blocks)), (22, told));
+    // Of 20,100 free pages; what was not counted are the others.
+    let uncounted =
+        of_normal(&text.replace(" 3 1 0 0 0 0 0 0 0 0 2 0 5", " 3 >9 0 0 0 0 0 0 0 0 2 0 >0"));
+    let mut expected = FreeBlockCounts::default();
+    expected[0][MOVABLE] = 3;
+    expected[1][MOVABLE] = 9 + (20_100 - 2 * 1024 - 21) / 2;
+    expected[10][MOVABLE] = 2;
+    assert_eq!(uncounted.unwrap(), expected);
+    let error = of_normal(&text.replace(" 2 0 5", " 2 0 50"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("206853 free pages, more than all of zone Normal"),
+        "{error}"
+    );
     for less in [1, 1024, 5000, told - 1, told, told + 7] {
         let mut left = blocks;
         take_away(&mut left, less);
