@@ -361,7 +361,9 @@ fn two_puts_make_one_lane() {
                 assert_eq!(unsafe { pool.put(pfn) }, Ok(Put::Ring));
             })
         });
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         let stats = owner.pool().stats();
         assert_eq!((stats.ring, stats.pages_ring), (2, 2));
         end_with_all(owner, world);
