@@ -102,7 +102,7 @@ impl Latency {
 pub(crate) fn measure(fills: usize) -> Vec<Latency> {
     let kernel = PageConfig::new(Era::V6_18);
     let between = PageConfig {
-        batch_scale_max: 3,
+        batch_scale_max: 2,
         ..kernel
     };
     let process = PageConfig::in_process(Era::V6_18);
@@ -174,7 +174,7 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and trims of a per-CPU list, us; one hold of the zone lock each, of so many \
-         pages at most (scale: PageConfig::batch_scale_max; 5 is a kernel's default, 2 a process's)"
+         pages at most (scale: PageConfig::batch_scale_max; 5 is a kernel's default, 0 a process's)"
     );
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);

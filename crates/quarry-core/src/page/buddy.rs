@@ -8,9 +8,11 @@
 //! if these make half of the pageblock, its type as well (facts 7.1). A request may also ask for
 //! no other type's block but whole pageblocks ([`Mixing`]).
 
+use core::ops::Range;
+
 use super::list::PageList;
 use super::map::MemMap;
-use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
+use super::types::{AHEAD, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 use super::vacancy::Vacancy;
 use crate::machine::{Access, Line, Machine, Work, touch, work};
 
@@ -258,7 +260,7 @@ impl FreeArea {
         most: u32,
         mut each: impl FnMut(Pfn),
     ) -> u32 {
-        let Some(taken) = self.take(map, &wanted) else {
+        let Some(taken) = self.take(machine, map, &wanted) else {
             return 0;
         };
         let Wanted {
@@ -303,13 +305,14 @@ impl FreeArea {
     }
 
     /// A block of at least the order, off its list.
-    fn take(&mut self, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
+    fn take<M: Machine>(&mut self, machine: &M, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
         let Wanted {
             order, migratetype, ..
         } = *wanted;
         loop {
             for found in order..=MAX_ORDER {
                 if let Some(pfn) = self.list(found, migratetype).pop_front(map) {
+                    map.prefetch_ahead(machine, map.page(pfn));
                     return Some(Taken {
                         pfn,
                         order: found,
@@ -422,6 +425,7 @@ impl FreeArea {
         order: u32,
     ) {
         let mut rest = blocks;
+        let (mut recent, mut nth_put) = ([None; AHEAD], 0);
         while let Some(&first) = rest.first() {
             let nth = |at: usize| Pfn(first.0 ^ ((at as u32) << order));
             let limit = rest.len().min(1 << (MAX_ORDER - order));
@@ -429,6 +433,11 @@ impl FreeArea {
             let levels = together.ilog2();
             let (whole, others) = rest.split_at(1 << levels);
             rest = others;
+            for (ahead, levels) in [(AHEAD, 1), (AHEAD / 2, 2)] {
+                if let Some(later) = rest.get(ahead) {
+                    self.prefetch_merge(machine, map, *later, order..order + levels);
+                }
+            }
             if levels > 0 {
                 self.join(machine, map, whole, order);
             }
@@ -436,6 +445,38 @@ impl FreeArea {
             let pfn = Pfn(first.0 & !((1 << (order + levels)) - 1));
             let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order + levels);
             self.put(map, pfn, merged, migratetype);
+            // Most are put on one list, from whose front they are taken.
+            let before = &mut recent[nth_put % AHEAD];
+            map.page(pfn).set_ahead(*before);
+            *before = Some(pfn);
+            nth_put += 1;
+        }
+    }
+
+    /// Asks for what merging a block at the last of these levels will write, and for the buddy that is
+    /// looked at then, if it merges at all of them.
+    #[inline(always)]
+    fn prefetch_merge<M: Machine>(
+        &self,
+        machine: &M,
+        map: &MemMap,
+        mut pfn: Pfn,
+        levels: Range<u32>,
+    ) {
+        let mut last = None;
+        for level in levels {
+            let buddy = Pfn(pfn.0 ^ (1 << level));
+            if buddy.0 >= self.frontier || !map.page(buddy).is_block(PageKind::Buddy, level) {
+                return;
+            }
+            pfn = Pfn(pfn.0 & !(1 << level));
+            last = Some((map.page(buddy), level));
+        }
+        if let Some((page, level)) = last {
+            for neighbour in [page.prev(), page.next()].into_iter().flatten() {
+                map.prefetch(machine, neighbour);
+            }
+            map.prefetch(machine, Pfn(pfn.0 ^ (1 << (level + 1))));
         }
     }
 

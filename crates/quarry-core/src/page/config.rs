@@ -142,14 +142,14 @@ impl PageConfig {
     /// [`PageAllocator::new`](super::PageAllocator::new) takes on machines that are one
     /// ([`Machine::KERNEL_HOLDS`](crate::machine::Machine::KERNEL_HOLDS)).
     ///
-    /// One hold of a zone lock moves at most 252 pages of 4 KiB (4 batches), or two huge pages, in
+    /// One hold of a zone lock moves at most a batch, 63 pages of 4 KiB, or two larger blocks, in
     /// eras that tune it, where a kernel's default is 2016; one hold of a CPU's lists takes as many
     /// pages of a bulk free as their array has, because the size of a kernel's folio batches is not
     /// about the time that they take.
     #[must_use]
     pub const fn in_process(era: Era) -> Self {
         Self {
-            batch_scale_max: 2,
+            batch_scale_max: 0,
             bulk_free_hold: HOT_PAGES,
             ..Self::new(era)
         }

@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 use super::map::MemMap;
 use super::pcp::Pcp;
 use super::stack::BlockStack;
-use super::types::{PageKind, Pfn};
+use super::types::{AHEAD, PageKind, Pfn};
 use crate::machine::{PerCpu, StackLayout};
 
 /// Pages that the array holds: two batches of large zones (63), so that what a batch brings or takes
@@ -241,8 +241,12 @@ impl HotPages {
     pub(crate) fn spill(&mut self, map: &MemMap, behind: &mut BlockStack, pages: usize) {
         let len = self.len();
         let pages = pages.min(len);
-        for entry in &self.entries[..pages] {
+        let spilled = &self.entries[..pages];
+        for (at, entry) in spilled.iter().enumerate() {
             let pfn = entry.pfn();
+            // From the list's back on.
+            let further = spilled.get(at + AHEAD).map(|entry| entry.pfn());
+            map.page(pfn).set_ahead(further);
             if entry.is_owned() {
                 map.page(pfn).set_kind(PageKind::Pcp, 0);
             }

@@ -105,6 +105,16 @@ impl MemMap {
         machine.prefetch_for_write(page.cast());
     }
 
+    /// Says that whoever takes blocks one after the other off the list of this one will soon come to
+    /// others ([`Page::set_ahead`]). Following a list waits for each descriptor in turn; this way it
+    /// waits for several at a time.
+    #[inline(always)]
+    pub(super) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
+        if let Some(further) = Pfn::from_link(page.ahead()) {
+            self.prefetch(machine, further);
+        }
+    }
+
     /// Like [`MemMap::page`], for numbers that come from outside.
     pub(crate) fn get(&self, pfn: Pfn) -> Option<&Page> {
         (pfn.0 < self.pages).then(|| self.page(pfn))

@@ -681,7 +681,8 @@ impl Pcp {
             quota = 1;
             while left > 0 && self.pages > target {
                 let wanted = (self.pages - target).div_ceil(1 << order).min(left);
-                let popped = list.pop_back_many(at.map, &mut popped, wanted as usize);
+                let popped =
+                    list.pop_back_many(at.machine, at.map, order, &mut popped, wanted as usize);
                 if popped.is_empty() {
                     break;
                 }

@@ -14,9 +14,9 @@
 //! In 6.18 and 7.0 `high` moves between two bounds: up with each refill and with frees, down while
 //! the zone is below its high watermark and with each statistics interval
 //! ([`vmstat_update`](super::PageAllocator::vmstat_update)). At most 32 batches (2016 pages of
-//! 4 KiB; in a process 4 and 252, [`PageConfig::batch_scale_max`]) move under one hold of the zone lock, in 6.1 at most
-//! `high` less a batch; before 6.18 a drain, and in 6.1 the free of a larger block that ends a spree,
-//! move all that a CPU holds.
+//! 4 KiB; in a process one, 63, [`PageConfig::batch_scale_max`]) move under one hold of the zone lock,
+//! in 6.1 at most `high` less a batch; before 6.18 a drain, and in 6.1 the free of a larger block that
+//! ends a spree, move all that a CPU holds.
 
 use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};

@@ -6,6 +6,7 @@
 
 use super::map::MemMap;
 use super::types::Pfn;
+use crate::machine::Machine;
 
 /// A list of blocks. All-zero is the empty list.
 pub(crate) struct BlockStack {
@@ -63,10 +64,12 @@ impl BlockStack {
         Some(pfn)
     }
 
-    /// Takes up to so many blocks from the back, as far as there is room for them.
-    pub(crate) fn pop_back_many<'a>(
+    /// Takes up to so many blocks from the back, as far as there is room for them, to be freed.
+    pub(crate) fn pop_back_many<'a, M: Machine>(
         &mut self,
+        machine: &M,
         map: &MemMap,
+        order: u32,
         room: &'a mut [Pfn],
         most: usize,
     ) -> &'a [Pfn] {
@@ -75,6 +78,9 @@ impl BlockStack {
             let Some(pfn) = self.pop_back(map) else { break };
             *place = pfn;
             popped += 1;
+            map.prefetch_ahead(machine, map.page(pfn));
+            // Its buddy, which is looked at when it is freed.
+            map.prefetch(machine, Pfn(pfn.0 ^ (1 << order)));
         }
         &room[..popped]
     }

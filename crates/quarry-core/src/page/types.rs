@@ -114,6 +114,10 @@ impl PageKind {
 /// partial list.
 const ON_LIST: u32 = 1 << 24;
 
+/// Places between a block and the one that [`Page::set_ahead`] notes: with the work on each block between
+/// them, some less than the misses that a core has under way (10 to 16 line fill buffers on x86-64).
+pub(super) const AHEAD: usize = 6;
+
 /// Descriptor of one page.
 ///
 /// All fields are atomics, so reading a descriptor is always sound; who may *write* a field
@@ -127,7 +131,7 @@ const ON_LIST: u32 = 1 << 24;
 /// | `lock` | - | slab lock | - | - |
 /// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: whoever has the page |
 /// | `head` | - | likewise | - | - |
-/// | `objects` | - | likewise | - | - |
+/// | `objects` | where the list may go on ([`Page::set_ahead`]): whoever puts the block there | likewise | - | - |
 /// | `refs` | 0 | - | references beyond the first (`page::refs`) | likewise |
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
@@ -148,7 +152,8 @@ pub(crate) struct Page {
     /// Link to the first page of the block.
     head: AtomicU32,
     kind_order: AtomicU32,
-    /// Objects of the slab. On a cpu partial list of 5.9: see `slub::partial`.
+    /// Objects of the slab. On a cpu partial list of 5.9: see `slub::partial`. Of free blocks:
+    /// [`Page::set_ahead`].
     pub(crate) objects: AtomicU32,
     refs: AtomicU32,
     /// Free for the design's use.
@@ -201,6 +206,20 @@ impl Page {
             kind as u32 | order << 8 | (list as u32) << 16,
             Ordering::Relaxed,
         );
+    }
+
+    /// Notes which block came [`AHEAD`] places further on a list when this one was put there. It may
+    /// have left since, and what a descriptor says that never was on a list is anything: it is good for
+    /// [`MemMap::prefetch_ahead`](super::map::MemMap::prefetch_ahead) and nothing else.
+    #[inline(always)]
+    pub(super) fn set_ahead(&self, further: Option<Pfn>) {
+        self.objects.store(Pfn::link(further), Ordering::Relaxed);
+    }
+
+    /// What [`Page::set_ahead`] noted, or anything.
+    #[inline(always)]
+    pub(super) fn ahead(&self) -> u32 {
+        self.objects.load(Ordering::Relaxed)
     }
 
     /// Type of the list that a free block is on, as [`Page::set_free`] noted it.

@@ -75,7 +75,7 @@ fn an_array_takes_one_hold() {
 }
 
 /// In a process one hold of the CPU's lists frees what their array takes, and one hold of the zone
-/// lock moves at most 4 batches.
+/// lock moves a batch.
 #[test]
 fn a_process_has_other_holds_than_a_kernel() {
     let config = PageConfig::in_process(Era::V6_18);
@@ -84,8 +84,7 @@ fn a_process_has_other_holds_than_a_kernel() {
     let mut slots = [None; 4096];
     while pages.alloc_bulk(None, &mut slots) < slots.len() {}
     let stats = pages.stats().pcp;
-    // 63, 126, and then 252 each time.
-    assert_eq!((stats.refills, stats.refilled), (18, 4221));
+    assert_eq!((stats.refills, stats.refilled), (66, 66 * 63));
     // The first pages make somebody look at `high`.
     assert_eq!(pages.free_bulk(&mut slots[..64]), Ok(()));
     for (hold, free) in slots[64..].chunks_mut(128).take(3).enumerate() {
@@ -112,12 +111,12 @@ fn a_hold_is_one_zones() {
     assert!(
         near.iter()
             .flatten()
-            .all(|&pfn| pages.node_of(pfn) == NodeId(0))
+            .all(|&pfn| pages.node_of(pfn) == Some(NodeId(0)))
     );
     assert!(
         far.iter()
             .flatten()
-            .all(|&pfn| pages.node_of(pfn) == NodeId(1))
+            .all(|&pfn| pages.node_of(pfn) == Some(NodeId(1)))
     );
     let mut mixed: Vec<_> = near.into_iter().chain(far).collect();
     pages.machine().reset_counters();
