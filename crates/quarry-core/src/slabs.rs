@@ -131,7 +131,7 @@ pub(crate) fn take_from<M: Machine, L>(
         page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.set_head(Some(slab));
     }
-    let node = &nodes[env.pages.node_of(slab).0 as usize];
+    let node = &nodes[env.pages.node_of_page(slab).0 as usize];
     node.nr_slabs.fetch_add(1, Ordering::Relaxed);
     node.total_objects
         .fetch_add(u64::from(objects), Ordering::Relaxed);
@@ -147,7 +147,7 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
     let map = env.pages.map();
     let page = map.page(slab);
     let order = page.order();
-    let node = &nodes[env.pages.node_of(slab).0 as usize];
+    let node = &nodes[env.pages.node_of_page(slab).0 as usize];
     node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
     let objects = page.objects.load(Ordering::Relaxed);
     node.total_objects

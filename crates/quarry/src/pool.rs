@@ -229,10 +229,12 @@ impl<H: Mapper> PagePool<H> {
         self.owner.pool().block_bytes()
     }
 
-    /// The mapping of a frame of this pool.
+    /// The mapping of a frame of this pool; `None` for another pool's frame.
     #[must_use]
     pub fn mapping_of(&self, frame: &Frame<H>) -> Option<u64> {
-        self.owner.pool().mapping_of(frame.pfn())
+        let pool = self.owner.pool();
+        // Heaps number their pages alike.
+        (frame.pool == pool.raw().thin()).then(|| pool.mapping_of(frame.pfn()))?
     }
 
     /// Counters; exact if nobody uses the pool at this moment.

@@ -123,5 +123,5 @@ fn memory_of_several_nodes_is_bound() {
     }
     let node = NodeId(nodes - 1);
     let pfn = pages.alloc(0, Some(node)).expect("memory");
-    assert_eq!(pages.node_of(pfn), node);
+    assert_eq!(pages.node_of(pfn), Some(node));
 }

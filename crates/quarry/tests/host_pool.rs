@@ -8,13 +8,14 @@
 #[path = "host/sys.rs"]
 mod sys;
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use quarry::{
-    Builder, Era, Fragment, Frame, HostHeap, Mode, PagePool, PoolParams, PoolStats, Slub,
+    Builder, Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats, Slub,
 };
 
 const RECEIVERS: u64 = 2;
@@ -317,6 +318,41 @@ fn children_of_a_fork_use_the_pool() {
     });
     assert_eq!(failures, 0);
     mine.destroy().unwrap();
+}
+
+/// What a device that maps pages one after the other, from `self.0` on, knows them by.
+struct Counting(AtomicU64);
+
+impl Mapper for Counting {
+    fn map(&self, _block: NonNull<u8>, _bytes: usize) -> Option<u64> {
+        Some(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn unmap(&self, _mapping: u64, _bytes: usize) {}
+}
+
+/// A driver that programs a device with a number gets none for a page that the pool did not map.
+#[test]
+fn a_pool_tells_mappings_of_its_own_frames() {
+    let mapped = |first: u64| {
+        let heap = heap(Mode::Fallback).expect("no sequences asked");
+        let mapper = Counting(AtomicU64::new(first));
+        let params = PoolParams::default();
+        PagePool::new_mapped(heap.pages(), Era::V6_18, &params, mapper).unwrap()
+    };
+    let [mut here, mut there] = [1000, 2000].map(mapped);
+    let (mine, foreign) = (here.alloc().unwrap(), there.alloc().unwrap());
+    assert_eq!(mine.pfn(), foreign.pfn(), "heaps number their pages alike");
+    let of = |frame| {
+        let first = |pool: &PagePool<Counting>| pool.mapping_of(frame).map(|known| known / 1000);
+        (first(&here), first(&there))
+    };
+    assert_eq!(of(&mine), (Some(1), None));
+    assert_eq!(of(&foreign), (None, Some(2)));
+    drop((mine, foreign));
+    for pool in [here, there] {
+        assert!(pool.destroy().is_ok());
+    }
 }
 
 /// Heaps number their pages alike: a frame of one must not be taken for a page of the other.

@@ -340,9 +340,14 @@ impl<M: Machine> PageAllocator<M> {
             .expect("every pageblock is in a zone")
     }
 
-    /// Node whose memory a page is.
+    /// Node whose memory a page is; `None` for a foreign page.
+    pub fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
+        (pfn.0 < self.pages()).then(|| self.node_of_page(pfn))
+    }
+
+    /// [`PageAllocator::node_of`] for a page that is known to exist.
     #[inline]
-    pub fn node_of(&self, pfn: Pfn) -> NodeId {
+    pub(crate) fn node_of_page(&self, pfn: Pfn) -> NodeId {
         if self.machine.topology().nodes == 1 {
             NodeId(0)
         } else {

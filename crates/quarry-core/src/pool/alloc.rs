@@ -212,7 +212,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         // Released in the end: the mapper may panic, and the entries must have been taken by then.
         let waived = Cell::new(None);
         let keep = |stack: &mut Stack<'_>, pfn| {
-            if one_node || raw.pages.node_of(pfn) == node {
+            if one_node || raw.pages.node_of_page(pfn) == node {
                 let pushed = stack.push(pfn);
                 debug_assert!(pushed, "only an empty alloc cache is filled");
                 return true;

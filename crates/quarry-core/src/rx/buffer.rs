@@ -41,7 +41,7 @@ impl RxBuffer {
     /// enough.
     #[must_use]
     pub fn linear(mtu: u32, page_shift: u32) -> Option<Self> {
-        let largest = 1u32.checked_shl(page_shift + MAX_ORDER)?;
+        let largest = 1u32.checked_shl(page_shift.checked_add(MAX_ORDER)?)?;
         if mtu > largest {
             return None;
         }

@@ -171,7 +171,7 @@ impl Sheaf {
     /// Puts a slab that was taken off its node's list for nothing back at the head of it; if it is
     /// empty by now and the node has enough, its pages go.
     fn return_partial<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        let node = &self.slub.nodes[env.pages.node_of(slab).0 as usize];
+        let node = &self.slub.nodes[env.pages.node_of_page(slab).0 as usize];
         let Some(mut list) = node.partial.lock(env.pages.machine()) else {
             // The lock was to be had before, so this is not reached; but no slab may be lost.
             if let Some((head, count)) = self.slub.take_objects(env, slab, false) {

@@ -30,7 +30,7 @@ impl Sheaf {
 
     /// Whether a page is on the node of a CPU.
     pub(super) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
-        env.pages.node_of(page) == env.pages.machine().topology().node_of(cpu)
+        env.pages.node_of_page(page) == env.pages.machine().topology().node_of(cpu)
     }
 
     /// The node of an object, if it is in the machine's memory.
@@ -38,7 +38,9 @@ impl Sheaf {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Option<NodeId> {
-        env.pages.pfn_of(object).map(|pfn| env.pages.node_of(pfn))
+        env.pages
+            .pfn_of(object)
+            .map(|pfn| env.pages.node_of_page(pfn))
     }
 
     /// Objects of a new sheaf; 0 while the cache has none.

@@ -219,7 +219,7 @@ impl Slab {
         stats: &mut Stats,
     ) -> Option<(LockedNode<'a, M>, Pfn)> {
         let slab = self.new_slab(env, node, anywhere, stats)?;
-        let lists = self.lock_node(env, env.pages.node_of(slab));
+        let lists = self.lock_node(env, env.pages.node_of_page(slab));
         if lists.is_none() {
             stats.count(Stat::FreeSlab);
             self.discard(env, slab);

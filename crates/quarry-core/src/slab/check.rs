@@ -72,7 +72,7 @@ impl Slab {
         for slab in slabs(env) {
             let mut free = Bits::new();
             let open = self.open(env, slab);
-            let Some(lists) = self.lock_node(env, env.pages.node_of(slab)) else {
+            let Some(lists) = self.lock_node(env, env.pages.node_of_page(slab)) else {
                 return;
             };
             open.each_free(|number| {
@@ -173,7 +173,7 @@ impl Slab {
                     found: u64::from(active),
                 });
             }
-            let of = env.pages.node_of(slab).0;
+            let of = env.pages.node_of_page(slab).0;
             wrong("node of a listed slab", slab, node.0.into(), of.into())?;
             let mut seen = Bits::new();
             let mut named = 0;

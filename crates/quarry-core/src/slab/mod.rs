@@ -302,7 +302,7 @@ impl Design for Slab {
     }
 
     fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        if let Some(mut lists) = self.lock_node(env, env.pages.node_of(slab)) {
+        if let Some(mut lists) = self.lock_node(env, env.pages.node_of_page(slab)) {
             self.isolate_listed(env, &mut lists, slab);
         }
     }

@@ -82,7 +82,7 @@ impl Slab {
             return NodeId(0);
         }
         let pfn = env.pages.map().pfn_of(object);
-        pfn.map_or(NodeId(0), |pfn| env.pages.node_of(pfn))
+        pfn.map_or(NodeId(0), |pfn| env.pages.node_of_page(pfn))
     }
 
     /// Takes objects of the node: the shared array's newest if it has any and is asked, else from

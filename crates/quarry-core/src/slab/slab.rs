@@ -288,7 +288,7 @@ impl Slab {
         let slab = new.slab;
         let map = env.pages.map();
         let (page, objects) = (map.page(slab), new.objects);
-        let colour = self.next_colour(env, env.pages.node_of(slab)) * place.colour_off;
+        let colour = self.next_colour(env, env.pages.node_of_page(slab)) * place.colour_off;
         let in_front = match place.freelist {
             FreelistPlace::SlabStart => place.freelist_bytes,
             _ => 0,

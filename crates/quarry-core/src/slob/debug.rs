@@ -121,7 +121,7 @@ impl Slob {
     }
 
     fn node_of<M: Machine>(&self, env: Env<'_, M>, slot: NonNull<u8>) -> Option<NodeId> {
-        Some(env.pages.node_of(env.pages.map().pfn_of(slot)?))
+        Some(env.pages.node_of_page(env.pages.map().pfn_of(slot)?))
     }
 
     fn new_slot<M: Machine>(

@@ -87,7 +87,7 @@ impl Shared {
         let machine = env.pages.machine();
         let (pfn, offset) = list.iter(map).find_map(|pfn| {
             touch(machine, Line::Slab, Access::Read, pfn.0 as usize);
-            if node.is_some_and(|node| env.pages.node_of(pfn) != node) {
+            if node.is_some_and(|node| env.pages.node_of_page(pfn) != node) {
                 return None;
             }
             let page = HeapPage::new(env, pfn);

@@ -86,7 +86,7 @@ impl Slub {
 
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuSlab, node: Option<NodeId>) -> bool {
         cpu.slab()
-            .is_some_and(|slab| node.is_none_or(|node| env.pages.node_of(slab) == node))
+            .is_some_and(|slab| node.is_none_or(|node| env.pages.node_of_page(slab) == node))
     }
 
     /// The CPU's list is empty, or of the wrong node.
@@ -194,7 +194,7 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         while let Some(slab) = self.pop_cpu_partial(env, cpu) {
-            if node.is_some_and(|node| env.pages.node_of(slab) != node) {
+            if node.is_some_and(|node| env.pages.node_of_page(slab) != node) {
                 if !self.let_go_of_cpu_partial(env, cpu, slab) {
                     return None;
                 }
@@ -361,7 +361,7 @@ impl Slub {
         if rest.is_none() {
             return true;
         }
-        let owner = &self.nodes[env.pages.node_of(slab).0 as usize];
+        let owner = &self.nodes[env.pages.node_of_page(slab).0 as usize];
         let Some(mut list) = owner.partial.lock(env.pages.machine()) else {
             // Nobody else knows the slab yet.
             self.discard(env, slab);

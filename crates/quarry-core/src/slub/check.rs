@@ -126,7 +126,7 @@ impl Slub {
                     .slab()
                     .into_iter()
                     .chain(listed)
-                    .filter(|&slab| env.pages.node_of(slab) == id)
+                    .filter(|&slab| env.pages.node_of_page(slab) == id)
                     .count() as u64;
             });
         }
@@ -306,7 +306,7 @@ impl Slub {
                     u64::from(page.on_list()),
                     1,
                 )?;
-                let node_number = u64::from(env.pages.node_of(slab).0);
+                let node_number = u64::from(env.pages.node_of_page(slab).0);
                 equal(
                     "listed slab's node",
                     Some(slab),

@@ -26,7 +26,7 @@ pub(super) enum CpuList {
 
 impl Slub {
     pub(super) fn node_of<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> &Node {
-        &self.nodes[env.pages.node_of(slab).0 as usize]
+        &self.nodes[env.pages.node_of_page(slab).0 as usize]
     }
 
     /// Whether a node with so many partial slabs gives empty ones back.
@@ -249,7 +249,7 @@ impl Slub {
     /// it. Slabs stay where they are if a lock is re-entered.
     pub(super) fn drain_cpu_partial<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) {
         while let Some(slab) = cpu.partial() {
-            let node = env.pages.node_of(slab);
+            let node = env.pages.node_of_page(slab);
             let mut discards = None;
             let Some(mut list) = self.nodes[node.0 as usize]
                 .partial
@@ -259,7 +259,7 @@ impl Slub {
             };
             while let Some(slab) = cpu
                 .partial()
-                .filter(|&slab| env.pages.node_of(slab) == node)
+                .filter(|&slab| env.pages.node_of_page(slab) == node)
             {
                 self.pop_cpu_partial(env, cpu);
                 if self.unfreeze(env, slab).inuse == 0 && self.has_enough(&list) {

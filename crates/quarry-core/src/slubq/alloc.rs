@@ -89,7 +89,7 @@ impl Slubq {
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: Option<NodeId>) -> bool {
         let Some(wanted) = node else { return true };
         let newest = cpu.newest().and_then(|object| env.pages.pfn_of(object));
-        newest.is_none_or(|pfn| env.pages.node_of(pfn) == wanted)
+        newest.is_none_or(|pfn| env.pages.node_of_page(pfn) == wanted)
     }
 
     /// The queue is empty, or of the wrong node.

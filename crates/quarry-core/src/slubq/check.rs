@@ -55,7 +55,7 @@ impl Slubq {
         }
         let mut free = 0;
         // Not by the list: slab locks come before the list's lock.
-        for slab in slabs(env).filter(|&slab| env.pages.node_of(slab) == id) {
+        for slab in slabs(env).filter(|&slab| env.pages.node_of_page(slab) == id) {
             let Some(locked) = LockedSlab::lock(env, slab) else {
                 continue;
             };
@@ -147,7 +147,7 @@ impl Slubq {
                     u64::from(map.page(slab).on_list()),
                     1,
                 )?;
-                let node_number = u64::from(env.pages.node_of(slab).0);
+                let node_number = u64::from(env.pages.node_of_page(slab).0);
                 equal("listed slab's node", Some(slab), u64::from(at), node_number)?;
                 len += 1;
             }

@@ -94,7 +94,7 @@ impl Slubq {
         );
         if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
             let own = machine.topology().node_of(id);
-            if env.pages.node_of(slab) != own {
+            if env.pages.node_of_page(slab) != own {
                 return self.free_alien(env, cpu, own, slab, object);
             }
         }

@@ -55,7 +55,7 @@ impl Slubq {
             return;
         }
         let map = env.pages.map();
-        let node = &self.nodes[env.pages.node_of(locked.slab).0 as usize];
+        let node = &self.nodes[env.pages.node_of_page(locked.slab).0 as usize];
         if let Some(mut list) = node.partial.lock(env.pages.machine()) {
             map.page(locked.slab).set_on_list(true);
             list.push_back(map, locked.slab);
@@ -127,7 +127,7 @@ impl Slubq {
         };
         let before = locked.free();
         let may_empty = before + objects.len() as u32 >= locked.objects();
-        let node = &self.nodes[env.pages.node_of(slab).0 as usize];
+        let node = &self.nodes[env.pages.node_of_page(slab).0 as usize];
         let mut list = None;
         if before == 0 || may_empty {
             list = node.partial.lock(env.pages.machine());

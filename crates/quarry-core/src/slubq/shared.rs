@@ -365,7 +365,7 @@ impl Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let theirs = env.pages.node_of(slab);
+        let theirs = env.pages.node_of_page(slab);
         let queue = self
             .shared_queues()
             .map(|queues| &queues.alien[own.0 as usize][theirs.0 as usize]);

@@ -75,6 +75,24 @@ fn zones_lie_below_their_limits() {
     assert_eq!(zones(12, 1000, 1), [(0, "DMA", 0)]);
 }
 
+#[test]
+fn numbers_of_no_page_are_nowhere() {
+    let setup = Setup {
+        cpus: 2,
+        nodes: 2,
+        pages: 1 << 14,
+        ..EIGHT_GIB
+    };
+    let pages = boot(setup, &PageConfig::new(Era::V6_18));
+    assert_eq!(pages.node_of(Pfn(0)), Some(NodeId(0)));
+    assert_eq!(pages.node_of(Pfn((1 << 14) - 1)), Some(NodeId(1)));
+    for foreign in [1 << 14, (1 << 14) + 512, 1 << 20, u32::MAX].map(Pfn) {
+        assert_eq!(pages.node_of(foreign), None);
+        assert_eq!(pages.zone_id_of(foreign), None);
+        assert_eq!(pages.migratetype_of(foreign), None);
+    }
+}
+
 /// The formulas of a running 6.18 kernel (protection: a zone keeps 1/256 of what is above it), by
 /// hand: min_free_kbytes = sqrt(8388608 * 16) = 11585.
 #[test]

@@ -248,8 +248,11 @@ fn a_refill_stops_at_a_page_of_another_node() {
     let near: Vec<Pfn> = (0..REFILL).map(|_| owner.alloc().unwrap()).collect();
     pages.machine().run_on(CpuId(3));
     let far: Vec<Pfn> = (0..REFILL).map(|_| owner.alloc().unwrap()).collect();
-    assert!(near.iter().all(|&pfn| pages.node_of(pfn) == NodeId(0)));
-    assert!(far.iter().all(|&pfn| pages.node_of(pfn) == NodeId(1)));
+    assert!(
+        near.iter()
+            .all(|&pfn| pages.node_of(pfn) == Some(NodeId(0)))
+    );
+    assert!(far.iter().all(|&pfn| pages.node_of(pfn) == Some(NodeId(1))));
     let pool = owner.handle();
     for &pfn in near[..5].iter().chain(&far[..1]).chain(&near[5..]) {
         assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
@@ -257,7 +260,7 @@ fn a_refill_stops_at_a_page_of_another_node() {
     pages.machine().run_on(CpuId(1));
     let before = pool.stats();
     let pfn = owner.alloc().unwrap();
-    assert_eq!(pages.node_of(pfn), NodeId(0));
+    assert_eq!(pages.node_of(pfn), Some(NodeId(0)));
     let stats = pool.stats();
     assert_eq!((stats.waive, stats.refill), (1, 1));
     assert_eq!(stats.pages_cached, 4);

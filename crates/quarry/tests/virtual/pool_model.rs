@@ -207,7 +207,7 @@ impl<'p> World<'p> {
                 expected.stats.empty += u64::from(taken == 0);
                 break;
             };
-            if pages.node_of(pfn) != node {
+            if pages.node_of(pfn) != Some(node) {
                 expected.stats.waive += 1;
                 break;
             }

@@ -116,7 +116,7 @@ fn run(era: Era, entries: u32, steps: &[(u32, Step)]) -> Check {
         pages.machine().run_on(CpuId(cpu));
         let node = pages.machine().topology().node_of(CpuId(cpu));
         let mut put = |model: &mut Model, pfn: Pfn| {
-            let waived = era > Era::V4_13 && pages.node_of(pfn) != node;
+            let waived = era > Era::V4_13 && pages.node_of(pfn) != Some(node);
             model.put(pfn, entries as usize - 1, waived);
             cache.put(pfn).map_err(|error| error.to_string())
         };
@@ -286,6 +286,7 @@ fn pages_of_another_node() {
         assert!(page.reusable(&pages, &buffer));
         pages.machine().run_on(CpuId(1));
         assert!(!page.reusable(&pages, &buffer));
+        assert!(!RxPage::new(Pfn(u32::MAX)).reusable(&pages, &buffer));
         cache.put(page.pfn()).unwrap();
         assert_eq!(cache.len(), kept);
         assert_eq!(cache.stats().cache_waive, 1 - kept as u64);

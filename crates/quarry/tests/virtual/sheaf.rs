@@ -184,7 +184,7 @@ fn other_nodes_bypass_the_sheaves() {
     let node = |object: Object| {
         heap.pages()
             .pfn_of(object)
-            .map(|pfn| heap.pages().node_of(pfn))
+            .and_then(|pfn| heap.pages().node_of(pfn))
     };
     assert_eq!(
         (node(remote), node(local)),

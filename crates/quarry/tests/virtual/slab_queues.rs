@@ -148,7 +148,7 @@ fn another_nodes_objects_pass_the_arrays_by() {
         let cache = sized(&heap, "scenario", 256);
         let node = |object: Object| {
             let pfn = heap.pages().pfn_of(object).expect("a page");
-            heap.pages().node_of(pfn)
+            heap.pages().node_of(pfn).expect("a page")
         };
         let remote: Vec<Object> = (0..3)
             .map(|_| cache.alloc_node(NodeId(1)).expect("memory"))

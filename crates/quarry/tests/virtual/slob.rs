@@ -249,7 +249,7 @@ fn a_wanted_node_is_searched_for() {
         "any node"
     );
     let remote = cache.alloc_node(NodeId(1)).expect("memory");
-    assert_eq!(heap.pages().node_of(page(&heap, remote)), NodeId(1));
+    assert_eq!(heap.pages().node_of(page(&heap, remote)), Some(NodeId(1)));
     let again = cache.alloc_node(NodeId(1)).expect("memory");
     assert_eq!(page(&heap, again), page(&heap, remote));
     let local = cache.alloc_node(NodeId(0)).expect("memory");

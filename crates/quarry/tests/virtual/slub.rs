@@ -163,7 +163,7 @@ fn a_wanted_node_is_served_from_that_node() {
         let node_of = |object| {
             heap.pages()
                 .pfn_of(object)
-                .map(|pfn| heap.pages().node_of(pfn))
+                .and_then(|pfn| heap.pages().node_of(pfn))
         };
         assert_eq!(node_of(local), Some(NodeId(0)));
         assert_eq!(node_of(remote), Some(NodeId(1)));

@@ -269,7 +269,7 @@ fn other_nodes_lend_what_they_have_above_min_partial() {
         let node = |object: Object| {
             heap.pages()
                 .pfn_of(object)
-                .map(|pfn| heap.pages().node_of(pfn))
+                .and_then(|pfn| heap.pages().node_of(pfn))
         };
         for (listed, lender) in [(MIN_PARTIAL, 1), (MIN_PARTIAL + 1, 0)] {
             on(&heap, 0);

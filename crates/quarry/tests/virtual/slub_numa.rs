@@ -24,7 +24,7 @@ const TWO: Setup = Setup {
 
 fn node(heap: &VirtualHeap<Slub>, object: Object) -> u32 {
     let pfn = heap.pages().pfn_of(object).expect("a page");
-    heap.pages().node_of(pfn).0
+    heap.pages().node_of(pfn).unwrap().0
 }
 
 fn from(cache: VirtualCache<'_, Slub>, wanted: u32) -> Object {
@@ -111,7 +111,7 @@ fn the_wanted_node_is_full() {
         let mut taken = Vec::new();
         while let Some(pfn) = heap.pages().alloc(0, Some(NodeId(1))) {
             taken.push(pfn);
-            if heap.pages().node_of(pfn) == NodeId(0) {
+            if heap.pages().node_of(pfn) == Some(NodeId(0)) {
                 break;
             }
         }

@@ -180,7 +180,7 @@ fn a_wanted_node_flushes_the_queue() {
     let node = |object: Object| {
         heap.pages()
             .pfn_of(object)
-            .map(|pfn| heap.pages().node_of(pfn))
+            .and_then(|pfn| heap.pages().node_of(pfn))
     };
     let local = take(cache, 1);
     assert_eq!(stat(cache, Stat::QueueFlush), 0);

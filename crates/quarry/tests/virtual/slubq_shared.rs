@@ -97,7 +97,7 @@ fn objects_of_another_node_have_their_queue() {
     let cache = queued(&heap, 0, 6);
     let node = |object: Object| {
         let pfn = heap.pages().pfn_of(object).expect("a page");
-        heap.pages().node_of(pfn)
+        heap.pages().node_of(pfn).expect("a page")
     };
     let objects = take(cache, 16);
     on(&heap, 1);

@@ -54,7 +54,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let bytes = cache.head().geometry().layout.object_size as usize;
         self.admit(owner, cache, object, bytes)?;
         let found = self.heap.pages().pfn_of(object);
-        match (node, found.map(|pfn| self.heap.pages().node_of(pfn))) {
+        match (node, found.and_then(|pfn| self.heap.pages().node_of(pfn))) {
             // Until 2.6.35 other nodes' partial slabs may serve a wish for a node.
             (Some(wanted), Some(got))
                 if !self.limits.scarce && !asks_other_nodes::<D>(self.heap.era()) =>

@@ -290,7 +290,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         // While little is in use, the wanted node has what is asked for.
         let share = self.pages.pages() / self.pages.machine().topology().nodes;
         if !self.limits.scarce && order <= 3 && self.live_pages < u64::from(share) / 32 {
-            ensure_eq!(self.pages.node_of(pfn), wanted, "the node of {pfn:?}");
+            ensure_eq!(self.pages.node_of(pfn), Some(wanted), "the node of {pfn:?}");
         }
         Ok(true)
     }
