@@ -71,10 +71,10 @@ impl Latency {
             String::new()
         };
         let order = match self.order {
-            Order::Stack => "",
-            Order::Random => ", random order",
+            Order::Stack => "last first",
+            Order::Random => "random",
         };
-        format!("{}{scale}{order} {}", era.name(), self.operation)
+        format!("{}{scale}, {order}", era.name())
     }
 
     fn is_tuned(&self) -> bool {
@@ -170,34 +170,36 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
     })
 }
 
-/// Prints the times.
+/// Prints the times, refills beside trims.
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
-        "\nsingle refills and trims of a per-CPU list, us; one hold of the zone lock each, of so many \
-         pages at most (scale: PageConfig::batch_scale_max; 5 is a kernel's default, 0 a process's)"
+        "\nsingle refills and trims of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
+         one hold of the zone lock each, of so many pages at most\n(scale: PageConfig::batch_scale_max; 5 is a \
+         kernel's default, 0 a process's; {PAGES} pages come and go)"
     );
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([
-        "era, operation",
-        "count",
+        "era, order of frees",
         "pages",
+        "refills",
         "p50",
         "p99",
         "p99.9",
-        "max",
+        "trims",
+        "p50",
+        "p99",
+        "p99.9",
     ]);
-    let us = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
-    for latency in latencies {
-        table.add_row([
-            latency.name(),
-            latency.ns.len().to_string(),
-            latency.pages_max.to_string(),
-            us(latency.quantile(500_000)),
-            us(latency.quantile(990_000)),
-            us(latency.quantile(999_000)),
-            us(latency.ns.last().copied().unwrap_or(0)),
-        ]);
+    let cells = |latency: &Latency| {
+        let us = |per_million| format!("{:.2}", latency.quantile(per_million) as f64 / 1000.0);
+        let times = [500_000, 990_000, 999_000].map(us);
+        [latency.ns.len().to_string()].into_iter().chain(times)
+    };
+    for [refills, trims] in latencies.as_chunks().0 {
+        let pages = refills.pages_max.max(trims.pages_max);
+        let row = [refills.name(), pages.to_string()].into_iter();
+        table.add_row(row.chain(cells(refills)).chain(cells(trims)));
     }
     right_align(&mut table);
     println!("{table}");

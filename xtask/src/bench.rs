@@ -72,7 +72,7 @@ struct Shown {
     title: &'static str,
 }
 
-const TABLES: [Shown; 2] = [
+const TABLES: [Shown; 4] = [
     Shown {
         mark: "bench",
         title: " ns per object",
@@ -80,6 +80,14 @@ const TABLES: [Shown; 2] = [
     Shown {
         mark: "bench of pages",
         title: " ns for each page",
+    },
+    Shown {
+        mark: "bench of refills",
+        title: "single refills and trims",
+    },
+    Shown {
+        mark: "figures of a kernel",
+        title: "for orientation, OTHER HARDWARE",
     },
 ];
 
@@ -157,7 +165,7 @@ mod tests {
                       <!-- /bench of pages -->\nc\n";
         let raw = "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n\n\
                    alloc+free, ns for each page\n pool 2.0\npool: bulk 64 costs 0.5x\n\nend\n";
-        let [objects, pages] = &TABLES;
+        let [objects, pages, ..] = &TABLES;
         let text = with_table(readme, objects, raw).expect("marks and a table");
         let text = with_table(&text, pages, raw).expect("marks and a table");
         assert_eq!(
