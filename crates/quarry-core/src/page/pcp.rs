@@ -36,7 +36,8 @@ pub struct PcpStats {
     pub allocs: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Times a list was empty and was refilled from the zone.
+    /// Times a list was empty and the zone was asked for blocks: a hold of its lock each, also if it
+    /// had none.
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,

@@ -185,7 +185,7 @@ pub struct PcpReport {
     pub allocs: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Times an empty list was refilled from the zone.
+    /// Times a list was empty and the zone was asked for blocks, also if it had none.
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,

@@ -20,7 +20,7 @@ pub struct PageCounts {
     pub allocs: u64,
     /// Calls to free.
     pub frees: u64,
-    /// Times that a per-CPU list was empty and was refilled.
+    /// Times that a per-CPU list was empty and the zone was asked for blocks, also if it had none.
     pub pcp_refills: u64,
     /// Blocks that refills brought.
     pub pcp_refilled: u64,
