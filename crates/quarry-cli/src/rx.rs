@@ -38,7 +38,7 @@ pub(crate) struct Args {
         default_value = "4.13"
     )]
     era: Vec<String>,
-    /// Packets that are counted in each run, after a warm-up.
+    /// Packets that each run counts after a warm-up: 1 to 1000000000000.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     packets: u64,
     /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all
@@ -60,10 +60,11 @@ pub(crate) struct Args {
     /// Bytes of a packet; all packets are full.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u32,
-    /// TCP streams, dealt to the rings round.
+    /// TCP streams, dealt to the rings round: as many as rings, to 1048576.
     #[arg(long, value_name = "N", default_value_t = 128)]
     streams: u32,
-    /// Packets that wait in a socket before it is read: 60 are the default receive buffer of TCP.
+    /// Packets that wait in a socket before it is read: 60 are the default receive buffer of TCP;
+    /// 1 to 1048576.
     #[arg(long, value_name = "PACKETS", default_value_t = 60)]
     backlog: u32,
     /// Work entries of a ring.
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZeroUsize::get);
-    let bar = progress_bar(runs.iter().map(packets).sum());
+    let bar = progress_bar(runs.iter().map(packets).fold(0, u64::saturating_add));
     let reports = quarry_work::run_all(&runs, jobs, |spec| {
         quarry_work::rx::run(spec, &|packets| bar.inc(packets))
     });

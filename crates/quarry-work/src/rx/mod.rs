@@ -54,7 +54,9 @@ pub use report::{
     AtRate, LINE_BITS_PER_SECOND, PageCounts, RING_PACKETS_PER_SECOND, RecycleCounts, RxReport,
     WIRE_BYTES,
 };
-pub use spec::{Consumer, ETHERNET_BYTES, NAPI_BUDGET, RxAxes, RxSpec, TCP_HEADER_BYTES};
+pub use spec::{
+    Consumer, ETHERNET_BYTES, NAPI_BUDGET, PACKETS_MAX, RxAxes, RxSpec, TCP_HEADER_BYTES,
+};
 
 use quarry_core::design::Design;
 use quarry_core::geometry::BootParams;

@@ -3,7 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::machine::MAX_CPUS;
 use quarry_core::rx::RxBuffer;
-use quarry_sim::Config;
+use quarry_sim::{Config, ConfigError};
 
 use super::driver::{DRIVERS, RxDriver, Source};
 use crate::error::WorkError;
@@ -16,6 +16,8 @@ pub const TCP_HEADER_BYTES: u32 = 52;
 const GRO_BYTES_MAX: u32 = 65535;
 /// Packets that a driver takes from a ring before others get their turn (`NAPI_POLL_WEIGHT`).
 pub const NAPI_BUDGET: u32 = 64;
+/// Packets that can be asked for: days of work, and far from what counters hold.
+pub const PACKETS_MAX: u64 = 1_000_000_000_000;
 
 /// On which CPU a stream's reader runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ pub struct RxSpec {
     pub descriptors: u32,
     /// Entries of the huge page cache.
     pub cache_entries: u32,
-    /// Packets that are counted, all rings together.
+    /// Packets that are counted, all rings together: 1 to [`PACKETS_MAX`].
     pub packets: u64,
     /// Decides in which order streams send.
     pub seed: u64,
@@ -226,7 +228,7 @@ impl RxSpec {
                 self.descriptors
             ));
         }
-        self.wrong_cache()
+        self.wrong_cache().or_else(|| self.wrong_amount())
     }
 
     fn wrong_cache(&self) -> Option<String> {
@@ -239,8 +241,25 @@ impl RxSpec {
                 1 << 24
             ));
         }
-        if self.packets == 0 {
-            return Some("0 packets: nothing would be counted".to_string());
+        None
+    }
+
+    /// The machine would refuse the memory as well, but not before others have run.
+    fn wrong_amount(&self) -> Option<String> {
+        let (packets, page_bytes) = (self.packets, self.page_bytes);
+        if !(1..=PACKETS_MAX).contains(&packets) {
+            return Some(format!("{packets} packets: ask for 1 to {PACKETS_MAX}"));
+        }
+        if !(1..=1 << 31).contains(&(self.memory_bytes / page_bytes)) {
+            let refused = ConfigError::Memory {
+                memory_bytes: self.memory_bytes,
+                page_bytes,
+            };
+            return Some(format!(
+                "{refused}; give it {}k to {}T",
+                page_bytes >> 10,
+                (page_bytes << 31) >> 40
+            ));
         }
         None
     }

@@ -313,7 +313,7 @@ fn random_receivers_account_for_every_page() {
 #[test]
 fn what_cannot_be_is_refused() {
     let base = RxSpec::new(driver("huge"), 4);
-    let cases: [(RxSpec, &str); 12] = [
+    let cases: [(RxSpec, &str); 15] = [
         (
             RxSpec {
                 rings: 0,
@@ -397,7 +397,29 @@ fn what_cannot_be_is_refused() {
                 packets: 0,
                 ..base.clone()
             },
-            "0 packets",
+            "0 packets: ask for 1 to 1000000000000",
+        ),
+        (
+            RxSpec {
+                packets: PACKETS_MAX + 1,
+                ..base.clone()
+            },
+            "1000000000001 packets: ask for 1 to 1000000000000",
+        ),
+        (
+            RxSpec {
+                memory_bytes: 4095,
+                ..base.clone()
+            },
+            "1 to 2^31 pages; give it 4k to 8T",
+        ),
+        (
+            RxSpec {
+                memory_bytes: (65536 << 31) + 65536,
+                page_bytes: 65536,
+                ..base.clone()
+            },
+            "1 to 2^31 pages; give it 64k to 128T",
         ),
     ];
     for (spec, part) in cases {
