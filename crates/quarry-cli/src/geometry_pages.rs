@@ -49,10 +49,7 @@ pub(crate) struct PageArgs {
 }
 
 fn parse_era(text: &str) -> Result<Era, String> {
-    Era::parse(text).ok_or_else(|| {
-        let names = Era::ALL.map(Era::name).join(", ");
-        format!("eras are {names}")
-    })
+    quarry_lab::design::parse_era(text).map_err(|error| error.to_string())
 }
 
 /// Names of zones, as the kernel writes them.

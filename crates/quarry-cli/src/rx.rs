@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
+use quarry_lab::design::parse_era;
 use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, RxAxes, RxReport, RxSpec};
 use serde::Serialize;
 
@@ -153,7 +154,7 @@ fn packets(spec: &RxSpec) -> u64 {
 }
 
 fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
-    let eras: anyhow::Result<Vec<Era>> = args.era.iter().map(|name| era(name)).collect();
+    let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
     let axes = RxAxes {
         drivers: args.driver.clone(),
         eras: eras?,
@@ -174,16 +175,6 @@ fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
         ..RxSpec::new(&DRIVERS[0], 1)
     };
     Ok(axes.runs(&base)?)
-}
-
-fn era(name: &str) -> anyhow::Result<Era> {
-    Era::parse(name).ok_or_else(|| {
-        let known: Vec<&str> = Era::ALL.iter().map(|era| era.name()).collect();
-        error::usage(format!(
-            "there is no era {name:?}; eras are {}",
-            known.join(", ")
-        ))
-    })
 }
 
 fn consumer(name: &str) -> anyhow::Result<Consumer> {

@@ -1,11 +1,10 @@
 //! `quarry tunables`: the table of tunables, from the data that everything else uses.
 
-use quarry_core::era::Era;
 use quarry_core::tunables::{DefaultValue, PAGE_ALLOCATOR, Scope, TUNABLES, Tunable};
 use quarry_lab::DesignSpec;
+use quarry_lab::design::parse_era;
 use serde::Serialize;
 
-use crate::error::usage;
 use crate::output;
 
 /// Arguments.
@@ -74,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// The tunables of `slub` (in any era) or of `slub@5.9`.
 fn rows_of(text: &str) -> anyhow::Result<Vec<Row>> {
     let (name, era) = match text.split_once('@') {
-        Some((PAGE_ALLOCATOR, era)) => (PAGE_ALLOCATOR, Some(page_era(era)?)),
+        Some((PAGE_ALLOCATOR, era)) => (PAGE_ALLOCATOR, Some(parse_era(era)?)),
         None if text == PAGE_ALLOCATOR => (PAGE_ALLOCATOR, None),
         at => {
             let spec = DesignSpec::parse_geometry(text)?;
@@ -86,15 +85,6 @@ fn rows_of(text: &str) -> anyhow::Result<Vec<Row>> {
         None => tunable.available.iter().any(|at| at.design == name),
     };
     Ok(TUNABLES.iter().filter(applies).map(row).collect())
-}
-
-fn page_era(era: &str) -> anyhow::Result<Era> {
-    Era::parse(era).ok_or_else(|| {
-        let eras = Era::ALL.map(Era::name).join(", ");
-        usage(format!(
-            "unknown era {era:?} of the page allocator; eras are {eras}"
-        ))
-    })
 }
 
 fn row(tunable: &Tunable) -> Row {

@@ -54,6 +54,17 @@ impl Era {
         }
     }
 
+    /// Another version whose source was compared with this one's and found to have the same rules, as far
+    /// as they are modelled here (facts 0.3, 7.2, 12).
+    pub const fn also(self) -> Option<&'static str> {
+        match self {
+            Era::V2_6_22 => Some("2.6.23"),
+            Era::V4_13 => Some("4.14"),
+            Era::V5_9 => Some("5.10"),
+            _ => None,
+        }
+    }
+
     /// The era with exactly this name.
     ///
     /// ```

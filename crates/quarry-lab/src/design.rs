@@ -14,6 +14,7 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
 use crate::error::LabError;
+use crate::infer::version;
 use crate::replay::{self, ReplayFn};
 
 /// One design, with its generic functions made concrete.
@@ -139,16 +140,61 @@ impl DesignSpec {
         };
         match era {
             Some(era) => Ok(Self { design, era }),
-            None => Err(LabError::Usage(format!(
-                "unknown era in {text:?}; {what} knows {}",
-                list(
-                    Era::ALL
-                        .into_iter()
-                        .filter(|era| valid(design, *era))
-                        .map(|era| format!("{name}@{era}"))
-                )
-            ))),
+            None => {
+                let eras: Vec<Era> = Era::ALL
+                    .into_iter()
+                    .filter(|era| valid(design, *era))
+                    .collect();
+                let (_, version) = text.split_once('@').unwrap_or_default();
+                Err(LabError::Usage(format!(
+                    "unknown era in {text:?}{}; {what} knows {}",
+                    hint(version, &eras),
+                    list(eras.iter().map(|era| format!("{name}@{era}")))
+                )))
+            }
         }
+    }
+}
+
+/// Parses an era.
+///
+/// # Errors
+///
+/// [`LabError::Usage`], which names the era that covers the version or those that it lies between, if there are
+/// any, and lists all with the versions that they stand for.
+pub fn parse_era(text: &str) -> Result<Era, LabError> {
+    Era::parse(text).ok_or_else(|| {
+        let shown = |era: Era| match era.also() {
+            Some(also) => format!("{era} (and {also})"),
+            None => era.to_string(),
+        };
+        LabError::Usage(format!(
+            "there is no era {text:?}{}; eras are {}",
+            hint(text, &Era::ALL),
+            list(Era::ALL.map(shown))
+        ))
+    })
+}
+
+/// What of these eras a version that is none may be looked for in; they are in their order.
+fn hint(text: &str, eras: &[Era]) -> String {
+    let is_of = |version: &str| {
+        let rest = text.strip_prefix(version);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let covers = |era: &&Era| is_of(era.name()) || era.also().is_some_and(is_of);
+    if let Some(era) = eras.iter().find(covers) {
+        return format!(": take {era}, which has its rules as far as they were compared");
+    }
+    let release = version(text);
+    let later = eras.iter().position(|era| version(era.name()) > release);
+    match later {
+        Some(at) if at > 0 => format!(
+            ", which lies between {} and {} and may have rules of either",
+            eras[at - 1],
+            eras[at]
+        ),
+        _ => String::new(),
     }
 }
 
@@ -161,6 +207,47 @@ pub(crate) fn list(items: impl IntoIterator<Item = impl fmt::Display>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_beside_eras() {
+        let message = |text| parse_era(text).unwrap_err().to_string();
+        let eras = "; eras are 2.6.22 (and 2.6.23), 2.6.24, 2.6.35, 4.13 (and 4.14), 5.9 (and 5.10), 6.1, \
+                    6.18, 7.0";
+        for (text, hint) in [
+            (
+                "5.10",
+                ": take 5.9, which has its rules as far as they were compared",
+            ),
+            (
+                "4.14.177",
+                ": take 4.13, which has its rules as far as they were compared",
+            ),
+            (
+                "6.18.44-fc",
+                ": take 6.18, which has its rules as far as they were compared",
+            ),
+            (
+                "5.14",
+                ", which lies between 5.9 and 6.1 and may have rules of either",
+            ),
+            (
+                "6.12",
+                ", which lies between 6.1 and 6.18 and may have rules of either",
+            ),
+            ("2.6.18", ""),
+            ("7.1", ""),
+            ("", ""),
+            ("new", ""),
+        ] {
+            assert_eq!(
+                message(text),
+                format!("there is no era {text:?}{hint}{eras}")
+            );
+        }
+        for era in Era::ALL {
+            assert_eq!(parse_era(era.name()).unwrap(), era);
+        }
+    }
 
     #[test]
     fn names_and_eras() {
@@ -189,5 +276,9 @@ mod tests {
              slub@4.13, slub@5.9, slub@6.1, slub@6.18"
         );
         assert!(message("slubq@").contains("slubq@2.6.35"));
+        assert!(message("slub@5.10").starts_with(
+            "unknown era in \"slub@5.10\": take 5.9, which has its rules as far as they \
+             were compared; replay knows slub@2.6.22, "
+        ));
     }
 }

@@ -6,7 +6,7 @@ use quarry_core::geometry::{BootParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_core::tunables::{Scope, Tunable, TunableError, check, tunables_of};
 
-use crate::design::{DesignSpec, list};
+use crate::design::{DesignSpec, list, parse_era};
 use crate::error::LabError;
 
 /// One `--set`.
@@ -61,7 +61,7 @@ impl Setting {
             None => (None, None),
             Some((design, "")) => (Some(design.to_string()), None),
             Some((design, era)) => {
-                let era = Era::parse(era).ok_or_else(|| usage(format!("unknown era {era:?}")))?;
+                let era = parse_era(era).map_err(|error| usage(error.to_string()))?;
                 (Some(design.to_string()), Some(era))
             }
         };
@@ -284,7 +284,7 @@ mod tests {
         for (setting, part) in [
             ("cpu_partial", "there is no \"=\""),
             ("cpu_partial=-1", "\"-1\" is not a number"),
-            ("slub@9.cpu_partial=1", "unknown era \"9\""),
+            ("slub@9.cpu_partial=1", "there is no era \"9\""),
             (
                 "slubq.min_partial=1",
                 "does not take part; designs are slub@6.18",

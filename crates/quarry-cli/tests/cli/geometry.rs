@@ -221,7 +221,7 @@ fn tunables_are_listed() {
     assert_fails(
         &quarry(&["tunables", "--design", "page@5.10"]),
         2,
-        &["unknown era \"5.10\" of the page allocator", "6.18, 7.0"],
+        &["no era \"5.10\": take 5.9", "6.18, 7.0"],
     );
     assert_fails(
         &quarry(&["tunables", "--design", "x"]),
@@ -337,7 +337,11 @@ fn wrong_questions_about_pages() {
         ),
         ("--pages --zone 1X", "\"1X\" is not a size"),
         ("--pages --zone high=1G", "zones are dma, dma32 and normal"),
-        ("--pages --zone 1G --era 5.10", "eras are 2.6.22, 2.6.24"),
+        (
+            "--pages --zone 1G --era 5.10",
+            "take 5.9, which has its rules",
+        ),
+        ("--pages --zone 1G --era 5.14", "between 5.9 and 6.1"),
         ("--pages --zone 1k", "at least one page"),
         ("--pages --zone 1G --cpus 0", "0 CPUs is not in 1.."),
         ("--pages --zone 999999T", "the most covered"),
