@@ -1,4 +1,4 @@
-//! What goes to stdout: tables and JSON.
+//! What goes to stdout, tables and JSON, and notes beside it.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -65,6 +65,12 @@ pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> any
     write(&mut out)
         .and_then(|()| out.flush())
         .context("cannot write to stdout")
+}
+
+/// Tells on stderr what the user may not expect.
+pub(crate) fn note(text: &str) {
+    // Nothing can be done if stderr is closed.
+    let _ = writeln!(io::stderr().lock(), "quarry: note: {text}");
 }
 
 /// Lets a table grow beyond the width rather than break its cells.

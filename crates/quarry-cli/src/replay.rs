@@ -11,7 +11,7 @@ use quarry_lab::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
-use quarry_lab::replay::pages::PageMode;
+use quarry_lab::replay::pages::{PageEvents, PageMode};
 use quarry_lab::replay::part::{Moment, Part};
 use quarry_lab::setting::Setting;
 use quarry_lab::{DESIGNS, DesignSpec, Plan, RunReport};
@@ -290,6 +290,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runs = plan.execute(&input, jobs, &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
+    let notes = unheeded(args, &plan, &input);
+    notes.iter().for_each(|text| output::note(text));
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
@@ -305,6 +307,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         };
         output::print_text(&replay_tables::text(&input.name, meta, &runs, more))
     }
+}
+
+/// Options that were given and have no effect on some run, and why.
+fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
+    let options = match args.pagetypeinfo {
+        None => "--zoneinfo is",
+        Some(_) => "--zoneinfo and --pagetypeinfo are",
+    };
+    let mut notes: Vec<String> = Vec::new();
+    for reason in plan
+        .runs
+        .iter()
+        .filter_map(|run| lists::unheeded(run, input))
+    {
+        let note = format!("{options} not heeded where {reason}");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let events = PageEvents::of(input);
+    if args.fragmentation && !events.driven() {
+        let why = events.why_none();
+        notes.push(format!("--fragmentation is not heeded where {why}"));
+    }
+    notes
 }
 
 /// The design that a kernel had: the era from its release, the allocator from its slabinfo, where

@@ -189,6 +189,16 @@ fn zoneinfos_that_do_not_fit_are_refused() {
     refuses(&zone("Normal", 1 << 40, 2), &none, &["at most 2147483648"]);
     let cpus = zone("Normal", 99_999, 4);
     refuses(&cpus, &none, &["4 CPUs", "one with 2", "--cpus 4"]);
+    let free = zone("Normal", 99_999, 2).replace("free     99", "free     9999999999");
+    let parts = ["zone Normal has 99999 pages", "9999999999 free", "0 on the"];
+    refuses(&free, &none, &parts);
+    let listed = zone("Normal", 99_999, 2).replace("count:    0", "count:    4000000000");
+    let parts = [
+        "has 99999 pages",
+        "99 free ones",
+        "8000000000 on the CPUs' lists",
+    ];
+    refuses(&listed, &none, &parts);
     let small = zone("Normal", 99_999, 2);
     refuses(
         &small,
@@ -202,6 +212,64 @@ fn zoneinfos_that_do_not_fit_are_refused() {
     assert_fails(&quarry(&alone), 2, &["--zoneinfo"]);
     let wrong = ["replay", "--zoneinfo", path, "--pagetypeinfo", "Cargo.toml"];
     assert_fails(&quarry(&wrong), 1, &["Cargo.toml", "Page block order"]);
+}
+
+/// A file that is not heeded is told on stderr; stdout is JSON still.
+#[test]
+fn options_without_effect_are_told() {
+    let file = |name: &str| format!("{}/../../traces/{name}", env!("CARGO_MANIFEST_DIR"));
+    let zoneinfo = file("kv.before.zoneinfo.gz");
+    let folder = tempfile::tempdir().unwrap();
+    let types = folder.path().join("pagetypeinfo");
+    let text = "Page block order: 9\nPages per block:  512\n\nFree pages count per migrate type at \
+                order 0 1 2 3 4 5 6 7 8 9 10 \n\
+                Node 0, zone Normal, type Movable 0 0 0 0 0 0 0 0 0 0 0 \n\n\
+                Number of blocks type Movable \nNode 0, zone Normal 1 \n";
+    std::fs::write(&types, text).unwrap();
+    let zoneinfo = ["--zoneinfo", &zoneinfo];
+    let types = [&zoneinfo[..], &["--pagetypeinfo", types.to_str().unwrap()]].concat();
+    let cases: &[(&[&str], &[&str], &str)] = &[
+        (&zoneinfo, &[], ""),
+        (
+            &zoneinfo,
+            &["--page-size", "64k"],
+            "--zoneinfo is not heeded where pages have 64 KiB, in the report 4 KiB",
+        ),
+        (
+            &zoneinfo,
+            &["--cpus", "4"],
+            "--zoneinfo is not heeded where there are 4 CPUs, in the report 2",
+        ),
+        (
+            &types,
+            &["--pages", "off"],
+            "--zoneinfo and --pagetypeinfo are not heeded where page events are not to be replayed",
+        ),
+        (
+            &["--fragmentation"],
+            &["--pages", "off"],
+            "--fragmentation is not heeded where page events are not to be replayed",
+        ),
+        (&["--fragmentation"], &[], ""),
+    ];
+    for (file, more, note) in cases {
+        let args = ["replay", "kv", "--json", "--no-timing", "--design", "slub"];
+        let output = quarry(&[&args[..], file, more].concat());
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+        let expected = match *note {
+            "" => String::new(),
+            note => format!("quarry: note: {note}\n"),
+        };
+        assert_eq!(stderr, expected, "{more:?}");
+        let report: Value = serde_json::from_str(&crate::common::text(&output)).unwrap();
+        assert!(report["runs"].is_array());
+    }
+    // Once for each machine that differs, not for each run.
+    let args = ["replay", "kv", "--no-timing", "--design", "slub,slubq"];
+    let sizes = ["--page-size", "4k,16k,64k"];
+    let output = quarry(&[&args[..], &zoneinfo, &sizes].concat());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.lines().count(), 2, "{stderr}");
 }
 
 #[test]

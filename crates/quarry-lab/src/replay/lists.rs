@@ -26,8 +26,11 @@
 //! A copy of `/proc/pagetypeinfo` of the same moment tells what the last two assume ([`Input::free`]).
 //!
 //! With another page size or number of CPUs than the recorded, a report tells nothing: such a machine
-//! has one zone, all free, and begins with empty lists.
+//! has one zone, all free, and begins with empty lists ([`Unheeded`]).
 
+use std::fmt;
+
+use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
 use quarry_core::page::geometry::pageblock_order;
 use quarry_core::page::{
@@ -45,6 +48,9 @@ use crate::plan::RunSpec;
 /// Most pages of a machine.
 const PAGES_MAX: u64 = 1 << 31;
 
+/// A kernel moves at most this power of two times the batch at once (`pcp_batch_scale_max`).
+const BATCH_SCALE_MAX: u32 = PageConfig::new(Era::V6_18).batch_scale_max;
+
 /// The zones that a kernel reported.
 pub(super) struct Start<'a> {
     zones: Vec<(ZoneType, &'a Zone)>,
@@ -53,6 +59,69 @@ pub(super) struct Start<'a> {
     /// Pages that the highest zone has beyond those reported.
     more: i64,
     page_shift: u32,
+}
+
+/// Why a replay does not begin as a report tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unheeded {
+    /// No page events are driven.
+    PageEvents(PageEvents),
+    /// The machine has other pages than the recorded one.
+    PageSize {
+        /// Bytes of the machine's.
+        bytes: u64,
+        /// Bytes of the recorded ones.
+        recorded: u64,
+    },
+    /// The machine has another number of CPUs than the recorded one.
+    Cpus {
+        /// The machine's.
+        cpus: u32,
+        /// Those in the report.
+        reported: u64,
+    },
+}
+
+impl fmt::Display for Unheeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PageEvents(events) => events.why_none().fmt(f),
+            Self::PageSize { bytes, recorded } => write!(
+                f,
+                "pages have {} KiB, in the report {} KiB",
+                bytes >> 10,
+                recorded >> 10
+            ),
+            Self::Cpus { cpus, reported } => {
+                write!(f, "there are {cpus} CPUs, in the report {reported}")
+            }
+        }
+    }
+}
+
+/// Why a run does not begin as the input's zoneinfo tells, if it has one.
+#[must_use]
+pub fn unheeded(spec: &RunSpec, input: &Input) -> Option<Unheeded> {
+    let zoneinfo = input.zoneinfo.as_ref()?;
+    let (config, meta) = (&spec.config, input.file.meta());
+    let (events, recorded) = (PageEvents::of(input), u64::from(meta.page_size));
+    if !events.driven() {
+        return Some(Unheeded::PageEvents(events));
+    }
+    if recorded != config.page_bytes {
+        let bytes = config.page_bytes;
+        return Some(Unheeded::PageSize { bytes, recorded });
+    }
+    let (cpus, reported) = (config.cpus, reported_cpus(zoneinfo));
+    let other = u64::from(cpus) != reported && cpus != meta.cpus;
+    other.then_some(Unheeded::Cpus { cpus, reported })
+}
+
+/// CPUs up to the last that has lists.
+fn reported_cpus(zoneinfo: &Zoneinfo) -> u64 {
+    let lists = zoneinfo.populated().flat_map(hot_lists);
+    let numbers = lists.map(|list| u64::from(list.cpu) + 1);
+    numbers.max().unwrap_or(0)
 }
 
 /// How a zone begins.
@@ -87,12 +156,39 @@ fn zones(zoneinfo: &Zoneinfo) -> Result<Vec<(ZoneType, &Zone)>, LabError> {
                 zone.name
             )));
         }
+        possible(zone)?;
         zones.push((known, zone));
     }
     if zones.is_empty() {
         return Err(unfit("no zone has pages"));
     }
     Ok(zones)
+}
+
+/// Whether a zone can have had so many free pages and so many on lists. A kernel does not read them at one
+/// moment: `free` lacks what CPUs have not yet added to it (`vm stats threshold`), and pages may go
+/// to a CPU's lists, or from one to another, between two lines; no more of them, it is taken, than a CPU's lists
+/// move under one hold of the zone lock.
+fn possible(zone: &Zone) -> Result<(), LabError> {
+    let managed = zone.managed();
+    let all = |number: fn(&Pageset) -> u64| {
+        let numbers = zone.pagesets.iter().map(number);
+        numbers.fold(0, u64::saturating_add)
+    };
+    let late = all(|set| set.stat_threshold.unwrap_or(0));
+    let moved = all(|set| set.batch.saturating_mul(1 << BATCH_SCALE_MAX));
+    let (free, listed) = (zone.pages.get("free").unwrap_or(0), all(|set| set.count));
+    let most = managed.saturating_add(late);
+    let possible = free <= most
+        && zone.pagesets.iter().all(|set| set.count <= managed)
+        && free.saturating_add(listed) <= most.saturating_add(moved);
+    if !possible {
+        return Err(unfit(&format!(
+            "zone {} has {managed} pages, but {free} free ones and {listed} on the CPUs' lists",
+            zone.name
+        )));
+    }
+    Ok(())
 }
 
 fn sizes(zones: &[(ZoneType, &Zone)]) -> Result<[u32; ZONE_TYPES], LabError> {
@@ -131,18 +227,11 @@ impl<'a> Start<'a> {
         };
         let zones = zones(zoneinfo)?;
         let mut sizes = sizes(&zones)?;
-        if !PageEvents::of(input).driven() || u64::from(meta.page_size) != config.page_bytes {
+        if unheeded(spec, input).is_some() {
             return Ok(None);
         }
-        let cpus = |(_, zone): &(ZoneType, &Zone)| {
-            let numbers = hot_lists(zone).map(|list| u64::from(list.cpu) + 1);
-            numbers.max()
-        };
-        let cpus = zones.iter().filter_map(cpus).max().unwrap_or(0);
+        let cpus = reported_cpus(zoneinfo);
         if cpus != u64::from(config.cpus) {
-            if config.cpus != meta.cpus {
-                return Ok(None);
-            }
             return Err(unfit(&format!(
                 "it is of a machine with {cpus} CPUs, the trace of one with {}; with --cpus {cpus} \
                  they may be the same",

@@ -64,6 +64,17 @@ impl PageEvents {
     pub fn driven(self) -> bool {
         matches!(self, Self::OutsideSlabs | Self::All)
     }
+
+    /// Why none are driven; empty if some are.
+    #[must_use]
+    pub fn why_none(self) -> &'static str {
+        match self {
+            Self::None => "the trace has no page events",
+            Self::Off => "page events are not to be replayed",
+            Self::NotToldApart => "the trace does not tell which page events were of slabs",
+            Self::OutsideSlabs | Self::All => "",
+        }
+    }
 }
 
 /// What became of the page events that a replay was to drive, and what they cost.

@@ -305,6 +305,33 @@ fn a_report_of_another_machine_is_refused_or_tells_nothing() {
     assert!(told(&wider, &four));
 }
 
+/// Of 40,000 pages 9000 are free and 11 on each list; 2 times 10 may be counted late, 2 times 7 << 5 move
+/// while the report is read.
+#[test]
+fn more_pages_than_the_zone_has_are_refused() {
+    let text = zone("DMA32", [9000, 0, 150, 40_000], 11, "");
+    let refused = |what: &str, number: u64, to: u64| {
+        let text = text.replace(&format!("{what}{number}\n"), &format!("{what}{to}\n"));
+        let error = memory_bytes(&Zoneinfo::parse("zoneinfo", &text).unwrap(), 4096).err();
+        error.map(|error| error.to_string())
+    };
+    let (free, count) = ("pages free     ", "count:    ");
+    for (what, number, most) in [(free, 9000, 40_020), (count, 11, 15_500 + 234)] {
+        assert_eq!(refused(what, number, most), None);
+        let error = refused(what, number, most + 1).unwrap();
+        assert!(error.contains("zone DMA32 has 40000 pages"), "{error}");
+    }
+    assert_eq!(
+        refused(free, 9000, u64::MAX).unwrap(),
+        "the zoneinfo does not fit: zone DMA32 has 40000 pages, but 18446744073709551615 free ones \
+         and 22 on the CPUs' lists"
+    );
+    // One list cannot have more than all, whatever a batch would allow.
+    let odd = text.replace("batch:    7", "batch:    70000");
+    let odd = odd.replace("count:    11", "count:    40001");
+    assert!(memory_bytes(&Zoneinfo::parse("zoneinfo", &odd).unwrap(), 4096).is_err());
+}
+
 /// Whatever a report claims, there is an answer.
 #[test]
 fn no_number_in_a_report_panics() {
