@@ -6,6 +6,7 @@ use crate::error::HostError;
 use crate::huge::HugePages;
 use crate::machine::{HostMachine, Mode};
 use crate::memory::{Layout, Memory};
+use crate::numa::Nodes;
 use crate::rseq::{self, RseqUnavailable};
 use crate::{os, topology};
 
@@ -133,13 +134,14 @@ impl Builder {
             })?;
         let area = self.area()?;
         let memory = Memory::reserve(&layout, self.huge_pages)?;
+        let nodes = Nodes::of_this_computer(cpus);
         let topology = Topology {
             cpus,
-            nodes: topology::nodes(cpus),
+            nodes: nodes.in_use().nodes,
             page_shift,
             cache_line: topology::cache_line(),
         };
-        Ok(HostMachine::new(area, topology, memory))
+        Ok(HostMachine::new(area, topology, nodes, memory))
     }
 
     fn page_shift(&self) -> Result<u32, HostError> {

@@ -18,6 +18,7 @@
 //! | `prefetch` | that hint |
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
+//! | `numa` | nodes of the CPUs |
 //! | `topology`, `os` | `/sys`, system calls |
 //!
 //! # Modes
@@ -57,6 +58,7 @@ pub mod fork;
 mod huge;
 mod machine;
 mod memory;
+mod numa;
 mod os;
 mod prefetch;
 #[doc(hidden)]
@@ -69,4 +71,5 @@ pub use builder::Builder;
 pub use error::HostError;
 pub use huge::{HugePageUse, HugePages, HugePagesUnavailable};
 pub use machine::{HostMachine, Mode};
+pub use numa::{NumaUnavailable, NumaUse};
 pub use rseq::RseqUnavailable;

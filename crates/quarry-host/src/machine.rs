@@ -11,6 +11,7 @@ use quarry_core::machine::{
 use crate::builder::Builder;
 use crate::huge::{HugePageUse, HugePages};
 use crate::memory::Memory;
+use crate::numa::{Nodes, NumaUse};
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use crate::rseq::commits;
 use crate::rseq::{self, FAILED, RseqUnavailable};
@@ -60,6 +61,7 @@ pub struct HostMachine {
     /// The first refusal to bind memory to its node, 0 if there was none.
     bind_errno: AtomicI32,
     topology: Topology,
+    nodes: Nodes,
     memory: Memory,
 }
 
@@ -82,6 +84,7 @@ impl HostMachine {
     pub(crate) fn new(
         area: Result<isize, RseqUnavailable>,
         topology: Topology,
+        nodes: Nodes,
         memory: Memory,
     ) -> Self {
         Self {
@@ -93,6 +96,7 @@ impl HostMachine {
             reason: area.err(),
             bind_errno: AtomicI32::new(0),
             topology,
+            nodes,
             memory,
         }
     }
@@ -135,8 +139,40 @@ impl HostMachine {
         os::resident_bytes(self.memory.ranges.pages)
     }
 
+    /// How many memory nodes there are, and why not those that the system has.
+    ///
+    /// The nodes are those of the system's that have memory and a CPU that this machine serves,
+    /// numbered from 0 ([`HostMachine::system_node`] tells the system's numbers). CPUs of a node
+    /// without memory count to the nearest one, CPUs that were offline when the machine was built to
+    /// the node of the CPU before them. More than [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes
+    /// are taken as one.
+    ///
+    /// ```
+    /// use quarry_host::HostMachine;
+    ///
+    /// let machine = HostMachine::builder().memory_bytes(64 << 20).build()?;
+    /// let numa = machine.numa();
+    /// match numa.reason {
+    ///     None => println!("{} nodes", numa.nodes),
+    ///     Some(reason) => println!("memory is not local to nodes: {reason}"),
+    /// }
+    /// # Ok::<(), quarry_host::HostError>(())
+    /// ```
+    #[must_use]
+    pub fn numa(&self) -> NumaUse {
+        self.nodes.in_use()
+    }
+
+    /// The number by which the system, `numactl` for one, knows a node. `None` if there is no such
+    /// node, or one only, whose memory may be anywhere.
+    #[must_use]
+    pub fn system_node(&self, node: NodeId) -> Option<u32> {
+        self.nodes.system_node(node)
+    }
+
     /// Why the memory of a node is not bound to it: the `errno` of the first `mbind` that failed.
-    /// `None` if all is as it should be, which includes a computer with one node.
+    /// `None` if none did. With one node none is made; whether the system has more than that one,
+    /// [`HostMachine::numa`] tells.
     #[must_use]
     pub fn bind_error(&self) -> Option<i32> {
         Some(self.bind_errno.load(Ordering::Relaxed)).filter(|&errno| errno != 0)
@@ -237,7 +273,7 @@ impl protocol::Kernel for HostKernel {
 
 // SAFETY: M2 - `Memory::reserve` cuts disjoint ranges out of fresh anonymous memory, which is
 // zero-filled, and returns it when the machine is dropped. M3 - a mapping does not move with the
-// struct. The topology is set once. The words exclude by H1 and `protocol`, the spin locks by
+// struct. The topology and the nodes are set once; a CPU's node is one of `Nodes::in_use`. The words exclude by H1 and `protocol`, the spin locks by
 // `RawLock::acquire`; each release is a Release store that the next acquisition acquires.
 unsafe impl Machine for HostMachine {
     const PERCPU_SHIFT: u32 = 22;
@@ -246,6 +282,11 @@ unsafe impl Machine for HostMachine {
     #[inline]
     fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    #[inline(always)]
+    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.nodes.of_cpu(cpu)
     }
 
     #[inline]
@@ -362,12 +403,12 @@ unsafe impl Machine for HostMachine {
     }
 
     fn bind(&self, range: RawRange, node: NodeId) {
-        if self.topology.nodes == 1 {
+        let Some(node) = self.nodes.system_node(node) else {
             return;
-        }
+        };
         // Preferred, not bound: a node that is full lends from its neighbours, where a strict
         // policy would end the process.
-        if let Err(errno) = os::prefer_node(range, node.0) {
+        if let Err(errno) = os::prefer_node(range, node) {
             // That another refusal came first is as good.
             let _ =
                 self.bind_errno
@@ -434,6 +475,16 @@ unsafe impl Machine for HostMachine {
 
 #[cfg(test)]
 mod tests {
+    use quarry_core::design::Design;
+    use quarry_core::era::Era;
+    use quarry_core::geometry::BootParams;
+    use quarry_core::heap::Heap;
+    use quarry_core::page::PageAllocator;
+    use quarry_core::sheaf::Sheaf;
+    use quarry_core::slab::Slab;
+    use quarry_core::slub::Slub;
+    use quarry_core::slubq::Slubq;
+
     use super::*;
     use crate::huge::HUGE_PAGE_BYTES;
 
@@ -461,6 +512,60 @@ mod tests {
         assert!(unsafe { machine.release(range) });
         // SAFETY: as above.
         assert_eq!(unsafe { base.read() }, 0);
+    }
+
+    /// Moves the calling thread to a CPU, if it may run there.
+    fn run_on(cpu: u32) -> bool {
+        // SAFETY: all-zero is a valid set.
+        let mut set = unsafe { core::mem::zeroed::<libc::cpu_set_t>() };
+        // SAFETY: the CPU is below the set's size.
+        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+        // SAFETY: the set outlives the call.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+    }
+
+    fn with_alternating_nodes() -> HostMachine {
+        let builder = HostMachine::builder().memory_bytes(64 << 20);
+        let mut machine = builder.cpus(2).build().expect("64 MiB of address space");
+        machine.nodes = Nodes::alternating();
+        machine.topology.nodes = 2;
+        machine
+    }
+
+    fn objects_are_local<D: Design>(era: Era) {
+        let heap = Heap::<_, D>::new(with_alternating_nodes(), era, BootParams::default());
+        let heap = heap.expect("a heap");
+        for cpu in [0, 1, 0].into_iter().filter(|&cpu| run_on(cpu)) {
+            let object = heap.kmalloc(100, None).expect("memory");
+            let page = heap.pages().pfn_of(object).expect("a page of the heap");
+            assert_eq!(
+                heap.pages().node_of(page),
+                Some(NodeId(1 - cpu)),
+                "{}",
+                D::NAME
+            );
+            // SAFETY: nobody uses the object any more.
+            unsafe { heap.kfree(object) }.expect("allocated");
+        }
+        heap.pages().check_consistency().expect("consistency");
+    }
+
+    /// Nodes need not be what the CPUs' numbers suggest.
+    #[test]
+    #[cfg_attr(miri, ignore = "no CPUs to choose from")]
+    fn memory_is_of_the_node_that_the_table_tells() {
+        let pages = PageAllocator::new(with_alternating_nodes(), Era::V6_18).expect("pages");
+        for cpu in [0, 1, 0].into_iter().filter(|&cpu| run_on(cpu)) {
+            for order in [0, 3, 10] {
+                let page = pages.alloc(order, None).expect("memory");
+                assert_eq!(pages.node_of(page), Some(NodeId(1 - cpu)), "order {order}");
+                pages.free(page, order).expect("allocated");
+            }
+        }
+        objects_are_local::<Slab>(Era::V6_1);
+        objects_are_local::<Slub>(Era::V6_18);
+        objects_are_local::<Slubq>(Era::V2_6_35);
+        objects_are_local::<Sheaf>(Era::V7_0);
     }
 
     /// The flags that `/proc/self/smaps` shows of the mapping that an address lies in.

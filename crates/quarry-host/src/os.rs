@@ -139,15 +139,18 @@ pub(crate) unsafe fn advise(range: RawRange, advice: libc::c_int) -> Result<(), 
 
 /// `MPOL_PREFERRED` of `linux/mempolicy.h`.
 const MPOL_PREFERRED: libc::c_int = 1;
+/// Bits of a set of nodes: as many as any kernel has nodes.
+pub(crate) const NODE_MASK_BITS: u32 = 1024;
 
 /// Makes the system take the memory of a range from a node as long as that has any.
 pub(crate) fn prefer_node(range: RawRange, node: u32) -> Result<(), i32> {
-    if cfg!(miri) || node >= u64::BITS {
-        return Err(libc::ENOSYS);
+    let mut mask = [0_u64; NODE_MASK_BITS as usize / 64];
+    match mask.get_mut(node as usize / 64) {
+        Some(word) if !cfg!(miri) => *word = 1 << (node % 64),
+        _ => return Err(libc::ENOSYS),
     }
-    let mask = 1_u64 << node;
     // The kernel looks at one bit less than it is told.
-    let bits = libc::c_ulong::from(u64::BITS) + 1;
+    let bits = libc::c_ulong::from(NODE_MASK_BITS) + 1;
     keeping_errno(|| {
         // SAFETY: the policy of a mapping changes none of its contents; the mask outlives the call
         // and has the bits that are announced.
@@ -157,7 +160,7 @@ pub(crate) fn prefer_node(range: RawRange, node: u32) -> Result<(), i32> {
                 range.base.as_ptr(),
                 range.bytes,
                 MPOL_PREFERRED,
-                &raw const mask,
+                mask.as_ptr(),
                 bits,
                 0,
             )
@@ -301,7 +304,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(prefer_node(range, 64), Err(libc::ENOSYS));
+        assert_eq!(prefer_node(range, NODE_MASK_BITS), Err(libc::ENOSYS));
         assert_eq!(resident_bytes(range), Some(0));
         // SAFETY: the mapping is this function's.
         unsafe { range.base.as_ptr().write(1) };

@@ -117,5 +117,8 @@ pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;
 pub use quarry_core::slubq::Slubq;
 pub use quarry_core::stats::{Stat, Stats};
-pub use quarry_host::{HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode};
+pub use quarry_host::{
+    HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode, NumaUnavailable,
+    NumaUse,
+};
 pub use typed::{Cache, DestroyError, Owned};

@@ -116,9 +116,13 @@ fn huge_pages_of_the_pool_or_the_reason_why_not() {
 fn memory_of_several_nodes_is_bound() {
     let pages = pages(HugePages::System);
     let nodes = pages.machine().topology().nodes;
+    let numa = pages.machine().numa();
+    assert_eq!(numa.nodes, nodes);
     assert_eq!(pages.machine().bind_error(), None, "{nodes} nodes");
     if nodes == 1 {
-        eprintln!("binding by the page allocator was not tested: this computer has one node");
+        let reason = numa.reason.map(|reason| reason.to_string());
+        let reason = reason.unwrap_or("this computer has one node".into());
+        eprintln!("binding by the page allocator was not tested: {reason}");
         return;
     }
     let node = NodeId(nodes - 1);

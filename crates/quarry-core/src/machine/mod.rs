@@ -89,9 +89,8 @@ impl Topology {
         1 << self.page_shift
     }
 
-    /// Node of a CPU: CPUs are dealt to nodes in equal consecutive runs.
-    #[must_use]
-    pub const fn node_of(&self, cpu: CpuId) -> NodeId {
+    /// Node of a CPU where CPUs are dealt to nodes in equal consecutive runs.
+    const fn dealt_node(&self, cpu: CpuId) -> NodeId {
         NodeId((cpu.0 as u64 * self.nodes as u64 / self.cpus as u64) as u32)
     }
 }
@@ -155,9 +154,9 @@ pub trait StackLayout {
 /// # Safety
 ///
 /// The implementor guarantees M2 and M3 of the module's documentation for [`Machine::ranges`],
-/// that [`Machine::topology`] never changes, and that the lock operations exclude each other:
-/// between a successful acquisition and the matching release no other acquisition of the same
-/// word succeeds, and the release happens-before the next acquisition.
+/// that [`Machine::topology`] and the answers of [`Machine::node_of_cpu`] never change, and that the
+/// lock operations exclude each other: between a successful acquisition and the matching release no
+/// other acquisition of the same word succeeds, and the release happens-before the next acquisition.
 pub unsafe trait Machine: Sized + 'static {
     /// log2 of the distance in bytes between the slots of neighbouring CPUs.
     const PERCPU_SHIFT: u32;
@@ -169,6 +168,13 @@ pub unsafe trait Machine: Sized + 'static {
 
     /// CPUs, nodes, page size.
     fn topology(&self) -> &Topology;
+
+    /// Node of one of the topology's CPUs, below its number of nodes. CPUs are dealt to nodes in equal
+    /// consecutive runs, unless the machine says otherwise.
+    #[inline]
+    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.topology().dealt_node(cpu)
+    }
 
     /// The four ranges of memory.
     fn ranges(&self) -> &Ranges;

@@ -49,7 +49,7 @@ impl<M: Machine> PageAllocator<M> {
         lists.with(&zone.pcp, |pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
+            pcp.numa_other += u64::from(self.machine.node_of_cpu(cpu) != zone.id.node);
             Some(pfn)
         })
     }
@@ -72,7 +72,7 @@ impl<M: Machine> PageAllocator<M> {
                 Cold::OwnList | Cold::AsOthers => pcp.alloc(&at, shape)?,
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
+            pcp.numa_other += u64::from(self.machine.node_of_cpu(cpu) != zone.id.node);
             Some(pfn)
         })
     }
@@ -206,7 +206,7 @@ impl<M: Machine> PageAllocator<M> {
                 mixing,
             };
             let pfn = zone.alloc_direct(&self.machine, &self.map, wanted)?;
-            let here = self.node_of_cpu(self.machine.current_cpu());
+            let here = self.machine.node_of_cpu(self.machine.current_cpu());
             let other = u64::from(here != zone.id.node);
             zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);
             Some(pfn)

@@ -130,7 +130,7 @@ impl<M: Machine> PageAllocator<M> {
         let lists = zone.pageset(machine, map);
         let got = lists.with(&zone.pcp, |pcp, cpu| {
             let got = alloc(pcp, &lists, shape);
-            let remote = self.node_of_cpu(cpu) != zone.id.node;
+            let remote = self.machine.node_of_cpu(cpu) != zone.id.node;
             pcp.numa_other += u64::from(remote) * got;
             got
         });

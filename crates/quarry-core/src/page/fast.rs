@@ -49,7 +49,7 @@ impl<M: Machine> PageAllocator<M> {
             // Of a node that was asked for it would have to be known whether it is the CPU's.
             _ if node.is_some() => return None,
             _ => {
-                let own = self.node_of_cpu(self.machine.current_cpu());
+                let own = self.machine.node_of_cpu(self.machine.current_cpu());
                 let near = self.near.get(own.0 as usize);
                 near.filter(|near| near.exists())?
             }
@@ -86,7 +86,7 @@ impl<M: Machine> PageAllocator<M> {
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             if self.machine.topology().nodes > 1 {
-                pcp.numa_other += u64::from(self.node_of_cpu(cpu) != zone.id.node);
+                pcp.numa_other += u64::from(self.machine.node_of_cpu(cpu) != zone.id.node);
             }
             Some(pfn)
         });

@@ -155,8 +155,6 @@ pub struct PageAllocator<M: Machine> {
     plain_nodes: AtomicU32,
     /// For each node the per-CPU lists of the zone that is tried first.
     near: [PerCpu<Pcp>; MAX_NODES],
-    /// Nodes times 2^32 by CPUs, so that a CPU's node takes no division.
-    node_of_cpu: u64,
     /// For each node the zones that an allocation tries, first to last.
     zonelists: [[u8; MAX_ZONES]; MAX_NODES],
     zones: [Option<Zone>; MAX_ZONES],
@@ -231,7 +229,6 @@ impl<M: Machine> PageAllocator<M> {
             percpu,
             gate: Gate::new(),
             plain_nodes: AtomicU32::new(topology.nodes),
-            node_of_cpu: node_of_cpu(topology.nodes, topology.cpus),
             zones,
             slab_pages: AtomicU64::new(0),
             config: SpinLock::new(LockClass::Region, *config),
@@ -370,11 +367,6 @@ impl<M: Machine> PageAllocator<M> {
         (pfn.0 < self.pages()).then(|| self.map.blocks().migratetype(pfn))
     }
 
-    #[inline(always)]
-    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
-        NodeId(((u64::from(cpu.0) * self.node_of_cpu) >> 32) as u32)
-    }
-
     /// Whether watermarks keep pages back.
     #[inline(always)]
     fn keeps_back(&self) -> bool {
@@ -387,7 +379,7 @@ impl<M: Machine> PageAllocator<M> {
         match node {
             Some(node) => (node.0 < nodes).then_some(node),
             None if nodes == 1 => Some(NodeId(0)),
-            None => Some(self.node_of_cpu(self.machine.current_cpu())),
+            None => Some(self.machine.node_of_cpu(self.machine.current_cpu())),
         }
     }
 
@@ -412,7 +404,7 @@ impl<M: Machine> PageAllocator<M> {
     /// intervals give a batch back. Returns how many CPUs were busy and left out.
     pub fn vmstat_update(&self) -> u32 {
         self.each_pcp(|cpu, at, pcp| {
-            let remote = self.node_of_cpu(cpu) != at.zone.id.node;
+            let remote = self.machine.node_of_cpu(cpu) != at.zone.id.node;
             pcp.interval(at, remote);
         })
     }
@@ -496,12 +488,4 @@ fn zonelists(zones: &[Option<Zone>; MAX_ZONES], nodes: u32) -> [[u8; MAX_ZONES];
         }
     }
     lists
-}
-
-/// A factor that gives a CPU's node by a multiplication and a shift by 32
-/// ([`Topology::node_of`](crate::machine::Topology::node_of)). It is too large by less than one,
-/// which for at most 2^12 CPUs adds less than 2^-20 to a quotient whose fraction is at most
-/// 1 - 2^-12.
-const fn node_of_cpu(nodes: u32, cpus: u32) -> u64 {
-    ((nodes as u64) << 32) / cpus as u64 + 1
 }

@@ -118,7 +118,8 @@ impl<M: Machine> PageAllocator<M> {
 
     fn zone_params(&self, zone: &Zone) -> ZoneParams {
         let cpus = self.machine().topology().cpus;
-        let of_node = (0..cpus).filter(|&cpu| self.node_of_cpu(CpuId(cpu)) == zone.id.node);
+        let of_node =
+            (0..cpus).filter(|&cpu| self.machine().node_of_cpu(CpuId(cpu)) == zone.id.node);
         ZoneParams {
             page_shift: self.map().page_shift(),
             pages: zone.pages(),

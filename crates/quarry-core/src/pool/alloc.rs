@@ -199,7 +199,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 
     fn running_node(&self) -> NodeId {
         let machine = self.pool.pages.machine();
-        machine.topology().node_of(machine.current_cpu())
+        machine.node_of_cpu(machine.current_cpu())
     }
 
     /// Moves pages from the lanes and the ring to the alloc cache as long as they are on the node.

@@ -79,7 +79,7 @@ impl Sheaf {
             Access::Write,
             core::ptr::from_ref(cpu).addr(),
         );
-        let local = machine.topology().node_of(id);
+        let local = machine.node_of_cpu(id);
         if node.is_some_and(|wanted| wanted != local) {
             self.count_mismatch(cpu);
             return None;
@@ -179,18 +179,19 @@ impl Sheaf {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let topology = env.pages.machine().topology();
+        let machine = env.pages.machine();
+        let nodes = machine.topology().nodes;
         if env.cache.has_deferred() {
             self.slub.settle_deferred(env, None);
         }
         let shared = &env.cache.shared_stats;
         shared.count(Stat::AllocSlowpath);
-        let wanted = node.unwrap_or_else(|| topology.node_of(env.pages.machine().current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
         if let Some(object) = self.slub.alloc_one_from_node(env, wanted) {
             return Some(object);
         }
-        if node.is_none() && topology.nodes > 1 && self.slub.looks_at_other_nodes() {
-            let others = (1..topology.nodes).map(|i| NodeId((wanted.0 + i) % topology.nodes));
+        if node.is_none() && nodes > 1 && self.slub.looks_at_other_nodes() {
+            let others = (1..nodes).map(|i| NodeId((wanted.0 + i) % nodes));
             let found = others
                 .filter(|other| self.can_spare(env, *other))
                 .find_map(|other| self.slub.alloc_one_from_node(env, other));
@@ -274,7 +275,7 @@ impl Sheaf {
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
         let machine = env.pages.machine();
-        let node = machine.topology().node_of(id);
+        let node = machine.node_of_cpu(id);
         touch(
             machine,
             Line::CpuState,
@@ -319,7 +320,7 @@ impl Sheaf {
                 .count();
         }
         let mut stats = Stats::default();
-        let local = machine.topology().node_of(machine.current_cpu());
+        let local = machine.node_of_cpu(machine.current_cpu());
         let filled = self.fill(env, slots, local, &mut stats);
         stats.count_by(Stat::AllocSlowpath, filled as u64);
         env.cache.shared_stats.add(&stats);

@@ -107,7 +107,7 @@ impl Sheaf {
         if cpu.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        let node = machine.topology().node_of(id);
+        let node = machine.node_of_cpu(id);
         let pushed = cpu.push(object) || self.free_slow(env, cpu, node) && cpu.push(object);
         if pushed {
             touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());

@@ -37,7 +37,7 @@ impl Sheaf {
 
     fn running_node<M: Machine>(env: Env<'_, M>) -> NodeId {
         let machine = env.pages.machine();
-        machine.topology().node_of(machine.current_cpu())
+        machine.node_of_cpu(machine.current_cpu())
     }
 
     /// The spare, or one of the barn, or a new one.

@@ -51,7 +51,7 @@ impl Sheaf {
         id: CpuId,
         object: NonNull<u8>,
     ) -> bool {
-        let node = env.pages.machine().topology().node_of(id);
+        let node = env.pages.machine().node_of_cpu(id);
         if cpu.rcu.is_none() {
             self.settle_waiting(env, node, &mut cpu.stats);
             let spare = cpu.spare.take_if(|spare| spare.is_empty());

@@ -22,10 +22,10 @@ impl Sheaf {
         }
         self.settle_all_waiting(env);
         let mut stats = Stats::default();
-        let topology = env.pages.machine().topology();
+        let machine = env.pages.machine();
         let busy = cpus(env).filter(|&cpu| {
-            let taken = self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                self.hand_over(env, state, topology.node_of(cpu));
+            let taken = self.cpu.try_with_remote(machine, cpu, |state| {
+                self.hand_over(env, state, machine.node_of_cpu(cpu));
                 Self::take_sheaves(state)
             });
             // What was taken is flushed without the slot: kmalloc, whose sheaves may be these, is

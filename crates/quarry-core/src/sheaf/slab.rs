@@ -30,7 +30,7 @@ impl Sheaf {
 
     /// Whether a page is on the node of a CPU.
     pub(super) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
-        env.pages.node_of_page(page) == env.pages.machine().topology().node_of(cpu)
+        env.pages.node_of_page(page) == env.pages.machine().node_of_cpu(cpu)
     }
 
     /// The node of an object, if it is in the machine's memory.

@@ -109,7 +109,7 @@ impl Slab {
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
         }
-        let local = env.pages.machine().topology().node_of(id);
+        let local = env.pages.machine().node_of_cpu(id);
         let past_array = match node {
             Some(node) if node != local || cpu.queue.objects() > 0 => Some(node),
             _ => None,
@@ -323,7 +323,7 @@ impl Slab {
             self.settle_deferred(env, &mut stats);
         }
         stats.count(Stat::AllocSlowpath);
-        let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
         let object = self
             .take_one(env, wanted, &mut stats)
             .or_else(|| self.take_of_any_node(env, wanted, &mut stats));

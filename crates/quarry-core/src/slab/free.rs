@@ -53,7 +53,7 @@ impl Slab {
     /// an object of another node, which the flush sends home.
     fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let machine = env.pages.machine();
-        machine.topology().node_of(machine.current_cpu()) == self.node_of(env, object)
+        machine.node_of_cpu(machine.current_cpu()) == self.node_of(env, object)
     }
 
     /// Frees with the CPU's slot held, if it can be had.
@@ -94,7 +94,7 @@ impl Slab {
             Access::Write,
             core::ptr::from_ref(cpu).addr(),
         );
-        let local = machine.topology().node_of(id);
+        let local = machine.node_of_cpu(id);
         if self.numa && self.node_of(env, object) != local {
             return self.free_alien(env, cpu, local, object);
         }
@@ -135,7 +135,7 @@ impl Slab {
             return Ok(());
         }
         stats.count(Stat::FreeSlowpath);
-        let local = env.pages.machine().topology().node_of(id);
+        let local = env.pages.machine().node_of_cpu(id);
         self.make_shared(env, local);
         self.flush_batch(env, cpu, local, &mut stats);
         if !cpu.queue.put_newest(object) {

@@ -184,7 +184,7 @@ impl Slab {
         let machine = env.pages.machine();
         let mut stats = Stats::default();
         let reaped = self.cpu.try_with(machine, |cpu, id| {
-            let local = machine.topology().node_of(id);
+            let local = machine.node_of_cpu(id);
             if self.numa {
                 self.reap_alien(env, cpu, local, &mut stats);
             }
@@ -267,8 +267,8 @@ impl Slab {
 
     /// Objects that a node may have free before it gives slabs back.
     pub(super) fn free_limit<M: Machine>(env: Env<'_, M>, node: NodeId, batch: u32) -> u64 {
-        let topology = env.pages.machine().topology();
-        let here = cpus(env).filter(|&cpu| topology.node_of(cpu) == node);
+        let machine = env.pages.machine();
+        let here = cpus(env).filter(|&cpu| machine.node_of_cpu(cpu) == node);
         (1 + here.count() as u64) * u64::from(batch) + u64::from(env.cache.geometry.objects)
     }
 

@@ -239,21 +239,22 @@ impl Slub {
         cpu: &mut CpuSlab,
         node: Option<NodeId>,
     ) -> Option<(Pfn, NonNull<u8>)> {
-        let topology = env.pages.machine().topology();
-        let wanted = node.unwrap_or_else(|| topology.node_of(env.pages.machine().current_cpu()));
+        let machine = env.pages.machine();
+        let nodes = machine.topology().nodes;
+        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
         if let Some(found) = self.take_from_node(env, cpu, wanted) {
             return Some(found);
         }
         let bound = node.is_some() && self.rules.explicit_node == ExplicitNode::NewSlab;
-        if bound || topology.nodes == 1 || !self.looks_at_other_nodes() {
+        if bound || nodes == 1 || !self.looks_at_other_nodes() {
             return None;
         }
-        (1..topology.nodes)
-            .map(|i| NodeId((wanted.0 + i) % topology.nodes))
+        (1..nodes)
+            .map(|i| NodeId((wanted.0 + i) % nodes))
             .find_map(|other| {
                 let partial = &self.nodes[other.0 as usize].partial;
                 let enough = {
-                    let list = partial.lock(env.pages.machine())?;
+                    let list = partial.lock(machine)?;
                     list.len() > self.min_partial.load(Ordering::Relaxed)
                 };
                 if enough {
@@ -315,7 +316,7 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        let wanted = node.unwrap_or_else(|| machine.topology().node_of(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
         if let Some(object) = self.alloc_one_from_node(env, wanted) {
             return Some(object);
         }

@@ -93,7 +93,7 @@ impl Slubq {
             core::ptr::from_ref(cpu).addr(),
         );
         if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
-            let own = machine.topology().node_of(id);
+            let own = machine.node_of_cpu(id);
             if env.pages.node_of_page(slab) != own {
                 return self.free_alien(env, cpu, own, slab, object);
             }
@@ -126,7 +126,7 @@ impl Slubq {
         }
         cpu.stats.count(Stat::FreeSlowpath);
         let batch = self.batch.load(Ordering::Relaxed).max(1);
-        let own = env.pages.machine().topology().node_of(id);
+        let own = env.pages.machine().node_of_cpu(id);
         let shared = self.push_shared(env, cpu, own, batch);
         self.drain(env, cpu, batch - shared);
         if !cpu.put_newest(object) {

@@ -192,7 +192,7 @@ impl<'p> World<'p> {
     /// The node whose pages a pool prefers now.
     fn node(&self, pool: usize, cpu: CpuId) -> NodeId {
         let node = self.pools[pool].shape.node;
-        let of_cpu = || self.pages.machine().topology().node_of(cpu);
+        let of_cpu = || self.pages.machine().node_of_cpu(cpu);
         node.map_or_else(of_cpu, |node| NodeId(node % self.setup.nodes))
     }
 

@@ -114,7 +114,7 @@ fn run(era: Era, entries: u32, steps: &[(u32, Step)]) -> Check {
     let mut model = Model::default();
     for &(cpu, step) in steps {
         pages.machine().run_on(CpuId(cpu));
-        let node = pages.machine().topology().node_of(CpuId(cpu));
+        let node = pages.machine().node_of_cpu(CpuId(cpu));
         let mut put = |model: &mut Model, pfn: Pfn| {
             let waived = era > Era::V4_13 && pages.node_of(pfn) != Some(node);
             model.put(pfn, entries as usize - 1, waived);

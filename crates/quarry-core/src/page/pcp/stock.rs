@@ -69,7 +69,7 @@ impl<M: Machine> PageAllocator<M> {
         }
         let zone = match stock.zone {
             Some(zone) => self.zone_of_type(zone)?,
-            None => self.first_zone(self.node_of_cpu(cpu))?,
+            None => self.first_zone(self.machine().node_of_cpu(cpu))?,
         };
         let lists = zone.pageset(self.machine(), self.map());
         lists.with_remote(&zone.pcp, cpu, |pcp| {
@@ -85,7 +85,8 @@ impl<M: Machine> PageAllocator<M> {
             return None;
         }
         let _pass = self.gate().enter(self.machine());
-        let zone: &Zone = self.first_zone(self.node_of_cpu(self.machine().current_cpu()))?;
+        let zone: &Zone =
+            self.first_zone(self.machine().node_of_cpu(self.machine().current_cpu()))?;
         let wanted = Wanted {
             order,
             migratetype: zone.rules.group(migratetype),

@@ -267,7 +267,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         let order = options.order;
         let wanted = options.node.unwrap_or_else(|| {
             let machine = self.pages.machine();
-            machine.topology().node_of(machine.current_cpu())
+            machine.node_of_cpu(machine.current_cpu())
         });
         let plain = AllocOptions {
             order,
