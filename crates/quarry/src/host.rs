@@ -10,7 +10,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Machine;
-use quarry_core::page::TrimPolicy;
+use quarry_core::page::{PageConfig, TrimPolicy};
 use quarry_host::fork::{self, ForkError, ForkHooks};
 use quarry_host::{HostError, HostMachine, HugePages, Mode};
 
@@ -62,6 +62,7 @@ pub struct Builder<D> {
     machine: quarry_host::Builder,
     era: Era,
     boot: BootParams,
+    pages: Option<PageConfig>,
     debug: Option<&'static str>,
     reporter: Option<Reporter>,
     trim_above_bytes: Option<usize>,
@@ -83,6 +84,7 @@ impl<D: Design> Builder<D> {
             machine: HostMachine::builder(),
             era: D::DEFAULT_ERA,
             boot: BootParams::default(),
+            pages: None,
             debug: None,
             reporter: None,
             trim_above_bytes: None,
@@ -180,6 +182,40 @@ impl<D: Design> Builder<D> {
         self
     }
 
+    /// How the page allocator is set up: zones, watermarks, lengths of holds;
+    /// [`PageConfig::in_process`] of the heap's era by default. The configuration's era becomes the
+    /// heap's; a later [`Builder::era`] changes it for both.
+    ///
+    /// With watermarks, allocations fail while memory is still free, and single pages take a longer
+    /// way, because each looks at how much is left.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::core::page::AllocOptions;
+    /// use quarry::{Builder, Era, MinFree, PageConfig, Slub};
+    ///
+    /// // 4 MiB are kept back for those who must not fail.
+    /// let heap = Builder::<Slub>::new()
+    ///     .memory_bytes(64 << 20)
+    ///     .page_config(PageConfig {
+    ///         min_free: MinFree::Kbytes(4096),
+    ///         ..PageConfig::in_process(Era::V6_18)
+    ///     })
+    ///     .build()?;
+    /// let pages = heap.pages();
+    /// while pages.alloc(0, None).is_some() {}
+    /// let urgent = AllocOptions { no_watermarks: true, ..AllocOptions::default() };
+    /// assert!(pages.alloc_with(&urgent).is_some());
+    /// # Ok::<(), quarry::Error>(())
+    /// ```
+    #[must_use]
+    pub fn page_config(mut self, config: PageConfig) -> Self {
+        self.era = config.era;
+        self.pages = Some(config);
+        self
+    }
+
     /// Boot parameters of the slab allocator.
     #[must_use]
     pub fn boot(mut self, boot: BootParams) -> Self {
@@ -240,7 +276,11 @@ impl<D: Design> Builder<D> {
         let debug = self.debug.map(|text| SlubDebug::parse(text, self.era));
         let debug = debug.transpose().map_err(Error::Debug)?;
         let machine = self.machine.build().map_err(Error::Host)?;
-        let heap = Heap::new(machine, self.era, self.boot).map_err(Error::Heap)?;
+        let config = PageConfig {
+            era: self.era,
+            ..self.pages.unwrap_or(PageConfig::in_process(self.era))
+        };
+        let heap = Heap::with_pages(machine, &config, self.boot).map_err(Error::Heap)?;
         let topology = heap.pages().machine().topology();
         let policy = self.trim_above_bytes.map(|bytes| {
             let keep_pages = bytes as u64 >> topology.page_shift;

@@ -102,11 +102,56 @@ pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
+/// # Examples
+///
+/// A virtual machine with a kernel's zones and watermarks:
+///
+/// ```
+/// use quarry::{BootParams, Era, Heap, MinFree, PageConfig, Slub, ZoneLayout};
+/// use quarry_sim::{Config, VirtualMachine};
+///
+/// let machine = VirtualMachine::new(Config { memory_bytes: 64 << 20, ..Config::default() })?;
+/// let config = PageConfig {
+///     zones: ZoneLayout::Kernel,
+///     min_free: MinFree::Computed,
+///     ..PageConfig::new(Era::V6_18)
+/// };
+/// let heap = Heap::<_, Slub>::with_pages(machine, &config, BootParams::default())?;
+/// for zone in heap.pages().zone_reports() {
+///     println!("{:?} keeps back {} pages", zone.id.zone, zone.watermarks.min);
+///     assert!(zone.watermarks.min > 0);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SlabinfoRow, SysfsError};
+/// # Examples
+///
+/// On this process's memory:
+///
+/// ```
+/// use quarry::{Era, HostMachine, PageAllocator};
+///
+/// let machine = HostMachine::builder().memory_bytes(64 << 20).build()?;
+/// let pages = PageAllocator::new(machine, Era::V6_18)?;
+///
+/// // A block of 2^3 pages of the running CPU's node.
+/// let block = pages.alloc(3, None).ok_or("out of memory")?;
+/// let address = pages.address(block).ok_or("one of its pages")?;
+/// // SAFETY: the block is 32 KiB that nobody else has.
+/// unsafe { address.write_bytes(0, 4096 << 3) };
+/// pages.free(block, 3)?;
+/// assert!(pages.free(block, 3).is_err(), "it is free already");
+///
+/// // It waits on the CPU's list until that is emptied.
+/// assert_eq!(pages.drain_all(), 0);
+/// assert_eq!(pages.check_consistency()?.allocated, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use quarry_core::page::PageAllocator;
 pub use quarry_core::page::{
-    OwnedBlock, OwnedPages, PageAllocator, PageCensus, PageError, PageKind, PageStats, Pfn,
-    Residency, TrimPolicy, Trimmed,
+    MinFree, OwnedBlock, OwnedPages, PageCensus, PageConfig, PageError, PageKind, PageStats, Pfn,
+    Residency, TrimPolicy, Trimmed, ZoneLayout,
 };
 pub use quarry_core::pool::{
     Holder, InFlightReport, Mapper, NoMapper, PieceError, PoolCreateError, PoolParams, PoolStats,

@@ -97,6 +97,29 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// # Errors
     ///
     /// As [`Heap::new`]; also if the configuration does not fit the machine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use quarry_core::machine::Machine;
+    /// use quarry_core::era::Era;
+    /// use quarry_core::geometry::BootParams;
+    /// use quarry_core::heap::Heap;
+    /// use quarry_core::page::{MinFree, PageConfig, ZoneLayout};
+    /// use quarry_core::slub::Slub;
+    ///
+    /// # fn demo<M: Machine>(machine: M) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = PageConfig {
+    ///     zones: ZoneLayout::Kernel,
+    ///     min_free: MinFree::Computed,
+    ///     ..PageConfig::new(Era::V6_18)
+    /// };
+    /// let heap = Heap::<_, Slub>::with_pages(machine, &config, BootParams::default())?;
+    /// let zone = heap.pages().zone_reports().next().ok_or("no zone")?;
+    /// println!("{:?} keeps back {} pages", zone.id.zone, zone.watermarks.min);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_pages(
         machine: M,
         config: &PageConfig,

@@ -128,6 +128,13 @@ pub enum BootError {
     NoPages,
     /// The per-CPU or structure ranges are too small for the first structures.
     NoRoom,
+    /// The zones need more pages than the machine has ([`ZoneLayout::pages_of`]).
+    Zones {
+        /// Pages that the zones need.
+        needed: u64,
+        /// Pages that the machine has.
+        pages: u32,
+    },
     /// The configuration does not fit the machine.
     Sizes(PageGeometryError),
 }
@@ -137,6 +144,11 @@ impl core::fmt::Display for BootError {
         match self {
             Self::NoPages => f.write_str("the machine has no pages to allocate from"),
             Self::NoRoom => f.write_str("the machine's per-CPU or structure ranges are too small"),
+            Self::Zones { needed, pages } => write!(
+                f,
+                "the zones need {needed} pages, and the machine has {pages}: give it more memory or \
+                 make them smaller"
+            ),
             Self::Sizes(error) => error.fmt(f),
         }
     }
@@ -145,6 +157,29 @@ impl core::fmt::Display for BootError {
 impl core::error::Error for BootError {}
 
 /// The page allocator of a machine; it owns the machine and its ranges.
+///
+/// # Examples
+///
+/// ```
+/// # use quarry_core::machine::Machine;
+/// use quarry_core::era::Era;
+/// use quarry_core::page::PageAllocator;
+///
+/// # fn demo<M: Machine>(machine: M) -> Result<(), Box<dyn std::error::Error>> {
+/// let pages = PageAllocator::new(machine, Era::V6_18)?;
+///
+/// // A block of 2^3 pages of the running CPU's node.
+/// let block = pages.alloc(3, None).ok_or("out of memory")?;
+/// assert!(pages.address(block).is_some());
+/// pages.free(block, 3)?;
+/// assert!(pages.free(block, 3).is_err(), "it is free already");
+///
+/// // It waits on the CPU's list until that is emptied.
+/// assert_eq!(pages.drain_all(), 0);
+/// assert_eq!(pages.check_consistency()?.allocated, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct PageAllocator<M: Machine> {
     machine: M,
     map: MemMap,
@@ -204,6 +239,12 @@ impl<M: Machine> PageAllocator<M> {
         let map = MemMap::new(&machine, &meta).ok_or(BootError::NoRoom)?;
         if map.pages() == 0 {
             return Err(BootError::NoPages);
+        }
+        if let ZoneLayout::Sized(sizes) = &config.zones {
+            let (needed, pages) = (ZoneLayout::pages_of(sizes), map.pages());
+            if needed > u64::from(pages) {
+                return Err(BootError::Zones { needed, pages });
+            }
         }
         let topology = *machine.topology();
         let mut zones =

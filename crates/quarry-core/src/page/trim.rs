@@ -41,7 +41,8 @@ const OFF: u64 = u64::MAX;
 pub struct TrimPolicy {
     /// Free pages that keep their memory.
     pub keep_pages: u64,
-    /// Smallest order of a free block that is given back; taken as 4 (16 pages) if it is less.
+    /// Smallest order of a free block that is given back; taken as 4 (16 pages) if it is less, as
+    /// [`MAX_ORDER`] if it is more.
     pub min_order: u32,
 }
 
@@ -196,7 +197,7 @@ impl<M: Machine> PageAllocator<M> {
         let mut trimmed = Trimmed::default();
         let free = self.residency().resident_free;
         let mut excess = free.saturating_sub(policy.keep_pages);
-        let orders = (policy.min_order.max(UNIT_ORDER)..=MAX_ORDER).rev();
+        let orders = (policy.min_order.clamp(UNIT_ORDER, MAX_ORDER)..=MAX_ORDER).rev();
         let lists = orders.flat_map(|order| MigrateType::ALL.map(|list| (order, list)));
         for (order, list) in lists {
             for zone in self.zones() {

@@ -54,6 +54,24 @@ fn read(pages: &PageAllocator<VirtualMachine>, page: u32) -> u8 {
     unsafe { byte(pages, page).read() }
 }
 
+/// There are no blocks above the largest order, so no rule can ask for them only.
+#[test]
+fn an_order_above_the_largest_is_the_largest() {
+    for min_order in [MAX_ORDER, MAX_ORDER + 1, u32::MAX] {
+        let pages = boot(1 << 12);
+        let blocks = [(); 2].map(|()| use_block(&pages, MAX_ORDER));
+        for block in blocks {
+            pages.free(block, MAX_ORDER).expect("allocated");
+        }
+        let trimmed = pages.trim(policy(0, min_order));
+        assert_eq!(
+            (trimmed.blocks, trimmed.pages),
+            (2, 2 << MAX_ORDER),
+            "{min_order}"
+        );
+    }
+}
+
 #[test]
 fn what_was_given_back_reads_as_zero_and_is_not_given_back_twice() {
     let pages = boot(1 << 14);
