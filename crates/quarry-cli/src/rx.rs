@@ -106,7 +106,8 @@ What is modelled:
   rings, up to the line rate of 100 Gbit/s. ns/block is what the holders of the
   zone lock, all together, have for each block that they move under it; a block
   is a page unless the MTU is larger.
-  docs/rx.md tells the sources and what does not follow.
+  docs/rx.md tells the sources and what does not follow, and explains every
+  column and every field of --json.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage

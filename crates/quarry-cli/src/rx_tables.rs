@@ -100,20 +100,21 @@ fn per_1000(run: &RxReport, value: u64) -> String {
     }
 }
 
+const PAGE_COLUMNS: [&str; 10] = [
+    "rings",
+    "page\nallocs",
+    "page\nfrees",
+    "pcp\nrefills",
+    "pcp\ntrims",
+    "zone\nlocks",
+    "pages\nunder it",
+    "CPUs\nat it",
+    "recycled",
+    "dropped",
+];
+
 fn page_table(runs: &[RxReport]) -> Table {
-    let header = [
-        "rings",
-        "page\nallocs",
-        "page\nfrees",
-        "pcp\nrefills",
-        "pcp\ntrims",
-        "zone\nlocks",
-        "pages\nunder it",
-        "CPUs\nat it",
-        "recycled",
-        "dropped",
-    ];
-    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut table = output::unbroken(output::table(&PAGE_COLUMNS, &[]));
     for run in runs {
         let per = |value| per_1000(run, value);
         table.add_row([
@@ -136,6 +137,9 @@ fn page_table(runs: &[RxReport]) -> Table {
 const RATE_COLUMNS: u16 = 18;
 /// Columns that one driver takes, with its padding.
 const DRIVER_COLUMNS: u16 = 20;
+const RATE: &str = "Mpackets\n/s";
+/// What follows for each driver from the rate; its name is put in front.
+const AT_RATE: [&str; 2] = ["locks\n/s", "ns per\nblock"];
 
 /// What the lock is asked for at the thread's rates: a line per number of rings, drivers side by
 /// side, as many as fit. The runs are sorted by driver, and each driver has the same ones.
@@ -146,10 +150,9 @@ fn lock_tables(runs: &[&RxReport]) -> Vec<Table> {
 }
 
 fn lock_table(drivers: &[&[&RxReport]]) -> Table {
-    let mut header = vec!["rings".to_string(), "Mpackets\n/s".to_string()];
+    let mut header = vec!["rings".to_string(), RATE.to_string()];
     for driver in drivers.iter().filter_map(|runs| runs.first()) {
-        header.push(format!("{}\nlocks\n/s", driver.driver));
-        header.push(format!("{}\nns per\nblock", driver.driver));
+        header.extend(AT_RATE.map(|column| format!("{}\n{column}", driver.driver)));
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = output::unbroken(output::table(&header, &[]));
@@ -229,4 +232,24 @@ fn recycling_table(runs: &[RxReport]) -> Option<Table> {
         table.add_row(row);
     }
     Some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_is_explained() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rx.md");
+        let doc = std::fs::read_to_string(path).unwrap();
+        let rows = doc.lines().filter(|line| line.matches(" |").count() == 4);
+        let explained: Vec<&str> = rows.filter_map(|row| row.split('|').nth(2)).collect();
+        let recycling = COLUMNS.iter().map(|column| column.0);
+        let columns = PAGE_COLUMNS.into_iter().chain(recycling);
+        for column in columns.chain([RATE]).chain(AT_RATE) {
+            let column = column.replace('\n', " ");
+            let found = explained.iter().any(|cell| cell.trim() == column);
+            assert!(found, "docs/rx.md does not explain the column {column:?}");
+        }
+    }
 }

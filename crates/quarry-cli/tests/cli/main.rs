@@ -9,4 +9,5 @@ mod inspect;
 mod replay;
 mod replay_pages;
 mod rx;
+mod rx_doc;
 mod what_if;

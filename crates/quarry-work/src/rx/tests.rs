@@ -143,7 +143,8 @@ fn a_small_cache_is_blocked_by_its_head() {
 }
 
 /// Blocks of order 2 pass 4.13's per-CPU lists: two acquisitions for each packet. 6.1's lists hold
-/// them.
+/// them, so that 15 come at a time; but a reader's CPU only frees, and once its lists have overflowed,
+/// each larger block that it frees empties them.
 #[test]
 fn jumbo_frames_take_the_lock_for_every_block() {
     let spec = RxSpec {
@@ -164,6 +165,44 @@ fn jumbo_frames_take_the_lock_for_every_block() {
         ..spec
     });
     assert_eq!(new.pages.direct_allocs, 0);
+    let apart = counts(&RxSpec {
+        era: Era::V6_1,
+        consumer: Consumer::Other,
+        mtu: 9000,
+        packets: 15 * 2048,
+        ..smooth("none")
+    });
+    assert_eq!(apart.pages.pcp_refills * 15, apart.packets);
+    assert!(apart.pages.pcp_trims.abs_diff(apart.packets) <= 7);
+    assert_eq!(apart.pages.pcp_trimmed, apart.pages.pcp_trims);
+}
+
+/// One stream on a ring of 1024 entries, so that all that waits goes to the pool's ring of 1024 slots
+/// at once: 945 pages find room, 1035 do not.
+#[test]
+fn a_pool_s_ring_overflows_if_more_comes_back_than_it_has_slots() {
+    for (deliveries, overflows) in [(21, false), (23, true)] {
+        let report = counts(&RxSpec {
+            consumer: Consumer::Other,
+            backlog: deliveries * 45,
+            ..smooth("pool")
+        });
+        assert_eq!(report.recycling.pool_ring_full > 0, overflows);
+        assert_eq!(report.pages.allocs > 0, overflows, "{report:?}");
+    }
+}
+
+/// No page is to be had: each refill asks for one and finds none.
+#[test]
+fn refills_that_find_nothing_count() {
+    let report = counts(&RxSpec {
+        memory_bytes: 256 << 12,
+        packets: 64 * 100,
+        ..smooth("pool")
+    });
+    assert_eq!(report.pages.allocs, 0, "{report:?}");
+    assert!(report.pages.pcp_refills > 0, "{report:?}");
+    assert!(report.pages.zone_locks >= report.pages.pcp_refills);
 }
 
 #[test]
