@@ -1,7 +1,7 @@
-//! How long single refills and trims of a per-CPU list take.
+//! How long single refills and drains of a per-CPU list take.
 //!
 //! Pages are allocated one by one until far more than a CPU's lists hold are in use, and freed one by
-//! one. A call that takes long is looked up in the counters: if it refilled or trimmed, its time and
+//! one. A call that takes long is looked up in the counters: if it refilled or drained, its time and
 //! the pages that it moved under one hold of the zone lock are noted. Calls that did neither and took
 //! long anyway, because something interrupted them, are not.
 
@@ -18,9 +18,9 @@ use crate::report::right_align;
 /// Memory of the page allocator in bytes; with one zone of 16 GiB the batch is 63.
 const MEMORY_BYTES: usize = 16 << 30;
 /// Pages in use at the height of a fill: twice what the lists of one of two CPUs may grow to where
-/// they tune themselves, an eighth of the zone for all CPUs, so that every fill refills and trims.
+/// they tune themselves, an eighth of the zone for all CPUs, so that every fill refills and drains.
 const PAGES: usize = (MEMORY_BYTES >> 12) / 8;
-/// Calls that take less than this are neither refills nor trims: a batch is at least 63 buddy
+/// Calls that take less than this are neither refills nor drains: a batch is at least 63 buddy
 /// operations of several nanoseconds each.
 const LONG_NS: u64 = 150;
 
@@ -97,7 +97,7 @@ impl Latency {
     }
 }
 
-/// Refills and trims with the batch fixed, and tuned by itself: with holds as a kernel has them, as a
+/// Refills and drains with the batch fixed, and tuned by itself: with holds as a kernel has them, as a
 /// process has them, and one in between.
 pub(crate) fn measure(fills: usize) -> Vec<Latency> {
     let kernel = PageConfig::new(Era::V6_18);
@@ -123,7 +123,7 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
         .expect("address space for pages");
     let pages = PageAllocator::with_config(machine, config).expect("a fresh machine");
     let mut refills = Latency::new(*config, order, "refill");
-    let mut trims = Latency::new(*config, order, "trim");
+    let mut drains = Latency::new(*config, order, "drain");
     let mut state = 1_u64;
     let mut held: Vec<Pfn> = Vec::with_capacity(PAGES);
     for fill in 0..=fills {
@@ -161,19 +161,19 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
             let freed = pages.free(page, 0);
             let ns = start.elapsed().as_nanos() as u64;
             freed.expect("a live page");
-            note(&mut trims, ns, |stats| [stats.trims, stats.trimmed]);
+            note(&mut drains, ns, |stats| [stats.drains, stats.drained]);
         }
     }
-    [refills, trims].map(|mut latency| {
+    [refills, drains].map(|mut latency| {
         latency.ns.sort_unstable();
         latency
     })
 }
 
-/// Prints the times, refills beside trims.
+/// Prints the times, refills beside drains.
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
-        "\nsingle refills and trims of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
+        "\nsingle refills and drains of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
          one hold of the zone lock each, of so many pages at most\n(scale: PageConfig::batch_scale_max; 5 is a \
          kernel's default, 0 a process's; {PAGES} pages come and go)"
     );
@@ -186,7 +186,7 @@ pub(crate) fn print(latencies: &[Latency]) {
         "p50",
         "p99",
         "p99.9",
-        "trims",
+        "drains",
         "p50",
         "p99",
         "p99.9",
@@ -196,10 +196,10 @@ pub(crate) fn print(latencies: &[Latency]) {
         let times = [500_000, 990_000, 999_000].map(us);
         [latency.ns.len().to_string()].into_iter().chain(times)
     };
-    for [refills, trims] in latencies.as_chunks().0 {
-        let pages = refills.pages_max.max(trims.pages_max);
+    for [refills, drains] in latencies.as_chunks().0 {
+        let pages = refills.pages_max.max(drains.pages_max);
         let row = [refills.name(), pages.to_string()].into_iter();
-        table.add_row(row.chain(cells(refills)).chain(cells(trims)));
+        table.add_row(row.chain(cells(refills)).chain(cells(drains)));
     }
     right_align(&mut table);
     println!("{table}");

@@ -16,7 +16,7 @@
 //! puts into its CPU's lane; one of DPDK's cores gets and another one puts into its own cache, from which
 //! the mempool's common ring is filled in bulk.
 //!
-//! Afterwards each refill and each trim of a per-CPU list is timed by itself. What a kernel needs
+//! Afterwards each refill and each drain of a per-CPU list is timed by itself. What a kernel needs
 //! for a page is printed below, from the literature, for orientation: it is other hardware.
 //!
 //! `cargo bench --bench pages -- --help` lists the options.
@@ -44,7 +44,7 @@ struct Options {
     /// Pages per round, arm and pattern.
     #[arg(long, default_value_t = 1 << 20)]
     objects: usize,
-    /// Rounds of filling and emptying the per-CPU lists for the times of single refills and trims.
+    /// Rounds of filling and emptying the per-CPU lists for the times of single refills and drains.
     #[arg(long, default_value_t = 20)]
     fills: usize,
     /// CPU to run on; second threads run on another one.

@@ -83,7 +83,7 @@ const TABLES: [Shown; 4] = [
     },
     Shown {
         mark: "bench of refills",
-        title: "single refills and trims",
+        title: "single refills and drains",
     },
     Shown {
         mark: "figures of a kernel",

@@ -34,7 +34,7 @@ const ROWS: &[Row] = &[
     ("  to per-CPU lists", |pages| {
         percent(pages.free_pcp, pages.frees)
     }),
-    ("  trims", |pages| count(pages.trims)),
+    ("  drains", |pages| count(pages.drains)),
     ("  on another CPU", |pages| count(pages.cross_cpu_frees)),
     ("peak page blocks", |pages| bytes(pages.peak_bytes)),
     ("  as recorded", |pages| bytes(pages.peak_recorded_bytes)),

@@ -92,7 +92,7 @@ impl Predicted {
         let samples = &run.pages.as_ref().unwrap().fragmentation.samples;
         Self {
             refilled: run.pcp.refilled,
-            drained: run.pcp.trimmed + run.pcp.decayed,
+            drained: run.pcp.drained,
             listed: samples.last().unwrap().pcp_bytes / run.page_size,
         }
     }

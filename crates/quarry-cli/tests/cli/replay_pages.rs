@@ -59,7 +59,7 @@ fn json_tells_all_of_it() {
         let by_order: u64 = orders.iter().map(|count| count.as_u64().unwrap()).sum();
         assert_eq!((orders.len(), by_order), (11, number("allocs")));
         assert!(number("alloc_pcp") + number("refills") <= number("allocs"));
-        assert!(number("free_pcp") + number("trims") <= number("frees"));
+        assert!(number("free_pcp") + number("drains") <= number("frees"));
         let locks =
             number("zone_locks") + number("slab_zone_locks") + number("periodic_zone_locks");
         assert_eq!(run["locks"]["zone"].as_u64().unwrap(), locks);

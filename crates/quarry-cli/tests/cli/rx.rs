@@ -82,7 +82,7 @@ fn the_json_has_these_fields() {
         let number = |value: &Value| value.as_u64().unwrap();
         assert_eq!(
             number(&pages["zone_locks"]),
-            number(&pages["pcp_refills"]) + number(&pages["pcp_trims"])
+            number(&pages["pcp_refills"]) + number(&pages["pcp_drains"])
         );
         assert!(number(&run["packets"]) >= 1000);
     }

@@ -81,7 +81,7 @@ impl Run<'_> {
     fn blocks(&self) -> f64 {
         let counts = [
             "pcp_refilled",
-            "pcp_trimmed",
+            "pcp_drained",
             "direct_allocs",
             "direct_frees",
         ];
@@ -101,11 +101,11 @@ impl Run<'_> {
 
     /// The row of the table.
     fn row(&self) -> String {
-        let counts = ["allocs", "pcp_refills", "pcp_trims", "zone_locks"];
-        let [allocs, refills, trims, locks] =
+        let counts = ["allocs", "pcp_refills", "pcp_drains", "zone_locks"];
+        let [allocs, refills, drains, locks] =
             counts.map(|name| cell(self.per(&format!("/pages/{name}"))));
         format!(
-            "| {} | {allocs} | {refills} | {trims} | {locks} | {} | {:.1} % |",
+            "| {} | {allocs} | {refills} | {drains} | {locks} | {} | {:.1} % |",
             self.0["driver"].as_str().unwrap(),
             cell(self.blocks()),
             self.get("/recycled") * 100.0 / self.get("/recycling/buffers"),
@@ -156,7 +156,7 @@ fn by_default(runs: &Runs, found: &mut Vec<String>) {
     let (none, small) = (runs.of("none", 8), runs.of("small", 8));
     let batch = none.get("/pcp_batch");
     found.push(format!(
-        "a refill brings {batch}, a trim takes {batch} away, so 2/{batch} = {:.1} holds per 1000 pages",
+        "a refill brings {batch}, a drain takes {batch} away, so 2/{batch} = {:.1} holds per 1000 pages",
         none.locks()
     ));
     found.push(format!(
@@ -188,7 +188,7 @@ fn by_default(runs: &Runs, found: &mut Vec<String>) {
         reuse(16)
     ));
     found.push(format!(
-        "by more than the {} pages between trim and overflow",
+        "by more than the {} pages between drain and overflow",
         none.get("/pcp_high") - batch
     ));
 }
@@ -276,8 +276,8 @@ fn jumbo(found: &mut Vec<String>) {
     let [old, new, newer, same] = ["4.13", "6.1", "6.18", "6.1 --consumer same"]
         .map(|era| Runs::new(&format!("--mtu 9000 --driver none --rings 4 --era {era}")));
     let [old, new, newer, same] = [&old, &new, &newer, &same].map(|runs| runs.of("none", 4));
-    let (refills, trims) = (new.per("/pages/pcp_refills"), new.per("/pages/pcp_trims"));
-    assert_eq!((new.per("/pages/pcp_trimmed") / trims).round(), 1.0);
+    let (refills, drains) = (new.per("/pages/pcp_refills"), new.per("/pages/pcp_drains"));
+    assert_eq!((new.per("/pages/pcp_drained") / drains).round(), 1.0);
     found.push(format!(
         "blocks of order {} pass 4.13's per-CPU lists: `none` takes the lock {:.0} times per 1000 \
          packets",
@@ -285,7 +285,7 @@ fn jumbo(found: &mut Vec<String>) {
         old.locks()
     ));
     found.push(format!(
-        "{:.0} holds, of which {refills:.0} are refills of {:.0} blocks, and {trims:.0} are trims of a \
+        "{:.0} holds, of which {refills:.0} are refills of {:.0} blocks, and {drains:.0} are drains of a \
          single one",
         new.locks(),
         new.per("/pages/pcp_refilled") / refills

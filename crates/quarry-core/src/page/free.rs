@@ -53,8 +53,8 @@ pub(super) enum Freed {
 
 impl Freed {
     #[inline(always)]
-    pub(super) fn by_lists(trimmed: bool) -> Self {
-        if trimmed { Self::ToZone } else { Self::Kept }
+    pub(super) fn by_lists(drained: bool) -> Self {
+        if drained { Self::ToZone } else { Self::Kept }
     }
 }
 

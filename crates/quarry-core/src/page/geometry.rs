@@ -57,7 +57,7 @@ pub struct Watermarks {
 pub struct ListLimits {
     /// Pages moved between the list and the zone at a time.
     pub batch: u32,
-    /// Pages at which the list is trimmed by `batch`; 0 means that nothing stays.
+    /// Pages at which the list is drained by `batch`; 0 means that nothing stays.
     pub high: u32,
 }
 
@@ -66,7 +66,7 @@ pub struct ListLimits {
 pub struct PcpParams {
     /// Pages moved between the lists and the zone at a time.
     pub batch: u32,
-    /// Pages at which a CPU's lists are trimmed by `batch`; 0 means that nothing stays. Where the
+    /// Pages at which a CPU's lists are drained by `batch`; 0 means that nothing stays. Where the
     /// kernel tunes it, the least that it is tuned to (`high_min`).
     pub high: u32,
     /// The most that `high` is tuned to; [`PcpParams::high`] where it is fixed.

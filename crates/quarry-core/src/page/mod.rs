@@ -58,8 +58,8 @@
 //!   for types has them nevertheless.
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
 //!   pages are not interleaved over nodes.
-//! * Trims begin with the lists of order 0 each time.
-//! * Refills and trims move runs of blocks under a hold; lists and costs are as if one by one
+//! * Drains begin with the lists of order 0 each time.
+//! * Refills and drains move runs of blocks under a hold; lists and costs are as if one by one
 //!   (`buddy.rs`). In a process holds have other bounds ([`PageConfig::in_process`]).
 
 mod alloc;
@@ -436,7 +436,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Gives the blocks of all per-CPU lists back to their zones.
     fn drain_lists(&self) -> u32 {
         self.each_pcp(|_, at, pcp| {
-            pcp.drain(at);
+            pcp.flush(at);
         })
     }
 

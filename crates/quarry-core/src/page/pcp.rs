@@ -1,4 +1,4 @@
-//! Per-CPU page lists of one zone: recently freed blocks, refilled and trimmed by the batch.
+//! Per-CPU page lists of one zone: recently freed blocks, refilled and drained by the batch.
 //!
 //! The fast paths are the same for all eras: what differs is in [`Rules`] and
 //! in the limits, and is looked at when a list is empty or the CPU holds `high` pages. The list of
@@ -41,14 +41,14 @@ pub struct PcpStats {
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,
-    /// Times the lists overflowed and were trimmed.
-    pub trims: u64,
-    /// Blocks that trims gave back to the zone.
-    pub trimmed: u64,
-    /// Times the periodic work gave pages back, because `high` decays or a remote zone's lists
-    /// were idle.
+    /// Times the lists were drained because they had overflowed, a spree ended, or by the periodic work.
+    /// What empties them on request counts in none of these.
+    pub drains: u64,
+    /// Blocks that drains gave back to the zone.
+    pub drained: u64,
+    /// Drains by the periodic work, because `high` decays or a remote zone's lists were idle.
     pub decays: u64,
-    /// Blocks that the periodic work gave back.
+    /// Blocks that these gave back, among `drained`.
     pub decayed: u64,
 }
 
@@ -58,14 +58,14 @@ impl PcpStats {
         self.frees += other.frees;
         self.refills += other.refills;
         self.refilled += other.refilled;
-        self.trims += other.trims;
-        self.trimmed += other.trimmed;
+        self.drains += other.drains;
+        self.drained += other.drained;
         self.decays += other.decays;
         self.decayed += other.decayed;
     }
 }
 
-/// Blocks that a trim takes off a list before it gives them to the zone.
+/// Blocks that a drain takes off a list before it gives them to the zone.
 const FREED_TOGETHER: usize = 64;
 
 /// A list and what went through it.
@@ -99,8 +99,8 @@ pub(crate) struct Pcp {
     seen: u64,
     refills: u64,
     refilled: u64,
-    trims: u64,
-    trimmed: u64,
+    drains: u64,
+    drained: u64,
     decays: u64,
     decayed: u64,
 }
@@ -189,7 +189,7 @@ impl Pcp {
         self.pages
     }
 
-    /// The pages at which the lists are trimmed, as `/proc/zoneinfo` shows it.
+    /// The pages at which the lists are drained, as `/proc/zoneinfo` shows it.
     pub(crate) fn high(&self, limits: &PcpLimits) -> u32 {
         // Not `clamp`: the two may be seen between two changes.
         self.high.max(limits.high_min()).min(limits.high_max())
@@ -217,8 +217,8 @@ impl Pcp {
             frees: pushes + self.lists.iter().map(|list| list.frees).sum::<u64>(),
             refills: self.refills,
             refilled: self.refilled,
-            trims: self.trims,
-            trimmed: self.trimmed,
+            drains: self.drains,
+            drained: self.drained,
             decays: self.decays,
             decayed: self.decayed,
         }
@@ -643,8 +643,8 @@ impl Pcp {
             self.spree += 1 << order;
         }
         if let Some(pages) = ends_spree {
-            self.trims += 1;
-            self.trimmed += self.trim(at, pages);
+            self.drains += 1;
+            self.drained += self.drain(at, pages);
             return true;
         }
         let look = self.pages >= self.high || at.zone.is_below_high();
@@ -656,7 +656,7 @@ impl Pcp {
     /// stay longer until the next free.
     ///
     /// The lists take turns; one that comes after empty ones gives theirs as well.
-    pub(crate) fn trim<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) -> u64 {
+    pub(crate) fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) -> u64 {
         let Some(mut area) = at.zone.lock(at.machine, at.map) else {
             return 0;
         };
@@ -698,12 +698,12 @@ impl Pcp {
     }
 
     /// Gives all pages back; with as many holds of the zone lock as the era takes for it.
-    pub(crate) fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>) {
+    pub(crate) fn flush<M: Machine>(&mut self, at: &Pageset<'_, M>) {
         let hold = match at.zone.rules.tuning {
             Tuning::Batch | Tuning::FreeFactor => self.pages,
             Tuning::Auto => at.largest_hold(),
         };
-        while self.pages > 0 && self.trim(at, hold.min(self.pages)) > 0 {}
+        while self.pages > 0 && self.drain(at, hold.min(self.pages)) > 0 {}
     }
 
     /// All blocks behind the array with their lists, for the consistency walker.

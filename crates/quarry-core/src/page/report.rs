@@ -114,7 +114,7 @@ pub struct PagesetReport {
     pub cpu: CpuId,
     /// Pages on its lists.
     pub count: u32,
-    /// Pages at which the lists are trimmed now.
+    /// Pages at which the lists are drained now.
     pub high: u32,
     /// Pages moved at a time.
     pub batch: u32,

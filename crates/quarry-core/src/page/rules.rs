@@ -4,11 +4,11 @@
 //!
 //! An era is a value of [`Rules`]; the paths are the same for all.
 //!
-//! | | lists | refill | trim, at `high` pages |
+//! | | lists | refill | drain, at `high` pages |
 //! |---|---|---|---|
 //! | 2.6.22, 2.6.24 | hot and cold, searched for the type | a batch | a batch, oldest first |
 //! | 2.6.35 to 5.9 | by type; cold pages last until 4.13 | a batch | a batch, lists in turn |
-//! | 6.1 | by order (0 to 3, huge) and type | a batch | doubled by each trim, halved by each allocation |
+//! | 6.1 | by order (0 to 3, huge) and type | a batch | doubled by each drain, halved by each allocation |
 //! | 6.18, 7.0 | the same, two for huge pages | doubled by each refill, halved by each free | what was freed since |
 //!
 //! In 6.18 and 7.0 `high` moves between two bounds: up with each refill and with frees, down while
@@ -33,7 +33,7 @@ pub(crate) const NO_LIST: u8 = u8::MAX;
 pub(crate) enum Tuning {
     /// A batch each time.
     Batch,
-    /// Frees that no allocation interrupts trim more each time (`free_factor`).
+    /// Frees that no allocation interrupts drain more each time (`free_factor`).
     FreeFactor,
     /// `high` follows what is allocated and freed (`alloc_factor`, `free_count`).
     Auto,

@@ -1,4 +1,4 @@
-//! Blocks on a per-CPU list: pushed and popped at the front, trimmed from the back.
+//! Blocks on a per-CPU list: pushed and popped at the front, drained from the back.
 //!
 //! As [`super::PageList`], but made for the front: a push writes its own page's descriptor and the
 //! link back of the page that was first; a pop writes none. So the link back of the first page and

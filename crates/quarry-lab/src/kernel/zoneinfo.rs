@@ -16,7 +16,7 @@ pub struct Pageset {
     pub pcp: Option<u32>,
     /// Pages on the lists.
     pub count: u64,
-    /// Pages at which the lists are trimmed, as it is now.
+    /// Pages at which the lists are drained, as it is now.
     pub high: u64,
     /// Pages moved at a time.
     pub batch: u64,

@@ -2,7 +2,7 @@
 //!
 //! A zoneinfo that was read just before the part tells of each zone how many pages it manages, how many
 //! of them are free, its watermarks, how many pages each CPU's lists held and, where a kernel tunes it, at
-//! how many pages they were trimmed. The replayed machine has these zones, and they begin so. With
+//! how many pages they were drained. The replayed machine has these zones, and they begin so. With
 //! another amount of memory the highest zone is larger or smaller, and has as many more or fewer free pages.
 //! Watermarks, reserves and limits of the lists follow from the sizes by the rules of the replayed era;
 //! what they are all scaled by (`min_free_kbytes`) and what a zone's watermarks are raised by for a while

@@ -117,8 +117,8 @@ pub struct PageReport {
     pub refills: u64,
     /// Frees that the CPU's page lists kept.
     pub free_pcp: u64,
-    /// Frees that made the CPU's page lists overflow: the rest went back to the zone.
-    pub trims: u64,
+    /// Frees that drained the CPU's page lists, which had overflowed.
+    pub drains: u64,
     /// Zone-lock acquisitions of page events.
     pub zone_locks: u64,
     /// Zone-lock acquisitions of slabs and large kmallocs.
@@ -412,7 +412,7 @@ impl<'h> Pages<'h> {
         report.zone_locks += locks;
         report.frees += 1;
         report.free_pcp += u64::from(locks == 0);
-        report.trims += u64::from(locks > 0 && driver.pcp_holds(order));
+        report.drains += u64::from(locks > 0 && driver.pcp_holds(order));
         Ok(())
     }
 

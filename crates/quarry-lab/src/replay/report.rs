@@ -155,7 +155,7 @@ impl ZoneTraffic {
                 allocs: zone.pcp.allocs + zone.direct_allocs,
                 frees: zone.pcp.frees + zone.direct_frees,
                 refilled: zone.pcp.refilled,
-                drained: zone.pcp.trimmed + zone.pcp.decayed,
+                drained: zone.pcp.drained,
                 free_pages: zone.free_pages,
                 pcp_pages: listed.map(|set| u64::from(set.count)).sum(),
                 ..Self::default()
@@ -189,13 +189,13 @@ pub struct PcpReport {
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,
-    /// Times the lists overflowed.
-    pub trims: u64,
-    /// Blocks that trims gave back.
-    pub trimmed: u64,
-    /// Times the periodic work shortened a CPU's lists.
+    /// Times the lists were drained, by frees that made them overflow or by the periodic work.
+    pub drains: u64,
+    /// Blocks that drains gave back, as `mm_page_pcpu_drain` counts them.
+    pub drained: u64,
+    /// Drains by the periodic work.
     pub decays: u64,
-    /// Blocks that it gave back.
+    /// Blocks that these gave back, among `drained`.
     pub decayed: u64,
 }
 

@@ -11,7 +11,7 @@ use quarry_lab::kernel::Zoneinfo;
 use crate::reports::Reports;
 use crate::{RECORDINGS, groundtruth, replay};
 
-/// Pages at which the lists of all CPUs and zones are trimmed.
+/// Pages at which the lists of all CPUs and zones are drained.
 fn most_listed(zoneinfo: &Zoneinfo) -> u64 {
     let sets = zoneinfo.populated().flat_map(|zone| &zone.pagesets);
     sets.map(|set| set.high).sum()
@@ -41,9 +41,7 @@ fn free_pages_are_predicted() {
             let observed = report.free_pages.unwrap() - first.free_pages.unwrap();
             println!(
                 "    {:22} predicted {predicted:+6}, observed {observed:+6}; refilled {}, drained {}",
-                report.name,
-                run.pcp.refilled,
-                run.pcp.trimmed + run.pcp.decayed,
+                report.name, run.pcp.refilled, run.pcp.drained,
             );
             if predicted.abs_diff(observed) > most {
                 wrong.push(format!("{label}: {}", report.name));

@@ -6,7 +6,7 @@
 //! a driver that takes one order-0 page per packet gets slower when receive rings, and with them CPUs,
 //! are added, because pages are allocated on the rings' CPUs and freed on the readers', so that the
 //! per-CPU lists of the first run empty, those of the second overflow, and all of them meet at one
-//! zone lock. This model counts that: calls, refills and trims, acquisitions of the zone lock and what
+//! zone lock. This model counts that: calls, refills and drains, acquisitions of the zone lock and what
 //! is moved under it, per packet.
 //!
 //! # A packet's way

@@ -24,10 +24,10 @@ pub struct PageCounts {
     pub pcp_refills: u64,
     /// Blocks that refills brought.
     pub pcp_refilled: u64,
-    /// Times that per-CPU lists overflowed and were trimmed.
-    pub pcp_trims: u64,
-    /// Blocks that trims gave back.
-    pub pcp_trimmed: u64,
+    /// Times that per-CPU lists overflowed and were drained.
+    pub pcp_drains: u64,
+    /// Blocks that drains gave back.
+    pub pcp_drained: u64,
     /// Allocations past the per-CPU lists.
     pub direct_allocs: u64,
     /// Frees past the per-CPU lists.
@@ -47,8 +47,8 @@ impl PageCounts {
             frees: stats.frees(),
             pcp_refills: stats.pcp.refills,
             pcp_refilled: stats.pcp.refilled,
-            pcp_trims: stats.pcp.trims,
-            pcp_trimmed: stats.pcp.trimmed,
+            pcp_drains: stats.pcp.drains,
+            pcp_drained: stats.pcp.drained,
             direct_allocs: stats.direct_allocs,
             direct_frees: stats.direct_frees,
             splits: stats.splits,
@@ -63,8 +63,8 @@ impl PageCounts {
             frees: self.frees - start.frees,
             pcp_refills: self.pcp_refills - start.pcp_refills,
             pcp_refilled: self.pcp_refilled - start.pcp_refilled,
-            pcp_trims: self.pcp_trims - start.pcp_trims,
-            pcp_trimmed: self.pcp_trimmed - start.pcp_trimmed,
+            pcp_drains: self.pcp_drains - start.pcp_drains,
+            pcp_drained: self.pcp_drained - start.pcp_drained,
             direct_allocs: self.direct_allocs - start.direct_allocs,
             direct_frees: self.direct_frees - start.direct_frees,
             splits: self.splits - start.splits,
@@ -76,7 +76,7 @@ impl PageCounts {
     /// Blocks moved while the zone lock was held.
     #[must_use]
     pub fn zone_blocks(&self) -> u64 {
-        self.pcp_refilled + self.pcp_trimmed + self.direct_allocs + self.direct_frees
+        self.pcp_refilled + self.pcp_drained + self.direct_allocs + self.direct_frees
     }
 }
 
@@ -179,7 +179,7 @@ pub struct RxReport {
     pub seed: u64,
     /// Pages moved between a per-CPU list and the zone at a time.
     pub pcp_batch: u32,
-    /// Pages at which a CPU's lists are trimmed.
+    /// Pages at which a CPU's lists are drained.
     pub pcp_high: u32,
     /// Packets that arrived before counting started.
     pub warm_up_packets: u64,

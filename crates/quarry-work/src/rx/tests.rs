@@ -29,7 +29,7 @@ fn counts(spec: &RxSpec) -> RxReport {
 }
 
 /// 64 allocations and at most 90 frees between them stay within the 155 pages that are left after a
-/// trim at 186: the lists never overflow, and once they have filled they never run empty.
+/// drain at 186: the lists never overflow, and once they have filled they never run empty.
 #[test]
 fn on_one_cpu_the_zone_lock_is_not_taken() {
     for driver in &DRIVERS {
@@ -45,7 +45,7 @@ fn on_one_cpu_the_zone_lock_is_not_taken() {
     }
 }
 
-/// Allocated here and freed there: a refill for every 31 pages and a trim for every 31.
+/// Allocated here and freed there: a refill for every 31 pages and a drain for every 31.
 #[test]
 fn on_two_cpus_a_page_costs_two_31sts_of_a_lock() {
     let other = |name| RxSpec {
@@ -58,15 +58,15 @@ fn on_two_cpus_a_page_costs_two_31sts_of_a_lock() {
     assert_eq!(none.pages.pcp_refills, ROUNDS / 31);
     // Frees come in bursts of 45, so a burst more or less may fall into what is counted.
     assert!(
-        none.pages.pcp_trims.abs_diff(ROUNDS / 31) <= 2,
+        none.pages.pcp_drains.abs_diff(ROUNDS / 31) <= 2,
         "{:?}",
         none.pages
     );
     assert_eq!(none.pages.pcp_refilled, 31 * none.pages.pcp_refills);
-    assert_eq!(none.pages.pcp_trimmed, 31 * none.pages.pcp_trims);
+    assert_eq!(none.pages.pcp_drained, 31 * none.pages.pcp_drains);
     assert_eq!(
         none.pages.zone_locks,
-        none.pages.pcp_refills + none.pages.pcp_trims
+        none.pages.pcp_refills + none.pages.pcp_drains
     );
     assert_eq!(none.zone_lock_cpus, 2);
     let small = counts(&other("small"));
@@ -173,8 +173,8 @@ fn jumbo_frames_take_the_lock_for_every_block() {
         ..smooth("none")
     });
     assert_eq!(apart.pages.pcp_refills * 15, apart.packets);
-    assert!(apart.pages.pcp_trims.abs_diff(apart.packets) <= 7);
-    assert_eq!(apart.pages.pcp_trimmed, apart.pages.pcp_trims);
+    assert!(apart.pages.pcp_drains.abs_diff(apart.packets) <= 7);
+    assert_eq!(apart.pages.pcp_drained, apart.pages.pcp_drains);
 }
 
 /// One stream on a ring of 1024 entries, so that all that waits goes to the pool's ring of 1024 slots
@@ -496,7 +496,7 @@ fn the_thread_s_arithmetic() {
     let pages = PageCounts {
         zone_locks: 2,
         pcp_refilled: 31,
-        pcp_trimmed: 31,
+        pcp_drained: 31,
         ..PageCounts::default()
     };
     let rate = AtRate::of(&spec, 31, &pages);

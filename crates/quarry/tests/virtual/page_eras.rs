@@ -54,7 +54,7 @@ enum Step {
 use Step::{Alloc, Free, Interval};
 
 /// After each step: pages on the lists, `high`, blocks that refills have brought, blocks that
-/// trims and the periodic work have given back.
+/// drains and the periodic work have given back.
 type Row = (Step, u32, u32, u64, u64);
 
 fn follows(era: Era, rows: &[Row]) {
@@ -68,12 +68,7 @@ fn follows(era: Era, rows: &[Row]) {
         }
         let (lists, pcp) = (pageset(&pages, false), report(&pages).pcp);
         assert_eq!(
-            (
-                lists.count,
-                lists.high,
-                pcp.refilled,
-                pcp.trimmed + pcp.decayed
-            ),
+            (lists.count, lists.high, pcp.refilled, pcp.drained),
             (count, high, refilled, given),
             "{era}, step {at}: {step:?}"
         );
@@ -82,7 +77,7 @@ fn follows(era: Era, rows: &[Row]) {
     }
 }
 
-/// 2.6 and 4.13 to 4 KiB: refills of 31, trimmed by 31 at 186; 5.9: 63 and 378.
+/// 2.6 and 4.13 to 4 KiB: refills of 31, drained by 31 at 186; 5.9: 63 and 378.
 #[test]
 fn a_batch_at_a_time() {
     for era in [Era::V2_6_22, Era::V2_6_24, Era::V2_6_35, Era::V4_13] {
@@ -114,7 +109,7 @@ fn a_batch_at_a_time() {
     );
 }
 
-/// 6.1: batch 63, high 1286 (the low watermark). Frees that nothing interrupts trim 63, 126, 252,
+/// 6.1: batch 63, high 1286 (the low watermark). Frees that nothing interrupts drain 63, 126, 252,
 /// 504, 1008 and then high - batch = 1223; an allocation halves the factor (5 to 2).
 #[test]
 fn the_free_factor_grows_and_halves() {
@@ -138,7 +133,7 @@ fn the_free_factor_grows_and_halves() {
 }
 
 /// 6.18: batch 63, high within 1286..=32768. Refills double and raise high by a batch each, until
-/// high bounds them; trims follow the count of frees; the periodic work lowers high by an eighth.
+/// high bounds them; drains follow the count of frees; the periodic work lowers high by an eighth.
 #[test]
 fn high_follows_the_load() {
     follows(
@@ -187,7 +182,8 @@ fn what_decays_is_given_back() {
     let lists = pageset(&pages, false);
     assert_eq!((lists.count, lists.high), (1456, 1456));
     let pcp = report(&pages).pcp;
-    assert_eq!((pcp.decays, pcp.decayed, pcp.trims), (1, 144, 0));
+    assert_eq!((pcp.decays, pcp.decayed), (1, 144));
+    assert_eq!((pcp.drains, pcp.drained), (1, 144));
 }
 
 /// With `batch_scale_max` 1, 6.18 moves at most 126 pages under one hold of the zone lock: refills
@@ -266,7 +262,7 @@ fn lists_can_be_stocked() {
     assert_eq!(pageset(&pages, false).high, GIB / 8);
 }
 
-/// The lists of 2.6.22 and 2.6.24 for pages in no cache: batch 15, trimmed at 62.
+/// The lists of 2.6.22 and 2.6.24 for pages in no cache: batch 15, drained at 62.
 #[test]
 fn cold_pages_have_a_list_in_2_6() {
     for era in [Era::V2_6_22, Era::V2_6_24] {
@@ -318,7 +314,7 @@ fn cold_pages_are_last_in_4_13() {
     }
 }
 
-/// 6.1: when frees have been trimmed without an allocation between them, the free of a larger
+/// 6.1: when frees have been drained without an allocation between them, the free of a larger
 /// block empties the lists. 6.18: the second of two such frees does, once 63 + 1286/2 = 706 pages
 /// are counted, and gives at most 2016.
 #[test]
@@ -327,16 +323,16 @@ fn larger_blocks_end_a_spree() {
     let mut hand = take(&pages, 63 * 30);
     let block = pages.alloc(1, None).expect("memory");
     pages.free(block, 1).expect("allocated");
-    assert_eq!(report(&pages).pcp.trims, 0, "no spree yet");
+    assert_eq!(report(&pages).pcp.drains, 0, "no spree yet");
     let block = pages.alloc(1, None).expect("memory");
     // A refill brings 31 blocks of two pages.
     let rest = pageset(&pages, false).count as usize;
     assert_eq!(rest, 60);
     give(&pages, &mut hand, 1286 - rest);
-    assert_eq!(report(&pages).pcp.trims, 1);
+    assert_eq!(report(&pages).pcp.drains, 1);
     pages.free(block, 1).expect("allocated");
     assert_eq!(
-        (pageset(&pages, false).count, report(&pages).pcp.trims),
+        (pageset(&pages, false).count, report(&pages).pcp.drains),
         (0, 2)
     );
 
@@ -346,12 +342,12 @@ fn larger_blocks_end_a_spree() {
     give(&pages, &mut hand, 704);
     pages.free(blocks[0], 1).expect("allocated");
     pages.free(blocks[1], 1).expect("allocated");
-    assert_eq!(report(&pages).pcp.trims, 1, "704 + 2 are counted");
+    assert_eq!(report(&pages).pcp.drains, 1, "704 + 2 are counted");
     assert_eq!(pageset(&pages, false).count, 0);
     pages.free(hand.remove(0), 0).expect("allocated");
     pages.free(blocks[2], 1).expect("allocated");
     assert_eq!(
-        report(&pages).pcp.trims,
+        report(&pages).pcp.drains,
         1,
         "the free before was of one page"
     );
@@ -388,7 +384,7 @@ fn idle_lists_of_remote_zones_are_drained() {
         let expected = [0, 0, 0, 1, 1, 1, 2].map(|batches| batches * batch);
         assert_eq!(counts, expected, "{era}");
         let report = pages.zone_report(1).expect("a zone");
-        assert_eq!((report.pcp.decays, report.pcp.trims), (2, 0));
+        assert_eq!((report.pcp.decays, report.pcp.drains), (2, 2));
     }
 }
 
@@ -530,9 +526,9 @@ fn the_list_of_2_6_24_is_searched() {
     assert_eq!(typed(&pages, MigrateType::Unmovable, 0), first);
 }
 
-/// Lists take turns when they are trimmed; one that comes after empty ones gives more.
+/// Lists take turns when they are drained; one that comes after empty ones gives more.
 #[test]
-fn trims_take_turns() {
+fn drains_take_turns() {
     let pages = boot(Era::V4_13, GIB);
     let mut unmovable = take(&pages, 310);
     let movable: Vec<Pfn> = (0..310)
@@ -544,7 +540,7 @@ fn trims_take_turns() {
     for pfn in &movable[..93] {
         pages.free(*pfn, 0).expect("allocated");
     }
-    assert_eq!(report(&pages).pcp.trimmed, 31);
+    assert_eq!(report(&pages).pcp.drained, 31);
     let left = |migratetype| {
         let mut left = 0;
         let refills = report(&pages).pcp.refills;

@@ -345,7 +345,7 @@ fn numbers_from_outside_are_refused_or_clamped() {
 
 /// Where an era does not tune the lists, they are never as long as a report of a later kernel says.
 #[test]
-fn stock_stays_below_what_the_era_trims_at() {
+fn stock_stays_below_what_the_era_drains_at() {
     for era in [Era::V2_6_24, Era::V5_9, Era::V6_1] {
         let pages = boot(era, SIZES);
         let stock = PcpStock {

@@ -1,4 +1,4 @@
-//! Refills and trims move runs of blocks at a time; a zone cannot tell that from one block after
+//! Refills and drains move runs of blocks at a time; a zone cannot tell that from one block after
 //! the other.
 
 use quarry_core::era::Era;
@@ -98,7 +98,7 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
         pieces.swap(at, other);
     }
     for round in 0..3 {
-        // Lists of two types would take turns when they are trimmed.
+        // Lists of two types would take turns when they are drained.
         let type_of = |pfn: &Pfn| by_runs.migratetype_of(*pfn).expect("a page") as u8;
         pieces[kept..].sort_by_key(type_of);
         for one_type in pieces[kept..].chunk_by(|a, b| type_of(a) == type_of(b)) {
@@ -121,7 +121,7 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
         assert_eq!(state(by_runs), state(one_by_one), "allocated: {what}");
         shuffle(&mut pieces[kept..], &mut rng);
     }
-    // A refill or trim is one hold of the zone lock for several blocks, or this showed nothing.
+    // A refill or drain is one hold of the zone lock for several blocks, or this showed nothing.
     let holds =
         |pages: &PageAllocator<VirtualMachine>| pages.machine().counters().locks(LockClass::Zone);
     let few = [by_runs, one_by_one].map(holds);

@@ -263,7 +263,7 @@ fn lists_shrink_when_memory_is_low() {
         pages.free(pfn, 0).expect("allocated");
     }
     assert_eq!((lists().count, lists().high), (63, 1286));
-    assert_eq!(report.pcp.trims + 1, pages.stats().pcp.trims);
+    assert_eq!(report.pcp.drains + 1, pages.stats().pcp.drains);
     assert!(held.iter().all(|blocks| !blocks.is_empty()));
 }
 

@@ -227,7 +227,7 @@ fn a_split_keeps_the_upper_halves() {
     assert_eq!(pages.stats().free_blocks[MAX_ORDER as usize], 1);
 }
 
-/// 4.13's lists at 4 KiB: refills of 31, trimmed to 155 when they reach 186 (facts 7.2).
+/// 4.13's lists at 4 KiB: refills of 31, drained to 155 when they reach 186 (facts 7.2).
 #[test]
 fn per_cpu_lists_refill_and_trim_by_the_batch() {
     let setup = Setup {
@@ -244,12 +244,12 @@ fn per_cpu_lists_refill_and_trim_by_the_batch() {
     );
     let census = || pages.check_consistency().expect("consistent").pcp;
     for (at, &pfn) in got.iter().enumerate() {
-        assert_eq!(pages.stats().pcp.trims, 0, "before free {at}");
+        assert_eq!(pages.stats().pcp.drains, 0, "before free {at}");
         pages.free(pfn, 0).expect("allocated");
     }
     let pcp = pages.stats().pcp;
     assert_eq!(
-        (pcp.frees, pcp.trims, pcp.trimmed, census()),
+        (pcp.frees, pcp.drains, pcp.drained, census()),
         (186, 1, 31, 155)
     );
     let newest = got[got.len() - 1];

@@ -111,15 +111,15 @@ fn the_array_and_the_list_are_one() {
                 .map(|_| pages.alloc(0, None).expect("memory"))
                 .collect();
             assert_eq!(pages.drain_all(), 0);
-            let trims = pages.stats().pcp.trims;
+            let drains = pages.stats().pcp.drains;
             for &pfn in &taken {
                 pages.free(pfn, 0).expect("an allocated page");
             }
             let lists = pages.pageset_report(0, CpuId(0), false).expect("CPU 0's");
             assert_eq!(lists.count as usize, count, "{era}");
             assert_eq!(
-                pages.stats().pcp.trims,
-                trims,
+                pages.stats().pcp.drains,
+                drains,
                 "{era}: {count} are below high"
             );
             for &newest in taken.iter().rev() {
@@ -136,11 +136,11 @@ fn the_array_and_the_list_are_one() {
         let taken: Vec<_> = (0..2 * high)
             .map(|_| pages.alloc(0, None).expect("memory"))
             .collect();
-        let before = pages.stats().pcp.trims;
+        let before = pages.stats().pcp.drains;
         for &pfn in &taken {
             pages.free(pfn, 0).expect("an allocated page");
         }
-        assert!(pages.stats().pcp.trims > before, "{era}");
+        assert!(pages.stats().pcp.drains > before, "{era}");
         let census = pages.check_consistency().expect("consistent");
         assert_eq!((census.allocated, census.in_hand), (0, 0));
     }

@@ -54,7 +54,7 @@ pub struct PagesetRow {
     pub pcp: Option<u32>,
     /// Pages on the lists.
     pub count: u32,
-    /// Pages at which they are trimmed now.
+    /// Pages at which they are drained now.
     pub high: u32,
     /// Pages moved at a time.
     pub batch: u32,

@@ -14,7 +14,7 @@ pub struct PcpStock {
     pub pages: [u32; MIGRATE_TYPES],
     /// The zone; `None` for the one that the CPU's requests try first.
     pub zone: Option<ZoneType>,
-    /// Pages at which the lists are trimmed; heeded where the era tunes it, within its limits.
+    /// Pages at which the lists are drained; heeded where the era tunes it, within its limits.
     pub high: u32,
 }
 
@@ -60,7 +60,7 @@ impl Pcp {
 
 impl<M: Machine> PageAllocator<M> {
     /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, but less
-    /// than at which the era trims them, and sets their `high` if the era tunes it. Counts as no
+    /// than at which the era drains them, and sets their `high` if the era tunes it. Counts as no
     /// traffic. Returns the pages that the lists hold then; `None` if the lists are busy or there is
     /// no such zone or CPU.
     pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {

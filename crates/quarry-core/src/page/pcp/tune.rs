@@ -66,7 +66,7 @@ impl Pcp {
         }
     }
 
-    /// Trims the lists if they hold too much, and tunes `high` (facts 7.3). Whether they were.
+    /// Drains the lists if they hold too much, and tunes `high` (facts 7.3). Whether they were.
     #[cold]
     pub(crate) fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) -> bool {
         let batch = at.limits.batch();
@@ -90,8 +90,8 @@ impl Pcp {
             }
             Tuning::Auto => self.spree.min(most),
         };
-        self.trims += 1;
-        self.trimmed += self.trim(at, pages.max(batch));
+        self.drains += 1;
+        self.drained += self.drain(at, pages.max(batch));
         true
     }
 
@@ -136,8 +136,11 @@ impl Pcp {
         }
         self.seen = used;
         if excess > 0 {
+            let blocks = self.drain(at, excess);
+            self.drains += 1;
+            self.drained += blocks;
             self.decays += 1;
-            self.decayed += self.trim(at, excess);
+            self.decayed += blocks;
         }
     }
 }

@@ -48,14 +48,14 @@ fn singles(count: u64, cpu: u16, freed_on: u16) -> Vec<RawEvent<'static>> {
 }
 
 #[test]
-fn refills_trims_and_locks_by_hand() {
+fn refills_drains_and_locks_by_hand() {
     let run = replay(&axes("slub@5.9"), &all(&singles(20, 0, 1))).unwrap();
     assert_eq!(run.page_events, PageEvents::All);
     let report = run.pages.unwrap();
-    // 20 pages at 3 a refill, and one trim when the list of the other CPU has 18.
+    // 20 pages at 3 a refill, and one drain when the list of the other CPU has 18.
     assert_eq!((report.allocs, report.frees), (20, 20));
     assert_eq!((report.alloc_pcp, report.refills), (13, 7));
-    assert_eq!((report.free_pcp, report.trims), (19, 1));
+    assert_eq!((report.free_pcp, report.drains), (19, 1));
     assert_eq!((report.zone_locks, report.slab_zone_locks), (8, 0));
     assert_eq!(report.cross_cpu_frees, 20);
     assert_eq!(report.allocs_by_order[..2], [20, 0]);
@@ -64,7 +64,7 @@ fn refills_trims_and_locks_by_hand() {
     // The page allocator's own counters say the same.
     assert_eq!((run.pcp.allocs, run.pcp.frees), (20, 20));
     assert_eq!((run.pcp.refills, run.pcp.refilled), (7, 21));
-    assert_eq!((run.pcp.trims, run.pcp.trimmed), (1, 3));
+    assert_eq!((run.pcp.drains, run.pcp.drained), (1, 3));
     assert_eq!((run.page_allocs, run.page_frees), (0, 0));
     assert_eq!(run.replayed.page_events, 0);
     let zone = run.locks.iter().find(|(name, _)| *name == "zone").unwrap();
@@ -78,7 +78,7 @@ fn orders_that_no_list_holds_take_the_lock_each_time() {
     let input = all(&[blocks, frees].concat());
     let old = replay(&axes("slub@5.9"), &input).unwrap().pages.unwrap();
     assert_eq!((old.alloc_pcp, old.refills, old.zone_locks), (0, 1, 5));
-    assert_eq!((old.free_pcp, old.trims), (1, 0));
+    assert_eq!((old.free_pcp, old.drains), (1, 0));
     // From 6.1 on the lists hold order 1 as well.
     let new = replay(&axes("slub@6.1"), &input).unwrap().pages.unwrap();
     assert_eq!((new.alloc_pcp, new.refills, new.zone_locks), (0, 2, 4));
@@ -236,8 +236,8 @@ fn frees_of_blocks_from_before_fill_the_lists() {
     let report = run.pages.unwrap();
     assert_eq!((report.frees, report.initial_frees), (40, 40));
     // The lists overflow at 18 pages, and give 3 back each time.
-    assert_eq!((report.trims, report.free_pcp, report.refills), (8, 32, 0));
-    assert_eq!((run.pcp.refilled, run.pcp.trimmed), (0, 24));
+    assert_eq!((report.drains, report.free_pcp, report.refills), (8, 32, 0));
+    assert_eq!((run.pcp.refilled, run.pcp.drained), (0, 24));
     assert_eq!((report.zone_locks, report.slab_zone_locks), (8, 0));
     assert_eq!((report.initial_bytes, report.peak_bytes), (40 << 12, 0));
     // There is no block of order 11 to free.
@@ -328,9 +328,9 @@ fn lists_begin_as_the_kernel_reported_them() {
     assert_eq!(run(&events, 4096).refills, 1);
     // 100 more fit before the lists of CPU 2 hold 300.
     let frees: Vec<_> = (300..399).map(|n| free_pages(&pages(n, 0, 0), 2)).collect();
-    assert_eq!(run(&frees, 4096).trims, 0);
+    assert_eq!(run(&frees, 4096).drains, 0);
     let one_more = [frees.clone(), vec![free_pages(&pages(400, 0, 0), 2)]].concat();
-    assert_eq!(run(&one_more, 4096).trims, 1);
+    assert_eq!(run(&one_more, 4096).drains, 1);
     // A report of another machine tells nothing.
     assert_eq!(run(&events, 65536).initial_pcp_pages, 0);
 }

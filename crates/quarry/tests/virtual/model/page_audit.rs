@@ -51,7 +51,7 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
         );
         let pcp = stats.pcp;
         ensure!(
-            pcp.allocs + pcp.trimmed + pcp.decayed <= pcp.refilled + pcp.frees,
+            pcp.allocs + pcp.drained <= pcp.refilled + pcp.frees,
             "{pcp:?}"
         );
         Ok(())
