@@ -7,6 +7,8 @@
 //! # Departures from the kernel
 //!
 //! * Zones that have no pages are not shown, nor are the nodes' own counters.
+//! * `protection` tells of five zone types from 6.1 on, as recorded on x86-64; kernels of other machines
+//!   tell of those that they have. Before, for want of a recording, it tells of the three that are here.
 //! * Counters that would always be 0 here are left out: of reclaim, of the page cache, of
 //!   interleaving. The migrate types of [`PageTexts::migratetypes`] are all shown.
 //! * Every counter is exact when it is read. `vm stats threshold` is what a kernel would collect
@@ -81,6 +83,9 @@ pub struct PageTexts {
     pub managed: bool,
     /// zoneinfo tells the boost of the watermarks and the pages of the contiguous memory allocator.
     pub boost_and_cma: bool,
+    /// Zone types above Normal that zoneinfo tells the protection from, of which there are no pages
+    /// here: Movable and Device.
+    pub types_above_normal: usize,
     /// zoneinfo tells the promo watermark, the range of `high`, and free pages in whole pageblocks.
     pub tuning: bool,
 }
@@ -93,6 +98,9 @@ const RECLAIMABLE: ShownType = ("Reclaimable", Some(MigrateType::Reclaimable));
 /// are known, those of 4.13 and 5.9 taken to be 6.1's.
 pub static PAGE_TEXTS: [PageTexts; 5] = [V2_6_22, V2_6_24, V4_13, V6_1, V6_18];
 
+/// Movable and Device.
+const TYPES_ABOVE_NORMAL: usize = 2;
+
 /// Migrate types that an era shows at most.
 const SHOWN_TYPES: usize = 5;
 
@@ -101,6 +109,7 @@ const V2_6_22: PageTexts = PageTexts {
     migratetypes: &[],
     managed: false,
     boost_and_cma: false,
+    types_above_normal: 0,
     tuning: false,
 };
 
@@ -132,6 +141,7 @@ const V4_13: PageTexts = PageTexts {
 const V6_1: PageTexts = PageTexts {
     from: Era::V6_1,
     boost_and_cma: true,
+    types_above_normal: TYPES_ABOVE_NORMAL,
     ..V4_13
 };
 
@@ -260,6 +270,7 @@ mod tests {
     fn texts_by_era() {
         for texts in &PAGE_TEXTS {
             assert!(texts.migratetypes.len() <= SHOWN_TYPES);
+            assert!(texts.types_above_normal <= TYPES_ABOVE_NORMAL);
             assert_eq!(page_texts(texts.from).from, texts.from);
         }
         assert_eq!(page_texts(Era::V2_6_35).from, Era::V2_6_24);

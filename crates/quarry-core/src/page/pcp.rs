@@ -189,10 +189,32 @@ impl Pcp {
         self.pages
     }
 
-    /// The pages at which the lists are drained, as `/proc/zoneinfo` shows it.
+    /// The pages at which the lists are drained.
     pub(crate) fn high(&self, limits: &PcpLimits) -> u32 {
         // Not `clamp`: the two may be seen between two changes.
         self.high.max(limits.high_min()).min(limits.high_max())
+    }
+
+    /// What `/proc/zoneinfo` shows of that: 0 of lists that were never used, where it is tuned. 6.18 was
+    /// recorded with 0 for DMA, which nobody had used, and with the least for DMA32, which somebody had.
+    pub(crate) fn shown_high<M: Machine>(&self, at: &Pageset<'_, M>) -> u32 {
+        let tuned =
+            at.zone.rules.tuning == Tuning::Auto && at.limits.high_min() < at.limits.high_max();
+        if tuned && self.is_untouched() {
+            return 0;
+        }
+        self.high(at.limits)
+    }
+
+    /// Whether nothing ever was on the lists, or looked for there.
+    fn is_untouched(&self) -> bool {
+        self.high == 0 && self.pages == 0 && self.uses() == 0
+    }
+
+    /// Blocks allocated and freed.
+    fn uses(&self) -> u64 {
+        let by_lists = self.lists.iter().map(|list| list.allocs + list.frees);
+        by_lists.chain(self.hot.traffic()).sum()
     }
 
     /// Forgets what was tuned: the limits were changed.

@@ -114,7 +114,7 @@ pub struct PagesetReport {
     pub cpu: CpuId,
     /// Pages on its lists.
     pub count: u32,
-    /// Pages at which the lists are drained now.
+    /// Pages at which the lists are drained now; 0 if the era tunes that and they were never used.
     pub high: u32,
     /// Pages moved at a time.
     pub batch: u32,
@@ -165,7 +165,7 @@ impl<M: Machine> PageAllocator<M> {
         at.with_remote(slots, cpu, |pcp| PagesetReport {
             cpu,
             count: pcp.pages(),
-            high: pcp.high(at.limits),
+            high: pcp.shown_high(&at),
             batch: at.limits.batch(),
             high_min: at.limits.high_min(),
             high_max: at.limits.high_max(),

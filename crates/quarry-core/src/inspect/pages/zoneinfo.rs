@@ -2,10 +2,10 @@
 
 use core::fmt::{self, Write};
 
-use super::{PageTexts, free_pages_in_blocks, numa_counters};
+use super::{PageTexts, TYPES_ABOVE_NORMAL, free_pages_in_blocks, numa_counters};
 use crate::machine::{CpuId, Machine};
 use crate::page::geometry::stat_threshold;
-use crate::page::{PageAllocator, PagesetReport, ZoneReport};
+use crate::page::{PageAllocator, PagesetReport, ZONE_TYPES, ZoneReport};
 
 /// A number and its name.
 type Named<'a> = (&'a str, u64);
@@ -54,7 +54,7 @@ pub struct PagesetRow {
     pub pcp: Option<u32>,
     /// Pages on the lists.
     pub count: u32,
-    /// Pages at which they are drained now.
+    /// Pages at which they are drained now; 0 if they were never used, in eras that tune it.
     pub high: u32,
     /// Pages moved at a time.
     pub batch: u32,
@@ -154,12 +154,15 @@ fn write_zone(zone: &ZoneReport, texts: &PageTexts, out: &mut impl Write) -> fmt
     for (stat, counter) in stats[2..].iter_mut().zip(numa_counters(&zone.numa)) {
         *stat = Some(counter);
     }
+    // Types above Normal have no pages: what is kept from requests for them is what is kept from Normal's.
+    let reserve = |at: usize| zone.lowmem_reserve[at.min(ZONE_TYPES - 1)];
+    let protection: [u64; ZONE_TYPES + TYPES_ABOVE_NORMAL] = core::array::from_fn(reserve);
     let (mut some_pages, mut some_stats) = ([("", 0); 10], [("", 0); 7]);
     let shown = ZoneinfoZone {
         node: zone.id.node.0,
         zone: zone.id.zone.name(),
         pages: compact(&pages, &mut some_pages),
-        protection: &zone.lowmem_reserve,
+        protection: &protection[..ZONE_TYPES + texts.types_above_normal],
         stats: compact(&stats, &mut some_stats),
     };
     write!(out, "{shown}")

@@ -14,13 +14,15 @@ pub struct PcpStock {
     pub pages: [u32; MIGRATE_TYPES],
     /// The zone; `None` for the one that the CPU's requests try first.
     pub zone: Option<ZoneType>,
-    /// Pages at which the lists are drained; heeded where the era tunes it, within its limits.
+    /// Pages at which the lists are drained; heeded where the era tunes it, within its limits. 0 of empty
+    /// lists is that of lists that were never used.
     pub high: u32,
 }
 
 impl Pcp {
     fn stock<M: Machine>(&mut self, at: &Pageset<'_, M>, stock: &PcpStock) {
-        if at.zone.rules.tuning == Tuning::Auto {
+        let untouched = stock.high == 0 && stock.pages.iter().all(|pages| *pages == 0);
+        if at.zone.rules.tuning == Tuning::Auto && !untouched {
             self.high = stock.high;
             self.high = self.high(at.limits);
         }

@@ -117,14 +117,13 @@ impl Pcp {
     pub(crate) fn interval<M: Machine>(&mut self, at: &Pageset<'_, M>, remote: bool) {
         let mut excess = 0;
         let batch = at.limits.batch();
-        if at.zone.rules.tuning == Tuning::Auto {
+        if at.zone.rules.tuning == Tuning::Auto && !self.is_untouched() {
             let high = self.high(at.limits);
             let kept = self.pages.saturating_sub(at.largest_hold());
             self.high = kept.max(high - high / 8).max(at.limits.high_min());
             excess = self.pages.saturating_sub(self.high);
         }
-        let by_lists = self.lists.iter().map(|list| list.allocs + list.frees);
-        let used = by_lists.chain(self.hot.traffic()).sum::<u64>();
+        let used = self.uses();
         if !remote || used != self.seen || self.pages == 0 {
             self.expire = REMOTE_IDLE;
         } else {
