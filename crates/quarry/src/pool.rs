@@ -326,6 +326,19 @@ impl<H: Mapper> std::error::Error for PendingPool<H> {}
 /// A block of pages of a [`PagePool`]; goes back when dropped, on whichever thread that is.
 ///
 /// It is two words, which are passed in registers.
+///
+/// It derefs to its bytes, which are whatever the last owner of the memory left there, or zero: a
+/// secret that was in it is read by the next owner unless somebody overwrites it.
+///
+/// # Contents
+///
+/// Every byte has a value: the memory is anonymous, so the system fills it with zeros before its
+/// first use and after each trim, and nothing that runs can take a byte's value away. By the letter
+/// of the language a former owner can, by a copy of `MaybeUninit::uninit()` or of a value with
+/// padding. That such a byte has some fixed value for the next owner rests on the way between the
+/// two: the page is freed and handed out through shared per-CPU lists, by assembly or by atomic
+/// operations, across which compilers do not carry what memory holds. Miri, which does, may
+/// complain about such bytes.
 pub struct Frame<H: Mapper = NoMapper> {
     pool: ThinPool<'static, HostMachine, H>,
     /// First byte of the block.
@@ -400,7 +413,9 @@ impl<H: Mapper> Deref for Frame<H> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block is mapped, as long as its process, and only this frame's.
+        // SAFETY: the block is mapped, as long as its process, and only this frame's. Its bytes have
+        // values: the system's zeros or what was stored since; for those that a former owner left
+        // uninitialised by the letter of the language, see the frame's "Contents".
         unsafe { self.memory().as_ref() }
     }
 }

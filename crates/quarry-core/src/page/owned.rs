@@ -48,7 +48,9 @@ impl<M: Machine> OwnedBlock<'_, M> {
         self.pages.map().address(self.pfn)
     }
 
-    /// Its memory, which holds whatever it held before.
+    /// Its memory, which holds whatever it held before. On machines whose memory is the process's
+    /// that is a value for every byte, but the type does not promise one: what a former owner copied
+    /// there may have had none by the letter of the language, such as padding.
     #[inline]
     pub fn as_uninit_bytes_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         let bytes = 1 << (self.pages.map().page_shift() + self.order);

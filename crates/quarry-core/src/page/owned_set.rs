@@ -128,7 +128,8 @@ impl<'p, M: Machine, const N: usize> OwnedPages<'p, M, N> {
         Some(self.pages.map().address(entry.pfn()))
     }
 
-    /// Memory of the page at an index, which holds whatever it held before.
+    /// Memory of the page at an index, which holds whatever it held before
+    /// ([`OwnedBlock::as_uninit_bytes_mut`]).
     #[inline]
     pub fn as_uninit_bytes_mut(&mut self, index: usize) -> Option<&mut [MaybeUninit<u8>]> {
         let address = self.address(index)?;

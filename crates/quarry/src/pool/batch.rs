@@ -69,7 +69,8 @@ impl<H: Mapper> FrameBatch<H> {
             let bytes = unsafe { pool.block_bytes() };
             self.pages().iter().map(move |&pfn| {
                 let start = address(pool.pages(), pfn).as_ptr();
-                // SAFETY: the block is mapped, as long as its process, and only this batch's.
+                // SAFETY: the block is mapped, as long as its process, and only this batch's. Its bytes
+                // have values, by what `Frame` says of its contents.
                 unsafe { slice::from_raw_parts(start, bytes) }
             })
         })
