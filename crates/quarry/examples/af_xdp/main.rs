@@ -339,19 +339,20 @@ fn receive(
     })
 }
 
-/// Gives the socket frames until it has as many as its ring can name.
+/// Gives the socket frames until it has as many as its ring can name, as far as it says that it used
+/// those that it had.
 fn give_all(
     owner: &mut PoolOwner<'static, HostMachine, Umem>,
     socket: &mut Socket,
     given: &mut HashSet<Pfn>,
 ) -> Result<(), Failure> {
     let wrong = |what: &str| Failure::Wrong(what.into());
-    while given.len() < RING as usize {
+    while given.len() < RING as usize && socket.wants() {
         let page = owner.alloc().ok_or_else(|| wrong("no page"))?;
         let frame = owner.pool().mapping_of(page).expect("the pool maps");
         given.insert(page);
         if !socket.give(frame) {
-            return Err(wrong("the fill ring has no room for a frame that it had"));
+            return Err(wrong("the fill ring has lost its room"));
         }
     }
     Ok(())

@@ -68,13 +68,19 @@ impl<T: Copy> Ring<T> {
         unsafe { self.entries.add((index % RING) as usize) }
     }
 
-    /// Adds an entry; `false` if the ring is full.
-    fn push(&mut self, value: T) -> bool {
+    /// Whether there is room for another entry.
+    fn has_room(&self) -> bool {
         let at = self.producer().load(Ordering::Relaxed);
         // Acquire: the kernel has read the entry before it moved on.
-        if at.wrapping_sub(self.consumer().load(Ordering::Acquire)) == RING {
+        at.wrapping_sub(self.consumer().load(Ordering::Acquire)) != RING
+    }
+
+    /// Adds an entry; `false` if the ring is full.
+    fn push(&mut self, value: T) -> bool {
+        if !self.has_room() {
             return false;
         }
+        let at = self.producer().load(Ordering::Relaxed);
         // SAFETY: between consumer and producer lie the filled entries; this one is free, and only
         // this side writes entries.
         unsafe { self.entry(at).write(value) };
@@ -184,6 +190,11 @@ impl Socket {
             )
         };
         check(bound)
+    }
+
+    /// Whether the kernel would take a frame. It may have used some and not have said so yet.
+    pub(crate) fn wants(&self) -> bool {
+        self.fill.has_room()
     }
 
     /// Gives the kernel a frame to fill; `false` if it has enough.
