@@ -64,27 +64,24 @@ impl Latency {
     }
 
     fn name(&self) -> String {
-        let era = self.config.era;
-        let scale = if self.is_tuned() {
-            format!(", scale {}", self.config.batch_scale_max)
-        } else {
-            String::new()
+        let PageConfig {
+            era, hold_pages, ..
+        } = self.config;
+        let bound = match hold_pages {
+            u32::MAX => String::new(),
+            pages => format!(", at most {pages}"),
         };
         let order = match self.order {
             Order::Stack => "last first",
             Order::Random => "random",
         };
-        format!("{}{scale}, {order}", era.name())
-    }
-
-    fn is_tuned(&self) -> bool {
-        self.config.era >= Era::V6_18
+        format!("{}{bound}, {order}", era.name())
     }
 
     pub(crate) fn json(&self) -> Value {
         json!({
             "era": self.config.era.name(),
-            "batch_scale_max": self.is_tuned().then_some(self.config.batch_scale_max),
+            "hold_pages": (self.config.hold_pages < u32::MAX).then_some(self.config.hold_pages),
             "random_order": self.order == Order::Random,
             "operation": self.operation,
             "count": self.ns.len(),
@@ -102,7 +99,7 @@ impl Latency {
 pub(crate) fn measure(fills: usize) -> Vec<Latency> {
     let kernel = PageConfig::new(Era::V6_18);
     let between = PageConfig {
-        batch_scale_max: 2,
+        hold_pages: 252,
         ..kernel
     };
     let process = PageConfig::in_process(Era::V6_18);
@@ -174,8 +171,8 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and drains of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
-         one hold of the zone lock each, of so many pages at most\n(scale: PageConfig::batch_scale_max; 5 is a \
-         kernel's default, 0 a process's; {PAGES} pages come and go)"
+         one hold of the zone lock each, of so many pages at most\n(63 in a process, by PageConfig::hold_pages; a \
+         kernel of today has no such bound; {PAGES} pages come and go)"
     );
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);

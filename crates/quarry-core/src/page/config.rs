@@ -115,8 +115,13 @@ pub struct PageConfig {
     /// `percpu_pagelist_fraction` or, from 6.1 on, `percpu_pagelist_high_fraction`; 0 is off.
     pub pagelist_fraction: u32,
     /// From 6.18 on: at most a batch times 2 to the power of this moves under one hold of a zone
-    /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. A hold is as much shorter.
+    /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. Frees are counted as far, which
+    /// raises `high` and tells sprees of larger blocks: with less than 2 nothing is a spree.
     pub batch_scale_max: u32,
+    /// At most so many pages, or two larger blocks, move under one hold of a zone lock, whatever the
+    /// era says of it; at least 1. What else is to move does so under the holds of the next calls.
+    /// Kernels have no such bound.
+    pub hold_pages: u32,
     /// Slots that a bulk free looks at under one hold of a CPU's lists, at least 1.
     pub bulk_free_hold: usize,
 }
@@ -134,6 +139,7 @@ impl PageConfig {
             min_free: MinFree::Nothing,
             pagelist_fraction: 0,
             batch_scale_max: 5,
+            hold_pages: u32::MAX,
             bulk_free_hold: bulk::free_hold(era),
         }
     }
@@ -142,14 +148,14 @@ impl PageConfig {
     /// [`PageAllocator::new`](super::PageAllocator::new) takes on machines that are one
     /// ([`Machine::KERNEL_HOLDS`](crate::machine::Machine::KERNEL_HOLDS)).
     ///
-    /// One hold of a zone lock moves at most a batch, 63 pages of 4 KiB, or two larger blocks, in
-    /// eras that tune it, where a kernel's default is 2016; one hold of a CPU's lists takes as many
-    /// pages of a bulk free as their array has, because the size of a kernel's folio batches is not
-    /// about the time that they take.
+    /// One hold of a zone lock moves at most 63 pages, the batch of large zones, or two larger blocks,
+    /// where a kernel of today moves up to 2016; one hold of a CPU's lists takes as many pages of a bulk free
+    /// as their array has, because the size of a kernel's folio batches is not about the time that
+    /// they take.
     #[must_use]
     pub const fn in_process(era: Era) -> Self {
         Self {
-            batch_scale_max: 0,
+            hold_pages: 63,
             bulk_free_hold: HOT_PAGES,
             ..Self::new(era)
         }

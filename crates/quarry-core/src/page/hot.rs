@@ -244,13 +244,13 @@ impl HotPages {
         let spilled = &self.entries[..pages];
         for (at, entry) in spilled.iter().enumerate() {
             let pfn = entry.pfn();
-            // From the list's back on.
-            let further = spilled.get(at + AHEAD).map(|entry| entry.pfn());
-            map.page(pfn).set_ahead(further);
             if entry.is_owned() {
                 map.page(pfn).set_kind(PageKind::Pcp, 0);
             }
             behind.push_front(map, pfn);
+            // From the list's back on.
+            let further = spilled.get(at + AHEAD).map(|entry| entry.pfn());
+            map.page(pfn).set_ahead(further);
         }
         self.entries.copy_within(pages..len, 0);
         self.set_len(len - pages);

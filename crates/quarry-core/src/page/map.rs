@@ -110,7 +110,7 @@ impl MemMap {
     /// waits for several at a time.
     #[inline(always)]
     pub(super) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
-        if let Some(further) = Pfn::from_link(page.ahead()) {
+        if let Some(further) = page.ahead() {
             self.prefetch(machine, further);
         }
     }

@@ -116,9 +116,15 @@ pub(crate) struct Pageset<'a, M: Machine> {
 }
 
 impl<M: Machine> Pageset<'_, M> {
-    /// Pages that eras with [`Tuning::Auto`] move at most under one hold of the zone lock.
-    fn largest_hold(&self) -> u32 {
+    /// Pages that eras with [`Tuning::Auto`] move at a time, of those that lie above `high` or are a
+    /// spree's.
+    fn tuned_most(&self) -> u32 {
         self.limits.batch() << self.zone.rules.batch_scale_max
+    }
+
+    /// Pages that move under one hold of the zone lock at most, whatever the era says.
+    fn hold(&self) -> u32 {
+        self.zone.rules.hold_pages
     }
 
     /// Does something with the running CPU's lists; `None` if they are held.
@@ -666,7 +672,7 @@ impl Pcp {
         }
         if let Some(pages) = ends_spree {
             self.drains += 1;
-            self.drained += self.drain(at, pages);
+            self.drained += self.drain(at, pages.min(at.hold()));
             return true;
         }
         let look = self.pages >= self.high || at.zone.is_below_high();
@@ -719,13 +725,26 @@ impl Pcp {
         blocks
     }
 
+    /// Gives so many pages back, with holds of so many each. Returns the number of blocks.
+    fn drain_by<M: Machine>(&mut self, at: &Pageset<'_, M>, hold: u32, pages: u32) -> u64 {
+        let target = self.pages.saturating_sub(pages);
+        let mut blocks = 0;
+        while self.pages > target {
+            match self.drain(at, hold.min(self.pages - target)) {
+                0 => break,
+                more => blocks += more,
+            }
+        }
+        blocks
+    }
+
     /// Gives all pages back; with as many holds of the zone lock as the era takes for it.
     pub(crate) fn flush<M: Machine>(&mut self, at: &Pageset<'_, M>) {
         let hold = match at.zone.rules.tuning {
             Tuning::Batch | Tuning::FreeFactor => self.pages,
-            Tuning::Auto => at.largest_hold(),
+            Tuning::Auto => at.tuned_most(),
         };
-        while self.pages > 0 && self.drain(at, hold.min(self.pages)) > 0 {}
+        self.drain_by(at, hold.min(at.hold()), self.pages);
     }
 
     /// All blocks behind the array with their lists, for the consistency walker.

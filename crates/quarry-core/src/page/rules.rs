@@ -14,9 +14,10 @@
 //! In 6.18 and 7.0 `high` moves between two bounds: up with each refill and with frees, down while
 //! the zone is below its high watermark and with each statistics interval
 //! ([`vmstat_update`](super::PageAllocator::vmstat_update)). At most 32 batches (2016 pages of
-//! 4 KiB; in a process one, 63, [`PageConfig::batch_scale_max`]) move under one hold of the zone lock,
-//! in 6.1 at most `high` less a batch; before 6.18 a drain, and in 6.1 the free of a larger block that
-//! ends a spree, move all that a CPU holds.
+//! 4 KiB, [`PageConfig::batch_scale_max`]) move under one hold of the zone lock, and what the last free
+//! of a spree brought beyond them; in 6.1 at most `high` less a batch; before 6.18 a flush, and in 6.1
+//! the free of a larger block that ends a spree, move all that a CPU holds. In a process 63 pages move,
+//! whatever the era ([`PageConfig::hold_pages`]).
 
 use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
@@ -56,6 +57,8 @@ pub(crate) struct Rules {
     pub(crate) tuning: Tuning,
     /// How often `alloc_factor` and `free_count` may double a batch ([`Tuning::Auto`]).
     pub(crate) batch_scale_max: u32,
+    /// Most pages of a hold of the zone lock.
+    pub(crate) hold_pages: u32,
     pub(crate) cold: Cold,
     /// Free blocks are kept by migrate type.
     pub(crate) grouping: bool,
@@ -113,6 +116,7 @@ impl Rules {
         Self {
             tuning,
             batch_scale_max: config.batch_scale_max.min(BATCH_SCALE_LIMIT),
+            hold_pages: config.hold_pages.max(1),
             cold,
             grouping,
             spreads: era >= Era::V5_9,

@@ -23,7 +23,9 @@ impl BlockStack {
     #[inline(always)]
     pub(crate) fn push_front(&mut self, map: &MemMap, pfn: Pfn) {
         let first = Pfn::from_link(self.first);
-        map.page(pfn).set_next(first);
+        let page = map.page(pfn);
+        page.set_next(first);
+        page.set_ahead(None);
         self.first = Pfn::link(Some(pfn));
         match first {
             Some(first) => map.page(first).set_prev(Some(pfn)),
@@ -33,6 +35,7 @@ impl BlockStack {
 
     pub(crate) fn push_back(&mut self, map: &MemMap, pfn: Pfn) {
         let last = Pfn::from_link(self.last);
+        map.page(pfn).set_ahead(None);
         self.last = Pfn::link(Some(pfn));
         match last {
             Some(last) => {

@@ -152,8 +152,7 @@ pub(crate) struct Page {
     /// Link to the first page of the block.
     head: AtomicU32,
     kind_order: AtomicU32,
-    /// Objects of the slab. On a cpu partial list of 5.9: see `slub::partial`. Of free blocks:
-    /// [`Page::set_ahead`].
+    /// Objects of the slab. Of free blocks: [`Page::set_ahead`].
     pub(crate) objects: AtomicU32,
     refs: AtomicU32,
     /// Free for the design's use.
@@ -199,9 +198,11 @@ impl Page {
             .store(kind as u32 | order << 8, Ordering::Relaxed);
     }
 
-    /// Makes it the first page of a free block, noting the list that the block goes on.
+    /// Makes it the first page of a free block, noting the list that the block goes on, of which nothing
+    /// is known further on ([`Page::set_ahead`]).
     #[inline]
     pub(crate) fn set_free(&self, kind: PageKind, order: u32, list: MigrateType) {
+        self.set_ahead(None);
         self.kind_order.store(
             kind as u32 | order << 8 | (list as u32) << 16,
             Ordering::Relaxed,
@@ -209,17 +210,18 @@ impl Page {
     }
 
     /// Notes which block came [`AHEAD`] places further on a list when this one was put there. It may
-    /// have left since, and what a descriptor says that never was on a list is anything: it is good for
-    /// [`MemMap::prefetch_ahead`](super::map::MemMap::prefetch_ahead) and nothing else.
+    /// have left since: it is good for [`MemMap::prefetch_ahead`](super::map::MemMap::prefetch_ahead)
+    /// and nothing else. Whoever puts a block on a list says that nothing is known, at least, or what
+    /// a slab left there would be taken for a page that somebody else is busy with.
     #[inline(always)]
     pub(super) fn set_ahead(&self, further: Option<Pfn>) {
         self.objects.store(Pfn::link(further), Ordering::Relaxed);
     }
 
-    /// What [`Page::set_ahead`] noted, or anything.
+    /// What [`Page::set_ahead`] noted.
     #[inline(always)]
-    pub(super) fn ahead(&self) -> u32 {
-        self.objects.load(Ordering::Relaxed)
+    pub(super) fn ahead(&self) -> Option<Pfn> {
+        Pfn::from_link(self.objects.load(Ordering::Relaxed))
     }
 
     /// Type of the list that a free block is on, as [`Page::set_free`] noted it.

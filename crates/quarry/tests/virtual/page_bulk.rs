@@ -94,6 +94,35 @@ fn a_process_has_other_holds_than_a_kernel() {
     }
 }
 
+/// No call moves more than a batch of single pages or two larger blocks, whatever was freed before: a huge
+/// page counts as a spree of 512, and 6.1 gives all back at the end of one.
+#[test]
+fn a_process_moves_a_batch_at_a_time() {
+    for era in [Era::V6_1, Era::V6_18, Era::V7_0] {
+        let config = PageConfig::in_process(era);
+        let machine = VirtualMachine::new(megabytes(1024)).expect("a machine");
+        let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
+        let singles: Vec<Pfn> = (0..40_000).map(|_| pages.alloc(0, None).unwrap()).collect();
+        let huge: Vec<Pfn> = (0..2).map(|_| pages.alloc(9, None).unwrap()).collect();
+        let larger: Vec<Pfn> = (0..2000).map(|_| pages.alloc(2, None).unwrap()).collect();
+        let orders = [(9, &huge), (0, &singles), (2, &larger)];
+        for (order, blocks) in orders {
+            for &pfn in blocks {
+                let before = pages.stats().pcp.drained;
+                pages.free(pfn, order).unwrap();
+                let moved = pages.stats().pcp.drained - before;
+                assert!(
+                    moved <= 63,
+                    "{era}: {moved} blocks for one of order {order}"
+                );
+            }
+        }
+        assert!(pages.stats().pcp.drained > 1000, "{era}");
+        pages.vmstat_update();
+        pages.check_consistency().expect("consistency");
+    }
+}
+
 /// A hold ends where the next page is another zone's.
 #[test]
 fn a_hold_is_one_zones() {

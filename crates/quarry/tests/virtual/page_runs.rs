@@ -1,9 +1,12 @@
 //! Refills and drains move runs of blocks at a time; a zone cannot tell that from one block after
 //! the other.
 
+use std::collections::BTreeSet;
+
+use crate::model::steps::{PREFETCHED, Stepping};
 use quarry_core::era::Era;
-use quarry_core::machine::{LockClass, Work};
-use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, Pfn};
+use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Machine, Work};
+use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, PageConfig, Pfn};
 use quarry_sim::{Config, Faults, Rng, VirtualMachine};
 
 const PAGES: u64 = 1 << 15;
@@ -128,5 +131,54 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
     assert!(few[0] < few[1], "{era}, seed {seed}: {few:?}");
     for pages in &both {
         pages.check_consistency().expect("consistent");
+    }
+}
+
+/// The pages whose descriptors were asked for meanwhile; all of them are pages that there are.
+fn asked_for(pages: &PageAllocator<Stepping>, f: impl FnOnce()) -> BTreeSet<u32> {
+    PREFETCHED.set(Some(Vec::new()));
+    f();
+    let base = pages.machine().ranges().descriptors.base.addr().get();
+    let asked = PREFETCHED.take().expect("noted");
+    let page = |address: usize| {
+        let page = address.wrapping_sub(base) / DESCRIPTOR_BYTES;
+        assert!(page < PAGES as usize, "{address:#x} is of no page");
+        page as u32
+    };
+    asked.into_iter().map(page).collect()
+}
+
+/// Pages that lie apart are asked for before a drain and a refill come to them; what a slab left in a
+/// descriptor is not taken for a page.
+#[test]
+fn lists_ask_for_what_comes_next() {
+    let config = Config {
+        memory_bytes: PAGES * 4096,
+        ..Config::default()
+    };
+    let machine = Stepping(VirtualMachine::new(config).expect("a machine"));
+    let pages = PageAllocator::with_config(machine, &PageConfig::in_process(Era::V6_18));
+    let pages = pages.expect("a page allocator");
+    let mut all: Vec<Pfn> = (0..24_000).map(|_| pages.alloc(0, None).unwrap()).collect();
+    let mut rng = Rng::new(1);
+    (1..all.len()).for_each(|i| all.swap(i, rng.below(i as u64 + 1) as usize));
+    // Every other pair stays in use, so that nothing merges far.
+    let (free, used): (Vec<Pfn>, Vec<Pfn>) = all.iter().partition(|pfn| pfn.0 / 2 % 2 == 0);
+    let mut drained = 0;
+    let asked = asked_for(&pages, || {
+        free.iter().for_each(|&pfn| pages.free(pfn, 0).unwrap());
+        drained = pages.stats().pcp.drained;
+    });
+    assert!(drained > 1000, "{drained}");
+    let of_free = free.iter().filter(|pfn| asked.contains(&pfn.0)).count() as u64;
+    assert!(of_free * 5 > drained * 4, "{of_free} of {drained}");
+    assert_eq!(pages.drain_all(), 0);
+    let mut got = BTreeSet::new();
+    let asked = asked_for(&pages, || {
+        got.extend((0..1000).map(|_| pages.alloc(0, None).unwrap().0));
+    });
+    assert!(asked.intersection(&got).count() > 300, "{}", asked.len());
+    for pfn in used {
+        pages.free(pfn, 0).unwrap();
     }
 }

@@ -18,6 +18,7 @@ impl Pcp {
             Tuning::Batch | Tuning::FreeFactor => batch,
             Tuning::Auto => self.refill_pages(at, order, batch),
         };
+        let pages = pages.min(at.hold());
         if pages > 1 {
             (pages >> order).max(2)
         } else {
@@ -61,7 +62,7 @@ impl Pcp {
             Tuning::Auto => {
                 let batch = at.limits.batch();
                 let long = self.spree >= batch + at.limits.high_min() / 2;
-                (long && before).then(|| self.pages.min(at.largest_hold()))
+                (long && before).then(|| self.pages.min(at.tuned_most()))
             }
         }
     }
@@ -91,7 +92,7 @@ impl Pcp {
             Tuning::Auto => self.spree.min(most),
         };
         self.drains += 1;
-        self.drained += self.drain(at, pages.max(batch));
+        self.drained += self.drain(at, pages.max(batch).min(at.hold()));
         true
     }
 
@@ -119,7 +120,7 @@ impl Pcp {
         let batch = at.limits.batch();
         if at.zone.rules.tuning == Tuning::Auto && !self.is_untouched() {
             let high = self.high(at.limits);
-            let kept = self.pages.saturating_sub(at.largest_hold());
+            let kept = self.pages.saturating_sub(at.tuned_most());
             self.high = kept.max(high - high / 8).max(at.limits.high_min());
             excess = self.pages.saturating_sub(self.high);
         }
@@ -135,7 +136,7 @@ impl Pcp {
         }
         self.seen = used;
         if excess > 0 {
-            let blocks = self.drain(at, excess);
+            let blocks = self.drain_by(at, at.hold(), excess);
             self.drains += 1;
             self.drained += blocks;
             self.decays += 1;

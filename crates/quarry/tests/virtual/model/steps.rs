@@ -1,7 +1,7 @@
 //! A virtual machine that also has the single steps of the fast paths, done as their contract in
 //! [`Machine`] says.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use quarry_core::machine::{
@@ -15,6 +15,8 @@ use super::place::Placement;
 thread_local! {
     /// Whether other CPUs' slots cannot be had, as if their holders were gone.
     pub(crate) static STUCK: Cell<bool> = const { Cell::new(false) };
+    /// Where addresses are noted that are said to be written soon, if somewhere.
+    pub(crate) static PREFETCHED: RefCell<Option<Vec<usize>>> = const { RefCell::new(None) };
 }
 
 /// See the module's documentation.
@@ -233,6 +235,14 @@ unsafe impl Machine for Stepping {
 
     fn touch(&self, line: Line, access: Access, address: usize) {
         self.0.touch(line, access, address);
+    }
+
+    fn prefetch_for_write(&self, address: *const u8) {
+        PREFETCHED.with_borrow_mut(|noted| {
+            if let Some(noted) = noted {
+                noted.push(address.addr());
+            }
+        });
     }
 
     fn work(&self, work: Work) {
