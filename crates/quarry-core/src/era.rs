@@ -9,7 +9,7 @@ use core::fmt;
 /// One kernel version whose formulas are known. Ordered from old to new.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Era {
-    /// Linux 2.6.22 (2007): first SLUB; 2.6.23 differs only in its object limit.
+    /// Linux 2.6.22 (2007): first SLUB.
     V2_6_22,
     /// Linux 2.6.24 (2008): kmalloc above half a page goes to the page allocator.
     V2_6_24,
@@ -25,6 +25,15 @@ pub enum Era {
     V6_18,
     /// Linux 7.0 (2026): sheaves instead of cpu slabs.
     V7_0,
+}
+
+/// A version that an era is nearest to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nearby {
+    /// The version, as the kernel prints it.
+    pub version: &'static str,
+    /// What of it is known to differ from the era, or is not known: a clause for messages.
+    pub differs: &'static str,
 }
 
 impl Era {
@@ -54,15 +63,25 @@ impl Era {
         }
     }
 
-    /// Another version whose source was compared with this one's and found to have the same rules, as far
-    /// as they are modelled here (facts 0.3, 7.2, 12).
-    pub const fn also(self) -> Option<&'static str> {
-        match self {
-            Era::V2_6_22 => Some("2.6.23"),
-            Era::V4_13 => Some("4.14"),
-            Era::V5_9 => Some("5.10"),
-            _ => None,
-        }
+    /// A version that is no era, and that this one is nearest to.
+    pub const fn also(self) -> Option<Nearby> {
+        let (version, differs) = match self {
+            // Facts 1.3, 12.
+            Era::V2_6_22 => (
+                "2.6.23",
+                "2.6.23 keeps slabs below 65535 objects by lower orders, 2.6.22 refuses such caches",
+            ),
+            // Facts 7.4, 8.1.
+            Era::V4_13 => (
+                "4.14",
+                "4.14's receive page caches also refuse pages of another node, and its NUMA counters \
+                 cost less",
+            ),
+            // Facts 0.3.
+            Era::V5_9 => ("5.10", "of 5.10 only SLUB and page pools were read"),
+            _ => return None,
+        };
+        Some(Nearby { version, differs })
     }
 
     /// The era with exactly this name.

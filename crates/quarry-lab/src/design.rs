@@ -160,12 +160,12 @@ impl DesignSpec {
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`], which names the era that covers the version or those that it lies between, if there are
-/// any, and lists all with the versions that they stand for.
+/// [`LabError::Usage`], which names the era nearest to the version and what differs, or those that it lies
+/// between, if there are any, and lists all with the versions that they are nearest to.
 pub fn parse_era(text: &str) -> Result<Era, LabError> {
     Era::parse(text).ok_or_else(|| {
         let shown = |era: Era| match era.also() {
-            Some(also) => format!("{era} (and {also})"),
+            Some(near) => format!("{era} (nearest to {})", near.version),
             None => era.to_string(),
         };
         LabError::Usage(format!(
@@ -182,9 +182,13 @@ fn hint(text: &str, eras: &[Era]) -> String {
         let rest = text.strip_prefix(version);
         rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    let covers = |era: &&Era| is_of(era.name()) || era.also().is_some_and(is_of);
-    if let Some(era) = eras.iter().find(covers) {
-        return format!(": take {era}, which has its rules as far as they were compared");
+    for era in eras {
+        if is_of(era.name()) {
+            return format!(": take {era}, of which it is a release");
+        }
+        if let Some(near) = era.also().filter(|near| is_of(near.version)) {
+            return format!(": take {era}, but {}", near.differs);
+        }
     }
     let release = version(text);
     let later = eras.iter().position(|era| version(era.name()) > release);
@@ -211,21 +215,24 @@ mod tests {
     #[test]
     fn versions_beside_eras() {
         let message = |text| parse_era(text).unwrap_err().to_string();
-        let eras = "; eras are 2.6.22 (and 2.6.23), 2.6.24, 2.6.35, 4.13 (and 4.14), 5.9 (and 5.10), 6.1, \
-                    6.18, 7.0";
+        let eras = "; eras are 2.6.22 (nearest to 2.6.23), 2.6.24, 2.6.35, 4.13 (nearest to 4.14), \
+                    5.9 (nearest to 5.10), 6.1, 6.18, 7.0";
         for (text, hint) in [
             (
-                "5.10",
-                ": take 5.9, which has its rules as far as they were compared",
+                "2.6.23",
+                ": take 2.6.22, but 2.6.23 keeps slabs below 65535 objects by lower orders, 2.6.22 \
+                 refuses such caches",
             ),
             (
                 "4.14.177",
-                ": take 4.13, which has its rules as far as they were compared",
+                ": take 4.13, but 4.14's receive page caches also refuse pages of another node, and \
+                 its NUMA counters cost less",
             ),
             (
-                "6.18.44-fc",
-                ": take 6.18, which has its rules as far as they were compared",
+                "5.10",
+                ": take 5.9, but of 5.10 only SLUB and page pools were read",
             ),
+            ("6.18.44-fc", ": take 6.18, of which it is a release"),
             (
                 "5.14",
                 ", which lies between 5.9 and 6.1 and may have rules of either",
@@ -277,8 +284,8 @@ mod tests {
         );
         assert!(message("slubq@").contains("slubq@2.6.35"));
         assert!(message("slub@5.10").starts_with(
-            "unknown era in \"slub@5.10\": take 5.9, which has its rules as far as they \
-             were compared; replay knows slub@2.6.22, "
+            "unknown era in \"slub@5.10\": take 5.9, but of 5.10 only SLUB and page pools were \
+             read; replay knows slub@2.6.22, "
         ));
     }
 }

@@ -337,10 +337,7 @@ fn wrong_questions_about_pages() {
         ),
         ("--pages --zone 1X", "\"1X\" is not a size"),
         ("--pages --zone high=1G", "zones are dma, dma32 and normal"),
-        (
-            "--pages --zone 1G --era 5.10",
-            "take 5.9, which has its rules",
-        ),
+        ("--pages --zone 1G --era 5.10", "take 5.9, but of 5.10 only"),
         ("--pages --zone 1G --era 5.14", "between 5.9 and 6.1"),
         ("--pages --zone 1k", "at least one page"),
         ("--pages --zone 1G --cpus 0", "0 CPUs is not in 1.."),
