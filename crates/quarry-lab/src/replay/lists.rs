@@ -165,9 +165,18 @@ fn zones(zoneinfo: &Zoneinfo) -> Result<Vec<(ZoneType, &Zone)>, LabError> {
     Ok(zones)
 }
 
-/// Whether a zone can have had so many free pages and so many on lists. A kernel does not read them at one
-/// moment: `free` lacks what CPUs have not yet added to it (`vm stats threshold`), and pages may go
-/// to a CPU's lists, or from one to another, between two lines; no more of them, it is taken, than a CPU's lists
+/// The most free pages that reports may tell of a zone. A kernel does not read all numbers at one moment,
+/// and its count lacks what CPUs have not yet added to it (`vm stats threshold`).
+fn most_free(zone: &Zone) -> u64 {
+    let late = zone
+        .pagesets
+        .iter()
+        .map(|set| set.stat_threshold.unwrap_or(0));
+    late.fold(zone.managed(), u64::saturating_add)
+}
+
+/// Whether a zone can have had so many free pages and so many on lists. Pages may go to a CPU's lists, or
+/// from one to another, between two lines of the report; no more of them, it is taken, than a CPU's lists
 /// move under one hold of the zone lock.
 fn possible(zone: &Zone) -> Result<(), LabError> {
     let managed = zone.managed();
@@ -175,10 +184,9 @@ fn possible(zone: &Zone) -> Result<(), LabError> {
         let numbers = zone.pagesets.iter().map(number);
         numbers.fold(0, u64::saturating_add)
     };
-    let late = all(|set| set.stat_threshold.unwrap_or(0));
     let moved = all(|set| set.batch.saturating_mul(1 << BATCH_SCALE_MAX));
     let (free, listed) = (zone.pages.get("free").unwrap_or(0), all(|set| set.count));
-    let most = managed.saturating_add(late);
+    let most = most_free(zone);
     let possible = free <= most
         && zone.pagesets.iter().all(|set| set.count <= managed)
         && free.saturating_add(listed) <= most.saturating_add(moved);
@@ -363,9 +371,11 @@ fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
     }
 }
 
-/// Adds the blocks that a report tells, those above the largest order as so many of that. Types that
-/// only special requests get are left out. What the kernel stopped counting has the pages that the zone
-/// has beyond the counted ones; the smallest such blocks, if there are several, as those are the most.
+/// Adds the blocks that a report tells, those above the largest order as so many of that, and no more than
+/// the zone has. Types that only special requests get are left out. What the kernel stopped counting has
+/// the pages that the zone has beyond the counted ones: the smallest such blocks, if there are several, as
+/// those are the most; of that order movable ones, as is assumed without such a report, else those that
+/// are told first.
 fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
     let unfit = |what: &str| {
         LabError::Usage(format!(
@@ -389,7 +399,7 @@ fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Resu
         uncounted = uncounted
             .into_iter()
             .chain(orders)
-            .min_by_key(|(order, _)| *order);
+            .min_by_key(|(order, of)| (*order, *of != MigrateType::Movable));
         for (order, count) in row.row.counts.iter().enumerate() {
             let above = order.saturating_sub(MAX_ORDER as usize).min(32);
             let blocks = &mut blocks[order.min(ORDERS - 1)][migratetype as usize];
@@ -399,7 +409,7 @@ fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Resu
     if !seen {
         return Err(unfit("nothing"));
     }
-    if pages > zone.managed() {
+    if pages > most_free(zone) {
         return Err(unfit(&format!("{pages} free pages, more than all")));
     }
     if let Some((order, migratetype)) = uncounted {
@@ -408,6 +418,11 @@ fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Resu
         let blocks = &mut blocks[order as usize][migratetype as usize];
         *blocks = blocks.saturating_add(more >> order);
     }
+    let laid = (0..).zip(blocks.iter()).fold(0_u64, |pages, (order, row)| {
+        let count = row.iter().fold(0, |sum: u64, of| sum.saturating_add(*of));
+        pages.saturating_add(count.saturating_mul(1 << order))
+    });
+    take_away(blocks, laid.saturating_sub(zone.managed()));
     Ok(())
 }
 

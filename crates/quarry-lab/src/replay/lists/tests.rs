@@ -265,10 +265,61 @@ fn told_blocks_are_taken_away_and_cut_as_memory_is() {
         error.contains("206853 free pages, more than all of zone Normal"),
         "{error}"
     );
+    // As many more as CPUs may count late, 2 times 10, and not one more; the zone has 120,000.
+    let singles = |count: u64| of_normal(&text.replace(" 3 1 0", &format!(" {count} 1 0")));
+    let late = singles(120_020 - (told - 3)).unwrap();
+    assert_eq!(pages_of(&late), 120_000);
+    assert_eq!((late[10][MOVABLE], late[0][MOVABLE]), (21, 97_490));
+    let error = singles(120_021 - (told - 3)).unwrap_err().to_string();
+    assert!(error.contains("120021 free pages"), "{error}");
     for less in [1, 1024, 5000, told - 1, told, told + 7] {
         let mut left = blocks;
         take_away(&mut left, less);
         assert_eq!(pages_of(&left), told.saturating_sub(less));
+    }
+}
+
+/// Of 20,100 free pages 2048 are counted; what was not counted of the smallest order has the others.
+#[test]
+fn uncounted_blocks_are_the_smallest_and_movable() {
+    use MigrateType::{Movable, Reclaimable, Unmovable};
+    let zoneinfo = two_zones();
+    let of_normal = |counts: [(MigrateType, &str); 3]| {
+        let rows = counts.map(|(migratetype, counts)| {
+            let name = migratetype.name();
+            format!("Node    0, zone   Normal, type {name} {counts} 0 0 0 0 0 0 0 0 \n")
+        });
+        let text = format!(
+            "Page block order: 9\nPages per block:  512\n\nFree pages count per migrate type at \
+             order 0 1 2 3 4 5 6 7 8 9 10 \n{}\nNumber of blocks type Unmovable Movable \
+             Reclaimable \nNode 0, zone Normal 9 9 9\n",
+            rows.concat()
+        );
+        let types = Pagetypeinfo::parse("pagetypeinfo", &text).unwrap();
+        let mut blocks = FreeBlockCounts::default();
+        told(&types, &zoneinfo.zones[1], &mut blocks).unwrap();
+        blocks
+    };
+    let more = 20_100 - 2048;
+    for (unmovable, movable, reclaimable, order, migratetype) in [
+        (">512 0 0", ">512 0 0", "1024 0 0", 0, Movable),
+        (">512 0 0", "0 >256 0", "1024 0 0", 0, Unmovable),
+        ("0 >256 0", "512 0 >256", "0 0 0", 1, Unmovable),
+        ("0 >256 0", "512 0 0", "0 >512 0", 1, Unmovable),
+        ("0 0 0", ">512 0 0", ">1536 0 0", 0, Movable),
+        ("0 0 0", "0 0 >256", "0 >512 0", 1, Reclaimable),
+    ] {
+        let rows = [
+            (Unmovable, unmovable),
+            (Movable, movable),
+            (Reclaimable, reclaimable),
+        ];
+        let blocks = of_normal(rows);
+        let plain = rows.map(|(of, counts)| (of, counts.replace('>', "")));
+        let counted = of_normal(plain.each_ref().map(|(of, counts)| (*of, counts.as_str())));
+        let mut expected = counted;
+        expected[order][migratetype as usize] += more >> order;
+        assert_eq!(blocks, expected, "{rows:?}");
     }
 }
 
