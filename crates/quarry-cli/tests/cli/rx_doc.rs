@@ -258,7 +258,8 @@ fn by_machine(runs: &Runs, found: &mut Vec<String>) {
         "the batch of 4.13 is then {}, whatever",
         none.get("/pcp_batch")
     ));
-    assert_eq!((none.locks() / 1000.0).round(), 2.0);
+    let locks = none.locks() / 1000.0;
+    assert!((locks / 2.0 - 1.0).abs() < 0.01, "{locks}");
     found.push(format!(
         "{:.1} million holds/s at the line rate",
         per_second(&none) / 1e6
