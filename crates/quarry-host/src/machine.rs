@@ -46,24 +46,30 @@ pub enum Mode {
 /// println!("{} CPUs, {:?}", machine.topology().cpus, machine.mode());
 /// # Ok::<(), quarry_host::HostError>(())
 /// ```
+// The order of the fields counts: what every call reads is together at the front, the table of nodes
+// (4 KiB) behind everything.
 #[derive(Debug)]
+#[repr(C)]
 pub struct HostMachine {
     /// Distance of the threads' areas from the thread pointer; 0 selects the fallback (H2).
     pub(crate) area: isize,
     /// Copy of the topology's number, beside `area` for the fast path.
     cpus: u32,
+    reason: Option<RseqUnavailable>,
+    topology: Topology,
+    memory: Memory,
     /// Remote acquisitions so far; makes their claims differ.
     tickets: AtomicU32,
+    /// The first refusal to bind memory to its node, 0 if there was none.
+    bind_errno: AtomicI32,
     /// Calls of [`HostMachine::rcu_advance`] so far.
     rcu_epoch: AtomicU64,
     waiters: Waiters,
-    reason: Option<RseqUnavailable>,
-    /// The first refusal to bind memory to its node, 0 if there was none.
-    bind_errno: AtomicI32,
-    topology: Topology,
     nodes: Nodes,
-    memory: Memory,
 }
+
+/// Both are on the first cache line of a machine that begins one.
+const _: () = assert!(HostMachine::CPUS_AT < 64 && core::mem::offset_of!(HostMachine, area) == 0);
 
 // SAFETY: the pointers in `memory` are addresses of a mapping that belongs to the machine and is
 // only read as addresses here; all mutable state is atomic.
@@ -90,14 +96,14 @@ impl HostMachine {
         Self {
             area: area.unwrap_or(0),
             cpus: topology.cpus,
+            reason: area.err(),
+            topology,
+            memory,
             tickets: AtomicU32::new(0),
+            bind_errno: AtomicI32::new(0),
             rcu_epoch: AtomicU64::new(0),
             waiters: Waiters::new(),
-            reason: area.err(),
-            bind_errno: AtomicI32::new(0),
-            topology,
             nodes,
-            memory,
         }
     }
 
