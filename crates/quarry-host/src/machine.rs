@@ -150,7 +150,7 @@ impl HostMachine {
     /// The nodes are those of the system's that have memory and a CPU that this machine serves,
     /// numbered from 0 ([`HostMachine::system_node`] tells the system's numbers). CPUs of a node
     /// without memory count to the nearest one, CPUs that were offline when the machine was built to
-    /// the node of the CPU before them. More than [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes
+    /// the node of the CPU before them, without a share of its memory. More than [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes
     /// are taken as one.
     ///
     /// ```
@@ -293,6 +293,10 @@ unsafe impl Machine for HostMachine {
     #[inline(always)]
     fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
         self.nodes.of_cpu(cpu)
+    }
+
+    fn cpus_of_node(&self, node: NodeId) -> u32 {
+        self.nodes.listed(node)
     }
 
     #[inline]
@@ -533,9 +537,28 @@ mod tests {
     fn with_alternating_nodes() -> HostMachine {
         let builder = HostMachine::builder().memory_bytes(64 << 20);
         let mut machine = builder.cpus(2).build().expect("64 MiB of address space");
-        machine.nodes = Nodes::alternating();
+        machine.nodes = Nodes::alternating(1, 1);
         machine.topology.nodes = 2;
         machine
+    }
+
+    /// Facts 7.2: the CPUs of the node are those that are online.
+    #[test]
+    #[cfg_attr(miri, ignore = "too much memory")]
+    fn lists_are_sized_for_the_cpus_that_are_online() {
+        let limits = |first, second| {
+            let mut machine = with_alternating_nodes();
+            machine.nodes = Nodes::alternating(first, second);
+            let pages = PageAllocator::new(machine, Era::V6_18).expect("pages");
+            [0, 1].map(|zone| {
+                let lists = pages.pageset_report(zone, CpuId(0), false);
+                lists.expect("nobody uses them").high_max
+            })
+        };
+        // An eighth of the 8192 pages of a node, dealt to its CPUs.
+        assert_eq!(limits(1, 1), [1024, 1024]);
+        assert_eq!(limits(4, 1), [256, 1024]);
+        assert_eq!(limits(1, 8), [1024, 128]);
     }
 
     fn objects_are_local<D: Design>(era: Era) {

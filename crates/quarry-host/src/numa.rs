@@ -10,7 +10,8 @@
 //!   of distances, the lowest of several; to the following node if there is no such table.
 //! * A CPU on no node's list, because it is offline, belongs to the node of the CPU that is numbered
 //!   before it, the first such ones to node 0. When it comes online it may be less local than it could
-//!   be, and nothing else.
+//!   be, and nothing else: only CPUs on lists share a node's memory ([`Nodes::listed`]), as virtual
+//!   machines may announce many times the CPUs that they ever have. If none is on a list, all do.
 //! * A system that tells of one node or none, as most computers and all kernels without NUMA do, has
 //!   one. So has, with a reason ([`NumaUse::reason`]), one that tells what cannot be understood,
 //!   or has more than [`MAX_NODES`] such nodes.
@@ -87,6 +88,8 @@ pub(crate) struct Nodes {
     of_cpu: [u8; MAX_CPUS as usize],
     /// The system's number of each node.
     system: [u32; MAX_NODES],
+    /// CPUs of each node that are on lists.
+    listed: [u32; MAX_NODES],
     in_use: NumaUse,
 }
 
@@ -97,31 +100,39 @@ impl Nodes {
     }
 
     fn read(sysfs: &Sysfs<'_>, cpus: u32) -> Self {
-        let mut nodes = Self::one(None);
-        if let Err(reason) = nodes.fill(sysfs, cpus.min(MAX_CPUS)) {
-            nodes = Self::one(Some(reason));
+        let cpus = cpus.min(MAX_CPUS);
+        let mut nodes = Self::one(cpus, None);
+        if let Err(reason) = nodes.fill(sysfs, cpus) {
+            nodes = Self::one(cpus, Some(reason));
         }
         nodes
     }
 
-    fn one(reason: Option<NumaUnavailable>) -> Self {
+    fn one(cpus: u32, reason: Option<NumaUnavailable>) -> Self {
+        let mut listed = [0; MAX_NODES];
+        listed[0] = cpus;
         Self {
             of_cpu: [0; MAX_CPUS as usize],
             system: [0; MAX_NODES],
+            listed,
             in_use: NumaUse { nodes: 1, reason },
         }
     }
 
-    /// Two nodes of which the CPUs with even numbers are the second's, all of the system's node 0.
+    /// Two nodes of which the CPUs with even numbers are the second's, all of the system's node 0,
+    /// with so many CPUs on their lists.
     #[cfg(test)]
-    pub(crate) fn alternating() -> Self {
+    pub(crate) fn alternating(first: u32, second: u32) -> Self {
+        let mut listed = [0; MAX_NODES];
+        listed[..2].copy_from_slice(&[first, second]);
         Self {
+            listed,
             of_cpu: core::array::from_fn(|cpu| u8::from(cpu.is_multiple_of(2))),
             in_use: NumaUse {
                 nodes: 2,
                 reason: None,
             },
-            ..Self::one(None)
+            ..Self::one(0, None)
         }
     }
 
@@ -133,6 +144,11 @@ impl Nodes {
     #[inline(always)]
     pub(crate) fn of_cpu(&self, cpu: CpuId) -> NodeId {
         NodeId(u32::from(self.of_cpu[(cpu.0 % MAX_CPUS) as usize]))
+    }
+
+    /// CPUs of a node that were on lists; 0 if the machine has no such node.
+    pub(crate) fn listed(&self, node: NodeId) -> u32 {
+        self.listed.get(node.0 as usize).copied().unwrap_or(0)
     }
 
     /// The system's number of a node; `None` if the machine has no such node or there is one only.
@@ -165,8 +181,13 @@ impl Nodes {
             return Err(NumaUnavailable::TooMany { nodes: count });
         }
         if count < 2 {
+            let listed = seen.iter().count() as u32;
+            if listed > 0 {
+                self.listed[0] = listed;
+            }
             return Ok(());
         }
+        self.listed[0] = 0;
         for (node, system) in self.system.iter_mut().zip(members.iter()) {
             *node = system;
         }
@@ -175,6 +196,7 @@ impl Nodes {
             let node = self.nearest(sysfs, system, &online, count as usize);
             sysfs.each_cpu(system, cpus, |cpu| {
                 self.of_cpu[cpu as usize] = node;
+                self.listed[usize::from(node)] += 1;
                 true
             })?;
         }
@@ -366,6 +388,13 @@ mod tests {
         (system.collect(), of_cpu.collect())
     }
 
+    /// CPUs that share each node's memory, of a machine for `cpus` CPUs.
+    fn listed(name: &str, cpus: u32, files: &[(&str, &str)]) -> Vec<u32> {
+        let nodes = Tree::new(name, files).nodes(cpus);
+        let all = (0..nodes.in_use().nodes).map(|node| nodes.listed(NodeId(node)));
+        all.collect()
+    }
+
     fn reason(name: &str, files: &[(&str, &str)]) -> Option<NumaUnavailable> {
         let nodes = Tree::new(name, files).nodes(8);
         assert_eq!(nodes.in_use().nodes, 1, "{name}");
@@ -458,9 +487,40 @@ mod tests {
         ];
         let (_, of_cpu) = dealt("offline", 8, &files);
         assert_eq!(of_cpu, [0, 0, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(listed("offline-listed", 8, &files), [2, 2]);
         // A machine for the first CPUs only has no thread on node 1.
         let (system, of_cpu) = dealt("unserved", 4, &files);
         assert_eq!((system, of_cpu), (vec![], vec![0; 4]));
+        assert_eq!(listed("unserved-listed", 4, &files), [2]);
+        assert_eq!(listed("unserved-all", 1, &files), [1], "none is on a list");
+    }
+
+    /// Virtual machines announce CPUs that may be plugged in later.
+    #[test]
+    #[cfg_attr(miri, ignore = "no files")]
+    fn only_cpus_on_lists_share_memory() {
+        let mut files = vec![
+            ("node/online", "0-1"),
+            ("cpu/possible", "0-255"),
+            ("node/node0/cpulist", "0-15"),
+            ("node/node1/cpulist", "16-31"),
+        ];
+        assert_eq!(listed("plug", 256, &files), [16, 16]);
+        files[0].1 = "0";
+        assert_eq!(listed("plug-one", 256, &files), [16]);
+        // A node without memory lends its CPUs to the others.
+        files[0].1 = "0-1";
+        files.push(("node/has_memory", "1"));
+        assert_eq!(listed("plug-memory", 256, &files), [32]);
+        files.extend([("node/node2/cpulist", "32-35"), ("node/has_memory", "0,2")]);
+        files[0].1 = "0-2";
+        assert_eq!(listed("plug-nearest", 256, &files), [16, 20]);
+        assert_eq!(
+            listed("plug-none", 256, &[("cpu/possible", "0-255")]),
+            [256]
+        );
+        let lost = [("node/online", "0")];
+        assert_eq!(listed("plug-lost", 256, &lost), [256]);
     }
 
     #[test]

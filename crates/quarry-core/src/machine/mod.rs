@@ -176,6 +176,13 @@ pub unsafe trait Machine: Sized + 'static {
         self.topology().dealt_node(cpu)
     }
 
+    /// CPUs that a node's memory is shared among, for the sizes of what each of them may hold: those
+    /// that [`Machine::node_of_cpu`] gives the node, unless the machine knows that some are offline.
+    fn cpus_of_node(&self, node: NodeId) -> u32 {
+        let cpus = (0..self.topology().cpus).map(CpuId);
+        cpus.filter(|&cpu| self.node_of_cpu(cpu) == node).count() as u32
+    }
+
     /// The four ranges of memory.
     fn ranges(&self) -> &Ranges;
 

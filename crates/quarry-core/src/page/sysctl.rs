@@ -5,7 +5,7 @@ use super::config::{MinFree, PageConfig};
 use super::geometry::{PageGeometryError, ZoneParams, node_cpus};
 use super::types::{ZONE_TYPES, ZoneType};
 use super::zone::Zone;
-use crate::machine::{CpuId, Machine};
+use crate::machine::Machine;
 use crate::sync::Ordering;
 use crate::tunables::{self, PAGE_ALLOCATOR, TunableError};
 
@@ -117,14 +117,12 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     fn zone_params(&self, zone: &Zone) -> ZoneParams {
-        let cpus = self.machine().topology().cpus;
-        let of_node =
-            (0..cpus).filter(|&cpu| self.machine().node_of_cpu(CpuId(cpu)) == zone.id.node);
+        let of_node = self.machine().cpus_of_node(zone.id.node);
         ZoneParams {
             page_shift: self.map().page_shift(),
             pages: zone.pages(),
             all_pages: self.managed(),
-            cpus: node_cpus(of_node.count() as u32, cpus),
+            cpus: node_cpus(of_node, self.machine().topology().cpus),
         }
     }
 
