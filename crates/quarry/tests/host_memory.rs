@@ -118,8 +118,9 @@ fn memory_of_several_nodes_is_bound() {
     let nodes = pages.machine().topology().nodes;
     let numa = pages.machine().numa();
     assert_eq!(numa.nodes, nodes);
-    assert_eq!(pages.machine().bind_error(), None, "{nodes} nodes");
+    let refused = pages.machine().bind_error();
     if nodes == 1 {
+        assert_eq!(refused, None, "nothing is bound");
         let reason = numa.reason.map(|reason| reason.to_string());
         let reason = reason.unwrap_or("this computer has one node".into());
         eprintln!("binding by the page allocator was not tested: {reason}");
@@ -128,4 +129,12 @@ fn memory_of_several_nodes_is_bound() {
     let node = NodeId(nodes - 1);
     let pfn = pages.alloc(0, Some(node)).expect("memory");
     assert_eq!(pages.node_of(pfn), Some(node));
+    match refused {
+        None => (),
+        // As `HostMachine::bind_error` says; and a kernel may have nodes and no `mbind`.
+        Some(errno @ (libc::EPERM | libc::EINVAL | libc::ENOSYS)) => {
+            eprintln!("skipped: this sandbox, cpuset or kernel binds no memory (errno {errno})");
+        }
+        Some(errno) => panic!("errno {errno} with {nodes} nodes"),
+    }
 }
