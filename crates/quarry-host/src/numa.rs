@@ -13,8 +13,8 @@
 //!   be, and nothing else: only CPUs on lists share a node's memory ([`Nodes::listed`]), as virtual
 //!   machines may announce many times the CPUs that they ever have. If none is on a list, all do.
 //! * A system that tells of one node or none, as most computers and all kernels without NUMA do, has
-//!   one. So has, with a reason ([`NumaUse::reason`]), one that tells what cannot be understood,
-//!   or has more than [`MAX_NODES`] such nodes.
+//!   one. So has, with a reason ([`NumaUse::reason`]), one that tells what cannot be understood, hides
+//!   its list of nodes, or has more than [`MAX_NODES`] such nodes.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -46,9 +46,10 @@ pub struct NumaUse {
 pub enum NumaUnavailable {
     /// Neither CPUs nor nodes can be read in `/sys/devices/system`.
     NoSysfs,
-    /// The list of the system's nodes is none.
+    /// The list of the system's nodes is missing though the system tells of nodes, is too long, or is
+    /// none.
     Nodes,
-    /// A node's list of CPUs is missing, is none, or names a CPU of another node.
+    /// A node's list of CPUs is missing, is too long, is none, or names a CPU of another node.
     Cpus {
         /// The node's number in the system.
         node: u32,
@@ -66,11 +67,15 @@ impl fmt::Display for NumaUnavailable {
             Self::NoSysfs => f.write_str(
                 "neither CPUs nor nodes can be read below /sys/devices/system; is sysfs mounted?",
             ),
-            Self::Nodes => f.write_str("/sys/devices/system/node/online is not a list of nodes"),
+            Self::Nodes => write!(
+                f,
+                "online, or has_memory, in /sys/devices/system/node is missing, is not a list of \
+                 nodes, or has {LIST_BYTES} bytes or more; is a part of sysfs masked?"
+            ),
             Self::Cpus { node } => write!(
                 f,
-                "/sys/devices/system/node/node{node}/cpulist is missing, is not a list of CPUs, or \
-                 names a CPU of another node"
+                "/sys/devices/system/node/node{node}/cpulist is missing, is not a list of CPUs, \
+                 names a CPU of another node, or has {LIST_BYTES} bytes or more"
             ),
             Self::TooMany { nodes } => write!(
                 f,
@@ -159,7 +164,10 @@ impl Nodes {
 
     fn fill(&mut self, sysfs: &Sysfs<'_>, cpus: u32) -> Result<(), NumaUnavailable> {
         let Some(online) = sysfs.node_set("online")? else {
-            // A kernel without NUMA tells of CPUs only.
+            // Sandboxes may hide its files; a kernel without NUMA has no such folder.
+            if sysfs.exists("node") {
+                return Err(NumaUnavailable::Nodes);
+            }
             let mut buffer = [0; LIST_BYTES];
             let cpus = sysfs.read(&mut buffer, format_args!("cpu/possible"));
             return cpus.map(|_| ()).ok_or(NumaUnavailable::NoSysfs);
@@ -276,17 +284,27 @@ struct Sysfs<'a> {
 impl Sysfs<'_> {
     /// A file below `/sys/devices/system`, if it can be read whole.
     fn read<'b>(&self, buffer: &'b mut [u8], name: fmt::Arguments<'_>) -> Option<&'b [u8]> {
+        let path = self.path(name)?;
+        let bytes = buffer.len();
+        os::read_file(path.as_c_str()?, buffer).filter(|text| text.len() < bytes)
+    }
+
+    /// Whether there is a folder of this name below `/sys/devices/system`.
+    fn exists(&self, name: &str) -> bool {
+        let path = self.path(format_args!("{name}"));
+        path.is_some_and(|path| path.as_c_str().is_some_and(os::exists))
+    }
+
+    fn path(&self, name: fmt::Arguments<'_>) -> Option<Path> {
         let mut path = Path {
             bytes: [0; PATH_BYTES],
             length: 0,
         };
         write!(path, "{}/devices/system/{name}", self.root).ok()?;
-        let path = CStr::from_bytes_until_nul(&path.bytes).ok()?;
-        let bytes = buffer.len();
-        os::read_file(path, buffer).filter(|text| text.len() < bytes)
+        Some(path)
     }
 
-    /// A list of nodes; `None` if there is no such file.
+    /// A list of nodes; `None` if there is no such file, or it is too long.
     fn node_set(&self, name: &str) -> Result<Option<NodeSet>, NumaUnavailable> {
         let mut buffer = [0; LIST_BYTES];
         let Some(text) = self.read(&mut buffer, format_args!("node/{name}")) else {
@@ -332,6 +350,12 @@ impl Sysfs<'_> {
 struct Path {
     bytes: [u8; PATH_BYTES],
     length: usize,
+}
+
+impl Path {
+    fn as_c_str(&self) -> Option<&CStr> {
+        CStr::from_bytes_until_nul(&self.bytes).ok()
+    }
 }
 
 impl Write for Path {
@@ -540,6 +564,10 @@ mod tests {
             assert_eq!(reason("nodes", &files), Some(NumaUnavailable::Nodes));
         }
         let huge = "0,".repeat(LIST_BYTES);
+        let masked = [("node/possible", "0-1"), ("cpu/possible", "0-7")];
+        assert_eq!(reason("masked", &masked), Some(NumaUnavailable::Nodes));
+        let long = [("node/online", &*huge), ("cpu/possible", "0-7")];
+        assert_eq!(reason("long", &long), Some(NumaUnavailable::Nodes));
         for cpulist in ["4-8,x", "7-4", "4294967296", "3-7", &huge] {
             let files = [
                 ("node/online", "0-1"),

@@ -217,6 +217,12 @@ pub(crate) fn pause_long(attempt: u32) {
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) });
 }
 
+/// Whether there is a file or folder of this name.
+pub(crate) fn exists(path: &CStr) -> bool {
+    // SAFETY: the path is a C string that outlives the call.
+    !cfg!(miri) && unsafe { libc::access(path.as_ptr(), libc::F_OK) == 0 }
+}
+
 /// Reads the head of a file into `buffer`; the text, or `None` if there is no such file.
 pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string that outlives the call.

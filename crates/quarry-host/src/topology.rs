@@ -2,8 +2,9 @@
 
 use crate::os;
 
-/// Longest list that is read. A longer one is cut, which makes its last range shorter; the lists
-/// of real computers have a few ranges.
+/// Bytes read of a list; those of real computers have a few ranges. [`possible_cpus`] cuts a longer
+/// one, whose last range is then shorter or missing, and [`numa`](crate::numa) refuses one that is not
+/// shorter than this.
 pub(crate) const LIST_BYTES: usize = 4096;
 
 /// Ranges of a list as the kernel prints it: `0-3,8,10-11`.
