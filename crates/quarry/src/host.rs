@@ -189,6 +189,9 @@ impl<D: Design> Builder<D> {
     /// With watermarks, allocations fail while memory is still free, and single pages take a longer
     /// way, because each looks at how much is left.
     ///
+    /// [`ZoneLayout::Sized`](quarry_core::page::ZoneLayout::Sized) puts all zones on node 0: on a host
+    /// with several nodes the memory is all bound there, and is remote to the CPUs of the others.
+    ///
     /// # Examples
     ///
     /// ```

@@ -143,7 +143,7 @@ fn what_cannot_be_is_an_error() {
             "the zones need 16385 pages, and the machine has 16384",
         ),
         (zones([u32::MAX; 3]), "the machine has 16384"),
-        (zones([0; 3]), "no pages"),
+        (zones([0; 3]), "no zone of the configuration has pages"),
         (
             PageConfig {
                 min_free: MinFree::Kbytes(u64::MAX),
@@ -204,5 +204,9 @@ fn what_cannot_be_is_an_error() {
     assert!(matches!(
         build(zones([u32::MAX; 3])),
         Err(Error::Heap(CreateError::Boot(BootError::Zones { .. })))
+    ));
+    assert!(matches!(
+        build(zones([0; 3])),
+        Err(Error::Heap(CreateError::Boot(BootError::NoZones)))
     ));
 }

@@ -126,6 +126,8 @@ use zone::{Slots, Zone};
 pub enum BootError {
     /// The machine's pages do not even make one page per node.
     NoPages,
+    /// The configuration's zones have no pages ([`ZoneLayout::Sized`]).
+    NoZones,
     /// The per-CPU or structure ranges are too small for the first structures.
     NoRoom,
     /// The zones need more pages than the machine has ([`ZoneLayout::pages_of`]).
@@ -143,6 +145,9 @@ impl core::fmt::Display for BootError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::NoPages => f.write_str("the machine has no pages to allocate from"),
+            Self::NoZones => f.write_str(
+                "no zone of the configuration has pages: ZoneLayout::Sized needs one of at least 1 page",
+            ),
             Self::NoRoom => f.write_str("the machine's per-CPU or structure ranges are too small"),
             Self::Zones { needed, pages } => write!(
                 f,
@@ -223,8 +228,9 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// # Errors
     ///
-    /// [`BootError`] if the machine's ranges are too small, or the configuration is none of the
-    /// era's.
+    /// [`BootError`] if the machine's ranges are too small, the zones have no pages or need more than
+    /// the machine has ([`BootError::NoZones`], [`BootError::Zones`]), or the configuration is none of
+    /// the era's.
     pub fn with_config(machine: M, config: &PageConfig) -> Result<Self, BootError> {
         let ranges = *machine.ranges();
         let area = RawRange {
@@ -242,6 +248,9 @@ impl<M: Machine> PageAllocator<M> {
         }
         if let ZoneLayout::Sized(sizes) = &config.zones {
             let (needed, pages) = (ZoneLayout::pages_of(sizes), map.pages());
+            if needed == 0 {
+                return Err(BootError::NoZones);
+            }
             if needed > u64::from(pages) {
                 return Err(BootError::Zones { needed, pages });
             }

@@ -332,4 +332,9 @@ fn impossible_configurations_are_refused() {
         ..config
     };
     refused(all, "min_free_kbytes is 1073741824 KiB");
+    let none = PageConfig {
+        zones: ZoneLayout::Sized([0; 3]),
+        ..config
+    };
+    refused(none, "no zone of the configuration has pages");
 }
