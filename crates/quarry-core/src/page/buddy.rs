@@ -52,7 +52,9 @@ struct Taken {
     stolen: bool,
 }
 
-/// The lists of a zone; behind the zone lock.
+/// The lists of a zone; behind the zone lock, whose word has a cache line of its own: those that wait
+/// look at it all the time.
+#[repr(align(64))]
 pub(crate) struct FreeArea {
     lists: [[PageList; MIGRATE_TYPES]; ORDERS],
     /// First page that was never handed out: everything from here to `end` is free but on no
