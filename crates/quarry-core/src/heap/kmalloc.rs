@@ -227,7 +227,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return Err(FreeError::DoubleFree);
         }
         page.set_head(None);
-        page.forget_references();
         self.system.large_frees.fetch_add(1, Ordering::Relaxed);
         self.system
             .pages

@@ -264,20 +264,14 @@ impl<M: Machine> PageAllocator<M> {
         };
         // A copy that nobody borrows, or its fields would be loaded again for each page.
         let (map, tag) = (*self.map(), lists.zone.unmovable);
-        let allocated = Page::block_word(PageKind::Allocated, 0);
-        // The pageblock of the page before: neighbours are often of one.
-        let (mut start, mut pages) = (0, 0);
+        let allocated = Page::sole_state(PageKind::Allocated, 0);
         let freed = slots_to_vacant(&mut slots[..room], &mut vacant[..room], |slot, entry| {
             let Some(pfn) = *slot else { return false };
-            if pfn.0.wrapping_sub(start) >= pages {
-                (start, pages) = self.map().pageblock_of(pfn, tag);
-                if pages == 0 {
-                    return false;
-                }
+            if pfn.0 >= map.pages() || map.blocks().tag(pfn) != tag {
+                return false;
             }
             let page = map.page(pfn);
-            let sole = page.is_block_word(allocated) && page.has_no_extra_references();
-            if !sole || !claim_of::<EXCLUSIVE>(page).make(0) {
+            if !page.has_state(allocated) || !claim_of::<EXCLUSIVE>(page).make(0) {
                 return false;
             }
             let address = pfn.0 as usize;
@@ -305,7 +299,7 @@ impl<M: Machine> PageAllocator<M> {
         if claim_of::<EXCLUSIVE>(page).make(order) {
             Ok(())
         } else {
-            Err(PageError::NotAllocated(pfn, page.kind()))
+            Err(self.why_not_freed(pfn, order))
         }
     }
 }

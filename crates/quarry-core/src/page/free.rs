@@ -96,7 +96,7 @@ impl<M: Machine> PageAllocator<M> {
                 self.trim_after_free();
                 Ok(())
             }
-            Freed::Refused => Err(PageError::NotAllocated(pfn, self.map.page(pfn).kind())),
+            Freed::Refused => Err(self.why_not_freed(pfn, order)),
         }
     }
 
@@ -112,7 +112,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Why a block cannot be freed with this order.
     #[cold]
     #[inline(never)]
-    fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
+    pub(super) fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
         let Some(page) = self.map.get(pfn) else {
             return PageError::Foreign(pfn);
         };
@@ -175,7 +175,6 @@ impl<M: Machine> PageAllocator<M> {
             page.kind(),
             page.order()
         );
-        page.forget_references();
         page.set_kind(PageKind::Pcp, order);
         let zone = self.zone_of(pfn);
         if self.free_pcp(zone, pfn, order, Claim::Made).is_none() {

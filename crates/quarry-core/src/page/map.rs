@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::blocks::{PageBlocks, Tag};
+use super::blocks::PageBlocks;
 use super::types::{Page, Pfn};
 use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 
@@ -143,18 +143,6 @@ impl MemMap {
         let page = unsafe { self.descriptors.byte_add(at) };
         // SAFETY: as in `page`.
         Some((pfn, unsafe { page.as_ref() }))
-    }
-
-    /// First page and pages of the pageblock that a page lies in, if that has this tag; no pages for
-    /// a page of another one, or a foreign one.
-    #[inline(never)]
-    pub(crate) fn pageblock_of(&self, pfn: Pfn, tag: Tag) -> (u32, u32) {
-        if pfn.0 >= self.pages || self.blocks.tag(pfn) != tag {
-            return (0, 0);
-        }
-        let pages = 1 << self.blocks.order();
-        let start = pfn.0 & !(pages - 1);
-        (start, pages.min(self.pages - start))
     }
 
     /// First byte of a page.

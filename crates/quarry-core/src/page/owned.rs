@@ -70,7 +70,6 @@ impl<M: Machine> OwnedBlock<'_, M> {
     pub fn into_raw(self) -> Pfn {
         let block = ManuallyDrop::new(self);
         let page = block.pages.map().page(block.pfn);
-        page.forget_references();
         page.set_kind(PageKind::Allocated, block.order);
         block.pfn
     }
@@ -81,7 +80,6 @@ impl<M: Machine> Drop for OwnedBlock<'_, M> {
     fn drop(&mut self) {
         let page = self.pages.map().page(self.pfn);
         debug_assert!(page.is_block(PageKind::Owned, self.order));
-        page.forget_references();
         let claim = Claim::Exclusive(page, PageKind::Owned);
         let freed = self.pages.free_claimed(self.pfn, self.order, claim);
         debug_assert!(freed.is_ok(), "{freed:?}");

@@ -443,7 +443,7 @@ impl Pcp {
             let Some(pfn) = self.alloc(at, shape) else {
                 break;
             };
-            at.map.page(pfn).set_owned();
+            at.map.page(pfn).set_kind(PageKind::Owned, 0);
             rest[0] = Entry::owned(pfn);
             got += 1;
         }
@@ -469,7 +469,7 @@ impl Pcp {
                 let pfn = entry.pfn();
                 let address = pfn.0 as usize;
                 touch(at.machine, Line::PageDescriptor, Access::Write, address);
-                at.map.page(pfn).set_owned();
+                at.map.page(pfn).set_kind(PageKind::Owned, 0);
                 *entry = Entry::owned(pfn);
             }
         }

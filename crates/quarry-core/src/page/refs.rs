@@ -14,7 +14,7 @@ use crate::sync::Ordering;
 pub(super) fn referenced_error(page: &Page, pfn: Pfn) -> PageError {
     PageError::Referenced {
         pfn,
-        count: page.extra_refs().load(Ordering::Relaxed).saturating_add(1),
+        count: page.extra_references(Ordering::Relaxed).saturating_add(1),
     }
 }
 
@@ -22,13 +22,7 @@ impl Page {
     /// Whether it is the first page of an allocated block of this order without other users.
     #[inline(always)]
     pub(super) fn is_sole_block(&self, order: u32) -> bool {
-        self.is_block(PageKind::Allocated, order) && self.has_no_extra_references()
-    }
-
-    /// Whether nobody but its first owner has a reference, as it looks now.
-    #[inline(always)]
-    pub(super) fn has_no_extra_references(&self) -> bool {
-        self.extra_refs().load(Ordering::Relaxed) == 0
+        self.has_state(Self::sole_state(PageKind::Allocated, order))
     }
 
     /// Whether the caller, who has a reference, has the only one.
@@ -36,52 +30,26 @@ impl Page {
     pub(crate) fn is_sole_reference(&self) -> bool {
         // Acquire: pairs with the Release in `drop_reference`: what others did with the block
         // happens before what its last user does.
-        self.extra_refs().load(Ordering::Acquire) == 0
-    }
-
-    /// Makes an allocated block one of a kind that no free by number accepts, with its owner's
-    /// reference alone. `false` if somebody was faster who freed it by a number that is not theirs.
-    pub(crate) fn claim_as(&self, kind: PageKind, order: u32) -> bool {
-        let claimed = self.claim_kind(PageKind::Allocated, kind, order);
-        if claimed {
-            self.forget_references();
-        }
-        claimed
-    }
-
-    /// Makes it the only page of a block that only its handle frees.
-    #[inline(always)]
-    pub(super) fn set_owned(&self) {
-        self.forget_references();
-        self.set_kind(PageKind::Owned, 0);
-    }
-
-    /// Leaves the owner's reference alone: another may have been taken by somebody who had no right
-    /// to, in the moment between the list and the owner.
-    #[inline(always)]
-    pub(crate) fn forget_references(&self) {
-        self.extra_refs().store(0, Ordering::Relaxed);
+        self.extra_references(Ordering::Acquire) == 0
     }
 
     fn add_reference(&self, pfn: Pfn) -> Result<(), PageError> {
-        let added = self
-            .extra_refs()
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |extra| {
-                (extra < u32::MAX - 1).then_some(extra + 1)
-            });
-        added
-            .map(drop)
-            .map_err(|_| PageError::TooManyReferences(pfn))
+        self.change_references(Ordering::Relaxed, Ordering::Relaxed, |extra| {
+            (extra < u32::MAX - 1).then_some(extra + 1)
+        })
+        .ok_or_else(|| match self.kind() {
+            kind if kind.counts_references() => PageError::TooManyReferences(pfn),
+            kind => PageError::NotAllocated(pfn, kind),
+        })
     }
 
     /// Gives back one reference. `false` if it is the only one, which then stays.
     fn drop_reference(&self) -> bool {
         // Release and Acquire: see `is_sole_reference`.
-        self.extra_refs()
-            .fetch_update(Ordering::Release, Ordering::Acquire, |extra| {
-                extra.checked_sub(1)
-            })
-            .is_ok()
+        self.change_references(Ordering::Release, Ordering::Acquire, |extra| {
+            extra.checked_sub(1)
+        })
+        .is_some()
     }
 }
 
@@ -112,7 +80,7 @@ impl<M: Machine> PageAllocator<M> {
                     Access::Read,
                     pfn.0 as usize,
                 );
-                page.extra_refs().load(Ordering::Relaxed).saturating_add(1)
+                page.extra_references(Ordering::Relaxed).saturating_add(1)
             }
             PageKind::Slab | PageKind::LargeKmalloc | PageKind::Owned => 1,
             PageKind::Untouched | PageKind::Buddy | PageKind::Pcp | PageKind::Tail => 0,
@@ -167,7 +135,7 @@ impl<M: Machine> PageAllocator<M> {
             pfn.0 as usize,
         );
         match page.kind() {
-            PageKind::Allocated | PageKind::Pool => Ok(page),
+            kind if kind.counts_references() => Ok(page),
             kind => Err(PageError::NotAllocated(pfn, kind)),
         }
     }

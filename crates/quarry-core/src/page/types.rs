@@ -95,6 +95,12 @@ pub enum PageKind {
 }
 
 impl PageKind {
+    /// Whether the references to a block of this kind are counted.
+    pub(super) fn counts_references(self) -> bool {
+        matches!(self, Self::Allocated | Self::Pool)
+    }
+
+    #[inline(always)]
     fn from_bits(bits: u32) -> Self {
         match bits & 0xff {
             1 => Self::Buddy,
@@ -110,9 +116,12 @@ impl PageKind {
     }
 }
 
-/// In `kind_order`, above kind, order and the type of a free block's list: a slab is on its node's
+/// In `state`, above kind, order and the type of a free block's list: a slab is on its node's
 /// partial list.
-const ON_LIST: u32 = 1 << 24;
+const ON_LIST: u64 = 1 << 24;
+
+/// In `state`, above all else: one reference beyond the owner's.
+const REFERENCE: u64 = 1 << 32;
 
 /// Places between a block and the one that [`Page::set_ahead`] notes: with the work on each block between
 /// them, some less than the misses that a core has under way (10 to 16 line fill buffers on x86-64).
@@ -125,36 +134,34 @@ pub(super) const AHEAD: usize = 6;
 ///
 /// | field | buddy, pcp | slab | allocated | pool |
 /// |---|---|---|---|---|
-/// | `kind_order`, with the list of a free block | zone lock; pcp word; between list and owner, whoever made the step | whoever allocated the block | likewise | likewise |
+/// | `state`: kind and order, with the list of a free block | zone lock; pcp word; between list and owner, whoever made the step | whoever allocated the block | likewise | likewise |
+/// | in the upper half of `state` | 0 | 0 | references beyond the owner's (`page::refs`): whoever has one, by compare-and-swap | likewise |
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | of a page in pieces, the owner: who has it (`pool::types`) |
 /// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, whoever puts one takes it away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |
 /// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: whoever has the page |
 /// | `head` | - | likewise | - | - |
 /// | `objects` | where the list may go on ([`Page::set_ahead`]): whoever puts the block there | likewise | - | - |
-/// | `refs` | 0 | - | references beyond the first (`page::refs`) | likewise |
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
 ///
-/// In `kind_order` a slab's holder of the node list lock notes as well whether it is on the partial
-/// list, which it leaves before its pages go back. `refs` is 0 when a block is freed; of a block that
-/// becomes a slab's, a pool's or an owner's it is set to 0, as somebody may have counted without right;
-/// not again of a page that goes from one set of owned pages to the next, where it is always `Owned`.
+/// In `state` a slab's holder of the node list lock notes as well whether it is on the partial list,
+/// which it leaves before its pages go back. Kind and references are one word, so that one comparison
+/// tells whether a block may be freed, and nobody counts references to what is no more theirs.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
     pub(crate) word: AtomicU64,
     /// The owning cache, null if none; the same in all pages of a slab.
     pub(crate) cache: AtomicPtr<()>,
+    state: AtomicU64,
     pub(crate) lock: RawLock,
     next: AtomicU32,
     prev: AtomicU32,
     /// Link to the first page of the block.
     head: AtomicU32,
-    kind_order: AtomicU32,
     /// Objects of the slab. Of free blocks: [`Page::set_ahead`].
     pub(crate) objects: AtomicU32,
-    refs: AtomicU32,
     /// Free for the design's use.
     pub(crate) private: AtomicU64,
     pub(crate) private2: AtomicU64,
@@ -170,32 +177,44 @@ impl Page {
         Self {
             word: AtomicU64::new(0),
             cache: AtomicPtr::new(core::ptr::null_mut()),
+            state: AtomicU64::new(0),
             lock: RawLock::new(),
             next: AtomicU32::new(0),
             prev: AtomicU32::new(0),
             head: AtomicU32::new(0),
-            kind_order: AtomicU32::new(0),
             objects: AtomicU32::new(0),
-            refs: AtomicU32::new(0),
             private: AtomicU64::new(0),
             private2: AtomicU64::new(0),
         }
     }
 
     #[inline(always)]
+    fn state(&self) -> u64 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
     pub(crate) fn kind(&self) -> PageKind {
-        PageKind::from_bits(self.kind_order.load(Ordering::Relaxed))
+        PageKind::from_bits(self.state() as u32)
     }
 
     #[inline(always)]
     pub(crate) fn order(&self) -> u32 {
-        (self.kind_order.load(Ordering::Relaxed) >> 8) & 0xff
+        (self.state() as u32 >> 8) & 0xff
     }
 
+    /// Makes it the first page of a block, with its owner's reference alone.
     #[inline]
     pub(crate) fn set_kind(&self, kind: PageKind, order: u32) {
-        self.kind_order
-            .store(kind as u32 | order << 8, Ordering::Relaxed);
+        let state = Self::sole_state(kind, order);
+        self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Changes what its owner has from one kind to another, while others may count their references.
+    #[inline]
+    pub(crate) fn change_kind(&self, from: PageKind, to: PageKind) {
+        self.state
+            .fetch_xor(from as u64 ^ to as u64, Ordering::Relaxed);
     }
 
     /// Makes it the first page of a free block, noting the list that the block goes on, of which nothing
@@ -203,10 +222,8 @@ impl Page {
     #[inline]
     pub(crate) fn set_free(&self, kind: PageKind, order: u32, list: MigrateType) {
         self.set_ahead(None);
-        self.kind_order.store(
-            kind as u32 | order << 8 | (list as u32) << 16,
-            Ordering::Relaxed,
-        );
+        let state = Self::sole_state(kind, order) | (list as u64) << 16;
+        self.state.store(state, Ordering::Relaxed);
     }
 
     /// Notes which block came [`AHEAD`] places further on a list when this one was put there. It may
@@ -227,37 +244,51 @@ impl Page {
     /// Type of the list that a free block is on, as [`Page::set_free`] noted it.
     #[inline(always)]
     pub(crate) fn listed_as(&self) -> MigrateType {
-        MigrateType::from_bits(self.kind_order.load(Ordering::Relaxed) >> 16)
+        MigrateType::from_bits(self.state() as u32 >> 16)
     }
 
     /// Whether it is the first page of such a block. The order may be any number: a caller's mistake.
     #[inline]
     pub(crate) fn is_block(&self, kind: PageKind, order: u32) -> bool {
-        let word = self.kind_order.load(Ordering::Relaxed) & 0xffff;
-        // In 64 bits, so that no bit of the order is shifted out.
-        u64::from(word) == kind as u64 | u64::from(order) << 8
+        self.state() & 0xffff == Self::sole_state(kind, order)
     }
 
-    /// What the descriptor of a block's first page says of its kind and order.
-    pub(crate) fn block_word(kind: PageKind, order: u32) -> u32 {
-        kind as u32 | order << 8
+    /// What the descriptor of a block's first page says while the block is on no list and nobody but
+    /// its owner has a reference. That of an order that no block has is nobody's.
+    #[inline(always)]
+    pub(crate) const fn sole_state(kind: PageKind, order: u32) -> u64 {
+        let order = if order <= MAX_ORDER { order } else { 0xff };
+        kind as u64 | (order as u64) << 8
+    }
+
+    /// What it says of the kind and order of an allocated block, whatever the references.
+    #[inline(always)]
+    pub(crate) const fn block_word(kind: PageKind, order: u32) -> u32 {
+        Self::sole_state(kind, order) as u32
     }
 
     /// [`Page::is_block`] for a word that was made before.
     #[inline(always)]
     pub(crate) fn is_block_word(&self, word: u32) -> bool {
-        self.kind_order.load(Ordering::Relaxed) == word
+        self.state() as u32 == word
     }
 
-    /// Changes the kind of the first page of a block if it is `from`: of two that try, one wins.
+    /// Whether it says that ([`Page::sole_state`]), as it looks now.
+    #[inline(always)]
+    pub(crate) fn has_state(&self, sole: u64) -> bool {
+        self.state() == sole
+    }
+
+    /// Changes the kind of the first page of a block that nobody but its owner has a reference to, if
+    /// it is `from`: of two that try, one wins.
     #[inline]
     pub(crate) fn claim_kind(&self, from: PageKind, to: PageKind, order: u32) -> bool {
         // Relaxed: the block's contents are handed over by the caller's own ordering; this only
         // decides who of two frees of one block is the mistaken one.
-        self.kind_order
+        self.state
             .compare_exchange(
-                from as u32 | order << 8,
-                to as u32 | order << 8,
+                Self::sole_state(from, order),
+                Self::sole_state(to, order),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             )
@@ -302,22 +333,54 @@ impl Page {
 
     #[inline]
     pub(crate) fn on_list(&self) -> bool {
-        self.kind_order.load(Ordering::Relaxed) & ON_LIST != 0
+        self.state() & ON_LIST != 0
     }
 
     #[inline]
     pub(crate) fn set_on_list(&self, on: bool) {
         // A load and a store: nobody else changes the word of a slab.
-        let rest = self.kind_order.load(Ordering::Relaxed) & !ON_LIST;
-        let word = if on { rest | ON_LIST } else { rest };
-        self.kind_order.store(word, Ordering::Relaxed);
+        let rest = self.state() & !ON_LIST;
+        let state = if on { rest | ON_LIST } else { rest };
+        self.state.store(state, Ordering::Relaxed);
     }
 
-    /// References to an allocated block beyond its first owner's. A word of its own: whoever counts
-    /// by a number that is no more theirs changes nothing that decides.
+    /// References to the block beyond its owner's; the ordering is that of the load.
     #[inline(always)]
-    pub(super) fn extra_refs(&self) -> &AtomicU32 {
-        &self.refs
+    pub(super) fn extra_references(&self, ordering: Ordering) -> u32 {
+        (self.state.load(ordering) / REFERENCE) as u32
+    }
+
+    /// Changes the references beyond the owner's as long as it is the first page of a block whose
+    /// references are counted; `None` if it is none or `change` refuses.
+    pub(super) fn change_references(
+        &self,
+        set: Ordering,
+        fetch: Ordering,
+        change: impl Fn(u32) -> Option<u32>,
+    ) -> Option<()> {
+        let changed = self.state.fetch_update(set, fetch, |state| {
+            if !PageKind::from_bits(state as u32).counts_references() {
+                return None;
+            }
+            let extra = change((state / REFERENCE) as u32)?;
+            Some(state % REFERENCE + u64::from(extra) * REFERENCE)
+        });
+        changed.ok().map(drop)
+    }
+
+    /// Makes an allocated block one of a kind that no free by number accepts, with its owner's
+    /// reference alone: another may have been taken by somebody who had no right to, in the moment
+    /// between the list and the owner. `false` if somebody was faster who freed it by a number that is
+    /// not theirs.
+    pub(crate) fn claim_as(&self, kind: PageKind, order: u32) -> bool {
+        let allocated = Self::sole_state(PageKind::Allocated, order);
+        let claimed = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+                let sole = Self::sole_state(kind, order);
+                (state % REFERENCE == allocated).then_some(sole)
+            });
+        claimed.is_ok()
     }
 
     /// A number that whoever owns the block keeps in the place of the links, which it is on no list

@@ -474,7 +474,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             page.private.store(0, Ordering::Relaxed);
         }
         page.word.store(0, Ordering::Relaxed);
-        page.set_kind(PageKind::Allocated, body.order);
+        page.change_kind(PageKind::Pool, PageKind::Allocated);
         let put = self.pages.put_page(pfn);
         debug_assert!(put.is_ok(), "{put:?}");
         self.drop_alive(1);

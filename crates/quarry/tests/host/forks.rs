@@ -12,6 +12,8 @@ use super::world::World;
 
 /// Objects of each cache that a child allocates.
 const OBJECTS: usize = 100;
+/// Forks until one child is asked.
+const AT_MOST_UNASKED: u64 = 100;
 /// Longest life of a child.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -22,7 +24,8 @@ pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
     stop: &AtomicBool,
 ) -> (u64, u64, u64) {
     let (mut forks, mut failures, mut unasked) = (0, 0, 0);
-    while !stop.load(Relaxed) {
+    // A machine with other things to do may have had time for few forks, and all of them missed.
+    while !stop.load(Relaxed) || (forks == unasked && forks < AT_MOST_UNASKED) {
         let missed = quarry::fork_misses();
         let pid = sys::fork(|| {
             // A heap that was not at rest promises nothing to the child.

@@ -21,10 +21,10 @@ mod descriptor {
     /// Free list, objects in use (SLUB); bitmap (slubq); objects taken (SLAB).
     pub(crate) const WORD: usize = 0;
     /// The next page on a list, plus one.
-    pub(crate) const NEXT: usize = 24;
-    /// Kind and order.
-    pub(crate) const KIND_ORDER: usize = 36;
-    /// Whether the slab is on its node's list: the highest byte of the word of kind and order.
+    pub(crate) const NEXT: usize = 32;
+    /// Kind and order: the lower half of what the page is.
+    pub(crate) const KIND_ORDER: usize = 16;
+    /// Whether the slab is on its node's list: the highest byte of that half.
     pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
 }
 
