@@ -284,6 +284,26 @@ fn one_of_the_last_references_frees() {
     });
 }
 
+/// Somebody takes a reference while the page is freed: one of the two is refused.
+#[test]
+fn a_reference_and_a_free_exclude_each_other() {
+    explore(|| {
+        be(CPU0);
+        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = Arc::new(pages);
+        let page = pages.alloc(0, None).unwrap();
+        let other = Arc::clone(&pages);
+        let thread = spawn(move || {
+            be(CPU1);
+            other.get_page(page).is_ok()
+        });
+        let freed = pages.free(page, 0).is_ok();
+        let referenced = thread.join().unwrap();
+        assert_ne!(freed, referenced, "one of them is too late");
+        assert_eq!(pages.page_count(page), if freed { 0 } else { 2 });
+    });
+}
+
 #[test]
 fn raw_lock_excludes_and_orders() {
     loom::model(|| {
