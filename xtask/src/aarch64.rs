@@ -1,7 +1,8 @@
 //! `cargo xtask aarch64`: is the aarch64 restartable sequence at least valid machine code?
 //!
-//! The best evidence at hand is used: a build of the crate for that target where its libraries are installed,
-//! else an assembler for the checked-in listing, else the assembler inside the compiler itself.
+//! The best evidence at hand is used: a build of the crate for that target where its libraries are
+//! installed, else an assembler for the checked-in listing, else the assembler inside the compiler
+//! itself.
 
 use std::fs;
 use std::path::Path;
@@ -85,8 +86,9 @@ macro_rules! global_asm { () => {} }
 macro_rules! include_str { () => {} }
 ";
 
-/// The compiler's own back end assembles `global_asm!`. Which internal names such a crate needs varies with
-/// the compiler, so an instruction that is surely valid goes first: if that fails, nothing was learnt.
+/// The compiler's own back end assembles `global_asm!`. Which internal names such a crate needs
+/// varies with the compiler, so an instruction that is surely valid goes first: if that fails,
+/// nothing was learnt.
 fn with_the_compiler(listing: &Path, directory: &Path) -> Result<Outcome> {
     let probe = directory.join("probe.s");
     fs::write(&probe, "nop\n").with_context(|| format!("cannot write {}", probe.display()))?;

@@ -1,8 +1,9 @@
 //! `cargo xtask accounting`: what memory accounting costs an allocation and a free, in instructions.
 //!
-//! One small program is built twice, as it is and with `--cfg quarry_no_accounting`, and counted by callgrind
-//! at two numbers of iterations; the difference leaves out the start of the process. Under callgrind the
-//! kernel's restartable sequences are not available, so what is counted is the path without them.
+//! One small program is built twice, as it is and with `--cfg quarry_no_accounting`, and counted by
+//! callgrind at two numbers of iterations; the difference leaves out the start of the process.
+//! Under callgrind the kernel's restartable sequences are not available, so what is counted is the
+//! path without them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! Runs of the tests in another configuration: under the model checker, and without restartable sequences.
+//! Runs of the tests in another configuration: under the model checker, and without restartable
+//! sequences.
 
 use anyhow::Result;
 

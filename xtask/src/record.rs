@@ -1,8 +1,9 @@
 //! `cargo xtask record`: the allocation events of this machine's kernel while a workload runs.
 //!
-//! `perf record` starts this program again as its workload (`record-workload NAME`), so that a server, its
-//! clients and their end are all inside the recording. The text that `perf script` makes of it is kept,
-//! compressed, with a sidecar that says what was recorded, and then handed to `quarry import`.
+//! `perf record` starts this program again as its workload (`record-workload NAME`), so that a
+//! server, its clients and their end are all inside the recording. The text that `perf script`
+//! makes of it is kept, compressed, with a sidecar that says what was recorded, and then handed to
+//! `quarry import`.
 
 mod lists;
 mod perf;
@@ -79,7 +80,8 @@ struct Sidecar<'a> {
     /// The programs that caused most events.
     programs: Vec<(String, u64)>,
     duration_ms: u64,
-    /// Between the per-CPU page lists and the zones, from the zoneinfo before the workload to that after it.
+    /// Between the per-CPU page lists and the zones, from the zoneinfo before the workload to that
+    /// after it.
     page_lists: lists::Traffic,
     text: String,
     text_bytes: u64,

@@ -67,7 +67,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SNAPSHOT")]
     check: Option<PathBuf>,
     /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
-    /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number of CPUs.
+    /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number
+    /// of CPUs.
     #[arg(long, value_name = "ZONEINFO")]
     zoneinfo: Option<PathBuf>,
     /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.

@@ -149,9 +149,9 @@ impl HostMachine {
     ///
     /// The nodes are those of the system's that have memory and a CPU that this machine serves,
     /// numbered from 0 ([`HostMachine::system_node`] tells the system's numbers). CPUs of a node
-    /// without memory count to the nearest one, CPUs that were offline when the machine was built to
-    /// the node of the CPU before them, without a share of its memory. More than [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes
-    /// are taken as one.
+    /// without memory count to the nearest one, CPUs that were offline when the machine was built
+    /// to the node of the CPU before them, without a share of its memory. More than
+    /// [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes are taken as one.
     ///
     /// ```
     /// use quarry_host::HostMachine;
@@ -283,8 +283,9 @@ impl protocol::Kernel for HostKernel {
 
 // SAFETY: M2 - `Memory::reserve` cuts disjoint ranges out of fresh anonymous memory, which is
 // zero-filled, and returns it when the machine is dropped. M3 - a mapping does not move with the
-// struct. The topology and the nodes are set once; a CPU's node is one of `Nodes::in_use`. The words exclude by H1 and `protocol`, the spin locks by
-// `RawLock::acquire`; each release is a Release store that the next acquisition acquires.
+// struct. The topology and the nodes are set once; a CPU's node is one of `Nodes::in_use`. The
+// words exclude by H1 and `protocol`, the spin locks by `RawLock::acquire`; each release is a
+// Release store that the next acquisition acquires.
 unsafe impl Machine for HostMachine {
     const PERCPU_SHIFT: u32 = 22;
     const KERNEL_HOLDS: bool = false;

@@ -160,8 +160,8 @@ impl DesignSpec {
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`], which names the era nearest to the version and what differs, or those that it lies
-/// between, if there are any, and lists all with the versions that they are nearest to.
+/// [`LabError::Usage`], which names the era nearest to the version and what differs, or those that
+/// it lies between, if there are any, and lists all with the versions that they are nearest to.
 pub fn parse_era(text: &str) -> Result<Era, LabError> {
     Era::parse(text).ok_or_else(|| {
         let shown = |era: Era| match era.also() {

@@ -361,8 +361,8 @@ fn shape(text: &str) -> Vec<String> {
     shapes
 }
 
-/// Lists that were never used: a kernel that tunes `high` shows 0 of them, as of DMA here, one that does not
-/// shows its `high`. Used lists that are empty show the least.
+/// Lists that were never used: a kernel that tunes `high` shows 0 of them, as of DMA here, one that
+/// does not shows its `high`. Used lists that are empty show the least.
 #[test]
 fn lists_that_were_never_used() {
     for (era, kernel) in [(Era::V6_1, KERNELS[1]), (Era::V6_18, KERNELS[0])] {

@@ -178,8 +178,8 @@ impl<W: Write + Send> TraceBuilder<W> {
                 .named_alloc(name, event.bytes_req, event.bytes_alloc)
         };
         let cache = cache.ok_or_else(|| self.too_many_caches())?;
-        // Only the bytes asked for are surely the object's own: SLOB counts its header, which lies before the
-        // address, and debugging red zones lie on both sides.
+        // Only the bytes asked for are surely the object's own: SLOB counts its header, which lies
+        // before the address, and debugging red zones lie on both sides.
         let length = u64::from(event.bytes_req).max(1);
         let exact = self.meta.hashed_addresses;
         while let Some(slot) = self.objects.overlap(event.address, length, exact) {

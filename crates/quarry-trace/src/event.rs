@@ -263,8 +263,9 @@ impl ReplayEvent {
         }
     }
 
-    /// The migratetype of a page allocation, or of the surroundings of a block that is freed without having been
-    /// allocated in the recording, if that is known; `None` for everything else.
+    /// The migratetype of a page allocation, or of the surroundings of a block that is freed
+    /// without having been allocated in the recording, if that is known; `None` for everything
+    /// else.
     #[must_use]
     pub const fn migratetype(&self) -> Option<u8> {
         let told = matches!(self.kind, Kind::MmPageAlloc)

@@ -1,7 +1,8 @@
 //! What a trace says about itself: the footer's metadata.
 //!
-//! Three keys of the Parquet footer hold it: `quarry.format_version` (a number, so that any reader can tell
-//! at once), `quarry.meta` (JSON of [`TraceMeta`]) and `quarry.meta_checksum` (of that JSON, in hexadecimal).
+//! Three keys of the Parquet footer hold it: `quarry.format_version` (a number, so that any reader
+//! can tell at once), `quarry.meta` (JSON of [`TraceMeta`]) and `quarry.meta_checksum` (of that
+//! JSON, in hexadecimal).
 
 use serde::{Deserialize, Serialize};
 
@@ -63,8 +64,8 @@ pub struct TraceMeta {
     pub first_skipped: Option<String>,
     /// Events that the recorder reported lost.
     pub lost_events: u64,
-    /// Events whose time is before that of the row above: the recorder's, and frees before which the importer has
-    /// put the allocation of a new slab.
+    /// Events whose time is before that of the row above: the recorder's, and frees before which
+    /// the importer has put the allocation of a new slab.
     pub time_regressions: u64,
     /// Time of the first row.
     pub first_time_ns: u64,
@@ -232,8 +233,8 @@ pub struct SlabMemory {
     pub allocs: u64,
     /// Page frees that have it.
     pub frees: u64,
-    /// Page allocations that turned out to be slabs when their rows were written already: neither they nor
-    /// their frees have the flag.
+    /// Page allocations that turned out to be slabs when their rows were written already: neither
+    /// they nor their frees have the flag.
     pub late_allocs: u64,
     /// Ids of pages are below.
     pub pages: u32,

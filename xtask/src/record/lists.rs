@@ -1,5 +1,6 @@
-//! What the kernel says of its per-CPU page lists: their state when the workload begins and ends, and what
-//! went between them and the zones meanwhile. It is the measure for a replay's page events.
+//! What the kernel says of its per-CPU page lists: their state when the workload begins and ends,
+//! and what went between them and the zones meanwhile. It is the measure for a replay's page
+//! events.
 
 use std::fs::{self, File};
 use std::io::Write;

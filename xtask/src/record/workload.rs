@@ -175,8 +175,8 @@ impl Workload {
         lines.collect::<Vec<_>>().join(" & ")
     }
 
-    /// What has to be in the recording before the workload. The importer tells slabs from other pages by the
-    /// objects on them, and has to see slabs being made.
+    /// What has to be in the recording before the workload. The importer tells slabs from other
+    /// pages by the objects on them, and has to see slabs being made.
     pub(super) fn prepare(&self) -> Result<()> {
         if self.reuses_slabs {
             let pairs = (0..SOCKET_PAIRS).map(|_| UnixStream::pair());

@@ -17,10 +17,10 @@
 //!        lock word + state
 //! ```
 //!
-//! A slot's lock word is 0 (free), 1 (taken by code running on that CPU), 2 (taken by another
-//! CPU for a drain, a shrink or exact statistics) or 3 (taken for a fork). Taking it never waits: if a preempted thread
-//! holds the word, the caller goes to the node level instead. This is the shape that Linux 6.18
-//! uses for sheaves (a local lock that is only *tried*).
+//! A slot's lock word is 0 (free), 1 (taken by code running on that CPU), 2 (taken by another CPU
+//! for a drain, a shrink or exact statistics) or 3 (taken for a fork). Taking it never waits: if a
+//! preempted thread holds the word, the caller goes to the node level instead. This is the shape
+//! that Linux 6.18 uses for sheaves (a local lock that is only *tried*).
 //!
 //! # Locks and re-entry
 //!

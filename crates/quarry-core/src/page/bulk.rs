@@ -5,7 +5,8 @@
 //!
 //! A bulk allocation holds the CPU's lists for the whole array, and the zone lock once per refill.
 //! A bulk free lets go of the lists after as many slots as the kernel's batches have
-//! ([`free_hold`], [`super::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves a batch of pages, as for single pages.
+//! ([`free_hold`], [`super::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves
+//! a batch of pages, as for single pages.
 //!
 //! # Departures from the kernel
 //!

@@ -6,13 +6,13 @@
 //! A request tries the zones of its node from high to low, then those of the other nodes in turn:
 //! those above their low watermark first, then those above the lowest; below that it fails, unless
 //! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. From 5.9 on, a request that
-//! may have Normal and DMA32 first tries the node's zones without mixing types (`buddy.rs`): a block
-//! of DMA32 rather than one of another type's pageblock in Normal. So 6.18 was recorded to do:
-//! while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable
-//! blocks of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not.
-//! A lower zone keeps back more from requests that could have had a higher one. All of this is off for heaps
-//! ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA counters
-//! only the exceptions are counted, the others follow from the number of allocations.
+//! may have Normal and DMA32 first tries the node's zones without mixing types (`buddy.rs`): a
+//! block of DMA32 rather than one of another type's pageblock in Normal. So 6.18 was recorded to
+//! do: while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable blocks
+//! of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not. A
+//! lower zone keeps back more from requests that could have had a higher one. All of this is off
+//! for heaps ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA
+//! counters only the exceptions are counted, the others follow from the number of allocations.
 
 use core::ops::Range;
 
@@ -148,10 +148,10 @@ impl PageConfig {
     /// [`PageAllocator::new`](super::PageAllocator::new) takes on machines that are one
     /// ([`Machine::KERNEL_HOLDS`](crate::machine::Machine::KERNEL_HOLDS)).
     ///
-    /// One hold of a zone lock moves at most 63 pages, the batch of large zones, or two larger blocks,
-    /// where a kernel of today moves up to 2016; one hold of a CPU's lists takes as many pages of a bulk free
-    /// as their array has, because the size of a kernel's folio batches is not about the time that
-    /// they take.
+    /// One hold of a zone lock moves at most 63 pages, the batch of large zones, or two larger
+    /// blocks, where a kernel of today moves up to 2016; one hold of a CPU's lists takes as many
+    /// pages of a bulk free as their array has, because the size of a kernel's folio batches is not
+    /// about the time that they take.
     #[must_use]
     pub const fn in_process(era: Era) -> Self {
         Self {

@@ -2,11 +2,11 @@
 //!
 //! # Idea and source
 //!
-//! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10,
-//! split and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists
-//! of recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
-//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs`; zones and watermarks: `config.rs`;
-//! machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
+//! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10, split
+//! and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists of
+//! recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
+//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs`; zones
+//! and watermarks: `config.rs`; machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
 //!
 //! # Objects
 //!

@@ -140,8 +140,8 @@ pub(crate) struct Slots {
 }
 
 impl Zone {
-    /// A zone over free pages, with its number in the page allocator's table; it has no watermarks and its lists no limits until
-    /// [`Zone::set_sizes`].
+    /// A zone over free pages, with its number in the page allocator's table; it has no watermarks
+    /// and its lists no limits until [`Zone::set_sizes`].
     pub(crate) fn new(
         (id, number): (ZoneId, usize),
         pages: core::ops::Range<u32>,

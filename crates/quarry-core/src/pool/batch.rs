@@ -105,8 +105,8 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         Some(pfn)
     }
 
-    /// Puts the pages into a lane, the ring or out of the pool; there are none afterwards. Nothing of the pool
-    /// may be touched after it, but for those who have a handle.
+    /// Puts the pages into a lane, the ring or out of the pool; there are none afterwards. Nothing
+    /// of the pool may be touched after it, but for those who have a handle.
     #[inline]
     fn put_all(&mut self) {
         self.close();

@@ -39,11 +39,12 @@
 //! # 4 Paths
 //!
 //! *Allocation*: pop the alloc cache (`fast`); else take up to 64 pages from the lanes, each in its
-//! turn, and the ring while they are on the preferred node (`refill`; the first that is not is released, `waive`); else, the ring
-//! being empty (`empty`), ask the page allocator for 64 in one call (`slow`; one before 6.1, one
-//! block at a time for orders above 0, `slow_high_order`). *Put by the owner*: push the alloc cache
-//! (`cached`), if it is full (`cache_full`) into the ring. *Put*: into the running CPU's lane or the
-//! ring (`ring`), out of the pool if it is full (`ring_full`). A page that has other users (`get_page`), and is not in a batch, leaves the pool
+//! turn, and the ring while they are on the preferred node (`refill`; the first that is not is
+//! released, `waive`); else, the ring being empty (`empty`), ask the page allocator for 64 in one
+//! call (`slow`; one before 6.1, one block at a time for orders above 0, `slow_high_order`). *Put
+//! by the owner*: push the alloc cache (`cached`), if it is full (`cache_full`) into the ring.
+//! *Put*: into the running CPU's lane or the ring (`ring`), out of the pool if it is full
+//! (`ring_full`). A page that has other users (`get_page`), and is not in a batch, leaves the pool
 //! when it is put (`released_refcnt`), and its last user frees it.
 //!
 //! Bulk calls are so many single ones in the same order, with less of their cost: one look at the
@@ -54,11 +55,12 @@
 //! # 5 Locks
 //!
 //! None, but when a CPU's first put makes its lane: that enters the gate and takes the lock of the
-//! machine's structure range. A put into a lane is a step of the machine, or tries the CPU's slot once. A producer reserves
-//! slots of the ring in one atomic step and fills them (`ring`), so no put waits for a preempted thread, for the thread that its signal handler interrupted, or for one that
-//! a fork left behind; but for as long as a reserved slot is not filled, the owner does not see what
-//! is behind it. A put would wait only in a full ring, for the owner, if more than a thousand threads
-//! at once were interrupted between their look at the ring and their step.
+//! machine's structure range. A put into a lane is a step of the machine, or tries the CPU's slot
+//! once. A producer reserves slots of the ring in one atomic step and fills them (`ring`), so no
+//! put waits for a preempted thread, for the thread that its signal handler interrupted, or for one
+//! that a fork left behind; but for as long as a reserved slot is not filled, the owner does not
+//! see what is behind it. A put would wait only in a full ring, for the owner, if more than a
+//! thousand threads at once were interrupted between their look at the ring and their step.
 //!
 //! # 6 Invariants
 //!

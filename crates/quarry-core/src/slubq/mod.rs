@@ -41,8 +41,8 @@
 //!
 //! # 5 Locks and their order
 //!
-//! The CPU's slot (tried only) -> a shared queue -> slab lock -> `list_lock`. A slab taken from the list has its lock
-//! tried, not waited for.
+//! The CPU's slot (tried only) -> a shared queue -> slab lock -> `list_lock`. A slab taken from the
+//! list has its lock tried, not waited for.
 //!
 //! # 6 Invariants
 //!

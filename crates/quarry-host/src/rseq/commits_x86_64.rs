@@ -5,11 +5,11 @@
 //! the commit. They look at the lock word and take no effect while it is held, so code that holds
 //! it never sees them.
 //!
-//! Each block follows the shape of [`super::arch`]: labels 2 (descriptor), 3 (arm), 4 (start),
-//! 5 (end), 6 (failure), 7 (abort). The commit is the last instruction. Inputs are read only, outputs are made anew after a restart.
-//! What may happen twice when a restart falls between them: the store to the object's link (the
-//! caller owns the object), the store to the stack's free entry (nobody reads it), and the
-//! counter, which may thus run ahead by one per restart.
+//! Each block follows the shape of [`super::arch`]: labels 2 (descriptor), 3 (arm), 4 (start), 5
+//! (end), 6 (failure), 7 (abort). The commit is the last instruction. Inputs are read only, outputs
+//! are made anew after a restart. What may happen twice when a restart falls between them: the
+//! store to the object's link (the caller owns the object), the store to the stack's free entry
+//! (nobody reads it), and the counter, which may thus run ahead by one per restart.
 //!
 //! A pointer read from the slot is only followed while the sequence is not interrupted, so it
 //! cannot have been handed out meanwhile.

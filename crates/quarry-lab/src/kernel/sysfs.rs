@@ -65,8 +65,8 @@ impl CacheAttributes {
         leading(in_brackets)
     }
 
-    /// The same by CPU; without parts by CPU all are on CPU 0, as kernels for one CPU print them. `None` if
-    /// it is not told.
+    /// The same by CPU; without parts by CPU all are on CPU 0, as kernels for one CPU print them.
+    /// `None` if it is not told.
     #[must_use]
     pub fn cpu_partial_lists(&self) -> Option<BTreeMap<u32, u64>> {
         let slabs_of = |part: &str| leading(part.split_once('(')?.1);

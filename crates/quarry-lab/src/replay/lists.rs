@@ -1,12 +1,13 @@
 //! The kernel's zones and page lists before the part that is replayed, from its `/proc/zoneinfo`.
 //!
-//! A zoneinfo that was read just before the part tells of each zone how many pages it manages, how many
-//! of them are free, its watermarks, how many pages each CPU's lists held and, where a kernel tunes it, at
-//! how many pages they were drained. The replayed machine has these zones, and they begin so. With
-//! another amount of memory the highest zone is larger or smaller, and has as many more or fewer free pages.
-//! Watermarks, reserves and limits of the lists follow from the sizes by the rules of the replayed era;
-//! what they are all scaled by (`min_free_kbytes`) and what a zone's watermarks are raised by for a while
-//! (`boost`) are taken from the report. The boost stays as it was: nobody reclaims.
+//! A zoneinfo that was read just before the part tells of each zone how many pages it manages, how
+//! many of them are free, its watermarks, how many pages each CPU's lists held and, where a kernel
+//! tunes it, at how many pages they were drained. The replayed machine has these zones, and they
+//! begin so. With another amount of memory the highest zone is larger or smaller, and has as many
+//! more or fewer free pages. Watermarks, reserves and limits of the lists follow from the sizes by
+//! the rules of the replayed era; what they are all scaled by (`min_free_kbytes`) and what a zone's
+//! watermarks are raised by for a while (`boost`) are taken from the report. The boost stays as it
+//! was: nobody reclaims.
 //!
 //! # What is not reported, and assumed
 //!
@@ -371,11 +372,11 @@ fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
     }
 }
 
-/// Adds the blocks that a report tells, those above the largest order as so many of that, and no more than
-/// the zone has. Types that only special requests get are left out. What the kernel stopped counting has
-/// the pages that the zone has beyond the counted ones: the smallest such blocks, if there are several, as
-/// those are the most; of that order movable ones, as is assumed without such a report, else those that
-/// are told first.
+/// Adds the blocks that a report tells, those above the largest order as so many of that, and no
+/// more than the zone has. Types that only special requests get are left out. What the kernel
+/// stopped counting has the pages that the zone has beyond the counted ones: the smallest such
+/// blocks, if there are several, as those are the most; of that order movable ones, as is assumed
+/// without such a report, else those that are told first.
 fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
     let unfit = |what: &str| {
         LabError::Usage(format!(

@@ -23,21 +23,21 @@
 //! the trace is lost.
 //!
 //! Blocks from before the recording, or the replayed part, that it frees are found by reading the
-//! trace once and are allocated before its first event, past the per-CPU lists. So frees drive the lists in both
-//! directions. The free tells order and CPU, and mostly the migrate type
+//! trace once and are allocated before its first event, past the per-CPU lists. So frees drive the
+//! lists in both directions. The free tells order and CPU, and mostly the migrate type
 //! ([`quarry_trace::ReplayEvent::migratetype`]); where it does not, the types of the part's other
 //! blocks of that order are handed out in their proportions. A trace has no page frame numbers: the
-//! blocks lie in the order of their frees, each type from the lowest free address on, so that those freed
-//! one after the other merge more readily than a kernel's would.
+//! blocks lie in the order of their frees, each type from the lowest free address on, so that those
+//! freed one after the other merge more readily than a kernel's would.
 //!
 //! The lists' periodic work runs once a second (`vm.stat_interval`) of the recording's clock, on all CPUs
 //! at once, the first time a second after the first event.
 //!
-//! The machine's memory is what the run says, in one zone, all of it free but for what the part frees: the
-//! limits of the per-CPU lists follow from it. With a zoneinfo ([`lists`]) it has the recorded kernel's
-//! zones, with as many free pages and with lists as long as there; so requests go from zone to zone by the
-//! page allocator's own rules, and [`report::ZoneTraffic`] says what each zone did. What a replay cannot
-//! tell:
+//! The machine's memory is what the run says, in one zone, all of it free but for what the part
+//! frees: the limits of the per-CPU lists follow from it. With a zoneinfo ([`lists`]) it has the
+//! recorded kernel's zones, with as many free pages and with lists as long as there; so requests go
+//! from zone to zone by the page allocator's own rules, and [`report::ZoneTraffic`] says what each
+//! zone did. What a replay cannot tell:
 //!
 //! * Without a zoneinfo, what was on the lists at the beginning. It then begins with empty ones, and its
 //!   first refills are extra.
@@ -64,14 +64,15 @@
 //!   so the recorded kernel's frees of them are left out.
 //! * Slab pages whose objects no event shows (bulk calls have no events) are taken for others.
 //!
-//! How near it comes, beside what the kernel's own tracepoints counted, is in `tests/page_traffic.rs`,
-//! and beside buddyinfo in `tests/prediction`. Zones are chosen as in the kernel as long as the boost stays
-//! as it was reported. Where it rises meanwhile, it raises the low watermark above the free pages, so that
-//! in a kernel what is movable comes from a lower zone too, and in a replay does not. Of nine other hackbench
-//! runs on 6.18, recorded with page frame numbers and not kept, the boost stayed in six, and of these the
-//! replay took 0.89 to 1.03 of the kernel's blocks from DMA32, or none where the kernel took none; in the
-//! three others 0.001 to 0.32. Blocks drained were 0.7 to 2.1 of the kernel's in five of the six and
-//! none, for 21, in the sixth.
+//! How near it comes, beside what the kernel's own tracepoints counted, is in
+//! `tests/page_traffic.rs`, and beside buddyinfo in `tests/prediction`. Zones are chosen as in the
+//! kernel as long as the boost stays as it was reported. Where it rises meanwhile, it raises the
+//! low watermark above the free pages, so that in a kernel what is movable comes from a lower zone
+//! too, and in a replay does not. Of nine other hackbench runs on 6.18, recorded with page frame
+//! numbers and not kept, the boost stayed in six, and of these the replay took 0.89 to 1.03 of the
+//! kernel's blocks from DMA32, or none where the kernel took none; in the three others 0.001 to
+//! 0.32. Blocks drained were 0.7 to 2.1 of the kernel's in five of the six and none, for 21, in the
+//! sixth.
 //!
 //! [`fragmentation`] samples where the pages are at intervals of a fixed number of events.
 

@@ -1,10 +1,11 @@
 //! Whether the replay takes objects from the slabs that the kernel took them from.
 //!
-//! A total can be right by chance, every slab cannot. The trace tells the slab of an allocation by the page
-//! of its object, the driver by its own page. If neither of the two slabs has a counterpart yet, they become
-//! each other's; from then on an allocation comes from both, or it departs from the recording. The
-//! pair ends when the recorded slab is given back. After one departure slabs lie on other lists than in
-//! the kernel, so others follow from it: the first one of a cache is where to look for a cause.
+//! A total can be right by chance, every slab cannot. The trace tells the slab of an allocation by
+//! the page of its object, the driver by its own page. If neither of the two slabs has a
+//! counterpart yet, they become each other's; from then on an allocation comes from both, or it
+//! departs from the recording. The pair ends when the recorded slab is given back. After one
+//! departure slabs lie on other lists than in the kernel, so others follow from it: the first one
+//! of a cache is where to look for a cause.
 
 use std::collections::{BTreeMap, HashMap};
 

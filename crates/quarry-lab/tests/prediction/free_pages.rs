@@ -1,10 +1,10 @@
 //! Pages that go between the zones and the rest of the machine, beside buddyinfo.
 //!
-//! buddyinfo tells the free pages of the zones, not those on per-CPU lists: its change from one report to
-//! the next is what the lists, and the blocks that pass them, gave back less what they took. What the
-//! lists held at the first report is not recorded in these guests, so the replay begins with what they held
-//! at boot. Pages are neither made nor lost: as far as the page events are complete, the prediction
-//! may be wrong by no more than what the lists can hold.
+//! buddyinfo tells the free pages of the zones, not those on per-CPU lists: its change from one
+//! report to the next is what the lists, and the blocks that pass them, gave back less what they
+//! took. What the lists held at the first report is not recorded in these guests, so the replay
+//! begins with what they held at boot. Pages are neither made nor lost: as far as the page events
+//! are complete, the prediction may be wrong by no more than what the lists can hold.
 
 use quarry_lab::kernel::Zoneinfo;
 

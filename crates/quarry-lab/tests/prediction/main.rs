@@ -4,15 +4,15 @@
 //! workspace is tried. Without it the test says so and passes. Every recording there with reports
 //! inside its window has a line in [`RECORDINGS`].
 //!
-//! Of each, the replay starts from the first report, and from the lengths of CPUs' partial lists that sysfs told
-//! last before it, where sysfs was read at all. *Growth* is that of slab memory from the first
-//! report to the one with most of it, *end* the slab memory of the last report.
+//! Of each, the replay starts from the first report, and from the lengths of CPUs' partial lists
+//! that sysfs told last before it, where sysfs was read at all. *Growth* is that of slab memory
+//! from the first report to the one with most of it, *end* the slab memory of the last report.
 //!
-//! A burst that comes and goes between two reports leaves a few slabs of each cache, those that lie on
-//! the lists of CPUs at its end. Into whose list a slab goes is decided by the CPU that frees into it
-//! first. The guests' clock has a tick of 4 ms, about 90 events, and the order of two CPUs' events in
-//! one tick is not recorded: the importer makes one that can have been. Sixteen random orders that obey the
-//! importer's other rules give of the growth that was observed
+//! A burst that comes and goes between two reports leaves a few slabs of each cache, those that lie
+//! on the lists of CPUs at its end. Into whose list a slab goes is decided by the CPU that frees
+//! into it first. The guests' clock has a tick of 4 ms, about 90 events, and the order of two CPUs'
+//! events in one tick is not recorded: the importer makes one that can have been. Sixteen random
+//! orders that obey the importer's other rules give of the growth that was observed
 //!
 //! * with SLAB 90 to 99 % (its own order 92 %), with SLOB 94 to 102 % (102 %): all within 10 %;
 //! * with SLUB 91 to 116 % (98 %), fourteen of them within 10 %;
@@ -208,9 +208,10 @@ fn print_caches(check: &Check) {
     }
 }
 
-/// In the host's hackbench, whose clock tells nanoseconds and of which sysfs told CPUs' lists, every object
-/// comes from the slab that the kernel took it from, but for these: of caches with sheaves objects come from
-/// any slab, and of signal_cache the last slab of a CPU had more free places than the recording shows.
+/// In the host's hackbench, whose clock tells nanoseconds and of which sysfs told CPUs' lists,
+/// every object comes from the slab that the kernel took it from, but for these: of caches with
+/// sheaves objects come from any slab, and of signal_cache the last slab of a CPU had more free
+/// places than the recording shows.
 const NOT_EXACT: [&str; 3] = ["maple_node", "signal_cache", "vm_area_struct"];
 
 #[test]

@@ -9,8 +9,8 @@
 //! 2. without a vote, the only named cache with the same two sizes, if there is exactly one;
 //! 3. otherwise `anon-<bytes asked>-<bytes given>`.
 //!
-//! Rows refer to table indexes, so nothing is rewritten: [`CacheEntry::resolved`] leads from a provisional
-//! index to the canonical one.
+//! Rows refer to table indexes, so nothing is rewritten: [`CacheEntry::resolved`] leads from a
+//! provisional index to the canonical one.
 
 use std::collections::{BTreeMap, HashMap};
 

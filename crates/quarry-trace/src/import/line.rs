@@ -5,9 +5,10 @@
 //! ftrace:  bash-1234      [001] .....  11.216245: kfree: call_site=... ptr=...
 //! ```
 //!
-//! Both have the CPU in brackets, then (after the flags that ftrace prints) a time with a colon, then the
-//! event with a colon. The two differ in how the task is written, so [`super::perf`] and [`super::ftrace`]
-//! read that part. A task's name may hold anything, so nothing before the CPU is trusted to be a separator.
+//! Both have the CPU in brackets, then (after the flags that ftrace prints) a time with a colon,
+//! then the event with a colon. The two differ in how the task is written, so [`super::perf`] and
+//! [`super::ftrace`] read that part. A task's name may hold anything, so nothing before the CPU is
+//! trusted to be a separator.
 
 use memchr::{memchr, memchr_iter, memmem};
 

@@ -1,10 +1,10 @@
 //! Allocations that took a new slab, and frees that happened beside them.
 //!
-//! Times do not tell when an event had its effect: a free is traced before the object is given back, an
-//! allocation when it has its object, and the pages of a slab when they are there. Now and then that makes a
-//! difference. An allocator makes a slab only if it found none with a free place: in the CPU's stock, and,
-//! last, on the node's lists. It looked before the event of the pages. So a free of another CPU did not put a
-//! slab there before that,
+//! Times do not tell when an event had its effect: a free is traced before the object is given
+//! back, an allocation when it has its object, and the pages of a slab when they are there. Now and
+//! then that makes a difference. An allocator makes a slab only if it found none with a free place:
+//! in the CPU's stock, and, last, on the node's lists. It looked before the event of the pages. So
+//! a free of another CPU did not put a slab there before that,
 //!
 //! 1. if it is traced after the pages, though before the object: that is certain;
 //! 2. if it is under way when the pages are traced: it is traced after the last event of the CPU that takes
@@ -13,23 +13,24 @@
 //!    and otherwise the order of the two makes no difference. A free that is traced longer before the pages
 //!    than the object comes after them was over: it has less to do than that half of the allocation.
 //!
-//! So what such an allocation did from its pages to its object goes before the first of these frees, and no
-//! further. Only frees that may be of the same cache count. What third CPUs did between that free and the
-//! pages comes after it then, although they may have taken the last slab of the lists: no recording here
-//! has such a case. Nothing goes into the middle of the events of one time: their order is found together,
-//! and half of an allocation is no measure where a clock stands for milliseconds. The events keep their times, so that rows may step back by the length of an
-//! allocation ([`crate::TraceMeta::time_regressions`]). Each CPU's own order stays, and so does the order
-//! of everything that is about one address.
+//! So what such an allocation did from its pages to its object goes before the first of these
+//! frees, and no further. Only frees that may be of the same cache count. What third CPUs did
+//! between that free and the pages comes after it then, although they may have taken the last slab
+//! of the lists: no recording here has such a case. Nothing goes into the middle of the events of
+//! one time: their order is found together, and half of an allocation is no measure where a clock
+//! stands for milliseconds. The events keep their times, so that rows may step back by the length
+//! of an allocation ([`crate::TraceMeta::time_regressions`]). Each CPU's own order stays, and so
+//! does the order of everything that is about one address.
 //!
-//! The other way round there is nothing to put right: a free that gives a slab back is traced before that, and
-//! what a slab that is given back tells of the lists (that there were enough of others) is as true at the
-//! time of the free.
+//! The other way round there is nothing to put right: a free that gives a slab back is traced
+//! before that, and what a slab that is given back tells of the lists (that there were enough of
+//! others) is as true at the time of the free.
 //!
-//! A new slab is told by its first object: it lies in pages that the same thread allocated on the same
-//! CPU not long before, and in between the CPU does nothing but allocations of other caches, for what is
-//! kept beside a slab. (Where objects come in bulk the pages were for others.) So the last [`WINDOW_EVENTS`]
-//! events are held back. Where pages are is known as soon as the direct map is found; before, nothing is
-//! moved. Of events of one time the times tell nothing, and
+//! A new slab is told by its first object: it lies in pages that the same thread allocated on the
+//! same CPU not long before, and in between the CPU does nothing but allocations of other caches,
+//! for what is kept beside a slab. (Where objects come in bulk the pages were for others.) So the
+//! last [`WINDOW_EVENTS`] events are held back. Where pages are is known as soon as the direct map
+//! is found; before, nothing is moved. Of events of one time the times tell nothing, and
 //! [`super::ties`] finds the order; it is told which events belong to such an allocation.
 
 use std::collections::VecDeque;
@@ -44,8 +45,8 @@ use super::ties::Ties;
 
 /// Events that are held back.
 const WINDOW_EVENTS: usize = 1024;
-/// The last blocks of a CPU in which the next object may be the first: what is kept beside a slab may need
-/// new slabs, too.
+/// The last blocks of a CPU in which the next object may be the first: what is kept beside a slab
+/// may need new slabs, too.
 const RECENT_BLOCKS: usize = 8;
 
 /// A block of pages that may be a new slab.
@@ -204,8 +205,8 @@ impl Refills {
         }
     }
 
-    /// The events of other CPUs that are their last before the one at `pages`, and come after the last one
-    /// of its own CPU.
+    /// The events of other CPUs that are their last before the one at `pages`, and come after the
+    /// last one of its own CPU.
     fn under_way(&self, pages: usize) -> Vec<usize> {
         let cpu = self.window[pages].event.cpu;
         let mut found: Vec<usize> = Vec::new();

@@ -1,11 +1,12 @@
 //! Events with the same time, on several CPUs.
 //!
-//! A recorder prints the events of all CPUs in the order of their times. Where the clock is coarse (a
-//! kernel without a better one counts jiffies, milliseconds apart) thousands of events have the same time, and
-//! it prints them CPU after CPU, though they happened side by side. Then an object is freed by one CPU before
-//! another has allocated it. What is certain is the order of each CPU's own events, that an address is
-//! allocated only while it is free and freed only while it is not, and that a slab is given back only when it
-//! is empty. So a group of equal times is put in a new order:
+//! A recorder prints the events of all CPUs in the order of their times. Where the clock is coarse
+//! (a kernel without a better one counts jiffies, milliseconds apart) thousands of events have the
+//! same time, and it prints them CPU after CPU, though they happened side by side. Then an object
+//! is freed by one CPU before another has allocated it. What is certain is the order of each CPU's
+//! own events, that an address is allocated only while it is free and freed only while it is not,
+//! and that a slab is given back only when it is empty. So a group of equal times is put in a new
+//! order:
 //!
 //! 1. each CPU's events stay in their order;
 //! 2. a free of something that is not alive waits while another CPU still has to allocate it, and
@@ -231,8 +232,8 @@ impl<'a> Merge<'a> {
         others.any(|other| if frees { other.frees } else { other.allocs } > 0)
     }
 
-    /// The blocks of pages that the next event of a queue gives back: its own, or, if it frees an object, those
-    /// whose frees follow.
+    /// The blocks of pages that the next event of a queue gives back: its own, or, if it frees an
+    /// object, those whose frees follow.
     fn given_back(&self, at: usize, held: &Held) -> impl Iterator<Item = &'a RawEvent<'static>> {
         let own = usize::from(held.frees_object());
         let later = self.queues[at]

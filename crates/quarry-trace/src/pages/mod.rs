@@ -22,8 +22,8 @@
 //! ([`crate::SlabMemory::late_allocs`]). Rows that are held when the constant is found are gone through
 //! then.
 //!
-//! The free of a block from before the recording gets the migrate type of its surroundings (`types`) as it is
-//! known when the row leaves: later rows that are held tell of it, too.
+//! The free of a block from before the recording gets the migrate type of its surroundings
+//! (`types`) as it is known when the row leaves: later rows that are held tell of it, too.
 //!
 //! # Invariants
 //!
@@ -152,7 +152,8 @@ impl Pages {
         Some(row)
     }
 
-    /// The page frame that an address lies in; `None` if addresses could not be related to page frames yet.
+    /// The page frame that an address lies in; `None` if addresses could not be related to page
+    /// frames yet.
     pub(crate) fn page_of(&self, address: u64) -> Option<u64> {
         self.map.page_of(address).map(|(page, _)| page)
     }

@@ -1,9 +1,9 @@
 //! Migrate types of blocks from before the recording, from those allocated beside them.
 //!
-//! A kernel groups pages by mobility: all of a pageblock are of one type, but for what was there before
-//! the type changed. A pageblock is a huge page at least, so an allocation tells the type of its surroundings. In
-//! 2.3 s of a machine that compiled programs (6.18), the allocations in each of 671 pageblocks
-//! asked for one type only.
+//! A kernel groups pages by mobility: all of a pageblock are of one type, but for what was there
+//! before the type changed. A pageblock is a huge page at least, so an allocation tells the type of
+//! its surroundings. In 2.3 s of a machine that compiled programs (6.18), the allocations in each
+//! of 671 pageblocks asked for one type only.
 
 use std::collections::HashMap;
 

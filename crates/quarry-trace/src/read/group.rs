@@ -80,7 +80,8 @@ impl Group {
     }
 }
 
-/// From the first byte of the group's first column to the last of its last; `None` if that makes no sense.
+/// From the first byte of the group's first column to the last of its last; `None` if that makes no
+/// sense.
 fn range(group: &RowGroupMetaData) -> Option<(u64, u64)> {
     let (mut start, mut end) = (u64::MAX, 0);
     for column in group.columns() {

@@ -67,8 +67,8 @@ impl TraceFile {
     /// Opens a trace file.
     ///
     /// # Errors
-    /// If it cannot be read, is no complete Parquet file, is not ours, is of another format version, or its
-    /// footer contradicts itself.
+    /// If it cannot be read, is no complete Parquet file, is not ours, is of another format
+    /// version, or its footer contradicts itself.
     pub fn open(path: impl AsRef<Path>) -> Result<TraceFile> {
         let path = path.as_ref();
         let failed = |source| TraceError::Read {

@@ -94,8 +94,8 @@ fn a_process_has_other_holds_than_a_kernel() {
     }
 }
 
-/// No call moves more than a batch of single pages or two larger blocks, whatever was freed before: a huge
-/// page counts as a spree of 512, and 6.1 gives all back at the end of one.
+/// No call moves more than a batch of single pages or two larger blocks, whatever was freed before:
+/// a huge page counts as a spree of 512, and 6.1 gives all back at the end of one.
 #[test]
 fn a_process_moves_a_batch_at_a_time() {
     for era in [Era::V6_1, Era::V6_18, Era::V7_0] {

@@ -213,8 +213,8 @@ fn a_smaller_scale_shortens_the_holds() {
     assert_eq!(pageset(&pages, false).count, 0);
 }
 
-/// What a kernel reports of its lists can be put there, and counts as no traffic; where the length is fixed,
-/// up to one less than that.
+/// What a kernel reports of its lists can be put there, and counts as no traffic; where the length
+/// is fixed, up to one less than that.
 #[test]
 fn lists_can_be_stocked() {
     let stock = PcpStock {

@@ -154,7 +154,8 @@ fn write_zone(zone: &ZoneReport, texts: &PageTexts, out: &mut impl Write) -> fmt
     for (stat, counter) in stats[2..].iter_mut().zip(numa_counters(&zone.numa)) {
         *stat = Some(counter);
     }
-    // Types above Normal have no pages: what is kept from requests for them is what is kept from Normal's.
+    // Types above Normal have no pages: what is kept from requests for them is what is kept from
+    // Normal's.
     let reserve = |at: usize| zone.lowmem_reserve[at.min(ZONE_TYPES - 1)];
     let protection: [u64; ZONE_TYPES + TYPES_ABOVE_NORMAL] = core::array::from_fn(reserve);
     let (mut some_pages, mut some_stats) = ([("", 0); 10], [("", 0); 7]);

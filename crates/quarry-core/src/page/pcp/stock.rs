@@ -80,8 +80,8 @@ impl<M: Machine> PageAllocator<M> {
         })
     }
 
-    /// [`PageAllocator::alloc_with`] past the per-CPU lists of the running CPU, which stay as they are, as
-    /// if it was long ago.
+    /// [`PageAllocator::alloc_with`] past the per-CPU lists of the running CPU, which stay as they
+    /// are, as if it was long ago.
     pub fn alloc_past_lists(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
         if order > MAX_ORDER {
             return None;

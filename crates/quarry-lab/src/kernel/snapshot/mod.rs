@@ -139,9 +139,10 @@ impl Snapshot {
         self.sysfs.get(own).or_else(|| self.sysfs.get(cache))
     }
 
-    /// How many slabs were on each CPU's partial list, by the names of a report's rows. Attributes are read one
-    /// after the other, and the report may be another moment's: of a cache only told are lists beside which
-    /// sysfs counts as many slabs (`slabs`) and objects in use (`objects`) as the report.
+    /// How many slabs were on each CPU's partial list, by the names of a report's rows. Attributes
+    /// are read one after the other, and the report may be another moment's: of a cache only told
+    /// are lists beside which sysfs counts as many slabs (`slabs`) and objects in use (`objects`)
+    /// as the report.
     #[must_use]
     pub fn cpu_partial_lists(&self, report: &Slabinfo) -> CpuPartialLists {
         let lists = report.rows.iter().filter_map(|row| {

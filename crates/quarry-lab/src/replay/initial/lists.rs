@@ -59,8 +59,8 @@ impl Takes {
     }
 }
 
-/// Decides how many slabs of each CPU were on its own list, at most `listed_max`. `known_free` free places
-/// lay on the nodes' lists: the others must have been on CPUs, and as few more as possible.
+/// Decides how many slabs of each CPU were on its own list, at most `listed_max`. `known_free` free
+/// places lay on the nodes' lists: the others must have been on CPUs, and as few more as possible.
 fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
     let all = takes.iter().flat_map(|takes| &takes.slabs);
     let all: u64 = all.map(|slab| u64::from(slab.free)).sum();
@@ -88,9 +88,9 @@ fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
     }
 }
 
-/// Decides how many slabs of each CPU were on its own list, at most `listed_max`: as many as `told` says by
-/// CPU, unless it is empty, or would leave the nodes' lists more than the `known_free` free places that
-/// they had; then it is of another moment. True if it was heeded.
+/// Decides how many slabs of each CPU were on its own list, at most `listed_max`: as many as `told`
+/// says by CPU, unless it is empty, or would leave the nodes' lists more than the `known_free` free
+/// places that they had; then it is of another moment. True if it was heeded.
 pub(super) fn decide(
     takes: &mut [Takes],
     listed_max: usize,

@@ -36,10 +36,10 @@
 //!
 //! # What the recording shows
 //!
-//! A trace that tells the places of objects ([`quarry_trace::Place`]) replaces assumptions 2 to 4 and 6
-//! for caches whose CPUs hold slabs, as far as the recording touches them. It is read once before
-//! the replay; `seen` says what is taken from it: how many places of which slab were free, which CPU took them
-//! in which order, and in which slab an orphan lay. Then
+//! A trace that tells the places of objects ([`quarry_trace::Place`]) replaces assumptions 2 to 4
+//! and 6 for caches whose CPUs hold slabs, as far as the recording touches them. It is read once
+//! before the replay; `seen` says what is taken from it: how many places of which slab were free,
+//! which CPU took them in which order, and in which slab an orphan lay. Then
 //!
 //! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
 //! 2. a CPU uses its own list before it takes slabs of the nodes' lists: of the slabs that it took, the first
@@ -56,13 +56,13 @@
 //!
 //! # What sysfs tells
 //!
-//! If the lengths of the CPUs' lists are told ([`Input::initial_lists`]), they take the place of the search in
-//! 2: so many of the first slabs that a CPU took lay on its list. If it took fewer, the others of its list are
-//! slabs that are free as a whole (assumption 4), below these. Whether a list is full decides what the next
-//! free of an object of a full slab does: a full list goes to the node, which gives empty slabs back. sysfs is
-//! read before the recording begins, and lists change: the lengths are not heeded if sysfs counted other
-//! slabs or objects of the cache than the report, or if the nodes' lists would have more free places than
-//! the report says.
+//! If the lengths of the CPUs' lists are told ([`Input::initial_lists`]), they take the place of
+//! the search in 2: so many of the first slabs that a CPU took lay on its list. If it took fewer,
+//! the others of its list are slabs that are free as a whole (assumption 4), below these. Whether a
+//! list is full decides what the next free of an object of a full slab does: a full list goes to
+//! the node, which gives empty slabs back. sysfs is read before the recording begins, and lists
+//! change: the lengths are not heeded if sysfs counted other slabs or objects of the cache than the
+//! report, or if the nodes' lists would have more free places than the report says.
 //!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
 //! replay to find out. Objects of arrays and sheaves come from any slab in any order, so for SLAB, and

@@ -145,8 +145,8 @@ impl Shape {
         shape
     }
 
-    /// What is told of the CPUs' lists beyond the slabs that are seen: slabs that are free as a whole, at most
-    /// `slabs` of them.
+    /// What is told of the CPUs' lists beyond the slabs that are seen: slabs that are free as a
+    /// whole, at most `slabs` of them.
     fn list_free(&mut self, lists: &[u64], listed_max: u64, mut slabs: u64) {
         // A machine has at most 4096 CPUs.
         for (cpu, told) in (0_u16..).zip(lists) {

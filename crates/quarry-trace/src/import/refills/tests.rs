@@ -6,8 +6,8 @@ use crate::read::TraceFile;
 
 use super::Refills;
 
-/// CPU, time, what happens (`A`: order-0 pages, `a`: an object of 64 bytes, `b`: one of 128, `f`: a free), and
-/// the page or the object; a page has 64 places.
+/// CPU, time, what happens (`A`: order-0 pages, `a`: an object of 64 bytes, `b`: one of 128, `f`: a
+/// free), and the page or the object; a page has 64 places.
 type Step = (u16, u64, char, u64);
 
 /// CPUs and subjects of the rows, after 16 pages of CPU 0 whose objects tell where pages are.
@@ -60,8 +60,8 @@ fn subjects(steps: &[Step]) -> Vec<u64> {
         .collect()
 }
 
-/// A free of CPU 0 between two events of CPU 1, of which the second takes pages; its object comes later, after
-/// one of another cache.
+/// A free of CPU 0 between two events of CPU 1, of which the second takes pages; its object comes
+/// later, after one of another cache.
 const UNDER_WAY: [Step; 6] = [
     (1, 2000, 'a', 7),
     (0, 2010, 'f', 0),

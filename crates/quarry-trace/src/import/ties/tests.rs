@@ -6,8 +6,8 @@ use crate::{Orphans, TraceBuilder};
 
 use super::{Held, Ties};
 
-/// CPU, time, `a`llocation or `f`ree of an address, or `A`llocation or `F`ree of a page, in which 64 addresses
-/// lie.
+/// CPU, time, `a`llocation or `f`ree of an address, or `A`llocation or `F`ree of a page, in which
+/// 64 addresses lie.
 type Step = (u16, u64, char, u64);
 
 /// Orphans of these events, and CPU and address of their rows.
