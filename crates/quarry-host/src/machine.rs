@@ -4,9 +4,11 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use quarry_core::machine::{
-    CpuId, ListLayout, LockClass, Machine, NodeId, PERCPU_FREE, PERCPU_OWNER, Ranges, RawLock,
-    RawRange, Reentered, SlotLock, StackLayout, Topology,
+    CpuId, LockClass, Machine, NodeId, PERCPU_FREE, PERCPU_OWNER, Ranges, RawLock, RawRange,
+    Reentered, SlotLock, Topology,
 };
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+use quarry_core::machine::{ListLayout, StackLayout};
 
 use crate::builder::Builder;
 use crate::huge::{HugePageUse, HugePages};

@@ -116,8 +116,7 @@ impl<H: Mapper> PagePool<H> {
     /// it was handed out.
     #[inline]
     pub fn recycle_used(&mut self, frame: Frame<H>, used: u32) {
-        // Heaps number their pages alike, so another pool's page may look like one of this pool's.
-        if frame.pool != self.owner.pool().raw().thin() {
+        if !self.owns(&frame) {
             return drop_elsewhere(frame);
         }
         let frame = ManuallyDrop::new(frame);
@@ -232,9 +231,14 @@ impl<H: Mapper> PagePool<H> {
     /// The mapping of a frame of this pool; `None` for another pool's frame.
     #[must_use]
     pub fn mapping_of(&self, frame: &Frame<H>) -> Option<u64> {
-        let pool = self.owner.pool();
-        // Heaps number their pages alike.
-        (frame.pool == pool.raw().thin()).then(|| pool.mapping_of(frame.pfn()))?
+        self.owns(frame)
+            .then(|| self.owner.pool().mapping_of(frame.pfn()))?
+    }
+
+    /// Whether a frame is this pool's. Its page does not tell: heaps number theirs alike.
+    #[inline(always)]
+    fn owns(&self, frame: &Frame<H>) -> bool {
+        frame.pool == self.owner.pool().raw().thin()
     }
 
     /// Counters; exact if nobody uses the pool at this moment.

@@ -190,6 +190,12 @@ pub unsafe trait Machine: Sized + 'static {
     /// for choosing a node, never for access to per-CPU state.
     fn current_cpu(&self) -> CpuId;
 
+    /// The node of [`Machine::current_cpu`], and as good.
+    #[inline(always)]
+    fn current_node(&self) -> NodeId {
+        self.node_of_cpu(self.current_cpu())
+    }
+
     /// Takes the lock word of the slot that belongs to the running CPU, given CPU 0's slot.
     /// `None` if it is held, or if the running CPU cannot be told.
     ///

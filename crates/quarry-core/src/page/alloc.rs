@@ -206,7 +206,7 @@ impl<M: Machine> PageAllocator<M> {
                 mixing,
             };
             let pfn = zone.alloc_direct(&self.machine, &self.map, wanted)?;
-            let here = self.machine.node_of_cpu(self.machine.current_cpu());
+            let here = self.machine.current_node();
             let other = u64::from(here != zone.id.node);
             zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);
             Some(pfn)

@@ -49,7 +49,7 @@ impl<M: Machine> PageAllocator<M> {
             // Of a node that was asked for it would have to be known whether it is the CPU's.
             _ if node.is_some() => return None,
             _ => {
-                let own = self.machine.node_of_cpu(self.machine.current_cpu());
+                let own = self.machine.current_node();
                 let near = self.near.get(own.0 as usize);
                 near.filter(|near| near.exists())?
             }

@@ -429,7 +429,7 @@ impl<M: Machine> PageAllocator<M> {
         match node {
             Some(node) => (node.0 < nodes).then_some(node),
             None if nodes == 1 => Some(NodeId(0)),
-            None => Some(self.machine.node_of_cpu(self.machine.current_cpu())),
+            None => Some(self.machine.current_node()),
         }
     }
 

@@ -672,16 +672,16 @@ impl Pcp {
         }
         if let Some(pages) = ends_spree {
             self.drains += 1;
-            self.drained += self.drain(at, pages.min(at.hold()));
+            self.drained += self.drain(at, pages);
             return true;
         }
         let look = self.pages >= self.high || at.zone.is_below_high();
         look && self.overflow(at)
     }
 
-    /// Gives at least `pages` pages back to the zone, oldest first, as far as there are any, and
-    /// returns the number of blocks. Nothing happens if the zone lock is re-entered: the lists then
-    /// stay longer until the next free.
+    /// Gives at least `pages` pages back to the zone, oldest first, as far as there are any and one
+    /// hold of the zone lock moves so many, and returns the number of blocks. Nothing happens if the
+    /// zone lock is re-entered: the lists then stay longer until the next free.
     ///
     /// The lists take turns; one that comes after empty ones gives theirs as well.
     pub(crate) fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) -> u64 {
@@ -690,7 +690,7 @@ impl Pcp {
         };
         self.spill(at);
         let lists = usize::from(at.zone.rules.lists);
-        let target = self.pages.saturating_sub(pages);
+        let target = self.pages.saturating_sub(pages.min(at.hold()));
         let mut popped = [Pfn(0); FREED_TOGETHER];
         let (mut turn, mut quota, mut blocks) = (0, 1, 0);
         while self.pages > target {
@@ -725,7 +725,7 @@ impl Pcp {
         blocks
     }
 
-    /// Gives so many pages back, with holds of so many each. Returns the number of blocks.
+    /// Gives so many pages back, with holds of so many each at most. Returns the number of blocks.
     fn drain_by<M: Machine>(&mut self, at: &Pageset<'_, M>, hold: u32, pages: u32) -> u64 {
         let target = self.pages.saturating_sub(pages);
         let mut blocks = 0;
@@ -744,7 +744,7 @@ impl Pcp {
             Tuning::Batch | Tuning::FreeFactor => self.pages,
             Tuning::Auto => at.tuned_most(),
         };
-        self.drain_by(at, hold.min(at.hold()), self.pages);
+        self.drain_by(at, hold, self.pages);
     }
 
     /// All blocks behind the array with their lists, for the consistency walker.

@@ -180,7 +180,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     pub(super) fn fill<'b>(&mut self, raw: &'b RawPool<'_, M, H>) -> Option<&'b AtomicU64> {
         let body = raw.body();
         let stats = &body.owner.stats;
-        let node = body.node.unwrap_or_else(|| self.running_node());
+        let running = || self.pool.pages.machine().current_node();
+        let node = body.node.unwrap_or_else(running);
         if self.refill(node) {
             return Some(&stats.refill);
         }
@@ -195,11 +196,6 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let got = slots.iter().rev().flatten();
         let adopted = got.filter(|&&pfn| self.adopt(pfn)).count();
         (adopted > 0).then_some(&stats.slow)
-    }
-
-    fn running_node(&self) -> NodeId {
-        let machine = self.pool.pages.machine();
-        machine.node_of_cpu(machine.current_cpu())
     }
 
     /// Moves pages from the lanes and the ring to the alloc cache as long as they are on the node.

@@ -58,5 +58,5 @@ impl RxPage {
 /// Whether a page is memory of the running CPU's node.
 pub(super) fn is_local<M: Machine>(pages: &PageAllocator<M>, pfn: Pfn) -> bool {
     let machine = pages.machine();
-    pages.node_of(pfn) == Some(machine.node_of_cpu(machine.current_cpu()))
+    pages.node_of(pfn) == Some(machine.current_node())
 }

@@ -186,7 +186,7 @@ impl Sheaf {
         }
         let shared = &env.cache.shared_stats;
         shared.count(Stat::AllocSlowpath);
-        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.current_node());
         if let Some(object) = self.slub.alloc_one_from_node(env, wanted) {
             return Some(object);
         }
@@ -320,7 +320,7 @@ impl Sheaf {
                 .count();
         }
         let mut stats = Stats::default();
-        let local = machine.node_of_cpu(machine.current_cpu());
+        let local = machine.current_node();
         let filled = self.fill(env, slots, local, &mut stats);
         stats.count_by(Stat::AllocSlowpath, filled as u64);
         env.cache.shared_stats.add(&stats);

@@ -14,7 +14,7 @@ impl Sheaf {
     pub(crate) fn prefill<M: Machine>(&self, env: Env<'_, M>, objects: u32) -> Option<SheafBox> {
         let _pass = env.pages.gate().enter(env.pages.machine());
         let mut stats = Stats::default();
-        let node = Self::running_node(env);
+        let node = env.pages.machine().current_node();
         let oversize = objects > self.capacity();
         let sheaf = if oversize {
             stats.count(Stat::SheafPrefillOversize);
@@ -33,11 +33,6 @@ impl Sheaf {
         let filled = sheaf.and_then(|sheaf| self.fill_up(env, sheaf, objects, node, &mut stats));
         env.cache.shared_stats.add(&stats);
         filled
-    }
-
-    fn running_node<M: Machine>(env: Env<'_, M>) -> NodeId {
-        let machine = env.pages.machine();
-        machine.node_of_cpu(machine.current_cpu())
     }
 
     /// The spare, or one of the barn, or a new one.
@@ -122,7 +117,7 @@ impl Sheaf {
         if sheaf.capacity() >= objects {
             let _pass = env.pages.gate().enter(env.pages.machine());
             let mut stats = Stats::default();
-            self.fill_sheaf(env, sheaf, Self::running_node(env), &mut stats);
+            self.fill_sheaf(env, sheaf, env.pages.machine().current_node(), &mut stats);
             env.cache.shared_stats.add(&stats);
             return sheaf.size() >= objects;
         }
@@ -167,7 +162,7 @@ impl Sheaf {
         mut sheaf: SheafBox,
         stats: &mut Stats,
     ) -> Option<SheafBox> {
-        let node = Self::running_node(env);
+        let node = env.pages.machine().current_node();
         let limit = self.barn_full.load(Ordering::Relaxed);
         let wanted = self
             .barn(env, node)

@@ -323,7 +323,7 @@ impl Slab {
             self.settle_deferred(env, &mut stats);
         }
         stats.count(Stat::AllocSlowpath);
-        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.current_node());
         let object = self
             .take_one(env, wanted, &mut stats)
             .or_else(|| self.take_of_any_node(env, wanted, &mut stats));

@@ -53,7 +53,7 @@ impl Slab {
     /// an object of another node, which the flush sends home.
     fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let machine = env.pages.machine();
-        machine.node_of_cpu(machine.current_cpu()) == self.node_of(env, object)
+        machine.current_node() == self.node_of(env, object)
     }
 
     /// Frees with the CPU's slot held, if it can be had.

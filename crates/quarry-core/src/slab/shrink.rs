@@ -267,9 +267,8 @@ impl Slab {
 
     /// Objects that a node may have free before it gives slabs back.
     pub(super) fn free_limit<M: Machine>(env: Env<'_, M>, node: NodeId, batch: u32) -> u64 {
-        let machine = env.pages.machine();
-        let here = cpus(env).filter(|&cpu| machine.node_of_cpu(cpu) == node);
-        (1 + here.count() as u64) * u64::from(batch) + u64::from(env.cache.geometry.objects)
+        let cpus = env.pages.machine().cpus_of_node(node);
+        (1 + u64::from(cpus)) * u64::from(batch) + u64::from(env.cache.geometry.objects)
     }
 
     /// Empties and replaces all arrays after a tunable was changed (`do_tune_cpucache()`).

@@ -241,7 +241,7 @@ impl Slub {
     ) -> Option<(Pfn, NonNull<u8>)> {
         let machine = env.pages.machine();
         let nodes = machine.topology().nodes;
-        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.current_node());
         if let Some(found) = self.take_from_node(env, cpu, wanted) {
             return Some(found);
         }
@@ -316,7 +316,7 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.current_node());
         if let Some(object) = self.alloc_one_from_node(env, wanted) {
             return Some(object);
         }

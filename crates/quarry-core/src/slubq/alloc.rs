@@ -154,7 +154,7 @@ impl Slubq {
         batch: u32,
     ) {
         let machine = env.pages.machine();
-        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.current_node());
         let mut have = 0;
         while have < batch {
             let found = self.take_partial(env, wanted, Some(&mut cpu.stats));
@@ -225,7 +225,7 @@ impl Slubq {
         mut stats: Option<&mut Stats>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        let wanted = node.unwrap_or_else(|| machine.node_of_cpu(machine.current_cpu()));
+        let wanted = node.unwrap_or_else(|| machine.current_node());
         let locked = match self.take_partial(env, wanted, stats.as_deref_mut()) {
             Some(locked) => locked,
             None if self.lists_reentered(env) => return None,

@@ -29,7 +29,7 @@ impl Slubq {
             }
             cpu.set_expired();
         });
-        self.expire_shared(env, machine.node_of_cpu(machine.current_cpu()));
+        self.expire_shared(env, machine.current_node());
     }
 
     /// Drains every CPU's queue and then does something with it.

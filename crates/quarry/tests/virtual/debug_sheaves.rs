@@ -2,8 +2,8 @@
 //! sheaves that lie in kmalloc classes with debugging.
 
 #[allow(dead_code)] // Shared by several test programs.
-use crate::model::debugging::{cache_of, letters, reports, told};
-use crate::model::scenario::{give, small, take};
+use crate::model::debugging::{letters, reports, told};
+use crate::model::scenario::{cache_of, give, small, take};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;

@@ -2,7 +2,7 @@
 //! user may overwrite, arrays that stay empty.
 
 use crate::model::debugging::*;
-use crate::model::scenario::{Object, boot, give, stat, take};
+use crate::model::scenario::{Object, boot, cache_of, give, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::debug::{During, Finding, Fix, SlubDebug};
 use quarry_core::era::Era;

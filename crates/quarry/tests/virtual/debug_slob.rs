@@ -2,7 +2,7 @@
 //! without debugging.
 
 use crate::model::debugging::*;
-use crate::model::scenario::{give, sized, take};
+use crate::model::scenario::{cache_of, give, sized, take};
 use quarry_core::debug::{During, Finding, SlubDebug};
 use quarry_core::design::FreeError;
 use quarry_core::era::Era;

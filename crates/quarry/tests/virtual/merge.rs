@@ -1,8 +1,8 @@
 //! Merging of caches: which become aliases of which, and what a reference is.
 
-use crate::model::scenario::{VirtualCache, VirtualHeap, give, stat, take};
+use crate::model::scenario::{VirtualHeap, cache_of, give, stat, take};
 use crate::model::setup::Setup;
-use quarry_core::design::{CacheSpec, Design};
+use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::Heap;
@@ -18,30 +18,14 @@ fn merging<D: Design>(era: Era) -> VirtualHeap<D> {
     Heap::new(Setup::default().machine(), era, boot).expect("a heap")
 }
 
-fn make<'h, D: Design>(
-    heap: &'h VirtualHeap<D>,
-    name: &str,
-    object_size: u32,
-    flags: CacheFlags,
-) -> VirtualCache<'h, D> {
-    let spec = CacheSpec {
-        name,
-        object_size,
-        align: 0,
-        flags,
-        sheaf_capacity: 0,
-    };
-    heap.create_cache(&spec).expect("a cache")
-}
-
 /// Facts 1.6, the conditions. In eras where kmalloc caches take others in these sizes have no class.
 #[test]
 fn what_merges() {
     for &era in Slub::ERAS {
         let heap = merging::<Slub>(era);
-        let base = make(&heap, "base", 400, CacheFlags::NONE);
+        let base = cache_of(&heap, "base", 400, CacheFlags::NONE);
         assert_eq!(base.name(), "base", "{era}");
-        let named = |size, flags| make(&heap, "other", size, flags).name();
+        let named = |size, flags| cache_of(&heap, "other", size, flags).name();
         // Less than a word of slack.
         assert_eq!(named(400, CacheFlags::NONE), "base", "{era}");
         assert_eq!(named(393, CacheFlags::NONE), "base", "{era}");
@@ -55,8 +39,8 @@ fn what_merges() {
         assert_eq!(named(400, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
         assert_eq!(base.aliases(), 2, "{era}");
         // Nothing merges into a cache that is never merged.
-        let ctor = make(&heap, "ctor", 600, CacheFlags::CTOR);
-        let plain = make(&heap, "plain", 608, CacheFlags::NONE);
+        let ctor = cache_of(&heap, "ctor", 600, CacheFlags::CTOR);
+        let plain = cache_of(&heap, "plain", 608, CacheFlags::NONE);
         assert_eq!((ctor.name(), plain.name()), ("ctor", "plain"), "{era}");
         assert_eq!((ctor.aliases(), plain.aliases()), (0, 0), "{era}");
     }
@@ -67,9 +51,9 @@ fn what_merges() {
 fn alignment_counts() {
     for &era in Slub::ERAS {
         let heap = merging::<Slub>(era);
-        let lines = make(&heap, "lines", 400, CacheFlags::HWCACHE_ALIGN);
+        let lines = cache_of(&heap, "lines", 400, CacheFlags::HWCACHE_ALIGN);
         assert_eq!(lines.head().geometry().layout.size, 448, "{era}");
-        let named = |size, flags| make(&heap, "other", size, flags).name();
+        let named = |size, flags| cache_of(&heap, "other", size, flags).name();
         assert_eq!(named(448, CacheFlags::NONE), "lines", "{era}");
         assert_eq!(named(385, CacheFlags::HWCACHE_ALIGN), "lines", "{era}");
         assert_eq!(named(384, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
@@ -82,7 +66,7 @@ fn kmalloc_caches_take_others_in() {
     for &era in Slub::ERAS {
         let heap = merging::<Slub>(era);
         let takes = era <= Era::V4_13;
-        let cache = make(&heap, "skbuff_head_cache", 192, CacheFlags::HWCACHE_ALIGN);
+        let cache = cache_of(&heap, "skbuff_head_cache", 192, CacheFlags::HWCACHE_ALIGN);
         let name = if takes {
             "kmalloc-192"
         } else {
@@ -103,7 +87,7 @@ fn kmalloc_caches_take_others_in() {
 fn unique_ids() {
     let heap = merging::<Slub>(Era::V6_18);
     let id = |size, flags| {
-        let id = make(&heap, "cache", size, flags).unique_id();
+        let id = cache_of(&heap, "cache", size, flags).unique_id();
         id.map(|id| id.to_string())
     };
     assert_eq!(id(192, CacheFlags::NONE).as_deref(), Some(":0000192"));
@@ -117,9 +101,9 @@ fn unique_ids() {
 fn the_last_reference_destroys() {
     fn check<D: Design>(era: Era) {
         let heap = merging::<D>(era);
-        let first = make(&heap, "first", 396, CacheFlags::NONE);
-        let second = make(&heap, "second", 400, CacheFlags::NONE);
-        let third = make(&heap, "third", 394, CacheFlags::NONE);
+        let first = cache_of(&heap, "first", 396, CacheFlags::NONE);
+        let second = cache_of(&heap, "second", 400, CacheFlags::NONE);
+        let third = cache_of(&heap, "third", 394, CacheFlags::NONE);
         assert_eq!(first.attribute("object_size"), Some(400), "{era}");
         assert_eq!(first.head().object_size(), 400, "{era}");
         let mut names = Vec::new();
@@ -157,8 +141,8 @@ fn the_last_reference_destroys() {
 fn nothing_merges_by_default() {
     for &era in Slub::ERAS {
         let heap = crate::model::scenario::small::<Slub>(era, 1);
-        make(&heap, "one", 400, CacheFlags::NONE);
-        let two = make(&heap, "two", 400, CacheFlags::NONE);
+        cache_of(&heap, "one", 400, CacheFlags::NONE);
+        let two = cache_of(&heap, "two", 400, CacheFlags::NONE);
         assert_eq!((two.name(), two.aliases()), ("two", 0), "{era}");
     }
 }

@@ -10,17 +10,14 @@ use quarry_core::slub::Slub;
 use quarry_core::stats::Stat;
 
 /// Two CPUs, each with its node.
-const TWO: Setup = Setup {
-    cpus: 2,
-    nodes: 2,
-    page_shift: 12,
-    pages: 0,
-    slot_per_mille: 0,
-    remote_per_mille: 0,
-    seed: 0,
-    min_order: 0,
-    max_order: None,
-};
+/// Two CPUs, each of a node of its own.
+fn two() -> Setup {
+    Setup {
+        cpus: 2,
+        nodes: 2,
+        ..Setup::default()
+    }
+}
 
 fn node(heap: &VirtualHeap<Slub>, object: Object) -> u32 {
     let pfn = heap.pages().pfn_of(object).expect("a page");
@@ -47,7 +44,7 @@ fn listed(heap: &VirtualHeap<Slub>, cache: VirtualCache<'_, Slub>, slabs: usize)
 #[test]
 fn the_cpu_partial_list_has_the_wrong_node() {
     for era in ERAS {
-        let heap = boot::<Slub>(era, TWO);
+        let heap = boot::<Slub>(era, two());
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 2);
         give(cache, &[slabs[0][0], slabs[1][0]]);
@@ -78,7 +75,7 @@ fn the_cpu_partial_list_has_the_wrong_node() {
 #[test]
 fn a_wish_for_a_node_and_other_nodes_lists() {
     for &era in Slub::ERAS {
-        let heap = boot::<Slub>(era, TWO);
+        let heap = boot::<Slub>(era, two());
         let cache = class_192_any(&heap);
         listed(&heap, cache, 20);
         on(&heap, 1);
@@ -103,7 +100,10 @@ fn class_192_any(heap: &VirtualHeap<Slub>) -> VirtualCache<'_, Slub> {
 #[test]
 fn the_wanted_node_is_full() {
     for era in ERAS {
-        let setup = Setup { pages: 4096, ..TWO };
+        let setup = Setup {
+            pages: 4096,
+            ..two()
+        };
         let heap = boot::<Slub>(era, setup);
         let cache = class_192(&heap);
         listed(&heap, cache, 10);
@@ -139,7 +139,7 @@ fn the_defrag_ratio_is_set_while_running() {
         } else {
             "defrag_ratio"
         };
-        let heap = boot::<Slub>(era, TWO);
+        let heap = boot::<Slub>(era, two());
         let cache = class_192_any(&heap);
         assert_eq!(cache.attribute(name), Some(default), "{era}");
         assert_eq!(cache.attribute(other), None, "{era}");

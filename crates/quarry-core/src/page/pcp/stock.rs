@@ -87,8 +87,7 @@ impl<M: Machine> PageAllocator<M> {
             return None;
         }
         let _pass = self.gate().enter(self.machine());
-        let zone: &Zone =
-            self.first_zone(self.machine().node_of_cpu(self.machine().current_cpu()))?;
+        let zone: &Zone = self.first_zone(self.machine().current_node())?;
         let wanted = Wanted {
             order,
             migratetype: zone.rules.group(migratetype),

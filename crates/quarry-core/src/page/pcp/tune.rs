@@ -92,7 +92,7 @@ impl Pcp {
             Tuning::Auto => self.spree.min(most),
         };
         self.drains += 1;
-        self.drained += self.drain(at, pages.max(batch).min(at.hold()));
+        self.drained += self.drain(at, pages.max(batch));
         true
     }
 
@@ -136,7 +136,7 @@ impl Pcp {
         }
         self.seen = used;
         if excess > 0 {
-            let blocks = self.drain_by(at, at.hold(), excess);
+            let blocks = self.drain_by(at, u32::MAX, excess);
             self.drains += 1;
             self.drained += blocks;
             self.decays += 1;

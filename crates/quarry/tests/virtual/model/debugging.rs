@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::panic::Location;
 
 use quarry_core::debug::{CallSite, During, Report, TraceEvent, Track};
-use quarry_core::design::{CacheSpec, Design, FreeError};
+use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 
@@ -55,22 +55,6 @@ pub(crate) fn listen<D: Design>(heap: &VirtualHeap<D>) {
 
 pub(crate) fn letters(text: &str) -> CacheFlags {
     CacheFlags::parse_debug_letters(text).expect("letters")
-}
-
-pub(crate) fn cache_of<'h, D: Design>(
-    heap: &'h VirtualHeap<D>,
-    name: &str,
-    object_size: u32,
-    flags: CacheFlags,
-) -> VirtualCache<'h, D> {
-    let spec = CacheSpec {
-        name,
-        object_size,
-        align: 0,
-        flags,
-        sheaf_capacity: 0,
-    };
-    heap.create_cache(&spec).expect("a cache with debugging")
 }
 
 /// All sets of the letters that look at objects, but the empty one.

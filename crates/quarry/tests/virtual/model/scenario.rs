@@ -75,3 +75,20 @@ pub(crate) fn stat<D: Design>(cache: VirtualCache<'_, D>, stat: Stat) -> u64 {
 pub(crate) fn locks_taken<D: Design>(heap: &VirtualHeap<D>, class: LockClass) -> u64 {
     heap.machine().counters().locks(class)
 }
+
+/// A cache of a heap that has no such cache yet.
+pub(crate) fn cache_of<'h, D: Design>(
+    heap: &'h VirtualHeap<D>,
+    name: &str,
+    object_size: u32,
+    flags: CacheFlags,
+) -> VirtualCache<'h, D> {
+    let spec = CacheSpec {
+        name,
+        object_size,
+        align: 0,
+        flags,
+        sheaf_capacity: 0,
+    };
+    heap.create_cache(&spec).expect("a cache")
+}
