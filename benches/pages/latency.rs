@@ -4,7 +4,11 @@
 //! one. A call that takes long is looked up in the counters: if it refilled or drained, its time and
 //! the pages that it moved under one hold of the zone lock are noted. Calls that did neither and took
 //! long anyway, because something interrupted them, are not.
+//!
+//! What interrupts the others shows in the *null* times: as many rounds of a loop that touches no
+//! memory and takes what the median of the operation is.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use comfy_table::{Table, presets};
@@ -39,6 +43,8 @@ pub(crate) struct Latency {
     order: Order,
     operation: &'static str,
     ns: Vec<u64>,
+    /// Of the null.
+    null_ns: Vec<u64>,
     /// Most pages that one of them moved, under one hold of the zone lock.
     pages_max: u64,
 }
@@ -50,17 +56,24 @@ impl Latency {
             order,
             operation,
             ns: Vec::new(),
+            null_ns: Vec::new(),
             pages_max: 0,
         }
     }
 
     /// The time that so many of a million operations stay below.
     fn quantile(&self, per_million: usize) -> u64 {
-        let at = self.ns.len() * per_million / 1_000_000;
-        self.ns
-            .get(at.min(self.ns.len().saturating_sub(1)))
-            .copied()
-            .unwrap_or(0)
+        quantile(&self.ns, per_million)
+    }
+
+    /// Sorts the times and measures the null's.
+    fn finish(mut self) -> Self {
+        self.ns.sort_unstable();
+        let median = self.quantile(500_000);
+        let turns = (median as f64 / ns_of_a_turn()) as u64;
+        self.null_ns = self.ns.iter().map(|_| nothing(turns)).collect();
+        self.null_ns.sort_unstable();
+        self
     }
 
     fn name(&self) -> String {
@@ -90,6 +103,7 @@ impl Latency {
             "ns_p99": self.quantile(990_000),
             "ns_p999": self.quantile(999_000),
             "ns_max": self.ns.last(),
+            "null_ns_p999": quantile(&self.null_ns, 999_000),
         })
     }
 }
@@ -161,18 +175,40 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
             note(&mut drains, ns, |stats| [stats.drains, stats.drained]);
         }
     }
-    [refills, drains].map(|mut latency| {
-        latency.ns.sort_unstable();
-        latency
-    })
+    [refills, drains].map(Latency::finish)
+}
+
+/// Of sorted times.
+fn quantile(ns: &[u64], per_million: usize) -> u64 {
+    let at = ns.len() * per_million / 1_000_000;
+    let at = at.min(ns.len().saturating_sub(1));
+    ns.get(at).copied().unwrap_or(0)
+}
+
+/// Nanoseconds of so many turns of a loop that does nothing.
+fn nothing(turns: u64) -> u64 {
+    let start = Instant::now();
+    for turn in 0..turns {
+        black_box(turn);
+    }
+    start.elapsed().as_nanos() as u64
+}
+
+/// The least of some tries.
+fn ns_of_a_turn() -> f64 {
+    const TURNS: u64 = 100_000;
+    let tries = (0..20).map(|_| nothing(TURNS));
+    tries.min().unwrap_or(0).max(1) as f64 / TURNS as f64
 }
 
 /// Prints the times, refills beside drains.
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and drains of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
-         one hold of the zone lock each, of so many pages at most\n(63 in a process, by PageConfig::hold_pages; a \
-         kernel of today has no such bound; {PAGES} pages come and go)"
+         one hold of the zone lock each, of so many pages at most\n({} in a process, by \
+         PageConfig::hold_pages; a kernel of today has no such bound; {PAGES} pages come and go);\nnull: the \
+         99.9th percentile of a loop that takes what the median is and touches no memory",
+        PageConfig::in_process(Era::V6_18).hold_pages
     );
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
@@ -183,15 +219,19 @@ pub(crate) fn print(latencies: &[Latency]) {
         "p50",
         "p99",
         "p99.9",
+        "null",
         "drains",
         "p50",
         "p99",
         "p99.9",
+        "null",
     ]);
     let cells = |latency: &Latency| {
-        let us = |per_million| format!("{:.2}", latency.quantile(per_million) as f64 / 1000.0);
-        let times = [500_000, 990_000, 999_000].map(us);
-        [latency.ns.len().to_string()].into_iter().chain(times)
+        let us = |ns: u64| format!("{:.2}", ns as f64 / 1000.0);
+        let times = [500_000, 990_000, 999_000].map(|at| us(latency.quantile(at)));
+        let null = us(quantile(&latency.null_ns, 999_000));
+        let count = latency.ns.len().to_string();
+        [count].into_iter().chain(times).chain([null])
     };
     for [refills, drains] in latencies.as_chunks().0 {
         let pages = refills.pages_max.max(drains.pages_max);

@@ -148,14 +148,14 @@ impl PageConfig {
     /// [`PageAllocator::new`](super::PageAllocator::new) takes on machines that are one
     /// ([`Machine::KERNEL_HOLDS`](crate::machine::Machine::KERNEL_HOLDS)).
     ///
-    /// One hold of a zone lock moves at most 63 pages, the batch of large zones, or two larger
-    /// blocks, where a kernel of today moves up to 2016; one hold of a CPU's lists takes as many
-    /// pages of a bulk free as their array has, because the size of a kernel's folio batches is not
-    /// about the time that they take.
+    /// One hold of a zone lock moves at most 32 pages, a whole block of order 5 (kernels move 31 or
+    /// 63 at least, which break one), or two larger blocks, where a kernel of today moves up to
+    /// 2016; one hold of a CPU's lists takes as many pages of a bulk free as their array has,
+    /// because the size of a kernel's folio batches is not about the time that they take.
     #[must_use]
     pub const fn in_process(era: Era) -> Self {
         Self {
-            hold_pages: 63,
+            hold_pages: 32,
             bulk_free_hold: HOT_PAGES,
             ..Self::new(era)
         }

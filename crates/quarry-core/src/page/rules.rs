@@ -16,7 +16,7 @@
 //! ([`vmstat_update`](super::PageAllocator::vmstat_update)). At most 32 batches (2016 pages of
 //! 4 KiB, [`PageConfig::batch_scale_max`]) move under one hold of the zone lock, and what the last free
 //! of a spree brought beyond them; in 6.1 at most `high` less a batch; before 6.18 a flush, and in 6.1
-//! the free of a larger block that ends a spree, move all that a CPU holds. In a process 63 pages move,
+//! the free of a larger block that ends a spree, move all that a CPU holds. In a process 32 pages move,
 //! whatever the era ([`PageConfig::hold_pages`]).
 
 use super::config::{BATCH_SCALE_LIMIT, PageConfig};
