@@ -284,6 +284,46 @@ fn one_of_the_last_references_frees() {
     });
 }
 
+/// What users of a page write to; the model checks who may.
+struct Contents(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: two at a time is what the model finds.
+unsafe impl Sync for Contents {}
+
+impl Contents {
+    fn change(&self) {
+        // SAFETY: as for `Sync`.
+        self.0.with_mut(|contents| unsafe { *contents += 1 });
+    }
+}
+
+/// Who frees a page by its number, having been the last with a reference, comes after all that others
+/// did with it.
+#[test]
+fn a_free_comes_after_what_others_did() {
+    explore(|| {
+        be(CPU0);
+        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let page = pages.alloc(0, None).unwrap();
+        pages.get_page(page).unwrap();
+        let contents = Contents(loom::cell::UnsafeCell::new(0));
+        let shared = Arc::new((pages, contents));
+        let other = Arc::clone(&shared);
+        let thread = spawn(move || {
+            be(CPU1);
+            other.1.change();
+            assert_eq!(other.0.put_page(page), Ok(false));
+        });
+        let (pages, contents) = &*shared;
+        // The explorer does not see that a load comes before or after an exchange that begins with one.
+        thread::yield_now();
+        if pages.free(page, 0).is_ok() {
+            contents.change();
+        }
+        thread.join().unwrap();
+    });
+}
+
 /// Somebody takes a reference while the page is freed: one of the two is refused.
 #[test]
 fn a_reference_and_a_free_exclude_each_other() {

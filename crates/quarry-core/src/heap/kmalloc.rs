@@ -223,15 +223,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return Err(FreeError::NotAnObject);
         }
         let order = page.order();
-        if !page.claim_kind(PageKind::LargeKmalloc, PageKind::Allocated, order) {
+        // Nobody else frees an owner's block, or counts references to it.
+        if !page.claim_kind(PageKind::LargeKmalloc, PageKind::Owned, order) {
             return Err(FreeError::DoubleFree);
         }
         page.set_head(None);
         self.system.large_frees.fetch_add(1, Ordering::Relaxed);
-        self.system
-            .pages
-            .free(pfn, order)
-            .map_err(|_| FreeError::DoubleFree)
+        drop(self.system.pages.owned(pfn, order));
+        Ok(())
     }
 }
 

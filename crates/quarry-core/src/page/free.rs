@@ -3,7 +3,7 @@
 
 use super::rules::Cold;
 use super::zone::Zone;
-use super::{Page, PageAllocator, PageError, PageKind, Pfn, refs};
+use super::{Page, PageAllocator, PageError, PageKind, Pfn};
 use crate::machine::Machine;
 
 /// How a block becomes the lists' own.
@@ -116,17 +116,18 @@ impl<M: Machine> PageAllocator<M> {
         let Some(page) = self.map.get(pfn) else {
             return PageError::Foreign(pfn);
         };
-        let (kind, allocated) = (page.kind(), page.order());
-        if kind != PageKind::Allocated {
-            PageError::NotAllocated(pfn, kind)
-        } else if allocated != given {
-            PageError::WrongOrder {
+        match page.seen() {
+            (PageKind::Allocated, allocated, _) if allocated != given => PageError::WrongOrder {
                 pfn,
                 given,
                 allocated,
-            }
-        } else {
-            refs::referenced_error(page, pfn)
+            },
+            (PageKind::Allocated, _, extra @ 1..) => PageError::Referenced {
+                pfn,
+                count: extra.saturating_add(1),
+            },
+            // An allocated one, too: somebody was faster, and it is allocated anew.
+            (kind, ..) => PageError::NotAllocated(pfn, kind),
         }
     }
 

@@ -120,7 +120,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The handle of a block whose descriptor says already that it has one.
     #[inline(always)]
-    pub(super) fn owned(&self, pfn: Pfn, order: u32) -> OwnedBlock<'_, M> {
+    pub(crate) fn owned(&self, pfn: Pfn, order: u32) -> OwnedBlock<'_, M> {
         OwnedBlock {
             pages: self,
             pfn,

@@ -1,22 +1,14 @@
 //! Reference counts of allocated blocks (`page_count()`, `get_page()`, `put_page()`).
 //!
-//! A block begins with one reference, its allocator's. The descriptor counts those beyond it, so a
-//! block that never has a second user is allocated and freed without touching the count, and its
-//! last reference is given back without an atomic operation: whoever finds no other reference is
-//! the only one who could make one.
+//! A block begins with one reference, its allocator's. The descriptor counts those beyond it in the
+//! word of its kind and order: of a block that never has a second user nothing is counted, one
+//! comparison tells that it may be freed, and of a reference that is taken while the block is freed
+//! one of the two is refused.
 
 use super::PageAllocator;
 use super::types::{Page, PageError, PageKind, Pfn};
 use crate::machine::{Access, Line, Machine, Work, touch, work};
 use crate::sync::Ordering;
-
-/// What refuses a block that has other users.
-pub(super) fn referenced_error(page: &Page, pfn: Pfn) -> PageError {
-    PageError::Referenced {
-        pfn,
-        count: page.extra_references(Ordering::Relaxed).saturating_add(1),
-    }
-}
 
 impl Page {
     /// Whether it is the first page of an allocated block of this order without other users.
@@ -25,31 +17,23 @@ impl Page {
         self.has_state(Self::sole_state(PageKind::Allocated, order))
     }
 
-    /// Whether the caller, who has a reference, has the only one.
-    #[inline(always)]
-    pub(crate) fn is_sole_reference(&self) -> bool {
-        // Acquire: pairs with the Release in `drop_reference`: what others did with the block
-        // happens before what its last user does.
-        self.extra_references(Ordering::Acquire) == 0
-    }
-
     fn add_reference(&self, pfn: Pfn) -> Result<(), PageError> {
         self.change_references(Ordering::Relaxed, Ordering::Relaxed, |extra| {
             (extra < u32::MAX - 1).then_some(extra + 1)
         })
-        .ok_or_else(|| match self.kind() {
-            kind if kind.counts_references() => PageError::TooManyReferences(pfn),
-            kind => PageError::NotAllocated(pfn, kind),
+        .map_err(|kind| match kind.counts_references() {
+            true => PageError::TooManyReferences(pfn),
+            false => PageError::NotAllocated(pfn, kind),
         })
     }
 
     /// Gives back one reference. `false` if it is the only one, which then stays.
     fn drop_reference(&self) -> bool {
-        // Release and Acquire: see `is_sole_reference`.
+        // Release and Acquire: see `claim_kind`.
         self.change_references(Ordering::Release, Ordering::Acquire, |extra| {
             extra.checked_sub(1)
         })
-        .is_some()
+        .is_ok()
     }
 }
 
@@ -72,18 +56,18 @@ impl<M: Machine> PageAllocator<M> {
         let Some(page) = self.map().get(pfn) else {
             return 0;
         };
-        match page.kind() {
-            PageKind::Allocated | PageKind::Pool => {
+        match page.seen() {
+            (PageKind::Allocated | PageKind::Pool, _, extra) => {
                 touch(
                     self.machine(),
                     Line::PageDescriptor,
                     Access::Read,
                     pfn.0 as usize,
                 );
-                page.extra_references(Ordering::Relaxed).saturating_add(1)
+                extra.saturating_add(1)
             }
-            PageKind::Slab | PageKind::LargeKmalloc | PageKind::Owned => 1,
-            PageKind::Untouched | PageKind::Buddy | PageKind::Pcp | PageKind::Tail => 0,
+            (PageKind::Slab | PageKind::LargeKmalloc | PageKind::Owned, ..) => 1,
+            (PageKind::Untouched | PageKind::Buddy | PageKind::Pcp | PageKind::Tail, ..) => 0,
         }
     }
 

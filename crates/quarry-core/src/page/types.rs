@@ -213,8 +213,10 @@ impl Page {
     /// Changes what its owner has from one kind to another, while others may count their references.
     #[inline]
     pub(crate) fn change_kind(&self, from: PageKind, to: PageKind) {
-        self.state
-            .fetch_xor(from as u64 ^ to as u64, Ordering::Relaxed);
+        // Relaxed: who frees the block reads what its owner gave back after this, and acquires that.
+        let change = from as u64 ^ to as u64;
+        let before = self.state.fetch_xor(change, Ordering::Relaxed);
+        debug_assert_eq!(PageKind::from_bits(before as u32), from);
     }
 
     /// Makes it the first page of a free block, noting the list that the block goes on, of which nothing
@@ -276,20 +278,22 @@ impl Page {
     /// Whether it says that ([`Page::sole_state`]), as it looks now.
     #[inline(always)]
     pub(crate) fn has_state(&self, sole: u64) -> bool {
-        self.state() == sole
+        // Acquire: as in `claim_kind`, for those who only look.
+        self.state.load(Ordering::Acquire) == sole
     }
 
     /// Changes the kind of the first page of a block that nobody but its owner has a reference to, if
     /// it is `from`: of two that try, one wins.
     #[inline]
     pub(crate) fn claim_kind(&self, from: PageKind, to: PageKind, order: u32) -> bool {
-        // Relaxed: the block's contents are handed over by the caller's own ordering; this only
-        // decides who of two frees of one block is the mistaken one.
+        // Acquire: pairs with the Release by which others gave their references back: what they did
+        // with the block happens before what its next owner does. Nothing is released: the list that
+        // the block goes on is held, or handed over, by an ordering of its own.
         self.state
             .compare_exchange(
                 Self::sole_state(from, order),
                 Self::sole_state(to, order),
-                Ordering::Relaxed,
+                Ordering::Acquire,
                 Ordering::Relaxed,
             )
             .is_ok()
@@ -344,20 +348,29 @@ impl Page {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// References to the block beyond its owner's; the ordering is that of the load.
+    /// Kind, order, and references beyond the owner's, all of one moment.
+    #[inline]
+    pub(super) fn seen(&self) -> (PageKind, u32, u32) {
+        let state = self.state();
+        let (block, extra) = (state as u32, (state / REFERENCE) as u32);
+        (PageKind::from_bits(block), (block >> 8) & 0xff, extra)
+    }
+
+    /// Whether the caller, who has a reference, has the only one.
     #[inline(always)]
-    pub(super) fn extra_references(&self, ordering: Ordering) -> u32 {
-        (self.state.load(ordering) / REFERENCE) as u32
+    pub(crate) fn is_sole_reference(&self) -> bool {
+        // Acquire: as in `claim_kind`.
+        self.state.load(Ordering::Acquire) < REFERENCE
     }
 
     /// Changes the references beyond the owner's as long as it is the first page of a block whose
-    /// references are counted; `None` if it is none or `change` refuses.
+    /// references are counted. What it is if it is none, or if `change` refuses.
     pub(super) fn change_references(
         &self,
         set: Ordering,
         fetch: Ordering,
         change: impl Fn(u32) -> Option<u32>,
-    ) -> Option<()> {
+    ) -> Result<(), PageKind> {
         let changed = self.state.fetch_update(set, fetch, |state| {
             if !PageKind::from_bits(state as u32).counts_references() {
                 return None;
@@ -365,7 +378,8 @@ impl Page {
             let extra = change((state / REFERENCE) as u32)?;
             Some(state % REFERENCE + u64::from(extra) * REFERENCE)
         });
-        changed.ok().map(drop)
+        let kind = |state| PageKind::from_bits(state as u32);
+        changed.map(drop).map_err(kind)
     }
 
     /// Makes an allocated block one of a kind that no free by number accepts, with its owner's

@@ -263,9 +263,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if H::MAPS {
             let bytes = body.block_bytes as usize;
             let Some(mapping) = body.mapper.map(pages.map().address(pfn), bytes) else {
-                page.set_kind(PageKind::Allocated, body.order);
-                let freed = pages.free(pfn, body.order);
-                debug_assert!(freed.is_ok(), "{freed:?}");
+                drop(pages.owned(pfn, body.order));
                 return false;
             };
             page.private.store(mapping, Ordering::Relaxed);
