@@ -19,7 +19,7 @@ use super::free::Claim;
 use super::hot::{Entry, HOT_PAGES, slots_to_vacant};
 use super::pcp::{Pageset, Pcp, Shape};
 use super::zone::Zone;
-use super::{AllocOptions, Page, PageAllocator, PageError, PageKind, Pfn};
+use super::{MigrateType, Page, PageAllocator, PageError, PageKind, Pfn, ZoneType};
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, NodeId, touch};
 
@@ -97,38 +97,51 @@ impl<M: Machine> PageAllocator<M> {
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
     /// reach; how many.
     fn alloc_bulk_listed(&self, node: NodeId, slots: &mut [Option<Pfn>]) -> u64 {
-        let wanted = if self.keeps_back() {
-            slots.iter().filter(|slot| slot.is_none()).count()
-        } else {
-            0
+        let Some(zone) =
+            self.zone_for_bulk(node, || slots.iter().filter(|slot| slot.is_none()).count())
+        else {
+            return 0;
         };
-        self.alloc_by_lists(node, wanted, |pcp, lists, shape| {
+        self.alloc_by_lists(zone, |pcp, lists, shape| {
             pcp.alloc_many(lists, shape, slots)
         })
     }
 
-    /// Lets `alloc` take single pages, which it counts, from the running CPU's lists of a zone of the
-    /// node; of one that has so many above its low watermark, if watermarks count.
+    /// The zone of a node that a bulk allocation takes from: the first one, or, where watermarks
+    /// count, the first one that has so many pages above its low one.
+    #[inline(always)]
+    pub(super) fn zone_for_bulk(
+        &self,
+        node: NodeId,
+        wanted: impl FnOnce() -> usize,
+    ) -> Option<&Zone> {
+        if self.keeps_back() {
+            return self.zone_above_low(node, wanted() as u64);
+        }
+        self.first_zone(node).filter(|zone| zone.id.node == node)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn zone_above_low(&self, node: NodeId, pages: u64) -> Option<&Zone> {
+        let mut of_node = self
+            .zonelist(node, ZoneType::Normal)
+            .take_while(|zone| zone.id.node == node);
+        of_node.find(|zone| zone.has_above_low(pages))
+    }
+
+    /// Lets `alloc` take single unmovable pages, which it counts, from the running CPU's lists of a
+    /// zone.
     #[inline(always)]
     pub(super) fn alloc_by_lists(
         &self,
-        node: NodeId,
-        wanted: usize,
+        zone: &Zone,
         alloc: impl FnOnce(&mut Pcp, &Pageset<'_, M>, Shape) -> u64,
     ) -> u64 {
-        let (machine, map) = (self.machine(), self.map());
-        let single = AllocOptions::default();
-        let may_give = |zone: &&Zone| !self.keeps_back() || zone.has_above_low(wanted as u64);
-        let mut of_node = self
-            .zonelist(node, single.highest_zone)
-            .take_while(|zone| zone.id.node == node);
-        let Some(zone) = of_node.find(may_give) else {
+        let Some(shape) = zone.shape(0, zone.rules.group(MigrateType::Unmovable)) else {
             return 0;
         };
-        let Some(shape) = zone.shape(0, zone.rules.group(single.migratetype)) else {
-            return 0;
-        };
-        let lists = zone.pageset(machine, map);
+        let lists = zone.pageset(self.machine(), self.map());
         let got = lists.with(&zone.pcp, |pcp, cpu| {
             let got = alloc(pcp, &lists, shape);
             let remote = self.machine.node_of_cpu(cpu) != zone.id.node;

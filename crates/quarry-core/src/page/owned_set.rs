@@ -166,10 +166,13 @@ impl<M: Machine> PageAllocator<M> {
     /// Takes pages for a set from the running CPU's lists, as far as they and a zone of the node
     /// reach; how many.
     fn take_owned(&self, room: &mut [Entry]) -> usize {
-        let Some(node) = self.pick_node(None) else {
+        let zone = self
+            .pick_node(None)
+            .and_then(|node| self.zone_for_bulk(node, || room.len()));
+        let Some(zone) = zone else {
             return 0;
         };
-        let got = self.alloc_by_lists(node, room.len(), |pcp, lists, shape| {
+        let got = self.alloc_by_lists(zone, |pcp, lists, shape| {
             pcp.alloc_owned(lists, shape, room) as u64
         });
         got as usize
