@@ -32,20 +32,30 @@ pub(crate) fn small<D: Design>(era: Era, cpus: u32) -> VirtualHeap<D> {
     )
 }
 
+/// A cache of objects that lie as closely as the flags let them.
+pub(crate) fn cache_of<'h, D: Design>(
+    heap: &'h VirtualHeap<D>,
+    name: &str,
+    object_size: u32,
+    flags: CacheFlags,
+) -> VirtualCache<'h, D> {
+    let spec = CacheSpec {
+        name,
+        object_size,
+        align: 0,
+        flags,
+        sheaf_capacity: 0,
+    };
+    heap.create_cache(&spec).expect("a cache")
+}
+
 /// A cache of plain objects.
 pub(crate) fn sized<'h, D: Design>(
     heap: &'h VirtualHeap<D>,
     name: &str,
     object_size: u32,
 ) -> VirtualCache<'h, D> {
-    let spec = CacheSpec {
-        name,
-        object_size,
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
-    heap.create_cache(&spec).expect("a cache")
+    cache_of(heap, name, object_size, CacheFlags::NONE)
 }
 
 /// What follows runs on this CPU.
@@ -74,21 +84,4 @@ pub(crate) fn stat<D: Design>(cache: VirtualCache<'_, D>, stat: Stat) -> u64 {
 /// Acquisitions of locks of a class so far.
 pub(crate) fn locks_taken<D: Design>(heap: &VirtualHeap<D>, class: LockClass) -> u64 {
     heap.machine().counters().locks(class)
-}
-
-/// A cache of a heap that has no such cache yet.
-pub(crate) fn cache_of<'h, D: Design>(
-    heap: &'h VirtualHeap<D>,
-    name: &str,
-    object_size: u32,
-    flags: CacheFlags,
-) -> VirtualCache<'h, D> {
-    let spec = CacheSpec {
-        name,
-        object_size,
-        align: 0,
-        flags,
-        sheaf_capacity: 0,
-    };
-    heap.create_cache(&spec).expect("a cache")
 }
