@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use quarry_core::machine::MAX_CPUS;
-use quarry_sim::{Config, ConfigError};
+use quarry_sim::Config;
 use quarry_work::run_all;
 
 use crate::design::DesignSpec;
@@ -14,8 +13,7 @@ use crate::replay::inspect;
 use crate::replay::report::RunReport;
 use crate::setting::{Setting, Settings, resolve};
 
-/// Page sizes that machines have.
-pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
+pub use quarry_sim::PAGE_BYTES;
 
 /// One replay.
 #[derive(Clone, Debug)]
@@ -104,7 +102,9 @@ impl Plan {
                         cache_line: axes.cache_line,
                         faults: None,
                     };
-                    check(&config)?;
+                    // The machine would refuse it as well, but not before others have run.
+                    let checked = config.check();
+                    checked.map_err(|error| LabError::Usage(error.to_string()))?;
                     runs.push(RunSpec {
                         design: *design,
                         config,
@@ -162,23 +162,4 @@ impl Plan {
             (run.design.design.replay)(run, input, progress)
         })
     }
-}
-
-/// Refuses what the machine would refuse, before anything runs.
-fn check(config: &Config) -> Result<(), LabError> {
-    let error = if config.cpus == 0 || config.cpus > MAX_CPUS {
-        ConfigError::Cpus(config.cpus)
-    } else if !PAGE_BYTES.contains(&config.page_bytes) {
-        ConfigError::PageBytes(config.page_bytes)
-    } else if !config.cache_line.is_power_of_two() || !(8..=256).contains(&config.cache_line) {
-        ConfigError::CacheLine(config.cache_line)
-    } else if !(1..=1 << 31).contains(&(config.memory_bytes / config.page_bytes)) {
-        ConfigError::Memory {
-            memory_bytes: config.memory_bytes,
-            page_bytes: config.page_bytes,
-        }
-    } else {
-        return Ok(());
-    };
-    Err(LabError::Usage(error.to_string()))
 }

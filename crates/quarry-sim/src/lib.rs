@@ -38,6 +38,6 @@ mod pool;
 mod rng;
 
 pub use counters::Counters;
-pub use machine::{Config, ConfigError, Faults, VirtualMachine};
+pub use machine::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX, VirtualMachine};
 pub use pool::LonePut;
 pub use rng::Rng;

@@ -17,18 +17,25 @@ use crate::rng::Rng;
 /// Address space for the allocators' own structures.
 const META_BYTES: usize = 1 << 30;
 
-/// What a virtual machine looks like.
+/// Sizes in bytes that pages can have: those of x86-64, arm64 and ppc64 kernels.
+pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
+
+/// Most pages of a machine: 8 TiB of 4 KiB pages, whose descriptors take 128 GiB of address space.
+pub const PAGES_MAX: u64 = 1 << 31;
+
+/// What a virtual machine looks like; [`Config::check`] tells whether it can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// CPUs, 1..=4096.
     pub cpus: u32,
     /// NUMA nodes, 1..=8 and at most one per CPU.
     pub nodes: u32,
-    /// Bytes of a page: 4096, 16384 or 65536.
+    /// Bytes of a page: one of [`PAGE_BYTES`].
     pub page_bytes: u64,
-    /// Bytes of memory; rounded down to whole pages. Only what is used becomes resident.
+    /// Bytes of memory, 1 to [`PAGES_MAX`] pages; rounded down to whole ones. Only what is used
+    /// becomes resident.
     pub memory_bytes: u64,
-    /// Bytes of a cache line.
+    /// Bytes of a cache line: a power of two from 8 to 256.
     pub cache_line: u32,
     /// Try-locks that fail on purpose.
     pub faults: Option<Faults>,
@@ -44,6 +51,43 @@ impl Default for Config {
             cache_line: 64,
             faults: None,
         }
+    }
+}
+
+impl Config {
+    /// Refuses what cannot be, without asking the operating system for anything.
+    ///
+    /// # Errors
+    ///
+    /// Any [`ConfigError`] but [`ConfigError::Reserve`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let Self {
+            cpus,
+            nodes,
+            page_bytes,
+            memory_bytes,
+            cache_line,
+            faults: _,
+        } = *self;
+        if cpus == 0 || cpus > MAX_CPUS {
+            return Err(ConfigError::Cpus(cpus));
+        }
+        if nodes == 0 || nodes > cpus || nodes as usize > MAX_NODES {
+            return Err(ConfigError::Nodes { nodes, cpus });
+        }
+        if !PAGE_BYTES.contains(&page_bytes) {
+            return Err(ConfigError::PageBytes(page_bytes));
+        }
+        if !cache_line.is_power_of_two() || !(8..=256).contains(&cache_line) {
+            return Err(ConfigError::CacheLine(cache_line));
+        }
+        if !(1..=PAGES_MAX).contains(&(memory_bytes / page_bytes)) {
+            return Err(ConfigError::Memory {
+                memory_bytes,
+                page_bytes,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -70,11 +114,11 @@ pub enum ConfigError {
         /// CPUs asked for.
         cpus: u32,
     },
-    /// The page size is not one of the three.
+    /// The page size is not one of [`PAGE_BYTES`].
     PageBytes(u64),
     /// The cache line is not a power of two from 8 bytes to 256.
     CacheLine(u32),
-    /// There is not even one page of memory, or more than 2^31 pages.
+    /// There is not even one page of memory, or more than [`PAGES_MAX`] pages.
     Memory {
         /// Bytes asked for.
         memory_bytes: u64,
@@ -114,11 +158,19 @@ impl std::fmt::Display for ConfigError {
             Self::Memory {
                 memory_bytes,
                 page_bytes,
-            } => write!(
-                f,
-                "{memory_bytes} bytes of memory with pages of {page_bytes} bytes: a machine has 1 \
-                 to 2^31 pages"
-            ),
+            } => {
+                write!(
+                    f,
+                    "{memory_bytes} bytes of memory with pages of {page_bytes} bytes: a machine \
+                     has 1 to 2^{} pages",
+                    PAGES_MAX.ilog2()
+                )?;
+                if PAGE_BYTES.contains(page_bytes) {
+                    let (least, most) = (page_bytes >> 10, (page_bytes * PAGES_MAX) >> 40);
+                    write!(f, "; give it {least}k to {most}T")?;
+                }
+                Ok(())
+            }
             Self::Reserve { bytes, source } => write!(
                 f,
                 "the operating system refuses to reserve {bytes} bytes of address space ({source}); \
@@ -156,10 +208,6 @@ pub struct VirtualMachine {
     _mappings: Mappings,
 }
 
-fn page_shift(page_bytes: u64) -> Option<u32> {
-    matches!(page_bytes, 4096 | 16384 | 65536).then(|| page_bytes.trailing_zeros())
-}
-
 impl VirtualMachine {
     /// A machine whose memory nobody has used.
     ///
@@ -167,6 +215,7 @@ impl VirtualMachine {
     ///
     /// [`ConfigError`].
     pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
         let Config {
             cpus,
             nodes,
@@ -175,23 +224,8 @@ impl VirtualMachine {
             cache_line,
             faults,
         } = config;
-        if cpus == 0 || cpus > MAX_CPUS {
-            return Err(ConfigError::Cpus(cpus));
-        }
-        if nodes == 0 || nodes > cpus || nodes as usize > MAX_NODES {
-            return Err(ConfigError::Nodes { nodes, cpus });
-        }
-        let page_shift = page_shift(page_bytes).ok_or(ConfigError::PageBytes(page_bytes))?;
-        if !cache_line.is_power_of_two() || !(8..=256).contains(&cache_line) {
-            return Err(ConfigError::CacheLine(cache_line));
-        }
+        let page_shift = page_bytes.trailing_zeros();
         let pages = memory_bytes >> page_shift;
-        if pages == 0 || pages > 1 << 31 {
-            return Err(ConfigError::Memory {
-                memory_bytes,
-                page_bytes,
-            });
-        }
         let reserve = |bytes: usize, dense: bool| {
             Mapping::new(bytes, dense).map_err(|source| ConfigError::Reserve {
                 bytes: bytes as u64,
@@ -416,5 +450,69 @@ unsafe impl Machine for VirtualMachine {
     #[inline(always)]
     fn work(&self, work: Work) {
         self.count(|counters| counters.add_work(work));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a configuration; a machine is refused with the same words.
+    fn refused(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = Config::default();
+        change(&mut config);
+        let checked = config.check().map_err(|error| error.to_string());
+        let made = VirtualMachine::new(config).map(|_| ());
+        assert_eq!(made.map_err(|error| error.to_string()), checked);
+        checked.expect_err("a refusal")
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let cpus = refused(|config| config.cpus = MAX_CPUS + 1);
+        assert_eq!(cpus, "4097 CPUs: a machine has 1 to 4096");
+        let nodes = refused(|config| config.nodes = 2);
+        assert!(nodes.starts_with("2 nodes with 1 CPUs"), "{nodes}");
+        let nodes = refused(|config| (config.cpus, config.nodes) = (16, MAX_NODES as u32 + 1));
+        assert!(nodes.starts_with("9 nodes with 16 CPUs"), "{nodes}");
+        for bytes in [0, 1, 8192] {
+            let pages = refused(|config| config.page_bytes = bytes);
+            assert!(pages.starts_with(&format!("page size {bytes}: ")));
+        }
+        for bytes in [0, 4, 24, 512] {
+            let line = refused(|config| config.cache_line = bytes);
+            assert!(line.starts_with(&format!("cache line of {bytes} bytes")));
+        }
+    }
+
+    #[test]
+    fn memory_that_is_refused_is_told_what_there_can_be() {
+        for (page_bytes, hint) in [
+            (4096, "give it 4k to 8T"),
+            (16384, "give it 16k to 32T"),
+            (65536, "give it 64k to 128T"),
+        ] {
+            let config = |memory_bytes| Config {
+                page_bytes,
+                memory_bytes,
+                ..Config::default()
+            };
+            for memory_bytes in [page_bytes, (PAGES_MAX + 1) * page_bytes - 1] {
+                assert!(config(memory_bytes).check().is_ok(), "{memory_bytes}");
+            }
+            for memory_bytes in [page_bytes - 1, (PAGES_MAX + 1) * page_bytes, u64::MAX] {
+                let text = refused(|it| *it = config(memory_bytes));
+                let expected = format!("1 to 2^31 pages; {hint}");
+                assert!(text.ends_with(&expected), "{text}");
+            }
+        }
+        // Anybody may make such an error.
+        for page_bytes in [0, 1, u64::MAX] {
+            let error = ConfigError::Memory {
+                memory_bytes: 1,
+                page_bytes,
+            };
+            assert!(error.to_string().ends_with("1 to 2^31 pages"), "{error}");
+        }
     }
 }

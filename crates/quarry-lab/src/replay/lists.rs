@@ -38,6 +38,7 @@ use quarry_core::page::{
     FreeBlockCounts, MAX_ORDER, MigrateType, MinFree, ORDERS, PageConfig, PcpStock, ZONE_TYPES,
     ZoneLayout, ZoneType,
 };
+use quarry_sim::PAGES_MAX;
 
 use super::input::Input;
 use super::pages::PageEvents;
@@ -45,9 +46,6 @@ use crate::error::LabError;
 use crate::kernel::zoneinfo::{Pageset, Zone};
 use crate::kernel::{Pagetypeinfo, Zoneinfo};
 use crate::plan::RunSpec;
-
-/// Most pages of a machine.
-const PAGES_MAX: u64 = 1 << 31;
 
 /// A kernel moves at most this power of two times the batch at once (`pcp_batch_scale_max`).
 const BATCH_SCALE_MAX: u32 = PageConfig::new(Era::V6_18).batch_scale_max;

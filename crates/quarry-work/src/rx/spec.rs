@@ -1,9 +1,8 @@
 //! The parameters of a run, and what cannot be.
 
 use quarry_core::era::Era;
-use quarry_core::machine::MAX_CPUS;
 use quarry_core::rx::RxBuffer;
-use quarry_sim::{Config, ConfigError};
+use quarry_sim::Config;
 
 use super::driver::{DRIVERS, RxDriver, Source};
 use crate::error::WorkError;
@@ -183,8 +182,9 @@ impl RxSpec {
         if rings == 0 {
             return Some("0 rings: a receiver has at least one".to_string());
         }
-        if cpus == 0 || cpus > MAX_CPUS {
-            return Some(format!("{cpus} CPUs: a machine has 1 to {MAX_CPUS}"));
+        // The machine would refuse it as well, but not before others have run.
+        if let Err(refused) = self.machine().check() {
+            return Some(refused.to_string());
         }
         if rings > cpus {
             return Some(format!(
@@ -205,12 +205,6 @@ impl RxSpec {
         }
         if streams > 1 << 20 {
             return Some(format!("{streams} streams: at most {} make sense", 1 << 20));
-        }
-        if !matches!(self.page_bytes, 4096 | 16384 | 65536) {
-            return Some(format!(
-                "page size {}: valid sizes are 4096, 16384 and 65536",
-                self.page_bytes
-            ));
         }
         if !(68..=65535).contains(&mtu) || RxBuffer::linear(mtu, self.page_shift()).is_none() {
             return Some(format!("MTU {mtu}: IPv4 has 68 to 65535"));
@@ -244,22 +238,10 @@ impl RxSpec {
         None
     }
 
-    /// The machine would refuse the memory as well, but not before others have run.
     fn wrong_amount(&self) -> Option<String> {
-        let (packets, page_bytes) = (self.packets, self.page_bytes);
+        let packets = self.packets;
         if !(1..=PACKETS_MAX).contains(&packets) {
             return Some(format!("{packets} packets: ask for 1 to {PACKETS_MAX}"));
-        }
-        if !(1..=1 << 31).contains(&(self.memory_bytes / page_bytes)) {
-            let refused = ConfigError::Memory {
-                memory_bytes: self.memory_bytes,
-                page_bytes,
-            };
-            return Some(format!(
-                "{refused}; give it {}k to {}T",
-                page_bytes >> 10,
-                (page_bytes << 31) >> 40
-            ));
         }
         None
     }
