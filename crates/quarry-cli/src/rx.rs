@@ -39,7 +39,7 @@ pub(crate) struct Args {
         default_value = "4.13"
     )]
     era: Vec<String>,
-    /// Packets that each run counts after a warm-up: 1 to 1000000000000.
+    /// Packets that each run counts; with its warm-up at most 1000000000000.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     packets: u64,
     /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all

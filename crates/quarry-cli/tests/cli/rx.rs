@@ -18,7 +18,8 @@ fn workloads_are_listed() {
         "huge     #3",
         "pool ",
         "shipped",
-        "warm-up: 1 to 1000000000000",
+        "with its warm-up at most",
+        "1000000000000",
         "docs/rx.md",
         "Examples:",
     ] {
@@ -105,7 +106,7 @@ fn describe(path: &str, value: &Value, out: &mut String) {
 
 #[test]
 fn impossible_input_is_refused() {
-    let refused: [(&[&str], &[&str]); 14] = [
+    let refused: [(&[&str], &[&str]); 15] = [
         (&["--rings", "0"], &["0 rings", "at least one"]),
         (&["--rings", "4,32"], &["32 rings on 24 CPUs"]),
         (&["--rings", "24"], &["24 rings on 24 CPUs leave none"]),
@@ -135,6 +136,17 @@ fn impossible_input_is_refused() {
         (
             &["--packets", "9223372036854775807", "--driver", "none,pool"],
             &["1 to 1000000000000"],
+        ),
+        (
+            &[
+                "--streams",
+                "1048576",
+                "--backlog",
+                "1048576",
+                "--packets",
+                "1",
+            ],
+            &["1 packets after 439", "fewer streams or a smaller backlog"],
         ),
         (
             &["--memory", "0"],

@@ -15,7 +15,8 @@ pub const TCP_HEADER_BYTES: u32 = 52;
 const GRO_BYTES_MAX: u32 = 65535;
 /// Packets that a driver takes from a ring before others get their turn (`NAPI_POLL_WEIGHT`).
 pub const NAPI_BUDGET: u32 = 64;
-/// Packets that can be asked for: days of work, and far from what counters hold.
+/// Packets of a run, with those before counting starts ([`RxSpec::warm_up_packets`]): days of work,
+/// and far from what counters hold.
 pub const PACKETS_MAX: u64 = 1_000_000_000_000;
 
 /// On which CPU a stream's reader runs.
@@ -71,7 +72,8 @@ pub struct RxSpec {
     pub descriptors: u32,
     /// Entries of the huge page cache.
     pub cache_entries: u32,
-    /// Packets that are counted, all rings together: 1 to [`PACKETS_MAX`].
+    /// Packets that are counted, all rings together: at least 1, and with
+    /// [`RxSpec::warm_up_packets`] at most [`PACKETS_MAX`].
     pub packets: u64,
     /// Decides in which order streams send.
     pub seed: u64,
@@ -242,6 +244,17 @@ impl RxSpec {
         let packets = self.packets;
         if !(1..=PACKETS_MAX).contains(&packets) {
             return Some(format!("{packets} packets: ask for 1 to {PACKETS_MAX}"));
+        }
+        let warm_up = self.warm_up_packets();
+        if warm_up.saturating_add(packets) > PACKETS_MAX {
+            let advice = match PACKETS_MAX.saturating_sub(warm_up) {
+                0 => "ask for fewer streams or a smaller backlog".to_string(),
+                most => format!("ask for 1 to {most}"),
+            };
+            return Some(format!(
+                "{packets} packets after {warm_up} that fill sockets and rings, which are not \
+                 counted: a run has at most {PACKETS_MAX} in all; {advice}"
+            ));
         }
         None
     }

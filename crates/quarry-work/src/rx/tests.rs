@@ -352,7 +352,7 @@ fn random_receivers_account_for_every_page() {
 #[test]
 fn what_cannot_be_is_refused() {
     let base = RxSpec::new(driver("huge"), 4);
-    let cases: [(RxSpec, &str); 15] = [
+    let cases: [(RxSpec, &str); 17] = [
         (
             RxSpec {
                 rings: 0,
@@ -447,6 +447,24 @@ fn what_cannot_be_is_refused() {
         ),
         (
             RxSpec {
+                packets: PACKETS_MAX - base.warm_up_packets() + 1,
+                ..base.clone()
+            },
+            "999999929857 packets after 70144 that fill sockets and rings, which are not counted: a \
+             run has at most 1000000000000 in all; ask for 1 to 999999929856",
+        ),
+        (
+            RxSpec {
+                packets: 1,
+                streams: 1 << 20,
+                backlog: 1 << 20,
+                ..base.clone()
+            },
+            "1 packets after 4398235271168 that fill sockets and rings, which are not counted: a \
+             run has at most 1000000000000 in all; ask for fewer streams or a smaller backlog",
+        ),
+        (
+            RxSpec {
                 memory_bytes: 4095,
                 ..base.clone()
             },
@@ -470,6 +488,14 @@ fn what_cannot_be_is_refused() {
         RxSpec {
             consumer: Consumer::Same,
             cpus: 4,
+            ..base.clone()
+        }
+        .check()
+        .is_ok()
+    );
+    assert!(
+        RxSpec {
+            packets: PACKETS_MAX - base.warm_up_packets(),
             ..base
         }
         .check()
