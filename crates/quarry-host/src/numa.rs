@@ -5,6 +5,10 @@
 //! * The machine's nodes are those of the system's that are online and have both memory and a CPU
 //!   that the machine serves, numbered from 0 in the system's order. Their system numbers may have
 //!   gaps.
+//! * Which nodes have memory says `has_memory`, or `has_normal_memory` where that cannot be read; where
+//!   neither can, all are taken to have some. A node without memory may then become one of the machine's:
+//!   its part of the machine's memory cannot be bound to it (`HostMachine::bind_error`), and lies where
+//!   the system puts it.
 //! * A node with memory only (CXL, high-bandwidth memory) is left out: no thread is local to it.
 //! * CPUs of a node without memory belong to the nearest of the machine's nodes by the system's table
 //!   of distances, the lowest of several; to the following node if there is no such table.
@@ -46,8 +50,8 @@ pub struct NumaUse {
 pub enum NumaUnavailable {
     /// Neither CPUs nor nodes can be read in `/sys/devices/system`.
     NoSysfs,
-    /// The list of the system's nodes is missing though the system tells of nodes, is too long, or is
-    /// none.
+    /// The list of the system's nodes is missing though the system tells of nodes, or is too long; or
+    /// it, or the list of those with memory, is none.
     Nodes,
     /// A node's list of CPUs is missing, is too long, is none, or names a CPU of another node.
     Cpus {
@@ -69,8 +73,9 @@ impl fmt::Display for NumaUnavailable {
             ),
             Self::Nodes => write!(
                 f,
-                "online, or has_memory, in /sys/devices/system/node is missing, is not a list of \
-                 nodes, or has {LIST_BYTES} bytes or more; is a part of sysfs masked?"
+                "in /sys/devices/system/node, online is missing or has {LIST_BYTES} bytes or more, \
+                 or one of online, has_memory and has_normal_memory is not a list of nodes; is a \
+                 part of sysfs masked?"
             ),
             Self::Cpus { node } => write!(
                 f,
@@ -173,7 +178,7 @@ impl Nodes {
             return cpus.map(|_| ()).ok_or(NumaUnavailable::NoSysfs);
         };
         let memory = match sysfs.node_set("has_memory")? {
-            // Older kernels have no such file.
+            // Older kernels have no such file, and sandboxes may hide both.
             None => sysfs.node_set("has_normal_memory")?.unwrap_or(online),
             memory @ Some(_) => memory.unwrap_or(online),
         };
@@ -502,6 +507,26 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "no files")]
+    fn all_nodes_have_memory_where_no_file_says_which() {
+        let mut files = vec![
+            ("node/online", "0-2"),
+            ("node/node0/cpulist", "0"),
+            ("node/node1/cpulist", "1"),
+            ("node/node2/cpulist", "2"),
+        ];
+        assert_eq!(dealt("memory-unknown", 3, &files).0, [0, 1, 2]);
+        files.push(("node/has_normal_memory", "0,2"));
+        assert_eq!(dealt("memory-normal", 3, &files).0, [0, 2]);
+        files.push(("node/has_memory", "0-1"));
+        assert_eq!(dealt("memory-known", 3, &files).0, [0, 1]);
+        // One that is too long is one that cannot be read.
+        let long = "0,".repeat(LIST_BYTES);
+        files.last_mut().expect("has_memory").1 = &long;
+        assert_eq!(dealt("memory-long", 3, &files).0, [0, 2]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no files")]
     fn offline_and_unserved_cpus() {
         let files = [
             ("node/online", "0-1"),
@@ -566,6 +591,15 @@ mod tests {
         let huge = "0,".repeat(LIST_BYTES);
         let masked = [("node/possible", "0-1"), ("cpu/possible", "0-7")];
         assert_eq!(reason("masked", &masked), Some(NumaUnavailable::Nodes));
+        for memory in ["node/has_memory", "node/has_normal_memory"] {
+            let files = [
+                ("node/online", "0-1"),
+                (memory, "0-"),
+                ("node/node0/cpulist", "0-3"),
+                ("node/node1/cpulist", "4-7"),
+            ];
+            assert_eq!(reason("memory", &files), Some(NumaUnavailable::Nodes));
+        }
         let long = [("node/online", &*huge), ("cpu/possible", "0-7")];
         assert_eq!(reason("long", &long), Some(NumaUnavailable::Nodes));
         for cpulist in ["4-8,x", "7-4", "4294967296", "3-7", &huge] {
@@ -611,11 +645,25 @@ mod tests {
     #[cfg_attr(miri, ignore = "no files")]
     fn this_computer_is_understood() {
         let nodes = Nodes::of_this_computer(MAX_CPUS);
-        match nodes.in_use().reason {
-            None | Some(NumaUnavailable::TooMany { .. }) => (),
-            // A sandbox may have no sysfs.
-            Some(NumaUnavailable::NoSysfs) => std::eprintln!("skipped: no sysfs"),
-            Some(reason) => panic!("{reason}"),
+        let NumaUse {
+            nodes: count,
+            reason,
+        } = nodes.in_use();
+        assert!((1..=MAX_NODES as u32).contains(&count), "{count} nodes");
+        // Whatever was understood, every CPU has a node.
+        for cpu in (0..MAX_CPUS).map(CpuId) {
+            let node = nodes.of_cpu(cpu);
+            assert!(
+                node.0 < count,
+                "CPU {} on node {} of {count}",
+                cpu.0,
+                node.0
+            );
+        }
+        // A sandbox may hide any of the files.
+        if let Some(reason) = reason {
+            assert_eq!(count, 1, "{reason}");
+            std::eprintln!("skipped: {reason}");
         }
     }
 }
