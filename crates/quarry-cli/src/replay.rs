@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
     design: Vec<String>,
     /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
-    /// --initial or --check.
+    /// --initial, --check or --zoneinfo.
     #[arg(
         long,
         value_name = "BYTES,...",
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     check: Option<PathBuf>,
     /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
     /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number
-    /// of CPUs.
+    /// of CPUs; elsewhere only the amount of memory, if --memory says none.
     #[arg(long, value_name = "ZONEINFO")]
     zoneinfo: Option<PathBuf>,
     /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.
@@ -283,6 +283,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.inspect {
         plan.inspect_into(dir)?;
     }
+    // Whoever sees a run fail is to know how it began.
+    let notes = unheeded(args, &plan, &input);
+    notes.iter().for_each(|text| output::note(text));
     let jobs = args
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
@@ -291,8 +294,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runs = plan.execute(&input, jobs, &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
-    let notes = unheeded(args, &plan, &input);
-    notes.iter().for_each(|text| output::note(text));
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
@@ -310,11 +311,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Options that were given and have no effect on some run, and why.
+/// Options that were given and have no effect on some run, or less than on others, and why.
 fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
-    let options = match args.pagetypeinfo {
-        None => "--zoneinfo is",
-        Some(_) => "--zoneinfo and --pagetypeinfo are",
+    let options = match (&args.pagetypeinfo, args.memory) {
+        (None, None) => "of --zoneinfo only the amount of memory is heeded",
+        (Some(_), None) => "of --zoneinfo and --pagetypeinfo only the amount of memory is heeded",
+        (None, Some(_)) => "--zoneinfo is not heeded",
+        (Some(_), Some(_)) => "--zoneinfo and --pagetypeinfo are not heeded",
     };
     let mut notes: Vec<String> = Vec::new();
     for reason in plan
@@ -322,7 +325,7 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
         .iter()
         .filter_map(|run| lists::unheeded(run, input))
     {
-        let note = format!("{options} not heeded where {reason}");
+        let note = format!("{options} where {reason}");
         if !notes.contains(&note) {
             notes.push(note);
         }

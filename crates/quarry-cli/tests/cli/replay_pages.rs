@@ -233,16 +233,28 @@ fn options_without_effect_are_told() {
         (
             &zoneinfo,
             &["--page-size", "64k"],
+            "of --zoneinfo only the amount of memory is heeded where pages have 64 KiB, in the report \
+             4 KiB",
+        ),
+        (
+            &zoneinfo,
+            &["--page-size", "64k", "--memory", "2G"],
             "--zoneinfo is not heeded where pages have 64 KiB, in the report 4 KiB",
         ),
         (
             &zoneinfo,
             &["--cpus", "4"],
-            "--zoneinfo is not heeded where there are 4 CPUs, in the report 2",
+            "of --zoneinfo only the amount of memory is heeded where there are 4 CPUs, in the report 2",
         ),
         (
             &types,
             &["--pages", "off"],
+            "of --zoneinfo and --pagetypeinfo only the amount of memory is heeded where page events are \
+             not to be replayed",
+        ),
+        (
+            &types,
+            &["--pages", "off", "--memory", "2G"],
             "--zoneinfo and --pagetypeinfo are not heeded where page events are not to be replayed",
         ),
         (
@@ -270,6 +282,13 @@ fn options_without_effect_are_told() {
     let output = quarry(&[&args[..], &zoneinfo, &sizes].concat());
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
+    // Before anything runs, so that they stand there if a run fails.
+    let small = ["--cpus", "4", "--memory", "1M"];
+    let output = quarry(&[&args[..], &zoneinfo, &small].concat());
+    assert_fails(&output, 1, &["memory is exhausted"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let note = "quarry: note: --zoneinfo is not heeded where there are 4 CPUs, in the report 2\n";
+    assert!(stderr.starts_with(note), "{stderr}");
 }
 
 #[test]

@@ -26,8 +26,9 @@
 //!
 //! A copy of `/proc/pagetypeinfo` of the same moment tells what the last two assume ([`Input::free`]).
 //!
-//! With another page size or number of CPUs than the recorded, a report tells nothing: such a machine
-//! has one zone, all free, and begins with empty lists ([`Unheeded`]).
+//! With another page size or number of CPUs than the recorded, or where no page events are driven, a
+//! report tells nothing but how much memory there is ([`memory_bytes`]): such a machine has one zone, all
+//! free, and begins with empty lists ([`Unheeded`]).
 
 use std::fmt;
 
