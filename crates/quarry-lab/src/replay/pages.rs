@@ -117,7 +117,10 @@ pub struct PageReport {
     pub refills: u64,
     /// Frees that the CPU's page lists kept.
     pub free_pcp: u64,
-    /// Frees that drained the CPU's page lists, which had overflowed.
+    /// Frees that drained the CPU's page lists, because these had overflowed or larger blocks went on a
+    /// spree of frees.
+    /// Drains by frees of slabs and by the periodic work are among
+    /// [`PcpReport::drains`](super::report::PcpReport::drains) only.
     pub drains: u64,
     /// Zone-lock acquisitions of page events.
     pub zone_locks: u64,

@@ -127,7 +127,8 @@ pub struct ZoneTraffic {
     pub frees: u64,
     /// Blocks that refills brought to its lists.
     pub refilled: u64,
-    /// Blocks that its lists gave back to it, because they were too long or in the periodic work.
+    /// Blocks that its lists gave back to it, because they were too long, in a spree of frees or in the
+    /// periodic work.
     pub drained: u64,
     /// Pages that were free in it at the beginning.
     pub initial_free_pages: u64,
@@ -189,7 +190,8 @@ pub struct PcpReport {
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,
-    /// Times the lists were drained, by frees that made them overflow or by the periodic work.
+    /// Times the lists were drained, because frees of slabs or page events made them overflow,
+    /// larger blocks went on a spree of frees, or by the periodic work.
     pub drains: u64,
     /// Blocks that drains gave back, as `mm_page_pcpu_drain` counts them.
     pub drained: u64,

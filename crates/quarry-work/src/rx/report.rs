@@ -24,7 +24,9 @@ pub struct PageCounts {
     pub pcp_refills: u64,
     /// Blocks that refills brought.
     pub pcp_refilled: u64,
-    /// Times that per-CPU lists overflowed and were drained.
+    /// Times that frees drained per-CPU lists, because these had overflowed or larger blocks went on a
+    /// spree of frees.
+    /// A run has no clock, and so no periodic work that drains them.
     pub pcp_drains: u64,
     /// Blocks that drains gave back.
     pub pcp_drained: u64,
