@@ -24,7 +24,7 @@ const MEMORY_BYTES: usize = 16 << 30;
 /// Pages in use at the height of a fill: twice what the lists of one of two CPUs may grow to where
 /// they tune themselves, an eighth of the zone for all CPUs, so that every fill refills and drains.
 const PAGES: usize = (MEMORY_BYTES >> 12) / 8;
-/// Calls that take less than this are neither refills nor drains: a batch is at least 63 buddy
+/// Calls that take less than this are neither refills nor drains: a hold is at least 32 buddy
 /// operations of several nanoseconds each.
 const LONG_NS: u64 = 150;
 

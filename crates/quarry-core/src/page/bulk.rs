@@ -14,7 +14,6 @@
 //! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
 //! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
-use super::blocks::Tag;
 use super::free::Claim;
 use super::hot::{Entry, HOT_PAGES, slots_to_vacant};
 use super::pcp::{Pageset, Pcp, Shape};
@@ -219,10 +218,10 @@ impl<M: Machine> PageAllocator<M> {
         first_error: &mut Option<PageError>,
     ) -> Option<usize> {
         let map = self.map();
-        let first = slots.iter().flatten().find(|pfn| pfn.0 < map.pages())?;
-        let number = map.blocks().tag(*first).zone();
+        let first = slots.iter().flatten().find_map(|&pfn| map.tag_of(pfn))?;
+        let number = first.zone();
         let zone = self.zones.get(number)?.as_ref()?;
-        zone.shape(order, map.blocks().migratetype(*first))?;
+        zone.shape(order, first.migratetype())?;
         let lists = zone.pageset(self.machine(), map);
         let (looked_at, to_zone) = lists.with(&zone.pcp, |pcp, _| {
             let hold = slots.len().min(self.bulk_free_hold);
@@ -240,7 +239,7 @@ impl<M: Machine> PageAllocator<M> {
                 let Some(pfn) = *slot else {
                     continue;
                 };
-                let tag = self.tag_of(pfn);
+                let tag = map.tag_of(pfn);
                 if tag.is_some_and(|tag| tag.zone() != number) {
                     break;
                 }
@@ -281,7 +280,7 @@ impl<M: Machine> PageAllocator<M> {
         let allocated = Page::sole_state(PageKind::Allocated, 0);
         let freed = slots_to_vacant(&mut slots[..room], &mut vacant[..room], |slot, entry| {
             let Some(pfn) = *slot else { return false };
-            if pfn.0 >= map.pages() || map.blocks().tag(pfn) != tag {
+            if map.tag_of(pfn) != Some(tag) {
                 return false;
             }
             let page = map.page(pfn);
@@ -298,12 +297,6 @@ impl<M: Machine> PageAllocator<M> {
             pcp.freed_many(lists, freed as u32);
         }
         freed
-    }
-
-    /// The tag of a page's pageblock; `None` for a foreign page.
-    #[inline(always)]
-    fn tag_of(&self, pfn: Pfn) -> Option<Tag> {
-        (pfn.0 < self.pages()).then(|| self.map().blocks().tag(pfn))
     }
 
     /// Makes a block that may be freed the lists' own.

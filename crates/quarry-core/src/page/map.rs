@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::blocks::PageBlocks;
+use super::blocks::{PageBlocks, Tag};
 use super::types::{Page, Pfn};
 use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 
@@ -143,6 +143,12 @@ impl MemMap {
         let page = unsafe { self.descriptors.byte_add(at) };
         // SAFETY: as in `page`.
         Some((pfn, unsafe { page.as_ref() }))
+    }
+
+    /// The tag of a page's pageblock; `None` for a foreign page.
+    #[inline(always)]
+    pub(super) fn tag_of(&self, pfn: Pfn) -> Option<Tag> {
+        (pfn.0 < self.pages).then(|| self.blocks.tag(pfn))
     }
 
     /// First byte of a page.
