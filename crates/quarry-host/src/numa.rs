@@ -180,7 +180,7 @@ impl Nodes {
         let memory = match sysfs.node_set("has_memory")? {
             // Older kernels have no such file, and sandboxes may hide both.
             None => sysfs.node_set("has_normal_memory")?.unwrap_or(online),
-            memory @ Some(_) => memory.unwrap_or(online),
+            Some(memory) => memory,
         };
         let mut seen = CpuSet::EMPTY;
         let mut members = NodeSet::EMPTY;

@@ -49,7 +49,7 @@ impl<M: Machine> PageAllocator<M> {
         lists.with(&zone.pcp, |pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(self.machine.node_of_cpu(cpu) != zone.id.node);
+            pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
             Some(pfn)
         })
     }
@@ -72,7 +72,7 @@ impl<M: Machine> PageAllocator<M> {
                 Cold::OwnList | Cold::AsOthers => pcp.alloc(&at, shape)?,
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(self.machine.node_of_cpu(cpu) != zone.id.node);
+            pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
             Some(pfn)
         })
     }

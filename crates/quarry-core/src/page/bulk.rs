@@ -143,8 +143,7 @@ impl<M: Machine> PageAllocator<M> {
         let lists = zone.pageset(self.machine(), self.map());
         let got = lists.with(&zone.pcp, |pcp, cpu| {
             let got = alloc(pcp, &lists, shape);
-            let remote = self.machine.node_of_cpu(cpu) != zone.id.node;
-            pcp.numa_other += u64::from(remote) * got;
+            pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu)) * got;
             got
         });
         got.unwrap_or(0)

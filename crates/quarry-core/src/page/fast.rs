@@ -86,7 +86,7 @@ impl<M: Machine> PageAllocator<M> {
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             if self.machine.topology().nodes > 1 {
-                pcp.numa_other += u64::from(self.machine.node_of_cpu(cpu) != zone.id.node);
+                pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
             }
             Some(pfn)
         });

@@ -454,8 +454,7 @@ impl<M: Machine> PageAllocator<M> {
     /// intervals give a batch back. Returns how many CPUs were busy and left out.
     pub fn vmstat_update(&self) -> u32 {
         self.each_pcp(|cpu, at, pcp| {
-            let remote = self.machine.node_of_cpu(cpu) != at.zone.id.node;
-            pcp.interval(at, remote);
+            pcp.interval(at, at.zone.is_remote(&self.machine, cpu));
         })
     }
 

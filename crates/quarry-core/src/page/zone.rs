@@ -11,7 +11,7 @@ use super::pcp::{Pageset, Pcp, Shape};
 use super::rules::{NO_LIST, Rules, Tuning};
 use super::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use super::vacancy::Vacancy;
-use crate::machine::{Access, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
+use crate::machine::{Access, CpuId, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Limits of the lists of each CPU; they can be changed while in use.
@@ -289,6 +289,12 @@ impl Zone {
         };
         let kept = mark + self.lowmem_reserve[highest as usize].load(Ordering::Relaxed);
         self.free_pages() >= kept + (1 << order)
+    }
+
+    /// Whether it is another node's than a CPU's.
+    #[inline(always)]
+    pub(crate) fn is_remote<M: Machine>(&self, machine: &M, cpu: CpuId) -> bool {
+        machine.node_of_cpu(cpu) != self.id.node
     }
 
     /// Whether so many single pages can be taken and leave more than the low watermark, and than is
