@@ -263,12 +263,6 @@ impl Page {
         kind as u64 | (order as u64) << 8
     }
 
-    /// What it says of the kind and order of an allocated block, whatever the references.
-    #[inline(always)]
-    pub(crate) const fn block_word(kind: PageKind, order: u32) -> u32 {
-        Self::sole_state(kind, order) as u32
-    }
-
     /// [`Page::is_block`] for a word that was made before.
     #[inline(always)]
     pub(crate) fn is_block_word(&self, word: u32) -> bool {

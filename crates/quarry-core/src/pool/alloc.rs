@@ -41,7 +41,9 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             }
             raw.count_stale();
         }
-        self.alloc_slow(receipt, state)
+        // Told apart here, or callers would look again at what the short way has found.
+        let pfn = self.alloc_slow(receipt, state)?;
+        Some(pfn)
     }
 
     #[cold]
@@ -167,13 +169,15 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if self.last_site.0 != site {
             self.change_site(site);
         }
-        Receipt::new(self.last_site.1, self.pool.pages.machine().current_cpu())
+        let cpu = self.pool.pages.machine().current_cpu();
+        self.last_site.1.on(cpu)
     }
 
     #[cold]
     #[inline(never)]
     fn change_site(&mut self, site: CallSite) {
-        self.last_site = (site, self.pool.body().sites.number(site));
+        let number = self.pool.body().sites.number(site);
+        self.last_site = (site, Receipt::new(number));
     }
 
     /// Fills the empty alloc cache with at least one page, and returns what counts the way it took.

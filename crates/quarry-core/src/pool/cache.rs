@@ -2,7 +2,7 @@
 
 use super::types::CACHE_PAGES;
 use crate::page::Pfn;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicUsize, Ordering};
 
 /// The places of a stack of pages. How many are filled is in the pool's body, where others can read it.
 pub(super) struct AllocCache {
@@ -12,8 +12,8 @@ pub(super) struct AllocCache {
 /// The stack, its length at hand: others see what has changed when it is dropped.
 pub(super) struct Stack<'c> {
     pages: &'c mut [Pfn; CACHE_PAGES],
-    cached: &'c AtomicU32,
-    len: u32,
+    cached: &'c AtomicUsize,
+    len: usize,
 }
 
 impl AllocCache {
@@ -25,7 +25,7 @@ impl AllocCache {
 
     /// The stack, of which so many are filled.
     #[inline(always)]
-    pub(super) fn open<'c>(&'c mut self, cached: &'c AtomicU32) -> Stack<'c> {
+    pub(super) fn open<'c>(&'c mut self, cached: &'c AtomicUsize) -> Stack<'c> {
         Stack {
             pages: &mut self.pages,
             cached,
@@ -38,14 +38,14 @@ impl AllocCache {
 impl Stack<'_> {
     /// All pages, the oldest first.
     pub(super) fn pages(&self) -> &[Pfn] {
-        self.pages.get(..self.len as usize).unwrap_or_default()
+        self.pages.get(..self.len).unwrap_or_default()
     }
 
     /// Takes the newest page.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<Pfn> {
         let newest = self.len.wrapping_sub(1);
-        let pfn = *self.pages.get(newest as usize)?;
+        let pfn = *self.pages.get(newest)?;
         self.len = newest;
         Some(pfn)
     }
@@ -53,22 +53,22 @@ impl Stack<'_> {
     /// Takes up to so many of the newest pages; the last is the newest.
     #[inline(always)]
     pub(super) fn take(&mut self, pages: usize) -> &[Pfn] {
-        let end = (self.len as usize).min(CACHE_PAGES);
+        let end = self.len.min(CACHE_PAGES);
         let start = end - pages.min(end);
-        self.len = start as u32;
+        self.len = start;
         &self.pages[start..end]
     }
 
     /// The free places, the lowest first; [`Stack::grow`] says how many have been filled.
     #[inline(always)]
     pub(super) fn room(&mut self) -> &mut [Pfn] {
-        self.pages.get_mut(self.len as usize..).unwrap_or_default()
+        self.pages.get_mut(self.len..).unwrap_or_default()
     }
 
     #[inline(always)]
     pub(super) fn grow(&mut self, pages: usize) {
-        debug_assert!(self.len as usize + pages <= CACHE_PAGES);
-        self.len += pages as u32;
+        debug_assert!(self.len + pages <= CACHE_PAGES);
+        self.len += pages;
     }
 
     /// Puts pages as far as there is room, and returns how many.
@@ -86,7 +86,7 @@ impl Stack<'_> {
     /// Puts a page. `false` if there is no room.
     #[inline(always)]
     pub(super) fn push(&mut self, pfn: Pfn) -> bool {
-        let Some(place) = self.pages.get_mut(self.len as usize) else {
+        let Some(place) = self.pages.get_mut(self.len) else {
             return false;
         };
         *place = pfn;

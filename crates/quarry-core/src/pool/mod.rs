@@ -133,7 +133,7 @@ use crate::sync::{AtomicU64, Ordering};
 use cache::AllocCache;
 use lanes::Lanes;
 use ring::Ring;
-use types::{Body, BodyPtr, DEFAULT_POOL_SIZE, HANDLE, OwnerPart};
+use types::{Body, BodyPtr, DEFAULT_POOL_SIZE, HANDLE, OwnerPart, Receipt};
 
 /// A shared handle to a pool: puts pages from anywhere and shows what the pool does.
 pub struct PagePool<'p, M: Machine, H: Mapper = NoMapper> {
@@ -175,8 +175,8 @@ pub struct PoolOwner<'p, M: Machine, H: Mapper = NoMapper> {
     cache: AllocCache,
     /// The CPU whose lane it looked at last.
     turn: CpuId,
-    /// The call site that allocated last, and its number.
-    last_site: (CallSite, u32),
+    /// The call site that allocated last, and what the descriptors of its pages say of it.
+    last_site: (CallSite, Receipt),
 }
 
 /// A pool without a count: valid as long as a handle is, or a page in flight (I4).
@@ -348,7 +348,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
             pool: PagePool { pages, body },
             cache: AllocCache::new(),
             turn: CpuId(0),
-            last_site: (CallSite::UNKNOWN, 0),
+            last_site: (CallSite::UNKNOWN, Receipt::new(0)),
         })
     }
 
@@ -453,7 +453,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         let [put, taken] = body.lanes.traffic::<M>();
         let mut stats = PoolStats {
             ring: body.ring.produced() + put,
-            pages_cached: u64::from(body.owner.cached.load(Ordering::Relaxed)),
+            pages_cached: body.owner.cached.load(Ordering::Relaxed) as u64,
             ..PoolStats::default()
         };
         body.owner.stats.add_to(&mut stats);

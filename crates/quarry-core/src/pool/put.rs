@@ -130,10 +130,11 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     ) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         self.touch_cache();
-        if !page.is_sole_reference() {
+        let body = raw.body();
+        if !body.is_sole(page) {
             return raw.release_shared(pfn);
         }
-        let mut stack = self.cache.open(&self.pool.body().owner.cached);
+        let mut stack = self.cache.open(&body.owner.cached);
         if let Some(place) = stack.room().first_mut() {
             raw.come_home(page, used);
             *place = pfn;
@@ -253,7 +254,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[inline(always)]
     fn find_sole<'m>(&self, map: &'m MemMap, pfn: Pfn) -> Option<&'m Page> {
         let page = self.find(map, pfn, PoolState::InFlight);
-        page.filter(|page| page.is_sole_reference())
+        page.filter(|page| self.body().is_sole(page))
     }
 
     /// [`RawPool::find`], or what is wrong.

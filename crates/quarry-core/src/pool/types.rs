@@ -10,7 +10,7 @@ use super::stats::{OwnerStats, SharedStats};
 use crate::debug::SiteTable;
 use crate::machine::{CpuId, MAX_CPUS, NodeId};
 use crate::page::{Page, PageKind, Pfn};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Pages that the alloc cache holds (`PP_ALLOC_CACHE_SIZE`).
 pub const CACHE_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
@@ -74,10 +74,15 @@ const STAMP_SHIFT: u32 = SITE_BITS + CPU_BITS;
 const _: () = assert!(MAX_CPUS <= 1 << CPU_BITS && SiteTable::LEN < 1 << SITE_BITS);
 
 impl Receipt {
-    /// For a call site, by its number in the pool's table, and a CPU.
+    /// For a call site, by its number in the pool's table, and no CPU yet.
+    pub(super) const fn new(site: u32) -> Self {
+        Self((site as u64) << CPU_BITS)
+    }
+
+    /// The same with a CPU.
     #[inline(always)]
-    pub(super) fn new(site: u32, cpu: CpuId) -> Self {
-        Self(u64::from(site | cpu.0 << SITE_BITS))
+    pub(super) fn on(self, cpu: CpuId) -> Self {
+        Self(self.0 | u64::from(cpu.0))
     }
 
     /// The same with the pool's clock, of which the lower 42 bits are kept.
@@ -99,11 +104,11 @@ impl Receipt {
 
     /// Number of the call site in the pool's table, 0 if unknown.
     pub(super) fn site(self) -> u32 {
-        self.0 as u32 & ((1 << SITE_BITS) - 1)
+        (self.0 >> CPU_BITS) as u32 & ((1 << SITE_BITS) - 1)
     }
 
     pub(super) fn cpu(self) -> CpuId {
-        CpuId((self.0 >> SITE_BITS) as u32 & ((1 << CPU_BITS) - 1))
+        CpuId(self.0 as u32 & ((1 << CPU_BITS) - 1))
     }
 
     /// What the clock has advanced since, less than 2^41; 0 for a page of a bulk allocation whose end
@@ -119,9 +124,10 @@ impl Receipt {
 #[repr(C, align(64))]
 pub(super) struct OwnerPart {
     /// Pages in the alloc cache.
-    pub(super) cached: AtomicU32,
-    /// What the descriptors of the pool's blocks say of their kind and order.
-    kind: u32,
+    pub(super) cached: AtomicUsize,
+    /// What the descriptors of the pool's blocks say of their kind and order, and of references beyond
+    /// the owner's: none ([`Page::sole_state`]).
+    sole: u64,
     /// Allocations so far, in which the age of a page in flight is counted.
     pub(super) clock: AtomicU64,
     /// Pages that came into the alloc cache otherwise than by a put.
@@ -161,8 +167,8 @@ pub(super) const HANDLE: u64 = 1 << 32;
 impl OwnerPart {
     pub(super) fn new(order: u32) -> Self {
         Self {
-            cached: AtomicU32::new(0),
-            kind: Page::block_word(PageKind::Pool, order),
+            cached: AtomicUsize::new(0),
+            sole: Page::sole_state(PageKind::Pool, order),
             clock: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -201,7 +207,13 @@ impl<H: Mapper> Body<H> {
     /// that one of them released (I3).
     #[inline(always)]
     pub(super) fn is_good(&self, page: &Page) -> bool {
-        self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.kind)
+        self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.sole as u32)
+    }
+
+    /// Whether nobody but its owner has a reference to a page of this pool.
+    #[inline(always)]
+    pub(super) fn is_sole(&self, page: &Page) -> bool {
+        page.has_state(self.owner.sole)
     }
 
     #[inline(always)]
@@ -220,7 +232,7 @@ impl<H: Mapper> Body<H> {
             4 => PoolState::InBatch,
             _ => return PoolState::Outside,
         };
-        if page.is_block_word(self.owner.kind) {
+        if page.is_block_word(self.owner.sole as u32) {
             state
         } else {
             PoolState::Outside
