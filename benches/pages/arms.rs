@@ -33,26 +33,25 @@ pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
 }
 
 /// Blocks of one order; what the patterns free nobody else frees, which `EXCLUSIVE` makes use of.
-struct Blocks<'p, const EXCLUSIVE: bool> {
+struct Blocks<'p, const EXCLUSIVE: bool, const ORDER: u32> {
     pages: &'p PageAllocator<HostMachine>,
-    order: u32,
 }
 
-impl<const EXCLUSIVE: bool> Source for Blocks<'_, EXCLUSIVE> {
+impl<const EXCLUSIVE: bool, const ORDER: u32> Source for Blocks<'_, EXCLUSIVE, ORDER> {
     type Page = Pfn;
 
     #[inline(always)]
     fn get(&self) -> Pfn {
-        self.pages.alloc(self.order, None).expect("memory")
+        self.pages.alloc(ORDER, None).expect("memory")
     }
 
     #[inline(always)]
     fn put(&self, page: Pfn) {
         let freed = if EXCLUSIVE {
             // SAFETY: the patterns free each block once, on one thread.
-            unsafe { self.pages.free_exclusive(page, self.order) }
+            unsafe { self.pages.free_exclusive(page, ORDER) }
         } else {
-            self.pages.free(page, self.order)
+            self.pages.free(page, ORDER)
         };
         freed.expect("a live block");
     }
@@ -84,17 +83,14 @@ impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
     }
 
     fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
-        let blocks = |order| Blocks::<'_, EXCLUSIVE> {
-            pages: self.pages,
-            order,
-        };
-        let single = blocks(0);
+        let single = Blocks::<'_, EXCLUSIVE, 0> { pages: self.pages };
+        let eights = Blocks::<'_, EXCLUSIVE, 3> { pages: self.pages };
         let ns = match pattern {
             Pattern::Single => singles(&single, pages),
             Pattern::Batch64 => batches(&single, pages),
             Pattern::Bulk32 => bulk::<_, 32>(&single, pages),
             Pattern::Bulk64 => bulk::<_, 64>(&single, pages),
-            Pattern::Order3 => singles(&blocks(3), pages),
+            Pattern::Order3 => singles(&eights, pages),
             Pattern::TwoSingle => on_two(cpu, || singles(&single, pages)),
             Pattern::TwoBulk32 => on_two(cpu, || bulk::<_, 32>(&single, pages)),
             Pattern::OtherThread => other_thread::<_, 64>(&single, pages, cpu, || (), || ()),

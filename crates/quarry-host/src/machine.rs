@@ -390,6 +390,7 @@ unsafe impl Machine for HostMachine {
     }
 
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+    #[inline(always)]
     fn has_steps(&self) -> bool {
         self.area != 0
     }

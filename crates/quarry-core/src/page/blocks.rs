@@ -87,8 +87,9 @@ impl PageBlocks {
 
     #[inline(always)]
     fn word(&self, pfn: Pfn) -> &AtomicU8 {
-        let block = pfn.0 >> self.order;
-        debug_assert!(block < self.count);
+        // A shift of a word is one instruction, of its half two.
+        let block = u64::from(pfn.0) >> self.order;
+        debug_assert!(block < self.count.into());
         // SAFETY: page numbers are below the number of pages (`MemMap::page`), for all of whose
         // pageblocks `new` reserved a byte.
         let word = unsafe { self.tags.add(block as usize) };

@@ -14,13 +14,13 @@
 //! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
 //! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
-use super::free::Claim;
-use super::hot::{Entry, HOT_PAGES, slots_to_vacant};
+use super::hot::HOT_PAGES;
 use super::pcp::{Pageset, Pcp, Shape};
+use super::stepped::{claim_of, empty_slots};
 use super::zone::Zone;
-use super::{MigrateType, Page, PageAllocator, PageError, PageKind, Pfn, ZoneType};
+use super::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
 use crate::era::Era;
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Machine, NodeId};
 
 /// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
 /// folio batch, from 6.18 on; 32 before.
@@ -28,16 +28,6 @@ pub(super) const fn free_hold(era: Era) -> usize {
     match era {
         Era::V6_18 | Era::V7_0 => 31,
         _ => 32,
-    }
-}
-
-/// How a bulk free claims an allocated block.
-#[inline(always)]
-fn claim_of<const EXCLUSIVE: bool>(page: &Page) -> Claim<'_> {
-    if EXCLUSIVE {
-        Claim::Exclusive(page, PageKind::Allocated)
-    } else {
-        Claim::Allocated(page)
     }
 }
 
@@ -70,9 +60,25 @@ impl<M: Machine> PageAllocator<M> {
     ///     Ok(())
     /// }
     /// ```
+    #[inline]
     pub fn alloc_bulk(&self, node: Option<NodeId>, slots: &mut [Option<Pfn>]) -> usize {
+        let stepped = self.alloc_stepped(node, slots);
+        if stepped == slots.len() {
+            return stepped;
+        }
+        self.alloc_bulk_unstepped(node, slots, stepped)
+    }
+
+    /// The rest of [`PageAllocator::alloc_bulk`] after so many slots that steps have filled.
+    #[inline(never)]
+    fn alloc_bulk_unstepped(
+        &self,
+        node: Option<NodeId>,
+        slots: &mut [Option<Pfn>],
+        stepped: usize,
+    ) -> usize {
         let filled = |slots: &[Option<Pfn>]| slots.iter().take_while(|slot| slot.is_some()).count();
-        let first = filled(slots);
+        let first = stepped + filled(&slots[stepped..]);
         let Some(node) = self.pick_node(node) else {
             return first;
         };
@@ -83,6 +89,7 @@ impl<M: Machine> PageAllocator<M> {
             got = self.alloc_bulk_listed(node, missing);
         }
         if got == 0
+            && stepped == 0
             && let Some(slot) = missing.first_mut()
         {
             *slot = self.alloc(0, Some(node));
@@ -178,6 +185,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// As for [`PageAllocator::free_exclusive`], for each page. A page that is twice in the array is
     /// freed once and then refused.
+    #[inline]
     pub unsafe fn free_bulk_exclusive(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
         self.free_bulk_by::<true>(0, slots)
     }
@@ -188,10 +196,34 @@ impl<M: Machine> PageAllocator<M> {
         order: u32,
         slots: &mut [Option<Pfn>],
     ) -> Result<(), PageError> {
-        let mut first_error = None;
+        let mut rest = slots;
+        if order == 0 {
+            while !rest.is_empty() {
+                let hold = rest.len().min(self.bulk_free_hold);
+                let freed = self.free_stepped::<EXCLUSIVE>(&mut rest[..hold]);
+                rest = &mut rest[freed..];
+                if freed < hold {
+                    break;
+                }
+            }
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.free_bulk_unstepped::<EXCLUSIVE>(order, rest)
+    }
+
+    /// [`PageAllocator::free_bulk_by`] of what steps could not free.
+    #[inline(never)]
+    fn free_bulk_unstepped<const EXCLUSIVE: bool>(
+        &self,
+        order: u32,
+        slots: &mut [Option<Pfn>],
+    ) -> Result<(), PageError> {
+        let mut result = Ok(());
         let mut rest = slots;
         while !rest.is_empty() {
-            let looked_at = self.free_bulk_listed::<EXCLUSIVE>(order, rest, &mut first_error);
+            let looked_at = self.free_bulk_listed::<EXCLUSIVE>(order, rest, &mut result);
             let (hold, left) = rest.split_at_mut(looked_at.unwrap_or(1));
             if looked_at.is_none()
                 && let [slot] = hold
@@ -199,12 +231,12 @@ impl<M: Machine> PageAllocator<M> {
             {
                 match self.free(pfn, order) {
                     Ok(()) => *slot = None,
-                    Err(error) => first_error = first_error.or(Some(error)),
+                    error => result = result.and(error),
                 }
             }
             rest = left;
         }
-        first_error.map_or(Ok(()), Err)
+        result
     }
 
     /// Frees the first slots under one hold of the running CPU's lists, up to a page of another
@@ -214,7 +246,7 @@ impl<M: Machine> PageAllocator<M> {
         &self,
         order: u32,
         slots: &mut [Option<Pfn>],
-        first_error: &mut Option<PageError>,
+        result: &mut Result<(), PageError>,
     ) -> Option<usize> {
         let map = self.map();
         let first = slots.iter().flatten().find_map(|&pfn| map.tag_of(pfn))?;
@@ -243,8 +275,9 @@ impl<M: Machine> PageAllocator<M> {
                     break;
                 }
                 at += 1;
-                if let Err(error) = self.claim::<EXCLUSIVE>(pfn, order) {
-                    first_error.get_or_insert(error);
+                let claimed = self.claim::<EXCLUSIVE>(pfn, order);
+                if claimed.is_err() {
+                    *result = result.and(claimed);
                     continue;
                 }
                 *slot = None;
@@ -274,24 +307,9 @@ impl<M: Machine> PageAllocator<M> {
         let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };
-        // A copy that nobody borrows, or its fields would be loaded again for each page.
         let (map, tag) = (*self.map(), lists.zone.unmovable);
-        let allocated = Page::sole_state(PageKind::Allocated, 0);
-        let freed = slots_to_vacant(&mut slots[..room], &mut vacant[..room], |slot, entry| {
-            let Some(pfn) = *slot else { return false };
-            if map.tag_of(pfn) != Some(tag) {
-                return false;
-            }
-            let page = map.page(pfn);
-            if !page.has_state(allocated) || !claim_of::<EXCLUSIVE>(page).make(0) {
-                return false;
-            }
-            let address = pfn.0 as usize;
-            touch(lists.machine, Line::PageDescriptor, Access::Write, address);
-            *entry = Entry::new(pfn);
-            *slot = None;
-            true
-        });
+        let slots = &mut slots[..room];
+        let freed = empty_slots::<M, EXCLUSIVE>(lists.machine, map, tag, slots, vacant);
         if freed > 0 {
             pcp.freed_many(lists, freed as u32);
         }
@@ -302,7 +320,7 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        if claim_of::<EXCLUSIVE>(page).make(order) {
+        if claim_of::<EXCLUSIVE>().make(page, order) {
             Ok(())
         } else {
             Err(self.why_not_freed(pfn, order))

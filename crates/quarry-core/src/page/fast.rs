@@ -1,6 +1,6 @@
 //! The shortest ways: an allocation of unmovable pages and a free of a single page that stay on the
 //! running CPU's lists. Where the machine has single steps, a single unmovable page takes one
-//! (`hot.rs`); else the lists are held.
+//! (`hot.rs`), and bulk calls are so many (`stepped.rs`); else the lists are held.
 //!
 //! # Between the list and the caller
 //!
@@ -22,9 +22,8 @@
 use super::free::{Claim, Freed};
 use super::pcp::Pcp;
 use super::zone::Zone;
-use super::{AllocOptions, MigrateType, PageAllocator, PageError, PageKind, Pfn, hot};
+use super::{AllocOptions, MigrateType, Page, PageAllocator, PageError, PageKind, Pfn, hot};
 use crate::machine::{Machine, NodeId};
-use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
     /// Allocates a block of 2^order unmovable pages, on the running CPU's node unless another is
@@ -43,17 +42,7 @@ impl<M: Machine> PageAllocator<M> {
     /// The page that was freed last on the running CPU, as one of this kind.
     #[inline(always)]
     pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
-        let near = match self.plain_nodes.load(Ordering::Relaxed) {
-            1 if node.is_none_or(|node| node.0 == 0) => &self.near[0],
-            0 | 1 => return None,
-            // Of a node that was asked for it would have to be known whether it is the CPU's.
-            _ if node.is_some() => return None,
-            _ => {
-                let own = self.machine.current_node();
-                let near = self.near.get(own.0 as usize);
-                near.filter(|near| near.exists())?
-            }
-        };
+        let near = self.near_for(node)?;
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
         // exists, as a single node has memory.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
@@ -132,7 +121,7 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        self.free_claimed(pfn, order, Claim::Allocated(page))
+        self.free_claimed(page, pfn, order, Claim::Allocated)
     }
 
     /// [`PageAllocator::free`] for those who alone free the block; without a compare-and-swap.
@@ -148,24 +137,27 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        self.free_claimed(pfn, order, Claim::Exclusive(page, PageKind::Allocated))
+        let claim = Claim::Exclusive(PageKind::Allocated);
+        self.free_claimed(page, pfn, order, claim)
     }
 
+    /// Frees a block with this first page.
     #[inline(always)]
     pub(super) fn free_claimed(
         &self,
+        page: &Page,
         pfn: Pfn,
         order: u32,
-        claim: Claim<'_>,
+        claim: Claim,
     ) -> Result<(), PageError> {
-        if self.free_step(pfn, order, claim) {
+        if self.free_step(page, pfn, order, claim) {
             return Ok(());
         }
         self.free_unstepped(pfn, order, claim)
     }
 
     #[inline(never)]
-    fn free_unstepped(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Result<(), PageError> {
+    fn free_unstepped(&self, pfn: Pfn, order: u32, claim: Claim) -> Result<(), PageError> {
         match self.free_listed(pfn, order, claim) {
             Some(Freed::Kept) => Ok(()),
             freed => self.free_unlisted(pfn, order, claim, freed),
@@ -175,16 +167,17 @@ impl<M: Machine> PageAllocator<M> {
     /// Frees a single unmovable page of the running CPU's own zone, which most pages are, if there
     /// is room in the array; else it is as it was.
     #[inline(always)]
-    fn free_step(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> bool {
-        // Where the array is follows from a comparison and not from what was loaded, so that the
-        // next allocation need not wait for it.
-        let own = self.pick_node(None).unwrap_or(NodeId(0));
-        let blocks = self.map.blocks();
-        let fits = order == 0 && blocks.tag(pfn) == blocks.near(own);
-        let Some(near) = self.near.get(own.0 as usize).filter(|_| fits) else {
+    fn free_step(&self, page: &Page, pfn: Pfn, order: u32, claim: Claim) -> bool {
+        if order > 0 {
+            return false;
+        }
+        let Some((near, tag)) = self.near_of_running() else {
             return false;
         };
-        if !claim.make(0) {
+        if self.map.blocks().tag(pfn) != tag {
+            return false;
+        }
+        if !claim.make(page, 0) {
             return false;
         }
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
@@ -195,13 +188,13 @@ impl<M: Machine> PageAllocator<M> {
         };
         if !put {
             // The slot may be held for a fork, which must find the page where it can be told of it.
-            claim.undo(0);
+            claim.undo(page, 0);
         }
         put
     }
 
     #[inline(always)]
-    fn free_listed(&self, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
+    fn free_listed(&self, pfn: Pfn, order: u32, claim: Claim) -> Option<Freed> {
         let zone = self.zone_of(pfn);
         let tag = self.map.blocks().tag(pfn);
         let list = (order == 0)
@@ -212,7 +205,7 @@ impl<M: Machine> PageAllocator<M> {
         };
         let lists = zone.pageset(&self.machine, &self.map);
         lists.with(&zone.pcp, |pcp, _| {
-            if !claim.make(0) {
+            if !claim.make(self.map.page(pfn), 0) {
                 return Freed::Refused;
             }
             let full = pcp.push_single(&lists, pfn, list);
@@ -226,7 +219,7 @@ impl<M: Machine> PageAllocator<M> {
         &self,
         pfn: Pfn,
         order: u32,
-        claim: Claim<'_>,
+        claim: Claim,
         freed: Option<Freed>,
     ) -> Result<(), PageError> {
         self.free_by(pfn, order, claim, |_, _| freed)

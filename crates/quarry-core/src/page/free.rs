@@ -8,22 +8,22 @@ use crate::machine::Machine;
 
 /// How a block becomes the lists' own.
 #[derive(Clone, Copy)]
-pub(super) enum Claim<'a> {
+pub(super) enum Claim {
     /// It is an allocated block, which somebody else may be freeing too.
-    Allocated(&'a Page),
+    Allocated,
     /// It is an allocated block of this kind, as was just seen, which nobody else is freeing.
-    Exclusive(&'a Page, PageKind),
+    Exclusive(PageKind),
     /// It is already.
     Made,
 }
 
-impl Claim<'_> {
-    /// `false` if somebody else was faster.
+impl Claim {
+    /// Of the block whose first page this is. `false` if somebody else was faster.
     #[inline(always)]
-    pub(super) fn make(self, order: u32) -> bool {
+    pub(super) fn make(self, page: &Page, order: u32) -> bool {
         match self {
-            Self::Allocated(page) => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
-            Self::Exclusive(page, _) => {
+            Self::Allocated => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
+            Self::Exclusive(_) => {
                 page.set_kind(PageKind::Pcp, order);
                 true
             }
@@ -32,10 +32,10 @@ impl Claim<'_> {
     }
 
     /// Takes back what [`Claim::make`] did. Nobody can have seen the block since, on no list.
-    pub(super) fn undo(self, order: u32) {
+    pub(super) fn undo(self, page: &Page, order: u32) {
         match self {
-            Self::Allocated(page) => page.set_kind(PageKind::Allocated, order),
-            Self::Exclusive(page, kind) => page.set_kind(kind, order),
+            Self::Allocated => page.set_kind(PageKind::Allocated, order),
+            Self::Exclusive(kind) => page.set_kind(kind, order),
             Self::Made => {}
         }
     }
@@ -66,8 +66,8 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// As for [`PageAllocator::free`].
     pub fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        let claim = Claim::Allocated(self.check_free(pfn, order)?);
-        self.free_by(pfn, order, claim, |zone, claim| {
+        self.check_free(pfn, order)?;
+        self.free_by(pfn, order, Claim::Allocated, |zone, claim| {
             self.free_pcp_cold(zone, pfn, order, claim)
         })
     }
@@ -77,14 +77,14 @@ impl<M: Machine> PageAllocator<M> {
         &self,
         pfn: Pfn,
         order: u32,
-        claim: Claim<'_>,
-        lists: impl FnOnce(&Zone, Claim<'_>) -> Option<Freed>,
+        claim: Claim,
+        lists: impl FnOnce(&Zone, Claim) -> Option<Freed>,
     ) -> Result<(), PageError> {
         let zone = self.zone_of(pfn);
         // The claim is made where a fork waits for its end, or the child would miss the block.
         let freed = lists(zone, claim).unwrap_or_else(|| {
             let _pass = self.gate.enter(&self.machine);
-            if !claim.make(order) {
+            if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
             }
             zone.free_direct(&self.machine, &self.map, pfn, order);
@@ -138,12 +138,12 @@ impl<M: Machine> PageAllocator<M> {
         zone: &Zone,
         pfn: Pfn,
         order: u32,
-        claim: Claim<'_>,
+        claim: Claim,
     ) -> Option<Freed> {
         let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
         let lists = zone.pageset(&self.machine, &self.map);
         lists.with(&zone.pcp, |pcp, _| {
-            if !claim.make(order) {
+            if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
             }
             Freed::by_lists(pcp.free(&lists, pfn, shape))
@@ -152,11 +152,11 @@ impl<M: Machine> PageAllocator<M> {
 
     /// As [`PageAllocator::free_pcp`], of pages that are in no cache.
     #[cold]
-    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim<'_>) -> Option<Freed> {
+    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim) -> Option<Freed> {
         let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
         let (slots, at) = zone.cold_set(&self.machine, &self.map);
         at.with(slots, |pcp, _| {
-            if !claim.make(order) {
+            if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
             }
             Freed::by_lists(match zone.rules.cold {

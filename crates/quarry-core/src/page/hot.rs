@@ -184,6 +184,28 @@ impl HotPages {
         }
     }
 
+    /// Notes that so many of the newest pages were taken as steps take them.
+    #[inline(always)]
+    pub(crate) fn popped(&mut self, pages: usize) {
+        self.take(pages);
+        self.pops += pages as u64;
+    }
+
+    /// Free entries above the newest page, as many as steps may fill.
+    #[inline(always)]
+    pub(crate) fn room(&mut self) -> &mut [Entry] {
+        let len = self.len();
+        let end = self.limit.addr().saturating_sub(self.base.addr()) / size_of::<Entry>();
+        self.entries.get_mut(len..end).unwrap_or_default()
+    }
+
+    /// Notes that so many of these were filled.
+    #[inline(always)]
+    pub(crate) fn pushed(&mut self, pages: usize) {
+        self.put(pages);
+        self.pushes += pages as u64;
+    }
+
     /// The entries of the pages here, oldest first, of those of the list behind if there are none.
     #[inline(always)]
     pub(crate) fn newest(&mut self, map: &MemMap, behind: &mut BlockStack) -> &[Entry] {

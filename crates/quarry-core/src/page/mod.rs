@@ -82,6 +82,7 @@ mod refs;
 mod report;
 mod rules;
 mod stack;
+mod stepped;
 mod sysctl;
 mod trim;
 mod types;

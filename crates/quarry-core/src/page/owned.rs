@@ -80,8 +80,8 @@ impl<M: Machine> Drop for OwnedBlock<'_, M> {
     fn drop(&mut self) {
         let page = self.pages.map().page(self.pfn);
         debug_assert!(page.is_block(PageKind::Owned, self.order));
-        let claim = Claim::Exclusive(page, PageKind::Owned);
-        let freed = self.pages.free_claimed(self.pfn, self.order, claim);
+        let claim = Claim::Exclusive(PageKind::Owned);
+        let freed = self.pages.free_claimed(page, self.pfn, self.order, claim);
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }

@@ -21,10 +21,11 @@ pub use stock::PcpStock;
 use core::mem::offset_of;
 
 use super::buddy::{Mixing, Wanted};
-use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps, newest_to_slots};
+use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
+use super::stepped::fill_slots;
 use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
 use crate::machine::{Access, CpuId, Line, Machine, PerCpu, touch};
@@ -193,6 +194,12 @@ impl Pcp {
 
     pub(crate) fn pages(&self) -> u32 {
         self.pages
+    }
+
+    /// The array, for those who take and put pages as steps do.
+    #[inline(always)]
+    pub(super) fn hot_mut(&mut self) -> &mut HotPages {
+        &mut self.hot
     }
 
     /// The pages at which the lists are drained.
@@ -389,20 +396,7 @@ impl Pcp {
             return 0;
         };
         let newest = self.hot.newest(at.map, &mut list.blocks);
-        let map = *at.map;
-        let most = newest.len().min(slots.len());
-        let newest = &newest[newest.len() - most..];
-        let taken = newest_to_slots(newest, &mut slots[..most], |entry, slot| {
-            if slot.is_some() {
-                return false;
-            }
-            let pfn = entry.pfn();
-            let address = pfn.0 as usize;
-            touch(at.machine, Line::PageDescriptor, Access::Write, address);
-            map.page(pfn).set_kind(PageKind::Allocated, 0);
-            *slot = Some(pfn);
-            true
-        });
+        let taken = fill_slots(at.machine, *at.map, newest, slots);
         self.took(at, taken);
         taken
     }

@@ -1,9 +1,10 @@
 //! Bulk calls of the page allocator, case by case.
 
+use crate::model::steps::Stepping;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, LockClass, NodeId};
 use quarry_core::page::{PageAllocator, PageConfig, PageError, PageKind, Pfn};
-use quarry_sim::{Config, Faults, VirtualMachine};
+use quarry_sim::{Config, Faults, Rng, VirtualMachine};
 
 fn boot(config: Config, era: Era) -> PageAllocator<VirtualMachine> {
     let machine = VirtualMachine::new(config).expect("a machine");
@@ -120,6 +121,57 @@ fn a_process_moves_little_at_a_time() {
         assert!(pages.stats().pcp.drained > 1000, "{era}");
         pages.vmstat_update();
         pages.check_consistency().expect("consistency");
+    }
+}
+
+/// Where there are steps a bulk call gives and takes what so many single calls do, and leaves the same
+/// behind: with one look at the slot as far as the CPU's array reaches.
+#[test]
+fn bulk_calls_are_so_many_steps() {
+    let boot = |era| {
+        let machine = VirtualMachine::new(megabytes(1024)).expect("a machine");
+        let config = PageConfig::in_process(era);
+        PageAllocator::with_config(Stepping(machine), &config).expect("a page allocator")
+    };
+    for era in [Era::V4_13, Era::V6_1, Era::V6_18] {
+        let [bulk, single] = [boot(era), boot(era)];
+        let mut rng = Rng::new(11);
+        let (mut held, mut few_looks) = (Vec::new(), 0);
+        for _ in 0..3000 {
+            let count = 1 + rng.below(80) as usize;
+            let tries = bulk.machine().0.counters().slot_tries;
+            if rng.below(2) == 0 && held.len() < 4000 {
+                let mut slots = vec![None; count];
+                while bulk.alloc_bulk(None, &mut slots) < count {}
+                let singly: Vec<_> = (0..count).map(|_| single.alloc(0, None)).collect();
+                assert_eq!(slots, singly, "{era}");
+                held.append(&mut slots);
+            } else {
+                let mut slots = held.split_off(held.len().saturating_sub(count));
+                for &pfn in slots.iter().flatten() {
+                    assert_eq!(single.free(pfn, 0), Ok(()));
+                }
+                assert_eq!(bulk.free_bulk(&mut slots), Ok(()));
+                assert!(slots.iter().all(Option::is_none));
+            }
+            few_looks += u32::from(bulk.machine().0.counters().slot_tries - tries == 1);
+            let [a, b] = [&bulk, &single].map(|pages| pages.stats().pcp);
+            assert_eq!((a.allocs, a.frees), (b.allocs, b.frees), "{era}");
+        }
+        assert!(few_looks > 1500, "{era}: {few_looks}");
+
+        // What cannot be freed stays, wherever in the array it is.
+        let mut slots = [None; 8];
+        while bulk.alloc_bulk(None, &mut slots) < slots.len() {}
+        let double = slots[2].expect("filled");
+        let mut mixed = [slots[2], slots[0], None, slots[1], slots[2], Some(STRANGER)];
+        let refused = Err(PageError::NotAllocated(double, PageKind::Pcp));
+        assert_eq!(bulk.free_bulk(&mut mixed), refused);
+        assert_eq!(mixed, [None, None, None, None, slots[2], Some(STRANGER)]);
+        assert_eq!(bulk.free_bulk(&mut slots[3..]), Ok(()));
+        assert_eq!(bulk.free_bulk(&mut held), Ok(()));
+        let allocated = bulk.check_consistency().map(|census| census.allocated);
+        assert_eq!(allocated, Ok(0));
     }
 }
 

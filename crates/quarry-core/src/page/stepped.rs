@@ -1,0 +1,143 @@
+//! Bulk calls that are so many steps: what the running CPU's array ([`super::hot`]) holds or has room
+//! for needs the slot, as a step must not be interrupted by another, but nothing of what a hold of the
+//! lists begins and ends with. Whoever holds them next takes it into account as steps.
+
+use super::hot::{Entry, newest_to_slots, slots_to_vacant};
+use super::pcp::Pcp;
+use super::{MemMap, Page, PageAllocator, PageKind, Pfn};
+use super::{blocks::Tag, free::Claim};
+use crate::machine::{Access, Line, Machine, NodeId, PerCpu, touch};
+use crate::sync::Ordering;
+
+impl<M: Machine> PageAllocator<M> {
+    /// The lists that steps take single unmovable pages from, if a node is preferred or none.
+    #[inline(always)]
+    pub(super) fn near_for(&self, node: Option<NodeId>) -> Option<&PerCpu<Pcp>> {
+        match self.plain_nodes.load(Ordering::Relaxed) {
+            1 if node.is_none_or(|node| node.0 == 0) => Some(&self.near[0]),
+            0 | 1 => None,
+            // Of a node that was asked for it would have to be known whether it is the CPU's.
+            _ if node.is_some() => None,
+            _ => {
+                let own = self.machine.current_node();
+                let near = self.near.get(own.0 as usize);
+                near.filter(|near| near.exists())
+            }
+        }
+    }
+
+    /// The lists that steps put pages on, and the tag of the pageblocks of these pages.
+    #[inline(always)]
+    pub(super) fn near_of_running(&self) -> Option<(&PerCpu<Pcp>, Tag)> {
+        // Which lists these are follows from a comparison and not from what was loaded, so that the
+        // next allocation need not wait for it.
+        let (near, own) = match self.machine.topology().nodes {
+            1 => (&self.near[0], NodeId(0)),
+            _ => {
+                let own = self.machine.current_node();
+                (self.near.get(own.0 as usize)?, own)
+            }
+        };
+        Some((near, self.map.blocks().near(own)))
+    }
+
+    /// Fills slots from the first on, up to one that is filled already, with pages of the running CPU's
+    /// array. How many.
+    ///
+    /// Not inlined, so that all of the loop is in registers.
+    #[inline(never)]
+    pub(super) fn alloc_stepped(&self, node: Option<NodeId>, slots: &mut [Option<Pfn>]) -> usize {
+        let near = self.near_for(node).filter(|_| self.machine.has_steps());
+        let taken = near.and_then(|near| {
+            near.try_with(&self.machine, |pcp, _| {
+                let newest = pcp.hot_mut().entries();
+                let taken = fill_slots(&self.machine, self.map, newest, slots);
+                pcp.hot_mut().popped(taken);
+                taken
+            })
+        });
+        taken.unwrap_or(0)
+    }
+
+    /// Frees the pages of slots from the first on, up to one that is empty, cannot be freed, goes
+    /// elsewhere or finds no room in the running CPU's array. How many.
+    ///
+    /// Not inlined, so that all of the loop is in registers.
+    #[inline(never)]
+    pub(super) fn free_stepped<const EXCLUSIVE: bool>(&self, slots: &mut [Option<Pfn>]) -> usize {
+        let near = self.near_of_running().filter(|_| self.machine.has_steps());
+        let freed = near.and_then(|(near, tag)| {
+            near.try_with(&self.machine, |pcp, _| {
+                let room = pcp.hot_mut().room();
+                let freed = empty_slots::<M, EXCLUSIVE>(&self.machine, self.map, tag, slots, room);
+                pcp.hot_mut().pushed(freed);
+                freed
+            })
+        });
+        freed.unwrap_or(0)
+    }
+}
+
+/// Fills slots from the first on, up to one that is filled already, with the newest of these pages; how
+/// many.
+#[inline(always)]
+pub(super) fn fill_slots<M: Machine>(
+    machine: &M,
+    // By value, or its fields would be loaded again for each page.
+    map: MemMap,
+    newest: &[Entry],
+    slots: &mut [Option<Pfn>],
+) -> usize {
+    let most = newest.len().min(slots.len());
+    let newest = &newest[newest.len() - most..];
+    newest_to_slots(newest, &mut slots[..most], |entry, slot| {
+        if slot.is_some() {
+            return false;
+        }
+        let pfn = entry.pfn();
+        let address = pfn.0 as usize;
+        touch(machine, Line::PageDescriptor, Access::Write, address);
+        map.page(pfn).set_kind(PageKind::Allocated, 0);
+        *slot = Some(pfn);
+        true
+    })
+}
+
+/// Moves the pages of slots from the first on into free entries, up to a slot that is empty or whose
+/// page cannot be freed, or has no such tag, as far as there is room; how many.
+#[inline(always)]
+pub(super) fn empty_slots<M: Machine, const EXCLUSIVE: bool>(
+    machine: &M,
+    map: MemMap,
+    tag: Tag,
+    slots: &mut [Option<Pfn>],
+    vacant: &mut [Entry],
+) -> usize {
+    let most = slots.len().min(vacant.len());
+    let allocated = Page::sole_state(PageKind::Allocated, 0);
+    slots_to_vacant(&mut slots[..most], &mut vacant[..most], |slot, entry| {
+        let Some(pfn) = *slot else { return false };
+        if map.tag_of(pfn) != Some(tag) {
+            return false;
+        }
+        let page = map.page(pfn);
+        if !page.has_state(allocated) || !claim_of::<EXCLUSIVE>().make(page, 0) {
+            return false;
+        }
+        let address = pfn.0 as usize;
+        touch(machine, Line::PageDescriptor, Access::Write, address);
+        *entry = Entry::new(pfn);
+        *slot = None;
+        true
+    })
+}
+
+/// How a bulk free claims an allocated block.
+#[inline(always)]
+pub(super) fn claim_of<const EXCLUSIVE: bool>() -> Claim {
+    if EXCLUSIVE {
+        Claim::Exclusive(PageKind::Allocated)
+    } else {
+        Claim::Allocated
+    }
+}
