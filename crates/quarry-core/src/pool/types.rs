@@ -187,13 +187,15 @@ impl<H: Mapper> Body<H> {
     }
 
     /// What the descriptor of a page of this pool says when it is in this state: one word, so that
-    /// one comparison tells both.
+    /// one comparison tells both. Of a page that is home it is the address itself, which need not be
+    /// worked out.
     #[inline(always)]
     fn mark(&self, state: PoolState) -> *mut () {
         const {
             assert!(align_of::<OwnerPart>() > PoolState::InBatch as usize);
         }
-        self.id().wrapping_byte_add(state as usize)
+        let beyond = (state as usize).wrapping_sub(PoolState::InPool as usize);
+        self.id().wrapping_byte_add(beyond)
     }
 
     /// Whether a page is this pool's and in this state, as far as the owner of one or a put of the
@@ -225,7 +227,8 @@ impl<H: Mapper> Body<H> {
     /// Where a page is, as far as this pool is concerned.
     pub(super) fn state_of(&self, page: &Page) -> PoolState {
         let mark = page.cache.load(Ordering::Relaxed).addr();
-        let state = match mark.wrapping_sub(self.id().addr()) {
+        let beyond = mark.wrapping_sub(self.id().addr());
+        let state = match beyond.wrapping_add(PoolState::InPool as usize) {
             1 => PoolState::InPool,
             2 => PoolState::InFlight,
             3 => PoolState::InPieces,
