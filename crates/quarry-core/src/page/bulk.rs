@@ -1,5 +1,6 @@
 //! Bulk allocation and freeing (`alloc_pages_bulk_noprof()` and `free_unref_folios()`, v6.18, from
-//! the caller's view): one hold of the per-CPU lists for many pages.
+//! the caller's view): one hold of the per-CPU lists for many pages. Where the machine has steps, what
+//! they reach is taken before, or put, by one hold of the slot alone (`stepped.rs`).
 //!
 //! # Bounds
 //!
@@ -37,8 +38,9 @@ impl<M: Machine> PageAllocator<M> {
     /// so `slots[..returned]` are all filled.
     ///
     /// That may be less than the array's length although memory is left: other zones are not
-    /// tried for more than one page, nor is a CPU's list waited for. But if any slot was empty, at
-    /// least one page is tried in the ordinary way, so memory has run out if a call fills nothing.
+    /// tried for more than one page, nor is a CPU's list waited for. But if any slot was empty and
+    /// otherwise none could be filled, one page is tried in the ordinary way, so memory has run out if
+    /// a call fills nothing.
     /// Slots that are not filled are left as they were.
     ///
     /// # Examples
@@ -89,7 +91,7 @@ impl<M: Machine> PageAllocator<M> {
             got = self.alloc_bulk_listed(node, missing);
         }
         if got == 0
-            && stepped == 0
+            && (stepped == 0 || missing.len() == 1)
             && let Some(slot) = missing.first_mut()
         {
             *slot = self.alloc(0, Some(node));

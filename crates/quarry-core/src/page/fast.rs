@@ -42,7 +42,7 @@ impl<M: Machine> PageAllocator<M> {
     /// The page that was freed last on the running CPU, as one of this kind.
     #[inline(always)]
     pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
-        let near = self.near_for(node)?;
+        let (near, _) = self.near_for(node)?;
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
         // exists, as a single node has memory.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;

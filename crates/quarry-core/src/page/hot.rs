@@ -7,7 +7,7 @@
 //! lower half is loaded from the list's front, when it is full its older half is spilled there, so
 //! that pages that come and go around either end do not move with each call.
 //!
-//! Steps know nothing of limits. Whoever has held the slot leaves the array armed ([`HotPages::arm`]):
+//! Steps know nothing of limits. Whoever has held the lists leaves the array armed ([`HotPages::arm`]):
 //! so many steps fit in as may go before somebody has to look at `high` again.
 
 use core::mem::offset_of;
@@ -70,7 +70,7 @@ pub(crate) struct HotPages {
     base: *mut Entry,
     /// The entry that no step may fill, nor any above it; it may be below the top.
     limit: *mut Entry,
-    /// Pages taken and put by steps; an interrupted step may count twice.
+    /// Pages taken and put by steps, in bulk too; an interrupted step may count twice.
     pops: u64,
     pushes: u64,
     entries: [Entry; HOT_PAGES],

@@ -3,14 +3,14 @@
 //! The fast paths are the same for all eras: what differs is in [`Rules`] and
 //! in the limits, and is looked at when a list is empty or the CPU holds `high` pages. The list of
 //! single unmovable pages begins in an array ([`HotPages`]), which the machine's single steps reach
-//! without the lists being held; everybody else goes by [`Pageset::with`], which first takes into
-//! account what steps have done.
+//! without the lists being held, and bulk calls as so many steps (`stepped.rs`); everybody else goes by
+//! [`Pageset::with`], which first takes into account what steps have done.
 //!
 //! # Departure from the kernel
 //!
 //! In 6.18 each free lengthens a spree and each allocation halves it. Steps are only counted, so of
 //! steps in both directions since the lists were held last the difference counts: a spree is exact
-//! when they went one way, and else off by less than the array's length. A machine without steps has
+//! when they went one way, and else off by the array's length at most. A machine without steps has
 //! no such difference.
 
 mod stock;
@@ -196,7 +196,8 @@ impl Pcp {
         self.pages
     }
 
-    /// The array, for those who take and put pages as steps do.
+    /// The array, for those who take and put pages as steps do. They must not arm it: what steps have
+    /// done since it was armed, theirs among it, is still to be taken into account.
     #[inline(always)]
     pub(super) fn hot_mut(&mut self) -> &mut HotPages {
         &mut self.hot

@@ -10,18 +10,19 @@ use crate::machine::{Access, Line, Machine, NodeId, PerCpu, touch};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
-    /// The lists that steps take single unmovable pages from, if a node is preferred or none.
+    /// The lists that steps take single unmovable pages from, if a node is preferred or none, and the
+    /// node.
     #[inline(always)]
-    pub(super) fn near_for(&self, node: Option<NodeId>) -> Option<&PerCpu<Pcp>> {
+    pub(super) fn near_for(&self, node: Option<NodeId>) -> Option<(&PerCpu<Pcp>, NodeId)> {
         match self.plain_nodes.load(Ordering::Relaxed) {
-            1 if node.is_none_or(|node| node.0 == 0) => Some(&self.near[0]),
+            1 if node.is_none_or(|node| node.0 == 0) => Some((&self.near[0], NodeId(0))),
             0 | 1 => None,
             // Of a node that was asked for it would have to be known whether it is the CPU's.
             _ if node.is_some() => None,
             _ => {
                 let own = self.machine.current_node();
                 let near = self.near.get(own.0 as usize);
-                near.filter(|near| near.exists())
+                near.filter(|near| near.exists()).map(|near| (near, own))
             }
         }
     }
@@ -48,8 +49,13 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(never)]
     pub(super) fn alloc_stepped(&self, node: Option<NodeId>, slots: &mut [Option<Pfn>]) -> usize {
         let near = self.near_for(node).filter(|_| self.machine.has_steps());
-        let taken = near.and_then(|near| {
-            near.try_with(&self.machine, |pcp, _| {
+        let taken = near.and_then(|(near, node)| {
+            near.try_with(&self.machine, |pcp, cpu| {
+                // Of a node that the thread has left since, they would count as another's.
+                let one_node = self.machine.topology().nodes == 1;
+                if !one_node && self.machine.node_of_cpu(cpu) != node {
+                    return 0;
+                }
                 let newest = pcp.hot_mut().entries();
                 let taken = fill_slots(&self.machine, self.map, newest, slots);
                 pcp.hot_mut().popped(taken);
