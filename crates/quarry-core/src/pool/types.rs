@@ -212,7 +212,7 @@ impl<H: Mapper> Body<H> {
         self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.sole as u32)
     }
 
-    /// Whether nobody but its owner has a reference to a page of this pool.
+    /// Whether nobody but its owner has a reference to a page of this pool, for the pool's owner.
     #[inline(always)]
     pub(super) fn is_sole(&self, page: &Page) -> bool {
         page.has_state(self.owner.sole)
