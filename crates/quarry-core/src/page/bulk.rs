@@ -40,8 +40,7 @@ impl<M: Machine> PageAllocator<M> {
     /// That may be less than the array's length although memory is left: other zones are not
     /// tried for more than one page, nor is a CPU's list waited for. But if any slot was empty and
     /// otherwise none could be filled, one page is tried in the ordinary way, so memory has run out if
-    /// a call fills nothing.
-    /// Slots that are not filled are left as they were.
+    /// a call fills nothing. Slots that are not filled are left as they were.
     ///
     /// # Examples
     ///
