@@ -12,7 +12,6 @@
 //! | the seam: CPUs, per-CPU try-locks, locks, memory, accounting | [`machine`] |
 //! | page descriptors, zones, buddy lists, per-CPU page lists, bulk | [`page`] |
 //! | pools of pages that one CPU receives into and all CPUs return | [`pool`] |
-//! | drivers' receive buffers, and the caches they keep pages in | [`rx`] |
 //! | what the caches of one heap hang on | [`system`] |
 //! | what the designs' slabs and queues share | `slabs`, `queue` |
 //! | the designs, behind [`design::Design`] | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`] |
@@ -37,7 +36,6 @@ pub mod page;
 pub mod pool;
 mod queue;
 mod rcu;
-pub mod rx;
 pub mod sheaf;
 pub mod slab;
 mod slabs;

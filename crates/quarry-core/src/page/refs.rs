@@ -42,6 +42,9 @@ impl<M: Machine> PageAllocator<M> {
     /// or not the first of its block. A page that [`OwnedPages`](super::OwnedPages) gave back may count
     /// as theirs until it is handed out again.
     ///
+    /// A count of 1 is ordered behind the [`put_page`](Self::put_page) of every other user: what they
+    /// did with the block has happened.
+    ///
     /// ```
     /// # use quarry_core::page::Pfn;
     /// # fn demo<M: quarry_core::machine::Machine>(pages: &quarry_core::page::PageAllocator<M>) {
@@ -102,11 +105,6 @@ impl<M: Machine> PageAllocator<M> {
             PageKind::Allocated => self.free(pfn, page.order()).map(|()| true),
             kind => Err(PageError::NotAllocated(pfn, kind)),
         }
-    }
-
-    /// Whether a block's references are counted.
-    pub(crate) fn check_referenced(&self, pfn: Pfn) -> Result<(), PageError> {
-        self.referenced(pfn).map(drop)
     }
 
     /// The descriptor of a block whose references are counted.

@@ -345,7 +345,8 @@ impl Page {
     /// Kind, order, and references beyond the owner's, all of one moment.
     #[inline]
     pub(super) fn seen(&self) -> (PageKind, u32, u32) {
-        let state = self.state();
+        // Acquire: as in `claim_kind`, for a caller who finds that others have left.
+        let state = self.state.load(Ordering::Acquire);
         let (block, extra) = (state as u32, (state / REFERENCE) as u32);
         (PageKind::from_bits(block), (block >> 8) & 0xff, extra)
     }

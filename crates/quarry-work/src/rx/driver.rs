@@ -14,7 +14,7 @@ pub enum PerPage {
 pub enum Source {
     /// The page allocator, one call per page.
     Pages,
-    /// A recycler of [`CACHE_ENTRIES`](quarry_core::rx::CACHE_ENTRIES).
+    /// A recycler of [`CACHE_ENTRIES`](super::recycle::CACHE_ENTRIES).
     SmallCache,
     /// A recycler of [`RxSpec::cache_entries`](super::RxSpec::cache_entries).
     HugeCache,

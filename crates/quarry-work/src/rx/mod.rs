@@ -42,6 +42,7 @@
 mod driver;
 mod heads;
 mod queue;
+pub mod recycle;
 mod report;
 mod spec;
 #[cfg(test)]
@@ -62,13 +63,13 @@ use quarry_core::design::Design;
 use quarry_core::geometry::BootParams;
 use quarry_core::machine::NodeId;
 use quarry_core::page::PageAllocator;
-use quarry_core::rx::{CACHE_ENTRIES, RxBuffer};
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slub::Slub;
 use quarry_sim::driver::{Driver, drive};
 use quarry_sim::{Config, VirtualMachine};
 
 use crate::error::WorkError;
+use recycle::{CACHE_ENTRIES, RxBuffer};
 use world::{Counts, World};
 
 /// Memory for the heads: as many as there can be packets in sockets, and more; only what is used

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use quarry_core::machine::Machine as _;
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{PoolOwner, PoolParams};
-use quarry_core::rx::{CACHE_ENTRIES, RxBuffer, RxCache, RxPage};
 use quarry_sim::{LonePut, VirtualMachine};
 
 use super::driver::{PerPage, Source};
+use super::recycle::{CACHE_ENTRIES, RxBuffer, RxCache, RxPage};
 use super::report::RecycleCounts;
 use super::spec::RxSpec;
 

@@ -1,10 +1,10 @@
 //! The parameters of a run, and what cannot be.
 
 use quarry_core::era::Era;
-use quarry_core::rx::RxBuffer;
 use quarry_sim::Config;
 
 use super::driver::{DRIVERS, RxDriver, Source};
+use super::recycle::RxBuffer;
 use crate::error::WorkError;
 
 /// Ethernet header, which a received frame begins with.

@@ -12,7 +12,7 @@
 //! | [`merge`], [`rcu`], [`inspect`], [`inspect_designs`] | merged caches, deferred frees, slabinfo and sysfs |
 //! | [`debug`] and what begins like it | mistakes that debugging finds |
 //! | [`pages`] and what begins with `page` | the page allocator |
-//! | [`pool`] and what begins like it, [`rx_cache`] | page pools, drivers' page caches |
+//! | [`pool`] and what begins like it | page pools |
 
 mod debug;
 mod debug_sheaves;
@@ -39,7 +39,6 @@ mod pool_lanes;
 mod pool_model;
 mod pool_slabs;
 mod rcu;
-mod rx_cache;
 mod sheaf;
 mod slab;
 mod slab_queues;

@@ -1,8 +1,9 @@
 //! Page reuse: several packets in one page, one behind the other.
 
+use quarry_core::machine::Machine;
+use quarry_core::page::{PageAllocator, PageError, Pfn};
+
 use super::buffer::{RxBuffer, footprint_bytes};
-use crate::machine::Machine;
-use crate::page::{PageAllocator, PageError, Pfn};
 
 /// A page that a driver has posted for receiving, and how far it is used up. The driver's own
 /// reference goes with it.

@@ -12,7 +12,7 @@
 //!   ring, oldest first, and takes the oldest back once all others have dropped theirs.
 //!
 //! Neither learns when a page comes home: whoever reads the packet just drops a reference
-//! ([`PageAllocator::put_page`](crate::page::PageAllocator::put_page)). The later answer, a return
+//! ([`PageAllocator::put_page`](quarry_core::page::PageAllocator::put_page)). The later answer, a return
 //! path of its own, is the page pool.
 //!
 //! # One page, two packets
@@ -45,6 +45,8 @@
 mod buffer;
 mod cache;
 mod page;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::{HEADROOM_BYTES, L2_BYTES, RxBuffer, SHARED_INFO_BYTES, footprint_bytes};
 pub use cache::{CACHE_ENTRIES, RxCache, RxCacheStats};

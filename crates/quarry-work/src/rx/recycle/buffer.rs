@@ -1,6 +1,6 @@
 //! How much of a page one packet takes: pure functions of the frame's length and the MTU.
 
-use crate::page::MAX_ORDER;
+use quarry_core::page::MAX_ORDER;
 
 /// Bytes left free in front of a frame (`NET_SKB_PAD` with 64-byte cache lines, no XDP).
 pub const HEADROOM_BYTES: u32 = 64;
@@ -108,7 +108,7 @@ mod tests {
     fn small_frames() {
         let buffer = RxBuffer::linear(1500, 12).unwrap();
         assert_eq!(footprint_bytes(64), 448);
-        let starts: std::vec::Vec<u32> = (0..)
+        let starts: Vec<u32> = (0..)
             .map(|n| n * 448)
             .take_while(|&o| buffer.fits(o))
             .collect();
