@@ -13,6 +13,8 @@
 //! when they went one way, and else off by the array's length at most. A machine without steps has
 //! no such difference.
 
+mod bulk;
+mod drain;
 mod stock;
 mod tune;
 
@@ -25,7 +27,6 @@ use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
-use super::stepped::fill_slots;
 use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
 use crate::machine::{Access, CpuId, Line, Machine, PerCpu, touch};
@@ -65,9 +66,6 @@ impl PcpStats {
         self.decayed += other.decayed;
     }
 }
-
-/// Blocks that a drain takes off a list before it gives them to the zone.
-const FREED_TOGETHER: usize = 64;
 
 /// A list and what went through it.
 struct PcpList {
@@ -345,133 +343,6 @@ impl Pcp {
         Some(pfn)
     }
 
-    /// [`Pcp::alloc`] of single pages into the empty slots of an array; how many. What is counted
-    /// is counted once for all that come from the list without a refill.
-    #[inline]
-    pub(crate) fn alloc_many<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        shape: Shape,
-        slots: &mut [Option<Pfn>],
-    ) -> u64 {
-        let mut got = 0;
-        let mut rest = slots;
-        self.touch_lists(at);
-        loop {
-            let filled = rest.iter().take_while(|slot| slot.is_some()).count();
-            rest = &mut rest[filled..];
-            if rest.is_empty() {
-                break;
-            }
-            let taken = if shape.list == at.zone.hot_list {
-                self.take_hot(at, rest)
-            } else {
-                0
-            };
-            got += taken as u64;
-            rest = &mut rest[taken..];
-            if taken > 0 {
-                continue;
-            }
-            let Some((slot, left)) = rest.split_first_mut() else {
-                break;
-            };
-            let Some(pfn) = self.alloc(at, shape) else {
-                break;
-            };
-            at.map.page(pfn).set_kind(PageKind::Allocated, 0);
-            *slot = Some(pfn);
-            got += 1;
-            rest = left;
-        }
-        got
-    }
-
-    /// Fills slots from the first on, up to one that is filled already, with the pages of the array,
-    /// which is loaded before if it is empty. How many.
-    ///
-    /// Not inlined, so that all of the loop is in registers.
-    #[inline(never)]
-    fn take_hot<M: Machine>(&mut self, at: &Pageset<'_, M>, slots: &mut [Option<Pfn>]) -> usize {
-        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
-            return 0;
-        };
-        let newest = self.hot.newest(at.map, &mut list.blocks);
-        let taken = fill_slots(at.machine, *at.map, newest, slots);
-        self.took(at, taken);
-        taken
-    }
-
-    /// Notes that so many of the array's newest pages are allocated.
-    #[inline(always)]
-    fn took<M: Machine>(&mut self, at: &Pageset<'_, M>, taken: usize) {
-        let pages = taken as u32;
-        self.hot.take(taken);
-        if let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
-            list.allocs += u64::from(pages);
-        }
-        self.pages -= pages;
-        self.spree = self.spree.checked_shr(pages).unwrap_or(0);
-    }
-
-    /// [`Pcp::alloc_many`] of pages that are to be [`PageKind::Owned`], as entries that say so.
-    #[inline]
-    pub(crate) fn alloc_owned<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        shape: Shape,
-        room: &mut [Entry],
-    ) -> usize {
-        let mut got = 0;
-        self.touch_lists(at);
-        while got < room.len() {
-            let rest = &mut room[got..];
-            let taken = if shape.list == at.zone.hot_list {
-                self.take_owned(at, rest)
-            } else {
-                0
-            };
-            got += taken;
-            if taken > 0 {
-                continue;
-            }
-            let Some(pfn) = self.alloc(at, shape) else {
-                break;
-            };
-            at.map.page(pfn).set_kind(PageKind::Owned, 0);
-            rest[0] = Entry::owned(pfn);
-            got += 1;
-        }
-        got
-    }
-
-    /// As [`Pcp::take_hot`]. Where all pages were owned before, no descriptor is touched.
-    #[inline(never)]
-    fn take_owned<M: Machine>(&mut self, at: &Pageset<'_, M>, room: &mut [Entry]) -> usize {
-        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
-            return 0;
-        };
-        let newest = self.hot.newest(at.map, &mut list.blocks);
-        let taken = newest.len().min(room.len());
-        let room = &mut room[..taken];
-        let mut owned_before = true;
-        for (to, from) in room.iter_mut().zip(&newest[newest.len() - taken..]) {
-            *to = *from;
-            owned_before &= from.is_owned();
-        }
-        if !owned_before {
-            for entry in room.iter_mut().filter(|entry| !entry.is_owned()) {
-                let pfn = entry.pfn();
-                let address = pfn.0 as usize;
-                touch(at.machine, Line::PageDescriptor, Access::Write, address);
-                at.map.page(pfn).set_kind(PageKind::Owned, 0);
-                *entry = Entry::owned(pfn);
-            }
-        }
-        self.took(at, taken);
-        taken
-    }
-
     /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
     #[inline(never)]
     fn alloc_mixed<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
@@ -589,45 +460,6 @@ impl Pcp {
         self.pages >= self.high || at.zone.is_below_high()
     }
 
-    /// Single pages that can be taken back before [`Pcp::push_single`] would ask whether they are
-    /// too many.
-    #[inline(always)]
-    pub(crate) fn room<M: Machine>(&self, at: &Pageset<'_, M>) -> usize {
-        if at.zone.is_below_high() {
-            return 0;
-        }
-        (self.high.saturating_sub(self.pages) as usize).saturating_sub(1)
-    }
-
-    /// Where single pages of the list that begins in the array can be put, which [`Pcp::freed_many`]
-    /// then counts.
-    #[inline(always)]
-    pub(crate) fn vacant<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        pages: usize,
-    ) -> Option<&mut [Entry]> {
-        let behind = self.lists.get_mut(usize::from(at.zone.hot_list))?;
-        Some(self.hot.vacant(at.map, &mut behind.blocks, pages))
-    }
-
-    /// The rest of [`Pcp::push_single`] for pages that were put where [`Pcp::vacant`] says, no more
-    /// than there is room for.
-    #[inline(always)]
-    pub(crate) fn freed_many<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) {
-        self.touch_lists(at);
-        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
-            return;
-        };
-        self.hot.put(pages as usize);
-        list.frees += u64::from(pages);
-        self.pages += pages;
-        self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);
-        self.high_order_before = false;
-        let most = at.limits.spree_max().max(self.spree);
-        self.spree = (self.spree + pages).min(most);
-    }
-
     /// As [`Pcp::free`], but all others are handed out before.
     #[cold]
     pub(crate) fn free_oldest<M: Machine>(
@@ -672,74 +504,6 @@ impl Pcp {
         }
         let look = self.pages >= self.high || at.zone.is_below_high();
         look && self.overflow(at)
-    }
-
-    /// Gives at least `pages` pages back to the zone, oldest first, as far as there are any and one
-    /// hold of the zone lock moves so many, and returns the number of blocks. Nothing happens if the
-    /// zone lock is re-entered: the lists then stay longer until the next free.
-    ///
-    /// The lists take turns; one that comes after empty ones gives theirs as well.
-    pub(crate) fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) -> u64 {
-        let Some(mut area) = at.zone.lock(at.machine, at.map) else {
-            return 0;
-        };
-        self.spill(at);
-        let lists = usize::from(at.zone.rules.lists);
-        let target = self.pages.saturating_sub(pages.min(at.hold()));
-        let mut popped = [Pfn(0); FREED_TOGETHER];
-        let (mut turn, mut quota, mut blocks) = (0, 1, 0);
-        while self.pages > target {
-            let order = u32::from(at.zone.rules.order_of[turn]);
-            let list = &mut self.lists[turn].blocks;
-            turn = (turn + 1) % lists;
-            if list.is_empty() {
-                quota = (quota + 1).min(lists as u32);
-                continue;
-            }
-            // The only list with pages gives all of them.
-            let mut left = if quota == lists as u32 {
-                u32::MAX
-            } else {
-                quota
-            };
-            quota = 1;
-            while left > 0 && self.pages > target {
-                let wanted = (self.pages - target).div_ceil(1 << order).min(left);
-                let popped =
-                    list.pop_back_many(at.machine, at.map, order, &mut popped, wanted as usize);
-                if popped.is_empty() {
-                    break;
-                }
-                area.free_all(at.machine, at.map, popped, order);
-                let gone = popped.len() as u32;
-                self.pages -= gone << order;
-                blocks += u64::from(gone);
-                left -= gone;
-            }
-        }
-        blocks
-    }
-
-    /// Gives so many pages back, with holds of so many each at most. Returns the number of blocks.
-    fn drain_by<M: Machine>(&mut self, at: &Pageset<'_, M>, hold: u32, pages: u32) -> u64 {
-        let target = self.pages.saturating_sub(pages);
-        let mut blocks = 0;
-        while self.pages > target {
-            match self.drain(at, hold.min(self.pages - target)) {
-                0 => break,
-                more => blocks += more,
-            }
-        }
-        blocks
-    }
-
-    /// Gives all pages back; with as many holds of the zone lock as the era takes for it.
-    pub(crate) fn flush<M: Machine>(&mut self, at: &Pageset<'_, M>) {
-        let hold = match at.zone.rules.tuning {
-            Tuning::Batch | Tuning::FreeFactor => self.pages,
-            Tuning::Auto => at.tuned_most(),
-        };
-        self.drain_by(at, hold, self.pages);
     }
 
     /// All blocks behind the array with their lists, for the consistency walker.

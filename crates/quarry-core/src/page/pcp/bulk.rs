@@ -1,0 +1,176 @@
+//! Bulk calls on a CPU's lists: pages of the array that the list of single unmovable pages begins in, many at
+//! a time.
+
+use super::{Pageset, Pcp, Shape};
+use crate::machine::{Access, Line, Machine, touch};
+use crate::page::hot::Entry;
+use crate::page::stepped::fill_slots;
+use crate::page::types::{PageKind, Pfn};
+
+impl Pcp {
+    /// [`Pcp::alloc`] of single pages into the empty slots of an array; how many. What is counted
+    /// is counted once for all that come from the list without a refill.
+    #[inline]
+    pub(crate) fn alloc_many<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        shape: Shape,
+        slots: &mut [Option<Pfn>],
+    ) -> u64 {
+        let mut got = 0;
+        let mut rest = slots;
+        self.touch_lists(at);
+        loop {
+            let filled = rest.iter().take_while(|slot| slot.is_some()).count();
+            rest = &mut rest[filled..];
+            if rest.is_empty() {
+                break;
+            }
+            let taken = if shape.list == at.zone.hot_list {
+                self.take_hot(at, rest)
+            } else {
+                0
+            };
+            got += taken as u64;
+            rest = &mut rest[taken..];
+            if taken > 0 {
+                continue;
+            }
+            let Some((slot, left)) = rest.split_first_mut() else {
+                break;
+            };
+            let Some(pfn) = self.alloc(at, shape) else {
+                break;
+            };
+            at.map.page(pfn).set_kind(PageKind::Allocated, 0);
+            *slot = Some(pfn);
+            got += 1;
+            rest = left;
+        }
+        got
+    }
+
+    /// Fills slots from the first on, up to one that is filled already, with the pages of the array,
+    /// which is loaded before if it is empty. How many.
+    ///
+    /// Not inlined, so that all of the loop is in registers.
+    #[inline(never)]
+    fn take_hot<M: Machine>(&mut self, at: &Pageset<'_, M>, slots: &mut [Option<Pfn>]) -> usize {
+        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
+            return 0;
+        };
+        let newest = self.hot.newest(at.map, &mut list.blocks);
+        let taken = fill_slots(at.machine, *at.map, newest, slots);
+        self.took(at, taken);
+        taken
+    }
+
+    /// Notes that so many of the array's newest pages are allocated.
+    #[inline(always)]
+    fn took<M: Machine>(&mut self, at: &Pageset<'_, M>, taken: usize) {
+        let pages = taken as u32;
+        self.hot.take(taken);
+        if let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
+            list.allocs += u64::from(pages);
+        }
+        self.pages -= pages;
+        self.spree = self.spree.checked_shr(pages).unwrap_or(0);
+    }
+
+    /// [`Pcp::alloc_many`] of pages that are to be [`PageKind::Owned`], as entries that say so.
+    #[inline]
+    pub(crate) fn alloc_owned<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        shape: Shape,
+        room: &mut [Entry],
+    ) -> usize {
+        let mut got = 0;
+        self.touch_lists(at);
+        while got < room.len() {
+            let rest = &mut room[got..];
+            let taken = if shape.list == at.zone.hot_list {
+                self.take_owned(at, rest)
+            } else {
+                0
+            };
+            got += taken;
+            if taken > 0 {
+                continue;
+            }
+            let Some(pfn) = self.alloc(at, shape) else {
+                break;
+            };
+            at.map.page(pfn).set_kind(PageKind::Owned, 0);
+            rest[0] = Entry::owned(pfn);
+            got += 1;
+        }
+        got
+    }
+
+    /// As [`Pcp::take_hot`]. Where all pages were owned before, no descriptor is touched.
+    #[inline(never)]
+    fn take_owned<M: Machine>(&mut self, at: &Pageset<'_, M>, room: &mut [Entry]) -> usize {
+        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
+            return 0;
+        };
+        let newest = self.hot.newest(at.map, &mut list.blocks);
+        let taken = newest.len().min(room.len());
+        let room = &mut room[..taken];
+        let mut owned_before = true;
+        for (to, from) in room.iter_mut().zip(&newest[newest.len() - taken..]) {
+            *to = *from;
+            owned_before &= from.is_owned();
+        }
+        if !owned_before {
+            for entry in room.iter_mut().filter(|entry| !entry.is_owned()) {
+                let pfn = entry.pfn();
+                let address = pfn.0 as usize;
+                touch(at.machine, Line::PageDescriptor, Access::Write, address);
+                at.map.page(pfn).set_kind(PageKind::Owned, 0);
+                *entry = Entry::owned(pfn);
+            }
+        }
+        self.took(at, taken);
+        taken
+    }
+
+    /// Single pages that can be taken back before [`Pcp::push_single`] would ask whether they are
+    /// too many.
+    #[inline(always)]
+    pub(crate) fn room<M: Machine>(&self, at: &Pageset<'_, M>) -> usize {
+        if at.zone.is_below_high() {
+            return 0;
+        }
+        (self.high.saturating_sub(self.pages) as usize).saturating_sub(1)
+    }
+
+    /// Where single pages of the list that begins in the array can be put, which [`Pcp::freed_many`]
+    /// then counts.
+    #[inline(always)]
+    pub(crate) fn vacant<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        pages: usize,
+    ) -> Option<&mut [Entry]> {
+        let behind = self.lists.get_mut(usize::from(at.zone.hot_list))?;
+        Some(self.hot.vacant(at.map, &mut behind.blocks, pages))
+    }
+
+    /// The rest of [`Pcp::push_single`] for pages that were put where [`Pcp::vacant`] says, no more
+    /// than there is room for.
+    #[inline(always)]
+    pub(crate) fn freed_many<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) {
+        self.touch_lists(at);
+        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
+            return;
+        };
+        self.hot.put(pages as usize);
+        list.frees += u64::from(pages);
+        self.pages += pages;
+        self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);
+        self.high_order_before = false;
+        let most = at.limits.spree_max().max(self.spree);
+        self.spree = (self.spree + pages).min(most);
+    }
+}
