@@ -6,7 +6,7 @@ use crate::design::{Env, FreeError};
 use crate::geometry::CacheFlags;
 use crate::machine::{Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
 use crate::page::{AllocOptions, MAX_ORDER, MigrateType, PageKind, PageList, Pfn};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// One node's part. `L` is what `list_lock` protects.
 #[repr(align(64))]
@@ -256,6 +256,62 @@ impl SeenSlab {
         self.base = map.address(slab).addr().get();
         self.bytes = 1 << (map.page_shift() + map.page(slab).order());
         true
+    }
+}
+
+/// How a search for partial slabs goes on to other nodes when the wanted one's list is empty
+/// (`get_any_partial()`).
+pub(crate) struct RemoteSearch {
+    /// It goes on in this many of 1024 cases and one more; in none if it is 0
+    /// (`remote_node_defrag_ratio`).
+    ratio: AtomicU32,
+    /// Stands for the cycle counter that the kernel asks.
+    clock: AtomicU32,
+}
+
+impl RemoteSearch {
+    /// What one unit of the files `defrag_ratio` and `remote_node_defrag_ratio` stands for.
+    const UNIT: u32 = 10;
+
+    pub(crate) fn new(ratio: u32) -> Self {
+        Self {
+            ratio: AtomicU32::new(ratio),
+            clock: AtomicU32::new(0),
+        }
+    }
+
+    /// The ratio as its file shows it.
+    pub(crate) fn shown(&self) -> u32 {
+        self.ratio.load(Ordering::Relaxed) / Self::UNIT
+    }
+
+    /// Sets the ratio in its file's unit.
+    pub(crate) fn set(&self, shown: u32) {
+        let ratio = shown.saturating_mul(Self::UNIT);
+        self.ratio.store(ratio, Ordering::Relaxed);
+    }
+
+    /// The kernel asks the cycle counter modulo 1024; here a counter steps through the same values
+    /// in an order of full period, so that results repeat.
+    pub(crate) fn looks_at_other_nodes(&self) -> bool {
+        let ratio = self.ratio.load(Ordering::Relaxed);
+        let clock = self.clock.fetch_add(389, Ordering::Relaxed);
+        ratio != 0 && clock % 1024 <= ratio
+    }
+
+    /// The nodes to go on to from the wanted one: the running CPU's comes first, whichever was
+    /// wanted, then the others in a round from there. None if the search ends.
+    pub(crate) fn nodes<M: Machine>(
+        &self,
+        machine: &M,
+        wanted: NodeId,
+    ) -> impl Iterator<Item = NodeId> + use<M> {
+        let nodes = machine.topology().nodes;
+        let looks = nodes > 1 && self.looks_at_other_nodes();
+        let own = machine.current_node();
+        (0..if looks { nodes } else { 0 })
+            .map(move |i| NodeId((own.0 + i) % nodes))
+            .filter(move |&node| node != wanted)
     }
 }
 

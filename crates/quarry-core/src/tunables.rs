@@ -330,7 +330,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "remote_node_defrag_ratio",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_35, SHEAF],
+        available: &[SLUB_2_6_35, SLUBQ, SHEAF],
         min: 0,
         max: 100,
         unit: "tens of 1/1024",
@@ -346,7 +346,7 @@ pub static TUNABLES: &[Tunable] = &[
         max: QUEUE_MAX as u64,
         unit: "objects",
         default: DefaultValue::Computed(
-            "by object size (above a page, 1024, 256, less): 8, 24, 54, 120",
+            "by slot size (above a page, 1024, 256, less): 8, 24, 54, 120",
         ),
         doc: "Objects a CPU's queue holds (cpu_queue_size).",
     },
@@ -420,6 +420,18 @@ pub static TUNABLES: &[Tunable] = &[
         unit: "objects",
         default: DefaultValue::Value(0),
         doc: "Objects in each queue of a node for objects of another node (alien_queue_size; S+Q3).",
+    },
+    Tunable {
+        name: "idle_expiry",
+        alias: None,
+        scope: Scope::Own,
+        available: &[SLUBQ],
+        min: 0,
+        max: 1,
+        unit: "0 or 1",
+        default: DefaultValue::Value(0),
+        doc: "1: every 2 s, queues not used since the last time are drained, and their next refill \
+              brings at most 16 objects (S+Q3).",
     },
     Tunable {
         name: "sheaf_capacity",
@@ -610,10 +622,12 @@ mod tests {
         let lists = ["min_partial", "cpu_partial", "remote_node_defrag_ratio"];
         assert!(names("slub", Era::V5_9).ends_with(&lists));
         let queue = [
+            "remote_node_defrag_ratio",
             "cpu_queue_size",
             "cpu_batch_size",
             "shared_queue_size",
             "alien_queue_size",
+            "idle_expiry",
         ];
         assert_eq!(names("slubq", Era::V2_6_35)[4..], queue);
         let sheaf = ["sheaf_capacity", "barn_full", "barn_empty"];

@@ -190,7 +190,7 @@ impl Sheaf {
         if let Some(object) = self.slub.alloc_one_from_node(env, wanted) {
             return Some(object);
         }
-        if node.is_none() && nodes > 1 && self.slub.looks_at_other_nodes() {
+        if node.is_none() && nodes > 1 && self.slub.remote.looks_at_other_nodes() {
             let others = (1..nodes).map(|i| NodeId((wanted.0 + i) % nodes));
             let found = others
                 .filter(|other| self.can_spare(env, *other))

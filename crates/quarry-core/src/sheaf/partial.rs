@@ -69,7 +69,7 @@ impl Sheaf {
         let mut filling = Filling { slots, filled: 0 };
         self.fill_from_node(env, &mut filling, node, false);
         let nodes = env.pages.machine().topology().nodes;
-        if filling.wanted() > 0 && nodes > 1 && self.slub.looks_at_other_nodes() {
+        if filling.wanted() > 0 && nodes > 1 && self.slub.remote.looks_at_other_nodes() {
             for other in (1..nodes).map(|i| NodeId((node.0 + i) % nodes)) {
                 self.fill_from_node(env, &mut filling, other, true);
             }

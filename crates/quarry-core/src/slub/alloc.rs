@@ -240,37 +240,26 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<(Pfn, NonNull<u8>)> {
         let machine = env.pages.machine();
-        let nodes = machine.topology().nodes;
         let wanted = node.unwrap_or_else(|| machine.current_node());
         if let Some(found) = self.take_from_node(env, cpu, wanted) {
             return Some(found);
         }
         let bound = node.is_some() && self.rules.explicit_node == ExplicitNode::NewSlab;
-        if bound || nodes == 1 || !self.looks_at_other_nodes() {
+        if bound {
             return None;
         }
-        (1..nodes)
-            .map(|i| NodeId((wanted.0 + i) % nodes))
-            .find_map(|other| {
-                let partial = &self.nodes[other.0 as usize].partial;
-                let enough = {
-                    let list = partial.lock(machine)?;
-                    list.len() > self.min_partial.load(Ordering::Relaxed)
-                };
-                if enough {
-                    self.take_from_node(env, cpu, other)
-                } else {
-                    None
-                }
-            })
-    }
-
-    /// The kernel asks the cycle counter modulo 1024; here a counter steps through the same values
-    /// in an order of full period, so that results repeat.
-    pub(crate) fn looks_at_other_nodes(&self) -> bool {
-        let ratio = self.remote_node_defrag_ratio.load(Ordering::Relaxed);
-        let clock = self.defrag_clock.fetch_add(389, Ordering::Relaxed);
-        ratio != 0 && clock % 1024 <= ratio
+        self.remote.nodes(machine, wanted).find_map(|other| {
+            let partial = &self.nodes[other.0 as usize].partial;
+            let enough = {
+                let list = partial.lock(machine)?;
+                list.len() > self.min_partial.load(Ordering::Relaxed)
+            };
+            if enough {
+                self.take_from_node(env, cpu, other)
+            } else {
+                None
+            }
+        })
     }
 
     /// The CPU's slot is held by somebody else: one object from the node's list or a new slab.

@@ -95,15 +95,12 @@ use crate::geometry::{
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::merge::MergeRules;
 use crate::page::Pfn;
-use crate::slabs::{self, cpus};
+use crate::slabs::{self, RemoteSearch, cpus};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
 
 use types::CpuSlab;
 pub use types::Slub;
-
-/// What one unit of the files `defrag_ratio` and `remote_node_defrag_ratio` stands for.
-const DEFRAG_UNIT: u32 = 10;
 
 impl Design for Slub {
     type Shared = ();
@@ -296,9 +293,7 @@ impl Design for Slub {
         let value = match name {
             "min_partial" => self.min_partial.load(Ordering::Relaxed),
             "cpu_partial" => self.cpu_partial.load(Ordering::Relaxed),
-            name if name == self.rules.defrag_ratio_name => {
-                self.remote_node_defrag_ratio.load(Ordering::Relaxed) / DEFRAG_UNIT
-            }
+            name if name == self.rules.defrag_ratio_name => self.remote.shown(),
             "cpu_slabs_max" => self.cpu_slabs_max(),
             "order" | "slab_order" => self.normal_order().0,
             "objs_per_slab" => self.normal_order().1,
@@ -324,11 +319,7 @@ impl Design for Slub {
                 self.cpu_partial_slabs.store(slabs, Ordering::Relaxed);
                 self.flush_all(env);
             }
-            name if name == self.rules.defrag_ratio_name => {
-                let ratio = value.saturating_mul(DEFRAG_UNIT);
-                self.remote_node_defrag_ratio
-                    .store(ratio, Ordering::Relaxed);
-            }
+            name if name == self.rules.defrag_ratio_name => self.remote.set(value),
             "cpu_slabs_max" => {
                 self.cpu_slabs.store(value.max(1), Ordering::Relaxed);
                 self.flush_all(env);
@@ -366,9 +357,8 @@ impl Slub {
             cpu_partial: AtomicU32::new(geometry.cpu_partial),
             cpu_partial_slabs: AtomicU32::new(geometry.cpu_partial_slabs),
             cpu_slabs: AtomicU32::new(0),
-            remote_node_defrag_ratio: AtomicU32::new(rules.remote_node_defrag_ratio),
+            remote: RemoteSearch::new(rules.remote_node_defrag_ratio),
             normal: AtomicU32::new(geometry.order << 16 | geometry.objects),
-            defrag_clock: AtomicU32::new(0),
             nodes: slabs::nodes(),
         })
     }

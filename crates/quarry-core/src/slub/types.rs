@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::geometry::RunRules;
 use crate::machine::{ListLayout, PerCpu};
 use crate::page::Pfn;
-use crate::slabs::Nodes;
+use crate::slabs::{Nodes, RemoteSearch};
 use crate::stats::{Stat, Stats};
 use crate::sync::AtomicU32;
 
@@ -29,12 +29,10 @@ pub struct Slub {
     pub(crate) cpu_partial_slabs: AtomicU32,
     /// Slabs that a CPU holds at most, its CPU slab among them; 0 if the era decides.
     pub(crate) cpu_slabs: AtomicU32,
-    /// Other nodes' lists are looked at in so many of 1024 cases and one more; in none if it is 0.
-    pub(crate) remote_node_defrag_ratio: AtomicU32,
+    /// Whether and where a search goes on to other nodes' lists.
+    pub(crate) remote: RemoteSearch,
     /// Order of a normal slab in the upper half, its objects in the lower.
     pub(crate) normal: AtomicU32,
-    /// Stands for the cycle counter that decides whether other nodes are looked at.
-    pub(crate) defrag_clock: AtomicU32,
     pub(crate) nodes: Nodes,
 }
 

@@ -144,8 +144,8 @@ impl Slubq {
         true
     }
 
-    /// Brings up to a batch of objects into an empty queue, so that the lowest address is popped
-    /// first.
+    /// Brings up to a batch of objects into an empty queue. Each slab's portion lies above the one
+    /// before, with its lowest address on top, so the slab found last is popped first.
     fn refill<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -157,23 +157,19 @@ impl Slubq {
         let wanted = node.unwrap_or_else(|| machine.current_node());
         let mut have = 0;
         while have < batch {
-            let found = self.take_partial(env, wanted, Some(&mut cpu.stats));
+            let found = self.find_partial(env, wanted, Some(&mut cpu.stats));
             let Some(locked) = found.or_else(|| self.lock_new(env, node, cpu)) else {
                 break;
             };
             touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
-            // From the top down: the first one found comes out first.
-            let mut at = batch - have;
+            let portion = locked.free().min(batch - have);
+            let mut at = have + portion;
             let room = cpu.room(batch);
-            have += locked.take(self.size, batch - have, |object| {
+            have += locked.take(self.size, portion, |object| {
                 at -= 1;
                 room[at as usize] = MaybeUninit::new(object);
             });
             self.put_partial(env, locked);
-        }
-        if have < batch {
-            let room = cpu.room(batch);
-            room.copy_within((batch - have) as usize.., 0);
         }
         cpu.set_objects(have);
     }
@@ -226,7 +222,7 @@ impl Slubq {
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
         let wanted = node.unwrap_or_else(|| machine.current_node());
-        let locked = match self.take_partial(env, wanted, stats.as_deref_mut()) {
+        let locked = match self.find_partial(env, wanted, stats.as_deref_mut()) {
             Some(locked) => locked,
             None if self.lists_reentered(env) => return None,
             None => LockedSlab::lock(env, self.new_slab(env, node, stats)?)?,

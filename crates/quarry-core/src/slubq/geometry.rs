@@ -15,7 +15,7 @@
 //! The **order** is 2.6.35's ([`calculate_order`]), with the demand for objects capped at 64 to
 //! keep bitmaps in their word, and without a limit on objects.
 //!
-//! The **queue** is sized by the object's size like SLAB's array caches, and refills and drains
+//! The **queue** is sized by the slot's size like SLAB's array caches, and refills and drains
 //! move half of it at a time ([`queue_limits`]).
 
 #[cfg(test)]
@@ -38,16 +38,16 @@ pub const QUEUE_MIN: u32 = 4;
 /// Largest `cpu_queue_size`, in objects.
 pub const QUEUE_MAX: u32 = 10_000;
 
-/// Objects in a CPU's queue by object size.
+/// Objects in a CPU's queue by slot size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueRules {
-    /// For objects above a page.
+    /// For slots above a page.
     pub above_page: u32,
-    /// For objects above 1024 bytes.
+    /// For slots above 1024 bytes.
     pub above_1024: u32,
-    /// For objects above 256 bytes.
+    /// For slots above 256 bytes.
     pub above_256: u32,
-    /// For smaller objects.
+    /// For smaller slots.
     pub smaller: u32,
 }
 
@@ -66,6 +66,8 @@ pub struct SlubqRules {
     pub min_partial: MinPartial,
     /// The queue.
     pub queue: QueueRules,
+    /// Other nodes' partial lists are looked at as in 2.6.35 (`RunRules` of SLUB).
+    pub remote_node_defrag_ratio: u32,
 }
 
 /// The numbers of the second posting. The queue's come from the resizing patch as posted before
@@ -99,6 +101,7 @@ pub static RULES: SlubqRules = SlubqRules {
         above_256: 54,
         smaller: 120,
     },
+    remote_node_defrag_ratio: 1000,
 };
 
 /// The geometry of a cache.
@@ -130,7 +133,7 @@ pub fn geometry(
     let objects = objects_in_slab(machine, order, size);
     let min_order = machine.order_for(size.into());
     let used = u64::from(objects) * u64::from(size) + u64::from(bitmap_bytes(objects));
-    let (queue, batch) = queue_limits(&rules.queue, machine, cache.object_size);
+    let (queue, batch) = queue_limits(&rules.queue, machine, size);
     Ok(Geometry {
         layout,
         order,
@@ -169,9 +172,9 @@ pub const fn bitmap_bytes(objects: u32) -> u32 {
     }
 }
 
-/// The default queue and batch, in objects, for objects of `object_size` bytes.
-pub fn queue_limits(rules: &QueueRules, machine: &MachineParams, object_size: u32) -> (u32, u32) {
-    let queue = match object_size {
+/// The default queue and batch, in objects, for slots of `size` bytes.
+pub fn queue_limits(rules: &QueueRules, machine: &MachineParams, size: u32) -> (u32, u32) {
+    let queue = match size {
         size if u64::from(size) > machine.page_bytes() => rules.above_page,
         1025.. => rules.above_1024,
         257.. => rules.above_256,

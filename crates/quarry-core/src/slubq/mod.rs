@@ -20,24 +20,28 @@
 //! ```
 //!
 //! Later postings (S+Q3, UnifiedV4) added queues that the CPUs of a node share, and alien queues
-//! for objects that a node's CPUs free and that lie on another. They are off, as in the second
-//! posting, until `shared_queue_size` or `alien_queue_size` is set.
+//! for objects that a node's CPUs free and that lie on another, and drained queues that lay idle.
+//! All are off, as in the second posting, until `shared_queue_size`, `alien_queue_size` or
+//! `idle_expiry` is set.
 //!
 //! Up to 64 objects the bitmap is the descriptor's word, above it lies behind the last object.
 //!
 //! # 3 States of a slab
 //!
-//! full (no bit set, on no list), partial (on its node's list), empty (given back at once:
-//! `min_partial` is not asked). Objects in queues count as in use by their slab.
+//! full (no bit set, on no list), partial (on its node's list), empty (given back at once: only a
+//! search on other nodes asks `min_partial`). Objects in queues count as in use by their slab.
 //!
 //! # 4 Paths
 //!
-//! *Alloc*: pop the newest entry; empty: refill `batch` objects from partial slabs or new ones.
+//! *Alloc*: pop the newest entry; empty: refill `batch` objects from the node's partial slabs, from
+//! other nodes' (as `remote_node_defrag_ratio` says), or from new ones; the slab that comes last is
+//! popped first.
 //! *Free*: push; full: drain the `batch` oldest entries to their slabs first, one slab lock for
 //! neighbours in the queue that share a slab. With shared queues, an empty queue pulls a batch from
 //! its node's first and a full one pushes a batch there. With alien queues, objects of other nodes
-//! pass the CPU's queue by. *Expiry* (`reap`): queues that were not used since the last one are
-//! drained, and the next refill of a queue not used since brings at most 16 objects.
+//! pass the CPU's queue by. *Expiry* (`reap`, if `idle_expiry` is set): queues that were not used
+//! since the last one are drained, and the next refill of a queue not used since brings at most 16
+//! objects.
 //!
 //! # 5 Locks and their order
 //!
@@ -59,10 +63,10 @@
 //! the operation goes to the slab at once (counted as `cpu_slot_busy`). A slab keeps its free
 //! count beside the bitmap. A free that finds a lock re-entered is deferred through the object's
 //! first word, the only case in which an object is touched. `cpu_batch_size` accepts 1..=queue;
-//! the posted patch inverted that test. Shared queues are per node, as last-level caches are not
+//! the posted patch inverted that test. A queue's node is its newest object's; the patch remembers
+//! one per queue. Shared queues are per node, as last-level caches are not
 //! known; expiry is asked for by the heap's user and not by reclaim; what an alien queue gives up
-//! when it is full was not read and is a batch here.
-//! the posted patch inverted that test. Caches with debugging have no queues ([`crate::debug`]);
+//! when it is full was not read and is a batch here. Caches with debugging have no queues ([`crate::debug`]);
 //! the patches kept them and checked at their ends.
 //!
 //! # 8 Cost
@@ -93,7 +97,7 @@ use crate::geometry::{
 use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::merge::MergeRules;
 use crate::page::Pfn;
-use crate::slabs::{self, cpus};
+use crate::slabs::{self, RemoteSearch, cpus};
 use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -155,6 +159,9 @@ impl Design for Slubq {
             shared: AtomicPtr::new(core::ptr::null_mut()),
             shared_queue_size: AtomicU32::new(0),
             alien_queue_size: AtomicU32::new(0),
+            idle_expiry: AtomicU32::new(0),
+            min_partial: geometry.min_partial,
+            remote: RemoteSearch::new(geometry::RULES.remote_node_defrag_ratio),
             nodes: slabs::nodes(),
         })
     }
@@ -249,7 +256,9 @@ impl Design for Slubq {
     }
 
     fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
-        self.expire(env);
+        if self.idle_expiry.load(Ordering::Relaxed) != 0 {
+            self.expire(env);
+        }
     }
 
     fn free_slots<M: Machine>(
@@ -310,8 +319,10 @@ impl Design for Slubq {
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
         let value = match name {
-            // Kept for its readers; the design gives empty slabs back without asking.
-            "min_partial" => cache.geometry.min_partial,
+            // Asked by searches on other nodes only; empty slabs go back whatever it says.
+            "min_partial" => self.min_partial,
+            "remote_node_defrag_ratio" => self.remote.shown(),
+            "idle_expiry" => self.idle_expiry.load(Ordering::Relaxed),
             "cpu_queue_size" => self.queue.load(Ordering::Relaxed),
             "cpu_batch_size" => self.batch.load(Ordering::Relaxed),
             "shared_queue_size" => self.shared_queue_size.load(Ordering::Relaxed),
@@ -329,6 +340,8 @@ impl Design for Slubq {
     fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
         let value = value.min(u64::from(u32::MAX)) as u32;
         match name {
+            "remote_node_defrag_ratio" => self.remote.set(value),
+            "idle_expiry" => self.idle_expiry.store(value, Ordering::Relaxed),
             "cpu_batch_size" => self.batch.store(value.max(1), Ordering::Relaxed),
             "cpu_queue_size" => return self.resize(env, value),
             "shared_queue_size" => return self.resize_shared(env, Kind::Shared, value),

@@ -20,8 +20,27 @@ impl Slubq {
             .any(|node| node.partial.lock(env.pages.machine()).is_none())
     }
 
+    /// Takes a slab of the wanted node's list, or else of another's that has more than
+    /// `min_partial`, with its lock (`get_partial()`).
+    pub(super) fn find_partial<'a, M: Machine>(
+        &self,
+        env: Env<'a, M>,
+        wanted: NodeId,
+        mut stats: Option<&mut Stats>,
+    ) -> Option<LockedSlab<'a, M>> {
+        let machine = env.pages.machine();
+        if let Some(found) = self.take_partial(env, wanted, stats.as_deref_mut()) {
+            return Some(found);
+        }
+        self.remote.nodes(machine, wanted).find_map(|other| {
+            let partial = &self.nodes[other.0 as usize].partial;
+            let lends = partial.lock(machine)?.len() > self.min_partial;
+            lends.then(|| self.take_partial(env, other, stats.as_deref_mut()))?
+        })
+    }
+
     /// Takes the first slab of a node's list whose lock is free, with its lock.
-    pub(super) fn take_partial<'a, M: Machine>(
+    fn take_partial<'a, M: Machine>(
         &self,
         env: Env<'a, M>,
         node: NodeId,

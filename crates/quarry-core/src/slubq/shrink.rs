@@ -56,7 +56,7 @@ impl Slubq {
         self.flush_all(env)
     }
 
-    /// Gives all CPUs queues of another size; a CPU that is busy keeps its old one. `false`, with
+    /// Gives all CPUs queues of another size and batches of half of it; a CPU that is busy keeps its old one. `false`, with
     /// nothing changed, if there is no room.
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, queue: u32) -> bool {
         let _pass = env.pages.gate().enter(env.pages.machine());
@@ -71,6 +71,7 @@ impl Slubq {
         };
         let old = core::mem::replace(&mut *config, new);
         self.queue.store(queue, Ordering::Relaxed);
+        self.batch.store(queue.div_ceil(2), Ordering::Relaxed);
         drop(config);
         if self.flush_with(env, CpuQueue::abandon) > 0 {
             // A busy CPU may still use the old entries, so these stay reserved.

@@ -3,7 +3,7 @@
 use super::shared::SharedQueues;
 use crate::machine::{PerCpu, SpinLock};
 pub(super) use crate::queue::{CpuQueue, QueueConfig, alloc_entries, free_entries};
-use crate::slabs::Nodes;
+use crate::slabs::{Nodes, RemoteSearch};
 use crate::sync::{AtomicPtr, AtomicU32};
 
 /// State of one cache.
@@ -23,5 +23,11 @@ pub struct Slubq {
     pub(super) shared_queue_size: AtomicU32,
     /// Entries of each pair's alien queue (`alien_queue_size`).
     pub(super) alien_queue_size: AtomicU32,
+    /// Queues that lie idle between two calls of `reap` are drained (`idle_expiry`).
+    pub(super) idle_expiry: AtomicU32,
+    /// A node must have more partial slabs than this to lend one to another.
+    pub(super) min_partial: u32,
+    /// Whether and where a search goes on to other nodes' lists.
+    pub(super) remote: RemoteSearch,
     pub(super) nodes: Nodes,
 }

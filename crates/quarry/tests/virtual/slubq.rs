@@ -54,7 +54,8 @@ fn the_full_queue_drains_its_oldest_batch() {
     assert_eq!(cache.check_consistency(), Ok(()));
 }
 
-/// Facts 5.4: a refill brings a batch, lowest address on top, from as many slabs as it takes.
+/// Facts 5.4: a refill brings a batch from as many slabs as it takes. Each slab's portion lies on
+/// top of the one before, so the slab found last is popped first, lowest address first.
 #[test]
 fn a_refill_pops_the_lowest_address_first() {
     let heap = small(1);
@@ -65,19 +66,67 @@ fn a_refill_pops_the_lowest_address_first() {
     assert_eq!(stat(cache, Stat::AllocSlowpath), 1);
     assert_eq!(stat(cache, Stat::AllocFastpath), 59);
     assert_eq!(stat(cache, Stat::AllocSlab), 3);
-    for slab in objects.chunks(21) {
+    // 18 of the third slab, then all of the second and of the first.
+    let slabs = [&objects[..18], &objects[18..39], &objects[39..]];
+    for slab in slabs {
         assert!(slab.is_sorted(), "ascending in each slab");
         let distances = slab
             .windows(2)
             .map(|two| two[1].addr().get() - two[0].addr().get());
         assert!(distances.eq(std::iter::repeat_n(192, slab.len() - 1)));
     }
-    // The third slab has three left and comes from the list now.
-    let more = take(cache, 4);
+    // The third slab has three left, comes from the list now and lies below three new ones.
+    let more = take(cache, 60);
     assert_eq!(stat(cache, Stat::AllocFromPartial), 1);
+    assert_eq!(stat(cache, Stat::AllocSlowpath), 2);
     let page = |object: Object| heap.pages().pfn_of(object);
-    assert_eq!(page(more[0]), page(objects[59]));
-    assert!(more[..3].is_sorted() && page(more[3]) != page(more[2]));
+    assert_eq!(page(more[57]), page(objects[0]));
+    assert!(more[57..].is_sorted() && page(more[56]) != page(more[57]));
+}
+
+/// Setting the size of the queues sets the batch to half of it.
+#[test]
+fn a_new_queue_size_brings_a_new_batch() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    assert_eq!(cache.attribute("cpu_batch_size"), Some(60));
+    assert!(cache.set_attribute("cpu_queue_size", 10));
+    assert_eq!(cache.attribute("cpu_batch_size"), Some(5));
+    take(cache, 11);
+    assert_eq!(stat(cache, Stat::AllocSlowpath), 3);
+}
+
+/// As SLUB's search of 2.6.35: a node without partial slabs borrows from one that has more than
+/// `min_partial` of them, wished for or not, as often as `remote_node_defrag_ratio` says.
+#[test]
+fn other_nodes_lend_partial_slabs() {
+    let lent = |ratio: u64, slabs: usize| {
+        let heap = boot(Setup {
+            cpus: 2,
+            nodes: 2,
+            ..Setup::default()
+        });
+        let cache = sized(&heap, "scenario", 4096);
+        assert_eq!(cache.attribute("remote_node_defrag_ratio"), Some(100));
+        assert!(cache.set_attribute("remote_node_defrag_ratio", ratio));
+        let full = take(cache, 8 * slabs);
+        for slab in full.chunks(8) {
+            give(cache, &slab[..1]);
+        }
+        cache.flush();
+        on(&heap, 1);
+        let pages = heap.pages();
+        let there = |object: Object| pages.node_of(pages.pfn_of(object).unwrap()).unwrap();
+        take(cache, 12)
+            .into_iter()
+            .filter(|&object| there(object) == NodeId(0))
+            .count()
+    };
+    assert_eq!(lent(100, 30), 12, "all of a batch");
+    assert_eq!(lent(0, 30), 0);
+    // log2 of 4096 is 12, cut to 10: so many stay at home.
+    assert_eq!(lent(100, 9), 0);
+    assert_eq!(lent(100, 12), 2);
 }
 
 /// Facts 5.4: `min_partial` is not asked when a slab becomes empty.
@@ -86,9 +135,12 @@ fn an_empty_slab_goes_at_once() {
     let heap = small(1);
     let cache = sized(&heap, "scenario", 192);
     assert_eq!(cache.attribute("min_partial"), Some(7));
-    let objects = take(cache, 21);
+    let batch = take(cache, 60);
     let slabs = cache.usage().slabs;
     assert_eq!(slabs, 3, "a batch of 60");
+    // All of the first slab stays.
+    let (others, objects) = batch.split_at(39);
+    give(cache, others);
     assert_eq!(cache.flush(), 0);
     assert_eq!(stat(cache, Stat::QueueFlush), 1);
     assert_eq!(cache.usage().slabs, 1, "two came back untouched");

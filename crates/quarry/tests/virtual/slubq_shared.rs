@@ -154,6 +154,25 @@ fn objects_of_another_node_have_their_queue() {
     assert_eq!(cache.usage().slabs, 0);
 }
 
+/// The second posting has no expiry: whatever lies idle stays in its queue, and every refill brings
+/// a batch.
+#[test]
+fn queues_keep_idle_objects_by_default() {
+    let heap = small::<Slubq>(ERA, 1);
+    let cache = sized(&heap, "scenario", 64);
+    assert_eq!(cache.attribute("idle_expiry"), Some(0));
+    let objects = take(cache, 60);
+    give(cache, &objects);
+    let before = cache.usage();
+    for now in 0..3 {
+        heap.reap(now);
+    }
+    assert_eq!(cache.usage(), before);
+    assert_eq!(stat(cache, Stat::QueueFlush), 0);
+    take(cache, 120);
+    assert_eq!(stat(cache, Stat::AllocSlowpath), 2, "a refill brings 60");
+}
+
 /// Facts 5.5: a queue not used since the last expiry refills at most 16 objects; an idle one is
 /// drained.
 #[test]
@@ -161,6 +180,7 @@ fn idle_queues_expire() {
     let heap = small::<Slubq>(ERA, 2);
     let cache = sized(&heap, "scenario", 64);
     assert!(cache.set_attribute("shared_queue_size", 200));
+    assert!(cache.set_attribute("idle_expiry", 1));
     let objects = take(cache, 60);
     assert_eq!(stat(cache, Stat::AllocSlowpath), 1, "a refill brings 60");
     heap.reap(0);

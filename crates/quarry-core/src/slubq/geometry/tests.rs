@@ -37,6 +37,15 @@ fn objects_and_queues_with_small_pages() {
     }
 }
 
+/// A queue is sized by the slot: 1020 bytes with a red zone and tracks take more than 1024.
+#[test]
+fn queues_are_sized_by_the_slot() {
+    let plain = CacheParams::new(1020);
+    let tracked = plain.with_flags(CacheFlags::RED_ZONE | CacheFlags::STORE_USER);
+    let queue = |cache| of(&machine(12, 16), cache).queue;
+    assert_eq!([queue(plain), queue(tracked)], [54, 24]);
+}
+
 #[test]
 fn bitmap_always_fits() {
     for page_shift in [12, 14, 16] {

@@ -16,7 +16,7 @@ use super::place::Placement;
 use super::{Check, ensure, ensure_eq};
 
 fn asks_other_nodes<D: Design>(era: Era) -> bool {
-    D::NAME == "slub"
+    matches!(D::NAME, "slub" | "slubq")
         && slub_era(era).is_some_and(|era| era.run.explicit_node == ExplicitNode::OtherLists)
 }
 

@@ -20,7 +20,8 @@ pub(crate) struct Ask {
 }
 
 /// A tunable that can be written while its cache is in use.
-pub(crate) const ATTRIBUTES: [&str; 15] = [
+pub(crate) const ATTRIBUTES: [&str; 16] = [
+    "idle_expiry",
     "shared_queue_size",
     "alien_queue_size",
     "cpu_slabs_max",
