@@ -37,6 +37,9 @@ impl CacheFlags {
     /// each request.
     pub const KMALLOC: Self = CacheFlags(1 << 9);
 
+    /// The kernel makes this cache before its secondary CPUs run. Only SLAB's `free_limit` asks.
+    pub const EARLY: Self = CacheFlags(1 << 12);
+
     /// Tell of every allocation and free (`SLAB_TRACE`). Changes no size.
     pub const TRACE: Self = CacheFlags(1 << 10);
     /// Allocations fail as the heap's fail injection says (`SLAB_FAILSLAB`). Changes no size.
@@ -173,7 +176,7 @@ impl fmt::Debug for CacheFlags {
         f.write_str("CacheFlags(")?;
         let mut separator = "";
         for (name, _) in names
-            .chain(&[("kmalloc", Self::KMALLOC)])
+            .chain(&[("kmalloc", Self::KMALLOC), ("early", Self::EARLY)])
             .filter(|n| self.contains(n.1))
         {
             write!(f, "{separator}{name}")?;

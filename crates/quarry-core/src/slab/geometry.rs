@@ -27,7 +27,8 @@ mod tests;
 
 pub use eras::{ERAS, slab_era};
 pub use rules::{
-    ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SlabEra, reaping,
+    ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SharedUse, SlabEra,
+    reaping,
 };
 
 use crate::geometry::{
@@ -43,6 +44,45 @@ const OBJECTS_MAX: u32 = 65_535;
 
 /// Bytes of one red zone, and of the word that names the caller.
 const DEBUG_WORD: u32 = 8;
+
+/// The flag of caches that the kernel makes before its secondary CPUs run, if one has this name.
+/// Those of kmalloc need none.
+pub fn early_flag(name: &str) -> CacheFlags {
+    match EARLY_CACHES.contains(&name) {
+        true => CacheFlags::EARLY,
+        false => CacheFlags::NONE,
+    }
+}
+
+/// Caches that the functions make that `start_kernel()` calls in 6.1 (which these are was inferred).
+const EARLY_CACHES: [&str; 26] = [
+    "anon_vma",
+    "anon_vma_chain",
+    "buffer_head",
+    "cred_jar",
+    "dentry",
+    "files_cache",
+    "filp",
+    "fs_cache",
+    "inode_cache",
+    "kernfs_node_cache",
+    "key_jar",
+    "maple_node",
+    "mm_struct",
+    "mnt_cache",
+    "names_cache",
+    "pid",
+    "pool_workqueue",
+    "proc_dir_entry",
+    "proc_inode_cache",
+    "radix_tree_node",
+    "seq_file",
+    "sighand_cache",
+    "signal_cache",
+    "sigqueue",
+    "task_struct",
+    "vm_area_struct",
+];
 
 /// What an order and a place for the indices make of a slab.
 #[derive(Clone, Copy)]

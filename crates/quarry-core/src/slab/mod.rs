@@ -170,8 +170,10 @@ impl Design for Slab {
             entries,
             queue: geometry.queue,
         };
-        let boot_cache = env.cache.flags().contains(CacheFlags::KMALLOC);
-        let missed = match era.run.kmalloc_misses_a_cpu && boot_cache {
+        // A CPU that comes up is not counted yet when its node's limits are computed again, so a
+        // cache from before never learns of the last one.
+        let early = CacheFlags::KMALLOC | CacheFlags::EARLY;
+        let missed = match env.cache.flags().intersects(early) {
             true => u64::from(geometry.batch),
             false => 0,
         };

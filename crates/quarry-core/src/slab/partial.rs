@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::geometry::{GrowRule, ReleaseRule};
+use super::geometry::{GrowRule, ReleaseRule, SharedUse};
 use super::types::{Array, Beside, Lists, Slab};
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, touch};
@@ -102,7 +102,7 @@ impl Slab {
             }
             let moved = newest.len() as u32;
             lists.shared.forget_newest(moved);
-            lists.shared.touched = true;
+            lists.shared.touched |= self.era.run.shared_use == SharedUse::Refill;
             return moved;
         }
         let map = env.pages.map();
@@ -354,11 +354,11 @@ impl Slab {
     /// Gives a node the array for another node's objects, if it has none.
     pub(super) fn make_alien<M: Machine>(&self, env: Env<'_, M>, local: NodeId, node: NodeId) {
         let limit = match self.limit.load(Ordering::Relaxed) {
-            1 => self.era.run.alien_limit_of_one,
+            1 => 1,
             _ => self.era.limits.alien_limit,
         };
         let beside = &self.beside[local.0 as usize];
-        if limit == 0 || beside.has_alien(node) || self.heap.shrinking() {
+        if beside.has_alien(node) || self.heap.shrinking() {
             return;
         }
         beside.make_once(|| {
@@ -391,6 +391,8 @@ impl Slab {
         let room = lists.shared.room();
         let shared = lists.shared.push(alien.newest(room));
         alien.forget_newest(shared);
+        let used = shared > 0 && self.era.run.shared_use == SharedUse::AlienOverflow;
+        lists.shared.touched |= used;
         self.free_block(env, &mut lists, alien.filled(), released, stats);
         alien.forget_oldest(alien.avail);
         true

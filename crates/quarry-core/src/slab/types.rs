@@ -219,7 +219,7 @@ pub(super) struct Array {
     pub(super) limit: u32,
     /// Filled entries.
     pub(super) avail: u32,
-    /// Objects were allocated from it since the last reap of the node.
+    /// It was used since the last reap of the node, as the era counts.
     pub(super) touched: bool,
 }
 

@@ -56,6 +56,9 @@ pub struct SlobEra {
     pub list_limits: &'static [u32],
     /// A freed block merges with the first free block of its page if it ends there.
     pub merge_before_first: bool,
+    /// A page that becomes full moves the head of its list, too: the next search begins at its
+    /// successor (`slob_alloc()`).
+    pub head_moves_past_full: bool,
     /// Cache-line alignment of caches.
     pub hwcache_align: HwcacheAlign,
     /// kmalloc; `align` says how its addresses are aligned.

@@ -36,7 +36,8 @@
 //!
 //! *Alloc*: walk the list of the block's size; in each page with enough free units take the first
 //! free block that holds the wanted one aligned. What alignment leaves in front stays a free block.
-//! If the page keeps free units, the list is rotated to begin with it; else it leaves the list. No
+//! If the page keeps free units, the list is rotated to begin with it; else it leaves the list, which
+//! in 2.6.24 begins at its successor then. No
 //! page: a new one, with the lock dropped meanwhile, at the front. *Free*: link the block in by
 //! address and merge it with free neighbours; 2.6.24 does not merge in front of the first free
 //! block. *kmalloc*: a block with its size in an 8-byte header; 6.1 aligns powers of two to
@@ -64,8 +65,8 @@
 //! a cache's object, which in the kernel reads the object's neighbour as its size, is refused.
 //! A free that finds the lock re-entered is noted in the table. Objects of RCU caches have their
 //! footer but are freed at once. Constructors are the user's affair. An alignment above the page,
-//! or above an object's own pages, is refused. 2.6.24 is taken not to rotate past a page that
-//! became full, as 6.1. That version's usable-size bug is not reproduced: nothing asks for that size.
+//! or above an object's own pages, is refused. 2.6.24's usable-size bug is not reproduced: nothing
+//! asks for that size.
 //! The kernel has no statistics of SLOB; here all calls count as slow ones, and the runs of pages as
 //! slabs of one object. Heap pages belong to no cache and show only in the heap's slab pages; a cache
 //! knows the bytes of its blocks.

@@ -44,7 +44,7 @@ impl Shared {
     ) -> Option<(Pfn, u32)> {
         let list = self.era.list_of(request.bytes);
         let found = self.with_lists(env, |lists, _| {
-            let found = Self::take_listed(env, &mut lists.pages[list], node, request);
+            let found = self.take_listed(env, &mut lists.pages[list], node, request);
             found.inspect(|&(pfn, offset)| Self::mark(env, pfn, offset, mark))
         })?;
         if found.is_some() {
@@ -76,8 +76,10 @@ impl Shared {
         }
     }
 
-    /// Next fit over pages, first fit within: the list begins at the page that served last.
+    /// Next fit over pages, first fit within: the list begins at the page that served last, or at
+    /// its successor if it became full and the era moves the head nevertheless.
     fn take_listed<M: Machine>(
+        &self,
         env: Env<'_, M>,
         list: &mut PageList,
         node: Option<NodeId>,
@@ -97,9 +99,11 @@ impl Shared {
             Some((pfn, page.take(request)?))
         })?;
         touch(machine, Line::Slab, Access::Write, pfn.0 as usize);
-        if HeapPage::new(env, pfn).state().units > 0 {
+        let full = HeapPage::new(env, pfn).state().units == 0;
+        if !full || self.era.head_moves_past_full {
             list.rotate_to(map, pfn);
-        } else {
+        }
+        if full {
             map.page(pfn).set_on_list(false);
             list.remove(map, pfn);
         }

@@ -8,6 +8,7 @@ use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc
 use quarry_core::heap::CreateError;
 use quarry_core::machine::CpuId;
 use quarry_core::sheaf::geometry::asked_capacity;
+use quarry_core::slab::geometry::early_flag;
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, Place, ReplayEvent};
@@ -580,7 +581,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             name: &cache.name,
             object_size: inferred.object_size,
             align: inferred.align,
-            flags: inferred.flags,
+            flags: inferred.flags | early_flag(&cache.name),
             sheaf_capacity: asked_capacity(&cache.name),
         };
         let index = match self.driver.create_cache(&spec) {

@@ -91,6 +91,57 @@ fn idle_nodes_are_reaped_every_four_seconds() {
     }
 }
 
+/// What counts as a use of the shared array, which saves it from the next reap: in 2.6.24 that an
+/// alien array overflows into it, in 6.1 that a refill takes from it.
+#[test]
+fn uses_of_the_shared_array_by_era() {
+    const SECOND: u64 = 1_000_000_000;
+    for era in ERAS {
+        let old = era == Era::V2_6_24;
+        let heap = small::<Slab>(era, 2);
+        let cache = sized(&heap, "scenario", 256);
+        give(cache, &take(cache, 600));
+        heap.reap(10 * SECOND);
+        take(cache, 130);
+        let shared = cache.usage().shared_avail;
+        assert!(shared > 96, "{era}: {shared}");
+        heap.reap(14 * SECOND);
+        let idle = if old { 96 } else { 0 };
+        assert_eq!(cache.usage().shared_avail, shared - idle, "{era}: refilled");
+
+        let heap = two_nodes(era);
+        let cache = sized(&heap, "scenario", 256);
+        let objects = take(cache, 13);
+        cache.flush();
+        heap.reap(10 * SECOND);
+        on(&heap, 1);
+        give(cache, &objects);
+        assert_eq!(cache.usage().shared_avail, 12, "{era}");
+        on(&heap, 0);
+        heap.reap(14 * SECOND);
+        let idle = if old { 0 } else { 6 };
+        assert_eq!(cache.usage().shared_avail, 12 - idle, "{era}: overflowed");
+    }
+}
+
+/// A cache whose arrays hold one object has alien arrays of one, too.
+#[test]
+fn alien_arrays_of_large_objects_hold_one() {
+    for era in ERAS {
+        let heap = two_nodes(era);
+        let cache = sized(&heap, "scenario", 200_000);
+        assert_eq!(cache.attribute("limit"), Some(1), "{era}");
+        let objects = take(cache, 2);
+        on(&heap, 1);
+        let counts = [Stat::NodeFrees, Stat::AlienOverflow];
+        for (object, expected) in objects.iter().zip([[1, 0], [2, 1]]) {
+            give(cache, &[*object]);
+            assert_eq!(counts.map(|which| stat(cache, which)), expected, "{era}");
+        }
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+}
+
 fn two_nodes(era: Era) -> VirtualHeap<Slab> {
     let setup = Setup {
         cpus: 2,

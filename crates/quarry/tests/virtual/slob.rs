@@ -141,6 +141,25 @@ fn the_next_search_begins_at_the_last_page() {
     }
 }
 
+/// A page that serves and becomes full leaves the list. In 2.6.24 the head moves to its successor
+/// all the same; in 6.1 it stays.
+#[test]
+fn the_next_search_after_a_page_became_full() {
+    for (era, next) in [(OLD, 0), (NEW, 32)] {
+        let heap = small(era);
+        let cache = sized(&heap, "scenario", 256);
+        // Three full pages. The third, in front, gets 256 free bytes; the others 512.
+        let objects = take(cache, 48);
+        for number in [0, 1, 16, 17, 32] {
+            give(cache, &objects[number..=number]);
+        }
+        let found = take(sized(&heap, "large", 512), 1)[0];
+        assert_eq!(found, objects[16], "{era}: the second page, full now");
+        assert_eq!(take(cache, 1)[0], objects[next], "{era}");
+        consistent(&heap);
+    }
+}
+
 /// Facts 4 and 2.3: a block in front of the first free block is merged with it in 6.1 only.
 #[test]
 fn merging_in_front_of_the_first_free_block_by_era() {

@@ -1,6 +1,8 @@
 //! The eras' numbers.
 
-use super::{ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SlabEra};
+use super::{
+    ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SharedUse, SlabEra,
+};
 use crate::era::Era;
 use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 
@@ -50,9 +52,8 @@ const V2_6_24: SlabEra = SlabEra {
         grow: GrowRule::FreeListTail,
         colour: ColourRule::UseThenAdvance,
         looks_before_lock: false,
-        kmalloc_misses_a_cpu: false,
+        shared_use: SharedUse::AlienOverflow,
         untouched_batch: 16,
-        alien_limit_of_one: 0,
     },
 };
 
@@ -76,8 +77,7 @@ const V6_1: SlabEra = SlabEra {
         grow: GrowRule::FeedArray,
         colour: ColourRule::AdvanceThenUse,
         looks_before_lock: true,
-        kmalloc_misses_a_cpu: true,
-        alien_limit_of_one: 1,
+        shared_use: SharedUse::Refill,
         ..V2_6_24.run
     },
     ..V2_6_24

@@ -41,7 +41,7 @@ pub struct LimitRules {
     pub smaller: u32,
     /// The shared factor of objects up to a page, with more than one CPU.
     pub shared_factor: u32,
-    /// Room of an alien array.
+    /// Room of an alien array; 1 in caches whose limit is 1.
     pub alien_limit: u32,
     /// Most that a CPU array may hold with debugging.
     pub debug_max: u32,
@@ -74,6 +74,16 @@ pub enum ColourRule {
     AdvanceThenUse,
 }
 
+/// What marks a node's shared array as used, so that the next reap leaves it alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedUse {
+    /// An alien array's overflow into it: `transfer_objects()` marks the array that receives
+    /// [2.6.24].
+    AlienOverflow,
+    /// A refill out of it [6.1].
+    Refill,
+}
+
 /// What happens at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunRules {
@@ -86,13 +96,10 @@ pub struct RunRules {
     /// A refill looks for free and shared objects before it takes the node's lock, and grows at
     /// once if there are none [6.1].
     pub looks_before_lock: bool,
-    /// The kmalloc caches are made before the secondary CPUs run, and never learn of one of them:
-    /// their `free_limit` is a batch lower [6.1, inferred].
-    pub kmalloc_misses_a_cpu: bool,
+    /// What counts as a use of a node's shared array.
+    pub shared_use: SharedUse,
     /// Objects that a CPU array brings at once if it was not used since the last reap.
     pub untouched_batch: u32,
-    /// Room of an alien array of a cache whose limit is 1: none [2.6.24] or 1 [6.1].
-    pub alien_limit_of_one: u32,
 }
 
 /// Reaping, the same in both eras.

@@ -16,6 +16,7 @@ const V2_6_24: SlobEra = SlobEra {
     era: Era::V2_6_24,
     list_limits: &[],
     merge_before_first: false,
+    head_moves_past_full: true,
     hwcache_align: HwcacheAlign::Line,
     kmalloc: KmallocRules {
         service: KmallocService::Design,
@@ -35,6 +36,7 @@ const V6_1: SlobEra = SlobEra {
     era: Era::V6_1,
     list_limits: &[256, 1024],
     merge_before_first: true,
+    head_moves_past_full: false,
     hwcache_align: HwcacheAlign::HalvedLine,
     kmalloc: KmallocRules {
         align: KmallocAlign::PowerOfTwoClass,

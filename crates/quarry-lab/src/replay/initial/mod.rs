@@ -95,6 +95,7 @@ use quarry_core::geometry::{
 };
 use quarry_core::heap::CreateError;
 use quarry_core::sheaf::geometry::asked_capacity;
+use quarry_core::slab::geometry::early_flag;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::Flags;
 
@@ -298,7 +299,7 @@ impl Preparation<'_> {
             name: &row.name,
             object_size: params.object_size,
             align: params.align,
-            flags: params.flags,
+            flags: params.flags | early_flag(&row.name),
             sheaf_capacity: asked_capacity(&row.name),
         };
         match driver.create_cache(&spec) {
