@@ -6,8 +6,7 @@ use core::ptr::NonNull;
 use crate::debug::{self, CacheDebug, NoPlace, Place};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, Layout,
-    MachineParams,
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{CpuId, Machine, NodeId, SpinLock};
 use crate::merge::{MergeRules, Merged};
@@ -581,26 +580,9 @@ pub trait Design: Sized + Send + Sync + 'static {
         unsafe { rcu::defer(self, env, object) }
     }
 
-    /// What debugging writes into slots.
-    fn debug_rules(era: Era) -> debug::Rules {
-        debug::Rules::slub(era)
-    }
-
-    /// [`Design::alloc_direct`] of a cache with debugging: a slot that looks free, for a request of so
-    /// many bytes.
-    fn alloc_slot<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        _bytes: u32,
-    ) -> Option<NonNull<u8>> {
-        self.alloc_direct(env, node)
-    }
-
-    /// How a slot of a cache with debugging is laid out; `None` if it is an object that passes
-    /// debugging by.
-    fn slot_layout<M: Machine>(&self, env: Env<'_, M>, _slot: NonNull<u8>) -> Option<Layout> {
-        Some(env.cache.geometry.layout)
+    /// What debugging writes into slots; `None` if the design has no debugging.
+    fn debug_rules(era: Era) -> Option<debug::Rules> {
+        Some(debug::Rules::slub(era))
     }
 
     /// The slot that an address lies in.
@@ -615,39 +597,6 @@ pub trait Design: Sized + Send + Sync + 'static {
     ) -> Result<Place, NoPlace> {
         debug::slot_in_slab(self, env, address)
     }
-
-    /// Whether a slot of a cache with debugging is free.
-    ///
-    /// # Errors
-    ///
-    /// As [`Design::free_slots`].
-    fn is_free<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        place: &Place,
-    ) -> Result<bool, SlabInconsistency> {
-        let mut free = false;
-        self.free_slots(env, place.slab, &mut |slot| {
-            free = slot == place.base;
-            !free
-        })?;
-        Ok(free)
-    }
-
-    /// Frees a slot of a cache with debugging whose debug lock the calling thread has: later, where
-    /// the design has to look first.
-    ///
-    /// # Safety
-    ///
-    /// A live slot of the cache that its user has given up.
-    unsafe fn free_unchecked<M: Machine>(&self, env: Env<'_, M>, slot: NonNull<u8>) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { env.cache.defer(slot) };
-    }
-
-    /// Calls `found` for the slots of a cache with debugging that lie in pages of many caches, and
-    /// whether they are free.
-    fn loose_slots<M: Machine>(&self, _env: Env<'_, M>, _found: &mut dyn FnMut(&Place, bool)) {}
 
     /// The first slot of a slab; the others follow at the distance of the geometry's `size`.
     fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {

@@ -5,7 +5,7 @@ use std::fmt;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
@@ -58,13 +58,23 @@ impl DesignEntry {
     /// Whether the design's geometry is known for an era; more of them than can be replayed.
     #[must_use]
     pub fn has_geometry(&self, era: Era) -> bool {
+        let tried = self.try_geometry(era, CacheFlags::NONE);
+        !matches!(tried, Err(GeometryError::UnknownEra { .. }))
+    }
+
+    /// The geometry of an ordinary cache with these flags.
+    pub(crate) fn try_geometry(
+        &self,
+        era: Era,
+        flags: CacheFlags,
+    ) -> Result<Geometry, GeometryError> {
         let machine = MachineParams {
             page_shift: 12,
             nr_cpus: 1,
             cache_line: 64,
         };
-        let tried = (self.geometry)(era, &machine, &BootParams::default(), &CacheParams::new(64));
-        !matches!(tried, Err(GeometryError::UnknownEra { .. }))
+        let params = CacheParams::new(64).with_flags(flags);
+        (self.geometry)(era, &machine, &BootParams::default(), &params)
     }
 
     /// Eras whose geometry is known, oldest first.

@@ -2,7 +2,7 @@
 
 use quarry_core::debug::SlubDebug;
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, Geometry};
+use quarry_core::geometry::{BootParams, CacheFlags, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_core::tunables::{Scope, Tunable, TunableError, check, tunables_of};
 
@@ -172,6 +172,10 @@ impl Settings {
     pub fn set_debug(&mut self, text: &str, spec: &DesignSpec) -> Result<(), LabError> {
         let parsed = SlubDebug::parse(text, spec.era)
             .map_err(|error| LabError::Usage(format!("{spec}: {error}")))?;
+        let flags = CacheFlags::DEBUG_DEFAULT;
+        if let Err(error) = spec.design.try_geometry(spec.era, flags) {
+            return Err(LabError::Usage(format!("{spec}: {error}")));
+        }
         self.debug = Some(parsed);
         Ok(())
     }

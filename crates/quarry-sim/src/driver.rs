@@ -182,7 +182,8 @@ pub fn drive_pages<D: Design, R>(
 ) -> Result<R, SetupError> {
     let machine = VirtualMachine::new(config).map_err(SetupError::Config)?;
     let heap = Heap::with_pages(machine, pages, boot).map_err(SetupError::Create)?;
-    heap.set_slub_debug(debug);
+    let set = heap.set_slub_debug(debug);
+    set.map_err(|error| SetupError::Create(error.into()))?;
     heap.make_kmalloc_caches();
     let mut driver = Driver {
         heap: &heap,

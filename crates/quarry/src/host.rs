@@ -290,7 +290,8 @@ impl<D: Design> Builder<D> {
             TrimPolicy::huge_pages(topology, keep_pages)
         });
         heap.pages().set_auto_trim(policy);
-        heap.set_slub_debug(debug);
+        let set = heap.set_slub_debug(debug);
+        set.map_err(|error| Error::Heap(error.into()))?;
         heap.set_reporter(self.reporter);
         let heap = Box::new(heap);
         let hooks = ForkHooks {

@@ -106,7 +106,6 @@ fn correct_use_gives_no_report() {
         storm::<Slub>(mode, "storm-slub");
         storm::<Slubq>(mode, "storm-slubq");
         storm::<Slab>(mode, "storm-slab");
-        storm::<Slob>(mode, "storm-slob");
         storm::<Sheaf>(mode, "storm-sheaf");
     }
 }
@@ -177,7 +176,6 @@ fn a_double_free_names_three_threads() {
     two_threads::<Slub>("twice-slub");
     two_threads::<Slubq>("twice-slubq");
     two_threads::<Slab>("twice-slab");
-    two_threads::<Slob>("twice-slob");
     two_threads::<Sheaf>("twice-sheaf");
 }
 
@@ -186,4 +184,7 @@ fn a_wrong_setting_is_an_error() {
     let error = Builder::<Slub>::new().slub_debug("FX").build().map(|_| ());
     let message = error.expect_err("no such letter").to_string();
     assert!(message.contains("no letter 'X'"), "{message}");
+    let error = Builder::<Slob>::new().slub_debug("F").build().map(|_| ());
+    let message = error.expect_err("no SLOB kernel had it").to_string();
+    assert!(message.contains("slob has no debugging"), "{message}");
 }

@@ -140,9 +140,7 @@ pub(crate) fn release<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
     while let Some(base) = Quarantine::take(&mut quarantine) {
         // SAFETY: a slot of the cache, whose debug lock is held.
         let slot = unsafe { Slot::new(env.cache, debug, base) };
-        if let Some(layout) = design.slot_layout(env, base) {
-            slot.laid_out(layout).restore(State::Free);
-        }
+        slot.restore(State::Free);
         // SAFETY: the slot counts as in use, and no user has it.
         let freed = unsafe { design.free_direct(env, slot.base()) };
         debug_assert!(freed.is_ok(), "{freed:?}");
@@ -151,8 +149,7 @@ pub(crate) fn release<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
 
 /// The object and the track of its allocation, for a slot that is in use; `None` if no user has
 /// it.
-pub(crate) fn live<M: Machine, D: Design>(
-    design: &D,
+pub(crate) fn live<M: Machine>(
     env: Env<'_, M>,
     base: NonNull<u8>,
 ) -> Option<(NonNull<u8>, Option<Track>)> {
@@ -163,10 +160,7 @@ pub(crate) fn live<M: Machine, D: Design>(
     if quarantine.contains(base) {
         return None;
     }
-    let Some(layout) = design.slot_layout(env, base) else {
-        return Some((base, None));
-    };
     // SAFETY: a slot of the cache (the design's walk found it), whose debug lock is held.
-    let slot = unsafe { Slot::new(env.cache, debug, base) }.laid_out(layout);
+    let slot = unsafe { Slot::new(env.cache, debug, base) };
     Some((slot.object(), slot.track(Which::Alloc)))
 }

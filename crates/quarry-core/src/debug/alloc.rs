@@ -69,12 +69,11 @@ fn attempt<M: Machine, D: Design>(
     let machine = env.pages.machine();
     let _pass = env.pages.gate().enter(machine);
     let mut quarantine = debug.ops.lock(machine)?;
-    let allocated = design.alloc_slot(env, node, bytes);
+    let allocated = design.alloc_direct(env, node);
     note_damaged_lists(env, debug, During::Alloc, here);
     let base = allocated?;
-    let layout = design.slot_layout(env, base)?;
     // SAFETY: a slot that the design has just handed out, and the debug lock is held.
-    let slot = unsafe { Slot::new(env.cache, debug, base) }.laid_out(layout);
+    let slot = unsafe { Slot::new(env.cache, debug, base) };
     if let Some((what, damage)) = slot.check(State::Free) {
         let report = report_of(env, what, During::Alloc, Fix::Quarantined, here);
         let mut report = with_slot(report, &slot);

@@ -25,7 +25,7 @@ pub(crate) fn describe<M: Machine, D: Design>(
         let _pass = env.pages.gate().enter(env.pages.machine());
         let _ops = debug.ops.lock(env.pages.machine())?;
         // SAFETY: a slot of the cache (`find_slot`), whose debug lock is held.
-        let slot = unsafe { Slot::new(env.cache, debug, place.base) }.laid_out(place.layout);
+        let slot = unsafe { Slot::new(env.cache, debug, place.base) };
         Some((slot.track(Which::Alloc), slot.track(Which::Free)))
     });
     let (alloc, free) = tracks.unwrap_or_default();
@@ -151,12 +151,12 @@ unsafe fn free_at<M: Machine, D: Design>(
         if place.exact {
             // A signal handler interrupted an operation on this cache: no checks are possible.
             // SAFETY: a slot of the cache, which its user has given up.
-            unsafe { design.free_unchecked(env, place.base) };
+            unsafe { env.cache.defer(place.base) };
         }
         return Ok(());
     };
     // SAFETY: a slot of the cache (`find_slot`), whose debug lock is held.
-    let slot = unsafe { Slot::new(env.cache, debug, place.base) }.laid_out(place.layout);
+    let slot = unsafe { Slot::new(env.cache, debug, place.base) };
     let about = |what, fix| {
         let report = report_of(env, what, During::Free, fix, here);
         with_slab(with_slot(report, &slot), env, place.slab)
@@ -200,12 +200,16 @@ fn is_free<M: Machine, D: Design>(
     place: &Place,
     here: Track,
 ) -> bool {
-    let free = design.is_free(env, place);
-    if free.is_err() {
+    let mut free = false;
+    let walked = design.free_slots(env, place.slab, &mut |slot| {
+        free = slot == place.base;
+        !free
+    });
+    if walked.is_err() {
         let holder = design.held_by(env, place.slab).map(|(slot, _)| slot);
         design.isolate(env, place.slab);
         debug.note_damaged(place.slab, holder);
         note_damaged_lists(env, debug, During::Free, here);
     }
-    free.unwrap_or(false)
+    walked.is_ok() && free
 }

@@ -15,7 +15,7 @@
 //!   Heap::alloc_slow --> Design::alloc_slow: None, as the cache has debugging
 //!        | cold
 //!        v
-//!   debug::alloc --> Design::alloc_slot (mostly alloc_direct) --> check, track, paint --> object
+//!   debug::alloc --> Design::alloc_direct --> check, track, paint --> object
 //! ```
 //!
 //! A cache with debugging keeps nothing per CPU, so its fast paths always miss, and the slow paths
@@ -41,14 +41,8 @@
 //!    list lies inside a free object, [`held_by`](crate::design::Design::held_by), and
 //!    `debug::cover` when it leaves.
 //!
-//! A design without slabs (`slob`) has to make slots of its blocks, and says where they are:
-//! [`alloc_slot`](crate::design::Design::alloc_slot),
-//! [`slot_layout`](crate::design::Design::slot_layout),
-//! [`find_slot`](crate::design::Design::find_slot), [`is_free`](crate::design::Design::is_free),
-//! [`free_unchecked`](crate::design::Design::free_unchecked) and
-//! [`loose_slots`](crate::design::Design::loose_slots). So that a freed slot stays one for a while,
-//! and a write to it is found, the newest 64 of a cache are kept (`Kept`) before their memory is
-//! anybody's.
+//! A design without debugging says so ([`debug_rules`](crate::design::Design::debug_rules)): heaps on
+//! it refuse settings and caches that ask for some.
 //!
 //! # 3 States of a slot
 //!
@@ -57,7 +51,6 @@
 //! | free | 0xbb | 0x6b, last 0xa5 | its slab's list |
 //! | used | 0xcc | the user's | a user |
 //! | quarantined | 0xbb | 0x6b, last 0xa5 | `Quarantine`; its slab counts it as in use |
-//! | kept (SLOB) | 0xbb | 0x6b, last 0xa5 | `Kept`; its page counts it as in use |
 //!
 //! SLAB's red zones are words of its own ([`Rules::slab`]). A free object that holds its slab's
 //! indices has these instead of poison.
@@ -80,7 +73,7 @@
 //! * Track records name one call site, not a stack; fields without meaning here are 0. SLAB's
 //!   have no room for thread and time.
 //! * SLAB's letters are ours: its kernels had debugging built in or not. What differs from them is
-//!   in [`slab`](crate::slab), section 7. SLOB's kernels had none.
+//!   in [`slab`](crate::slab), section 7. SLOB's kernels had none, and its heaps refuse it.
 //!
 //! # 6 Without debugging
 //!
@@ -103,7 +96,6 @@ mod about;
 mod alloc;
 mod failslab;
 mod free;
-mod kept;
 mod place;
 mod report;
 mod rules;
@@ -128,7 +120,7 @@ pub(crate) use free::{describe, free, reason, refused};
 pub(crate) use place::slot_in_slab;
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};
-pub(crate) use validate::{check_leaving, cover, discard, prepare, set_up, validate};
+pub(crate) use validate::{cover, discard, set_up, validate};
 
 use core::ptr::NonNull;
 

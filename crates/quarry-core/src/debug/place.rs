@@ -3,7 +3,6 @@
 use core::ptr::NonNull;
 
 use crate::design::{Design, Env, FreeError};
-use crate::geometry::Layout;
 use crate::machine::Machine;
 use crate::page::{PageKind, Pfn};
 use crate::sync::Ordering;
@@ -17,8 +16,6 @@ pub struct Place {
     pub slab: Pfn,
     /// The slot that it is in.
     pub base: NonNull<u8>,
-    /// How the slot is laid out.
-    pub layout: Layout,
     /// It is where the slot's object starts.
     pub exact: bool,
 }
@@ -40,7 +37,7 @@ pub(crate) fn slot_in_slab<M: Machine, D: Design>(
     if page.cache.load(Ordering::Relaxed) != env.cache.id() {
         return Err((FreeError::WrongCache, Some(slab)));
     }
-    let layout = env.cache.geometry.layout;
+    let layout = &env.cache.geometry.layout;
     let size = layout.size as usize;
     let first = design.first_slot(env, slab);
     let objects = page.objects.load(Ordering::Relaxed) as usize;
@@ -53,7 +50,6 @@ pub(crate) fn slot_in_slab<M: Machine, D: Design>(
     Ok(Place {
         slab,
         base,
-        layout,
         exact: offset % size == layout.red_left_pad as usize,
     })
 }

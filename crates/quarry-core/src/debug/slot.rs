@@ -60,7 +60,6 @@ pub(super) struct Slot<'c> {
     base: NonNull<u8>,
     cache: &'c CacheHead,
     debug: &'c CacheDebug,
-    layout: Layout,
     /// Bytes of the object that the design uses while it is free, from its first on.
     held: u32,
 }
@@ -80,14 +79,8 @@ impl<'c> Slot<'c> {
             base,
             cache,
             debug,
-            layout: cache.geometry.layout,
             held: 0,
         }
-    }
-
-    /// The same slot, if it is not laid out as the cache's geometry says.
-    pub(super) fn laid_out(self, layout: Layout) -> Self {
-        Self { layout, ..self }
     }
 
     /// The same slot, with so many bytes of the free object that are the design's.
@@ -100,7 +93,7 @@ impl<'c> Slot<'c> {
     }
 
     fn layout(&self) -> &Layout {
-        &self.layout
+        &self.cache.geometry.layout
     }
 
     fn pad(&self) -> usize {

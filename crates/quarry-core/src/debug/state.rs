@@ -3,7 +3,6 @@
 use core::ptr::NonNull;
 
 use super::failslab::{FailSlab, Injector};
-use super::kept::Kept;
 use super::report::{Report, TraceEvent};
 use super::rules::Rules;
 use super::setting::SlubDebug;
@@ -134,8 +133,6 @@ pub(crate) struct CacheDebug {
     pub(super) sites: SiteTable,
     /// Held during every allocation and free of the cache, so that slots can be looked at.
     pub(super) ops: SpinLock<Quarantine>,
-    /// Free slots of designs without slabs.
-    pub(crate) kept: Kept,
     pending: SpinLock<[Option<Report>; PENDING_MAX]>,
     /// Link to a slab whose list of free objects was found to lead astray.
     damaged: AtomicU32,
@@ -153,7 +150,6 @@ impl CacheDebug {
             rules,
             sites: SiteTable::new(),
             ops: SpinLock::new(LockClass::Debug, quarantine),
-            kept: Kept::new(),
             pending: SpinLock::new(LockClass::DebugState, [None; PENDING_MAX]),
             damaged: AtomicU32::new(0),
             damaged_holder: AtomicPtr::new(core::ptr::null_mut()),

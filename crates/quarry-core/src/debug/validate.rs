@@ -8,7 +8,7 @@ use super::site::CallSite;
 use super::slot::{Slot, State};
 use super::state::CacheDebug;
 use crate::design::{Design, Env};
-use crate::geometry::{CacheFlags, FreelistPlace, Layout};
+use crate::geometry::{CacheFlags, FreelistPlace};
 use crate::machine::Machine;
 use crate::page::Pfn;
 use crate::slabs::slabs;
@@ -120,43 +120,17 @@ pub(crate) fn discard<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>
 
 #[cold]
 fn check_gone<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, first: NonNull<u8>) {
+    let machine = env.pages.machine();
     let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
     for slot in each_slot(env, debug, first, objects) {
-        check_going(env, debug, slab, &slot);
-    }
-}
-
-fn check_going<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, slot: &Slot<'_>) {
-    let machine = env.pages.machine();
-    if let Some((what, damage)) = slot.check(State::Free) {
+        let Some((what, damage)) = slot.check(State::Free) else {
+            continue;
+        };
         let here = here(machine, CallSite::UNKNOWN);
         let report = report_of(env, what, During::Discard, Fix::None, here);
-        let mut report = with_slab(with_slot(report, slot), env, slab);
+        let mut report = with_slab(with_slot(report, &slot), env, slab);
         report.damage = Some(damage);
         debug.push_pending(machine, report);
-    }
-}
-
-/// Prepares the slot of a design without slabs. It is nobody else's. Does nothing without debugging.
-pub(crate) fn prepare<M: Machine>(env: Env<'_, M>, base: NonNull<u8>, layout: Layout) {
-    if let Some(debug) = env.cache.debug() {
-        // SAFETY: a new slot of the cache, the caller's.
-        let slot = unsafe { Slot::new(env.cache, debug, base) };
-        slot.laid_out(layout).set_up();
-    }
-}
-
-/// Looks at a free slot whose memory is about to be anybody's. Does nothing without debugging.
-pub(crate) fn check_leaving<M: Machine>(
-    env: Env<'_, M>,
-    slab: Pfn,
-    base: NonNull<u8>,
-    layout: Layout,
-) {
-    if let Some(debug) = env.cache.debug() {
-        // SAFETY: a free slot of the cache, the caller's.
-        let slot = unsafe { Slot::new(env.cache, debug, base) };
-        check_going(env, debug, slab, &slot.laid_out(layout));
     }
 }
 
@@ -197,12 +171,6 @@ fn look<M: Machine, D: Design>(design: &D, env: Env<'_, M>, here: Track) -> Vali
             for slab in slabs(env) {
                 validate_slab(design, env, debug, slab, here, &mut validation);
             }
-            design.loose_slots(env, &mut |place, free| {
-                // SAFETY: a slot of the cache, whose debug lock is held.
-                let slot = unsafe { Slot::new(env.cache, debug, place.base) };
-                let slot = slot.laid_out(place.layout);
-                validate_slot(env, place.slab, &slot, free, here, &mut validation);
-            });
         }
     }
     if let Err(error) = consistent

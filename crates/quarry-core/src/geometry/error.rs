@@ -71,6 +71,11 @@ pub enum GeometryError {
         /// The era's limit.
         limit: u32,
     },
+    /// Debugging is asked of a design that has none.
+    NoDebugging {
+        /// The design.
+        design: &'static str,
+    },
 }
 
 impl fmt::Display for GeometryError {
@@ -120,6 +125,11 @@ impl fmt::Display for GeometryError {
                 f,
                 "a slab would hold {objects} objects, above the era's limit of {limit}; \
                  lower slub_min_order or slub_min_objects"
+            ),
+            Self::NoDebugging { design } => write!(
+                f,
+                "{design} has no debugging, as its kernels had none; \
+                 ask for no debugging, or take another design"
             ),
         }
     }

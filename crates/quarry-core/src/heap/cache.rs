@@ -269,7 +269,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         let env = self.env();
         self.body.design.live_objects(env, &mut |slot| {
-            if let Some((object, track)) = debug::live(&self.body.design, env, slot) {
+            if let Some((object, track)) = debug::live(env, slot) {
                 f(object, track.as_ref());
             }
         });

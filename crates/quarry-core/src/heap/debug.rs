@@ -7,15 +7,24 @@ use crate::debug::{
     self, CallSite, Described, FailSlab, Report, Reporter, SlubDebug, Tracer, Validation,
 };
 use crate::design::{Design, FreeError};
+use crate::geometry::GeometryError;
 use crate::machine::{Machine, NodeId};
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Switches debugging on for the caches that are made from now on and that the setting names,
     /// those of kmalloc included, if they are made later. Caches may ask for debugging by
     /// themselves with the flags of their [`CacheSpec`](crate::design::CacheSpec).
-    pub fn set_slub_debug(&self, setting: Option<SlubDebug>) {
+    ///
+    /// # Errors
+    ///
+    /// [`GeometryError::NoDebugging`] if the design has none. `None` is always possible.
+    pub fn set_slub_debug(&self, setting: Option<SlubDebug>) -> Result<(), GeometryError> {
+        if setting.is_some() && D::debug_rules(self.system.era).is_none() {
+            return Err(GeometryError::NoDebugging { design: D::NAME });
+        }
         let _pass = self.system.pages.gate().enter(self.machine());
         self.system.debug.set_setting(self.machine(), setting);
+        Ok(())
     }
 
     /// Who is told of mistakes: of all that caches with debugging find, and of frees that others

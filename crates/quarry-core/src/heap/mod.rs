@@ -21,7 +21,7 @@ pub use prefill::Prefilled;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use crate::debug::CacheDebug;
+use crate::debug::{CacheDebug, Rules};
 use crate::design::{CacheHead, CacheSpec, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
@@ -273,8 +273,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .ok_or(CreateError::NoRoom)?
             .cast::<CacheBody<D>>();
         let mut head = CacheHead::new(&spec, self.system.era, geometry);
-        if spec.flags.debug() {
-            let Some(debug) = self.create_debug() else {
+        if let Some(rules) = D::debug_rules(self.system.era).filter(|_| spec.flags.debug()) {
+            let Some(debug) = self.create_debug(rules) else {
                 // SAFETY: nobody else knows the block, and it is still zeroed.
                 unsafe { self.free_block(place.cast(), size_of::<CacheBody<D>>()) };
                 return Err(CreateError::NoRoom);
@@ -349,12 +349,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok((CacheSpec { flags, ..spec }, with))
     }
 
-    fn create_debug(&self) -> Option<NonNull<CacheDebug>> {
+    fn create_debug(&self, rules: Rules) -> Option<NonNull<CacheDebug>> {
         let meta = self.system.pages.meta();
         let block = meta.alloc(self.machine(), size_of::<CacheDebug>())?;
         let debug = block.cast::<CacheDebug>();
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
-        unsafe { debug.write(CacheDebug::new(D::debug_rules(self.system.era))) };
+        unsafe { debug.write(CacheDebug::new(rules)) };
         Some(debug)
     }
 

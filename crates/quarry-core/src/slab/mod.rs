@@ -282,8 +282,8 @@ impl Design for Slab {
         self.free_to_its_slab(env, slab, object)
     }
 
-    fn debug_rules(era: Era) -> Rules {
-        Rules::slab(era)
+    fn debug_rules(era: Era) -> Option<Rules> {
+        Some(Rules::slab(era))
     }
 
     fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {

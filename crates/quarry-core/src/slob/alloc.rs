@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::geometry::HEADER_BYTES;
+use super::geometry::{HEADER_BYTES, kmalloc_is_block};
 use super::owners::Mark;
 use super::slab::take_pages;
 use super::types::{Request, Slob};
@@ -24,14 +24,10 @@ impl Slob {
         let _pass = env.pages.gate().enter(machine);
         let geometry = &env.cache.geometry;
         let layout = &geometry.layout;
-        if layout.size >= self.run_bytes {
-            if env.cache.flags().debug() {
-                return None;
-            }
-            env.cache.shared_stats.count(Stat::AllocSlowpath);
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
+        if u64::from(layout.size) >= 1 << env.pages.map().page_shift() {
             return self.alloc_run(env, geometry.order, node);
         }
-        env.cache.shared_stats.count(Stat::AllocSlowpath);
         let request = Request {
             bytes: layout.size,
             lead: 0,
@@ -50,14 +46,10 @@ impl Slob {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
-        if bytes >= self.kmalloc_run_bytes {
-            if env.cache.flags().debug() && !self.is_unwatched(env, bytes) {
-                return None;
-            }
-            env.cache.shared_stats.count(Stat::AllocSlowpath);
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
+        if !kmalloc_is_block(env.pages.map().page_shift(), bytes as u64) {
             return self.kmalloc_run(env, bytes, node);
         }
-        env.cache.shared_stats.count(Stat::AllocSlowpath);
         let bytes = bytes as u32;
         let request = Request {
             bytes: bytes + HEADER_BYTES,
@@ -84,14 +76,7 @@ impl Slob {
         let map = env.pages.map();
         let pages = bytes.div_ceil(1 << map.page_shift());
         let order = (0..=MAX_ORDER).find(|&order| pages <= 1 << order)?;
-        let run = self.alloc_run(env, order, node)?;
-        if env.cache.flags().debug() {
-            // It passes debugging by.
-            map.page(map.pfn_of(run)?)
-                .objects
-                .store(0, Ordering::Relaxed);
-        }
-        Some(run)
+        self.alloc_run(env, order, node)
     }
 
     /// A block whose object has this mark.

@@ -16,11 +16,11 @@ type Check = Result<(), SlabInconsistency>;
 impl Slob {
     /// Objects in use, and the pages of those that have their own. Heap pages belong to no cache:
     /// they are only in the heap's sum of slab pages.
-    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+    pub(super) fn count_usage(&self) -> Usage {
         let objects = self.live.load(Ordering::Relaxed);
         let mut usage = Usage {
             num_objs: objects,
-            active_objs: objects.saturating_sub(self.kept(env)),
+            active_objs: objects,
             shared_bytes: self.block_bytes.load(Ordering::Relaxed),
             ..Usage::default()
         };
@@ -40,41 +40,17 @@ impl Slob {
         found: &mut dyn FnMut(NonNull<u8>),
     ) {
         self.flush_all(env);
-        let machine = env.pages.machine();
         let map = env.pages.map();
-        let pad = env.cache.geometry.layout.red_left_pad as usize;
         for pfn in slabs_of(env, |_| true) {
             if map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id() {
                 found(map.address(pfn));
             }
-            self.blocks_of(env, pfn, &mut |_, object| {
-                // SAFETY: the slot begins with the red zone in front of the object.
-                let slot = unsafe { object.byte_sub(pad) };
-                let kept = env.cache.debug().map(|debug| &debug.kept);
-                if !kept.is_some_and(|kept| kept.contains(machine, slot)) {
-                    found(slot);
-                }
-            });
-        }
-    }
-
-    /// Blocks of this cache on all heap pages: the page, and where the object starts.
-    pub(super) fn each_block<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        found: &mut dyn FnMut(Pfn, NonNull<u8>),
-    ) {
-        for pfn in slabs_of(env, <*mut ()>::is_null) {
             self.blocks_of(env, pfn, found);
         }
     }
 
-    fn blocks_of<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        pfn: Pfn,
-        found: &mut dyn FnMut(Pfn, NonNull<u8>),
-    ) {
+    /// The objects of this cache on a heap page.
+    fn blocks_of<M: Machine>(&self, env: Env<'_, M>, pfn: Pfn, found: &mut dyn FnMut(NonNull<u8>)) {
         let page = env.pages.map().page(pfn);
         let heap = page.cache.load(Ordering::Relaxed).is_null();
         let owners = heap.then(|| Owners::of(env.pages, pfn)).flatten();
@@ -82,7 +58,7 @@ impl Slob {
             if mark.id() == self.id && !mark.is_deferred() {
                 let first = env.pages.map().address(pfn);
                 // SAFETY: the table has entries for words of the page.
-                found(pfn, unsafe { first.byte_add(offset as usize) });
+                found(unsafe { first.byte_add(offset as usize) });
             }
         }
     }
@@ -167,7 +143,7 @@ impl Slob {
             let first = env.pages.map().address(pfn);
             // SAFETY: the table has entries for words of the page.
             let object = unsafe { first.byte_add(offset as usize) };
-            let Some(block) = shared.registry.any_block_of(env.pages, object, mark) else {
+            let Some(block) = shared.registry.block_of(env.pages, object, mark) else {
                 equal("header overwritten at byte", offset, page.total())?;
                 break;
             };
@@ -235,7 +211,7 @@ impl Shared {
         }
         // SAFETY: the table has entries for words of the page.
         let object = unsafe { map.address(pfn).byte_add(offset as usize) };
-        let block = self.registry.any_block_of(pages, object, mark)?;
+        let block = self.registry.block_of(pages, object, mark)?;
         let inside = at - offset < block.bytes - block.lead;
         inside.then(|| self.registry.get(mark.id())).flatten()
     }

@@ -6,20 +6,19 @@ use super::owners::{Block, Mark, Owners};
 use super::slab::{HeapPage, give_pages_back};
 use super::types::{Lists, Slob};
 use crate::design::{Env, FreeError};
-use crate::geometry::{CacheFlags, WORD_BYTES};
+use crate::geometry::WORD_BYTES;
 use crate::machine::{Machine, Work, work};
 use crate::page::{PageKind, PageList, Pfn};
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Slob {
-    /// Frees an object of the cache; with `kfree`, one that kmalloc allocated. Objects with debugging
-    /// are refused, unless they are `WATCHED`.
+    /// Frees an object of the cache; with `kfree`, one that kmalloc allocated.
     ///
     /// # Safety
     ///
     /// Nobody uses the object any more.
-    pub(super) unsafe fn free_one<const WATCHED: bool, M: Machine>(
+    pub(super) unsafe fn free_one<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -28,50 +27,34 @@ impl Slob {
         let machine = env.pages.machine();
         work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
-        self.free_object::<WATCHED, M>(env, object, kfree)?;
-        env.cache.shared_stats.count(Stat::FreeSlowpath);
-        Ok(())
-    }
-
-    /// [`Slob::free_one`] that is no call of a user's. The gate has been entered.
-    #[inline(always)]
-    pub(super) fn free_object<const WATCHED: bool, M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-        kfree: bool,
-    ) -> Result<(), FreeError> {
         let first = Self::first_page(env, object)?;
         let owner = env.pages.map().page(first).cache.load(Ordering::Relaxed);
         if owner.is_null() {
             let freed = self.shared().with_lists(env, |lists, empty| {
-                self.free_block::<WATCHED, M>(env, lists, empty, object, kfree)
+                self.free_block(env, lists, empty, object, kfree)
             });
             let bytes = match freed {
                 Some(freed) => freed?,
-                None => self.defer::<WATCHED, M>(env, first, object, kfree)?,
+                None => self.defer(env, first, object, kfree)?,
             };
             self.block_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
         } else {
-            self.free_run::<WATCHED, M>(env, first, object)?;
+            self.free_run(env, first, object)?;
         }
         self.live.fetch_sub(1, Ordering::Relaxed);
+        env.cache.shared_stats.count(Stat::FreeSlowpath);
         Ok(())
     }
 
     /// The block of an object of this cache.
     #[inline(always)]
-    fn block_of<const WATCHED: bool, M: Machine>(
+    fn block_of<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
         mark: Mark,
     ) -> Result<Block, FreeError> {
-        let registry = &self.shared().registry;
-        let block = match WATCHED {
-            true => registry.any_block_of(env.pages, object, mark),
-            false => registry.block_of(env.pages, object, mark),
-        };
+        let block = self.shared().registry.block_of(env.pages, object, mark);
         block.ok_or(FreeError::NotAnObject)
     }
 
@@ -92,7 +75,7 @@ impl Slob {
     }
 
     /// Frees an object on a heap page, with the lock held. Returns the bytes of its block.
-    fn free_block<const WATCHED: bool, M: Machine>(
+    fn free_block<M: Machine>(
         &self,
         env: Env<'_, M>,
         lists: &mut Lists,
@@ -103,14 +86,14 @@ impl Slob {
         // A mistaken free may have been overtaken by whoever gave the page back.
         let pfn = Self::first_page(env, object)?;
         let offset = Self::offset(env, object);
-        let (owners, mark) = match self.marked::<WATCHED, M>(env, pfn, object, kfree) {
+        let (owners, mark) = match self.marked(env, pfn, object, kfree) {
             Err(FreeError::DoubleFree) if !Self::is_free(env, pfn, offset) => {
                 return Err(FreeError::NotAnObject);
             }
             marked => marked?,
         };
         let shared = self.shared();
-        let block = self.block_of::<WATCHED, M>(env, object, mark)?;
+        let block = self.block_of(env, object, mark)?;
         let start = offset - block.lead;
         shared.give_block(env, lists, empty, pfn, start, block.bytes)?;
         owners.set(offset, Mark::NONE);
@@ -130,7 +113,7 @@ impl Slob {
     ///
     /// [`FreeError`]: what the address is instead; of a word where no object starts it takes that
     /// one did.
-    fn marked<const WATCHED: bool, M: Machine>(
+    fn marked<M: Machine>(
         &self,
         env: Env<'_, M>,
         pfn: Pfn,
@@ -149,8 +132,7 @@ impl Slob {
             return Err(FreeError::DoubleFree);
         }
         if mark != Mark::NONE {
-            let id = if WATCHED { self.id } else { self.unwatched_id };
-            let mine = mark.id() == id && (mark.has_header() || !kfree);
+            let mine = mark.id() == self.id && (mark.has_header() || !kfree);
             return match mine {
                 true => Ok((owners, mark)),
                 false => Err(FreeError::WrongCache),
@@ -165,7 +147,7 @@ impl Slob {
     /// The lock is not to be had: leaves the object to the next holder. Returns the bytes of its
     /// block.
     #[cold]
-    fn defer<const WATCHED: bool, M: Machine>(
+    fn defer<M: Machine>(
         &self,
         env: Env<'_, M>,
         pfn: Pfn,
@@ -173,8 +155,8 @@ impl Slob {
         kfree: bool,
     ) -> Result<u32, FreeError> {
         let offset = Self::offset(env, object);
-        let (owners, mark) = self.marked::<WATCHED, M>(env, pfn, object, kfree)?;
-        let block = self.block_of::<WATCHED, M>(env, object, mark)?;
+        let (owners, mark) = self.marked(env, pfn, object, kfree)?;
+        let block = self.block_of(env, object, mark)?;
         if !owners.defer(offset, mark) {
             return Err(FreeError::DoubleFree);
         }
@@ -184,7 +166,7 @@ impl Slob {
     }
 
     /// Frees an object that has pages of its own.
-    fn free_run<const WATCHED: bool, M: Machine>(
+    fn free_run<M: Machine>(
         &self,
         env: Env<'_, M>,
         first: Pfn,
@@ -194,10 +176,6 @@ impl Slob {
         let page = map.page(first);
         if page.cache.load(Ordering::Relaxed) != env.cache.id() {
             return Err(FreeError::WrongCache);
-        }
-        let watched = env.cache.flags().debug() && !env.cache.flags().contains(CacheFlags::KMALLOC);
-        if !WATCHED && watched {
-            return Err(FreeError::Unchecked);
         }
         if object != map.address(first) {
             return Err(FreeError::NotAnObject);
@@ -226,7 +204,7 @@ impl Slob {
         for slot in slots {
             let Some(object) = *slot else { continue };
             // SAFETY: the caller's contract is the same.
-            match unsafe { self.free_one::<false, M>(env, object, false) } {
+            match unsafe { self.free_one(env, object, false) } {
                 Ok(()) => *slot = None,
                 Err(error) => result = result.and(Err(error)),
             }

@@ -20,7 +20,6 @@ mod tests;
 
 pub use eras::{ERAS, slob_era};
 
-use crate::debug::Rules;
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocAlign, KmallocRules,
@@ -171,8 +170,7 @@ pub fn geometry(
 
 /// The block of an object. The request must have passed [`CacheParams::check`].
 ///
-/// The kernel has no debugging of SLOB. Here the letters add what SLUB's do, in the same order: a
-/// word of red zone in front, one behind where no gap is, two records of users.
+/// The flags that ask for debugging change nothing.
 pub fn layout(era: &SlobEra, machine: &MachineParams, cache: &CacheParams) -> Layout {
     let unit = unit_bytes(machine.page_shift);
     let align = match era.hwcache_align {
@@ -182,13 +180,11 @@ pub fn layout(era: &SlobEra, machine: &MachineParams, cache: &CacheParams) -> La
         }
         HwcacheAlign::Line => cache.align.max(WORD_BYTES),
     };
-    let red_zone = cache.flags.contains(CacheFlags::RED_ZONE);
-    let tracked = cache.flags.contains(CacheFlags::STORE_USER);
     let footer = match cache.flags.contains(CacheFlags::RCU) {
         true => RCU_FOOTER_BYTES,
         false => 0,
     };
-    let plain = Layout {
+    Layout {
         object_size: cache.object_size,
         inuse: up(cache.object_size, unit),
         size: up(cache.object_size + footer, unit),
@@ -197,32 +193,5 @@ pub fn layout(era: &SlobEra, machine: &MachineParams, cache: &CacheParams) -> La
         tracks: None,
         requested_size: None,
         red_left_pad: 0,
-    };
-    if !(red_zone || tracked || cache.flags.contains(CacheFlags::POISON)) {
-        return plain;
-    }
-    let rounded = up(cache.object_size, WORD_BYTES);
-    let inuse = match red_zone && rounded == cache.object_size {
-        true => rounded + WORD_BYTES,
-        false => rounded,
-    };
-    let records = match tracked {
-        true => 2 * Rules::slub(era.era).track.bytes(),
-        false => 0,
-    };
-    let zone = if red_zone { WORD_BYTES } else { 0 };
-    let with = |red_left_pad| Layout {
-        inuse,
-        size: up(red_left_pad + inuse + records + footer, WORD_BYTES),
-        tracks: tracked.then_some(inuse),
-        red_left_pad,
-        ..plain
-    };
-    // A page's first object lies where its alignment allows; in a run of pages the zone in front
-    // has to be so long.
-    let first = with(up(zone, align));
-    match u64::from(first.size) < machine.page_bytes() {
-        true => with(zone),
-        false => first,
     }
 }

@@ -55,8 +55,7 @@
 //! * **I2** Blocks and free blocks of a heap page lie end to end from its start to its end, the
 //!   free ones in ascending order of address. Where merging is complete no two are neighbours.
 //! * **I3** A heap page is on a list exactly if it has free units, whenever the lock is free.
-//! * **I4** An entry in a page's table of owners is set exactly while an object starts at its word,
-//!   or a freed one that debugging keeps.
+//! * **I4** An entry in a page's table of owners is set exactly while an object starts at its word.
 //!
 //! # 7 Departures from the kernel
 //!
@@ -71,13 +70,9 @@
 //! slabs of one object. Heap pages belong to no cache and show only in the heap's slab pages; a cache
 //! knows the bytes of its blocks.
 //!
-//! *Debugging*: the kernel's SLOB has none; here its caches, and kmalloc as the cache `kmalloc`, take
-//! the same letters as all others ([`crate::debug`]). A block then is a slot laid out as SLUB's,
-//! red zone in front, records behind, and the object is what is aligned. A freed slot is kept, up to
-//! 64 of a cache, so that a second free or a write is found with both call sites; the next request
-//! for such an object takes the newest, flushing and shrinking give all back, and until then their
-//! pages stay. Nothing watches freed runs of pages, nor kmallocs whose slot would not fit a page,
-//! whose frees are checked as without debugging.
+//! *Debugging*: the kernel's SLOB has none, whatever `slub_debug` says, and a build without it. Here a
+//! setting, or a cache whose flags ask for debugging, is an error ([`GeometryError::NoDebugging`]), as
+//! a program that asks for checks should not go on without them.
 //!
 //! # 8 Cost
 //!
@@ -88,7 +83,7 @@
 
 mod alloc;
 mod check;
-mod debug;
+mod find;
 mod free;
 pub mod geometry;
 mod owners;
@@ -99,19 +94,18 @@ mod types;
 
 use core::ptr::NonNull;
 
-use crate::debug::{NoPlace, Place};
+use crate::debug::{NoPlace, Place, Rules};
 use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, Layout, MachineParams,
+    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
 use crate::page::PageAllocator;
 use crate::stats::Stats;
 use crate::sync::AtomicU64;
 
-use geometry::{ERAS, HEADER_BYTES, slob_era};
-use owners::Mark;
+use geometry::{ERAS, slob_era};
 pub use types::{Shared, Slob};
 
 impl Design for Slob {
@@ -128,6 +122,9 @@ impl Design for Slob {
         cache: &CacheParams,
     ) -> Result<Geometry, GeometryError> {
         let rules = slob_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        if cache.flags.debug() {
+            return Err(GeometryError::NoDebugging { design: Self::NAME });
+        }
         geometry::geometry(rules, machine, boot, cache)
     }
 
@@ -144,20 +141,11 @@ impl Design for Slob {
         let mut slob = Self {
             id: 0,
             shared,
-            unwatched_id: Mark::NOBODY,
-            run_bytes: 0,
-            kmalloc_run_bytes: 0,
             live: AtomicU64::new(0),
             block_bytes: AtomicU64::new(0),
             runs: core::array::from_fn(|_| AtomicU64::new(0)),
         };
         slob.id = slob.shared().registry.enter(env)?;
-        if !env.cache.flags().debug() {
-            let page_bytes = env.pages.machine().topology().page_size();
-            slob.unwatched_id = slob.id;
-            slob.run_bytes = page_bytes as u32;
-            slob.kmalloc_run_bytes = page_bytes - HEADER_BYTES as usize;
-        }
         Some(slob)
     }
 
@@ -175,7 +163,7 @@ impl Design for Slob {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one::<false, M>(env, object, false) }
+        unsafe { self.free_one(env, object, false) }
     }
 
     fn alloc_bulk<M: Machine>(
@@ -209,24 +197,12 @@ impl Design for Slob {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        if env.cache.flags().debug() {
-            return self.free_watched(env, object);
-        }
         // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one::<false, M>(env, object, false) }
+        unsafe { self.free_one(env, object, false) }
     }
 
-    fn alloc_slot<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        bytes: u32,
-    ) -> Option<NonNull<u8>> {
-        self.alloc_watched(env, node, bytes)
-    }
-
-    fn slot_layout<M: Machine>(&self, env: Env<'_, M>, slot: NonNull<u8>) -> Option<Layout> {
-        self.layout_of(env, slot)
+    fn debug_rules(_: Era) -> Option<Rules> {
+        None
     }
 
     fn find_slot<M: Machine>(
@@ -235,24 +211,6 @@ impl Design for Slob {
         address: NonNull<u8>,
     ) -> Result<Place, NoPlace> {
         self.find(env, address)
-    }
-
-    fn is_free<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        place: &Place,
-    ) -> Result<bool, SlabInconsistency> {
-        let debug = env.cache.debug();
-        Ok(debug.is_some_and(|debug| debug.kept.contains(env.pages.machine(), place.base)))
-    }
-
-    unsafe fn free_unchecked<M: Machine>(&self, env: Env<'_, M>, slot: NonNull<u8>) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_unwatched(env, slot) };
-    }
-
-    fn loose_slots<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(&Place, bool)) {
-        self.walk_slots(env, found);
     }
 
     fn kmalloc<M: Machine>(
@@ -270,7 +228,7 @@ impl Design for Slob {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one::<false, M>(env, object, true) }
+        unsafe { self.free_one(env, object, true) }
     }
 
     fn owner_of<M: Machine>(
@@ -282,7 +240,6 @@ impl Design for Slob {
     }
 
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.let_kept_go(env);
         self.flush_all(env)
     }
 
@@ -294,8 +251,8 @@ impl Design for Slob {
         env.cache.shared_stats.snapshot()
     }
 
-    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
-        self.count_usage(env)
+    fn usage<M: Machine>(&self, _: Env<'_, M>) -> Usage {
+        self.count_usage()
     }
 
     fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {

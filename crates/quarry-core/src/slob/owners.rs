@@ -18,7 +18,6 @@
 
 use core::ptr::NonNull;
 
-use super::debug::{block_layout, header_bytes};
 use super::geometry::HEADER_BYTES;
 use crate::design::{CacheHead, Env};
 use crate::geometry::WORD_BYTES;
@@ -43,9 +42,6 @@ impl Mark {
 
     /// No object starts here.
     pub(super) const NONE: Self = Mark(0);
-
-    /// A number that no cache has.
-    pub(super) const NOBODY: u16 = u16::MAX;
 
     /// An object of the cache with this number; `header` if its size lies in front of it.
     pub(super) fn new(id: u16, header: bool) -> Self {
@@ -242,27 +238,7 @@ impl Registry {
         NonNull::new(part[id % PART].load(Ordering::Acquire))
     }
 
-    /// [`Registry::block_of`] of a cache with or without debugging.
-    pub(super) fn any_block_of<M: Machine>(
-        &self,
-        pages: &PageAllocator<M>,
-        object: NonNull<u8>,
-        mark: Mark,
-    ) -> Option<Block> {
-        // SAFETY: a cache with objects is not destroyed, and the mark is of an object.
-        let head = unsafe { self.get(mark.id())?.as_ref() };
-        if !head.flags.debug() {
-            return self.block_of(pages, object, mark);
-        }
-        let layout = block_layout(pages, head, object)?;
-        let header = header_bytes(head);
-        Some(Block {
-            bytes: header + layout.size,
-            lead: header + layout.red_left_pad,
-        })
-    }
-
-    /// Bytes of the block of an object of a cache without debugging that starts at `object`, and of
+    /// Bytes of the block of an object that starts at `object`, and of
     /// the header in front of it. `None` if the header cannot be one, or if the mark is nobody's.
     pub(super) fn block_of<M: Machine>(
         &self,

@@ -21,7 +21,6 @@ impl Slob {
 
     /// Shrinking does nothing in the kernel either.
     pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.let_kept_go(env);
         self.flush_all(env)
     }
 }
@@ -93,7 +92,7 @@ impl Shared {
         let object = unsafe { first.byte_add(offset as usize) };
         // A block whose header or neighbours were overwritten meanwhile is lost: its free has been
         // answered.
-        if let Some(block) = self.registry.any_block_of(env.pages, object, mark) {
+        if let Some(block) = self.registry.block_of(env.pages, object, mark) {
             let start = offset - block.lead;
             let given = self.give_block(env, lists, empty, pfn, start, block.bytes);
             debug_assert!(given.is_ok(), "{given:?}");

@@ -13,14 +13,7 @@ pub struct Slob {
     /// The cache's number in the table of owners.
     pub(super) id: u16,
     pub(super) shared: NonNull<Shared>,
-    /// The number of objects that may be freed without debugging: the cache's, or nobody's.
-    pub(super) unwatched_id: u16,
-    /// Objects of so many bytes or more are runs of pages; 0 with debugging, which is looked at
-    /// there.
-    pub(super) run_bytes: u32,
-    /// The same for kmalloc, without the header.
-    pub(super) kmalloc_run_bytes: usize,
-    /// Objects in use, and freed ones that debugging keeps.
+    /// Objects in use.
     pub(super) live: AtomicU64,
     /// Bytes of their blocks, headers included.
     pub(super) block_bytes: AtomicU64,

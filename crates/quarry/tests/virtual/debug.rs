@@ -4,7 +4,6 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use crate::model::debugging::*;
-use crate::model::design::shares_pages;
 use crate::model::scenario::{Object, cache_of, give, sized, take};
 use quarry_core::debug::{CallSite, During, FailSlab, Finding, Fix, Report, SlubDebug, Track};
 use quarry_core::design::{Design, FreeError};
@@ -12,7 +11,6 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
-use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_sim::Rng;
@@ -26,8 +24,6 @@ macro_rules! on_all {
         $check::<Slab>(Era::V2_6_24);
         $check::<Slab>(Era::V6_1);
         $check::<Slubq>(Era::V2_6_35);
-        $check::<Slob>(Era::V2_6_24);
-        $check::<Slob>(Era::V6_1);
         $check::<Sheaf>(Era::V6_18);
         $check::<Sheaf>(Era::V7_0);
     };
@@ -134,7 +130,7 @@ fn overrun<D: Design>(era: Era) {
         assert_eq!(freed, Err(FreeError::Corrupt), "{era} {flags:?} {size}");
         let report = one_report();
         let (what, expected) = if red_zone {
-            let word = D::debug_rules(era).red_active;
+            let word = D::debug_rules(era).expect("debugging").red_active;
             (Finding::RedZone, word[size as usize % 8])
         } else {
             (Finding::ObjectPadding, 0x5a)
@@ -189,7 +185,7 @@ fn underrun<D: Design>(era: Era) {
         let damage = report.damage.expect("bytes");
         assert_eq!(
             (damage.offset, damage.bytes, damage.expected),
-            (-1, 1, D::debug_rules(era).red_active[7])
+            (-1, 1, D::debug_rules(era).expect("debugging").red_active[7])
         );
         give(cache, &[objects[0], objects[2]]);
         assert_eq!(reports(), []);
@@ -304,7 +300,8 @@ fn constructed_objects_are_not_poisoned() {
 /// The public calls name their callers, all of them.
 fn callers<D: Design>(era: Era) {
     let heap = told::<D>(era);
-    heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")));
+    heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")))
+        .expect("a design with debugging");
     let cache = cache_of(&heap, "named", 100, CacheFlags::NONE);
     assert_eq!(cache.head().flags(), letters("FZPU"));
     // These keep the slabs.
@@ -390,7 +387,8 @@ fn a_kmalloc_ends_where_the_request_ends() {
         (Era::V6_1, "FZPU", false),
     ] {
         let heap = told::<Slub>(era);
-        heap.set_slub_debug(Some(SlubDebug::parse(text, era).expect("letters")));
+        heap.set_slub_debug(Some(SlubDebug::parse(text, era).expect("letters")))
+            .expect("a design with debugging");
         let object = heap.kmalloc(50, None).expect("memory");
         poke(object, 49, 1);
         poke(object, 50, 1);
@@ -460,8 +458,7 @@ fn validation<D: Design>(era: Era) {
     let clean = cache.validate();
     assert_eq!((clean.findings, clean.reports().count()), (0, 0), "{era}");
     // SLOB's pages are no slabs.
-    let shared = shares_pages::<D>(era);
-    assert_eq!(clean.slabs > 1, !shared, "{clean:?}");
+    assert!(clean.slabs > 1, "{clean:?}");
     assert!(clean.objects >= 60, "{clean:?}");
     assert_eq!(reports(), []);
     poke(used[3], 200, 9);
@@ -469,7 +466,7 @@ fn validation<D: Design>(era: Era) {
     let geometry = *cache.head().geometry();
     let slab = heap.pages().pfn_of(used[0]).expect("a page");
     let slab = heap.pages().address(slab).expect("an address");
-    let padding = geometry.slack_bytes > 0 && !shared;
+    let padding = geometry.slack_bytes > 0;
     if padding {
         let indices = match geometry.slab.freelist {
             FreelistPlace::SlabEnd => geometry.slab.freelist_bytes as isize,
@@ -637,19 +634,13 @@ fn refused_frees_are_reported_without_debugging() {
 fn settings<D: Design>(era: Era) {
     let heap = told::<D>(era);
     let prefix = D::kmalloc_rules(era).expect("an era").prefix;
-    // SLOB has one cache for all sizes.
-    let classes = !shares_pages::<D>(era);
-    let kmalloc = if classes {
-        format!("{prefix}6")
-    } else {
-        "kmalloc".to_owned()
-    };
     let text = if era < Era::V5_9 {
-        format!("FZ,{kmalloc}")
+        format!("FZ,{prefix}6")
     } else {
-        format!("FZ,{kmalloc}*;-,plain;U")
+        format!("FZ,{prefix}6*;-,plain;U")
     };
-    heap.set_slub_debug(Some(SlubDebug::parse(&text, era).expect("a setting")));
+    heap.set_slub_debug(Some(SlubDebug::parse(&text, era).expect("a setting")))
+        .expect("a design with debugging");
     let object = heap.kmalloc(64, None).expect("memory");
     // SAFETY: the object is live, so its cache is not destroyed.
     let class = unsafe { heap.cache_of(object) }.expect("a class");
@@ -659,7 +650,7 @@ fn settings<D: Design>(era: Era) {
     assert_eq!(class.attribute("poison"), Some(0));
     let larger = heap.kmalloc_cache(128);
     let larger = larger.map(|class| class.head().flags().contains(letters("Z")));
-    assert_eq!(larger, classes.then_some(false));
+    assert_eq!(larger, Some(false));
     poke(object, 64, 0);
     assert_eq!(
         // SAFETY: the object is not used any more.
@@ -674,7 +665,8 @@ fn settings<D: Design>(era: Era) {
         return;
     }
     // O leaves those alone that would need larger slabs.
-    heap.set_slub_debug(Some(SlubDebug::parse("OFZPU", era).expect("a setting")));
+    heap.set_slub_debug(Some(SlubDebug::parse("OFZPU", era).expect("a setting")))
+        .expect("a design with debugging");
     let (page, small) = (sized(&heap, "page", 4096), sized(&heap, "small", 200));
     assert_eq!(page.head().flags(), CacheFlags::NONE, "{era}");
     assert_eq!(small.head().flags(), letters("FZPU"), "{era}");

@@ -9,7 +9,6 @@ use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
-use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -38,7 +37,6 @@ fn deferred_frees_pass_debugging() {
     deferred_frees_arrive::<Slub>(Era::V6_18);
     deferred_frees_arrive::<Slubq>(Era::V2_6_35);
     deferred_frees_arrive::<Slab>(Era::V6_1);
-    deferred_frees_arrive::<Slob>(Era::V6_1);
     deferred_frees_arrive::<Sheaf>(Era::V6_18);
     deferred_frees_arrive::<Sheaf>(Era::V7_0);
 }
@@ -60,7 +58,8 @@ fn sheaves_lie_in_checked_classes() {
         for era in [Era::V6_18, Era::V7_0] {
             let heap = told::<Sheaf>(era);
             let setting = SlubDebug::parse(text, era).expect("a setting");
-            heap.set_slub_debug(Some(setting));
+            heap.set_slub_debug(Some(setting))
+                .expect("a design with debugging");
             let spec = CacheSpec {
                 sheaf_capacity: 28,
                 ..CacheSpec::new("plain", 100)

@@ -217,7 +217,8 @@ fn kmalloc_is_watched_in_both_eras() {
     for era in ERAS {
         for bytes in [8usize, 50, 64, 96, 192, 1000, 4096] {
             let heap = told::<Slab>(era);
-            heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")));
+            heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")))
+                .expect("a design with debugging");
             let object = heap.kmalloc(bytes, None).expect("memory");
             let class = heap.kmalloc_cache(bytes).expect("a class");
             let layout = class.head().geometry().layout;

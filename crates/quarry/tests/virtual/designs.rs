@@ -167,10 +167,3 @@ fn slab_agrees_with_debugging() {
         agrees_with_debugging::<Slab>("slab_agrees_with_debugging", era);
     }
 }
-
-#[test]
-fn slob_agrees_with_debugging() {
-    for &era in Slob::ERAS {
-        agrees_with_debugging::<Slob>("slob_agrees_with_debugging", era);
-    }
-}

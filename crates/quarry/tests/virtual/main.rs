@@ -17,7 +17,6 @@
 mod debug;
 mod debug_sheaves;
 mod debug_slab;
-mod debug_slob;
 mod designs;
 mod faults;
 mod inspect;

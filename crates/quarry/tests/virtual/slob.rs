@@ -5,6 +5,10 @@ use crate::model::setup::Setup;
 use crate::model::slob_heap::{
     NEW, OLD, behind, boot, consistent, kfree, kmalloc, offset, page, read, small, units,
 };
+use quarry_core::debug::SlubDebug;
+use quarry_core::design::CacheSpec;
+use quarry_core::geometry::{CacheFlags, GeometryError};
+use quarry_core::heap::CreateError;
 use quarry_core::machine::NodeId;
 
 /// Facts 4: kmalloc(100) on an empty allocator takes 54 units; the rest is one free block.
@@ -274,4 +278,25 @@ fn a_wanted_node_is_searched_for() {
     let local = cache.alloc_node(NodeId(0)).expect("memory");
     assert_eq!(page(&heap, local), page(&heap, first));
     consistent(&heap);
+}
+
+/// No SLOB kernel had debugging: who asks for some is told, and goes on without.
+#[test]
+fn debugging_is_refused() {
+    for era in [OLD, NEW] {
+        let heap = small(era);
+        let none = GeometryError::NoDebugging { design: "slob" };
+        let setting = SlubDebug::parse("F", era).expect("a letter");
+        assert_eq!(heap.set_slub_debug(Some(setting)), Err(none));
+        assert_eq!(heap.set_slub_debug(None), Ok(()));
+        let spec = CacheSpec {
+            flags: CacheFlags::RED_ZONE,
+            ..CacheSpec::new("watched", 100)
+        };
+        let refused = heap.create_cache(&spec).map(|_| ());
+        assert_eq!(refused, Err(CreateError::Geometry(none)));
+        let cache = sized(&heap, "plain", 100);
+        give(cache, &take(cache, 2));
+        consistent(&heap);
+    }
 }

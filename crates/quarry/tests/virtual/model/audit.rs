@@ -106,10 +106,10 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             let page_size = self.heap.machine().topology().page_size() as u64;
             let shared = (census.slab - slab_pages) * page_size;
             ensure!(shared_bytes <= shared, "{shared_bytes} bytes in {shared}");
-            // No page without an object is kept, but debugging keeps objects.
+            // No page without an object is kept.
             let objects = self.ledger.all() as u64;
             ensure!(
-                census.slab - slab_pages <= objects || self.limits.debug,
+                census.slab - slab_pages <= objects,
                 "{objects} objects: {census:?}"
             );
         } else {

@@ -354,7 +354,8 @@ pub(crate) fn check_debug<D: Design>(
     let heap = Heap::<VirtualMachine, D>::new(setup.machine(), era, setup.boot())
         .map_err(|error| error.to_string())?;
     let setting = SlubDebug::parse(letters, era).map_err(|error| error.to_string())?;
-    heap.set_slub_debug(Some(setting));
+    heap.set_slub_debug(Some(setting))
+        .expect("a design with debugging");
     debugging::listen(&heap);
     let limits = Limits {
         debug: true,

@@ -1,0 +1,70 @@
+//! Where an address lies among SLOB's objects.
+
+use core::ptr::NonNull;
+
+use super::owners::Owners;
+use super::types::Slob;
+use crate::debug::{NoPlace, Place};
+use crate::design::{Env, FreeError};
+use crate::geometry::WORD_BYTES;
+use crate::machine::Machine;
+use crate::page::Pfn;
+use crate::sync::Ordering;
+
+impl Slob {
+    /// Which object of the cache an address is in.
+    pub(super) fn find<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        address: NonNull<u8>,
+    ) -> Result<Place, NoPlace> {
+        let map = env.pages.map();
+        let slab = Self::first_page(env, address).map_err(|error| (error, None))?;
+        let owner = map.page(slab).cache.load(Ordering::Relaxed);
+        let base = if owner == env.cache.id() {
+            Ok(map.address(slab))
+        } else if owner.is_null() {
+            self.find_block(env, slab, address)
+        } else {
+            Err(FreeError::WrongCache)
+        };
+        let base = base.map_err(|error| (error, Some(slab)))?;
+        Ok(Place {
+            slab,
+            base,
+            exact: address == base,
+        })
+    }
+
+    /// The object of a block of the cache.
+    fn find_block<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        address: NonNull<u8>,
+    ) -> Result<NonNull<u8>, FreeError> {
+        let offset = Self::offset(env, address);
+        let nobodys = match offset.is_multiple_of(WORD_BYTES) {
+            true => FreeError::DoubleFree,
+            false => FreeError::NotAnObject,
+        };
+        let at = Owners::of(env.pages, slab).and_then(|owners| owners.object_before(offset));
+        let Some((start, mark)) = at.filter(|(_, mark)| !mark.is_deferred()) else {
+            return Err(nobodys);
+        };
+        if mark.id() != self.id {
+            return Err(match offset == start {
+                true => FreeError::WrongCache,
+                false => nobodys,
+            });
+        }
+        // SAFETY: the table has entries for words of the page.
+        let object = unsafe { env.pages.map().address(slab).byte_add(start as usize) };
+        let registry = &self.shared().registry;
+        match registry.block_of(env.pages, object, mark) {
+            None => Err(FreeError::Corrupt),
+            Some(block) if offset - start >= block.bytes - block.lead => Err(nobodys),
+            Some(_) => Ok(object),
+        }
+    }
+}
