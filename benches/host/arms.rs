@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
+use quarry_core::page::PageConfig;
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
@@ -207,7 +208,12 @@ fn heap<D: Design>() -> Heap<HostMachine, D> {
         .build()
         .expect("address space for a heap");
     eprintln!("{}: {:?}", D::NAME, machine.mode());
-    Heap::new(machine, D::DEFAULT_ERA, BootParams::default()).expect("a fresh machine")
+    Heap::with_pages(
+        machine,
+        &PageConfig::in_process(D::DEFAULT_ERA),
+        BootParams::default(),
+    )
+    .expect("a fresh machine")
 }
 
 /// Runs `f` with all arms for objects of this size.

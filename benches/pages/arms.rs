@@ -4,7 +4,7 @@ use std::cell::{RefCell, UnsafeCell};
 use std::hint::black_box;
 
 use quarry_core::era::Era;
-use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::page::{PageAllocator, PageConfig, Pfn};
 use quarry_core::pool::{PagePool, PoolOwner, PoolParams};
 use quarry_host::{HostMachine, HugePages};
 
@@ -29,7 +29,8 @@ pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
         .expect("address space for pages");
     let huge = machine.huge_pages();
     eprintln!("pages: {:?}, {:?} pages", machine.mode(), huge.in_use);
-    PageAllocator::new(machine, Era::V6_18).expect("a fresh machine")
+    PageAllocator::with_config(machine, &PageConfig::in_process(Era::V6_18))
+        .expect("a fresh machine")
 }
 
 /// Blocks of one order; what the patterns free nobody else frees, which `EXCLUSIVE` makes use of.

@@ -4,13 +4,18 @@
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::Heap;
+use quarry_core::page::PageConfig;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
 
 fn batches<D: Design>(batch: usize, objects: usize) -> Result<(), Box<dyn std::error::Error>> {
     let machine = HostMachine::builder().build()?;
-    let heap = Heap::<_, D>::new(machine, D::DEFAULT_ERA, BootParams::default())?;
+    let heap = Heap::<_, D>::with_pages(
+        machine,
+        &PageConfig::in_process(D::DEFAULT_ERA),
+        BootParams::default(),
+    )?;
     let spec = CacheSpec {
         name: "batches",
         object_size: 64,

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
+use quarry_core::page::PageConfig;
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
@@ -14,7 +15,11 @@ use quarry_host::HostMachine;
 
 fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
     let machine = HostMachine::builder().build()?;
-    let heap = Heap::<_, D>::new(machine, D::DEFAULT_ERA, BootParams::default())?;
+    let heap = Heap::<_, D>::with_pages(
+        machine,
+        &PageConfig::in_process(D::DEFAULT_ERA),
+        BootParams::default(),
+    )?;
     let spec = CacheSpec {
         name: "pairs",
         object_size: 64,

@@ -7,14 +7,14 @@ use std::hint::black_box;
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use quarry_core::machine::{Machine, SlotLock};
+use quarry_core::machine::{Memory as _, SlotLock, Slots as _};
 use quarry_host::{HostMachine, Mode};
 
 /// Takes and frees the word `iterations` times; how often it was had.
 ///
 /// # Safety
 ///
-/// As for [`Machine::percpu_try_lock`].
+/// As for [`Slots::percpu_try_lock`].
 #[inline(never)]
 unsafe fn pairs(machine: &HostMachine, slot0: NonNull<SlotLock>, iterations: u64) -> u64 {
     let mut had = 0;

@@ -3,18 +3,18 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use quarry_core::machine::{CpuId, Machine, PERCPU_OWNER, SlotLock};
+use quarry_core::machine::{CpuId, Cpus as _, PERCPU_OWNER, SlotLock, Slots};
 
 use crate::machine::{HostKernel, HostMachine};
 use crate::protocol::{self, Kernel};
 use crate::rseq;
 
-/// [`Machine::percpu_try_lock`] that reads the word and stores 1 with nothing to keep the two
+/// [`Slots::percpu_try_lock`] that reads the word and stores 1 with nothing to keep the two
 /// together: a sequence that is not armed, or, in the fallback, a load and a store.
 ///
 /// # Safety
 ///
-/// As for [`Machine::percpu_try_lock`]; and the words must protect nothing.
+/// As for [`Slots::percpu_try_lock`]; and the words must protect nothing.
 pub unsafe fn try_lock_unprotected(
     machine: &HostMachine,
     slot0: NonNull<SlotLock>,
@@ -55,7 +55,7 @@ impl Kernel for NoBarrier {
     }
 }
 
-/// [`Machine::percpu_lock_remote`] without the barrier, whatever the mode.
+/// [`Slots::percpu_lock_remote`] without the barrier, whatever the mode.
 pub fn lock_remote_without_barrier(machine: &HostMachine, slot: &SlotLock, cpu: CpuId) -> bool {
     let kernel = NoBarrier(HostKernel { cpu });
     protocol::acquire(slot, &kernel, machine.claim(), protocol::ATTEMPTS)

@@ -1,6 +1,6 @@
 //! Configuration of a [`HostMachine`].
 
-use quarry_core::machine::{MAX_CPUS, Machine, Topology};
+use quarry_core::machine::{MAX_CPUS, Slots as _, Topology};
 
 use crate::error::HostError;
 use crate::huge::HugePages;
@@ -15,7 +15,7 @@ use crate::{os, topology};
 /// # Examples
 ///
 /// ```
-/// use quarry_core::machine::Machine;
+/// use quarry_core::machine::Cpus;
 /// use quarry_host::{HostMachine, Mode};
 ///
 /// let machine = HostMachine::builder()

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
-use quarry_core::machine::{LockClass, Machine, RawLock};
+use quarry_core::machine::{LockClass, Locks as _, RawLock};
 use quarry_host::fork::{self, ForkError, ForkHooks, OBJECTS_MAX};
 use quarry_host::{HostMachine, Mode};
 

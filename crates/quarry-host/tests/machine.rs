@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use quarry_core::machine::{
-    CpuId, DESCRIPTOR_BYTES, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED,
-    PERCPU_REMOTE, RawLock, RawRange, Reentered, SlotLock,
+    CpuId, Cpus as _, DESCRIPTOR_BYTES, LockClass, Locks as _, Memory as _, PERCPU_FREE,
+    PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, RawLock, RawRange, Readers as _, Reentered,
+    SlotLock, Slots as _, Threads as _,
 };
 use quarry_host::{Builder, HostError, HostMachine, Mode, RseqUnavailable};
 

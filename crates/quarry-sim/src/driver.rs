@@ -67,12 +67,13 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
-use quarry_core::machine::{CpuId, Machine};
+use quarry_core::machine::{CpuId, Cpus as _};
 use quarry_core::page::{PageAllocator, PageConfig};
 use quarry_core::stats::Stats;
 use quarry_core::tunables::{PAGE_ALLOCATOR, tunables_of};
 
-use crate::machine::{Config, ConfigError, VirtualMachine};
+use crate::config::{Config, ConfigError};
+use crate::machine::VirtualMachine;
 
 /// Makes `'h` invariant (D3).
 type Brand<'h> = PhantomData<fn(&'h ()) -> &'h ()>;
@@ -207,11 +208,12 @@ impl<'h, D: Design> Driver<'h, D> {
     }
 
     /// Lets all CPUs, one after the other, do what the kernel does from time to time, such as
-    /// expiring idle queues ([`Heap::reap`]). What follows runs on the last of them.
+    /// expiring idle queues ([`Heap::reap`]), at `now_ns` of the machine's clock. What follows runs on the last of them.
     pub fn reap(&mut self, now_ns: u64) {
+        self.machine().advance_to(now_ns);
         for cpu in 0..self.heap.machine().topology().cpus {
             self.run_on(CpuId(cpu));
-            self.heap.reap(now_ns);
+            self.heap.reap();
         }
     }
 

@@ -8,8 +8,8 @@
 //! The machine counts what allocators do ([`Counters`]): calls, cache-line touches by kind, lock
 //! acquisitions, frees on another CPU than the allocating one. Same input, same counts: nothing
 //! here reads a clock, an address or a thread id. Simulated time will come to the same hooks,
-//! [`Machine::touch`](quarry_core::machine::Machine::touch) and
-//! [`Machine::work`](quarry_core::machine::Machine::work).
+//! [`Accounting`](quarry_core::machine::Accounting). The clock stands still unless
+//! [`VirtualMachine::advance_to`] moves it.
 //!
 //! ```
 //! use quarry_core::{design::CacheSpec, era::Era, geometry::{BootParams, CacheFlags}};
@@ -30,6 +30,7 @@
 //! unsafe { cache.destroy() }.unwrap();
 //! ```
 
+mod config;
 mod counters;
 pub mod driver;
 mod machine;
@@ -37,7 +38,8 @@ mod memory;
 mod pool;
 mod rng;
 
+pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
 pub use counters::Counters;
-pub use machine::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX, VirtualMachine};
+pub use machine::VirtualMachine;
 pub use pool::LonePut;
 pub use rng::Rng;

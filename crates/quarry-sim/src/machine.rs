@@ -1,193 +1,23 @@
-//! The virtual machine and its configuration.
+//! The virtual machine.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
 
 use quarry_core::machine::{
-    Access, CpuId, DESCRIPTOR_BYTES, Line, LockClass, MAX_CPUS, MAX_NODES, Machine, PERCPU_FREE,
-    PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Reentered, SlotLock, Topology, Work,
+    Access, Accounting, Clock, CpuId, Cpus, DESCRIPTOR_BYTES, Line, LockClass, Locks, Memory,
+    NodeId, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Readers,
+    Reentered, SlotLock, Slots, Threads, Topology, Work,
 };
 use quarry_core::page::MAX_ORDER;
 use std::sync::atomic::Ordering;
 
+use crate::config::{Config, ConfigError, Faults};
 use crate::counters::Counters;
 use crate::memory::Mapping;
 use crate::rng::Rng;
 
 /// Address space for the allocators' own structures.
 const META_BYTES: usize = 1 << 30;
-
-/// Sizes in bytes that pages can have: those of x86-64, arm64 and ppc64 kernels.
-pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
-
-/// Most pages of a machine: 8 TiB of 4 KiB pages, whose descriptors take 128 GiB of address space.
-pub const PAGES_MAX: u64 = 1 << 31;
-
-/// What a virtual machine looks like; [`Config::check`] tells whether it can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// CPUs, 1..=4096.
-    pub cpus: u32,
-    /// NUMA nodes, 1..=8 and at most one per CPU.
-    pub nodes: u32,
-    /// Bytes of a page: one of [`PAGE_BYTES`].
-    pub page_bytes: u64,
-    /// Bytes of memory, 1 to [`PAGES_MAX`] pages; rounded down to whole ones. Only what is used
-    /// becomes resident.
-    pub memory_bytes: u64,
-    /// Bytes of a cache line: a power of two from 8 to 256.
-    pub cache_line: u32,
-    /// Try-locks that fail on purpose.
-    pub faults: Option<Faults>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            cpus: 1,
-            nodes: 1,
-            page_bytes: 4096,
-            memory_bytes: 16 << 30,
-            cache_line: 64,
-            faults: None,
-        }
-    }
-}
-
-impl Config {
-    /// Refuses what cannot be, without asking the operating system for anything.
-    ///
-    /// # Errors
-    ///
-    /// Any [`ConfigError`] but [`ConfigError::Reserve`].
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let Self {
-            cpus,
-            nodes,
-            page_bytes,
-            memory_bytes,
-            cache_line,
-            faults: _,
-        } = *self;
-        if cpus == 0 || cpus > MAX_CPUS {
-            return Err(ConfigError::Cpus(cpus));
-        }
-        if nodes == 0 || nodes > cpus || nodes as usize > MAX_NODES {
-            return Err(ConfigError::Nodes { nodes, cpus });
-        }
-        if !PAGE_BYTES.contains(&page_bytes) {
-            return Err(ConfigError::PageBytes(page_bytes));
-        }
-        if !cache_line.is_power_of_two() || !(8..=256).contains(&cache_line) {
-            return Err(ConfigError::CacheLine(cache_line));
-        }
-        if !(1..=PAGES_MAX).contains(&(memory_bytes / page_bytes)) {
-            return Err(ConfigError::Memory {
-                memory_bytes,
-                page_bytes,
-            });
-        }
-        Ok(())
-    }
-}
-
-/// How often try-locks fail, as if somebody held them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Faults {
-    /// Decides which ones.
-    pub seed: u64,
-    /// Of 1000 attempts on the CPU's own slot.
-    pub slot_per_mille: u16,
-    /// Of 1000 attempts on another CPU's slot.
-    pub remote_per_mille: u16,
-}
-
-/// Why a machine cannot be.
-#[derive(Debug)]
-pub enum ConfigError {
-    /// The number of CPUs is out of range.
-    Cpus(u32),
-    /// The number of nodes is out of range.
-    Nodes {
-        /// Nodes asked for.
-        nodes: u32,
-        /// CPUs asked for.
-        cpus: u32,
-    },
-    /// The page size is not one of [`PAGE_BYTES`].
-    PageBytes(u64),
-    /// The cache line is not a power of two from 8 bytes to 256.
-    CacheLine(u32),
-    /// There is not even one page of memory, or more than [`PAGES_MAX`] pages.
-    Memory {
-        /// Bytes asked for.
-        memory_bytes: u64,
-        /// Bytes of a page.
-        page_bytes: u64,
-    },
-    /// The operating system refuses the address space.
-    Reserve {
-        /// Bytes asked for.
-        bytes: u64,
-        /// Its answer.
-        source: std::io::Error,
-    },
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Cpus(cpus) => write!(f, "{cpus} CPUs: a machine has 1 to {MAX_CPUS}"),
-            Self::Nodes { nodes, cpus } => write!(
-                f,
-                "{nodes} nodes with {cpus} CPUs: a machine has 1 to {MAX_NODES} nodes and at \
-                 least one CPU in each"
-            ),
-            Self::PageBytes(bytes) => {
-                write!(
-                    f,
-                    "page size {bytes}: valid sizes are 4096, 16384 and 65536 (4k, 16k, 64k)"
-                )
-            }
-            Self::CacheLine(bytes) => {
-                write!(
-                    f,
-                    "cache line of {bytes} bytes: it is a power of two from 8 to 256"
-                )
-            }
-            Self::Memory {
-                memory_bytes,
-                page_bytes,
-            } => {
-                write!(
-                    f,
-                    "{memory_bytes} bytes of memory with pages of {page_bytes} bytes: a machine \
-                     has 1 to 2^{} pages",
-                    PAGES_MAX.ilog2()
-                )?;
-                if PAGE_BYTES.contains(page_bytes) {
-                    let (least, most) = (page_bytes >> 10, (page_bytes * PAGES_MAX) >> 40);
-                    write!(f, "; give it {least}k to {most}T")?;
-                }
-                Ok(())
-            }
-            Self::Reserve { bytes, source } => write!(
-                f,
-                "the operating system refuses to reserve {bytes} bytes of address space ({source}); \
-                 ask for less memory or fewer CPUs, or raise the limit (ulimit -v)"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Reserve { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
 
 struct Mappings {
     _pages: Mapping,
@@ -201,6 +31,7 @@ pub struct VirtualMachine {
     topology: Topology,
     ranges: Ranges,
     cpu: Cell<CpuId>,
+    now_ns: Cell<u64>,
     /// Grace periods so far.
     grace_periods: Cell<u64>,
     counters: UnsafeCell<Counters>,
@@ -263,6 +94,7 @@ impl VirtualMachine {
             },
             ranges,
             cpu: Cell::new(CpuId(0)),
+            now_ns: Cell::new(0),
             grace_periods: Cell::new(0),
             counters: UnsafeCell::new(Counters::default()),
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
@@ -284,6 +116,12 @@ impl VirtualMachine {
             self.topology.cpus
         );
         self.cpu.set(cpu);
+    }
+
+    /// Sets the clock, which nothing else moves; a moment that has passed leaves it as it is.
+    #[inline]
+    pub fn advance_to(&self, now_ns: u64) {
+        self.now_ns.set(self.now_ns.get().max(now_ns));
     }
 
     /// Tells that every reader that runs now has finished: deferred frees made so far may be done.
@@ -341,27 +179,56 @@ impl VirtualMachine {
     }
 }
 
-// SAFETY: the four ranges are separate fresh mappings, zero-filled and unmapped only with the
-// machine (M2), which holds them on the heap of the operating system, so moving the struct moves
-// no range (M3). One thread runs the machine (it is not `Sync`) and operations do not overlap, so
-// the words below are changed without interleaving: a word is taken only when free.
-unsafe impl Machine for VirtualMachine {
-    const PERCPU_SHIFT: u32 = 22;
-
+// SAFETY: the topology is set once; nodes are dealt in runs; `run_on` keeps the CPU in range.
+unsafe impl Cpus for VirtualMachine {
     #[inline(always)]
     fn topology(&self) -> &Topology {
         &self.topology
     }
 
     #[inline(always)]
-    fn ranges(&self) -> &Ranges {
-        &self.ranges
+    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.topology.dealt_node(cpu)
+    }
+
+    fn cpus_of_node(&self, node: NodeId) -> u32 {
+        self.topology.dealt_cpus(node)
     }
 
     #[inline(always)]
     fn current_cpu(&self) -> CpuId {
         self.cpu.get()
     }
+}
+
+// SAFETY: the four ranges are separate fresh mappings, zero-filled and unmapped only with the
+// machine (M2), which holds them on the heap of the operating system, so moving the struct moves
+// no range (M3).
+unsafe impl Memory for VirtualMachine {
+    #[inline(always)]
+    fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    unsafe fn release(&self, range: RawRange) -> bool {
+        self.count(|counters| {
+            counters.releases += 1;
+            counters.released_bytes += range.bytes as u64;
+        });
+        // SAFETY: the pages are a mapping of this machine, and by the caller's contract unused.
+        unsafe { Mapping::discard(range) }
+    }
+
+    fn bind(&self, _range: RawRange, _node: NodeId) {}
+
+    #[inline(always)]
+    fn prefetch_for_write(&self, _address: *const u8) {}
+}
+
+// SAFETY: one thread runs the machine (it is not `Sync`) and operations do not overlap, so the words
+// are changed without interleaving: a word is taken only when free.
+unsafe impl Slots for VirtualMachine {
+    const PERCPU_SHIFT: u32 = 22;
 
     #[inline(always)]
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
@@ -394,24 +261,29 @@ unsafe impl Machine for VirtualMachine {
         true
     }
 
+    #[inline(always)]
+    unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        slot.release();
+    }
+}
+
+quarry_core::machine_without_steps!(VirtualMachine);
+
+// SAFETY: there is one thread, and its number is 1.
+unsafe impl Threads for VirtualMachine {
     fn thread_id(&self) -> usize {
         1
     }
 
-    fn rcu_cookie(&self) -> u64 {
-        self.grace_periods.get() + 1
-    }
-
-    fn rcu_elapsed(&self, cookie: u64) -> bool {
-        self.grace_periods.get() >= cookie
-    }
-
-    fn when(&self) -> u64 {
-        self.count(|counters| counters.work(Work::Call))
+    fn task(&self) -> u32 {
+        1
     }
 
     fn pause(&self, _attempt: u32) {}
+}
 
+// SAFETY: as for `Slots`.
+unsafe impl Locks for VirtualMachine {
     #[inline(always)]
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         self.count(|counters| counters.add_lock(class));
@@ -432,16 +304,27 @@ unsafe impl Machine for VirtualMachine {
     unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
         lock.release();
     }
+}
 
-    unsafe fn release(&self, range: RawRange) -> bool {
-        self.count(|counters| {
-            counters.releases += 1;
-            counters.released_bytes += range.bytes as u64;
-        });
-        // SAFETY: the pages are a mapping of this machine, and by the caller's contract unused.
-        unsafe { Mapping::discard(range) }
+// SAFETY: `grace_period` is called when all readers have finished.
+unsafe impl Readers for VirtualMachine {
+    fn rcu_cookie(&self) -> u64 {
+        self.grace_periods.get() + 1
     }
 
+    fn rcu_elapsed(&self, cookie: u64) -> bool {
+        self.grace_periods.get() >= cookie
+    }
+}
+
+impl Clock for VirtualMachine {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+}
+
+impl Accounting for VirtualMachine {
     #[inline(always)]
     fn touch(&self, line: Line, access: Access, _address: usize) {
         self.count(|counters| counters.add_touch(line, access));
@@ -450,69 +333,5 @@ unsafe impl Machine for VirtualMachine {
     #[inline(always)]
     fn work(&self, work: Work) {
         self.count(|counters| counters.add_work(work));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is said of a configuration; a machine is refused with the same words.
-    fn refused(change: impl FnOnce(&mut Config)) -> String {
-        let mut config = Config::default();
-        change(&mut config);
-        let checked = config.check().map_err(|error| error.to_string());
-        let made = VirtualMachine::new(config).map(|_| ());
-        assert_eq!(made.map_err(|error| error.to_string()), checked);
-        checked.expect_err("a refusal")
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused() {
-        let cpus = refused(|config| config.cpus = MAX_CPUS + 1);
-        assert_eq!(cpus, "4097 CPUs: a machine has 1 to 4096");
-        let nodes = refused(|config| config.nodes = 2);
-        assert!(nodes.starts_with("2 nodes with 1 CPUs"), "{nodes}");
-        let nodes = refused(|config| (config.cpus, config.nodes) = (16, MAX_NODES as u32 + 1));
-        assert!(nodes.starts_with("9 nodes with 16 CPUs"), "{nodes}");
-        for bytes in [0, 1, 8192] {
-            let pages = refused(|config| config.page_bytes = bytes);
-            assert!(pages.starts_with(&format!("page size {bytes}: ")));
-        }
-        for bytes in [0, 4, 24, 512] {
-            let line = refused(|config| config.cache_line = bytes);
-            assert!(line.starts_with(&format!("cache line of {bytes} bytes")));
-        }
-    }
-
-    #[test]
-    fn memory_that_is_refused_is_told_what_there_can_be() {
-        for (page_bytes, hint) in [
-            (4096, "give it 4k to 8T"),
-            (16384, "give it 16k to 32T"),
-            (65536, "give it 64k to 128T"),
-        ] {
-            let config = |memory_bytes| Config {
-                page_bytes,
-                memory_bytes,
-                ..Config::default()
-            };
-            for memory_bytes in [page_bytes, (PAGES_MAX + 1) * page_bytes - 1] {
-                assert!(config(memory_bytes).check().is_ok(), "{memory_bytes}");
-            }
-            for memory_bytes in [page_bytes - 1, (PAGES_MAX + 1) * page_bytes, u64::MAX] {
-                let text = refused(|it| *it = config(memory_bytes));
-                let expected = format!("1 to 2^31 pages; {hint}");
-                assert!(text.ends_with(&expected), "{text}");
-            }
-        }
-        // Anybody may make such an error.
-        for page_bytes in [0, 1, u64::MAX] {
-            let error = ConfigError::Memory {
-                memory_bytes: 1,
-                page_bytes,
-            };
-            assert!(error.to_string().ends_with("1 to 2^31 pages"), "{error}");
-        }
     }
 }

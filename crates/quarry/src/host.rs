@@ -9,7 +9,7 @@ use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{CreateError, Heap};
-use quarry_core::machine::Machine;
+use quarry_core::machine::Cpus as _;
 use quarry_core::page::{PageConfig, TrimPolicy};
 use quarry_host::fork::{self, ForkError, ForkHooks};
 use quarry_host::{HostError, HostMachine, HugePages, Mode};

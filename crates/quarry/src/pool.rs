@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use quarry_core::debug::CallSite;
 use quarry_core::era::Era;
-use quarry_core::machine::Machine;
+use quarry_core::machine::Memory as _;
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{
     InFlightReport, Mapper, NoMapper, Pending, PieceError, PoolCreateError, PoolOwner, PoolParams,

@@ -54,7 +54,7 @@ impl<T, D: Design> Cache<T, D> {
     ///
     /// If `T` is aligned to more than a page of the heap.
     pub fn new(heap: &'static HostHeap<D>, name: &str) -> Result<Self, heap::CreateError> {
-        let page = quarry_core::machine::Machine::topology(heap.machine()).page_size();
+        let page = quarry_core::machine::Cpus::topology(heap.machine()).page_size();
         assert!(align_of::<T>() <= page, "aligned to more than a page");
         let raw = heap.create_cache(&CacheSpec {
             name,

@@ -1,6 +1,6 @@
 //! Memory of this process that comes and goes, as the operating system counts it.
 
-use quarry::core::machine::{Machine, NodeId};
+use quarry::core::machine::{Cpus as _, NodeId};
 use quarry::{Era, HostMachine, HugePages, PageAllocator, Pfn, TrimPolicy};
 
 const MEMORY: usize = 64 << 20;

@@ -25,7 +25,7 @@ pub(super) fn here<M: Machine>(machine: &M, site: CallSite) -> Track {
         site,
         cpu: machine.current_cpu().0,
         pid: machine.task(),
-        when: machine.when(),
+        when: machine.now_ns(),
     }
 }
 

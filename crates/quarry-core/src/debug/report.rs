@@ -129,9 +129,9 @@ pub struct Track {
     pub site: CallSite,
     /// The CPU.
     pub cpu: u32,
-    /// The thread ([`Machine::task`](crate::machine::Machine::task)).
+    /// The thread ([`Threads::task`](crate::machine::Threads::task)).
     pub pid: u32,
-    /// The machine's counter ([`Machine::when`](crate::machine::Machine::when)).
+    /// Nanoseconds of the machine's clock ([`Clock::now_ns`](crate::machine::Clock::now_ns)).
     pub when: u64,
 }
 

@@ -181,7 +181,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     }
 
     /// Frees an object when every reader that runs now has finished, as the machine tells
-    /// ([`Machine::rcu_cookie`]). Until it is freed it counts as allocated.
+    /// ([`Readers::rcu_cookie`](crate::machine::Readers::rcu_cookie)). Until it is freed it counts as allocated.
     ///
     /// # Errors
     ///

@@ -89,7 +89,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// [`CreateError`]: the era is not one of the design's, or the machine is too small.
     pub fn new(machine: M, era: Era, boot: BootParams) -> Result<Self, CreateError> {
-        Self::with_pages(machine, &PageAllocator::<M>::default_config(era), boot)
+        Self::with_pages(machine, &PageConfig::new(era), boot)
     }
 
     /// [`Heap::new`] with a page allocator that is set up in another way. The era is the same for both.
@@ -445,10 +445,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// Lets every cache do on the running CPU what the kernel does there from time to time, such as
     /// expiring idle queues, frees what was deferred and whose readers have finished, and gives
-    /// memory back if that is switched on ([`PageAllocator::set_auto_trim`]). `now_ns` are
-    /// nanoseconds of any clock that the caller keeps using.
-    pub fn reap(&self, now_ns: u64) {
-        self.reap_caches(now_ns);
+    /// memory back if that is switched on ([`PageAllocator::set_auto_trim`]). What is
+    /// done when follows from the machine's clock.
+    pub fn reap(&self) {
+        self.reap_caches(self.machine().now_ns());
         self.system.pages.auto_trim();
     }
 

@@ -149,7 +149,7 @@ impl Gate {
 /// Whether the time since the first look has come to [`PATIENCE_NS`].
 #[cold]
 fn is_long<M: Machine>(machine: &M, since: &mut Option<u64>) -> bool {
-    let now = machine.when();
+    let now = machine.now_ns();
     now.saturating_sub(*since.get_or_insert(now)) >= PATIENCE_NS
 }
 

@@ -2,11 +2,12 @@
 //!
 //! # Idea
 //!
-//! [`Machine`] gives an allocator five things and nothing else: how many CPUs and nodes there are
-//! and which page size; per-CPU state behind a try-lock; spin locks; four zero-filled ranges of
-//! memory; and two accounting hooks, [`Machine::touch`] and [`Machine::work`], which are empty on
-//! a real machine and drive the cost model of a virtual one. Nothing above this module uses
-//! threads, the operating system, the global heap, or atomics of its own for per-CPU state.
+//! [`Machine`] is the sum of what an allocator is given, and of nothing else: [`Cpus`] and nodes;
+//! [`Memory`], four zero-filled ranges; per-CPU state behind a try-lock ([`Slots`]) and single
+//! [`Steps`] on it; [`Threads`] and spin [`Locks`]; the grace periods of [`Readers`]; a [`Clock`]; and
+//! [`Accounting`], which is empty on a real machine and drives the cost model of a virtual one. Nothing
+//! above this module uses threads, the operating system, the global heap, or atomics of its own for
+//! per-CPU state.
 //!
 //! # Per-CPU try-lock
 //!
@@ -26,7 +27,7 @@
 //!
 //! A signal handler may allocate while the thread it interrupted holds a lock. The kernel disables
 //! interrupts; a process cannot afford to mask signals. So a lock remembers its owner, and
-//! [`Machine::lock`] refuses ([`Reentered`]) instead of waiting for itself. Every caller has an
+//! [`Locks::lock`] refuses ([`Reentered`]) instead of waiting for itself. Every caller has an
 //! answer to that: an allocation fails as an atomic allocation does, a free is deferred.
 //!
 //! # Invariants
@@ -38,10 +39,12 @@
 //! * **M3** A machine never moves: its ranges and per-CPU areas keep their addresses.
 
 mod account;
+mod forward;
 mod gate;
 mod lock;
 mod percpu;
 mod region;
+mod traits;
 
 pub use account::{Access, Line, Work};
 pub(crate) use account::{touch, work};
@@ -51,6 +54,7 @@ pub use lock::{LockClass, RawLock, Reentered};
 pub use percpu::{PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, SlotLock};
 pub(crate) use percpu::{PerCpu, PerCpuShared};
 pub(crate) use region::Region;
+pub use traits::{Accounting, Clock, Cpus, Locks, Machine, Memory, Readers, Slots, Steps, Threads};
 
 use core::ptr::NonNull;
 
@@ -90,8 +94,16 @@ impl Topology {
     }
 
     /// Node of a CPU where CPUs are dealt to nodes in equal consecutive runs.
-    const fn dealt_node(&self, cpu: CpuId) -> NodeId {
+    #[must_use]
+    pub const fn dealt_node(&self, cpu: CpuId) -> NodeId {
         NodeId((cpu.0 as u64 * self.nodes as u64 / self.cpus as u64) as u32)
+    }
+
+    /// CPUs that [`Topology::dealt_node`] gives a node.
+    #[must_use]
+    pub fn dealt_cpus(&self, node: NodeId) -> u32 {
+        let cpus = (0..self.cpus).map(CpuId);
+        cpus.filter(|&cpu| self.dealt_node(cpu) == node).count() as u32
     }
 }
 
@@ -147,208 +159,4 @@ pub trait StackLayout {
     const POPS: usize;
     /// Counter of objects put by single steps (8 bytes).
     const PUSHES: usize;
-}
-
-/// What an allocator runs on.
-///
-/// # Safety
-///
-/// The implementor guarantees M2 and M3 of the module's documentation for [`Machine::ranges`],
-/// that [`Machine::topology`] and the answers of [`Machine::node_of_cpu`] never change, and that the
-/// lock operations exclude each other: between a successful acquisition and the matching release no
-/// other acquisition of the same word succeeds, and the release happens-before the next acquisition.
-pub unsafe trait Machine: Sized + 'static {
-    /// log2 of the distance in bytes between the slots of neighbouring CPUs.
-    const PERCPU_SHIFT: u32;
-
-    /// Whether the page allocator holds its locks for as many pages as the era's kernel does, which a
-    /// replay has to, or as suits a process
-    /// ([`PageConfig::in_process`](crate::page::PageConfig::in_process)).
-    const KERNEL_HOLDS: bool = true;
-
-    /// CPUs, nodes, page size.
-    fn topology(&self) -> &Topology;
-
-    /// Node of one of the topology's CPUs, below its number of nodes. CPUs are dealt to nodes in equal
-    /// consecutive runs, unless the machine says otherwise.
-    #[inline]
-    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
-        self.topology().dealt_node(cpu)
-    }
-
-    /// CPUs that a node's memory is shared among, for the sizes of what each of them may hold: those
-    /// that [`Machine::node_of_cpu`] gives the node, unless the machine knows that some are offline.
-    fn cpus_of_node(&self, node: NodeId) -> u32 {
-        let cpus = (0..self.topology().cpus).map(CpuId);
-        cpus.filter(|&cpu| self.node_of_cpu(cpu) == node).count() as u32
-    }
-
-    /// The four ranges of memory.
-    fn ranges(&self) -> &Ranges;
-
-    /// The CPU that runs the caller, which may have moved by the time the answer is used: good
-    /// for choosing a node, never for access to per-CPU state.
-    fn current_cpu(&self) -> CpuId;
-
-    /// The node of [`Machine::current_cpu`], and as good.
-    #[inline(always)]
-    fn current_node(&self) -> NodeId {
-        self.node_of_cpu(self.current_cpu())
-    }
-
-    /// Takes the lock word of the slot that belongs to the running CPU, given CPU 0's slot.
-    /// `None` if it is held, or if the running CPU cannot be told.
-    ///
-    /// # Safety
-    ///
-    /// `slot0` is CPU 0's word of a slot in [`Ranges::percpu`].
-    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>>;
-
-    /// Takes the first object off the running CPU's list in one step: `None` if the slot is held,
-    /// the list is empty, or the machine has no such step. A step counts as taking and freeing the
-    /// slot's lock word; its counter may run ahead by one when the step is interrupted.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Machine::percpu_try_lock`]; the slot's state is laid out as `L` says, and each
-    /// object on the list holds the address of the next, or null, `link` bytes from its start.
-    #[inline(always)]
-    unsafe fn percpu_pop_list<L: ListLayout>(
-        &self,
-        _slot0: &NonNull<SlotLock>,
-        _link: usize,
-    ) -> Option<NonNull<u8>> {
-        None
-    }
-
-    /// Puts an object on the running CPU's list in one step: `false` if the slot is held, the list
-    /// is not `owner`'s, it begins with this very object, or the machine has no such step.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Machine::percpu_pop_list`]; the caller owns the object.
-    #[inline(always)]
-    unsafe fn percpu_push_list<L: ListLayout>(
-        &self,
-        _slot0: &NonNull<SlotLock>,
-        _link: usize,
-        _owner: u32,
-        _object: NonNull<u8>,
-    ) -> bool {
-        false
-    }
-
-    /// Takes the newest entry off the running CPU's stack in one step: `None` if the slot is held,
-    /// the stack is empty, or the machine has no such step.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Machine::percpu_try_lock`]; the slot's state is laid out as `L` says.
-    #[inline(always)]
-    unsafe fn percpu_pop_stack<L: StackLayout>(
-        &self,
-        _slot0: &NonNull<SlotLock>,
-    ) -> Option<NonNull<u8>> {
-        None
-    }
-
-    /// Puts an object, or another word that is not 0, on the running CPU's stack in one step: `false`
-    /// if the slot is held, the stack is full, its newest entry is this very object, or the machine
-    /// has no such step.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Machine::percpu_pop_stack`]; the object fits in an entry.
-    #[inline(always)]
-    unsafe fn percpu_push_stack<L: StackLayout>(
-        &self,
-        _slot0: &NonNull<SlotLock>,
-        _object: NonNull<u8>,
-    ) -> bool {
-        false
-    }
-
-    /// Whether the machine has steps on stacks ([`Machine::percpu_push_stack`]).
-    fn has_steps(&self) -> bool {
-        false
-    }
-
-    /// Takes the word of another CPU's slot (`slot` is that CPU's own word). `false` if its
-    /// owner does not let go within a bounded time.
-    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool;
-
-    /// A value that is not 0 and identifies the calling thread among those alive.
-    fn thread_id(&self) -> usize;
-
-    /// Names the next grace period: once [`Machine::rcu_elapsed`] is true of it, every reader that
-    /// runs now has finished. A machine that knows nothing of readers never says so.
-    fn rcu_cookie(&self) -> u64 {
-        u64::MAX
-    }
-
-    /// Whether a grace period that [`Machine::rcu_cookie`] named is over. If it is, so are all that
-    /// were named before it.
-    fn rcu_elapsed(&self, _cookie: u64) -> bool {
-        false
-    }
-
-    /// The number by which reports name the calling thread, as the operating system's tools show it.
-    fn task(&self) -> u32 {
-        self.thread_id() as u32
-    }
-
-    /// A counter that never falls, for the records of debugging: nanoseconds on a real machine,
-    /// operations so far on a virtual one; 0 on a machine without. Nothing is decided by it but when a
-    /// closed gate lets through.
-    fn when(&self) -> u64 {
-        0
-    }
-
-    /// Lets others run while the caller waits; `attempt` counts the waits so far.
-    fn pause(&self, attempt: u32);
-
-    /// Takes a spin lock, waiting while another thread has it.
-    ///
-    /// # Errors
-    ///
-    /// [`Reentered`] if the calling thread itself holds it (the caller runs in a signal handler
-    /// that interrupted the holder).
-    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered>;
-
-    /// Takes a spin lock if it is free.
-    fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool;
-
-    /// Releases a spin lock.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds it.
-    unsafe fn unlock(&self, lock: &RawLock, class: LockClass);
-
-    /// Gives the memory behind free pages back to whoever lends it: it reads as zero from then on
-    /// and takes memory again when it is touched. `false` if the machine keeps it; then its
-    /// contents are as they were.
-    ///
-    /// # Safety
-    ///
-    /// The range is whole pages of [`Ranges::pages`] that nobody uses.
-    unsafe fn release(&self, _range: RawRange) -> bool {
-        false
-    }
-
-    /// Tells that the pages of a range are a node's, before they are first touched.
-    fn bind(&self, _range: RawRange, _node: NodeId) {}
-
-    /// Says that what lies at this address, if anything does, will be written soon, so that a machine
-    /// with caches can fetch it while the caller does something else.
-    #[inline(always)]
-    fn prefetch_for_write(&self, _address: *const u8) {}
-
-    /// A memory access that a processor would make here. Empty unless the machine models cost.
-    #[inline(always)]
-    fn touch(&self, _line: Line, _access: Access, _address: usize) {}
-
-    /// Work that costs time without touching memory. Empty unless the machine models cost.
-    #[inline(always)]
-    fn work(&self, _work: Work) {}
 }

@@ -30,7 +30,8 @@ impl SlotLock {
         &self.word
     }
 
-    /// Frees the slot.
+    /// Stores that the slot is free, for the machines that implement the protocol; all others call
+    /// [`Slots::percpu_unlock`](super::Slots::percpu_unlock).
     #[inline]
     pub fn release(&self) {
         // Release: pairs with the acquisition (an Acquire load or an ordered sequence) by which
@@ -159,7 +160,7 @@ impl<T> PerCpu<T> {
     ) -> Option<R> {
         let (slot, cpu) = self.try_take(machine)?;
         // SAFETY: M1 - the word of this slot is held until the end of the function.
-        let result = unsafe { Self::run(slot, cpu, f) };
+        let result = unsafe { Self::run(machine, slot, cpu, f) };
         Some(result)
     }
 
@@ -187,7 +188,7 @@ impl<T> PerCpu<T> {
             return None;
         }
         // SAFETY: M1 - `lock_remote` took the word of this CPU's slot.
-        let result = unsafe { Self::run(self.slot::<M>(cpu), cpu, |state, _| f(state)) };
+        let result = unsafe { Self::run(machine, self.slot::<M>(cpu), cpu, |state, _| f(state)) };
         Some(result)
     }
 
@@ -227,7 +228,8 @@ impl<T> PerCpu<T> {
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             let word = self.word::<M>(cpu);
             if word.word().load(Ordering::Relaxed) == PERCPU_QUIESCED {
-                word.release();
+                // SAFETY: `quiesce` took the word and left that value.
+                unsafe { machine.percpu_unlock(word) };
             }
         }
     }
@@ -238,13 +240,19 @@ impl<T> PerCpu<T> {
     ///
     /// The caller holds the word of `slot`.
     #[inline(always)]
-    unsafe fn run<R>(slot: NonNull<Slot<T>>, cpu: CpuId, f: impl FnOnce(&mut T, CpuId) -> R) -> R {
+    unsafe fn run<M: Machine, R>(
+        machine: &M,
+        slot: NonNull<Slot<T>>,
+        cpu: CpuId,
+        f: impl FnOnce(&mut T, CpuId) -> R,
+    ) -> R {
         // SAFETY: the slot is valid (M3); only shared access to its two fields is made from this
         // reference.
         let slot = unsafe { slot.as_ref() };
         // SAFETY: M1 - the caller holds the word, so this is the only reference to the state.
         let result = f(unsafe { &mut *slot.state.get() }, cpu);
-        slot.lock.release();
+        // SAFETY: by the caller's contract the word is held.
+        unsafe { machine.percpu_unlock(&slot.lock) };
         result
     }
 }
@@ -309,7 +317,9 @@ impl<T: Sync> PerCpuShared<T> {
         let result = f(self.get::<M>(cpu), cpu);
         // SAFETY: whoever frees the slots takes their words before (`free`), so this one lives until
         // it is released.
-        unsafe { PerCpu::lock_of(slot).as_ref() }.release();
+        let word = unsafe { PerCpu::lock_of(slot).as_ref() };
+        // SAFETY: `try_take` took the word.
+        unsafe { machine.percpu_unlock(word) };
         Some(result)
     }
 
@@ -324,7 +334,8 @@ impl<T: Sync> PerCpuShared<T> {
             return None;
         }
         let result = f(self.get::<M>(cpu));
-        self.0.word::<M>(cpu).release();
+        // SAFETY: `lock_remote` took the word.
+        unsafe { machine.percpu_unlock(self.0.word::<M>(cpu)) };
         Some(result)
     }
 

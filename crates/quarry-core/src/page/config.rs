@@ -144,9 +144,8 @@ impl PageConfig {
         }
     }
 
-    /// [`PageConfig::new`] with holds of locks that suit a process, which is what
-    /// [`PageAllocator::new`](super::PageAllocator::new) takes on machines that are one
-    /// ([`Machine::KERNEL_HOLDS`](crate::machine::Machine::KERNEL_HOLDS)).
+    /// [`PageConfig::new`] with holds of locks that suit a process. A replay has to hold them as the
+    /// era's kernel does.
     ///
     /// One hold of a zone lock moves at most 32 pages, a whole block of order 5 (kernels move 31 or
     /// 63 at least, which break one), or two larger blocks, where a kernel of today moves up to

@@ -207,22 +207,14 @@ pub struct PageAllocator<M: Machine> {
 
 impl<M: Machine> PageAllocator<M> {
     /// Takes over a machine whose memory nobody has used yet, of which every page can be used;
-    /// `era` says what the per-CPU lists do.
+    /// `era` says what the per-CPU lists do and how long locks are held. A process has
+    /// [`PageConfig::in_process`] for [`PageAllocator::with_config`].
     ///
     /// # Errors
     ///
     /// [`BootError`] if the machine's ranges are too small.
     pub fn new(machine: M, era: Era) -> Result<Self, BootError> {
-        Self::with_config(machine, &Self::default_config(era))
-    }
-
-    /// What [`PageAllocator::new`] takes.
-    pub(crate) const fn default_config(era: Era) -> PageConfig {
-        if M::KERNEL_HOLDS {
-            PageConfig::new(era)
-        } else {
-            PageConfig::in_process(era)
-        }
+        Self::with_config(machine, &PageConfig::new(era))
     }
 
     /// Takes over a machine whose memory nobody has used yet.

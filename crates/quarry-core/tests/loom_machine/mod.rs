@@ -7,8 +7,9 @@ use loom::cell::Cell;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
 use quarry_core::machine::{
-    CpuId, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange,
-    Reentered, SlotLock, Topology,
+    Access, Accounting, Clock, CpuId, Cpus, Line, ListLayout, LockClass, Locks, Memory, NodeId,
+    PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Readers, Reentered,
+    SlotLock, Slots, StackLayout, Steps, Threads, Topology, Work,
 };
 
 const CPUS: u32 = 2;
@@ -114,23 +115,43 @@ impl Drop for LoomMachine {
     }
 }
 
-// SAFETY: the ranges are disjoint parts of zero-filled memory that lives as long as the machine.
-// Slots are taken by compare-and-swap, locks by `RawLock`; with `excludes` unset the list locks
-// break the contract, which is what those tests want to see.
-unsafe impl Machine for LoomMachine {
-    const PERCPU_SHIFT: u32 = 13;
-
+// SAFETY: the topology never changes.
+unsafe impl Cpus for LoomMachine {
     fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    fn ranges(&self) -> &Ranges {
-        &self.ranges
+    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.topology.dealt_node(cpu)
+    }
+
+    fn cpus_of_node(&self, node: NodeId) -> u32 {
+        self.topology.dealt_cpus(node)
     }
 
     fn current_cpu(&self) -> CpuId {
         CpuId(0)
     }
+}
+
+// SAFETY: the ranges are disjoint parts of zero-filled memory that lives as long as the machine.
+unsafe impl Memory for LoomMachine {
+    fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    unsafe fn release(&self, _range: RawRange) -> bool {
+        false
+    }
+
+    fn bind(&self, _range: RawRange, _node: NodeId) {}
+
+    fn prefetch_for_write(&self, _address: *const u8) {}
+}
+
+// SAFETY: slots are taken by compare-and-swap.
+unsafe impl Slots for LoomMachine {
+    const PERCPU_SHIFT: u32 = 13;
 
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
         let (cpu, _) = me();
@@ -152,10 +173,6 @@ unsafe impl Machine for LoomMachine {
         .then_some(slot)
     }
 
-    fn has_steps(&self) -> bool {
-        self.steps
-    }
-
     fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
         (0..ATTEMPTS).any(|attempt| {
             // Acquire: as above.
@@ -172,15 +189,70 @@ unsafe impl Machine for LoomMachine {
         })
     }
 
+    unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        slot.release();
+    }
+}
+
+// SAFETY: every step is interrupted before it begins.
+unsafe impl Steps for LoomMachine {
+    fn has_steps(&self) -> bool {
+        self.steps
+    }
+
+    unsafe fn percpu_pop_list<L: ListLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+        _link: usize,
+    ) -> Option<NonNull<u8>> {
+        None
+    }
+
+    unsafe fn percpu_push_list<L: ListLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+        _link: usize,
+        _owner: u32,
+        _object: NonNull<u8>,
+    ) -> bool {
+        false
+    }
+
+    unsafe fn percpu_pop_stack<L: StackLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+    ) -> Option<NonNull<u8>> {
+        None
+    }
+
+    unsafe fn percpu_push_stack<L: StackLayout>(
+        &self,
+        _slot0: &NonNull<SlotLock>,
+        _object: NonNull<u8>,
+    ) -> bool {
+        false
+    }
+}
+
+// SAFETY: each modelled thread has its own CPU or is a handler on it.
+unsafe impl Threads for LoomMachine {
     fn thread_id(&self) -> usize {
         let (cpu, reentered) = me();
         1 + cpu as usize * 2 + usize::from(reentered)
     }
 
+    fn task(&self) -> u32 {
+        self.thread_id() as u32
+    }
+
     fn pause(&self, _attempt: u32) {
         loom::thread::yield_now();
     }
+}
 
+// SAFETY: locks exclude by `RawLock`; with `excludes` unset the list locks break the contract, which
+// is what those tests want to see.
+unsafe impl Locks for LoomMachine {
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         if class == LockClass::NodeList && me().1 {
             return Err(Reentered);
@@ -208,4 +280,27 @@ unsafe impl Machine for LoomMachine {
         self.held.fetch_sub(1, Ordering::Relaxed);
         lock.release();
     }
+}
+
+// SAFETY: no grace period ever ends.
+unsafe impl Readers for LoomMachine {
+    fn rcu_cookie(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn rcu_elapsed(&self, _cookie: u64) -> bool {
+        false
+    }
+}
+
+impl Clock for LoomMachine {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+impl Accounting for LoomMachine {
+    fn touch(&self, _line: Line, _access: Access, _address: usize) {}
+
+    fn work(&self, _work: Work) {}
 }

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use quarry_core::machine::{CpuId, Machine, PERCPU_QUIESCED, SlotLock};
+use quarry_core::machine::{CpuId, Cpus as _, Memory as _, PERCPU_QUIESCED, SlotLock, Slots};
 use quarry_host::{HostMachine, Mode, broken};
 
 /// Tokens that fit into one slot.
@@ -23,8 +23,8 @@ pub(crate) struct Locks {
 /// The machine's own operations.
 pub(crate) const CORRECT: Locks = Locks {
     name: "correct",
-    local: <HostMachine as Machine>::percpu_try_lock,
-    remote: <HostMachine as Machine>::percpu_lock_remote,
+    local: <HostMachine as Slots>::percpu_try_lock,
+    remote: <HostMachine as Slots>::percpu_lock_remote,
 };
 /// Nothing keeps the check of a word and the store together.
 pub(crate) const UNPROTECTED: Locks = Locks {

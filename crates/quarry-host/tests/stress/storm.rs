@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quarry_core::machine::{CpuId, Machine};
+use quarry_core::machine::{CpuId, Cpus as _};
 use quarry_host::fork::{self, ForkHooks};
 
 use crate::arena::{Arena, SLOT_TOKENS};

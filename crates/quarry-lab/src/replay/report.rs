@@ -1,7 +1,7 @@
 //! What a run reports.
 
 use quarry_core::design::{Design, Usage};
-use quarry_core::machine::{Access, CpuId, Line, LockClass, Machine};
+use quarry_core::machine::{Access, CpuId, Cpus as _, Line, LockClass};
 use quarry_core::page::ORDERS;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Counters;

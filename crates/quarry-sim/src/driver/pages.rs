@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use quarry_core::design::Design;
-use quarry_core::machine::{LockClass, Machine};
+use quarry_core::machine::{Cpus as _, LockClass};
 use quarry_core::page::geometry::{page_era, pageblock_order};
 use quarry_core::page::{
     AllocOptions, MigrateType, PageCensus, PageError, PageInconsistency, PageStats, Pfn,
@@ -113,8 +113,8 @@ mod tests {
     use quarry_core::page::MigrateType;
     use quarry_core::slub::Slub;
 
+    use crate::config::Config;
     use crate::driver::drive;
-    use crate::machine::Config;
 
     #[test]
     fn page_blocks_and_slabs_share_the_memory() {

@@ -1,8 +1,8 @@
 //! One receive queue: posted buffers, what its driver does with pages, refill.
 
+use quarry_core::machine::Cpus as _;
 use std::collections::VecDeque;
 
-use quarry_core::machine::Machine as _;
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{PoolOwner, PoolParams};
 use quarry_sim::{LonePut, VirtualMachine};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use quarry::core::machine::{
-    CpuId, ListLayout, LockClass, Machine, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges,
-    RawLock, Reentered, SlotLock, StackLayout, Topology,
+    CpuId, Cpus, LockClass, Locks, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, RawLock, Reentered,
+    SlotLock, Slots,
 };
 use quarry::{HostMachine, Mode};
 
@@ -49,23 +49,16 @@ impl Broken {
     }
 }
 
+quarry::core::forward_machine! {
+    unsafe Cpus, Memory, Steps, Threads, Readers, Clock, Accounting for Broken
+        => machine: HostMachine
+}
+
 // SAFETY: with `Fault::None` all is passed on to a machine that keeps the contract. With a fault it
 // is not kept, which is the purpose: such a machine only runs in a process of its own, whose end is
 // all that anybody looks at.
-unsafe impl Machine for Broken {
+unsafe impl Slots for Broken {
     const PERCPU_SHIFT: u32 = HostMachine::PERCPU_SHIFT;
-
-    fn topology(&self) -> &Topology {
-        self.machine.topology()
-    }
-
-    fn ranges(&self) -> &Ranges {
-        self.machine.ranges()
-    }
-
-    fn current_cpu(&self) -> CpuId {
-        self.machine.current_cpu()
-    }
 
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
         if self.fault != Fault::Slot {
@@ -86,50 +79,6 @@ unsafe impl Machine for Broken {
         Some(slot)
     }
 
-    unsafe fn percpu_pop_list<L: ListLayout>(
-        &self,
-        slot0: &NonNull<SlotLock>,
-        link: usize,
-    ) -> Option<NonNull<u8>> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.machine.percpu_pop_list::<L>(slot0, link) }
-    }
-
-    unsafe fn percpu_push_list<L: ListLayout>(
-        &self,
-        slot0: &NonNull<SlotLock>,
-        link: usize,
-        owner: u32,
-        object: NonNull<u8>,
-    ) -> bool {
-        // SAFETY: the caller's contract is the same.
-        unsafe {
-            self.machine
-                .percpu_push_list::<L>(slot0, link, owner, object)
-        }
-    }
-
-    unsafe fn percpu_pop_stack<L: StackLayout>(
-        &self,
-        slot0: &NonNull<SlotLock>,
-    ) -> Option<NonNull<u8>> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.machine.percpu_pop_stack::<L>(slot0) }
-    }
-
-    unsafe fn percpu_push_stack<L: StackLayout>(
-        &self,
-        slot0: &NonNull<SlotLock>,
-        object: NonNull<u8>,
-    ) -> bool {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.machine.percpu_push_stack::<L>(slot0, object) }
-    }
-
-    fn has_steps(&self) -> bool {
-        self.machine.has_steps()
-    }
-
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
         if self.fault != Fault::Remote {
             return self.machine.percpu_lock_remote(slot, cpu);
@@ -138,14 +87,14 @@ unsafe impl Machine for Broken {
         true
     }
 
-    fn thread_id(&self) -> usize {
-        self.machine.thread_id()
+    unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.machine.percpu_unlock(slot) };
     }
+}
 
-    fn pause(&self, attempt: u32) {
-        self.machine.pause(attempt);
-    }
-
+// SAFETY: as for `Slots`.
+unsafe impl Locks for Broken {
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         if self.fault == Fault::Lock {
             return Ok(());

@@ -1,11 +1,11 @@
 //! The page allocator alone: every page has an owner in a table.
 
+use quarry::core::machine::Cpus as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quarry::core::machine::Machine;
 use quarry::{HostMachine, Mode, PageAllocator, Pfn, TrimPolicy};
 
 use super::storm::{self, Target, Threads};

@@ -135,7 +135,7 @@ fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &Atomi
             7 => drop(cache.set_attribute("limit", value.max(1))),
             8 => drop(cache.set_attribute("batchcount", 1 + value / 2)),
             9 => drop(cache.set_attribute("sharedfactor", value / 15)),
-            10 => world.heap.reap(changes * 1_000_000_000),
+            10 => world.heap.reap(),
             _ => {
                 cache.stats();
                 world.heap.pages().stats();

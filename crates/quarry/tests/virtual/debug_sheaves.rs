@@ -3,7 +3,7 @@
 
 #[allow(dead_code)] // Shared by several test programs.
 use crate::model::debugging::{letters, reports, told};
-use crate::model::scenario::{cache_of, give, small, take};
+use crate::model::scenario::{cache_of, give, reap_at, small, take};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
@@ -21,7 +21,7 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
     }
     for now in 0..4 {
         heap.machine().grace_period();
-        heap.reap(now);
+        reap_at(&heap, now);
         cache.shrink();
     }
     let mut live = 0;
@@ -92,7 +92,7 @@ fn a_raised_capacity_holds_for_prefills() {
     assert!(cache.set_attribute("sheaf_capacity", 120));
     for now in 0..4 {
         heap.machine().grace_period();
-        heap.reap(now);
+        reap_at(&heap, now);
     }
     assert!(cache.prefill(100).is_some());
 }

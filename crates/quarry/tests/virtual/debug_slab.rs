@@ -2,7 +2,7 @@
 //! user may overwrite, arrays that stay empty.
 
 use crate::model::debugging::*;
-use crate::model::scenario::{Object, boot, cache_of, give, stat, take};
+use crate::model::scenario::{Object, boot, cache_of, give, reap_at, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::debug::{During, Finding, Fix, SlubDebug};
 use quarry_core::era::Era;
@@ -90,7 +90,7 @@ fn arrays_are_capped_and_stay_empty() {
             let usage = cache.usage();
             assert_eq!((usage.active_objs, usage.shared_avail), (100, 0), "{era}");
             assert_eq!(stat(cache, Stat::NodeFrees), 0);
-            heap.reap(1);
+            reap_at(&heap, 1);
             give(cache, &objects[..100]);
             assert_eq!(cache.check_consistency(), Ok(()));
             cache.shrink();

@@ -7,7 +7,7 @@ use crate::model::scenario::{Object, VirtualCache, VirtualHeap, sized, small, ta
 use crate::model::setup::Setup;
 use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Machine};
+use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Memory as _};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;

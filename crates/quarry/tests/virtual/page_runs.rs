@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::model::steps::{PREFETCHED, Stepping};
 use quarry_core::era::Era;
-use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Machine, Work};
+use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Memory as _, Work};
 use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, PageConfig, Pfn};
 use quarry_sim::{Config, Faults, Rng, VirtualMachine};
 

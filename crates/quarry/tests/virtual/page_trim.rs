@@ -7,7 +7,7 @@ use crate::model::interrupts::Interrupted;
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::Heap;
-use quarry_core::machine::{CpuId, Machine};
+use quarry_core::machine::{CpuId, Cpus as _};
 use quarry_core::page::{MAX_ORDER, PageAllocator, PageInconsistency, Pfn, TrimPolicy};
 use quarry_core::slub::Slub;
 use quarry_sim::{Config, Faults, Rng, VirtualMachine};
@@ -331,7 +331,7 @@ fn a_heap_gives_its_slabs_back() {
     heap.pages().set_auto_trim(Some(policy(100, 4)));
     let before = heap.pages().residency();
     assert!(before.resident_free > 100, "{before:?}");
-    heap.reap(1);
+    heap.reap();
     let after = heap.pages().residency();
     assert!(after.resident_free <= 116, "{after:?}");
 }

@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use quarry_core::debug::CallSite;
 use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::machine::{CpuId, Cpus as _, NodeId};
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{
     CACHE_PAGES, PageBatch, PagePool, PieceError, PoolOwner, PoolParams, PoolState, PoolStats, Put,

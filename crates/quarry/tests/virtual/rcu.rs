@@ -35,10 +35,10 @@ fn frees_wait_for_readers<D: Design>(era: Era) {
     let wrong = unsafe { cache.free_rcu(stranger[0]) };
     assert_eq!(wrong, Err(FreeError::WrongCache), "{era}");
     cache.flush();
-    heap.reap(0);
+    heap.reap();
     assert_eq!(live(), 1500, "{era}: readers may still look");
     heap.machine().grace_period();
-    heap.reap(1);
+    heap.reap();
     cache.flush();
     assert_eq!(live(), 100, "{era}");
     give(cache, &objects[1400..]);
@@ -163,7 +163,7 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
                 period += 1;
                 places.deferred.retain(|(made, _)| *made >= period);
             }
-            95..97 => heap.reap(0),
+            95..97 => heap.reap(),
             97 => assert_eq!(cache.flush(), 0),
             98 => assert_eq!(cache.shrink(), 0),
             _ => {

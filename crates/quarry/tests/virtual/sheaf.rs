@@ -349,10 +349,10 @@ fn deferred_frees_become_full_sheaves() {
         unsafe { cache.free_rcu(object) }.expect("a live object");
     }
     assert_eq!(stats(cache, counters), [60, 0, 0]);
-    heap.reap(0);
+    heap.reap();
     assert_eq!(stats(cache, counters), [60, 0, 0], "readers may still look");
     heap.machine().grace_period();
-    heap.reap(0);
+    heap.reap();
     assert_eq!(stats(cache, counters), [60, 1, 0]);
     assert_eq!(cache.check_consistency(), Ok(()));
     let mut again = take(cache, 60);
@@ -370,7 +370,7 @@ fn deferred_frees_become_full_sheaves() {
         unsafe { cache.free_rcu(object) }.expect("a live object");
     }
     heap.machine().grace_period();
-    heap.reap(0);
+    heap.reap();
     let after = stats(cache, [Stat::SheafFlush, Stat::BarnPutFail]);
     assert_eq!(after, [before[0] + 60, before[1] + 1]);
     give(cache, &again);

@@ -1,6 +1,8 @@
 //! SLAB's queues: reaping, objects of other nodes, tuning.
 
-use crate::model::scenario::{Object, VirtualHeap, boot, give, on, sized, small, stat, take};
+use crate::model::scenario::{
+    Object, VirtualHeap, boot, give, on, reap_at, sized, small, stat, take,
+};
 use crate::model::setup::Setup;
 use crate::model::slab_class::{ERAS, free_objects};
 use quarry_core::design::FreeError;
@@ -28,13 +30,13 @@ fn idle_arrays_are_reaped_by_fifths() {
             cache.flush();
             give(cache, &objects);
             let before = free_objects(cache);
-            heap.reap(1);
+            reap_at(&heap, 1);
             assert_eq!(free_objects(cache), before, "{era}, {size}: it was touched");
-            heap.reap(2);
+            reap_at(&heap, 2);
             assert_eq!(free_objects(cache) - before, part, "{era}, {size}");
             give(cache, &take(cache, 1));
             let before = free_objects(cache);
-            heap.reap(3);
+            reap_at(&heap, 3);
             assert_eq!(free_objects(cache), before, "{era}, {size}: touched again");
         }
         let heap = small::<Slab>(era, 1);
@@ -43,9 +45,9 @@ fn idle_arrays_are_reaped_by_fifths() {
         cache.flush();
         give(cache, &objects);
         let before = free_objects(cache);
-        heap.reap(1);
+        reap_at(&heap, 1);
         for (now, gone) in [(2, 5), (3, 7), (4, 8), (5, 9), (6, 9)] {
-            heap.reap(now);
+            reap_at(&heap, now);
             assert_eq!(free_objects(cache) - before, gone, "{era}: half of few");
         }
     }
@@ -64,17 +66,17 @@ fn idle_nodes_are_reaped_every_four_seconds() {
         assert!(shared > 96, "{era}: {shared}");
         let free_limit = 3 * 60 + per_slab;
         let part = free_limit.div_ceil(5 * per_slab);
-        heap.reap(10 * SECOND);
+        reap_at(&heap, 10 * SECOND);
         assert_eq!(
             cache.usage().shared_avail,
             shared,
             "{era}: the first round is the start"
         );
-        heap.reap(13 * SECOND);
+        reap_at(&heap, 13 * SECOND);
         assert_eq!(cache.usage().shared_avail, shared, "{era}");
         // Nothing was allocated from it since. In 2.6.24 new slabs come through the free list,
         // which counts as a use of it; in 6.1 they do not.
-        heap.reap(14 * SECOND);
+        reap_at(&heap, 14 * SECOND);
         assert_eq!(cache.usage().shared_avail, shared - 96, "{era}");
         let first = if era == Era::V2_6_24 { 0 } else { part };
         assert_eq!(stat(cache, Stat::Reaped), first, "{era}");
@@ -82,10 +84,10 @@ fn idle_nodes_are_reaped_every_four_seconds() {
         let free_slabs = || cache.usage().slabs - cache.usage().active_slabs;
         let before = free_slabs();
         assert!(before >= part, "{era}: {before}");
-        heap.reap(18 * SECOND);
+        reap_at(&heap, 18 * SECOND);
         assert_eq!(stat(cache, Stat::Reaped), first + part, "{era}");
         assert_eq!(free_slabs(), before - part, "{era}");
-        heap.reap(19 * SECOND);
+        reap_at(&heap, 19 * SECOND);
         assert_eq!(stat(cache, Stat::Reaped), first + part, "{era}: not yet");
         assert_eq!(cache.check_consistency(), Ok(()));
     }
@@ -101,11 +103,11 @@ fn uses_of_the_shared_array_by_era() {
         let heap = small::<Slab>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         give(cache, &take(cache, 600));
-        heap.reap(10 * SECOND);
+        reap_at(&heap, 10 * SECOND);
         take(cache, 130);
         let shared = cache.usage().shared_avail;
         assert!(shared > 96, "{era}: {shared}");
-        heap.reap(14 * SECOND);
+        reap_at(&heap, 14 * SECOND);
         let idle = if old { 96 } else { 0 };
         assert_eq!(cache.usage().shared_avail, shared - idle, "{era}: refilled");
 
@@ -113,12 +115,12 @@ fn uses_of_the_shared_array_by_era() {
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 13);
         cache.flush();
-        heap.reap(10 * SECOND);
+        reap_at(&heap, 10 * SECOND);
         on(&heap, 1);
         give(cache, &objects);
         assert_eq!(cache.usage().shared_avail, 12, "{era}");
         on(&heap, 0);
-        heap.reap(14 * SECOND);
+        reap_at(&heap, 14 * SECOND);
         let idle = if old { 0 } else { 6 };
         assert_eq!(cache.usage().shared_avail, 12 - idle, "{era}: overflowed");
     }
@@ -184,8 +186,8 @@ fn alien_objects_go_home_by_twelves() {
         // The rest waits in node 1's array, which a reap of its CPU empties.
         on(&heap, 1);
         let shared = cache.usage().shared_avail;
-        heap.reap(1);
-        heap.reap(2);
+        reap_at(&heap, 1);
+        reap_at(&heap, 2);
         assert_eq!(cache.usage().shared_avail, shared + 1, "{era}");
         assert_eq!(cache.check_consistency(), Ok(()));
     }

@@ -1,7 +1,8 @@
 //! SLUB+Queuing's later queues: shared, alien, and their expiry.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, give, locks_taken, on, sized, small, stat, take,
+    Object, VirtualCache, VirtualHeap, boot, give, locks_taken, on, reap_at, sized, small, stat,
+    take,
 };
 use crate::model::setup::Setup;
 use quarry_core::design::FreeError;
@@ -165,7 +166,7 @@ fn queues_keep_idle_objects_by_default() {
     give(cache, &objects);
     let before = cache.usage();
     for now in 0..3 {
-        heap.reap(now);
+        reap_at(&heap, now);
     }
     assert_eq!(cache.usage(), before);
     assert_eq!(stat(cache, Stat::QueueFlush), 0);
@@ -183,7 +184,7 @@ fn idle_queues_expire() {
     assert!(cache.set_attribute("idle_expiry", 1));
     let objects = take(cache, 60);
     assert_eq!(stat(cache, Stat::AllocSlowpath), 1, "a refill brings 60");
-    heap.reap(0);
+    heap.reap();
     take(cache, 16);
     assert_eq!(stat(cache, Stat::AllocSlowpath), 2);
     take(cache, 1);
@@ -198,9 +199,9 @@ fn idle_queues_expire() {
         cache.for_each_live(|_| live += 1);
         active - live
     };
-    heap.reap(1);
+    heap.reap();
     let usage = cache.usage();
-    heap.reap(2);
+    heap.reap();
     let expired = cache.usage();
     assert_eq!(
         usage.active_objs - expired.active_objs,
@@ -217,9 +218,9 @@ fn idle_queues_expire() {
     let more = take(cache, 20);
     give(cache, &more);
     assert!(cache.usage().shared_avail > 0);
-    heap.reap(3);
+    heap.reap();
     assert!(cache.usage().shared_avail > 0, "it was used");
-    heap.reap(4);
+    heap.reap();
     assert_eq!(cache.usage().shared_avail, 0);
     assert_eq!(cache.check_consistency(), Ok(()));
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Machine};
+use quarry_core::machine::{CpuId, Machine as _};
 use quarry_core::page::{PageAllocator, Pfn};
 use quarry_sim::{Config, Rng, VirtualMachine};
 

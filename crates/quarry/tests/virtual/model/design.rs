@@ -145,7 +145,8 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             Op::Reap { cpu, pause_ms } => {
                 self.go(cpu);
                 self.clock_ns += u64::from(pause_ms) * 1_000_000;
-                self.heap.reap(self.clock_ns);
+                self.place.advance_to(self.heap.machine(), self.clock_ns);
+                self.heap.reap();
                 Ok(())
             }
             Op::DrainPages => {

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use quarry_core::machine::{
-    Access, CpuId, Line, LockClass, Machine, Ranges, RawLock, RawRange, Reentered, SlotLock,
-    Topology, Work,
+    Access, Accounting, CpuId, Line, LockClass, Locks, Memory, NodeId, Ranges, RawLock, RawRange,
+    Reentered, SlotLock, Slots, Work,
 };
 use quarry_sim::{Rng, VirtualMachine};
 
@@ -76,23 +76,43 @@ impl Interrupted {
     }
 }
 
-// SAFETY: all memory and all lock operations are the virtual machine's, which keeps the contract.
-// A handler runs between them, on the same thread, and works with the same words, so it finds
-// what is held by the code it interrupted.
-unsafe impl Machine for Interrupted {
-    const PERCPU_SHIFT: u32 = VirtualMachine::PERCPU_SHIFT;
+quarry_core::forward_machine! {
+    unsafe Cpus, Steps, Threads, Readers, Clock for Interrupted => inner: VirtualMachine
+}
 
-    fn topology(&self) -> &Topology {
-        self.inner.topology()
-    }
-
+// SAFETY: all memory is the virtual machine's.
+unsafe impl Memory for Interrupted {
     fn ranges(&self) -> &Ranges {
         self.inner.ranges()
     }
 
-    fn current_cpu(&self) -> CpuId {
-        self.inner.current_cpu()
+    unsafe fn release(&self, range: RawRange) -> bool {
+        self.hook();
+        let refusals = self.refusals.get();
+        if refusals > 0 {
+            self.refusals.set(refusals - 1);
+            return false;
+        }
+        // SAFETY: the caller's contract is the same.
+        let released = unsafe { self.inner.release(range) };
+        self.hook();
+        released
     }
+
+    fn bind(&self, range: RawRange, node: NodeId) {
+        self.inner.bind(range, node);
+    }
+
+    fn prefetch_for_write(&self, address: *const u8) {
+        self.inner.prefetch_for_write(address);
+    }
+}
+
+// SAFETY: all operations are the virtual machine's, which keeps the contract. A handler runs between
+// them, on the same thread, and works with the same words, so it finds what is held by the code it
+// interrupted.
+unsafe impl Slots for Interrupted {
+    const PERCPU_SHIFT: u32 = VirtualMachine::PERCPU_SHIFT;
 
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
         self.hook();
@@ -109,14 +129,16 @@ unsafe impl Machine for Interrupted {
         taken
     }
 
-    fn thread_id(&self) -> usize {
-        self.inner.thread_id()
+    unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        self.hook();
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.inner.percpu_unlock(slot) };
+        self.hook();
     }
+}
 
-    fn pause(&self, attempt: u32) {
-        self.inner.pause(attempt);
-    }
-
+// SAFETY: as for `Slots`.
+unsafe impl Locks for Interrupted {
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         self.hook();
         let taken = self.inner.lock(lock, class);
@@ -137,20 +159,9 @@ unsafe impl Machine for Interrupted {
         unsafe { self.inner.unlock(lock, class) };
         self.hook();
     }
+}
 
-    unsafe fn release(&self, range: RawRange) -> bool {
-        self.hook();
-        let refusals = self.refusals.get();
-        if refusals > 0 {
-            self.refusals.set(refusals - 1);
-            return false;
-        }
-        // SAFETY: the caller's contract is the same.
-        let released = unsafe { self.inner.release(range) };
-        self.hook();
-        released
-    }
-
+impl Accounting for Interrupted {
     fn touch(&self, line: Line, access: Access, address: usize) {
         self.inner.touch(line, access, address);
         self.hook();

@@ -7,6 +7,9 @@ use quarry_sim::VirtualMachine;
 pub(crate) trait Placement<M: Machine> {
     /// The caller's next operations run on this CPU, as far as the machine can be told.
     fn run_on(&self, machine: &M, cpu: CpuId);
+
+    /// Moves the machine's clock, as far as the machine can be told.
+    fn advance_to(&self, machine: &M, now_ns: u64);
 }
 
 /// A virtual machine runs where it is told.
@@ -16,5 +19,9 @@ pub(crate) struct Virtual;
 impl Placement<VirtualMachine> for Virtual {
     fn run_on(&self, machine: &VirtualMachine, cpu: CpuId) {
         machine.run_on(cpu);
+    }
+
+    fn advance_to(&self, machine: &VirtualMachine, now_ns: u64) {
+        machine.advance_to(now_ns);
     }
 }

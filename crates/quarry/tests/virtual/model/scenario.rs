@@ -21,6 +21,12 @@ pub(crate) fn boot<D: Design>(era: Era, setup: Setup) -> VirtualHeap<D> {
     Heap::new(setup.machine(), era, setup.boot()).expect("a heap")
 }
 
+/// A round of what is done from time to time, at `now_ns` of the machine's clock.
+pub(crate) fn reap_at<D: Design>(heap: &VirtualHeap<D>, now_ns: u64) {
+    heap.machine().advance_to(now_ns);
+    heap.reap();
+}
+
 /// A heap on one node of 4 KiB pages.
 pub(crate) fn small<D: Design>(era: Era, cpus: u32) -> VirtualHeap<D> {
     boot(

@@ -1,12 +1,11 @@
 //! A virtual machine that also has the single steps of the fast paths, done as their contract in
-//! [`Machine`] says.
+//! [`Steps`] says.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use quarry_core::machine::{
-    Access, CpuId, Line, ListLayout, LockClass, Machine, Ranges, RawLock, Reentered, SlotLock,
-    StackLayout, Topology, Work,
+    CpuId, ListLayout, Memory, NodeId, Ranges, RawRange, SlotLock, Slots, StackLayout, Steps,
 };
 use quarry_sim::VirtualMachine;
 
@@ -29,6 +28,10 @@ pub(crate) struct OnSteps;
 impl Placement<Stepping> for OnSteps {
     fn run_on(&self, machine: &Stepping, cpu: CpuId) {
         machine.0.run_on(cpu);
+    }
+
+    fn advance_to(&self, machine: &Stepping, now_ns: u64) {
+        machine.0.advance_to(now_ns);
     }
 }
 
@@ -132,37 +135,70 @@ impl Stepping {
     ///
     /// # Safety
     ///
-    /// As for [`Machine::percpu_try_lock`].
+    /// As for [`Slots::percpu_try_lock`].
     unsafe fn step<R>(&self, slot0: NonNull<SlotLock>, f: impl FnOnce(Held) -> R) -> Option<R> {
         // SAFETY: the caller's contract is the same.
         let lock = unsafe { self.0.percpu_try_lock(slot0) }?;
         let result = f(Held(lock));
         // SAFETY: the word lives as long as the machine.
-        unsafe { lock.as_ref() }.release();
+        let word = unsafe { lock.as_ref() };
+        // SAFETY: it was taken above.
+        unsafe { self.0.percpu_unlock(word) };
         Some(result)
     }
 }
 
-// SAFETY: all memory and all lock operations are the virtual machine's, which keeps the contract;
-// a step holds the slot's word from its beginning to its end.
-unsafe impl Machine for Stepping {
-    const PERCPU_SHIFT: u32 = VirtualMachine::PERCPU_SHIFT;
+quarry_core::forward_machine! {
+    unsafe Cpus, Threads, Locks, Readers, Clock, Accounting for Stepping => 0: VirtualMachine
+}
 
-    fn topology(&self) -> &Topology {
-        self.0.topology()
-    }
-
+// SAFETY: all memory is the virtual machine's.
+unsafe impl Memory for Stepping {
     fn ranges(&self) -> &Ranges {
         self.0.ranges()
     }
 
-    fn current_cpu(&self) -> CpuId {
-        self.0.current_cpu()
+    unsafe fn release(&self, range: RawRange) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.0.release(range) }
     }
+
+    fn bind(&self, range: RawRange, node: NodeId) {
+        self.0.bind(range, node);
+    }
+
+    fn prefetch_for_write(&self, address: *const u8) {
+        PREFETCHED.with_borrow_mut(|noted| {
+            if let Some(noted) = noted {
+                noted.push(address.addr());
+            }
+        });
+    }
+}
+
+// SAFETY: the virtual machine keeps the contract; more refusals do not break it.
+unsafe impl Slots for Stepping {
+    const PERCPU_SHIFT: u32 = VirtualMachine::PERCPU_SHIFT;
 
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.0.percpu_try_lock(slot0) }
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        !STUCK.get() && self.0.percpu_lock_remote(slot, cpu)
+    }
+
+    unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.0.percpu_unlock(slot) };
+    }
+}
+
+// SAFETY: a step holds the slot's word from its beginning to its end.
+unsafe impl Steps for Stepping {
+    fn has_steps(&self) -> bool {
+        true
     }
 
     unsafe fn percpu_pop_list<L: ListLayout>(
@@ -202,50 +238,5 @@ unsafe impl Machine for Stepping {
         // SAFETY: the caller's contract is the same.
         let pushed = unsafe { self.step(*slot0, |held| held.push_stack::<L>(object)) };
         pushed == Some(true)
-    }
-
-    fn has_steps(&self) -> bool {
-        true
-    }
-
-    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
-        !STUCK.get() && self.0.percpu_lock_remote(slot, cpu)
-    }
-
-    fn thread_id(&self) -> usize {
-        self.0.thread_id()
-    }
-
-    fn pause(&self, attempt: u32) {
-        self.0.pause(attempt);
-    }
-
-    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
-        self.0.lock(lock, class)
-    }
-
-    fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
-        self.0.try_lock(lock, class)
-    }
-
-    unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.0.unlock(lock, class) };
-    }
-
-    fn touch(&self, line: Line, access: Access, address: usize) {
-        self.0.touch(line, access, address);
-    }
-
-    fn prefetch_for_write(&self, address: *const u8) {
-        PREFETCHED.with_borrow_mut(|noted| {
-            if let Some(noted) = noted {
-                noted.push(address.addr());
-            }
-        });
-    }
-
-    fn work(&self, work: Work) {
-        self.0.work(work);
     }
 }

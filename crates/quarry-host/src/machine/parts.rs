@@ -1,0 +1,259 @@
+//! The parts of [`Machine`](quarry_core::machine::Machine) that a process is.
+
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+
+use quarry_core::machine::{
+    Access, Accounting, Clock, CpuId, Cpus, Line, LockClass, Locks, Memory, NodeId, Ranges,
+    RawLock, RawRange, Readers, Reentered, SlotLock, Slots, Threads, Topology, Work,
+};
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+use quarry_core::machine::{ListLayout, StackLayout, Steps};
+
+use super::{HostKernel, HostMachine};
+use crate::huge::HugePages;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+use crate::rseq::commits;
+use crate::rseq::{self, FAILED};
+use crate::{os, prefetch, protocol};
+
+// SAFETY: the topology and the nodes are set once; a CPU's node is one of `Nodes::in_use`.
+unsafe impl Cpus for HostMachine {
+    #[inline]
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    #[inline(always)]
+    fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.nodes.of_cpu(cpu)
+    }
+
+    fn cpus_of_node(&self, node: NodeId) -> u32 {
+        self.nodes.listed(node)
+    }
+
+    #[inline]
+    fn current_cpu(&self) -> CpuId {
+        if self.area != 0 {
+            // SAFETY: H2 - `area` is as `rseq::find` returned it.
+            let cpu = unsafe { rseq::cpu_id(self.area) };
+            if cpu < self.cpus {
+                return CpuId(cpu);
+            }
+        }
+        CpuId(self.system_cpu())
+    }
+}
+
+// SAFETY: M2 - `Memory::reserve` cuts disjoint ranges out of fresh anonymous memory, which is
+// zero-filled, and returns it when the machine is dropped. M3 - a mapping does not move with the
+// struct.
+unsafe impl Memory for HostMachine {
+    #[inline]
+    fn ranges(&self) -> &Ranges {
+        &self.memory.ranges
+    }
+
+    unsafe fn release(&self, range: RawRange) -> bool {
+        // Before Linux 6.9 the pool did not reserve again what was given back: others could take it,
+        // and the next touch here would end the process. All kernels round the end of a range of
+        // the pool up, to pages that may be in use.
+        if self.memory.huge_pages.in_use == HugePages::Hugetlb {
+            return false;
+        }
+        // Not MADV_FREE: its pages stay resident until memory is short, and may keep what they held.
+        // SAFETY: by the caller's contract the pages are this machine's and unused.
+        unsafe { os::advise(range, libc::MADV_DONTNEED) }.is_ok()
+    }
+
+    fn bind(&self, range: RawRange, node: NodeId) {
+        let Some(node) = self.nodes.system_node(node) else {
+            return;
+        };
+        // Preferred, not bound: a node that is full lends from its neighbours, where a strict
+        // policy would end the process.
+        if let Err(errno) = os::prefer_node(range, node) {
+            // That another refusal came first is as good.
+            let _ =
+                self.bind_errno
+                    .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_for_write(&self, address: *const u8) {
+        prefetch::for_write(address);
+    }
+}
+
+// SAFETY: the words exclude by H1 and `protocol`; each release is a Release store that the next
+// acquisition acquires.
+unsafe impl Slots for HostMachine {
+    const PERCPU_SHIFT: u32 = 22;
+
+    #[inline(always)]
+    unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        if self.area == 0 {
+            // SAFETY: the caller's contract is the same.
+            return unsafe { self.try_lock_fallback(slot0) };
+        }
+        let word0 = slot0.as_ptr().cast::<u32>();
+        // SAFETY: H2 for the area; the caller's contract for the slots; H1 for who takes them.
+        let offset =
+            unsafe { rseq::try_lock::<{ Self::PERCPU_SHIFT }>(self.area, self.cpus, word0) };
+        if offset == FAILED {
+            return None;
+        }
+        // SAFETY: an offset that is not FAILED is that of an existing CPU's slot.
+        Some(unsafe { slot0.byte_add(offset) })
+    }
+
+    fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        let kernel = HostKernel { cpu };
+        if self.area == 0 {
+            protocol::acquire_fallback(slot, &kernel, protocol::ATTEMPTS)
+        } else {
+            protocol::acquire(slot, &kernel, self.claim(), protocol::ATTEMPTS)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        slot.release();
+    }
+}
+
+// SAFETY: each step is a restartable sequence with one committing store, which finds the word
+// free (H1).
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+unsafe impl Steps for HostMachine {
+    #[inline(always)]
+    fn has_steps(&self) -> bool {
+        self.area != 0
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_pop_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+    ) -> Option<NonNull<u8>> {
+        if self.area == 0 {
+            return None;
+        }
+        // SAFETY: H2 for the area; the caller's contract for the slots.
+        NonNull::new(unsafe { commits::pop_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link) })
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_push_list<L: ListLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        link: usize,
+        owner: u32,
+        object: NonNull<u8>,
+    ) -> bool {
+        let object = object.as_ptr();
+        // SAFETY: H2 for the area; the caller's contract for the slots and the object.
+        self.area != 0
+            && unsafe {
+                commits::push_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link, owner, object)
+            }
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_pop_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+    ) -> Option<NonNull<u8>> {
+        if self.area == 0 {
+            return None;
+        }
+        // SAFETY: H2 for the area; the caller's contract for the slots.
+        NonNull::new(unsafe { commits::pop_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0) })
+    }
+
+    #[inline(always)]
+    unsafe fn percpu_push_stack<L: StackLayout>(
+        &self,
+        slot0: &NonNull<SlotLock>,
+        object: NonNull<u8>,
+    ) -> bool {
+        let object = object.as_ptr();
+        // SAFETY: H2 for the area; the caller's contract for the slots and the object.
+        self.area != 0
+            && unsafe { commits::push_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0, object) }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom)))))]
+quarry_core::machine_without_steps!(HostMachine);
+
+// SAFETY: a thread pointer is not 0 and belongs to one living thread.
+unsafe impl Threads for HostMachine {
+    #[inline(always)]
+    fn thread_id(&self) -> usize {
+        rseq::thread_pointer()
+    }
+
+    fn task(&self) -> u32 {
+        os::task()
+    }
+
+    fn pause(&self, attempt: u32) {
+        os::pause(attempt);
+    }
+}
+
+// SAFETY: the locks exclude by `RawLock::acquire`; its release is a Release store that the next
+// acquisition acquires.
+unsafe impl Locks for HostMachine {
+    #[inline]
+    fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        let owner = self.thread_id();
+        if lock.acquire(owner) {
+            Ok(())
+        } else {
+            self.lock_contended(lock, class, owner)
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self, lock: &RawLock, _class: LockClass) -> bool {
+        lock.acquire(self.thread_id())
+    }
+
+    #[inline]
+    unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
+        lock.release();
+    }
+}
+
+// SAFETY: the callers of `rcu_advance` say when readers have finished.
+unsafe impl Readers for HostMachine {
+    fn rcu_cookie(&self) -> u64 {
+        // The next call may speak of readers before this moment only, the one after it of all.
+        self.rcu_epoch.load(Ordering::Acquire) + 2
+    }
+
+    fn rcu_elapsed(&self, cookie: u64) -> bool {
+        // Acquire: pairs with the Release in `rcu_advance`.
+        self.rcu_epoch.load(Ordering::Acquire) >= cookie
+    }
+}
+
+impl Clock for HostMachine {
+    fn now_ns(&self) -> u64 {
+        os::monotonic_ns()
+    }
+}
+
+/// A real machine's caches and clock need no model.
+impl Accounting for HostMachine {
+    #[inline(always)]
+    fn touch(&self, _line: Line, _access: Access, _address: usize) {}
+
+    #[inline(always)]
+    fn work(&self, _work: Work) {}
+}

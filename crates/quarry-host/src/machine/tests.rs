@@ -1,0 +1,172 @@
+//! Memory, nodes and flags of a machine.
+
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::geometry::BootParams;
+use quarry_core::heap::Heap;
+use quarry_core::machine::{Memory as _, RawRange};
+use quarry_core::page::PageAllocator;
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+
+use super::*;
+use crate::huge::{HUGE_PAGE_BYTES, HugePages};
+
+/// The pool is empty on most systems, so ordinary memory stands in for its pages.
+#[test]
+#[cfg_attr(miri, ignore = "no madvise")]
+fn memory_of_the_pool_is_kept() {
+    let builder = HostMachine::builder().memory_bytes(64 << 20);
+    let mut machine = builder.build().expect("64 MiB of address space");
+    let base = machine.ranges().pages.base;
+    assert!(base.addr().get().is_multiple_of(HUGE_PAGE_BYTES));
+    let range = RawRange {
+        base,
+        bytes: HUGE_PAGE_BYTES,
+    };
+    // SAFETY: the range is the machine's, which nobody else uses.
+    unsafe { base.write(0x5a) };
+    machine.memory.huge_pages.in_use = HugePages::Hugetlb;
+    // SAFETY: as above.
+    assert!(!unsafe { machine.release(range) });
+    // SAFETY: as above.
+    assert_eq!(unsafe { base.read() }, 0x5a);
+    machine.memory.huge_pages.in_use = HugePages::System;
+    // SAFETY: as above.
+    assert!(unsafe { machine.release(range) });
+    // SAFETY: as above.
+    assert_eq!(unsafe { base.read() }, 0);
+}
+
+/// Moves the calling thread to a CPU, if it may run there.
+fn run_on(cpu: u32) -> bool {
+    // SAFETY: all-zero is a valid set.
+    let mut set = unsafe { core::mem::zeroed::<libc::cpu_set_t>() };
+    // SAFETY: the CPU is below the set's size.
+    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    // SAFETY: the set outlives the call.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+}
+
+/// Calls `f` on CPU 0, 1 and 0 again, as far as the thread may run there.
+fn on_both_cpus(mut f: impl FnMut(u32)) {
+    for cpu in [0, 1, 0] {
+        if run_on(cpu) {
+            f(cpu);
+        } else {
+            eprintln!("skipped: this process may not run on CPU {cpu}");
+        }
+    }
+}
+
+fn with_alternating_nodes() -> HostMachine {
+    let builder = HostMachine::builder().memory_bytes(64 << 20);
+    let mut machine = builder.cpus(2).build().expect("64 MiB of address space");
+    machine.nodes = Nodes::alternating(1, 1);
+    machine.topology.nodes = 2;
+    machine
+}
+
+/// Facts 7.2: the CPUs of the node are those that are online.
+#[test]
+#[cfg_attr(miri, ignore = "too much memory")]
+fn lists_are_sized_for_the_cpus_that_are_online() {
+    let limits = |first, second| {
+        let mut machine = with_alternating_nodes();
+        machine.nodes = Nodes::alternating(first, second);
+        let pages = PageAllocator::new(machine, Era::V6_18).expect("pages");
+        [0, 1].map(|zone| {
+            let lists = pages.pageset_report(zone, CpuId(0), false);
+            lists.expect("nobody uses them").high_max
+        })
+    };
+    // An eighth of the 8192 pages of a node, dealt to its CPUs.
+    assert_eq!(limits(1, 1), [1024, 1024]);
+    assert_eq!(limits(4, 1), [256, 1024]);
+    assert_eq!(limits(1, 8), [1024, 128]);
+}
+
+fn objects_are_local<D: Design>(era: Era) {
+    let heap = Heap::<_, D>::new(with_alternating_nodes(), era, BootParams::default());
+    let heap = heap.expect("a heap");
+    on_both_cpus(|cpu| {
+        let object = heap.kmalloc(100, None).expect("memory");
+        let page = heap.pages().pfn_of(object).expect("a page of the heap");
+        assert_eq!(
+            heap.pages().node_of(page),
+            Some(NodeId(1 - cpu)),
+            "{}",
+            D::NAME
+        );
+        // SAFETY: nobody uses the object any more.
+        unsafe { heap.kfree(object) }.expect("allocated");
+    });
+    heap.pages().check_consistency().expect("consistency");
+}
+
+/// Nodes need not be what the CPUs' numbers suggest.
+#[test]
+#[cfg_attr(miri, ignore = "no CPUs to choose from")]
+fn memory_is_of_the_node_that_the_table_tells() {
+    let pages = PageAllocator::new(with_alternating_nodes(), Era::V6_18).expect("pages");
+    on_both_cpus(|cpu| {
+        for order in [0, 3, 10] {
+            let page = pages.alloc(order, None).expect("memory");
+            assert_eq!(pages.node_of(page), Some(NodeId(1 - cpu)), "order {order}");
+            pages.free(page, order).expect("allocated");
+        }
+    });
+    objects_are_local::<Slab>(Era::V6_1);
+    objects_are_local::<Slub>(Era::V6_18);
+    objects_are_local::<Slubq>(Era::V2_6_35);
+    objects_are_local::<Sheaf>(Era::V7_0);
+}
+
+/// The flags that `/proc/self/smaps` shows of the mapping that an address lies in.
+fn flags_at(address: NonNull<u8>) -> Vec<String> {
+    let address = address.addr().get();
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
+    let mut inside = false;
+    for line in smaps.lines() {
+        let bounds = line
+            .split_once(' ')
+            .and_then(|(range, _)| range.split_once('-'));
+        if let Some((from, to)) = bounds {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            inside = number(from)
+                .zip(number(to))
+                .is_some_and(|(from, to)| (from..to).contains(&address));
+        } else if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+            return flags.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no madvise")]
+fn descriptors_have_huge_pages_where_pages_have() {
+    if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return eprintln!("skipped: a kernel without transparent huge pages");
+    }
+    for (wanted, flag) in [(HugePages::Transparent, "hg"), (HugePages::System, "nh")] {
+        let builder = HostMachine::builder().memory_bytes(64 << 20);
+        let machine = builder.huge_pages(wanted).build().expect("address space");
+        if machine.huge_pages().in_use != wanted {
+            eprintln!("skipped: {:?}", machine.huge_pages().reason);
+            continue;
+        }
+        let flags = flags_at(machine.ranges().descriptors.base);
+        assert!(
+            flags.iter().any(|known| known == flag),
+            "{wanted:?}: {flags:?}"
+        );
+        let flags = flags_at(machine.ranges().percpu.base);
+        assert!(
+            flags.iter().any(|known| known == "nh"),
+            "{wanted:?}: {flags:?}"
+        );
+    }
+}
