@@ -165,7 +165,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         nr_cpus: *cpus,
         cache_line: args.cache_line,
     };
-    let design = DesignSpec::parse_geometry(&args.design)?;
+    let design = DesignSpec::parse(&args.design)?;
+    output::note_eras([design.era]);
     let settings: Result<Vec<_>, _> = args
         .settings
         .iter()

@@ -152,20 +152,21 @@ impl PageArgs {
         }
     }
 
-    fn eras(&self) -> Vec<&'static PageEra> {
+    fn eras(&self) -> Vec<Era> {
         if !self.eras.is_empty() {
-            return self.eras.iter().map(|&era| page_era(era)).collect();
+            return self.eras.clone();
         }
         let takes = |era: &&PageEra| {
             let scales = era.step == WatermarkStep::ScaleFactor;
             (self.fraction() == 0 || era.fraction.is_some())
                 && (self.scale_factor() == WATERMARK_SCALE_FACTOR || scales)
         };
-        ERAS.iter().filter(takes).collect()
+        ERAS.iter().filter(takes).map(|known| known.era).collect()
     }
 
     /// The zones of one machine, in one era.
-    fn machine(&self, era: &PageEra, page_size: u64, cpus: u32) -> anyhow::Result<Vec<Answer>> {
+    fn machine(&self, release: Era, page_size: u64, cpus: u32) -> anyhow::Result<Vec<Answer>> {
+        let era = page_era(release);
         let page_shift = page_size.ilog2();
         let pages = self.zones.iter().map(|zone| zone.bytes >> page_shift);
         let all_pages = pages.fold(0, u64::saturating_add);
@@ -180,23 +181,24 @@ impl PageArgs {
                 let page_size = units::bytes(page_size);
                 usage(format!(
                     "era {}, {page_size} pages, zone {} of {}: {error}",
-                    era.era,
+                    release,
                     zone.name,
                     units::bytes(zone.bytes)
                 ))
             })?;
-            Ok(self.answer(era, zone, &params, &sizes))
+            Ok(self.answer(release, zone, &params, &sizes))
         });
         zones.collect()
     }
 
-    fn answer(&self, era: &PageEra, zone: &Zone, params: &ZoneParams, sizes: &ZoneSizes) -> Answer {
+    fn answer(&self, release: Era, zone: &Zone, params: &ZoneParams, sizes: &ZoneSizes) -> Answer {
+        let era = page_era(release);
         let (pcp, marks) = (sizes.pcp, sizes.watermarks);
         let page_shift = params.page_shift;
         let own = era.min_free_kbytes(params.all_pages, page_shift);
         let scales = era.step == WatermarkStep::ScaleFactor;
         Answer {
-            era: era.era.name(),
+            era: release.name(),
             page_size: 1 << page_shift,
             cpus: params.cpus,
             zone: zone.name,
@@ -236,6 +238,7 @@ pub(crate) fn run(
     cpus: &[u32],
     json: bool,
 ) -> anyhow::Result<()> {
+    output::note_eras(args.eras());
     let mut answers = Vec::new();
     for era in args.eras() {
         for &page_size in page_sizes {

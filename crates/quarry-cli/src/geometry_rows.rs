@@ -100,7 +100,7 @@ fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
         Some(Flags::Text(text)) => text,
         Some(Flags::List(list)) => list.join(","),
     };
-    let design = DesignSpec::parse_geometry(&row.design)?;
+    let design = DesignSpec::parse(&row.design)?;
     let settings: Vec<Setting> = row
         .set
         .iter()

@@ -1,9 +1,11 @@
 //! What goes to stdout, tables and JSON, and notes beside it.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use quarry_core::era::Era;
 use serde::Serialize;
 
 /// Width of a table if nobody says how wide the output is.
@@ -71,6 +73,15 @@ pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> any
 pub(crate) fn note(text: &str) {
     // Nothing can be done if stderr is closed.
     let _ = writeln!(io::stderr().lock(), "quarry: note: {text}");
+}
+
+/// Tells on stderr what is uncertain about releases, once for each.
+pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
+    for era in BTreeSet::from_iter(eras) {
+        if let Some(text) = era.note() {
+            note(&format!("Linux {era}: {text}"));
+        }
+    }
 }
 
 /// Lets a table grow beyond the width rather than break its cells.

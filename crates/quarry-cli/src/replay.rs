@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use quarry_core::design::Design;
+use quarry_core::slub::Slub;
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::infer::Recorded;
 use quarry_lab::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
@@ -286,6 +288,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Whoever sees a run fail is to know how it began.
     let notes = unheeded(args, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
+    output::note_eras(plan.runs.iter().map(|run| run.design.era));
     let jobs = args
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
@@ -341,11 +344,12 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
 /// The design that a kernel had: the era from its release, the allocator from its slabinfo, where
 /// only SLAB has tunables.
 fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
+    let era = Recorded::new(meta.kernel.as_deref(), meta.page_size).era();
     let name = match report.rows.iter().any(|row| row.limit > 0) {
         true => "slab",
-        false => "slub",
+        false if Slub::RELEASES.contains(&era) => "slub",
+        false => "sheaf",
     };
-    let era = Recorded::new(meta.kernel.as_deref(), meta.page_size).era();
     Ok(DesignSpec::parse(&format!("{name}@{era}"))?)
 }
 

@@ -156,9 +156,11 @@ fn packets(spec: &RxSpec) -> u64 {
 
 fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
     let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
+    let eras = eras?;
+    output::note_eras(eras.iter().copied());
     let axes = RxAxes {
         drivers: args.driver.clone(),
-        eras: eras?,
+        eras,
         page_bytes: args.page_size.clone(),
         rings: args.rings.clone(),
     };

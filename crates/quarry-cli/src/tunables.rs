@@ -76,7 +76,7 @@ fn rows_of(text: &str) -> anyhow::Result<Vec<Row>> {
         Some((PAGE_ALLOCATOR, era)) => (PAGE_ALLOCATOR, Some(parse_era(era)?)),
         None if text == PAGE_ALLOCATOR => (PAGE_ALLOCATOR, None),
         at => {
-            let spec = DesignSpec::parse_geometry(text)?;
+            let spec = DesignSpec::parse(text)?;
             (spec.design.name, at.map(|_| spec.era))
         }
     };

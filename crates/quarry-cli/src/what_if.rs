@@ -110,10 +110,12 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
     let designs: Result<Vec<_>, _> = args
         .design
         .iter()
-        .map(|text| DesignSpec::parse_geometry(text))
+        .map(|text| DesignSpec::parse(text))
         .collect();
+    let designs = designs?;
+    output::note_eras(designs.iter().map(|design| design.era));
     let mut questions = Vec::new();
-    for design in or_none(&designs?) {
+    for design in or_none(&designs) {
         for page_bytes in or_none(&args.page_size) {
             for cpus in or_none(&args.cpus) {
                 questions.push(Question {

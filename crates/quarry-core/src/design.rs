@@ -1,6 +1,7 @@
 //! What every slab allocator design offers, and what all of their caches share.
 
 use core::cell::UnsafeCell;
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::{self, CacheDebug, NoPlace, Place};
@@ -412,7 +413,9 @@ pub trait Design: Sized + Send + Sync + 'static {
 
     /// The name on the command line: `slub`, `slubq`.
     const NAME: &'static str;
-    /// Eras that exist, oldest first.
+    /// Releases of Linux that have the design.
+    const RELEASES: RangeInclusive<Era>;
+    /// One release of each generation of it, oldest first: what tests and tables go through.
     const ERAS: &'static [Era];
     /// The era meant when none is given.
     const DEFAULT_ERA: Era;

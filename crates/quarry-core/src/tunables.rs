@@ -95,73 +95,19 @@ impl Tunable {
     }
 }
 
-const SLUB_ALL: Availability = Availability {
-    design: "slub",
-    from: Era::V2_6_22,
-    to: Era::V6_18,
-};
-const SLUB_2_6_24: Availability = Availability {
-    to: Era::V2_6_24,
-    ..SLUB_ALL
-};
-const SLUB_2_6_35: Availability = Availability {
-    from: Era::V2_6_35,
-    ..SLUB_ALL
-};
-const SLUB_ONLY_2_6_35: Availability = Availability {
-    from: Era::V2_6_35,
-    to: Era::V2_6_35,
-    ..SLUB_ALL
-};
-const SLUB_4_13_5_9: Availability = Availability {
-    from: Era::V4_13,
-    to: Era::V5_9,
-    ..SLUB_ALL
-};
-const SLUB_4_13: Availability = Availability {
-    from: Era::V4_13,
-    ..SLUB_ALL
-};
-const SLUBQ: Availability = Availability {
-    design: "slubq",
-    from: Era::V2_6_35,
-    to: Era::V2_6_35,
-};
+const fn span(design: &'static str, from: Era, to: Era) -> Availability {
+    Availability { design, from, to }
+}
 
-const SLAB_6_1: Availability = Availability {
-    design: "slab",
-    from: Era::V6_1,
-    to: Era::V6_1,
-};
-const SLAB_2_6_24: Availability = Availability {
-    from: Era::V2_6_24,
-    to: Era::V2_6_24,
-    ..SLAB_6_1
-};
-const SHEAF: Availability = Availability {
-    design: "sheaf",
-    from: Era::V6_18,
-    to: Era::V7_0,
-};
-const SHEAF_6_18: Availability = Availability {
-    to: Era::V6_18,
-    ..SHEAF
-};
+/// SLUB from a release on.
+const fn slub_since(from: Era) -> Availability {
+    span("slub", from, *crate::slub::geometry::RELEASES.end())
+}
 
-const PAGE: Availability = Availability {
-    design: PAGE_ALLOCATOR,
-    from: Era::V2_6_22,
-    to: Era::V7_0,
-};
-const PAGE_2_6_24_5_9: Availability = Availability {
-    from: Era::V2_6_24,
-    to: Era::V5_9,
-    ..PAGE
-};
-const PAGE_6_1: Availability = Availability {
-    from: Era::V6_1,
-    ..PAGE
-};
+const SLUB_ALL: Availability = slub_since(Era::FIRST);
+const SLUBQ: Availability = span("slubq", Era::V2_6_35, Era::V2_6_35);
+const SLAB_ALL: Availability = span("slab", Era::FIRST, Era::V6_7);
+const SHEAF: Availability = span("sheaf", Era::V6_18, Era::LAST);
 
 /// The largest count that can still be doubled in 32 bits.
 const COUNT_MAX: u64 = i32::MAX as u64;
@@ -170,7 +116,7 @@ const COUNT_MAX: u64 = i32::MAX as u64;
 pub static TUNABLES: &[Tunable] = &[
     Tunable {
         name: "slub_min_order",
-        alias: Some(("slab_min_order", Era::V6_18)),
+        alias: Some(("slab_min_order", Era::V6_9)),
         scope: Scope::Boot,
         available: &[SLUB_ALL, SLUBQ, SHEAF],
         min: 0,
@@ -181,7 +127,7 @@ pub static TUNABLES: &[Tunable] = &[
     },
     Tunable {
         name: "slub_max_order",
-        alias: Some(("slab_max_order", Era::V6_18)),
+        alias: Some(("slab_max_order", Era::V6_9)),
         scope: Scope::Boot,
         available: &[SLUB_ALL, SLUBQ, SHEAF],
         min: 0,
@@ -194,7 +140,7 @@ pub static TUNABLES: &[Tunable] = &[
     },
     Tunable {
         name: "slub_min_objects",
-        alias: Some(("slab_min_objects", Era::V6_18)),
+        alias: Some(("slab_min_objects", Era::V6_9)),
         scope: Scope::Boot,
         available: &[SLUB_ALL, SLUBQ, SHEAF],
         min: 0,
@@ -210,7 +156,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "slab_max_order",
         alias: None,
         scope: Scope::Boot,
-        available: &[SLAB_6_1],
+        available: &[span("slab", Era::V3_8, Era::V6_7)],
         min: 0,
         max: crate::geometry::PAGE_ORDER_MAX as u64,
         unit: "order",
@@ -219,7 +165,7 @@ pub static TUNABLES: &[Tunable] = &[
     },
     Tunable {
         name: "slub_nomerge",
-        alias: Some(("slab_nomerge", Era::V6_18)),
+        alias: Some(("slab_nomerge", Era::V3_18)),
         scope: Scope::Boot,
         available: &[SLUB_ALL, SLUBQ],
         min: 0,
@@ -233,7 +179,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "slub_cpu_partial",
         alias: None,
         scope: Scope::Boot,
-        available: &[SLUB_4_13],
+        available: &[slub_since(Era::V3_2)],
         min: 0,
         max: COUNT_MAX,
         unit: "objects",
@@ -244,7 +190,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "slub_cpu_partial_by_size",
         alias: None,
         scope: Scope::Boot,
-        available: &[SLUB_4_13_5_9],
+        available: &[span("slub", Era::V3_2, Era::V5_15)],
         min: 0,
         max: 1,
         unit: "0 or 1",
@@ -256,7 +202,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "order",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_ONLY_2_6_35],
+        available: &[span("slub", Era::V2_6_25, Era::V5_8)],
         min: 0,
         max: crate::geometry::PAGE_ORDER_MAX as u64,
         unit: "order",
@@ -292,7 +238,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "min_partial",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_35, SHEAF],
+        available: &[slub_since(Era::V2_6_30), SHEAF],
         min: 0,
         max: COUNT_MAX,
         unit: "slabs",
@@ -305,7 +251,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "cpu_partial",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_4_13, SHEAF_6_18],
+        available: &[slub_since(Era::V3_2), span("sheaf", Era::V6_18, Era::V6_19)],
         min: 0,
         max: COUNT_MAX,
         unit: "objects",
@@ -319,7 +265,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "defrag_ratio",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_24],
+        available: &[span("slub", Era::FIRST, Era::V2_6_24)],
         min: 0,
         max: 99,
         unit: "tens of 1/1024",
@@ -330,7 +276,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "remote_node_defrag_ratio",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLUB_2_6_35, SLUBQ, SHEAF],
+        available: &[slub_since(Era::V2_6_25), SLUBQ, SHEAF],
         min: 0,
         max: 100,
         unit: "tens of 1/1024",
@@ -366,7 +312,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "limit",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLAB_2_6_24, SLAB_6_1],
+        available: &[SLAB_ALL],
         min: 1,
         // The kernel has no bound; this one keeps the arrays in the per-CPU range.
         max: QUEUE_MAX as u64,
@@ -380,7 +326,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "batchcount",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLAB_2_6_24, SLAB_6_1],
+        available: &[SLAB_ALL],
         min: 1,
         max: QUEUE_MAX as u64,
         unit: "objects",
@@ -391,7 +337,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "sharedfactor",
         alias: None,
         scope: Scope::Cache,
-        available: &[SLAB_2_6_24, SLAB_6_1],
+        available: &[SLAB_ALL],
         min: 0,
         // The kernel has no bound; above it no general object could hold the array.
         max: 1024,
@@ -473,7 +419,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "min_free_kbytes",
         alias: None,
         scope: Scope::Sysctl,
-        available: &[PAGE],
+        available: &[span(PAGE_ALLOCATOR, Era::FIRST, Era::LAST)],
         min: 0,
         max: COUNT_MAX,
         unit: "KiB",
@@ -487,7 +433,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "percpu_pagelist_fraction",
         alias: None,
         scope: Scope::Sysctl,
-        available: &[PAGE_2_6_24_5_9],
+        available: &[span(PAGE_ALLOCATOR, Era::V2_6_24, Era::V5_13)],
         min: 0,
         max: u32::MAX as u64,
         unit: "1/f of a zone",
@@ -499,7 +445,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "percpu_pagelist_high_fraction",
         alias: None,
         scope: Scope::Sysctl,
-        available: &[PAGE_6_1],
+        available: &[span(PAGE_ALLOCATOR, Era::V5_14, Era::LAST)],
         min: 0,
         max: u32::MAX as u64,
         unit: "1/f of a zone",
@@ -520,7 +466,7 @@ pub fn tunables_of(design: &str, era: Era) -> impl Iterator<Item = &'static Tuna
 pub fn lookup(name: &str) -> Option<&'static Tunable> {
     TUNABLES
         .iter()
-        .find(|tunable| tunable.is_spelled(name, Era::V7_0))
+        .find(|tunable| tunable.is_spelled(name, Era::LAST))
 }
 
 /// Whether this design takes this value for this tunable in this era; gives the tunable.
@@ -633,7 +579,7 @@ mod tests {
         let sheaf = ["sheaf_capacity", "barn_full", "barn_empty"];
         assert!(names("sheaf", Era::V7_0).ends_with(&sheaf));
         assert!(names("sheaf", Era::V6_18).ends_with(&sheaf));
-        assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V5_9).is_empty());
+        assert!(names("slubq", Era::V5_9).is_empty() && names("slab", Era::V6_8).is_empty());
         let arrays = ["limit", "batchcount", "sharedfactor"];
         assert_eq!(names("slab", Era::V2_6_24), arrays);
         assert_eq!(names("slab", Era::V6_1)[1..], arrays);

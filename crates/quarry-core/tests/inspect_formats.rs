@@ -111,7 +111,7 @@ fn attributes_are_the_kernels() {
 fn tunables_of_caches_are_attributes() {
     let mut tried = 0;
     for design in ["slub", "slubq", "sheaf"] {
-        for era in Era::ALL {
+        for era in Era::REFERENCE {
             let names: Vec<_> = attributes_of(design, era).map(|own| own.name).collect();
             let unique: BTreeSet<_> = names.iter().collect();
             assert_eq!(unique.len(), names.len(), "{design}@{era}");

@@ -10,7 +10,8 @@ use std::ops::RangeInclusive;
 
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
-use quarry_core::slub::geometry::{SlubEra, layout, slub_era};
+use quarry_core::sheaf::geometry::sheaf_era;
+use quarry_core::slub::geometry::{self as slub, SlubEra, layout, slub_era};
 
 /// What a cache is to be created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,35 +30,32 @@ const LINES: [u32; 2] = [64, 128];
 /// The kernel that a trace was recorded on, as the layout needs it.
 #[derive(Clone, Copy)]
 pub struct Recorded {
-    era: &'static SlubEra,
+    release: Era,
+    slub: &'static SlubEra,
     page_shift: u32,
 }
 
 impl Recorded {
-    /// Of a kernel release such as `6.18.44-fc-v669` and a page size. The newest known era that is
-    /// not newer than the release is taken; 6.18 if the release is not known.
+    /// Of a kernel release such as `6.18.44-fc-v669` and a page size. The layout is SLUB's, or of the
+    /// slabs below sheaves; the newest SLUB's if the release is not known.
     #[must_use]
     pub fn new(release: Option<&str>, page_bytes: u32) -> Self {
-        let newest =
-            &quarry_core::slub::geometry::ERAS[quarry_core::slub::geometry::ERAS.len() - 1];
-        let era = release
-            .map(version)
-            .and_then(|release| {
-                Era::ALL
-                    .into_iter()
-                    .filter(|era| version(era.name()) <= release)
-                    .filter_map(slub_era)
-                    .next_back()
-            })
-            .unwrap_or(newest);
+        let newest = *slub::RELEASES.end();
+        let release = release.and_then(Era::parse).unwrap_or(newest);
+        let below = || sheaf_era(release).map(|era| &era.slub);
+        let slub = slub_era(release).or_else(below);
         let page_shift = page_bytes.max(1).ilog2().clamp(12, 16);
-        Self { era, page_shift }
+        Self {
+            release,
+            slub: slub.unwrap_or(&slub::ERAS[0]),
+            page_shift,
+        }
     }
 
-    /// The era whose layout is used.
+    /// The release.
     #[must_use]
     pub fn era(&self) -> Era {
-        self.era.era
+        self.release
     }
 
     fn slab_size(&self, cache_line: u32, params: &CacheParams) -> u32 {
@@ -66,18 +64,8 @@ impl Recorded {
             nr_cpus: 1,
             cache_line,
         };
-        layout(self.era.align, &self.era.layout, &machine, params).size
+        layout(self.slub.align, &self.slub.layout, &machine, params).size
     }
-}
-
-/// The numbers at the head of a release: `6.18.44-fc` is `[6, 18, 44]`.
-pub(crate) fn version(release: &str) -> [u32; 3] {
-    let mut numbers = [0; 3];
-    let parts = release.split(|c: char| !c.is_ascii_digit());
-    for (number, part) in numbers.iter_mut().zip(parts) {
-        *number = part.parse().unwrap_or(0);
-    }
-    numbers
 }
 
 /// Alignment and flags with which objects of `object_size` bytes lie `slab_size` bytes apart.
@@ -191,7 +179,7 @@ mod tests {
     fn alignments_beyond_the_line_and_no_explanation() {
         check("6.1.0", 4096, &[("aligned", 4900, 5120, 256, NONE)]);
         let recorded = Recorded::new(None, 4096);
-        assert_eq!(recorded.era(), Era::V6_18);
+        assert_eq!(recorded.era(), Era::V6_19);
         let odd = infer(&recorded, 100, 1000);
         assert_eq!((odd.object_size, odd.align, odd.flags), (1000, 8, NONE));
         // Contradictory sizes make a cache that holds both.
@@ -204,13 +192,13 @@ mod tests {
     fn releases_find_their_era() {
         for (release, era) in [
             ("6.18.44-fc-v669", Era::V6_18),
-            ("6.12.3", Era::V6_1),
+            ("6.12.3", Era::V6_12),
             ("6.1.0-50-amd64", Era::V6_1),
-            ("5.10", Era::V5_9),
-            ("4.14.1", Era::V4_13),
-            ("2.6.23", Era::V2_6_22),
-            ("2.6.18", Era::V6_18),
-            ("7.1.0", Era::V6_18),
+            ("5.10", Era::V5_10),
+            ("4.14.1", Era::V4_14),
+            ("2.6.23", Era::V2_6_23),
+            ("2.6.18", Era::V6_19),
+            ("7.1.0", Era::V7_1),
         ] {
             assert_eq!(Recorded::new(Some(release), 4096).era(), era, "{release}");
         }

@@ -114,7 +114,7 @@ fn impossible_input_is_refused() {
             &["--driver", "none,fast"],
             &["\"fast\"", "small, none, huge, pool, shipped"],
         ),
-        (&["--era", "4.14"], &["\"4.14\"", "4.13", "7.0"]),
+        (&["--era", "2.6.18"], &["\"2.6.18\"", "2.6.22", "7.3"]),
         (
             &["--consumer", "nowhere"],
             &["\"nowhere\"", "same, other, spread"],

@@ -1,7 +1,7 @@
 //! Byte values and records of debugging, as data (facts 2.10, 1.2, 3.8).
 
 use crate::era::Era;
-use crate::slub::geometry::slub_era;
+use crate::slub::geometry::{RELEASES, slub_era};
 
 /// What a track record keeps, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,8 +89,8 @@ impl Rules {
     /// SLUB's values, also of the designs that came from it.
     #[must_use]
     pub fn slub(era: Era) -> Self {
-        // 7.0 keeps the slot of 6.18.
-        let layout = slub_era(era.min(Era::V6_18)).map(|era| era.layout);
+        // 7.0 keeps the slot of 6.19.
+        let layout = slub_era(era.min(*RELEASES.end())).map(|era| era.layout);
         Self {
             red_inactive: [0xbb; 8],
             red_active: [0xcc; 8],
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(bytes(Era::V6_1), 32);
         assert_eq!(bytes(Era::V6_18), 32);
         assert_eq!(bytes(Era::V7_0), 32);
-        for rules in Era::ALL.map(Rules::slub) {
+        for rules in Era::REFERENCE.map(Rules::slub) {
             let TrackLayout::Record {
                 bytes,
                 cpu,

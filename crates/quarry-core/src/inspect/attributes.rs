@@ -86,36 +86,47 @@ const fn span(design: &'static str, from: Era, to: Era) -> Availability {
     Availability { design, from, to }
 }
 
+/// The last release with SLUB's cpu slabs.
+const LAST_SLUB: Era = *crate::slub::geometry::RELEASES.end();
+
+/// SLUB from a release on.
+const fn slub_since(from: Era) -> Availability {
+    span("slub", from, LAST_SLUB)
+}
+
 const SLUBQ: Availability = span("slubq", Era::V2_6_35, Era::V2_6_35);
-const SHEAF: Availability = span("sheaf", Era::V6_18, Era::V7_0);
-/// Every design with sysfs folders, in all its eras.
-const ALL: &[Availability] = &[span("slub", Era::V2_6_22, Era::V6_18), SLUBQ, SHEAF];
+const SHEAF: Availability = span("sheaf", Era::V6_18, Era::LAST);
+/// Sheaves above cpu slabs.
+const SHEAF_AND_CPU_SLABS: Availability = span("sheaf", Era::V6_18, Era::V6_19);
+
+/// Every design with sysfs folders, in all its releases.
+const ALL: &[Availability] = &[slub_since(Era::FIRST), SLUBQ, SHEAF];
 /// Those with cpu slabs, or with their file kept.
-const CPU_SLABS: &[Availability] = &[span("slub", Era::V2_6_22, Era::V6_18), SHEAF];
-const UNTIL_2_6_24: &[Availability] = &[span("slub", Era::V2_6_22, Era::V2_6_24)];
-const UNTIL_5_9: &[Availability] = &[span("slub", Era::V2_6_22, Era::V5_9), SLUBQ];
-const FROM_2_6_35: &[Availability] = &[span("slub", Era::V2_6_35, Era::V6_18), SLUBQ, SHEAF];
-const FROM_4_13: &[Availability] = &[span("slub", Era::V4_13, Era::V6_18), SHEAF];
-const ONLY_4_13_TO_5_9: &[Availability] = &[span("slub", Era::V4_13, Era::V5_9)];
-const FROM_6_1: &[Availability] = &[span("slub", Era::V6_1, Era::V6_18), SHEAF];
-const FROM_6_18: &[Availability] = &[span("slub", Era::V6_18, Era::V6_18), SHEAF];
+const CPU_SLABS: &[Availability] = &[slub_since(Era::FIRST), SHEAF];
+const UNTIL_2_6_24: &[Availability] = &[span("slub", Era::FIRST, Era::V2_6_24)];
+const UNTIL_5_13: &[Availability] = &[span("slub", Era::FIRST, Era::V5_13), SLUBQ];
+const FROM_2_6_25: &[Availability] = &[slub_since(Era::V2_6_25), SLUBQ, SHEAF];
+const FROM_2_6_30: &[Availability] = &[slub_since(Era::V2_6_30), SLUBQ, SHEAF];
+const FROM_2_6_34: &[Availability] = &[slub_since(Era::V2_6_34), SLUBQ, SHEAF];
+const FROM_3_1: &[Availability] = &[slub_since(Era::V3_1), SHEAF];
+const FROM_3_2: &[Availability] = &[slub_since(Era::V3_2), SHEAF];
+const FROM_4_16: &[Availability] = &[slub_since(Era::V4_16), SHEAF];
+const FROM_3_2_TO_5_15: &[Availability] = &[span("slub", Era::V3_2, Era::V5_15)];
+const FROM_5_16: &[Availability] = &[slub_since(Era::V5_16), SHEAF];
+const FROM_6_1: &[Availability] = &[slub_since(Era::V6_1), SHEAF];
+const FROM_6_18: &[Availability] = &[slub_since(Era::V6_18), SHEAF];
 const QUEUES: &[Availability] = &[SLUBQ];
 
 /// Statistics that only kernels with cpu slabs have; SLUB with queues has none of them.
-const STATS_CPU_SLAB: &[Availability] = &[
-    span("slub", Era::V2_6_35, Era::V6_18),
-    span("sheaf", Era::V6_18, Era::V6_18),
-];
-/// Statistics that came with double-word compare-and-swap and with cpu partial lists.
-const STATS_CPU_PARTIAL: &[Availability] = &[
-    span("slub", Era::V4_13, Era::V6_18),
-    span("sheaf", Era::V6_18, Era::V6_18),
-];
+const STATS_CPU_SLAB: &[Availability] = &[slub_since(Era::V2_6_25), SHEAF_AND_CPU_SLABS];
+/// Statistics that came with double-word compare-and-swap.
+const STATS_CMPXCHG: &[Availability] = &[slub_since(Era::V3_1), SHEAF_AND_CPU_SLABS];
+/// Statistics that came with cpu partial lists.
+const STATS_CPU_PARTIAL: &[Availability] = &[slub_since(Era::V3_2), SHEAF_AND_CPU_SLABS];
+/// Statistics of cpu partial lists that came later.
+const STATS_CPU_PARTIAL_MOVES: &[Availability] = &[slub_since(Era::V3_4), SHEAF_AND_CPU_SLABS];
 /// Statistics that 7.0 dropped.
-const STATS_ONLY_6_18: &[Availability] = &[
-    span("slub", Era::V6_18, Era::V6_18),
-    span("sheaf", Era::V6_18, Era::V6_18),
-];
+const STATS_UNTIL_6_19: &[Availability] = &[slub_since(Era::V6_18), SHEAF_AND_CPU_SLABS];
 
 const fn attribute(
     name: &'static str,
@@ -170,14 +181,14 @@ pub static ATTRIBUTES: &[Attribute] = &[
         ALL,
         Source::Geometry(|head| head.geometry().order.into()),
     ),
-    attribute("min_partial", FROM_2_6_35, Source::Design(0)),
-    attribute("cpu_partial", FROM_4_13, Source::Design(0)),
+    attribute("min_partial", FROM_2_6_30, Source::Design(0)),
+    attribute("cpu_partial", FROM_3_2, Source::Design(0)),
     attribute("cpu_queue_size", QUEUES, Source::Design(0)),
     attribute("cpu_batch_size", QUEUES, Source::Design(0)),
     attribute("objects", ALL, Source::Nodes(|node| node.objects)),
     attribute(
         "objects_partial",
-        FROM_2_6_35,
+        FROM_2_6_25,
         Source::Nodes(|node| node.objects_partial),
     ),
     attribute("partial", ALL, Source::Nodes(|node| node.partial)),
@@ -199,17 +210,17 @@ pub static ATTRIBUTES: &[Attribute] = &[
     attribute("shrink", ALL, Source::Action(Action::Shrink)),
     attribute(
         "slabs_cpu_partial",
-        ONLY_4_13_TO_5_9,
+        FROM_3_2_TO_5_15,
         Source::CpuPartial { estimated: false },
     ),
     attribute(
         "slabs_cpu_partial",
-        FROM_6_1,
+        FROM_5_16,
         Source::CpuPartial { estimated: true },
     ),
     attribute(
         "total_objects",
-        FROM_2_6_35,
+        FROM_2_6_25,
         Source::Nodes(|node| node.total_objects),
     ),
     attribute("slabs", ALL, Source::Nodes(|node| node.slabs)),
@@ -219,8 +230,8 @@ pub static ATTRIBUTES: &[Attribute] = &[
     attribute("poison", ALL, Source::Flag(CacheFlags::POISON)),
     attribute("store_user", ALL, Source::Flag(CacheFlags::STORE_USER)),
     attribute("validate", ALL, Source::Action(Action::Validate)),
-    attribute("alloc_calls", UNTIL_5_9, Source::Calls),
-    attribute("free_calls", UNTIL_5_9, Source::Calls),
+    attribute("alloc_calls", UNTIL_5_13, Source::Calls),
+    attribute("free_calls", UNTIL_5_13, Source::Calls),
     configured("cache_dma", ALL, "CONFIG_ZONE_DMA", Source::Design(0)),
     configured(
         "defrag_ratio",
@@ -230,37 +241,37 @@ pub static ATTRIBUTES: &[Attribute] = &[
     ),
     configured(
         "remote_node_defrag_ratio",
-        FROM_2_6_35,
+        FROM_2_6_25,
         "CONFIG_NUMA",
         Source::Design(100),
     ),
     configured(
         "failslab",
-        FROM_2_6_35,
+        FROM_2_6_34,
         "CONFIG_FAILSLAB",
         Source::Design(0),
     ),
     configured(
         "usersize",
-        FROM_4_13,
+        FROM_4_16,
         "CONFIG_HARDENED_USERCOPY",
         Source::UserSize,
     ),
     configured("skip_kfence", FROM_6_1, "CONFIG_KFENCE", Source::Design(0)),
     attribute("sheaf_capacity", FROM_6_18, Source::Design(0)),
-    stat("alloc_fastpath", FROM_2_6_35),
-    stat("alloc_slowpath", FROM_2_6_35),
-    stat("free_fastpath", FROM_2_6_35),
-    stat("free_slowpath", FROM_2_6_35),
+    stat("alloc_fastpath", FROM_2_6_25),
+    stat("alloc_slowpath", FROM_2_6_25),
+    stat("free_fastpath", FROM_2_6_25),
+    stat("free_slowpath", FROM_2_6_25),
     stat("free_frozen", STATS_CPU_SLAB),
-    stat("free_add_partial", FROM_2_6_35),
-    stat("free_remove_partial", FROM_2_6_35),
+    stat("free_add_partial", FROM_2_6_25),
+    stat("free_remove_partial", FROM_2_6_25),
     stat("alloc_from_partial", STATS_CPU_SLAB),
     stat("alloc_from_partial", QUEUES),
-    stat("alloc_slab", FROM_2_6_35),
+    stat("alloc_slab", FROM_2_6_25),
     stat("alloc_refill", STATS_CPU_SLAB),
-    stat("alloc_node_mismatch", FROM_4_13),
-    stat("free_slab", FROM_2_6_35),
+    stat("alloc_node_mismatch", FROM_3_1),
+    stat("free_slab", FROM_2_6_25),
     stat("cpuslab_flush", STATS_CPU_SLAB),
     stat("queue_flush", QUEUES),
     stat("deactivate_full", STATS_CPU_SLAB),
@@ -268,16 +279,16 @@ pub static ATTRIBUTES: &[Attribute] = &[
     stat("deactivate_to_head", STATS_CPU_SLAB),
     stat("deactivate_to_tail", STATS_CPU_SLAB),
     stat("deactivate_remote_frees", STATS_CPU_SLAB),
-    stat("deactivate_bypass", STATS_CPU_PARTIAL),
-    stat("order_fallback", FROM_2_6_35),
-    stat("cmpxchg_double_fail", FROM_4_13),
-    stat("cmpxchg_double_cpu_fail", STATS_CPU_PARTIAL),
+    stat("deactivate_bypass", STATS_CMPXCHG),
+    stat("order_fallback", FROM_2_6_25),
+    stat("cmpxchg_double_fail", FROM_3_1),
+    stat("cmpxchg_double_cpu_fail", STATS_CMPXCHG),
     stat("cpu_partial_alloc", STATS_CPU_PARTIAL),
     stat("cpu_partial_free", STATS_CPU_PARTIAL),
-    stat("cpu_partial_node", STATS_CPU_PARTIAL),
-    stat("cpu_partial_drain", STATS_CPU_PARTIAL),
-    stat("alloc_cpu_sheaf", STATS_ONLY_6_18),
-    stat("free_cpu_sheaf", STATS_ONLY_6_18),
+    stat("cpu_partial_node", STATS_CPU_PARTIAL_MOVES),
+    stat("cpu_partial_drain", STATS_CPU_PARTIAL_MOVES),
+    stat("alloc_cpu_sheaf", STATS_UNTIL_6_19),
+    stat("free_cpu_sheaf", STATS_UNTIL_6_19),
     stat("free_rcu_sheaf", FROM_6_18),
     stat("free_rcu_sheaf_fail", FROM_6_18),
     stat("sheaf_flush", FROM_6_18),

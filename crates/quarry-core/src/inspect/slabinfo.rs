@@ -17,8 +17,8 @@ pub const SLABINFO_HEADER: &str = "slabinfo - version: 2.1
 /// Kernels without the file.
 static WITHOUT_SLABINFO: [Availability; 1] = [Availability {
     design: "slob",
-    from: Era::V2_6_22,
-    to: Era::V7_0,
+    from: Era::FIRST,
+    to: Era::LAST,
 }];
 
 /// SLAB's tunables, in the order of the columns.

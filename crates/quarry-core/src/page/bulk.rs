@@ -26,9 +26,10 @@ use crate::machine::{Machine, NodeId};
 /// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
 /// folio batch, from 6.18 on; 32 before.
 pub(super) const fn free_hold(era: Era) -> usize {
-    match era {
-        Era::V6_18 | Era::V7_0 => 31,
-        _ => 32,
+    if era as u8 >= Era::V6_18 as u8 {
+        31
+    } else {
+        32
     }
 }
 

@@ -84,7 +84,7 @@ impl Rules {
         let grouping = era >= Era::V2_6_24;
         let cold = match era {
             _ if lists.cold_list => Cold::OwnList,
-            Era::V2_6_35 | Era::V4_13 => Cold::Tail,
+            _ if era < Era::V4_15 => Cold::Tail,
             _ => Cold::AsOthers,
         };
         let tuning = match high {
@@ -119,7 +119,7 @@ impl Rules {
             hold_pages: config.hold_pages.max(1),
             cold,
             grouping,
-            spreads: era >= Era::V5_9,
+            spreads: era >= Era::V5_0,
             mixed: lists.migrate_types == 1,
             lists: next,
             order_of,

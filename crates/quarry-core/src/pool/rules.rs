@@ -15,7 +15,7 @@ pub struct PoolRules {
     pub pieces: bool,
 }
 
-/// 5.9 and 5.10.
+/// Until 5.12.
 const SINGLE: PoolRules = PoolRules {
     bulk: 1,
     ring_limit: 32_768,
@@ -26,12 +26,16 @@ const BULK: PoolRules = PoolRules {
     bulk: super::types::REFILL_PAGES as u32,
     ring_limit: 32_768,
     clamps: false,
+    pieces: false,
+};
+const PIECES: PoolRules = PoolRules {
     pieces: true,
+    ..BULK
 };
 const CLAMPED: PoolRules = PoolRules {
     ring_limit: 16_384,
     clamps: true,
-    ..BULK
+    ..PIECES
 };
 
 /// The rules of an era. Kernels before 4.18 have no page pool; on a machine of such an era it
@@ -39,8 +43,9 @@ const CLAMPED: PoolRules = PoolRules {
 #[must_use]
 pub fn pool_rules(era: Era) -> &'static PoolRules {
     match era {
-        Era::V2_6_22 | Era::V2_6_24 | Era::V2_6_35 | Era::V4_13 | Era::V5_9 => &SINGLE,
-        Era::V6_1 => &BULK,
-        Era::V6_18 | Era::V7_0 => &CLAMPED,
+        _ if era >= Era::V6_18 => &CLAMPED,
+        _ if era >= Era::V6_1 => &PIECES,
+        _ if era >= Era::V5_13 => &BULK,
+        _ => &SINGLE,
     }
 }

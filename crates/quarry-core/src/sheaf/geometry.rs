@@ -22,7 +22,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use eras::{ERAS, sheaf_era};
+pub use eras::{ERAS, RELEASES, sheaf_era};
 pub use rules::{BarnRules, CapacityRules, EmptyMain, RunRules, SheafEra};
 
 use crate::geometry::{

@@ -90,6 +90,7 @@ mod shrink;
 mod slab;
 mod types;
 
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::design::{
@@ -115,6 +116,7 @@ impl Design for Sheaf {
     type Shared = ();
 
     const NAME: &'static str = "sheaf";
+    const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
     const DEFAULT_ERA: Era = Era::V7_0;
 

@@ -25,7 +25,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use eras::{ERAS, slab_era};
+pub use eras::{ERAS, RELEASES, slab_era};
 pub use rules::{
     ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SharedUse, SlabEra,
     reaping,

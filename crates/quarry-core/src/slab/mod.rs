@@ -112,6 +112,7 @@ mod shrink;
 mod slab;
 mod types;
 
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::Rules;
@@ -134,6 +135,7 @@ impl Design for Slab {
     type Shared = Shrinks;
 
     const NAME: &'static str = "slab";
+    const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const DEFAULT_ERA: Era = Era::V6_1;
 

@@ -18,7 +18,7 @@ mod eras;
 #[cfg(test)]
 mod tests;
 
-pub use eras::{ERAS, slob_era};
+pub use eras::{ERAS, RELEASES, slob_era};
 
 use crate::era::Era;
 use crate::geometry::{

@@ -92,6 +92,7 @@ mod shrink;
 mod slab;
 mod types;
 
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::{NoPlace, Place, Rules};
@@ -112,6 +113,7 @@ impl Design for Slob {
     type Shared = Shared;
 
     const NAME: &'static str = "slob";
+    const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const DEFAULT_ERA: Era = Era::V6_1;
 

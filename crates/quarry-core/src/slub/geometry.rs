@@ -38,7 +38,7 @@ mod rules;
 mod tests;
 
 pub(crate) use eras::V6_18;
-pub use eras::{ERAS, slub_era};
+pub use eras::{ERAS, RELEASES, slub_era};
 pub use order::{MinObjects, ObjectLimit, OrderRules, OrderSearch, calculate_order};
 pub use rules::{
     AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,

@@ -65,7 +65,7 @@
 //!
 //! Knobs of its own: `cpu_slabs` gives a CPU so many slabs in any era, by means of the cpu partial
 //! list, whose slabs are not frozen until 2.6.35; `slab_order` chooses the order before the first
-//! slab, where the kernel's file `order` is read-only but in 2.6.35.
+//! slab, where the kernel's file `order` can be written from 2.6.25 to 5.8 only.
 //!
 //! # 8 Cost
 //!
@@ -83,6 +83,7 @@ mod slab;
 pub(crate) mod types;
 pub(crate) mod word;
 
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::design::{
@@ -106,6 +107,7 @@ impl Design for Slub {
     type Shared = ();
 
     const NAME: &'static str = "slub";
+    const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[
         Era::V2_6_22,
         Era::V2_6_24,
@@ -308,7 +310,7 @@ impl Design for Slub {
     fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
         let value = value.min(u64::from(u32::MAX)) as u32;
         match name {
-            "min_partial" if self.rules.min_partial_writable => {
+            "min_partial" if env.cache.era >= Era::V2_6_30 => {
                 self.min_partial.store(value, Ordering::Relaxed);
             }
             "cpu_partial" if self.rules.has_cpu_partial => {
@@ -324,7 +326,9 @@ impl Design for Slub {
                 self.cpu_slabs.store(value.max(1), Ordering::Relaxed);
                 self.flush_all(env);
             }
-            "order" if self.rules.order_writable => return self.set_order(env, value),
+            "order" if (Era::V2_6_25..=Era::V5_8).contains(&env.cache.era) => {
+                return self.set_order(env, value);
+            }
             "slab_order" => return self.choose_order(env, value),
             _ => return false,
         }

@@ -85,6 +85,7 @@ mod shrink;
 mod slab;
 mod types;
 
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::design::{
@@ -110,6 +111,7 @@ impl Design for Slubq {
     type Shared = ();
 
     const NAME: &'static str = "slubq";
+    const RELEASES: RangeInclusive<Era> = Era::V2_6_35..=Era::V2_6_35;
     const ERAS: &'static [Era] = &[Era::V2_6_35];
     const DEFAULT_ERA: Era = Era::V2_6_35;
 
@@ -119,19 +121,25 @@ impl Design for Slubq {
         boot: &BootParams,
         cache: &CacheParams,
     ) -> Result<Geometry, GeometryError> {
-        if !Self::ERAS.contains(&era) {
+        if !Self::RELEASES.contains(&era) {
             return Err(GeometryError::UnknownEra { era });
         }
         geometry::geometry(&geometry::RULES, machine, boot, cache)
     }
 
     fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
-        let known = Self::ERAS.contains(&era).then(|| slub_era(era)).flatten();
+        let known = Self::RELEASES
+            .contains(&era)
+            .then(|| slub_era(era))
+            .flatten();
         known.map(|era| &era.kmalloc)
     }
 
     fn merge_rules(era: Era) -> Option<&'static MergeRules> {
-        let known = Self::ERAS.contains(&era).then(|| slub_era(era)).flatten();
+        let known = Self::RELEASES
+            .contains(&era)
+            .then(|| slub_era(era))
+            .flatten();
         known.map(|era| &era.merge)
     }
 

@@ -7,7 +7,6 @@ use quarry_core::tunables::{Scope, tunables_of};
 
 use crate::design::{DESIGNS, DesignSpec, list};
 use crate::error::LabError;
-use crate::infer::version;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::setting::{Setting, Settings, resolve};
 
@@ -229,18 +228,9 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
         return Vec::new();
     };
     let of = |era: Era| DesignSpec { design, era };
-    let Some(release) = snapshot.release.as_deref().map(version) else {
-        let eras: Vec<Era> = design.geometry_eras().collect();
-        return eras.into_iter().rev().map(of).collect();
-    };
-    let (older, newer): (Vec<Era>, Vec<Era>) = design
-        .geometry_eras()
-        .partition(|era| version(era.name()) <= release);
-    older
-        .last()
-        .into_iter()
-        .chain(newer.first())
-        .copied()
-        .map(of)
-        .collect()
+    let release = snapshot.release.as_deref().and_then(Era::parse);
+    match release.filter(|release| design.releases.contains(release)) {
+        Some(release) => vec![of(release)],
+        None => design.eras.iter().rev().copied().map(of).collect(),
+    }
 }

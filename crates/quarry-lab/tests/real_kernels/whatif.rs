@@ -23,7 +23,7 @@ impl Change {
         match self {
             Set(text) => question.settings.push(Setting::parse(text).unwrap()),
             Cpus(cpus) => question.cpus = Some(*cpus),
-            Design(text) => question.design = Some(DesignSpec::parse_geometry(text).ok()?),
+            Design(text) => question.design = Some(DesignSpec::parse(text).ok()?),
         }
         Some(question)
     }

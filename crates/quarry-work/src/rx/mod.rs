@@ -84,8 +84,7 @@ const HEADS_MEMORY_BYTES: u64 = 16 << 30;
 /// [`WorkError`]: parameters that cannot be, or a machine without room.
 pub fn run(spec: &RxSpec, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError> {
     spec.check()?;
-    let known = |eras: &[_]| eras.contains(&spec.era);
-    if known(Slub::ERAS) {
+    if Slub::RELEASES.contains(&spec.era) {
         run_with::<Slub>(spec, progress)
     } else {
         run_with::<Sheaf>(spec, progress)

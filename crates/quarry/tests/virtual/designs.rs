@@ -23,6 +23,28 @@ fn agrees_with_the_model<D: Design>(name: &str, era: Era) {
     });
 }
 
+/// A few scripts in each release that has the design.
+#[test]
+fn every_release_agrees_with_the_model() {
+    fn of<D: Design>() {
+        let releases = Era::ALL.into_iter();
+        for era in releases.filter(|era| D::RELEASES.contains(era)) {
+            let inputs = (setups(), scripts(OPS));
+            check_property(
+                "every_release_agrees_with_the_model",
+                2,
+                inputs,
+                |(setup, script)| check_design::<D>(&setup, era, &script).map(|_| ()),
+            );
+        }
+    }
+    of::<Slab>();
+    of::<Slub>();
+    of::<Slubq>();
+    of::<Slob>();
+    of::<Sheaf>();
+}
+
 #[test]
 fn slub_2_6_22_agrees_with_the_model() {
     agrees_with_the_model::<Slub>("slub_2_6_22_agrees_with_the_model", Era::V2_6_22);

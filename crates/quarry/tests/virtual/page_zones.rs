@@ -176,7 +176,7 @@ fn requests_go_down_the_zones_and_marks() {
 /// Single pages of a kernel's zones are used to the last one in an emergency, and come back.
 #[test]
 fn an_emergency_takes_the_last_page() {
-    for era in Era::ALL {
+    for era in Era::REFERENCE {
         let setup = Setup {
             pages: 6000,
             cpus: 3,
@@ -276,7 +276,7 @@ fn numa_counters() {
         nodes: 2,
         ..EIGHT_GIB
     };
-    for era in Era::ALL {
+    for era in Era::REFERENCE {
         let pages = boot(setup, &PageConfig::new(era));
         for _ in 0..1500 {
             pages.alloc(0, None).expect("memory");

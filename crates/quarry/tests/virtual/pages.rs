@@ -57,7 +57,7 @@ fn pages_6_18_agree_with_the_model() {
 /// A kernel's zones, all of whose memory can be used when it is scarce.
 #[test]
 fn zones_agree_with_the_model() {
-    let scarce = (4097u32..9000, 0usize..Era::ALL.len());
+    let scarce = (4097u32..9000, 0usize..Era::REFERENCE.len());
     check_property(
         "zones_agree_with_the_model",
         CASES,
@@ -78,7 +78,7 @@ fn zones_agree_with_the_model() {
                 } else {
                     MinFree::Nothing
                 },
-                ..PageConfig::new(Era::ALL[era])
+                ..PageConfig::new(Era::REFERENCE[era])
             };
             check_pages(&setup, &config, &script).map(|_| ())
         },
@@ -92,7 +92,11 @@ fn sized_zones_agree_with_the_model() {
     check_property(
         "sized_zones_agree_with_the_model",
         CASES,
-        (setups(), page_scripts(60), (sizes, 0usize..Era::ALL.len())),
+        (
+            setups(),
+            page_scripts(60),
+            (sizes, 0usize..Era::REFERENCE.len()),
+        ),
         |(setup, script, ((dma, dma32, normal), era))| {
             let sizes = [dma, dma32, normal];
             let setup = Setup {
@@ -104,7 +108,7 @@ fn sized_zones_agree_with_the_model() {
             };
             let config = PageConfig {
                 zones: ZoneLayout::Sized(sizes),
-                ..PageConfig::new(Era::ALL[era])
+                ..PageConfig::new(Era::REFERENCE[era])
             };
             check_pages(&setup, &config, &script).map(|_| ())
         },
@@ -142,7 +146,7 @@ fn memory_is_used_to_the_last_page_and_recovers() {
         (2500, 4, 2),
         (5000, 3, 3),
     ] {
-        for era in Era::ALL {
+        for era in Era::REFERENCE {
             let setup = Setup {
                 pages: pages_in_all,
                 cpus,

@@ -9,14 +9,14 @@
 use super::{FractionRule, HighRule, PageEra, PcpLists, WatermarkStep};
 use crate::era::Era;
 
-/// Every era, oldest first.
-pub static ERAS: [PageEra; Era::ALL.len()] =
-    [V2_6_22, V2_6_24, V2_6_35, V4_13, V5_9, V6_1, V6_18, V7_0];
+/// Every set of numbers, oldest first. A set holds from its release to the next set's.
+pub static ERAS: [PageEra; 8] = [V2_6_22, V2_6_24, V2_6_35, V4_13, V5_9, V6_1, V6_18, V7_0];
 
-/// The numbers of an era.
+/// The numbers of a release.
 #[must_use]
 pub fn page_era(era: Era) -> &'static PageEra {
-    &ERAS[era as usize]
+    let known = ERAS.iter().rfind(|known| known.era <= era);
+    known.unwrap_or(&ERAS[0])
 }
 
 const V2_6_22: PageEra = PageEra {

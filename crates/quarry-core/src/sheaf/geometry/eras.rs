@@ -1,16 +1,22 @@
 //! The eras' numbers.
 
+use core::ops::RangeInclusive;
+
 use super::{BarnRules, CapacityRules, EmptyMain, RunRules, SheafEra};
 use crate::era::Era;
 use crate::slub::geometry as slub;
 use crate::slub::geometry::SlubEra;
 
+/// Releases that have it.
+pub const RELEASES: RangeInclusive<Era> = Era::V6_18..=Era::V7_3;
+
 /// Every era with sheaves, oldest first.
 pub static ERAS: [SheafEra; 2] = [V6_18, V7_0];
 
-/// The numbers of an era; `None` if it has no sheaves.
+/// The numbers of a release, which are those of the newest set that is not newer; `None` if it has no sheaves.
 pub fn sheaf_era(era: Era) -> Option<&'static SheafEra> {
-    ERAS.iter().find(|known| known.era == era)
+    let known = ERAS.iter().rfind(|known| known.era <= era);
+    known.filter(|_| RELEASES.contains(&era))
 }
 
 const V6_18: SheafEra = SheafEra {

@@ -1,17 +1,23 @@
 //! The eras' numbers.
 
+use core::ops::RangeInclusive;
+
 use super::{
     ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SharedUse, SlabEra,
 };
 use crate::era::Era;
 use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 
+/// Releases that have it. 2.6.22 and 2.6.23 have the rules of 2.6.24.
+pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_7;
+
 /// Every era of SLAB that is known here, oldest first.
 pub static ERAS: [SlabEra; 2] = [V2_6_24, V6_1];
 
-/// The numbers of an era; `None` if SLAB's are not known.
+/// The numbers of a release, which are those of the newest set that is not newer; `None` if SLAB's are not known.
 pub fn slab_era(era: Era) -> Option<&'static SlabEra> {
-    ERAS.iter().find(|known| known.era == era)
+    let known = ERAS.iter().rfind(|known| known.era <= era);
+    RELEASES.contains(&era).then(|| known.unwrap_or(&ERAS[0]))
 }
 
 const V2_6_24: SlabEra = SlabEra {

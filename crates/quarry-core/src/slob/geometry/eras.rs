@@ -1,15 +1,21 @@
 //! The eras' numbers.
 
+use core::ops::RangeInclusive;
+
 use super::{HwcacheAlign, SlobEra};
 use crate::era::Era;
 use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 
+/// Releases that have it. 2.6.22 and 2.6.23 have the rules of 2.6.24.
+pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_3;
+
 /// Every era of SLOB, oldest first.
 pub static ERAS: [SlobEra; 2] = [V2_6_24, V6_1];
 
-/// The numbers of an era; `None` if they are not known.
+/// The numbers of a release, which are those of the newest set that is not newer; `None` if they are not known.
 pub fn slob_era(era: Era) -> Option<&'static SlobEra> {
-    ERAS.iter().find(|known| known.era == era)
+    let known = ERAS.iter().rfind(|known| known.era <= era);
+    RELEASES.contains(&era).then(|| known.unwrap_or(&ERAS[0]))
 }
 
 const V2_6_24: SlobEra = SlobEra {

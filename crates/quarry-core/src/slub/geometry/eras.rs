@@ -1,5 +1,7 @@
 //! The eras' numbers.
 
+use core::ops::RangeInclusive;
+
 use super::{
     AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,
     DebugAlloc, ExplicitNode, FreePointer, LayoutRules, ListEnd, MinObjects, MinPartial,
@@ -9,15 +11,20 @@ use crate::era::Era;
 use crate::geometry::{CacheFlags, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 use crate::merge::{MergeRules, MergeSearch, NEVER_MERGED};
 
-/// Every era of SLUB with cpu slabs, oldest first.
+/// Releases that have it.
+pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_19;
+
+/// Every set of rules of SLUB with cpu slabs, oldest first, from its first release; a set is named after
+/// the kernel that it was read in.
 ///
 /// 4.13 was read for its thresholds and counters only: its slot, kmalloc alignment and run-time
 /// rules are inferred from its neighbours.
 pub static ERAS: [SlubEra; 7] = [V2_6_22, V2_6_24, V2_6_35, V4_13, V5_9, V6_1, V6_18];
 
-/// The numbers of an era; `None` if SLUB has no cpu slabs in it.
+/// The numbers of a release, which are those of the newest set that is not newer; `None` if SLUB has no cpu slabs in it.
 pub fn slub_era(era: Era) -> Option<&'static SlubEra> {
-    ERAS.iter().find(|known| known.era == era)
+    let known = ERAS.iter().rfind(|known| known.era <= era);
+    known.filter(|_| RELEASES.contains(&era))
 }
 
 const V2_6_22: SlubEra = SlubEra {
@@ -75,8 +82,6 @@ const V2_6_22: SlubEra = SlubEra {
         refill_counts_attempts: true,
         exhausted_is_deactivated: true,
         empty_kept_if_below_min_partial: false,
-        order_writable: false,
-        min_partial_writable: false,
         free_adds_to: ListEnd::Head,
         deactivate_to: DeactivateEnd::Head,
         deactivate_empty_to: Some(ListEnd::Tail),
@@ -113,7 +118,7 @@ const V2_6_24: SlubEra = SlubEra {
 };
 
 const V2_6_35: SlubEra = SlubEra {
-    era: Era::V2_6_35,
+    era: Era::V2_6_25,
     align: AlignRule::HalvedLine,
     order: OrderRules {
         max_order_small: 3,
@@ -132,8 +137,6 @@ const V2_6_35: SlubEra = SlubEra {
     },
     run: RunRules {
         has_fallback_order: true,
-        order_writable: true,
-        min_partial_writable: true,
         deactivate_to: DeactivateEnd::HeadIfCpuFreelist,
         remote_node_defrag_ratio: 1000,
         defrag_ratio_name: "remote_node_defrag_ratio",
@@ -143,7 +146,7 @@ const V2_6_35: SlubEra = SlubEra {
 };
 
 const V4_13: SlubEra = SlubEra {
-    era: Era::V4_13,
+    era: Era::V3_2,
     layout: LayoutRules {
         // With stack traces: the above and sixteen return addresses.
         track_bytes: 152,
@@ -177,7 +180,6 @@ const V4_13: SlubEra = SlubEra {
         refill_counts_attempts: false,
         exhausted_is_deactivated: false,
         empty_kept_if_below_min_partial: true,
-        order_writable: false,
         deactivate_to: DeactivateEnd::TailIfRemoteFrees,
         deactivate_empty_to: None,
         kept_empty_counts_as_empty: false,
@@ -192,7 +194,7 @@ const V4_13: SlubEra = SlubEra {
 };
 
 const V5_9: SlubEra = SlubEra {
-    era: Era::V5_9,
+    era: Era::V5_7,
     layout: LayoutRules {
         free_pointer: FreePointer::MiddleUp,
         ..V4_13.layout
@@ -211,7 +213,7 @@ const V5_9: SlubEra = SlubEra {
 };
 
 const V6_1: SlubEra = SlubEra {
-    era: Era::V6_1,
+    era: Era::V5_16,
     layout: LayoutRules {
         free_pointer: FreePointer::MiddleDown,
         small_red_zone_outside: true,
@@ -238,7 +240,7 @@ const V6_1: SlubEra = SlubEra {
 };
 
 pub(crate) const V6_18: SlubEra = SlubEra {
-    era: Era::V6_18,
+    era: Era::V6_10,
     layout: LayoutRules {
         recorded_red_zone_outside: true,
         rcu_freeptr_offset: true,

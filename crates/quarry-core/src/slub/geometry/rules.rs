@@ -197,10 +197,6 @@ pub struct RunRules {
     /// A slab whose last object is freed is kept while `nr_partial < min_partial`; if not, it is
     /// given back always.
     pub empty_kept_if_below_min_partial: bool,
-    /// sysfs takes writes to `order`, between the minimum and the maximum order.
-    pub order_writable: bool,
-    /// sysfs has `min_partial`, to read and to write.
-    pub min_partial_writable: bool,
     /// Where a free puts a slab that was full, when it goes to the node's list.
     pub free_adds_to: ListEnd,
     /// Where deactivation puts a partly used slab.

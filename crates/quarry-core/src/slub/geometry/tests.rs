@@ -75,7 +75,7 @@ fn debug() -> CacheFlags {
 fn eras_are_ordered_and_found() {
     assert!(ERAS.is_sorted_by(|a, b| a.era < b.era));
     assert!(slub_era(Era::V7_0).is_none());
-    for known in Era::ALL {
+    for known in Era::REFERENCE {
         assert_eq!(Era::parse(&known.to_string()), Some(known));
     }
     assert_eq!(era(Era::V5_9).formula_cpus(512, 2), 512);

@@ -29,7 +29,7 @@ fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
     let get = |stat| stats.get(stat);
     let partial = get(Stat::CpuPartialAlloc);
     let mut sources = get(Stat::AllocRefill) + get(Stat::AllocFromPartial) + get(Stat::AllocSlab);
-    if era >= Era::V6_18 || era <= Era::V2_6_35 {
+    if era >= Era::V6_10 || era < Era::V3_2 {
         sources += partial;
     } else {
         // A slab of another node than the wanted one is taken and put back.
@@ -40,7 +40,7 @@ fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
     }
     let slow = get(Stat::AllocSlowpath);
     // Until 2.6.35, looks at the CPU slab that found nothing count as refills, too.
-    let looked = era <= Era::V2_6_35;
+    let looked = era < Era::V3_2;
     let at_least = sources - get(Stat::AllocRefill);
     ensure!(
         slow == sources || looked && (at_least..=sources).contains(&slow),
@@ -210,7 +210,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         }
         let stats = tracked.cache.stats();
         let counted = calls(tracked.era, &stats);
-        if D::NAME == "sheaf" && tracked.era == Era::V6_18 && stats.get(Stat::SheafAlloc) > 0 {
+        if D::NAME == "sheaf" && tracked.era < Era::V7_0 && stats.get(Stat::SheafAlloc) > 0 {
             // 6.18 flushes sheaves by calls that count like those of users, and may fail to fill one.
             ensure!(
                 (counted.0 == tracked.allocs || self.limits.scarce) && counted.1 >= tracked.frees,

@@ -39,7 +39,7 @@ pub(crate) struct Tracked<'h, M: Machine, D: Design> {
 pub(crate) fn calls(era: Era, stats: &Stats) -> (u64, u64) {
     // Sheaves of 6.18 are filled by calls that count like those of users.
     let refills = match era {
-        Era::V6_18 => stats.get(Stat::SheafRefill),
+        Era::V6_18 | Era::V6_19 => stats.get(Stat::SheafRefill),
         _ => 0,
     };
     let allocs = stats.get(Stat::AllocFastpath)
