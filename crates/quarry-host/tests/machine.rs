@@ -8,7 +8,7 @@ use std::thread;
 use quarry_core::machine::{
     CpuId, Cpus as _, DESCRIPTOR_BYTES, LockClass, Locks as _, Memory as _, PERCPU_FREE,
     PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, RawLock, RawRange, Readers as _, Reentered,
-    SlotLock, Slots as _, Threads as _,
+    SlotLock, Slots as _, Steps as _, Threads as _,
 };
 use quarry_host::{Builder, HostError, HostMachine, Mode, RseqUnavailable};
 
@@ -55,6 +55,17 @@ fn try_lock(machine: &HostMachine) -> Option<&SlotLock> {
 
 fn cpus(machine: &HostMachine) -> impl Iterator<Item = CpuId> + use<> {
     (0..machine.topology().cpus).map(CpuId)
+}
+
+/// A push has to release its entry to readers on other CPUs (S3 of `quarry_core::machine`): plain stores
+/// do that on x86-64 alone.
+#[test]
+fn steps_exist_only_where_stores_keep_their_order() {
+    for machine in machines() {
+        let ordered = cfg!(all(target_arch = "x86_64", target_os = "linux", not(miri)));
+        let expected = ordered && machine.mode() == Mode::Rseq;
+        assert_eq!(machine.has_steps(), expected, "{:?}", machine.mode());
+    }
 }
 
 #[test]

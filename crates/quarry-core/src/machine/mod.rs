@@ -23,6 +23,24 @@
 //! preempted thread holds the word, the caller goes to the node level instead. This is the shape
 //! that Linux 6.18 uses for sheaves (a local lock that is only *tried*).
 //!
+//! # Memory order of one-step operations
+//!
+//! The `percpu_pop_*` and `percpu_push_*` methods change a slot's state without its lock word. A machine
+//! that cannot keep the three rules below has no such steps and refuses all. Callers of a step rely
+//! on all three.
+//!
+//! * **S1** A step takes effect as a whole or not at all, and no holder of the slot's word sees a part of
+//!   it. What a step did happens before the next acquisition of the word, local or remote; what a holder
+//!   did happens before each step after its release.
+//! * **S2** Stores that a thread made before it pushed an entry on a CPU are visible to the thread that
+//!   pops the entry on that CPU, by a step or with the word held. A kernel that preempts or migrates a
+//!   thread orders its stores, so steps that run in program order on their CPU keep this rule.
+//! * **S3** `percpu_push_stack` is a release: its stores become visible to other CPUs in the order entry,
+//!   then top, and both behind all earlier stores of the thread. CPUs that read the top with Acquire, and
+//!   never take the word, depend on it: the owner of a page pool reads its lanes that way
+//!   (`pool/lanes.rs`). x86-64 keeps the order of stores by itself; on aarch64 the committing store has to
+//!   be `stlr`.
+//!
 //! # Locks and re-entry
 //!
 //! A signal handler may allocate while the thread it interrupted holds a lock. The kernel disables

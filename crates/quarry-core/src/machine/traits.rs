@@ -97,10 +97,10 @@ pub unsafe trait Slots {
 ///
 /// # Safety
 ///
-/// A step excludes the acquisitions of [`Slots`] as they exclude each other, and happens wholly or
-/// not at all.
+/// Steps keep S1 to S3 of the [module's documentation](super), the memory order among them; a machine
+/// that cannot keep them has none.
 pub unsafe trait Steps: Slots {
-    /// Whether the machine has steps on stacks ([`Steps::percpu_push_stack`]).
+    /// Whether the machine has steps on stacks ([`Steps::percpu_push_stack`]) and keeps S1 to S3.
     fn has_steps(&self) -> bool;
 
     /// Takes the first object off the running CPU's list in one step: `None` if the slot is held,
@@ -109,7 +109,8 @@ pub unsafe trait Steps: Slots {
     /// # Safety
     ///
     /// As for [`Slots::percpu_try_lock`]; the slot's state is laid out as `L` says, and each
-    /// object on the list holds the address of the next, or null, `link` bytes from its start.
+    /// object on the list holds the address of the next, or null, `link` bytes from its start. By S1
+    /// and S2 the stores that preceded the push of the object on this CPU are visible to the caller.
     unsafe fn percpu_pop_list<L: ListLayout>(
         &self,
         slot0: &NonNull<SlotLock>,
@@ -121,7 +122,8 @@ pub unsafe trait Steps: Slots {
     ///
     /// # Safety
     ///
-    /// As for [`Steps::percpu_pop_list`]; the caller owns the object.
+    /// As for [`Steps::percpu_pop_list`]; the caller owns the object. By S2 the caller's stores to it
+    /// precede its pop on this CPU.
     unsafe fn percpu_push_list<L: ListLayout>(
         &self,
         slot0: &NonNull<SlotLock>,
@@ -135,7 +137,8 @@ pub unsafe trait Steps: Slots {
     ///
     /// # Safety
     ///
-    /// As for [`Slots::percpu_try_lock`]; the slot's state is laid out as `L` says.
+    /// As for [`Slots::percpu_try_lock`]; the slot's state is laid out as `L` says. By S1 and S2 the
+    /// stores that preceded the push of the entry on this CPU are visible to the caller.
     unsafe fn percpu_pop_stack<L: StackLayout>(
         &self,
         slot0: &NonNull<SlotLock>,
@@ -147,7 +150,8 @@ pub unsafe trait Steps: Slots {
     ///
     /// # Safety
     ///
-    /// As for [`Steps::percpu_pop_stack`]; the object fits in an entry.
+    /// As for [`Steps::percpu_pop_stack`]; the object fits in an entry. By S3 a CPU that reads the new
+    /// top with Acquire sees the entry and all that the caller stored before.
     unsafe fn percpu_push_stack<L: StackLayout>(
         &self,
         slot0: &NonNull<SlotLock>,

@@ -18,8 +18,8 @@
 //! empty. A CPU gets its lane with the first page that is put there; a full lane sends its pages to
 //! the ring, and so does a slot that somebody holds.
 //!
-//! A lane's pages are published by the store of the top, with which a step ends. Steps of stacks exist
-//! on x86-64 alone, where stores become visible in their order.
+//! A lane's pages are published by the store of the top, with which a step ends and which releases what
+//! was stored before (S3 of [`crate::machine`]). The owner reads the top with Acquire.
 
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut};
