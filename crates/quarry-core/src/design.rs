@@ -17,6 +17,7 @@ use crate::stats::{SharedStats, Stat, Stats};
 use crate::sync::{AtomicPtr, Ordering};
 use crate::system::System;
 
+pub use crate::rest::{Busy, CheckError};
 pub use crate::usage::{CpuUsage, NodeUsage};
 
 /// Longest cache name in bytes; longer ones are cut.
@@ -407,6 +408,14 @@ impl<M: Machine> Copy for Env<'_, M> {}
 ///
 /// The methods take the cache's [`Env`]; callers go through [`crate::heap::Heap`], which keeps the
 /// two together.
+///
+/// # Walks
+///
+/// [`Design::at_rest`], [`Design::live_objects`] and [`Design::check_consistency`] look at all of a
+/// cache, and are safe on a cache in use: they hold the slots of all its CPUs, then keep everybody out
+/// who works without one. Other threads' operations on the cache wait for the end of the walk. Where
+/// that cannot be had in bounded time they return [`Busy`] and have looked at nothing. Counters and
+/// usage do not wait: on a cache in use they are sums of parts that were read one after the other.
 pub trait Design: Sized + Send + Sync + 'static {
     /// What all caches of a heap share; `()` for most designs.
     type Shared: Send + Sync + 'static;
@@ -727,15 +736,33 @@ pub trait Design: Sized + Send + Sync + 'static {
         env.pages.machine().topology().cpus
     }
 
-    /// Calls `found` for every object that is allocated by a user, in address order.
-    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>));
-
-    /// Checks all lists and counters; the cache must be idle.
+    /// Runs `f` with the cache at rest. It takes no locks but the cache's own, and calls no users' code.
     ///
     /// # Errors
     ///
-    /// The first contradiction.
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency>;
+    /// [`Busy`]: `f` was not run.
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy>;
+
+    /// Calls `found` for every object from the address on that a user has allocated, or whose free is
+    /// deferred, in address order, until it returns `false`. The cache is at rest; `found` is bound by
+    /// the rule of [`Design::at_rest`].
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]: `found` may have been called for a part of the objects.
+    fn live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy>;
+
+    /// Checks all lists and counters.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction, or that the cache was busy.
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError>;
 
     /// Value of a tunable or attribute by its sysfs name.
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64>;

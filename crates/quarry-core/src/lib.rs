@@ -36,6 +36,7 @@ pub mod page;
 pub mod pool;
 mod queue;
 mod rcu;
+mod rest;
 pub mod sheaf;
 pub mod slab;
 mod slabs;

@@ -326,13 +326,37 @@ pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn
     slabs_of(env, move |owner| owner == cache)
 }
 
+/// The same from the slab on in which an address lies.
+pub(crate) fn slabs_from<'a, M: Machine>(
+    env: Env<'a, M>,
+    address: usize,
+) -> impl Iterator<Item = Pfn> + use<'a, M> {
+    let (map, cache) = (env.pages.map(), env.cache.id());
+    let base = map.address(Pfn(0)).addr().get();
+    let pfn = (address.saturating_sub(base) >> map.page_shift()) as u32;
+    // Every block begins at a multiple of its size, so one begins at a multiple of the largest.
+    slabs_at(env, pfn & !((1 << MAX_ORDER) - 1), move |owner| {
+        owner == cache
+    })
+    .skip_while(move |&slab| slab.0 + (1 << map.page(slab).order()) <= pfn)
+}
+
 /// Slabs of all caches that are asked for, in address order; the null cache is nobody's.
 pub(crate) fn slabs_of<'a, M: Machine, F: Fn(*mut ()) -> bool>(
     env: Env<'a, M>,
     wanted: F,
 ) -> impl Iterator<Item = Pfn> + use<'a, M, F> {
+    slabs_at(env, 0, wanted)
+}
+
+/// [`slabs_of`] from a page on, at which a block begins.
+fn slabs_at<'a, M: Machine, F: Fn(*mut ()) -> bool>(
+    env: Env<'a, M>,
+    first: u32,
+    wanted: F,
+) -> impl Iterator<Item = Pfn> + use<'a, M, F> {
     let map = env.pages.map();
-    let mut at = 0;
+    let mut at = first;
     core::iter::from_fn(move || {
         while at < map.pages() {
             let pfn = Pfn(at);

@@ -7,7 +7,7 @@ use crate::debug::HeapDebug;
 use crate::design::CacheHead;
 use crate::era::Era;
 use crate::geometry::{BootParams, KmallocRules, MachineParams};
-use crate::machine::{LockClass, Machine, NodeId, SpinLock};
+use crate::machine::{LockClass, Machine, NodeId, SpinLock, Stopped};
 use crate::page::PageAllocator;
 use crate::sync::{AtomicPtr, AtomicU64};
 
@@ -80,6 +80,15 @@ impl<M: Machine> System<M> {
             large_frees: AtomicU64::new(0),
             debug: HeapDebug::new(),
         }
+    }
+
+    /// Keeps everybody out who works without a CPU's slot ([`Gate::stop`](crate::machine::Gate)). Who
+    /// walks over the list of caches holds its lock and works on no cache.
+    pub(crate) fn stop(&self) -> Option<Stopped<'_>> {
+        let machine = self.pages.machine();
+        self.pages
+            .gate()
+            .stop(machine, self.caches.is_mine(machine))
     }
 }
 

@@ -138,7 +138,9 @@ fn finish(heap: &ModelHeap, mut objects: Objects) {
     objects.sort_unstable();
     let cache = cache(heap);
     let mut live = Vec::new();
-    cache.for_each_live(|object| live.push(object.addr().get()));
+    cache
+        .for_each_live(|object| live.push(object.addr().get()))
+        .expect("at rest");
     assert_eq!(live, objects, "live objects");
     cache.check_consistency().unwrap();
     objects.into_iter().for_each(|object| free(heap, object));

@@ -62,7 +62,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use quarry_core::debug::SlubDebug;
-use quarry_core::design::{CacheHead, CacheSpec, Design, FreeError, SlabInconsistency, Usage};
+use quarry_core::design::{CacheHead, CacheSpec, CheckError, Design, FreeError, Usage};
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
@@ -398,7 +398,7 @@ impl<D: Design> CacheView<'_, D> {
     /// # Errors
     ///
     /// The first contradiction.
-    pub fn check_consistency(&self) -> Result<(), SlabInconsistency> {
+    pub fn check_consistency(&self) -> Result<(), CheckError> {
         self.cache.check_consistency()
     }
 

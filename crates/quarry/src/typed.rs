@@ -125,7 +125,7 @@ impl<T, D: Design> Cache<T, D> {
     }
 
     /// Does what writing to that file would do: sets a tunable, clears a counter (`0`), shrinks or
-    /// validates the cache (`1`). To validate it, the cache must be idle.
+    /// validates the cache (`1`).
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use super::report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State};
 use super::state::CacheDebug;
-use crate::design::{Design, Env};
+use crate::design::{CheckError, Design, Env, SlabInconsistency};
 use crate::geometry::{CacheFlags, FreelistPlace};
 use crate::machine::Machine;
 use crate::page::Pfn;
@@ -29,6 +29,10 @@ pub struct Validation {
     pub objects: u64,
     /// How much was wrong.
     pub findings: u64,
+    /// The contradiction between lists and counters that was found, without or besides debugging.
+    pub inconsistency: Option<SlabInconsistency>,
+    /// The cache was busy, and not all of it was looked at.
+    pub busy: bool,
     reports: [Option<Report>; REPORTS_MAX],
 }
 
@@ -161,19 +165,24 @@ pub(crate) fn validate<M: Machine, D: Design>(
 
 fn look<M: Machine, D: Design>(design: &D, env: Env<'_, M>, here: Track) -> Validation {
     let machine = env.pages.machine();
-    let _pass = env.pages.gate().enter(machine);
     let mut validation = Validation::default();
-    let consistent = design.check_consistency(env);
+    match design.check_consistency(env) {
+        Ok(()) => {}
+        Err(CheckError::Busy) => validation.busy = true,
+        Err(CheckError::Inconsistent(found)) => validation.inconsistency = Some(found),
+    }
     if let Some(debug) = env.cache.debug() {
-        // Every list is looked at below; the walk of the cache stops at the first.
-        let ops = debug.ops.lock(machine);
-        if ops.is_some() {
+        // Every list is looked at here; the walk above stops at the first that is damaged.
+        let looked = design.at_rest(env, || {
+            let _ops = debug.ops.lock(machine)?;
             for slab in slabs(env) {
                 validate_slab(design, env, debug, slab, here, &mut validation);
             }
-        }
+            Some(())
+        });
+        validation.busy |= looked != Ok(Some(()));
     }
-    if let Err(error) = consistent
+    if let Some(error) = validation.inconsistency
         && validation.findings == 0
     {
         let report = report_of(

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::{CacheBody, Heap};
 use crate::debug::{self, CallSite, Track};
 use crate::design::{
-    CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
+    Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, Usage,
 };
 use crate::geometry::CacheFlags;
 use crate::machine::{CpuId, Machine, NodeId, Topology};
@@ -58,7 +58,7 @@ impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
         write!(f, "cache {name} still has {} objects:", self.live)?;
         let mut shown = 0;
         let mut result = Ok(());
-        self.cache.for_each_live_with_track(|object, track| {
+        let walked = self.cache.for_each_live_with_track(|object, track| {
             if shown < 8 && result.is_ok() {
                 result = match track {
                     Some(track) => write!(f, " {object:p} allocated in {track};"),
@@ -68,6 +68,9 @@ impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
             shown += 1;
         });
         result?;
+        if walked.is_err() {
+            return f.write_str(" and perhaps more: the cache is busy");
+        }
         if shown > 8 {
             write!(f, " and {} more", shown - 8)
         } else {
@@ -259,29 +262,54 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.heap.machine().topology()
     }
 
-    /// Calls `f` for every allocated object, in address order; the cache must be idle.
-    pub fn for_each_live(&self, mut f: impl FnMut(NonNull<u8>)) {
-        self.for_each_live_with_track(|object, _| f(object));
-    }
-
-    /// The same with who allocated the object, in caches with user tracking.
-    pub fn for_each_live_with_track(&self, mut f: impl FnMut(NonNull<u8>, Option<&Track>)) {
-        let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
-        let env = self.env();
-        self.body.design.live_objects(env, &mut |slot| {
-            if let Some((object, track)) = debug::live(env, slot) {
-                f(object, track.as_ref());
-            }
-        });
-    }
-
-    /// Checks lists and counters; the cache must be idle.
+    /// Calls `f` for every allocated object, in address order. The cache may be in use: an object was
+    /// allocated when its part of memory was looked at, and others may have freed it since. `f` may use
+    /// the heap.
     ///
     /// # Errors
     ///
-    /// The first contradiction.
-    pub fn check_consistency(&self) -> Result<(), SlabInconsistency> {
-        let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
+    /// [`Busy`] if a part of the cache could not be looked at; `f` has seen the objects in front of it.
+    pub fn for_each_live(&self, mut f: impl FnMut(NonNull<u8>)) -> Result<(), Busy> {
+        self.for_each_live_with_track(|object, _| f(object))
+    }
+
+    /// The same with who allocated the object, in caches with user tracking.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::for_each_live`].
+    pub fn for_each_live_with_track(
+        &self,
+        mut f: impl FnMut(NonNull<u8>, Option<&Track>),
+    ) -> Result<(), Busy> {
+        /// Objects that are looked at while others wait; `f` is called for them afterwards.
+        const BATCH: usize = 128;
+        let env = self.env();
+        let mut from = 0;
+        loop {
+            let mut batch = [None; BATCH];
+            let mut count = 0;
+            self.body.design.live_objects(env, from, &mut |slot| {
+                batch[count] = debug::live(env, slot);
+                count += usize::from(batch[count].is_some());
+                from = slot.addr().get() + 1;
+                count < BATCH
+            })?;
+            for (object, track) in batch.iter().flatten() {
+                f(*object, track.as_ref());
+            }
+            if count < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Checks lists and counters. The cache may be in use: others wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction, or that the cache was busy and was not looked at.
+    pub fn check_consistency(&self) -> Result<(), CheckError> {
         self.body.design.check_consistency(self.env())
     }
 
@@ -321,12 +349,12 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         debug::release(&self.body.design, self.env());
         let busy_cpus = self.shrink();
         let mut live = 0;
-        self.for_each_live(|_| live += 1);
-        if live > 0 || self.usage().slabs > 0 {
+        let walked = self.for_each_live(|_| live += 1);
+        if live > 0 || walked.is_err() || self.usage().slabs > 0 {
             return Err(DestroyError {
                 cache: self,
                 live,
-                busy_cpus,
+                busy_cpus: busy_cpus.max(u32::from(walked.is_err())),
             });
         }
         let machine = self.heap.machine();

@@ -204,7 +204,7 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
 
     /// Looks at every slab of the cache (sysfs `validate`): red zones, poison, padding, lists of
     /// free objects. What is damaged is reported and restored. Without debugging only lists and
-    /// counters are looked at. The cache must be idle.
+    /// counters are looked at. The cache may be in use: others wait meanwhile.
     #[track_caller]
     pub fn validate(&self) -> Validation {
         debug::validate(&self.body.design, self.env(), CallSite::caller())

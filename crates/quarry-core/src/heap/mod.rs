@@ -531,6 +531,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
             });
         }
         self.system.pages.resume();
-        self.system.pages.gate().open()
+        self.system.pages.gate().open(self.machine())
     }
 }

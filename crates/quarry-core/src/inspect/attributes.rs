@@ -10,7 +10,7 @@ use crate::tunables::{Availability, Scope, Tunable, tunables_of};
 pub enum Action {
     /// Flushes the CPUs and gives empty slabs back.
     Shrink,
-    /// Checks lists and counters.
+    /// Checks lists and counters, and with debugging all objects.
     Validate,
 }
 
@@ -21,6 +21,8 @@ pub enum Source {
     Geometry(fn(&CacheHead) -> u64),
     /// 1 if the cache has the flag, else 0.
     Flag(CacheFlags),
+    /// Caches that were merged into this one.
+    Aliases,
     /// A number that the design knows by this name; this one if it does not.
     Design(u64),
     /// `sum N<node>=<part>...`, of the nodes whose part is not 0.
@@ -194,7 +196,7 @@ pub static ATTRIBUTES: &[Attribute] = &[
     attribute("partial", ALL, Source::Nodes(|node| node.partial)),
     attribute("cpu_slabs", CPU_SLABS, Source::Nodes(|node| node.cpu_slabs)),
     attribute("ctor", ALL, Source::Ctor),
-    attribute("aliases", ALL, Source::Design(0)),
+    attribute("aliases", ALL, Source::Aliases),
     attribute(
         "align",
         ALL,

@@ -21,11 +21,11 @@
 //!
 //! # Departures from the kernel
 //!
-//! * There is no merging, so a cache's folder has the cache's name, as under `slub_nomerge`.
+//! * A cache's folder has the cache's name, as under `slub_nomerge`, also where caches are merged.
 //! * Debugging is chosen when a cache is made: its switches are read-only in all eras, as they are
 //!   in modern kernels.
 //! * `validate` is taken from all caches, not only from those with debug flags, and an error is
-//!   the answer instead of a line in the log. The cache must be idle.
+//!   the answer besides the report. Threads that use the cache wait meanwhile.
 //! * `ctor` shows that there is a constructor, not its name.
 //! * What happened without a CPU's slot is in a counter's sum and in no CPU's part of it.
 //! * SLUB has slabinfo in all eras; whether the kernels of its first ones had it is not known here.

@@ -64,6 +64,13 @@ pub enum SysfsError<'a> {
     },
     /// Validation found a contradiction.
     Inconsistent(SlabInconsistency),
+    /// Validation found this many damaged places in objects or slabs; reports tell more.
+    Damaged(u64),
+    /// The cache was busy and was not looked at.
+    NotAtRest {
+        /// The attribute.
+        name: &'static str,
+    },
     /// The writer failed.
     Writer,
 }
@@ -76,9 +83,9 @@ impl SysfsError<'_> {
             Self::NoAttribute { .. } => "ENOENT",
             Self::ReadOnly { .. } => "EACCES",
             Self::Invalid { .. } | Self::Tunable(_) | Self::Refused { .. } => "EINVAL",
-            Self::Busy { .. } => "EBUSY",
+            Self::Busy { .. } | Self::NotAtRest { .. } => "EBUSY",
             Self::NotTracked { .. } => "ENOSYS",
-            Self::Inconsistent(_) | Self::Writer => "EIO",
+            Self::Inconsistent(_) | Self::Damaged(_) | Self::Writer => "EIO",
         }
     }
 }
@@ -129,6 +136,16 @@ impl fmt::Display for SysfsError<'_> {
                 write!(f, "{name} needs a cache with user tracking (slub_debug=U)")
             }
             Self::Inconsistent(ref found) => found.fmt(f),
+            Self::Damaged(findings) => write!(
+                f,
+                "{findings} damaged places were found; the reporter of the heap was told of each"
+            ),
+            Self::NotAtRest { name } => {
+                write!(
+                    f,
+                    "{name}: the cache is busy and was not looked at; try again"
+                )
+            }
             Self::Writer => {
                 f.write_str("the attribute could not be written out: the writer failed")
             }
@@ -189,6 +206,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 let changed = self.attribute(attribute.name);
                 changed.unwrap_or_else(|| of(self.head()))
             }
+            Source::Aliases => self.aliases().into(),
             Source::Flag(flag) => u64::from(self.head().flags().contains(flag)),
             Source::Design(default) => self.attribute(attribute.name).unwrap_or(default),
             Source::UserSize if self.serves_kmalloc() => {
@@ -278,8 +296,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// # Errors
     ///
-    /// [`SysfsError`]; but for [`SysfsError::Busy`] and [`SysfsError::Inconsistent`] nothing has
-    /// changed then.
+    /// [`SysfsError`]; but for [`SysfsError::Busy`], [`SysfsError::Inconsistent`] and
+    /// [`SysfsError::Damaged`] nothing has changed then.
     pub fn sysfs_write<'a>(&self, name: &'a str, text: &'a str) -> Result<(), SysfsError<'a>> {
         let (attribute, era) = (self.sysfs_attribute(name)?, self.head().era);
         let (name, text) = (attribute.name, text.trim());
@@ -304,7 +322,13 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                     }
                     Action::Validate => {
                         self.flush();
-                        self.check_consistency().map_err(SysfsError::Inconsistent)
+                        let found = self.validate();
+                        match found.inconsistency {
+                            Some(first) => Err(SysfsError::Inconsistent(first)),
+                            None if found.findings > 0 => Err(SysfsError::Damaged(found.findings)),
+                            None if found.busy => Err(SysfsError::NotAtRest { name }),
+                            None => Ok(()),
+                        }
                     }
                 }
             }

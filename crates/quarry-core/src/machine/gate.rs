@@ -12,6 +12,10 @@
 //! here. Nobody can tell that from a long fork, so whoever has waited for [`PATIENCE_NS`] goes
 //! through, and is counted as a miss. If the fork was only long, or the process stopped meanwhile,
 //! and was copied at that moment, the child may find a lock taken or a structure half changed.
+//!
+//! [`Gate::stop`] closes the gate for a walk over a cache whose slots the caller holds. A walk waits
+//! for no lock but the cache's own, whose holders are all outside then, and calls no code of others,
+//! so it ends, and nobody has to lose patience with it.
 
 use super::Machine;
 use crate::sync::{AtomicUsize, Ordering, model_fence};
@@ -32,6 +36,16 @@ const fn arriving(thread: usize) -> usize {
     !thread
 }
 
+/// What [`Gate::closed`] holds during a walk, so that others know it from a fork.
+const fn walking(thread: usize) -> usize {
+    !thread
+}
+
+/// Whether the gate is closed for a fork.
+const fn is_fork(closed: usize) -> bool {
+    (closed as isize) > 0
+}
+
 /// See the module's documentation.
 pub(crate) struct Gate {
     /// Threads inside, or [`arriving`].
@@ -39,8 +53,10 @@ pub(crate) struct Gate {
     /// Occupants that found no place. They must not wait for one: the holder of a slot may be among
     /// those that wait, in a signal handler, for an occupant that waits for a lock of that holder.
     unnamed: AtomicUsize,
-    /// The thread that closed the gate, 0 while it is open.
+    /// The thread that closed the gate, or [`walking`]; 0 while it is open.
     closed: AtomicUsize,
+    /// Signal handlers that entered while their own thread had stopped the gate.
+    handlers: AtomicUsize,
     /// Threads that lost patience since it was closed.
     passed: AtomicUsize,
 }
@@ -51,6 +67,7 @@ impl Gate {
             occupants: core::array::from_fn(|_| AtomicUsize::new(0)),
             unnamed: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
+            handlers: AtomicUsize::new(0),
             passed: AtomicUsize::new(0),
         }
     }
@@ -61,7 +78,11 @@ impl Gate {
         let thread = machine.thread_id();
         // Relaxed: a thread's own earlier store is always visible to it.
         let mine = |word: &AtomicUsize| word.load(Ordering::Relaxed) == thread;
-        if mine(&self.closed) || self.occupants.iter().any(mine) {
+        let stopped = self.closed.load(Ordering::Relaxed) == walking(thread);
+        if stopped {
+            self.handlers.fetch_add(1, Ordering::Relaxed);
+        }
+        if stopped || mine(&self.closed) || self.occupants.iter().any(mine) {
             return Pass {
                 place: Place::Nested,
             };
@@ -72,12 +93,12 @@ impl Gate {
             let pass = self.take_place(thread);
             model_fence();
             // SeqCst: after the store of the place; see `close`.
-            let closed = self.closed.load(Ordering::SeqCst) != 0;
-            let impatient = closed && is_long(machine, &mut since);
+            let closed = self.closed.load(Ordering::SeqCst);
+            let impatient = is_fork(closed) && is_long(machine, &mut since);
             if impatient {
                 self.passed.fetch_add(1, Ordering::Relaxed);
             }
-            if !closed || impatient {
+            if closed == 0 || impatient {
                 if let Place::Named(occupant) = pass.place {
                     // Relaxed: only this thread's handlers care which of the two it is.
                     occupant.store(thread, Ordering::Relaxed);
@@ -109,27 +130,84 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until nobody is inside. `false` if somebody stays.
+    /// Closes the gate and waits until nobody is inside. `false` if somebody stays, or if a walk does
+    /// not end.
     pub(crate) fn close<M: Machine>(&self, machine: &M) -> bool {
-        // SeqCst: see `enter`.
-        self.closed.store(machine.thread_id(), Ordering::SeqCst);
-        model_fence();
-        (0..CLOSE_ATTEMPTS).any(|attempt| {
+        let thread = machine.thread_id();
+        self.claim(machine, thread) && self.wait_until(machine, || self.is_empty_but(0))
+    }
+
+    /// Closes the gate for a walk by the calling thread, which holds the slots of what it walks over.
+    /// `None` if somebody stays inside, or if the gate is closed already. The caller's own thread may
+    /// be inside if it is `visiting`: then it works on nothing but the list of caches.
+    pub(crate) fn stop<'a, M: Machine>(
+        &'a self,
+        machine: &'a M,
+        visiting: bool,
+    ) -> Option<Stopped<'a>> {
+        let thread = machine.thread_id();
+        let mine = |word: &AtomicUsize| word.load(Ordering::Relaxed) == thread;
+        let inside = self.occupants.iter().any(mine);
+        if mine(&self.closed) || inside && !visiting || !self.claim(machine, walking(thread)) {
+            return None;
+        }
+        let stopped = Stopped {
+            gate: self,
+            handlers: self.handlers.load(Ordering::Relaxed),
+        };
+        let alone = self.wait_until(machine, || self.is_empty_but(thread));
+        alone.then_some(stopped)
+    }
+
+    /// Closes the gate in the name of `closer`, behind whoever has closed it.
+    fn claim<M: Machine>(&self, machine: &M, closer: usize) -> bool {
+        if self.closed.load(Ordering::Relaxed) == walking(machine.thread_id()) {
+            // A signal handler of the walker: the walk cannot end before it does.
+            return false;
+        }
+        let claimed = self.wait_until(machine, || {
             // SeqCst: see `enter`.
-            let named = self.occupants.iter().any(|o| o.load(Ordering::SeqCst) != 0);
-            let empty = !named && self.unnamed.load(Ordering::SeqCst) == 0;
-            if !empty {
+            let order = (Ordering::SeqCst, Ordering::Relaxed);
+            self.closed
+                .compare_exchange(0, closer, order.0, order.1)
+                .is_ok()
+        });
+        model_fence();
+        claimed
+    }
+
+    fn wait_until<M: Machine>(&self, machine: &M, done: impl Fn() -> bool) -> bool {
+        (0..CLOSE_ATTEMPTS).any(|attempt| {
+            let done = done();
+            if !done {
                 machine.pause(attempt);
             }
-            empty
+            done
         })
     }
 
-    /// Opens the gate, and returns how many threads did not wait for it.
-    pub(crate) fn open(&self) -> u32 {
+    /// Whether nobody is inside but perhaps this thread.
+    fn is_empty_but(&self, thread: usize) -> bool {
+        // SeqCst: see `enter`.
+        let other = |occupant: &AtomicUsize| {
+            let word = occupant.load(Ordering::SeqCst);
+            let own = thread != 0 && (word == thread || word == arriving(thread));
+            word != 0 && !own
+        };
+        !self.occupants.iter().any(other) && self.unnamed.load(Ordering::SeqCst) == 0
+    }
+
+    /// Opens the gate that the calling thread closed, and returns how many threads did not wait for it.
+    pub(crate) fn open<M: Machine>(&self, machine: &M) -> u32 {
         let passed = self.passed.swap(0, Ordering::Relaxed);
-        // Release: what was done while closed happens before whoever enters next.
-        self.closed.store(0, Ordering::Release);
+        // Release: what was done while closed happens before whoever enters next. A walk's gate stays
+        // closed: the fork never had it.
+        let _ = self.closed.compare_exchange(
+            machine.thread_id(),
+            0,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
         u32::try_from(passed).unwrap_or(u32::MAX)
     }
 
@@ -143,6 +221,30 @@ impl Gate {
             }
         }
         self.unnamed.store(0, Ordering::Relaxed);
+        if self.closed.load(Ordering::Relaxed) != thread {
+            self.closed.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The gate is closed for a walk; opens it when dropped.
+pub(crate) struct Stopped<'a> {
+    gate: &'a Gate,
+    /// [`Gate::handlers`] at the beginning.
+    handlers: usize,
+}
+
+impl Stopped<'_> {
+    /// Whether signal handlers of the walking thread were at work meanwhile.
+    pub(crate) fn disturbed(&self) -> bool {
+        self.gate.handlers.load(Ordering::Relaxed) != self.handlers
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        // Release: what the walk read comes before what is done next.
+        self.gate.closed.store(0, Ordering::Release);
     }
 }
 

@@ -151,6 +151,12 @@ impl<T> SpinLock<T> {
         })
     }
 
+    /// Whether the calling thread holds the lock.
+    pub(crate) fn is_mine<M: Machine>(&self, machine: &M) -> bool {
+        // Only this thread stores its own number.
+        self.raw.owner() == machine.thread_id()
+    }
+
     /// Waits for the lock; `None` if the calling thread holds it already (see [`Reentered`]).
     #[inline]
     pub(crate) fn lock<'a, M: Machine>(&'a self, machine: &'a M) -> Option<Guard<'a, M, T>> {

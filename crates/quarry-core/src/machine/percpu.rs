@@ -201,6 +201,25 @@ impl<T> PerCpu<T> {
         unsafe { Self::lock_of(self.slot::<M>(cpu)).as_ref() }
     }
 
+    /// Takes the slots of all CPUs, or none: `None` if one cannot be had in bounded time.
+    pub(crate) fn hold_all<'a, M: Machine>(&'a self, machine: &M) -> Option<HeldSlots<'a, M, T>> {
+        let mut held = HeldSlots {
+            slots: self,
+            cpus: 0,
+            machine: PhantomData,
+        };
+        if self.exists() {
+            for cpu in (0..machine.topology().cpus).map(CpuId) {
+                // On a miss the drop releases what was taken.
+                if !self.lock_remote(machine, cpu) {
+                    return None;
+                }
+                held.cpus += 1;
+            }
+        }
+        Some(held)
+    }
+
     /// Takes the words of all CPUs and keeps them until [`PerCpu::resume`]. Returns how many
     /// could not be had; those slots stay with their holders.
     pub(crate) fn quiesce<M: Machine>(&self, machine: &M) -> u32 {
@@ -254,6 +273,36 @@ impl<T> PerCpu<T> {
         // SAFETY: by the caller's contract the word is held.
         unsafe { machine.percpu_unlock(&slot.lock) };
         result
+    }
+}
+
+/// The slots of all CPUs, none if there are none; frees their words when dropped.
+pub(crate) struct HeldSlots<'a, M: Machine, T> {
+    slots: &'a PerCpu<T>,
+    /// CPUs from 0 on whose words are held.
+    cpus: u32,
+    /// The raw pointer keeps the value, and what it lends, on its thread: `T` need not be `Sync`.
+    machine: PhantomData<*const M>,
+}
+
+impl<M: Machine, T> HeldSlots<'_, M, T> {
+    /// The states of the CPUs, in their order.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &T> {
+        (0..self.cpus).map(CpuId).map(|cpu| {
+            // SAFETY: the slot lives as long as the handle (M3); only shared access to its fields is
+            // made from this reference.
+            let slot = unsafe { self.slots.slot::<M>(cpu).as_ref() };
+            // SAFETY: M1 - this value holds the word of the slot, and it lends the state only shared.
+            unsafe { &*slot.state.get() }
+        })
+    }
+}
+
+impl<M: Machine, T> Drop for HeldSlots<'_, M, T> {
+    fn drop(&mut self) {
+        for cpu in (0..self.cpus).map(CpuId) {
+            self.slots.word::<M>(cpu).release();
+        }
     }
 }
 

@@ -166,7 +166,7 @@ pub unsafe trait Steps: Slots {
 /// [`Threads::thread_id`] is as it says: locks and the gate tell threads apart by it.
 pub unsafe trait Threads {
     /// A value that is not 0 and identifies the calling thread among those alive; a signal handler
-    /// has that of the thread it interrupted.
+    /// has that of the thread it interrupted. Its highest bit is 0.
     fn thread_id(&self) -> usize;
 
     /// The number by which reports name the calling thread, as the operating system's tools show it.

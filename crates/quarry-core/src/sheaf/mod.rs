@@ -94,7 +94,8 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::design::{
-    CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
+    Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency,
+    Usage,
 };
 use crate::era::Era;
 use crate::geometry::{
@@ -102,6 +103,7 @@ use crate::geometry::{
 };
 use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::page::Pfn;
+use crate::rest::Rest;
 use crate::slabs::cpus;
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
@@ -337,11 +339,22 @@ impl Design for Sheaf {
         }
     }
 
-    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
-        self.walk_live_objects(env, found);
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
+        let _rest = Rest::of(env, &self.slub.cpu)?;
+        Ok(f())
     }
 
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    fn live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
+        self.walk_live_objects(env, from, found)
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         self.check(env)
     }
 

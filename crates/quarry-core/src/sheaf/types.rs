@@ -282,6 +282,20 @@ impl CpuSheaves {
         (bytes / size_of::<NonNull<u8>>()) as u32
     }
 
+    /// Room for objects in the main sheaf.
+    pub(super) fn room(&self) -> u32 {
+        self.main.as_ref().map_or(0, SheafBox::capacity)
+    }
+
+    /// The objects in the main sheaf, oldest first.
+    pub(super) fn filled(&self) -> &[NonNull<u8>] {
+        if self.is_empty() {
+            return &[];
+        }
+        // SAFETY: I3 - the entries of the main sheaf from base to top are filled.
+        unsafe { core::slice::from_raw_parts(self.base, self.objects() as usize) }
+    }
+
     pub(super) fn has_main(&self) -> bool {
         self.main.is_some()
     }
@@ -310,17 +324,6 @@ impl CpuSheaves {
         self.base = base;
         self.top = base.wrapping_add(size as usize);
         self.limit = base.wrapping_add(capacity as usize);
-    }
-
-    /// Works on the main sheaf as a whole; `None` if there is none.
-    pub(super) fn with_main<R>(
-        &mut self,
-        f: impl FnOnce(&mut SheafBox, &mut Stats) -> R,
-    ) -> Option<R> {
-        let mut main = self.replace_main(None)?;
-        let result = f(&mut main, &mut self.stats);
-        self.replace_main(Some(main));
-        Some(result)
     }
 
     /// Takes the newest object; a fast allocation.

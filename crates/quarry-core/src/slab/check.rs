@@ -2,11 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::types::Slab;
-use crate::design::{Env, SlabInconsistency, Usage};
-use crate::machine::{Machine, NodeId};
+use super::types::{CpuArray, Slab};
+use crate::design::{Busy, CheckError, Env, SlabInconsistency, Usage};
+use crate::machine::{HeldSlots, Machine, NodeId};
 use crate::page::{PageList, Pfn};
-use crate::slabs::slabs;
+use crate::rest::Rest;
+use crate::slabs::{slabs, slabs_from};
 use crate::sync::Ordering;
 
 /// One bit for each object of the largest slab.
@@ -62,27 +63,65 @@ impl Slab {
         usage
     }
 
-    /// Flushes the arrays first, so that every free object is named by its slab.
+    /// Flushes the arrays first, so that few objects have to be looked for there.
     pub(super) fn walk_live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
-        found: &mut dyn FnMut(NonNull<u8>),
-    ) {
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
         self.flush_all(env);
-        for slab in slabs(env) {
+        let rest = Rest::of(env, &self.cpu)?;
+        for slab in slabs_from(env, from) {
             let mut free = Bits::new();
             let open = self.open(env, slab);
-            let Some(lists) = self.lock_node(env, env.pages.node_of_page(slab)) else {
-                return;
-            };
+            let lists = self
+                .lock_node(env, env.pages.node_of_page(slab))
+                .ok_or(Busy)?;
             open.each_free(|number| {
                 free.set(number);
             });
             drop(lists);
-            for number in (0..open.objects()).filter(|&number| !free.get(number)) {
-                found(open.object(number));
+            self.each_queued(env, rest.slots(), &mut |object| {
+                if let Some(number) = open.number(object) {
+                    free.set(number);
+                }
+            })?;
+            let at_from = |number: &u32| open.object(*number).addr().get() >= from;
+            for number in (0..open.objects()).filter(at_from) {
+                if !free.get(number) && !found(open.object(number)) {
+                    return Ok(());
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Calls `found` for the objects in all arrays. The cache is at rest.
+    fn each_queued<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &HeldSlots<'_, M, CpuArray>,
+        found: &mut dyn FnMut(NonNull<u8>),
+    ) -> Result<(), Busy> {
+        let queued = slots.states().flat_map(|cpu| cpu.queue.filled());
+        queued.for_each(|object| found(*object));
+        let nodes = || (0..env.pages.machine().topology().nodes).map(NodeId);
+        for local in nodes() {
+            let lists = self.lock_node(env, local).ok_or(Busy)?;
+            lists
+                .shared
+                .filled()
+                .iter()
+                .for_each(|object| found(*object));
+            drop(lists);
+            for node in nodes() {
+                let alien = &self.beside[local.0 as usize].aliens[node.0 as usize];
+                let alien = alien.lock(env.pages.machine()).ok_or(Busy)?;
+                alien.filled().iter().for_each(|object| found(*object));
+            }
+        }
+        Ok(())
     }
 
     /// Slots of free objects, the next to be taken first.
@@ -104,13 +143,16 @@ impl Slab {
     }
 
     /// Lists, counters and indices of all slabs (I2, I4).
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let rest = Rest::of(env, &self.cpu)?;
+        rest.verdict(self.check_at_rest(env))
+    }
+
+    fn check_at_rest<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         let equal = SlabInconsistency::equal;
         let mut listed = 0;
         for node in (0..env.pages.machine().topology().nodes).map(NodeId) {
-            let Some(mut lists) = self.lock_node(env, node) else {
-                continue;
-            };
+            let mut lists = self.lock_node(env, node).ok_or(CheckError::Busy)?;
             let objects = env.cache.geometry.objects;
             let mut free_objects = 0;
             let kinds = [
@@ -146,7 +188,7 @@ impl Slab {
             .sum();
         equal("slabs on lists", None, recorded, listed)?;
         let found = slabs(env).count() as u64;
-        equal("slabs", None, recorded, found)
+        Ok(equal("slabs", None, recorded, found)?)
     }
 
     /// Slabs of a list, and their free objects.

@@ -116,13 +116,16 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::Rules;
-use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::design::{
+    Busy, CacheHead, CheckError, Design, Env, FreeError, SlabInconsistency, Usage,
+};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::page::Pfn;
+use crate::rest::Rest;
 use crate::slabs::{self, cpus};
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Ordering};
@@ -337,11 +340,21 @@ impl Design for Slab {
         self.count_usage(env)
     }
 
-    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
-        self.walk_live_objects(env, found);
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _rest = Rest::of(env, &self.cpu)?;
+        Ok(f())
     }
 
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    fn live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
+        self.walk_live_objects(env, from, found)
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         self.check(env)
     }
 

@@ -60,7 +60,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 
     /// Which object an address is in; `None` if in none.
-    fn number(&self, object: NonNull<u8>) -> Option<u32> {
+    pub(super) fn number(&self, object: NonNull<u8>) -> Option<u32> {
         let first = self.first().addr().get();
         let number = object.addr().get().checked_sub(first)? / self.size;
         (number < self.objects() as usize).then_some(number as u32)

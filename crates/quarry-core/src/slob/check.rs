@@ -5,9 +5,10 @@ use core::ptr::NonNull;
 use super::owners::{Mark, Owners};
 use super::slab::HeapPage;
 use super::types::{Lists, Shared, Slob};
-use crate::design::{CacheHead, Env, SlabInconsistency, Usage};
-use crate::machine::Machine;
+use crate::design::{Busy, CacheHead, CheckError, Env, SlabInconsistency, Usage};
+use crate::machine::{Machine, PerCpu};
 use crate::page::{PageAllocator, PageKind, Pfn};
+use crate::rest::Rest;
 use crate::slabs::slabs_of;
 use crate::sync::Ordering;
 
@@ -34,19 +35,35 @@ impl Slob {
         usage
     }
 
+    /// The heap's one lock is held besides: caches share pages, and a signal handler passes the gate.
     pub(super) fn walk_live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
-        found: &mut dyn FnMut(NonNull<u8>),
-    ) {
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
         self.flush_all(env);
+        let no_slots = PerCpu::<()>::absent();
+        let _rest = Rest::of(env, &no_slots)?;
+        let lists = self.shared().lists.lock(env.pages.machine()).ok_or(Busy)?;
         let map = env.pages.map();
+        let mut more = true;
         for pfn in slabs_of(env, |_| true) {
-            if map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id() {
-                found(map.address(pfn));
+            let mine = map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id();
+            if mine && map.address(pfn).addr().get() >= from {
+                more = more && found(map.address(pfn));
             }
-            self.blocks_of(env, pfn, found);
+            self.blocks_of(env, pfn, &mut |object| {
+                if object.addr().get() >= from {
+                    more = more && found(object);
+                }
+            });
+            if !more {
+                break;
+            }
         }
+        drop(lists);
+        Ok(())
     }
 
     /// The objects of this cache on a heap page.
@@ -64,13 +81,16 @@ impl Slob {
     }
 
     /// All lists and pages of the heap, and this cache's count of objects.
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Check {
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        self.flush_all(env);
+        let no_slots = PerCpu::<()>::absent();
+        let rest = Rest::of(env, &no_slots)?;
         let shared = self.shared();
-        let checked = shared.with_lists(env, |lists, _| {
-            let listed = shared.check_lists(env, lists)?;
-            self.check_pages(env, listed)
-        });
-        checked.unwrap_or(Ok(()))
+        let lists = shared.lists.lock(env.pages.machine());
+        let lists = lists.ok_or(CheckError::Busy)?;
+        let listed = shared.check_lists(env, &lists);
+        let checked = listed.and_then(|listed| self.check_pages(env, listed));
+        rest.verdict(checked.map_err(CheckError::from))
     }
 
     fn check_pages<M: Machine>(&self, env: Env<'_, M>, listed: u64) -> Check {

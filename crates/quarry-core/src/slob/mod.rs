@@ -96,13 +96,14 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::{NoPlace, Place, Rules};
-use crate::design::{CacheHead, Design, Env, FreeError, SlabInconsistency, Usage};
+use crate::design::{Busy, CacheHead, CheckError, Design, Env, FreeError, Usage};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Machine, NodeId, PerCpu};
 use crate::page::PageAllocator;
+use crate::rest::Rest;
 use crate::stats::Stats;
 use crate::sync::AtomicU64;
 
@@ -257,11 +258,22 @@ impl Design for Slob {
         self.count_usage()
     }
 
-    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
-        self.walk_live_objects(env, found);
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let no_slots = PerCpu::<()>::absent();
+        let _rest = Rest::of(env, &no_slots)?;
+        Ok(f())
     }
 
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    fn live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
+        self.walk_live_objects(env, from, found)
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         self.check(env)
     }
 

@@ -2,12 +2,14 @@
 
 use core::ptr::NonNull;
 
+use super::types::CpuSlab;
 use super::types::{OBJECTS_MAX, Slub};
 use super::word::SlabWord;
-use crate::design::{CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
-use crate::machine::{CpuId, Machine, NodeId};
+use crate::design::{Busy, CheckError, CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
+use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
-use crate::slabs::{cpus, slabs};
+use crate::rest::Rest;
+use crate::slabs::{cpus, slabs, slabs_from};
 use crate::sync::Ordering;
 
 /// A set of object numbers of one slab.
@@ -29,6 +31,17 @@ impl ObjectSet {
     fn contains(&self, object: usize) -> bool {
         self.0[object / 64] >> (object % 64) & 1 != 0
     }
+}
+
+/// The free objects of a slab.
+struct FreeObjects {
+    free: ObjectSet,
+    /// The slab's word when they were counted.
+    word: SlabWord,
+    /// Those on the slab's own list.
+    own: u32,
+    /// Those on a CPU's list.
+    on_cpu: u32,
 }
 
 impl Slub {
@@ -145,7 +158,7 @@ impl Slub {
         found.unwrap_or_default()
     }
 
-    /// Puts the objects of a list into a set.
+    /// Puts the objects of a list into a set. The cache is at rest and the lock of the slab's node held.
     fn collect<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -175,34 +188,39 @@ impl Slub {
                 });
             }
             count += 1;
-            // SAFETY: I1 - the object is on a list and inside its slab (checked above); the
-            // caller's contract keeps the cache idle meanwhile.
+            // SAFETY: I1 - the object is on a list and inside its slab (checked above). Nobody takes
+            // objects off the list: other threads do not work on the cache (`Rest`), and a signal
+            // handler of this one finds the lock of the node re-entered.
             object = unsafe { self.next_free(env, at) };
         }
         Ok(count as u32)
     }
 
-    /// All free objects of a slab: its own list's, and its CPU's if it is marked as a CPU slab.
+    /// All free objects of a slab: its own list's, and its CPU's if it is one's. The slab's own, and how
+    /// many the CPU has.
     fn free_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
+        slots: &HeldSlots<'_, M, CpuSlab>,
         slab: Pfn,
-    ) -> Result<(ObjectSet, u32, u32), SlabInconsistency> {
+    ) -> Result<FreeObjects, CheckError> {
+        let node = &self.node_of(env, slab).partial;
+        let _list = node.lock(env.pages.machine()).ok_or(CheckError::Busy)?;
         let mut free = ObjectSet::new();
         let word = SlabWord::load(env.pages.map().page(slab));
         let own = self.collect(env, slab, Self::first(env, slab, word), &mut free)?;
-        let list = Self::marked(env, slab).and_then(|cpu| {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                if state.slab() == Some(slab) {
-                    state.freelist
-                } else {
-                    core::ptr::null_mut()
-                }
-            })
-        });
-        let list = list.unwrap_or(core::ptr::null_mut());
+        // A CPU's slab is frozen; a slab on a cpu partial list, which may be too, is no CPU's.
+        let mut cpus = word.frozen.then(|| slots.states()).into_iter().flatten();
+        let list = cpus
+            .find(|cpu| cpu.slab() == Some(slab))
+            .map_or(core::ptr::null_mut(), |cpu| cpu.freelist);
         let on_cpu = self.collect(env, slab, list, &mut free)?;
-        Ok((free, own, on_cpu))
+        Ok(FreeObjects {
+            free,
+            word,
+            own,
+            on_cpu,
+        })
     }
 
     /// The slab's own list; a cache with debugging has no other.
@@ -261,97 +279,115 @@ impl Slub {
         }
     }
 
-    pub(super) fn walk_live_objects<M: Machine>(
+    /// Objects from an address on that are on no list of free ones, until `found` returns `false`.
+    pub(crate) fn walk_live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
-        found: &mut dyn FnMut(NonNull<u8>),
-    ) {
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
         if env.cache.has_deferred() {
+            let _pass = env.pages.gate().enter(env.pages.machine());
             self.settle_deferred(env, None);
         }
-        self.mark(env);
-        for slab in slabs(env) {
-            let Ok((free, ..)) = self.free_objects(env, slab) else {
-                continue;
+        let rest = Rest::of(env, &self.cpu)?;
+        self.walk_live_at_rest(env, rest.slots(), |_| Ok(()), from, found)
+    }
+
+    /// The same with the cache at rest. `queued` calls what it is given for free objects that are in no
+    /// slab's list.
+    pub(crate) fn walk_live_at_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &HeldSlots<'_, M, CpuSlab>,
+        queued: impl Fn(&mut dyn FnMut(NonNull<u8>)) -> Result<(), Busy>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
+        for slab in slabs_from(env, from) {
+            let mut free = match self.free_objects(env, slots, slab) {
+                Ok(counted) => counted.free,
+                Err(CheckError::Busy) => return Err(Busy),
+                Err(CheckError::Inconsistent(_)) => continue,
             };
+            let first = env.pages.map().address(slab);
             let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
-            for number in (0..objects).filter(|&number| !free.contains(number)) {
-                let first = env.pages.map().address(slab);
+            queued(&mut |object| {
+                let number = object.addr().get().wrapping_sub(first.addr().get()) / self.size;
+                if number < objects {
+                    free.insert(number);
+                }
+            })?;
+            let below = from.saturating_sub(first.addr().get()).div_ceil(self.size);
+            for number in (below..objects).filter(|&number| !free.contains(number)) {
                 // SAFETY: number < objects, and objects * size <= bytes of the slab (geometry).
-                found(unsafe { first.byte_add(number * self.size) });
+                if !found(unsafe { first.byte_add(number * self.size) }) {
+                    return Ok(());
+                }
             }
         }
-        self.unmark(env);
+        Ok(())
     }
 
     /// Lists, counters and free pointers of all slabs (see [`Slub`]'s states).
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let rest = Rest::of(env, &self.cpu)?;
+        rest.verdict(self.check_at_rest(env, rest.slots()))
+    }
+
+    /// The same with the cache at rest.
+    pub(crate) fn check_at_rest<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &HeldSlots<'_, M, CpuSlab>,
+    ) -> Result<(), CheckError> {
         let equal = SlabInconsistency::equal;
-        let map = env.pages.map();
         let mut listed = 0;
-        for (node, at) in self
-            .nodes
-            .iter()
-            .zip(0..env.pages.machine().topology().nodes)
-        {
-            let Some(list) = node.partial.lock(env.pages.machine()) else {
-                continue;
-            };
-            let mut len = 0;
-            for slab in list.iter(map) {
-                let page = map.page(slab);
-                equal(
-                    "listed slab's mark",
-                    Some(slab),
-                    u64::from(page.on_list()),
-                    1,
-                )?;
-                let node_number = u64::from(env.pages.node_of_page(slab).0);
-                equal(
-                    "listed slab's node",
-                    Some(slab),
-                    u64::from(NodeId(at).0),
-                    node_number,
-                )?;
-                let word = SlabWord::load(page);
-                equal("listed slab frozen", Some(slab), u64::from(word.frozen), 0)?;
-                equal(
-                    "listed slab full",
-                    Some(slab),
-                    u64::from(word.first == 0),
-                    0,
-                )?;
-                len += 1;
-            }
-            equal("length of a partial list", None, u64::from(list.len()), len)?;
-            listed += len;
+        for node in (0..env.pages.machine().topology().nodes).map(NodeId) {
+            listed += self.check_list(env, node)?;
         }
         let (mut total, mut marked) = (0, 0);
-        self.mark(env);
         for slab in slabs(env) {
-            let page = map.page(slab);
+            let page = env.pages.map().page(slab);
             let objects = page.objects.load(Ordering::Relaxed);
-            let (_, own, on_cpu) = self.free_objects(env, slab)?;
-            let word = SlabWord::load(page);
-            equal(
-                "free objects",
-                Some(slab),
-                u64::from(objects - word.inuse),
-                u64::from(own),
-            )?;
-            if on_cpu > 0 {
-                equal("CPU slab frozen", Some(slab), u64::from(word.frozen), 1)?;
+            let counted = self.free_objects(env, slots, slab)?;
+            let recorded = u64::from(objects.saturating_sub(counted.word.inuse));
+            equal("free objects", Some(slab), recorded, counted.own.into())?;
+            if counted.on_cpu > 0 {
+                equal("CPU slab frozen", Some(slab), counted.word.frozen.into(), 1)?;
             }
             total += 1;
             marked += u64::from(page.on_list());
         }
-        self.unmark(env);
         equal("slabs marked as listed", None, listed, marked)?;
         let nodes = self
             .nodes
             .iter()
             .map(|node| node.nr_slabs.load(Ordering::Relaxed))
             .sum();
-        equal("slabs", None, nodes, total)
+        Ok(equal("slabs", None, nodes, total)?)
+    }
+
+    /// Slabs on a node's list.
+    fn check_list<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> Result<u64, CheckError> {
+        let equal = SlabInconsistency::equal;
+        let map = env.pages.map();
+        let partial = &self.nodes[node.0 as usize].partial;
+        let list = partial.lock(env.pages.machine()).ok_or(CheckError::Busy)?;
+        let mut len = 0;
+        for slab in list.iter(map) {
+            let page = map.page(slab);
+            let marked = u64::from(page.on_list());
+            equal("listed slab's mark", Some(slab), marked, 1)?;
+            let of = u64::from(env.pages.node_of_page(slab).0);
+            equal("listed slab's node", Some(slab), node.0.into(), of)?;
+            let word = SlabWord::load(page);
+            equal("listed slab frozen", Some(slab), word.frozen.into(), 0)?;
+            let full = u64::from(word.first == 0);
+            equal("listed slab full", Some(slab), full, 0)?;
+            len += 1;
+        }
+        equal("length of a partial list", None, u64::from(list.len()), len)?;
+        Ok(len)
     }
 }

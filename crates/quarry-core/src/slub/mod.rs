@@ -87,7 +87,8 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::design::{
-    CacheHead, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency, Usage,
+    Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency,
+    Usage,
 };
 use crate::era::Era;
 use crate::geometry::{
@@ -96,6 +97,7 @@ use crate::geometry::{
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::merge::MergeRules;
 use crate::page::Pfn;
+use crate::rest::Rest;
 use crate::slabs::{self, RemoteSearch, cpus};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
@@ -283,11 +285,21 @@ impl Design for Slub {
         cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
     }
 
-    fn live_objects<M: Machine>(&self, env: Env<'_, M>, found: &mut dyn FnMut(NonNull<u8>)) {
-        self.walk_live_objects(env, found);
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _rest = Rest::of(env, &self.cpu)?;
+        Ok(f())
     }
 
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    fn live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
+        self.walk_live_objects(env, from, found)
+    }
+
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         self.check(env)
     }
 

@@ -3,11 +3,12 @@
 use core::ptr::NonNull;
 
 use super::slab::LockedSlab;
-use super::types::Slubq;
-use crate::design::{CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
-use crate::machine::{CpuId, Machine, NodeId};
+use super::types::{CpuQueue, Slubq};
+use crate::design::{Busy, CheckError, CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
+use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
-use crate::slabs::slabs;
+use crate::rest::Rest;
+use crate::slabs::{slabs, slabs_from};
 use crate::sync::Ordering;
 
 impl Slubq {
@@ -102,32 +103,55 @@ impl Slubq {
         Ok(())
     }
 
-    /// Flushes the queues first, so that every free object is in its slab's bitmap.
+    /// Flushes the queues first, so that few objects have to be looked for there.
     pub(super) fn walk_live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
-        found: &mut dyn FnMut(NonNull<u8>),
-    ) {
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
         self.flush_all(env);
-        for slab in slabs(env) {
+        let rest = Rest::of(env, &self.cpu)?;
+        for slab in slabs_from(env, from) {
             let first = env.pages.map().address(slab);
             let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
             for number in 0..objects {
-                let Some(locked) = LockedSlab::lock(env, slab) else {
-                    return;
-                };
-                let live = !locked.is_free(self.size, number);
+                // SAFETY: number < objects, and the objects lie in the slab (geometry).
+                let object = unsafe { first.byte_add(number as usize * self.size) };
+                if object.addr().get() < from {
+                    continue;
+                }
+                let locked = LockedSlab::lock(env, slab).ok_or(Busy)?;
+                let free = locked.is_free(self.size, number);
+                // The locks of queues come before those of slabs.
                 drop(locked);
-                if live {
-                    // SAFETY: number < objects, and the objects lie in the slab (geometry).
-                    found(unsafe { first.byte_add(number as usize * self.size) });
+                let live = !free && !self.is_queued(env, rest.slots(), object)?;
+                if live && !found(object) {
+                    return Ok(());
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether an object is in a queue. The cache is at rest.
+    fn is_queued<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &HeldSlots<'_, M, CpuQueue>,
+        object: NonNull<u8>,
+    ) -> Result<bool, Busy> {
+        let mut of_cpus = slots.states().flat_map(CpuQueue::filled);
+        Ok(of_cpus.any(|queued| *queued == object) || self.is_shared(env, object)?)
     }
 
     /// Lists, counters and bitmaps of all slabs (I2).
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), SlabInconsistency> {
+    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let rest = Rest::of(env, &self.cpu)?;
+        rest.verdict(self.check_at_rest(env))
+    }
+
+    fn check_at_rest<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         let equal = SlabInconsistency::equal;
         let map = env.pages.map();
         let mut listed = 0;
@@ -136,9 +160,8 @@ impl Slubq {
             .iter()
             .zip(0..env.pages.machine().topology().nodes)
         {
-            let Some(list) = node.partial.lock(env.pages.machine()) else {
-                continue;
-            };
+            let list = node.partial.lock(env.pages.machine());
+            let list = list.ok_or(CheckError::Busy)?;
             let mut len = 0;
             for slab in list.iter(map) {
                 equal(
@@ -156,9 +179,7 @@ impl Slubq {
         }
         let (mut total, mut marked) = (0, 0);
         for slab in slabs(env) {
-            let Some(locked) = LockedSlab::lock(env, slab) else {
-                continue;
-            };
+            let locked = LockedSlab::lock(env, slab).ok_or(CheckError::Busy)?;
             let bits = (0..locked.objects())
                 .filter(|&n| locked.is_free(self.size, n))
                 .count();
@@ -183,6 +204,6 @@ impl Slubq {
             .iter()
             .map(|node| node.nr_slabs.load(Ordering::Relaxed))
             .sum();
-        equal("slabs", None, recorded, total)
+        Ok(equal("slabs", None, recorded, total)?)
     }
 }

@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::types::{CpuQueue, Slubq};
-use crate::design::{Env, FreeError};
+use crate::design::{Busy, Env, FreeError};
 use crate::machine::{Access, Guard, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
 use crate::page::Pfn;
 use crate::stats::Stat;
@@ -302,6 +302,26 @@ impl Slubq {
         cpu.set_objects(pulled);
         cpu.stats.count_by(Stat::AllocShared, u64::from(pulled));
         pulled > 0
+    }
+
+    /// Whether an object is in a shared or alien queue.
+    pub(super) fn is_shared<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<bool, Busy> {
+        let Some(queues) = self.shared_queues() else {
+            return Ok(false);
+        };
+        for kind in [Kind::Shared, Kind::Alien] {
+            for queue in queues.of(env, kind) {
+                let queue = queue.lock(env.pages.machine()).ok_or(Busy)?;
+                if queue.filled().contains(&object) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Moves the oldest entries of a CPU queue to its node's shared queue, at most `batch`, and

@@ -235,7 +235,9 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         });
         self.heap.for_each_cache(|cache| {
             let name = cache.name();
-            cache.for_each_live(|object| panic!("{name}: {object:p} was lost"));
+            cache
+                .for_each_live(|object| panic!("{name}: {object:p} was lost"))
+                .expect("at rest");
         });
         let stats = self.caches[0].stats();
         let sum = |stats: &quarry::Stats, a, b| stats.get(a) + stats.get(b);

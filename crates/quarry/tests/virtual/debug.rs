@@ -9,6 +9,7 @@ use quarry_core::debug::{CallSite, During, FailSlab, Finding, Fix, Report, SlubD
 use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
+use quarry_core::inspect::{SysfsError, attributes_of};
 use quarry_core::sheaf::Sheaf;
 use quarry_core::slab::Slab;
 use quarry_core::slub::Slub;
@@ -153,7 +154,7 @@ fn overrun<D: Design>(era: Era) {
         assert_eq!(one_report().what, Finding::DoubleFree);
         give(cache, &more);
         let mut live = 0;
-        cache.for_each_live(|_| live += 1);
+        cache.for_each_live(|_| live += 1).expect("at rest");
         assert_eq!(live, 0, "{era} {flags:?}");
         // SAFETY: the test uses no copy of the handle afterwards.
         unsafe { cache.destroy() }.expect("nothing is live");
@@ -463,6 +464,19 @@ fn validation<D: Design>(era: Era) {
     assert_eq!(reports(), []);
     poke(used[3], 200, 9);
     poke(freed[4], 17, 9);
+    // Writing the file of sysfs looks at objects, too, and restores them.
+    if attributes_of(D::NAME, era).any(|attribute| attribute.name == "validate") {
+        let written = cache.sysfs_write("validate", "1");
+        assert_eq!(written, Err(SysfsError::Damaged(2)), "{era}");
+        assert_eq!(reports().len(), 2, "{era}");
+        assert_eq!(
+            cache.sysfs_write("validate", "1"),
+            Ok(()),
+            "{era}: restored"
+        );
+        poke(used[3], 200, 9);
+        poke(freed[4], 17, 9);
+    }
     let geometry = *cache.head().geometry();
     let slab = heap.pages().pfn_of(used[0]).expect("a page");
     let slab = heap.pages().address(slab).expect("an address");
@@ -579,7 +593,9 @@ fn leaks<D: Design>(era: Era) {
     let cache = cache_of(&heap, "leaky", 100, letters("U"));
     let (object, at) = alloc(cache);
     let mut live = Vec::new();
-    cache.for_each_live(|object| live.push(object));
+    cache
+        .for_each_live(|object| live.push(object))
+        .expect("at rest");
     assert_eq!(live, [object], "{era}");
     // SAFETY: the test uses no copy of the handle afterwards.
     let error = unsafe { cache.destroy() }.expect_err("an object is live");

@@ -25,7 +25,7 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
         cache.shrink();
     }
     let mut live = 0;
-    cache.for_each_live(|_| live += 1);
+    cache.for_each_live(|_| live += 1).expect("at rest");
     assert_eq!(live, 0, "{} {era}", D::NAME);
     assert_eq!(reports(), [], "{} {era}", D::NAME);
     // SAFETY: there is no other handle.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use crate::model::design::shares_pages;
 use crate::model::scenario::{Object, VirtualCache, VirtualHeap, sized, small, take};
 use crate::model::setup::Setup;
-use quarry_core::design::{Design, FreeError};
+use quarry_core::design::{CheckError, Design, FreeError, SlabInconsistency};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Memory as _};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
@@ -65,6 +65,11 @@ fn pages_are_kept<D: Design>(heap: &VirtualHeap<D>, object: Object, large: Objec
     };
     let kept = PageError::NotAllocated(kmalloc, kind);
     assert_eq!(heap.pages().free(kmalloc, 5), Err(kept));
+}
+
+/// The contradiction that a check found.
+fn damaged(checked: Result<(), CheckError>, what: &str) -> SlabInconsistency {
+    *checked.expect_err(what).found().expect("at rest")
 }
 
 fn mistakes_are_refused<D: Design>(era: Era) {
@@ -243,7 +248,7 @@ fn slub_finds_overwritten_free_pointers() {
         for (value, what) in wrong {
             // SAFETY: as above.
             unsafe { link.write(value) };
-            let found = cache.check_consistency().expect_err(what);
+            let found = damaged(cache.check_consistency(), what);
             assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
         }
         // SAFETY: as above.
@@ -271,12 +276,12 @@ fn slub_finds_damaged_descriptors() {
         ];
         for (value, what) in wrong {
             damage(heap.machine(), slab, descriptor::WORD, value);
-            let found = cache.check_consistency().expect_err(what);
+            let found = damaged(cache.check_consistency(), what);
             assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
         }
         damage(heap.machine(), slab, descriptor::WORD, good);
         damage(heap.machine(), slab, descriptor::ON_LIST, 0u8);
-        let found = cache.check_consistency().expect_err("unmarked");
+        let found = damaged(cache.check_consistency(), "unmarked");
         assert_eq!(found.what, "listed slab's mark", "{era}");
         damage(heap.machine(), slab, descriptor::ON_LIST, 1u8);
         assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
@@ -301,7 +306,7 @@ fn slubq_finds_damaged_bitmaps() {
         } else {
             damage(heap.machine(), slab, descriptor::WORD, 0u64);
         }
-        let found = cache.check_consistency().expect_err("no bit is set");
+        let found = damaged(cache.check_consistency(), "no bit is set");
         assert_eq!((found.what, found.slab), ("free objects", Some(slab)));
     }
 }
@@ -326,7 +331,7 @@ fn slab_finds_damaged_indices() {
         for wrong in [good - 1, 255] {
             // SAFETY: as above.
             unsafe { index.write(wrong) };
-            let found = cache.check_consistency().expect_err("a wrong index");
+            let found = damaged(cache.check_consistency(), "a wrong index");
             let expected = ("free objects named once", Some(slab));
             assert_eq!((found.what, found.slab), expected, "{era}");
         }
@@ -335,10 +340,10 @@ fn slab_finds_damaged_indices() {
         assert_eq!(cache.check_consistency(), Ok(()));
         // One more taken than the lists say.
         damage(heap.machine(), slab, descriptor::WORD, 0u64);
-        let found = cache.check_consistency().expect_err("a partial slab");
+        let found = damaged(cache.check_consistency(), "a partial slab");
         assert_eq!(found.what, "objects taken of a partial slab", "{era}");
         damage(heap.machine(), slab, descriptor::WORD, 11u64);
-        let found = cache.check_consistency().expect_err("a wrong sum");
+        let found = damaged(cache.check_consistency(), "a wrong sum");
         assert_eq!(found.what, "free objects of a node", "{era}");
     }
 }

@@ -38,6 +38,9 @@ fn what_merges() {
         // 400 is no multiple of a cache line.
         assert_eq!(named(400, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
         assert_eq!(base.aliases(), 2, "{era}");
+        let mut text = String::new();
+        base.sysfs_read("aliases", &mut text).expect("an attribute");
+        assert_eq!(text, "2\n", "{era}");
         // Nothing merges into a cache that is never merged.
         let ctor = cache_of(&heap, "ctor", 600, CacheFlags::CTOR);
         let plain = cache_of(&heap, "plain", 608, CacheFlags::NONE);

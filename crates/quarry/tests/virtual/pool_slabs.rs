@@ -77,7 +77,7 @@ fn pool_pages_become_slabs<D: Design>(era: Era) {
     });
     assert!(slabs.count() > used.len() / 2, "{era}: they are slabs now");
     let mut live = 0;
-    cache.for_each_live(|_| live += 1);
+    cache.for_each_live(|_| live += 1).expect("at rest");
     assert_eq!(live, objects.len(), "{era}");
     assert_eq!(cache.check_consistency(), Ok(()), "{era}");
     assert!(cache.usage().active_objs >= live as u64, "{era}");

@@ -23,7 +23,7 @@ fn frees_wait_for_readers<D: Design>(era: Era) {
     let stranger = take(other, 1);
     let live = || {
         let mut live = 0;
-        cache.for_each_live(|_| live += 1);
+        cache.for_each_live(|_| live += 1).expect("at rest");
         live
     };
     for (at, &object) in objects[..1400].iter().enumerate() {

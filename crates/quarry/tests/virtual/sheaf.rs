@@ -236,7 +236,7 @@ fn sheaves_lie_in_kmalloc_slabs() {
         let sheaves = heap.kmalloc_cache(class).expect("a class");
         let count = || {
             let mut live = 0;
-            sheaves.for_each_live(|_| live += 1);
+            sheaves.for_each_live(|_| live += 1).expect("at rest");
             live
         };
         assert_eq!(count(), 0);

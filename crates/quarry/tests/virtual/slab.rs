@@ -334,7 +334,7 @@ fn general_caches_hold_what_the_cache_needs() {
         let live = |bytes| {
             let mut live = 0;
             let class = heap.kmalloc_cache(bytes).expect("a class");
-            class.for_each_live(|_| live += 1);
+            class.for_each_live(|_| live += 1).expect("at rest");
             live
         };
         let objects = take(cache, 10 * geometry.objects as usize);

@@ -252,7 +252,9 @@ fn arrays_are_tuned_while_in_use() {
         );
         assert_eq!(cache.usage().shared_avail, 0, "{era}: a new shared array");
         let mut live = Vec::new();
-        cache.for_each_live(|object| live.push(object));
+        cache
+            .for_each_live(|object| live.push(object))
+            .expect("at rest");
         assert_eq!(live, objects[150..], "{era}");
         let before = stat(cache, Stat::FreeSlowpath);
         give(cache, &objects[150..158]);

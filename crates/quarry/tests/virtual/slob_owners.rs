@@ -125,7 +125,7 @@ fn damage_is_found() {
     let check = || {
         let mut result = Ok(());
         heap.for_each_cache(|cache| result = cache.check_consistency());
-        result.map_err(|error| error.what)
+        result.map_err(|error| error.found().expect("at rest").what)
     };
     let header = behind(objects[1], -8);
     for (value, what) in [

@@ -265,7 +265,9 @@ fn queues_are_resized_while_in_use() {
     assert_eq!(cache.attribute("cpu_queue_size"), Some(8));
     assert_eq!(cache.attribute("cpu_batch_size"), Some(4));
     let mut live = Vec::new();
-    cache.for_each_live(|object| live.push(object));
+    cache
+        .for_each_live(|object| live.push(object))
+        .expect("at rest");
     assert_eq!(live, objects[50..]);
     let before = stat(cache, Stat::FreeSlowpath);
     give(cache, &objects[50..58]);

@@ -76,7 +76,9 @@ fn cpus_of_a_node_share_a_queue() {
     assert_eq!(cache.flush(), 0);
     assert_eq!(cache.usage().shared_avail, 0);
     let mut live = Vec::new();
-    cache.for_each_live(|object| live.push(object));
+    cache
+        .for_each_live(|object| live.push(object))
+        .expect("at rest");
     let mut expected = [&objects[2..4], &objects[17..]].concat();
     expected.sort_unstable();
     assert_eq!(live, expected);
@@ -196,7 +198,7 @@ fn idle_queues_expire() {
     let in_queues = |cache: VirtualCache<'_, Slubq>| {
         let mut live = 0;
         let active = cache.usage().active_objs;
-        cache.for_each_live(|_| live += 1);
+        cache.for_each_live(|_| live += 1).expect("at rest");
         active - live
     };
     heap.reap();
@@ -248,7 +250,7 @@ fn queues_are_resized_while_they_hold_objects() {
     assert_eq!(cache.usage().shared_avail, 0);
     assert!(cache.set_attribute("shared_queue_size", 0));
     let mut live = 0;
-    cache.for_each_live(|_| live += 1);
+    cache.for_each_live(|_| live += 1).expect("at rest");
     assert_eq!(live, 0);
     // SAFETY: the test uses no copy of the handle afterwards.
     unsafe { cache.destroy() }.expect("nothing is live");

@@ -1,0 +1,154 @@
+//! Walks over caches that threads use: no contradiction that is not there, and every object that
+//! somebody holds. Each design in each mode.
+
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quarry::core::design::CheckError;
+use quarry::core::heap::Cache;
+use quarry::core::machine::Cpus;
+use quarry::{
+    Builder, CacheFlags, CacheSpec, Design, HostMachine, Mode, Sheaf, Slab, Slob, Slub, Slubq,
+};
+
+const THREADS: usize = 4;
+/// Objects that a thread holds at once.
+const HELD: usize = 300;
+/// Walks of each kind.
+const WALKS: usize = 60;
+
+/// Allocates, writes to all of each object, and frees, until told to stop.
+fn churn<D: Design>(cache: Cache<'_, HostMachine, D>, seed: usize, stop: &AtomicBool) {
+    let bytes = cache.head().object_size() as usize;
+    let mut held: Vec<NonNull<u8>> = Vec::new();
+    let mut dice = seed * 7919 + 1;
+    while !stop.load(Ordering::Relaxed) {
+        dice = dice
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let wanted = (dice >> 33) % HELD;
+        while held.len() < wanted {
+            let object = cache.alloc().expect("memory");
+            // SAFETY: the object is this thread's, of so many bytes.
+            unsafe { object.write_bytes(0xff, bytes) };
+            held.push(object);
+        }
+        for object in held.drain(wanted / 2..) {
+            // SAFETY: allocated from this cache, and given up here.
+            unsafe { cache.free(object) }.expect("a live object");
+        }
+    }
+    for object in held {
+        // SAFETY: as above.
+        unsafe { cache.free(object) }.expect("a live object");
+    }
+}
+
+/// One walk of each kind; how many were not put off.
+fn walk<D: Design>(cache: Cache<'_, HostMachine, D>, anchors: &[NonNull<u8>]) -> usize {
+    let name = D::NAME;
+    let mut done = 0;
+    match cache.check_consistency() {
+        Ok(()) => done += 1,
+        Err(CheckError::Busy) => {}
+        Err(CheckError::Inconsistent(found)) => panic!("{name}: {found}"),
+    }
+    let found = cache.validate();
+    assert_eq!(found.findings, 0, "{name}: {found:?}");
+    done += usize::from(!found.busy);
+    let mut live = BTreeSet::new();
+    // The heap may be used meanwhile.
+    let walked = cache.for_each_live(|object| {
+        let other = cache.alloc().expect("memory");
+        // SAFETY: allocated just now.
+        unsafe { cache.free(other) }.expect("a live object");
+        live.insert(object);
+    });
+    if walked.is_ok() {
+        assert!(
+            anchors.iter().all(|anchor| live.contains(anchor)),
+            "{name}: objects are missing"
+        );
+        done += 1;
+    }
+    done
+}
+
+fn walked_while_in_use<D: Design>(mode: Mode, flags: CacheFlags) {
+    let builder = Builder::<D>::new().memory_bytes(64 << 20).mode(mode);
+    let heap = match builder.build() {
+        Ok(heap) => heap,
+        Err(error) if mode == Mode::Rseq => return eprintln!("{mode:?} skipped: {error}"),
+        Err(error) => panic!("{mode:?}: {error}"),
+    };
+    let spec = CacheSpec {
+        flags,
+        ..CacheSpec::new("busy", 200)
+    };
+    let cache = heap.create_cache(&spec).unwrap();
+    let anchors: Vec<_> = (0..100).map(|_| cache.alloc().expect("memory")).collect();
+    let (started, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
+    let done: usize = std::thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let (started, stop) = (&started, &stop);
+            scope.spawn(move || {
+                started.wait();
+                churn(cache, seed, stop);
+            });
+        }
+        started.wait();
+        let done = (0..WALKS).map(|_| walk(cache, &anchors)).sum();
+        stop.store(true, Ordering::Relaxed);
+        done
+    });
+    let cpus = heap.machine().topology().cpus;
+    assert!(
+        done > WALKS,
+        "{} {mode:?}: {done} of {WALKS} on {cpus} CPUs",
+        D::NAME
+    );
+    for anchor in anchors {
+        // SAFETY: allocated above, and given up here.
+        unsafe { cache.free(anchor) }.expect("a live object");
+    }
+    cache.flush();
+    assert_eq!(cache.check_consistency(), Ok(()));
+    cache
+        .for_each_live(|object| panic!("{object:p} is lost"))
+        .expect("at rest");
+}
+
+fn in_both_modes<D: Design>() {
+    for mode in [Mode::Rseq, Mode::Fallback] {
+        walked_while_in_use::<D>(mode, CacheFlags::NONE);
+    }
+}
+
+#[test]
+fn slab_is_walked_while_in_use() {
+    in_both_modes::<Slab>();
+}
+
+#[test]
+fn slub_is_walked_while_in_use() {
+    in_both_modes::<Slub>();
+    let debugged = CacheFlags::CONSISTENCY | CacheFlags::RED_ZONE | CacheFlags::POISON;
+    walked_while_in_use::<Slub>(Mode::Auto, debugged);
+}
+
+#[test]
+fn slubq_is_walked_while_in_use() {
+    in_both_modes::<Slubq>();
+}
+
+#[test]
+fn sheaf_is_walked_while_in_use() {
+    in_both_modes::<Sheaf>();
+}
+
+#[test]
+fn slob_is_walked_while_in_use() {
+    in_both_modes::<Slob>();
+}
