@@ -14,7 +14,7 @@ use crate::merge::{MergeRules, Merged};
 use crate::page::{PageAllocator, Pfn};
 use crate::rcu::{self, Batches};
 use crate::stats::{SharedStats, Stat, Stats};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::system::System;
 
 pub use crate::rest::{Busy, CheckError};
@@ -218,6 +218,8 @@ pub struct CacheHead {
     pub(crate) merged: Merged,
     /// Frees that wait for readers.
     pub(crate) rcu: SpinLock<Batches>,
+    /// 1 if there may be any, else 0.
+    pub(crate) rcu_noted: AtomicU32,
     /// What debugging keeps, in the machine's structure range; null without debugging.
     debug: *const CacheDebug,
     /// Links of the heap's list of caches, under its lock.
@@ -258,6 +260,7 @@ impl CacheHead {
             deferred: AtomicPtr::new(core::ptr::null_mut()),
             merged: Merged::new(spec.object_size),
             rcu: Batches::new(),
+            rcu_noted: AtomicU32::new(0),
             debug: core::ptr::null(),
             list_next: UnsafeCell::new(core::ptr::null()),
         }

@@ -2,6 +2,9 @@
 //!
 //! Objects are noted in a page of pointers. A full page, or one that a flush or a reap finds, waits
 //! for the grace period that the machine then names; when it is over the objects are freed in bulk.
+//! Whoever fills a page frees those whose grace period is over, so with readers that finish a cache
+//! holds its page of pointers and what was deferred during two sections at most. An allocation that
+//! finds no memory frees what it can, too.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -164,9 +167,15 @@ pub(crate) unsafe fn defer<M: Machine, D: Design>(
         }
         if let Some(batch) = &mut batches.filling {
             batch.push(object);
+            let mut elapsed = None;
             if batch.is_full() {
                 batches.seal(machine);
+                elapsed = batches.take_elapsed(machine);
             }
+            // Relaxed: only says whether it is worth looking.
+            env.cache.rcu_noted.store(1, Ordering::Relaxed);
+            drop(batches);
+            free_batches(design, env, elapsed);
             break;
         }
         // kmalloc takes locks of its own, so this one is not held meanwhile.
@@ -179,17 +188,34 @@ pub(crate) unsafe fn defer<M: Machine, D: Design>(
     Ok(())
 }
 
-/// Frees what was deferred and whose grace period is over; what is noted so far then waits for the
-/// next one.
+/// Frees what was deferred and whose grace period is over. What is noted so far waits for the next
+/// one, which may be over at once.
 pub(crate) fn settle<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
     let machine = env.pages.machine();
     let _pass = env.pages.gate().enter(machine);
     let Some(mut batches) = env.cache.rcu.lock(machine) else {
         return;
     };
-    let mut elapsed = batches.take_elapsed(machine);
     batches.seal(machine);
+    let elapsed = batches.take_elapsed(machine);
+    let noted = u32::from(batches.waiting.is_some());
+    env.cache.rcu_noted.store(noted, Ordering::Relaxed);
     drop(batches);
+    free_batches(design, env, elapsed);
+}
+
+/// [`settle`] for an allocation that found no memory; whether it is worth another attempt.
+#[cold]
+pub(crate) fn settle_for_memory<M: Machine, D: Design>(design: &D, env: Env<'_, M>) -> bool {
+    let noted = env.cache.rcu_noted.load(Ordering::Relaxed) != 0;
+    if noted {
+        settle(design, env);
+    }
+    noted
+}
+
+/// Frees the objects of batches and these themselves. The gate has been entered.
+fn free_batches<M: Machine, D: Design>(design: &D, env: Env<'_, M>, mut elapsed: Option<BatchBox>) {
     while let Some(mut batch) = elapsed {
         elapsed = batch.head_mut().next.take();
         // The objects that are refused were freed otherwise, too, against the contract of `defer`.

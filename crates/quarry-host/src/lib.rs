@@ -16,6 +16,7 @@
 //! | [`fork`] | what must be brought to rest before a `fork` |
 //! | `machine` | [`HostMachine`]: mode, CPU choice, spin locks |
 //! | `prefetch` | that hint |
+//! | `readers` | read-side sections, and when frees that wait for them may be done |
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
 //! | `numa` | nodes of the CPUs |
@@ -63,6 +64,7 @@ mod os;
 mod prefetch;
 #[doc(hidden)]
 pub mod protocol;
+mod readers;
 pub mod rseq;
 mod topology;
 mod waiters;
@@ -72,4 +74,5 @@ pub use error::HostError;
 pub use huge::{HugePageUse, HugePages, HugePagesUnavailable};
 pub use machine::{HostMachine, Mode};
 pub use numa::{NumaUnavailable, NumaUse};
+pub use readers::RcuReadGuard;
 pub use rseq::RseqUnavailable;

@@ -5,10 +5,10 @@ mod parts;
 mod tests;
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use quarry_core::machine::{
-    CpuId, LockClass, NodeId, PERCPU_FREE, PERCPU_OWNER, RawLock, Reentered, SlotLock, Slots,
+    CpuId, Cpus, LockClass, NodeId, PERCPU_FREE, PERCPU_OWNER, RawLock, Reentered, SlotLock, Slots,
     Topology,
 };
 
@@ -16,6 +16,7 @@ use crate::builder::Builder;
 use crate::huge::HugePageUse;
 use crate::memory::Memory;
 use crate::numa::{Nodes, NumaUse};
+use crate::readers::{RcuReadGuard, Readers};
 use crate::rseq::{self, RseqUnavailable};
 use crate::waiters::Waiters;
 use crate::{os, protocol};
@@ -64,8 +65,7 @@ pub struct HostMachine {
     tickets: AtomicU32,
     /// The first refusal to bind memory to its node, 0 if there was none.
     bind_errno: AtomicI32,
-    /// Calls of [`HostMachine::rcu_advance`] so far.
-    rcu_epoch: AtomicU64,
+    readers: Readers,
     waiters: Waiters,
     nodes: Nodes,
 }
@@ -103,7 +103,7 @@ impl HostMachine {
             memory,
             tickets: AtomicU32::new(0),
             bind_errno: AtomicI32::new(0),
-            rcu_epoch: AtomicU64::new(0),
+            readers: Readers::default(),
             waiters: Waiters::new(),
             nodes,
         }
@@ -119,12 +119,27 @@ impl HostMachine {
         }
     }
 
-    /// Tells that every reader that was running at the previous call has finished. A process knows
-    /// its readers, the machine does not: without such calls, made one at a time, no deferred free
-    /// is ever done. A free deferred between two calls is done after the second one that follows.
-    pub fn rcu_advance(&self) {
-        // AcqRel: what readers did before the call happens before the frees that see its number.
-        self.rcu_epoch.fetch_add(1, Ordering::AcqRel);
+    /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the
+    /// guard is dropped. Who looks at an object that others may pass to `free_rcu` needs one from before it
+    /// finds the object until it is done with it; see [`RcuReadGuard`] and the module `readers`, which say
+    /// what ends a section. Two atomic additions, on lines that only CPUs with equal numbers modulo 32 share.
+    ///
+    /// ```
+    /// use quarry_host::HostMachine;
+    ///
+    /// let machine = HostMachine::builder().memory_bytes(64 << 20).build()?;
+    /// let reader = machine.rcu_read_lock();
+    /// // ... find an object, look at it ...
+    /// drop(reader);
+    /// # Ok::<(), quarry_host::HostError>(())
+    /// ```
+    pub fn rcu_read_lock(&self) -> RcuReadGuard<'_> {
+        self.readers.enter(self.current_cpu().0)
+    }
+
+    /// In the child of a fork, which has one thread: ends the read-side sections of the parent.
+    pub fn forget_readers(&self) {
+        self.readers.forget();
     }
 
     /// Why the fallback is in use; `None` if it is not.

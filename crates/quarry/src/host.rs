@@ -340,6 +340,8 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
 /// As for [`prepare`].
 unsafe fn child<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    let missed = unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(true);
+    let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
+    heap.machine().forget_readers();
+    let missed = heap.resume(true);
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
 }

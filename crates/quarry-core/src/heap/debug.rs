@@ -9,6 +9,7 @@ use crate::debug::{
 use crate::design::{Design, FreeError};
 use crate::geometry::GeometryError;
 use crate::machine::{Machine, NodeId};
+use crate::rcu;
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Switches debugging on for the caches that are made from now on and that the setting names,
@@ -97,7 +98,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
         bytes: u32,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
-        debug::alloc(&body.design, self.env(&body.head), node, bytes, site)
+        let env = self.env(&body.head);
+        if !body.head.flags.debug() {
+            // Deferred frees whose readers have finished are memory.
+            let settled = rcu::settle_for_memory(&body.design, env);
+            return settled.then(|| body.design.alloc(env, node)).flatten();
+        }
+        debug::alloc(&body.design, env, node, bytes, site)
     }
 
     /// The design refuses a free: it is a mistake, or the cache has debugging.

@@ -202,11 +202,15 @@ impl<T> PerCpu<T> {
     }
 
     /// Takes the slots of all CPUs, or none: `None` if one cannot be had in bounded time.
-    pub(crate) fn hold_all<'a, M: Machine>(&'a self, machine: &M) -> Option<HeldSlots<'a, M, T>> {
+    pub(crate) fn hold_all<'a, M: Machine>(
+        &'a self,
+        machine: &'a M,
+    ) -> Option<HeldSlots<'a, M, T>> {
         let mut held = HeldSlots {
             slots: self,
             cpus: 0,
-            machine: PhantomData,
+            machine,
+            thread: PhantomData,
         };
         if self.exists() {
             for cpu in (0..machine.topology().cpus).map(CpuId) {
@@ -281,8 +285,9 @@ pub(crate) struct HeldSlots<'a, M: Machine, T> {
     slots: &'a PerCpu<T>,
     /// CPUs from 0 on whose words are held.
     cpus: u32,
-    /// The raw pointer keeps the value, and what it lends, on its thread: `T` need not be `Sync`.
-    machine: PhantomData<*const M>,
+    machine: &'a M,
+    /// Keeps the value, and what it lends, on its thread: `T` need not be `Sync`.
+    thread: PhantomData<*const T>,
 }
 
 impl<M: Machine, T> HeldSlots<'_, M, T> {
@@ -301,7 +306,8 @@ impl<M: Machine, T> HeldSlots<'_, M, T> {
 impl<M: Machine, T> Drop for HeldSlots<'_, M, T> {
     fn drop(&mut self) {
         for cpu in (0..self.cpus).map(CpuId) {
-            self.slots.word::<M>(cpu).release();
+            // SAFETY: `hold_all` took the word, and it is freed once.
+            unsafe { self.machine.percpu_unlock(self.slots.word::<M>(cpu)) };
         }
     }
 }

@@ -230,16 +230,15 @@ unsafe impl Locks for HostMachine {
     }
 }
 
-// SAFETY: the callers of `rcu_advance` say when readers have finished.
+// SAFETY: a reader is a guard of `rcu_read_lock`; the module `readers` argues that every guard of before a
+// cookie is dropped when it has elapsed.
 unsafe impl Readers for HostMachine {
     fn rcu_cookie(&self) -> u64 {
-        // The next call may speak of readers before this moment only, the one after it of all.
-        self.rcu_epoch.load(Ordering::Acquire) + 2
+        self.readers.cookie()
     }
 
     fn rcu_elapsed(&self, cookie: u64) -> bool {
-        // Acquire: pairs with the Release in `rcu_advance`.
-        self.rcu_epoch.load(Ordering::Acquire) >= cookie
+        self.readers.elapsed(cookie)
     }
 }
 
