@@ -47,4 +47,3 @@ pub mod stats;
 mod sync;
 pub mod system;
 pub mod tunables;
-mod usage;

@@ -1,0 +1,60 @@
+//! What an operation on a cache works with.
+
+use core::ptr::NonNull;
+
+use super::head::CacheHead;
+use crate::machine::{Machine, NodeId};
+use crate::system::System;
+
+/// What an operation on a cache works with: two words, which travel in registers. More would be
+/// stored to the stack before every fast path.
+pub struct Env<'a, M: Machine> {
+    /// Where slabs come from, the machine, and all else that the caches of a heap hang on.
+    pub pages: &'a System<M>,
+    /// The cache.
+    pub cache: &'a CacheHead,
+}
+
+impl<M: Machine> Env<'_, M> {
+    /// kmalloc of the same heap, for what a design itself keeps in general caches: SLAB's arrays
+    /// and off-slab management, sheaves. `None` when memory is exhausted.
+    pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        // SAFETY: the function is called with its own system.
+        unsafe { (self.pages.general.kmalloc)(self.pages, bytes, node) }
+    }
+
+    /// Frees what [`Env::kmalloc`] allocated.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    pub unsafe fn kfree(&self, object: NonNull<u8>) {
+        // SAFETY: the function is called with its own system; the caller's contract is the same.
+        unsafe { (self.pages.general.kfree)(self.pages, object) }
+    }
+
+    /// [`Env::kmalloc`] past all per-CPU state, so that a cache can allocate from itself while it
+    /// holds a CPU's slot.
+    pub fn kmalloc_direct(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        // SAFETY: the function is called with its own system.
+        unsafe { (self.pages.general.kmalloc_direct)(self.pages, bytes, node) }
+    }
+
+    /// Frees what [`Env::kmalloc_direct`] allocated, past all per-CPU state.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    pub unsafe fn kfree_direct(&self, object: NonNull<u8>) {
+        // SAFETY: the function is called with its own system; the caller's contract is the same.
+        unsafe { (self.pages.general.kfree_direct)(self.pages, object) }
+    }
+}
+
+impl<M: Machine> Clone for Env<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Env<'_, M> {}

@@ -1,0 +1,89 @@
+//! What can be wrong with a free and with a cache.
+
+use crate::page::Pfn;
+
+/// Why an object could not be freed. Nothing has changed when this is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeError {
+    /// The address is not in this machine's memory, or not in a slab.
+    Foreign,
+    /// The object belongs to another cache.
+    WrongCache,
+    /// The address is inside a slab of this cache but is not the start of an object.
+    NotAnObject,
+    /// The object is free already.
+    DoubleFree,
+    /// There is no memory to note a deferred free: wait until no reader can hold the object, then
+    /// free it at once.
+    NoRoom,
+    /// The object was overrun, as far as debugging can tell. It is not used again; the report says
+    /// more.
+    Corrupt,
+    /// The cache has debugging: the object has to pass [`crate::debug`]. Designs say this to their
+    /// heap; no heap says it to its users.
+    Unchecked,
+}
+
+impl core::fmt::Display for FreeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Foreign => "the address is not in a slab of this allocator",
+            Self::WrongCache => "the object belongs to another cache",
+            Self::NotAnObject => "the address is not the start of an object",
+            Self::DoubleFree => "the object is free already",
+            Self::NoRoom => "there is no memory to defer the free; wait for readers, then free it",
+            Self::Corrupt => "memory around the object was overwritten",
+            Self::Unchecked => "the cache has debugging and the object was not checked",
+        })
+    }
+}
+
+impl core::error::Error for FreeError {}
+
+/// What a design's consistency walker found wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabInconsistency {
+    /// Which rule is broken.
+    pub what: &'static str,
+    /// The slab, if the contradiction is in one.
+    pub slab: Option<Pfn>,
+    /// What the lists or counters say.
+    pub recorded: u64,
+    /// What the walk found.
+    pub found: u64,
+}
+
+impl SlabInconsistency {
+    pub(crate) fn equal(
+        what: &'static str,
+        slab: Option<Pfn>,
+        recorded: u64,
+        found: u64,
+    ) -> Result<(), Self> {
+        if recorded == found {
+            Ok(())
+        } else {
+            Err(Self {
+                what,
+                slab,
+                recorded,
+                found,
+            })
+        }
+    }
+}
+
+impl core::fmt::Display for SlabInconsistency {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if let Some(slab) = self.slab {
+            write!(f, "slab at page {}: ", slab.0)?;
+        }
+        write!(
+            f,
+            "{}: recorded {}, found {}",
+            self.what, self.recorded, self.found
+        )
+    }
+}
+
+impl core::error::Error for SlabInconsistency {}

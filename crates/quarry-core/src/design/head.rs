@@ -1,0 +1,208 @@
+//! What all designs know of a cache: its name, sizes, flags, and objects whose free waits.
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+
+use crate::debug::{self, CacheDebug};
+use crate::era::Era;
+use crate::geometry::{CacheFlags, Geometry};
+use crate::machine::SpinLock;
+use crate::merge::Merged;
+use crate::rcu::Batches;
+use crate::stats::SharedStats;
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+/// Longest cache name in bytes; longer ones are cut.
+pub const NAME_BYTES: usize = 48;
+
+/// What a new cache is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheSpec<'a> {
+    /// Name, as in slabinfo.
+    pub name: &'a str,
+    /// Bytes of one object.
+    pub object_size: u32,
+    /// Alignment in bytes, a power of two; 0 for the default.
+    pub align: u32,
+    /// Hardware-cache alignment, type-safe by RCU, constructor and the like.
+    pub flags: CacheFlags,
+    /// Objects that a sheaf of the cache should hold at least; 0 to leave it to the era. Designs
+    /// without sheaves ignore it.
+    pub sheaf_capacity: u32,
+}
+
+impl<'a> CacheSpec<'a> {
+    /// A cache of plain objects: default alignment, no flags, the design's own sheaf capacity.
+    #[must_use]
+    pub const fn new(name: &'a str, object_size: u32) -> Self {
+        Self {
+            name,
+            object_size,
+            align: 0,
+            flags: CacheFlags::NONE,
+            sheaf_capacity: 0,
+        }
+    }
+}
+
+/// A name as structures keep it, and its length.
+pub(crate) fn cut_name(name: &str) -> ([u8; NAME_BYTES], usize) {
+    let mut cut = name.len().min(NAME_BYTES);
+    while !name.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let mut bytes = [0; NAME_BYTES];
+    bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
+    (bytes, cut)
+}
+
+/// What all designs know of a cache. It lies at the head of every cache's structure and its
+/// address names the cache in page descriptors.
+pub struct CacheHead {
+    name: [u8; NAME_BYTES],
+    name_len: usize,
+    pub(crate) era: Era,
+    pub(crate) geometry: Geometry,
+    pub(crate) flags: CacheFlags,
+    /// Counts what happens without a CPU's slot.
+    pub(crate) shared_stats: SharedStats,
+    /// Objects whose free found a lock re-entered: a stack linked through their first word.
+    deferred: AtomicPtr<u8>,
+    /// References and names, if other caches were merged into this one.
+    pub(crate) merged: Merged,
+    /// Frees that wait for readers.
+    pub(crate) rcu: SpinLock<Batches>,
+    /// 1 if there may be any, else 0.
+    pub(crate) rcu_noted: AtomicU32,
+    /// What debugging keeps, in the machine's structure range; null without debugging.
+    debug: *const CacheDebug,
+    /// Links of the heap's list of caches, under its lock.
+    pub(crate) list_next: UnsafeCell<*const CacheHead>,
+}
+
+// SAFETY: `list_next` is only accessed under the heap's cache-list lock; everything else is
+// immutable or atomic; `debug` points to what is itself `Sync`.
+unsafe impl Sync for CacheHead {}
+// SAFETY: as for `Sync`; the pointer in `list_next` is an address in the heap's structures.
+unsafe impl Send for CacheHead {}
+
+impl CacheHead {
+    /// Gives a new cache what debugging keeps.
+    ///
+    /// # Safety
+    ///
+    /// It lives as long as the cache.
+    pub(crate) unsafe fn set_debug(&mut self, debug: NonNull<CacheDebug>) {
+        self.debug = debug.as_ptr();
+    }
+
+    /// What debugging keeps of the cache, if it has debugging.
+    pub(crate) fn debug(&self) -> Option<&CacheDebug> {
+        // SAFETY: null, or of `set_debug`, whose caller keeps it alive.
+        unsafe { self.debug.as_ref() }
+    }
+
+    pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
+        let (name, name_len) = cut_name(spec.name);
+        Self {
+            name,
+            name_len,
+            era,
+            geometry,
+            flags: spec.flags,
+            shared_stats: SharedStats::new(),
+            deferred: AtomicPtr::new(core::ptr::null_mut()),
+            merged: Merged::new(spec.object_size),
+            rcu: Batches::new(),
+            rcu_noted: AtomicU32::new(0),
+            debug: core::ptr::null(),
+            list_next: UnsafeCell::new(core::ptr::null()),
+        }
+    }
+
+    /// The cache's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        core::str::from_utf8(&self.name[..self.name_len]).unwrap_or("?")
+    }
+
+    /// The era whose rules it follows.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.era
+    }
+
+    /// Sizes and orders.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Bytes of an object: of the largest, if caches were merged into this one.
+    #[must_use]
+    pub fn object_size(&self) -> u32 {
+        self.merged.object_size.load(Ordering::Relaxed)
+    }
+
+    /// Flags it was created with.
+    #[must_use]
+    pub fn flags(&self) -> CacheFlags {
+        self.flags
+    }
+
+    pub(crate) fn id(&self) -> *mut () {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Leaves an object for the next slow operation; with debugging, by its slot.
+    ///
+    /// # Safety
+    ///
+    /// The object is this cache's and its user has given it up.
+    #[cold]
+    pub(crate) unsafe fn defer(&self, object: NonNull<u8>) {
+        let mut head = self.deferred.load(Ordering::Relaxed);
+        // SAFETY: the offset is 0, or one inside the slot (geometry).
+        let link = unsafe { object.byte_add(debug::deferred_link(self)) };
+        loop {
+            if head == object.as_ptr() {
+                // Freed twice in a row; a link to itself would never end.
+                return;
+            }
+            // SAFETY: the caller owns the object, whose slot is at least one aligned word long
+            // (geometry: sizes and offsets are multiples of a word).
+            unsafe { link.cast::<*mut u8>().write(head) };
+            // Release: pairs with the Acquire in `take_deferred`, which follows the links.
+            match self.deferred.compare_exchange(
+                head,
+                object.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Whether objects wait to be freed.
+    #[inline(always)]
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.deferred.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Takes the whole stack of deferred objects.
+    pub(crate) fn take_deferred(&self) -> impl Iterator<Item = NonNull<u8>> + use<'_> {
+        // Acquire: pairs with the Release in `defer`.
+        let mut next = self.deferred.swap(core::ptr::null_mut(), Ordering::Acquire);
+        let at = debug::deferred_link(self);
+        core::iter::from_fn(move || {
+            let object = NonNull::new(next)?;
+            // SAFETY: the offset is 0, or one inside the slot (geometry).
+            let link = unsafe { object.byte_add(at) };
+            // SAFETY: `defer` wrote the link there, and nobody else has taken the object.
+            next = unsafe { link.cast::<*mut u8>().read() };
+            debug::settle(self, object);
+            Some(object)
+        })
+    }
+}
