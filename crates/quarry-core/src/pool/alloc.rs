@@ -221,7 +221,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             false
         };
         let lanes = &raw.body().lanes;
-        let mut taken = lanes.take::<M>(&mut self.turn, REFILL_PAGES, |run| {
+        let most = raw.body().rules.refill as usize;
+        let mut taken = lanes.take::<M>(&mut self.turn, most, |run| {
             if one_node {
                 return stack.push_all(run.iter().map(page_of));
             }
@@ -233,8 +234,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
                 .position(|entry| !keep(&mut stack, page_of(entry)));
             far.map_or(run.len(), |far| far + 1)
         });
-        if taken < REFILL_PAGES && waived.get().is_none() {
-            let rest = REFILL_PAGES - taken;
+        if taken < most && waived.get().is_none() {
+            let rest = most - taken;
             taken += raw
                 .body()
                 .ring

@@ -291,8 +291,8 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
                 "a mapper of extreme alignment"
             )
         };
-        let rules = pool_rules(era);
-        let size = ring_size(rules, params.pool_size)?;
+        let rules = pool_rules(era, pages.map().page_shift());
+        let size = ring_size(&rules, params.pool_size)?;
         if params.order > MAX_ORDER {
             return Err(PoolCreateError::Order(params.order));
         }

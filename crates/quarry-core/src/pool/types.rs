@@ -14,7 +14,7 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Pages that the alloc cache holds (`PP_ALLOC_CACHE_SIZE`).
 pub const CACHE_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
-/// Pages that a refill or a slow allocation takes at a time (`PP_ALLOC_CACHE_REFILL`).
+/// Pages that a refill or a slow allocation takes at a time at most (`PP_ALLOC_CACHE_REFILL`).
 pub const REFILL_PAGES: usize = if cfg!(loom) { 2 } else { 64 };
 /// Bytes of a pool's name, without the rest of a longer one.
 const NAME_BYTES: usize = 16;
@@ -156,7 +156,7 @@ pub(super) struct Body<H> {
     pub(super) order: u32,
     pub(super) block_bytes: u32,
     pub(super) node: Option<NodeId>,
-    pub(super) rules: &'static PoolRules,
+    pub(super) rules: PoolRules,
     pub(super) name: [u8; NAME_BYTES],
     pub(super) sites: SiteTable,
 }
