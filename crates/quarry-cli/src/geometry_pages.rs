@@ -2,8 +2,8 @@
 
 use quarry_core::era::Era;
 use quarry_core::page::geometry::{
-    ERAS, FractionRule, PageEra, PageSysctls, WATERMARK_SCALE_FACTOR, WatermarkStep, ZoneParams,
-    ZoneSizes, page_era, pageblock_order, stat_threshold,
+    PageSysctls, WATERMARK_SCALE_FACTOR, WatermarkStep, ZoneParams, ZoneSizes, page_era,
+    pageblock_order, stat_threshold,
 };
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub(crate) struct PageArgs {
         value_parser = parse_era
     )]
     eras: Vec<Era>,
-    /// percpu_pagelist_fraction, or percpu_pagelist_high_fraction from 6.1 on; 0 is off.
+    /// percpu_pagelist_fraction, or percpu_pagelist_high_fraction from 5.14 on; 0 is off.
     #[arg(long, value_name = "N")]
     fraction: Option<u32>,
     /// min_free_kbytes; by default what the kernel sets by itself.
@@ -156,12 +156,11 @@ impl PageArgs {
         if !self.eras.is_empty() {
             return self.eras.clone();
         }
-        let takes = |era: &&PageEra| {
-            let scales = era.step == WatermarkStep::ScaleFactor;
-            (self.fraction() == 0 || era.fraction.is_some())
-                && (self.scale_factor() == WATERMARK_SCALE_FACTOR || scales)
+        let takes = |era: &Era| {
+            let scales = page_era(*era).step == WatermarkStep::ScaleFactor;
+            self.scale_factor() == WATERMARK_SCALE_FACTOR || scales
         };
-        ERAS.iter().filter(takes).map(|known| known.era).collect()
+        Era::REFERENCE.into_iter().filter(takes).collect()
     }
 
     /// The zones of one machine, in one era.
@@ -223,7 +222,7 @@ impl PageArgs {
             lists: era.lists.count(),
             min_free_kbytes: self.min_free_kbytes.unwrap_or(own),
             watermark_scale_factor: scales.then_some(self.scale_factor()),
-            fraction: era.fraction.map(FractionRule::name),
+            fraction: Some(era.fraction.name()),
             fraction_value: self.fraction(),
             pageblock_order: pageblock_order(page_shift),
             stat_threshold: stat_threshold(params.pages, page_shift, params.cpus),

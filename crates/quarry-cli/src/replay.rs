@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::design::Design;
+use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_core::slub::Slub;
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::infer::Recorded;
@@ -76,6 +77,15 @@ pub(crate) struct Args {
     /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.
     #[arg(long, value_name = "PAGETYPEINFO", requires = "zoneinfo")]
     pagetypeinfo: Option<PathBuf>,
+    /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
+    /// and later heed it when blocks of several pages are freed.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = units::parse_bytes,
+        default_value_t = CACHE_SHARE_BYTES
+    )]
+    cache_share: u64,
     /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
     #[arg(long, value_name = "T", value_parser = Moment::parse)]
     from: Option<Moment>,
@@ -253,6 +263,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         until: args.until,
     };
     input.pages = args.pages.into();
+    input.cache_share_bytes = args.cache_share;
     if let Some(report) = initial.as_ref().or(check.as_ref()) {
         let recorded = recorded(input.file.meta(), report)?;
         axes.designs = if args.design.is_empty() {

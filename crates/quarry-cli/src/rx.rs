@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
+use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::design::parse_era;
 use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, RxAxes, RxReport, RxSpec};
 use serde::Serialize;
@@ -31,7 +32,7 @@ pub(crate) struct Args {
         default_value = "1,2,3,4,6,8,12,16"
     )]
     rings: Vec<u32>,
-    /// Whose page allocator, page cache and socket buffers: 2.6.22 to 7.0.
+    /// Whose page allocator, page cache and socket buffers: 2.6.22 to 7.3.
     #[arg(
         long,
         value_name = "ERA,...",
@@ -77,6 +78,15 @@ pub(crate) struct Args {
     /// Memory of each virtual machine. Only what is used becomes resident.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
     memory: u64,
+    /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
+    /// and later heed it when blocks of several pages are freed.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = units::parse_bytes,
+        default_value_t = CACHE_SHARE_BYTES
+    )]
+    cache_share: u64,
     /// Decides in which order streams send.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -167,6 +177,7 @@ fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
     let base = RxSpec {
         cpus: args.cpus,
         memory_bytes: args.memory,
+        cache_share_bytes: args.cache_share,
         mtu: args.mtu,
         streams: args.streams,
         consumer: consumer(&args.consumer)?,

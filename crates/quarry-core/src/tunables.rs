@@ -433,7 +433,7 @@ pub static TUNABLES: &[Tunable] = &[
         name: "percpu_pagelist_fraction",
         alias: None,
         scope: Scope::Sysctl,
-        available: &[span(PAGE_ALLOCATOR, Era::V2_6_24, Era::V5_13)],
+        available: &[span(PAGE_ALLOCATOR, Era::FIRST, Era::V5_13)],
         min: 0,
         max: u32::MAX as u64,
         unit: "1/f of a zone",

@@ -133,13 +133,13 @@ fn zones_end_as_the_kernels(name: &str, run: &RunReport, after: &Zoneinfo) {
     }
 }
 
-/// Missed: all that Normal refilled in hackbench (the replay's 775 are DMA32's; the kernel's lists
+/// Missed: all that Normal refilled in hackbench (the replay's 768 are DMA32's; the kernel's lists
 /// in Normal became 6568 pages longer); of what kv refilled, the more part (771 of 1767), and that
-/// tbench drained 742 blocks, not 1752. Which types and orders the blocks on the lists had is not
+/// tbench drained 742 blocks, not 1756. Which types and orders the blocks on the lists had is not
 /// told. The replay's lists in Normal have enough pages of the types that kv asks for; the kernel's
 /// were refilled, as Normal's free pages tell, which became 1145 fewer. In tbench, where no block
 /// passes the lists, the zones gained 1339 free pages and the kernel refilled 343 blocks, so the
-/// 742 were 1682 pages or more: the replay, whose lists begin with single pages, drains 1752 of
+/// 742 were 1682 pages or more: the replay, whose lists begin with single pages, drains 1756 of
 /// them. What bulk calls take from Normal has no events, nor have the pages that they steal from
 /// other types one by one: in hackbench Normal's free pages became 6690 fewer, but not the
 /// replay's.

@@ -24,12 +24,13 @@ const NOT_RESULTS: &[&str] = &[
     "| `--backlog` | 1 ring | 8 rings | 16 rings |",
     "Pages that found the ring full, per 1000 packets:",
     "945 pages that come back at once find room, and some of 1035 do not (a test)",
-    "**6.18** (`--era 6.18`)",
+    "**6.18** (`--era 6.18`; from 6.7 on)",
+    "**6.19** and later (`--era 7.0`)",
     "**64 KiB pages** (`--page-size 64k`)",
     "**Jumbo frames** (`--mtu 9000 --rings 4`)",
     "6.1 has lists for them",
     "a CPU in 6.1 empties them",
-    "6.18, whose rule for such sprees of frees",
+    "6.18 has another rule for such sprees of frees",
     "With one stream, read as it arrives, it does: 0 holds (a test)",
 ];
 
@@ -248,6 +249,19 @@ fn by_machine(runs: &Runs, found: &mut Vec<String>) {
         new.get("/at_rate/ns_per_zone_block"),
         per_hold(&new) / per_hold(&old)
     ));
+    let newest = Runs::new("--era 7.0 --driver none --rings 8");
+    let newest = newest.of("none", 8);
+    let thousands = (per_second(&newest) / 1e3).floor();
+    let per = |name: &str| newest.per(&format!("/pages/pcp_{name}"));
+    found.push(format!(
+        "up to {:.0} pages back under one hold, while a refill still brings up to {:.0}: {:.2} refills and \
+         {:.2} drains per 1000 packets, so the lock is taken {thousands} {:03.0} times a second",
+        per("drained") / per("drains"),
+        per("refilled") / per("refills"),
+        per("refills"),
+        per("drains"),
+        per_second(&newest) - thousands * 1e3,
+    ));
     let large = Runs::new("--page-size 64k --driver small,none --rings 8");
     let (small, none) = (large.of("small", 8), large.of("none", 8));
     found.push(format!(
@@ -274,9 +288,10 @@ fn by_machine(runs: &Runs, found: &mut Vec<String>) {
 }
 
 fn jumbo(found: &mut Vec<String>) {
-    let [old, new, newer, same] = ["4.13", "6.1", "6.18", "6.1 --consumer same"]
-        .map(|era| Runs::new(&format!("--mtu 9000 --driver none --rings 4 --era {era}")));
-    let [old, new, newer, same] = [&old, &new, &newer, &same].map(|runs| runs.of("none", 4));
+    let run = |era: &str| Runs::new(&format!("--mtu 9000 --driver none --rings 4 --era {era}"));
+    let [old, new] = ["4.13", "6.1"].map(run);
+    let [old, new] = [&old, &new].map(|runs| runs.of("none", 4));
+    let locks = |era: &str| run(era).of("none", 4).locks();
     let (refills, drains) = (new.per("/pages/pcp_refills"), new.per("/pages/pcp_drains"));
     assert_eq!((new.per("/pages/pcp_drained") / drains).round(), 1.0);
     found.push(format!(
@@ -292,10 +307,16 @@ fn jumbo(found: &mut Vec<String>) {
         new.per("/pages/pcp_refilled") / refills
     ));
     found.push(format!(
-        "is another, takes the lock {:.0} times, too",
-        newer.locks()
+        "it takes the lock {:.0} times; with `--cache-share 512k`, {:.0} times, too",
+        locks("6.18"),
+        locks("6.18 --cache-share 512k")
     ));
-    found.push(format!("6.1 takes it {:.0} times", same.locks()));
+    found.push(format!(
+        "6.1 takes it {:.0} times, 6.18 {:.0} times, and with the small cache {:.0}",
+        locks("6.1 --consumer same"),
+        locks("6.18 --consumer same"),
+        locks("6.18 --consumer same --cache-share 512k")
+    ));
 }
 
 /// Every number in the sections on results is what the command counts, or not a result.

@@ -151,15 +151,17 @@ impl<M: Machine> PageAllocator<M> {
             .or_else(|| mixed(Mark::Min))
     }
 
-    /// Whether a request tries a lower zone before it mixes types in the first.
+    /// Whether a request tries the node's zones before it mixes types in the first: one that prefers Normal,
+    /// on a machine of several nodes only if the node has DMA32.
     fn spreads(&self, options: &AllocOptions, node: NodeId) -> bool {
         let mut zones = self.zonelist(node, options.highest_zone);
         let here = |zone: Option<&Zone>, of: ZoneType| {
             zone.is_some_and(|zone| zone.id.node == node && zone.id.zone == of)
         };
         let first = zones.next();
-        let knows = first.is_some_and(|zone| zone.rules.spreads);
-        knows && here(first, ZoneType::Normal) && here(zones.next(), ZoneType::Dma32)
+        let knows = first.is_some_and(|zone| zone.rules.spreads());
+        let one_node = self.machine.topology().nodes == 1;
+        knows && here(first, ZoneType::Normal) && (one_node || here(zones.next(), ZoneType::Dma32))
     }
 
     /// A block of the first zone that is above its mark and has one.

@@ -3,25 +3,24 @@
 //! # Migrate types
 //!
 //! A pageblock (2 MiB of 4 KiB pages) has a [`MigrateType`]; blocks that are freed in it go on lists
-//! of that type. A request whose type has no block takes the largest of another type, and if that
-//! is at least half a pageblock's order, or the request is reclaimable, all free blocks around it;
-//! if these make half of the pageblock, its type as well (facts 7.1). A request may also ask for
-//! no other type's block but whole pageblocks ([`Mixing`]).
+//! of that type. What a request gets whose type has no block is in `fallback.rs`.
+//!
+//! # Ends of lists
+//!
+//! A block is taken from a list's front. A block that was freed goes there too, but from 2.6.35 on to the
+//! end if its merge is likely to come soon: if the pair that it makes with its buddy has a free buddy.
+//! Blocks of the two largest orders always go in front.
 
 use core::ops::Range;
 
+use super::fallback::FALLBACKS;
 use super::list::PageList;
 use super::map::MemMap;
+use super::rules::Rules;
 use super::types::{AHEAD, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 use super::vacancy::Vacancy;
+use crate::era::Era;
 use crate::machine::{Access, Line, Machine, Work, touch, work};
-
-/// Where a type without free blocks looks, first to last (facts 7.1).
-const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
-    [MigrateType::Reclaimable, MigrateType::Movable],
-    [MigrateType::Reclaimable, MigrateType::Unmovable],
-    [MigrateType::Unmovable, MigrateType::Movable],
-];
 
 /// Whether a request whose type has no block may have one of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,19 +42,21 @@ pub(crate) struct Wanted {
 }
 
 /// A block that has left its list.
-struct Taken {
-    pfn: Pfn,
-    order: u32,
-    /// The type that keeps what is left of it.
-    rest: MigrateType,
+pub(super) struct Taken {
+    pub(super) pfn: Pfn,
+    pub(super) order: u32,
+    /// The type that what is left of it goes to.
+    pub(super) rest: MigrateType,
     /// It was another type's.
-    stolen: bool,
+    pub(super) stolen: bool,
 }
 
 /// The lists of a zone; behind the zone lock, whose word has a cache line of its own: those that wait
 /// look at it all the time.
 #[repr(align(64))]
 pub(crate) struct FreeArea {
+    /// The release whose rules hold.
+    pub(super) era: Era,
     lists: [[PageList; MIGRATE_TYPES]; ORDERS],
     /// First page that was never handed out: everything from here to `end` is free but on no
     /// list, so a large reservation costs no descriptor until it is needed.
@@ -80,8 +81,10 @@ pub(crate) struct FreeArea {
 
 impl FreeArea {
     /// A zone over pages `start..end`, all free, in pageblocks of one type.
-    pub(crate) fn new(start: u32, end: u32, boot_type: MigrateType, vacancy: Vacancy) -> Self {
+    pub(crate) fn new(start: u32, end: u32, rules: &Rules, vacancy: Vacancy) -> Self {
+        let boot_type = rules.boot_type();
         Self {
+            era: rules.era,
             lists: [const { [const { PageList::EMPTY }; MIGRATE_TYPES] }; ORDERS],
             frontier: start,
             end,
@@ -176,12 +179,12 @@ impl FreeArea {
         aligned.min((self.end - at).ilog2())
     }
 
-    fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
+    pub(super) fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
         &mut self.lists[order as usize][migratetype as usize]
     }
 
     /// Puts a block on a list and notes which.
-    fn put(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
+    pub(super) fn put(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
         map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
         self.list(order, migratetype).push_front(map, pfn);
     }
@@ -308,110 +311,78 @@ impl FreeArea {
 
     /// A block of at least the order, off its list.
     fn take<M: Machine>(&mut self, machine: &M, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
-        let Wanted {
-            order, migratetype, ..
-        } = *wanted;
         loop {
-            for found in order..=MAX_ORDER {
-                if let Some(pfn) = self.list(found, migratetype).pop_front(map) {
-                    map.prefetch_ahead(machine, map.page(pfn));
-                    return Some(Taken {
-                        pfn,
-                        order: found,
-                        rest: migratetype,
-                        stolen: false,
-                    });
-                }
+            if let Some(own) = self.take_own(machine, map, wanted) {
+                return Some(own);
             }
             // Untouched memory is as if on the lists of its type, behind all that is there: it is
             // wanted by that type, and by others as long as they see no block as large.
-            let largest = &self.lists[MAX_ORDER as usize];
-            let others = FALLBACKS[migratetype as usize];
-            let enough = migratetype != self.boot_type
-                && others
-                    .iter()
-                    .any(|&other| largest[other as usize].len() > 0);
+            let others = FALLBACKS[wanted.migratetype as usize];
+            let largest = |&other: &MigrateType| self.listed(MAX_ORDER, other) > 0;
+            let enough = wanted.migratetype != self.boot_type && others.iter().any(largest);
             if enough || !self.extend(map) {
-                return self.steal(map, wanted);
+                let foreign = self.take_foreign(machine, map, wanted);
+                self.extfrag += u64::from(foreign.is_some());
+                return foreign;
             }
         }
     }
 
-    /// Takes the largest block of another type, and with it, if it is large, the pageblock.
-    fn steal(&mut self, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
-        let least = match wanted.mixing {
-            Mixing::Allowed => wanted.order,
-            Mixing::WholeBlocks => wanted.order.max(map.blocks().order()),
-        };
-        let wanted = wanted.migratetype;
-        for found in (least..=MAX_ORDER).rev() {
-            for other in FALLBACKS[wanted as usize] {
-                let Some(pfn) = self.list(found, other).pop_front(map) else {
-                    continue;
-                };
-                self.extfrag += 1;
-                let half_a_block = map.blocks().order() / 2;
-                let claims = found >= half_a_block || wanted == MigrateType::Reclaimable;
-                if claims {
-                    self.claim(map, pfn, found, wanted);
-                }
-                return Some(Taken {
-                    pfn,
-                    order: found,
-                    rest: if claims { wanted } else { other },
-                    stolen: true,
-                });
-            }
-        }
-        None
-    }
-
-    /// Moves the free blocks around a block that has just left its list to the wanted type, and
-    /// the pageblock itself if at least half of it is free.
-    fn claim(&mut self, map: &MemMap, pfn: Pfn, order: u32, wanted: MigrateType) {
-        let block_order = map.blocks().order();
-        if order >= block_order {
-            for block in (pfn.0..pfn.0 + (1 << order)).step_by(1 << block_order) {
-                self.retag(map, Pfn(block), wanted);
-            }
-            return;
-        }
-        let start = pfn.0 & !((1 << block_order) - 1);
-        let end = (start + (1 << block_order)).min(self.frontier);
-        let (mut at, mut moved) = (start, 0u32);
-        while at < end {
-            let page = map.page(Pfn(at));
-            let (kind, pages) = (page.kind(), 1 << page.order());
-            if at == pfn.0 {
-                moved += 1 << order;
-                at += 1 << order;
-                continue;
-            }
-            if kind == PageKind::Buddy {
-                let from = page.listed_as();
-                self.list(page.order(), from).remove(map, Pfn(at));
-                self.put(map, Pfn(at), page.order(), wanted);
-                moved += pages;
-            }
-            at += pages;
-        }
-        if moved >= 1 << (block_order - 1) {
-            self.retag(map, Pfn(start), wanted);
-        }
-    }
-
-    fn retag(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
-        if map.blocks().migratetype(pfn) != wanted {
-            map.blocks().retag(pfn, wanted);
-            self.retagged += 1;
-        }
+    /// The smallest block of the request's type that is large enough, off its list.
+    pub(super) fn take_own<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        wanted: &Wanted,
+    ) -> Option<Taken> {
+        let migratetype = wanted.migratetype;
+        let mut smallest_first = wanted.order..=MAX_ORDER;
+        smallest_first.find_map(|order| {
+            let pfn = self.list(order, migratetype).pop_front(map)?;
+            map.prefetch_ahead(machine, map.page(pfn));
+            Some(Taken {
+                pfn,
+                order,
+                rest: migratetype,
+                stolen: false,
+            })
+        })
     }
 
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
     pub(crate) fn free<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
         self.freed[order as usize] += 1;
-        let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
-        self.put(map, pfn, merged, migratetype);
+        let merged = self.merge(machine, map, pfn, order);
+        self.put_freed(machine, map, merged);
+    }
+
+    /// Puts a merged block on its list.
+    fn put_freed<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        (pfn, order, migratetype): (Pfn, u32, MigrateType),
+    ) {
+        if self.merges_soon(machine, map, pfn, order) {
+            map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
+            self.list(order, migratetype).push_back(map, pfn);
+        } else {
+            self.put(map, pfn, order, migratetype);
+        }
+    }
+
+    /// Whether the pair of a block and its buddy, which is in use, would merge with a free block.
+    fn merges_soon<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) -> bool {
+        if self.era < Era::V2_6_35 || order + 1 >= MAX_ORDER {
+            return false;
+        }
+        let pair = pfn.0 & !(1 << order);
+        let next = Pfn(pair ^ (2 << order));
+        if next.0 >= self.frontier {
+            return false;
+        }
+        touch(machine, Line::PageDescriptor, Access::Read, next.0 as usize);
+        map.page(next).is_block(PageKind::Buddy, order + 1)
     }
 
     /// [`FreeArea::free`] of blocks of one order, first to last.
@@ -445,8 +416,9 @@ impl FreeArea {
             }
             self.freed[order as usize] += 1 << levels;
             let pfn = Pfn(first.0 & !((1 << (order + levels)) - 1));
-            let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order + levels);
-            self.put(map, pfn, merged, migratetype);
+            let merged = self.merge(machine, map, pfn, order + levels);
+            let pfn = merged.0;
+            self.put_freed(machine, map, merged);
             // Most are put on one list, from whose front they are taken.
             let before = &mut recent[nth_put % AHEAD];
             map.page(pfn).set_ahead(*before);
@@ -549,6 +521,11 @@ impl FreeArea {
     /// Length of a list, for the consistency walker.
     pub(crate) fn listed(&self, order: u32, migratetype: MigrateType) -> u32 {
         self.lists[order as usize][migratetype as usize].len()
+    }
+
+    /// The block that a list begins with.
+    pub(super) fn first(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
+        self.lists[order as usize][migratetype as usize].first()
     }
 
     /// The blocks on a list.

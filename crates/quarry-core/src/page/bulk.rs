@@ -11,7 +11,7 @@
 //!
 //! # Departures from the kernel
 //!
-//! Eras before 6.1 had no bulk allocation and get that of 6.1. A bulk free there went through a
+//! Releases before 5.13 had no bulk allocation and get that of 5.13. A bulk free there went through a
 //! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
 //! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
@@ -26,7 +26,7 @@ use crate::machine::{Machine, NodeId};
 /// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
 /// folio batch, from 6.18 on; 32 before.
 pub(super) const fn free_hold(era: Era) -> usize {
-    if era as u8 >= Era::V6_18 as u8 {
+    if era as u32 >= Era::V6_18 as u32 {
         31
     } else {
         32
@@ -88,7 +88,7 @@ impl<M: Machine> PageAllocator<M> {
         // For one page the ordinary way is as good.
         let mut got = 0;
         if missing.len() > 1 {
-            got = self.alloc_bulk_listed(node, missing);
+            got = self.alloc_bulk_listed(node, first, missing);
         }
         if got == 0
             && (stepped == 0 || missing.len() == 1)
@@ -103,11 +103,11 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
-    /// reach; how many.
-    fn alloc_bulk_listed(&self, node: NodeId, slots: &mut [Option<Pfn>]) -> u64 {
-        let Some(zone) =
-            self.zone_for_bulk(node, || slots.iter().filter(|slot| slot.is_none()).count())
-        else {
+    /// reach; how many. So many slots are filled before them.
+    fn alloc_bulk_listed(&self, node: NodeId, filled: usize, slots: &mut [Option<Pfn>]) -> u64 {
+        let missing = || slots.iter().filter(|slot| slot.is_none()).count();
+        let all = filled + slots.len();
+        let Some(zone) = self.zone_for_bulk(node, all, missing) else {
             return 0;
         };
         self.alloc_by_lists(zone, |pcp, lists, shape| {
@@ -116,15 +116,23 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// The zone of a node that a bulk allocation takes from: the first one, or, where watermarks
-    /// count, the first one that has so many pages above its low one.
+    /// count, the first one that has as many pages above its low one as the array has slots, from 7.1 on as
+    /// many as are missing.
     #[inline(always)]
     pub(super) fn zone_for_bulk(
         &self,
         node: NodeId,
-        wanted: impl FnOnce() -> usize,
+        slots: usize,
+        missing: impl FnOnce() -> usize,
     ) -> Option<&Zone> {
         if self.keeps_back() {
-            return self.zone_above_low(node, wanted() as u64);
+            let first = self.first_zone(node)?;
+            let wanted = if first.rules.bulk_asks_for_missing() {
+                missing()
+            } else {
+                slots
+            };
+            return self.zone_above_low(node, wanted as u64);
         }
         self.first_zone(node).filter(|zone| zone.id.node == node)
     }

@@ -5,8 +5,8 @@
 //!
 //! A request tries the zones of its node from high to low, then those of the other nodes in turn:
 //! those above their low watermark first, then those above the lowest; below that it fails, unless
-//! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. From 5.9 on, a request that
-//! may have Normal and DMA32 first tries the node's zones without mixing types (`buddy.rs`): a
+//! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. From 5.0 on, a request that
+//! may have Normal first tries the node's zones without mixing types (`buddy.rs`): a
 //! block of DMA32 rather than one of another type's pageblock in Normal. So 6.18 was recorded to
 //! do: while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable blocks
 //! of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not. A
@@ -112,9 +112,9 @@ pub struct PageConfig {
     pub zones: ZoneLayout,
     /// What the watermarks keep back.
     pub min_free: MinFree,
-    /// `percpu_pagelist_fraction` or, from 6.1 on, `percpu_pagelist_high_fraction`; 0 is off.
+    /// `percpu_pagelist_fraction` or, from 5.14 on, `percpu_pagelist_high_fraction`; 0 is off.
     pub pagelist_fraction: u32,
-    /// From 6.18 on: at most a batch times 2 to the power of this moves under one hold of a zone
+    /// From 6.7 on: at most a batch times 2 to the power of this moves under one hold of a zone
     /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. Frees are counted as far, which
     /// raises `high` and tells sprees of larger blocks: with less than 2 nothing is a spree.
     pub batch_scale_max: u32,
@@ -122,9 +122,18 @@ pub struct PageConfig {
     /// era says of it; at least 1. What else is to move does so under the holds of the next calls.
     /// Kernels have no such bound.
     pub hold_pages: u32,
+    /// Bytes of a CPU's share of the last-level cache: its size by the CPUs that share it. Above three
+    /// batches (756 KiB for a batch of 63) the frees of larger blocks drain the lists from 6.7 on only if
+    /// they hold a batch. The default is [`CACHE_SHARE_BYTES`].
+    pub cache_share_bytes: u64,
     /// Slots that a bulk free looks at under one hold of a CPU's lists, at least 1.
     pub bulk_free_hold: usize,
 }
+
+/// Default of [`PageConfig::cache_share_bytes`]: 1.25 MiB, the 2.5 MiB that a core of Intel's Haswell servers has
+/// of the last-level cache, for two threads (shared facts on hardware, 4). Most servers since have more than
+/// three batches (shared facts on fidelity, P1), and so have virtual machines that see their host's cache.
+pub const CACHE_SHARE_BYTES: u64 = 1280 << 10;
 
 /// The most that [`PageConfig::batch_scale_max`] can be.
 pub(crate) const BATCH_SCALE_LIMIT: u32 = 6;
@@ -140,6 +149,7 @@ impl PageConfig {
             pagelist_fraction: 0,
             batch_scale_max: 5,
             hold_pages: u32::MAX,
+            cache_share_bytes: CACHE_SHARE_BYTES,
             bulk_free_hold: bulk::free_hold(era),
         }
     }
@@ -148,7 +158,7 @@ impl PageConfig {
     /// era's kernel does.
     ///
     /// One hold of a zone lock moves at most 32 pages, a whole block of order 5 (kernels move 31 or
-    /// 63 at least, which break one), or two larger blocks, where a kernel of today moves up to
+    /// 63 at least, which break one), or two larger blocks, where a refill of a kernel of today brings up to
     /// 2016; one hold of a CPU's lists takes as many pages of a bulk free as their array has,
     /// because the size of a kernel's folio batches is not about the time that they take.
     #[must_use]
@@ -172,7 +182,7 @@ impl PageConfig {
         }
     }
 
-    pub(crate) fn era(&self) -> &'static PageEra {
+    pub(crate) fn era(&self) -> PageEra {
         page_era(self.era)
     }
 

@@ -92,8 +92,8 @@ impl<M: Machine> PageAllocator<M> {
 
     #[cold]
     #[inline(never)]
-    fn overflow(&self, zone: &Zone, pcp: &mut Pcp) -> bool {
-        pcp.overflow(&zone.pageset(&self.machine, &self.map))
+    fn overflow(&self, zone: &Zone, pcp: &mut Pcp, from: u8) -> bool {
+        pcp.overflow(&zone.pageset(&self.machine, &self.map), from)
     }
 
     #[cold]
@@ -209,7 +209,7 @@ impl<M: Machine> PageAllocator<M> {
                 return Freed::Refused;
             }
             let full = pcp.push_single(&lists, pfn, list);
-            Freed::by_lists(full && self.overflow(zone, pcp))
+            Freed::by_lists(full && self.overflow(zone, pcp, list))
         })
     }
 

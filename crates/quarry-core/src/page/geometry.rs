@@ -13,9 +13,9 @@
 //! * *batch*: b = Z / 4096, at most a cap in bytes / P, at least 1;
 //!   `batchsize` = 2^floor(log2(b + b/2)) - 1, and the batch is at least 1. The facts cap Z / 1024
 //!   at four times as much and divide by 4 then, which comes to the same.
-//! * *high*: six times `batchsize` up to 5.9; from 6.1 the low watermark / C, at least four
-//!   batches; from 6.18 on tuned between that and Z / 8 / C.
-//! * *hot and cold lists* (2.6.22 and 2.6.24): the cold one has twice `batchsize` for its high and
+//! * *high*: six times `batchsize` up to 5.13; from 5.14 the low watermark / C, at least four
+//!   batches; from 6.7 on tuned between that and Z / 8 / C.
+//! * *hot and cold lists* (2.6.22 to 2.6.24): the cold one has twice `batchsize` for its high and
 //!   half of it for its batch.
 //! * *`percpu_pagelist_fraction`* f: high = Z / f, batch = high / 4 in 1..=8 log2 P.
 //!   *`percpu_pagelist_high_fraction`* f: high = Z / f / C, not tuned. That it too is at least four
@@ -24,13 +24,13 @@
 //!   its *min* watermark; the distance to the next one is a quarter of it or, later,
 //!   `watermark_scale_factor` / 10,000 of the zone if that is more.
 //!
-//! Where an era was not read for a number, it has its older neighbour's; see [`eras`].
+//! At which release each rule changed: [`eras`].
 
 pub mod eras;
 mod error;
 mod rules;
 
-pub use eras::{ERAS, page_era};
+pub use eras::page_era;
 pub use error::PageGeometryError;
 pub use rules::{FractionRule, HighRule, PageEra, PcpLists, WatermarkStep};
 
@@ -197,17 +197,15 @@ impl PageEra {
     ///
     /// # Errors
     ///
-    /// [`PageGeometryError::Fraction`] and [`PageGeometryError::NoFraction`].
+    /// [`PageGeometryError::Fraction`].
     pub fn check_fraction(&self, fraction: u32) -> Result<(), PageGeometryError> {
-        match self.fraction {
-            _ if fraction == 0 => Ok(()),
-            None => Err(PageGeometryError::NoFraction { era: self.era }),
-            Some(_) if fraction >= FRACTION_MIN => Ok(()),
-            Some(rule) => Err(PageGeometryError::Fraction {
-                name: rule.name(),
-                fraction,
-            }),
+        if fraction == 0 || fraction >= FRACTION_MIN {
+            return Ok(());
         }
+        Err(PageGeometryError::Fraction {
+            name: self.fraction.name(),
+            fraction,
+        })
     }
 
     /// [`PageEra::zone`] for input that is known to be possible.
@@ -261,13 +259,13 @@ impl PageEra {
             ),
         };
         match (self.fraction, u64::from(fraction)) {
-            (_, 0) | (None, _) => {}
-            (Some(FractionRule::EachCpu), fraction) => {
+            (_, 0) => {}
+            (FractionRule::EachCpu, fraction) => {
                 high = zone.pages / fraction;
                 batch = (high / 4).clamp(1, 8 * u64::from(zone.page_shift));
                 high_max = high;
             }
-            (Some(FractionRule::AllCpus), fraction) => {
+            (FractionRule::AllCpus, fraction) => {
                 high = at_least.max(zone.pages / fraction / cpus);
                 high_max = high;
             }

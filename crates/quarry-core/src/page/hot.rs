@@ -74,6 +74,8 @@ pub(crate) struct HotPages {
     pops: u64,
     pushes: u64,
     entries: [Entry; HOT_PAGES],
+    /// Of [`HotPages::pops`], those of bulk calls since the lists were held last.
+    bulk_pops: u64,
     /// The length and the counters when the array was armed.
     armed: Seen,
 }
@@ -184,11 +186,17 @@ impl HotPages {
         }
     }
 
-    /// Notes that so many of the newest pages were taken as steps take them.
+    /// Notes that a bulk call took so many of the newest pages as steps take them.
     #[inline(always)]
-    pub(crate) fn popped(&mut self, pages: usize) {
+    pub(crate) fn popped_in_bulk(&mut self, pages: usize) {
         self.take(pages);
         self.pops += pages as u64;
+        self.bulk_pops += pages as u64;
+    }
+
+    /// Pages that bulk calls took since this was asked last.
+    pub(crate) fn take_bulk_pops(&mut self) -> u64 {
+        core::mem::take(&mut self.bulk_pops)
     }
 
     /// Free entries above the newest page, as many as steps may fill.

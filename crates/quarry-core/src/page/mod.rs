@@ -5,7 +5,7 @@
 //! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10, split
 //! and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists of
 //! recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
-//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs`; zones
+//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs` and `fallback.rs`; zones
 //! and watermarks: `config.rs`; machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
 //!
 //! # Objects
@@ -51,14 +51,11 @@
 //! * Memory that was never handed out is on no list; it is taken from the frontier, lowest address
 //!   first, and counts as free blocks of movable pageblocks, behind those that are on the lists.
 //! * There is no reclaim, so no list is shortened because of it, and watermarks are raised by nobody but
-//!   [`PageAllocator::set_boost`], for good; whether a CPU's share of the
-//!   cache is small is not known, so frees of larger blocks end a spree whatever the lists hold.
-//! * The reserve, high-atomic and isolated types do not exist; all eras with types have the steal
-//!   rule of 2.6.24, and put merged blocks at the head of their list. A machine that is too small
-//!   for types has them nevertheless.
+//!   [`PageAllocator::set_boost`], for good.
+//! * The reserve, high-atomic, isolated and CMA types do not exist. A machine that is too small for types has
+//!   them nevertheless.
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
 //!   pages are not interleaved over nodes.
-//! * Drains begin with the lists of order 0 each time.
 //! * Refills and drains move runs of blocks under a hold; lists and costs are as if one by one
 //!   (`buddy.rs`). In a process holds have other bounds ([`PageConfig::in_process`]).
 
@@ -68,6 +65,7 @@ mod buddy;
 mod bulk;
 mod check;
 mod config;
+mod fallback;
 mod fast;
 mod fill;
 mod free;
@@ -90,7 +88,7 @@ mod vacancy;
 mod zone;
 
 pub use check::{PageCensus, PageInconsistency};
-pub use config::{MinFree, PageConfig, ZoneLayout};
+pub use config::{CACHE_SHARE_BYTES, MinFree, PageConfig, ZoneLayout};
 pub use fill::FreeBlockCounts;
 pub(crate) use hot::entry_of;
 pub(crate) use list::PageList;
@@ -443,7 +441,7 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// The periodic work of all CPUs, which a kernel does each second (`vm.stat_interval`): the
-    /// `high` of 6.18 and later decays, and lists of another node's zone that were idle for three
+    /// `high` of 6.7 and later decays, and lists of another node's zone that were idle for three
     /// intervals give a batch back. Returns how many CPUs were busy and left out.
     pub fn vmstat_update(&self) -> u32 {
         self.each_pcp(|cpu, at, pcp| {

@@ -168,7 +168,7 @@ impl<M: Machine> PageAllocator<M> {
     fn take_owned(&self, room: &mut [Entry]) -> usize {
         let zone = self
             .pick_node(None)
-            .and_then(|node| self.zone_for_bulk(node, || room.len()));
+            .and_then(|node| self.zone_for_bulk(node, room.len(), || room.len()));
         let Some(zone) = zone else {
             return 0;
         };

@@ -8,7 +8,7 @@
 //!
 //! # Departure from the kernel
 //!
-//! In 6.18 each free lengthens a spree and each allocation halves it. Steps are only counted, so of
+//! From 6.7 on each free lengthens a spree and each allocation of a single block halves it. Steps are only counted, so of
 //! steps in both directions since the lists were held last the difference counts: a spree is exact
 //! when they went one way, and else off by the array's length at most. A machine without steps has
 //! no such difference.
@@ -43,12 +43,12 @@ pub struct PcpStats {
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,
-    /// Times the lists were drained because they had overflowed, a spree ended, or by the periodic work.
-    /// What empties them on request counts in none of these.
+    /// Holds of the zone's lock by which the lists were drained because they had overflowed, a spree ended,
+    /// or by the periodic work. What empties them on request counts in none of these.
     pub drains: u64,
     /// Blocks that drains gave back to the zone.
     pub drained: u64,
-    /// Drains by the periodic work, because `high` decays or a remote zone's lists were idle.
+    /// Holds by the periodic work among `drains`, because `high` decays or a remote zone's lists were idle.
     pub decays: u64,
     /// Blocks that these gave back, among `drained`.
     pub decayed: u64,
@@ -180,7 +180,9 @@ impl Pcp {
     #[inline(never)]
     fn settle<M: Machine>(&mut self, at: &Pageset<'_, M>, steps: &Steps) {
         let of = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (pops, pushes) = (of(steps.pops), of(steps.pushes));
+        // Only allocations of single blocks shorten a spree.
+        let single = steps.pops.saturating_sub(self.hot.take_bulk_pops());
+        let (pops, pushes) = (of(single), of(steps.pushes));
         self.pages = self.pages.wrapping_add_signed(steps.grown);
         self.alloc_factor = self.alloc_factor.checked_shr(pushes).unwrap_or(0);
         self.high_order_before &= pushes == 0;
@@ -263,7 +265,7 @@ impl Pcp {
     pub(crate) fn alloc<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
         if at.zone.rules.mixed {
             self.touch_lists(at);
-            return self.alloc_mixed(at, shape);
+            return self.alloc_mixed(at, shape, false);
         }
         self.alloc_first(at, shape)
     }
@@ -343,12 +345,23 @@ impl Pcp {
         Some(pfn)
     }
 
-    /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
+    /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for, or the last.
     #[inline(never)]
-    fn alloc_mixed<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
+    fn alloc_mixed<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        shape: Shape,
+        oldest: bool,
+    ) -> Option<Pfn> {
         let list = &mut self.lists[usize::from(shape.list)];
         let fits = |pfn: &Pfn| at.map.page(*pfn).listed_as() == shape.migratetype;
-        let pfn = match list.blocks.iter(at.map).find(fits) {
+        let mut fitting = list.blocks.iter(at.map).filter(fits);
+        let found = if oldest {
+            fitting.last()
+        } else {
+            fitting.next()
+        };
+        let pfn = match found {
             Some(pfn) => {
                 list.blocks.remove(at.map, pfn);
                 list.allocs += 1;
@@ -373,6 +386,10 @@ impl Pcp {
         at: &Pageset<'_, M>,
         shape: Shape,
     ) -> Option<Pfn> {
+        if at.zone.rules.mixed {
+            self.touch_lists(at);
+            return self.alloc_mixed(at, shape, true);
+        }
         self.spill(at);
         let blocks = &mut self.lists.get_mut(usize::from(shape.list))?.blocks;
         if let Some(oldest) = blocks.pop_back(at.map) {
@@ -498,12 +515,11 @@ impl Pcp {
             self.spree += 1 << order;
         }
         if let Some(pages) = ends_spree {
-            self.drains += 1;
-            self.drained += self.drain(at, pages);
+            self.drain_freed(at, shape.list, pages);
             return true;
         }
         let look = self.pages >= self.high || at.zone.is_below_high();
-        look && self.overflow(at)
+        look && self.overflow(at, shape.list)
     }
 
     /// All blocks behind the array with their lists, for the consistency walker.
@@ -520,4 +536,4 @@ impl Pcp {
     }
 }
 
-const _: () = assert!(MIGRATE_TYPES * 4 + 2 == PCP_LISTS);
+const _: () = assert!(MIGRATE_TYPES * 5 == PCP_LISTS);

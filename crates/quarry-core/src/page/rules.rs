@@ -1,31 +1,44 @@
-//! What the per-CPU lists do, by era; what they hold and how much is in [`super::geometry`].
+//! What the per-CPU lists do, by release; what they hold and how much is in [`super::geometry`], what
+//! becomes of types in `fallback.rs`.
 //!
-//! # Per-CPU lists by era
+//! # Per-CPU lists by release
 //!
-//! An era is a value of [`Rules`]; the paths are the same for all.
+//! A release is a value of [`Rules`]; the paths are the same for all.
 //!
-//! | | lists | refill | drain, at `high` pages |
+//! | from | lists | refill | drain, at `high` pages |
 //! |---|---|---|---|
-//! | 2.6.22, 2.6.24 | hot and cold, searched for the type | a batch | a batch, oldest first |
-//! | 2.6.35 to 5.9 | by type; cold pages last until 4.13 | a batch | a batch, lists in turn |
-//! | 6.1 | by order (0 to 3, huge) and type | a batch | doubled by each drain, halved by each allocation |
-//! | 6.18, 7.0 | the same, two for huge pages | doubled by each refill, halved by each free | what was freed since |
+//! | 2.6.22 | hot and cold, searched for the type | a batch | a batch, oldest first |
+//! | 2.6.25 | one, searched for the type; cold pages last until 4.14 | a batch | a batch, oldest first |
+//! | 2.6.32 | by type | a batch | a batch, lists in turn |
+//! | 5.14 | by order (0 to 3, huge) and type | a batch | doubled by each drain, halved by each allocation |
+//! | 5.18 | the same | a batch | the same; the list of the block just freed first, wholly |
+//! | 6.7 | the same | doubled by each refill, halved by each free | what was freed since |
+//! | 6.19 | the same | the same | the same, a batch under each hold of the zone lock |
 //!
-//! In 6.18 and 7.0 `high` moves between two bounds: up with each refill and with frees, down while
+//! From 6.7 on `high` moves between two bounds: up with each refill and with frees, down while
 //! the zone is below its high watermark and with each statistics interval
-//! ([`vmstat_update`](super::PageAllocator::vmstat_update)). At most 32 batches (2016 pages of
-//! 4 KiB, [`PageConfig::batch_scale_max`]) move under one hold of the zone lock, and what the last free
-//! of a spree brought beyond them; in 6.1 at most `high` less a batch; before 6.18 a flush, and in 6.1
-//! the free of a larger block that ends a spree, move all that a CPU holds. In a process 32 pages move,
-//! whatever the era ([`PageConfig::hold_pages`]).
+//! ([`vmstat_update`](super::PageAllocator::vmstat_update)).
+//!
+//! Larger blocks that are freed one after the other end a spree of frees: from 5.18 on, while it grows,
+//! the free of one empties the lists. From 6.7 on the second such block gives at most 32 batches, once a
+//! batch of frees is counted (from 6.16 on a batch and half of the least `high`). Where a CPU has much
+//! cache ([`PageConfig::cache_share_bytes`]), the lists must hold a batch as well.
+//!
+//! # Pages under one hold of the zone lock
+//!
+//! At most 32 batches (2016 pages of 4 KiB, [`PageConfig::batch_scale_max`]) from 6.7 on, and what the last
+//! free of a spree brought beyond them; from 6.19 on drains move a batch each and refills as many as
+//! before. From 5.14 to 6.6 at most `high` less a batch. Before 6.10 a flush moves all that a CPU holds,
+//! and so does the end of a spree before 6.7. In a process 32 pages move, whatever the release
+//! ([`PageConfig::hold_pages`]).
 
 use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
 use super::types::{MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
 
-/// Lists that a CPU has at most for a zone.
-pub(crate) const PCP_LISTS: usize = 14;
+/// Lists that a CPU has at most for a zone: 5.14 to 5.19.
+pub(crate) const PCP_LISTS: usize = 15;
 /// In [`Rules::list_of`]: no list holds such blocks.
 pub(crate) const NO_LIST: u8 = u8::MAX;
 
@@ -51,21 +64,18 @@ pub(crate) enum Cold {
     AsOthers,
 }
 
-/// The rules of an era.
+/// The rules of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
+    pub(crate) era: Era,
     pub(crate) tuning: Tuning,
     /// How often `alloc_factor` and `free_count` may double a batch ([`Tuning::Auto`]).
     pub(crate) batch_scale_max: u32,
     /// Most pages of a hold of the zone lock.
     pub(crate) hold_pages: u32,
+    /// Pages of the CPU's share of the last-level cache.
+    pub(crate) cache_share_pages: u32,
     pub(crate) cold: Cold,
-    /// Free blocks are kept by migrate type.
-    pub(crate) grouping: bool,
-    /// Lower zones are tried before types are mixed in Normal: `ALLOC_NOFRAGMENT`, by which kernels
-    /// since 5.0 "spread allocations across zones before introducing fragmentation" (the change's
-    /// title). Seen in recordings of 6.18; that 5.9, 6.1 and 7.0 do it in the same way is assumed.
-    pub(crate) spreads: bool,
     /// Blocks of all types are on one list, which is searched for the type.
     pub(crate) mixed: bool,
     /// Number of lists.
@@ -77,11 +87,10 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The rules of a configuration's era for pages of this size.
+    /// The rules of a configuration's release for pages of this size.
     pub(crate) fn new(config: &PageConfig, page_shift: u32) -> Self {
         let era = config.era;
         let PageEra { lists, high, .. } = page_era(era);
-        let grouping = era >= Era::V2_6_24;
         let cold = match era {
             _ if lists.cold_list => Cold::OwnList,
             _ if era < Era::V4_15 => Cold::Tail,
@@ -101,11 +110,12 @@ impl Rules {
             next += lists.migrate_types as u8;
         }
         if let Some(huge_order) = lists.huge_order(page_shift) {
-            let own = u8::from(lists.huge_lists > 1);
-            let huge = &mut list_of[huge_order as usize];
-            *huge = [next; MIGRATE_TYPES];
-            huge[MigrateType::Movable as usize] += own;
-            next += 1 + own;
+            list_of[huge_order as usize] = match lists.huge_lists {
+                1 => [next; MIGRATE_TYPES],
+                2 => MigrateType::ALL.map(|of| next + u8::from(of == MigrateType::Movable)),
+                _ => MigrateType::ALL.map(|of| next + of as u8),
+            };
+            next += lists.huge_lists as u8;
         }
         let mut order_of = [0; PCP_LISTS];
         for (order, lists) in (0..).zip(&list_of) {
@@ -113,17 +123,87 @@ impl Rules {
                 order_of[usize::from(list)] = order;
             }
         }
+        let cache_pages = config.cache_share_bytes >> page_shift;
         Self {
+            era,
             tuning,
             batch_scale_max: config.batch_scale_max.min(BATCH_SCALE_LIMIT),
             hold_pages: config.hold_pages.max(1),
+            cache_share_pages: u32::try_from(cache_pages).unwrap_or(u32::MAX),
             cold,
-            grouping,
-            spreads: era >= Era::V5_0,
             mixed: lists.migrate_types == 1,
             lists: next,
             order_of,
             list_of,
+        }
+    }
+
+    /// Free blocks are kept by migrate type.
+    #[inline]
+    fn groups(&self) -> bool {
+        self.era >= Era::V2_6_24
+    }
+
+    /// Lower zones are tried before types are mixed in Normal: `ALLOC_NOFRAGMENT`, by which kernels
+    /// since 5.0 "spread allocations across zones before introducing fragmentation" (the change's
+    /// title). Seen in recordings of 6.18.
+    pub(crate) fn spreads(&self) -> bool {
+        self.era >= Era::V5_0
+    }
+
+    /// A bulk allocation asks whether what is missing is above the low watermark, not all that the
+    /// caller's array has room for.
+    pub(crate) fn bulk_asks_for_missing(&self) -> bool {
+        self.era >= Era::V7_1
+    }
+
+    /// A drain begins with the list of the block just freed and empties it, before it goes on to the next
+    /// one; before, the lists took turns.
+    pub(crate) fn drains_from_freed(&self) -> bool {
+        self.era >= Era::V5_18
+    }
+
+    /// Whether the free of a larger block empties the lists while the free factor grows
+    /// ([`Tuning::FreeFactor`]).
+    pub(crate) fn larger_frees_empty(&self) -> bool {
+        self.era >= Era::V5_18
+    }
+
+    /// Pages that must have been freed before the second free of a larger block in a row drains the lists
+    /// ([`Tuning::Auto`]).
+    pub(crate) fn spree_pages(&self, batch: u32, high_min: u32) -> u32 {
+        if self.era >= Era::V6_16 {
+            batch + high_min / 2
+        } else {
+            batch
+        }
+    }
+
+    /// Pages that the lists must hold for that: a batch where the CPU's share of the last-level cache is
+    /// larger than three batches, so that what one CPU frees stays in the cache that others share.
+    pub(crate) fn spree_least(&self, batch: u32) -> u32 {
+        if self.cache_share_pages > 3 * batch {
+            batch
+        } else {
+            0
+        }
+    }
+
+    /// Pages that a drain by frees or by the periodic work gives back under one hold of the zone lock.
+    pub(crate) fn drain_hold(&self, batch: u32) -> u32 {
+        if self.era >= Era::V6_19 {
+            batch
+        } else {
+            u32::MAX
+        }
+    }
+
+    /// As [`Rules::drain_hold`], of what empties the lists on request.
+    pub(crate) fn flush_hold(&self, batch: u32) -> u32 {
+        if self.era >= Era::V6_10 {
+            batch << self.batch_scale_max
+        } else {
+            u32::MAX
         }
     }
 
@@ -135,7 +215,7 @@ impl Rules {
     /// The type that a request counts as.
     #[inline]
     pub(crate) fn group(&self, migratetype: MigrateType) -> MigrateType {
-        if self.grouping {
+        if self.groups() {
             migratetype
         } else {
             MigrateType::Unmovable

@@ -58,7 +58,7 @@ impl<M: Machine> PageAllocator<M> {
                 }
                 let newest = pcp.hot_mut().entries();
                 let taken = fill_slots(&self.machine, self.map, newest, slots);
-                pcp.hot_mut().popped(taken);
+                pcp.hot_mut().popped_in_bulk(taken);
                 taken
             })
         });

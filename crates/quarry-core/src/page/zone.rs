@@ -150,7 +150,7 @@ impl Zone {
         vacancy: Vacancy,
         max_order: u32,
     ) -> Self {
-        let area = FreeArea::new(pages.start, pages.end, rules.boot_type(), vacancy);
+        let area = FreeArea::new(pages.start, pages.end, &rules, vacancy);
         let plain_lists = plain_lists(&rules);
         Self {
             id,

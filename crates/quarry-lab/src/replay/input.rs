@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_trace::{CacheOrigin, TraceFile};
 
 use crate::bundled::{BUNDLED, Bundled};
@@ -51,6 +52,9 @@ pub struct Input {
     pub free: Option<Pagetypeinfo>,
     /// Which page events are replayed.
     pub pages: PageMode,
+    /// Bytes of a CPU's share of the last-level cache, which page lists of 6.7 and later heed
+    /// ([`PageConfig::cache_share_bytes`](quarry_core::page::PageConfig::cache_share_bytes)).
+    pub cache_share_bytes: u64,
     /// The trace tells which blocks of pages were slabs.
     pub(crate) slab_pages_known: bool,
     /// From a cache index of the trace to one of `caches`.
@@ -136,6 +140,7 @@ impl Input {
             zoneinfo: None,
             free: None,
             pages: PageMode::default(),
+            cache_share_bytes: CACHE_SHARE_BYTES,
             slab_pages_known: file.meta().slab_memory.is_some(),
             cache_of,
             file,

@@ -52,7 +52,7 @@
 //!   would be drained in hackbench, where the kernel drained 4383.
 //! * What types and orders the blocks on the lists have. A kernel refills lists that hold enough pages of
 //!   other types, and gives larger blocks back: in tbench its free pages tell that the 742 blocks that it drained
-//!   were at least 1682 pages; the replay drains 1752 single pages.
+//!   were at least 1682 pages; the replay drains 1756 single pages.
 //! * What bulk calls allocate, which have no events; a kernel's stacks are. They take pages of Normal and mix
 //!   types there, which raises the boost of Normal's watermarks; here it stays as it was. In the bundled
 //!   hackbench Normal's free pages became 6690 fewer and its lists 6568 pages longer, and the replay refills
@@ -117,7 +117,10 @@ pub(crate) fn run<D: Design>(
 ) -> Result<RunReport, LabError> {
     let start = Instant::now();
     let reported = Start::of(spec, input)?;
-    let plain = PageConfig::new(spec.design.era);
+    let plain = PageConfig {
+        cache_share_bytes: input.cache_share_bytes,
+        ..PageConfig::new(spec.design.era)
+    };
     let config = match &reported {
         Some(reported) => reported.config(plain),
         None => plain,

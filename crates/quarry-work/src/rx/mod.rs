@@ -118,9 +118,11 @@ fn run_on_pages<D: Design>(
         run: spec.label(),
         source,
     })?;
-    let pages = PageAllocator::new(machine, spec.era).map_err(|source| WorkError::Boot {
-        run: spec.label(),
-        source,
+    let pages = PageAllocator::with_config(machine, &spec.page_config()).map_err(|source| {
+        WorkError::Boot {
+            run: spec.label(),
+            source,
+        }
     })?;
     let free_pages = pages.stats().free_pages;
     let mut world = World::new(spec, &pages, driver)?;
@@ -164,6 +166,7 @@ fn report(spec: &RxSpec, pages: &PageAllocator<VirtualMachine>, counts: &Counts)
         rings: spec.rings,
         cpus: spec.cpus,
         memory_bytes: spec.memory_bytes,
+        cache_share_bytes: spec.cache_share_bytes,
         mtu: spec.mtu,
         streams: spec.streams,
         consumer: spec.consumer.name(),

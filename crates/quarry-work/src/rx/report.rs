@@ -159,6 +159,8 @@ pub struct RxReport {
     pub cpus: u32,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// Bytes of a CPU's share of the last-level cache.
+    pub cache_share_bytes: u64,
     /// MTU in bytes.
     pub mtu: u32,
     /// TCP streams.

@@ -1,6 +1,7 @@
 //! The parameters of a run, and what cannot be.
 
 use quarry_core::era::Era;
+use quarry_core::page::{CACHE_SHARE_BYTES, PageConfig};
 use quarry_sim::Config;
 
 use super::driver::{DRIVERS, RxDriver, Source};
@@ -60,6 +61,8 @@ pub struct RxSpec {
     pub page_bytes: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// Bytes of a CPU's share of the last-level cache ([`PageConfig::cache_share_bytes`]).
+    pub cache_share_bytes: u64,
     /// Bytes of the largest packet; all packets are of this size.
     pub mtu: u32,
     /// TCP streams; stream s arrives on ring s mod `rings`.
@@ -97,6 +100,7 @@ impl RxSpec {
             cpus: 24,
             page_bytes: 4096,
             memory_bytes: 16 << 30,
+            cache_share_bytes: CACHE_SHARE_BYTES,
             mtu: 1500,
             streams: 128,
             consumer: Consumer::Other,
@@ -154,6 +158,13 @@ impl RxSpec {
             page_bytes: self.page_bytes,
             memory_bytes: self.memory_bytes,
             ..Config::default()
+        }
+    }
+
+    pub(super) fn page_config(&self) -> PageConfig {
+        PageConfig {
+            cache_share_bytes: self.cache_share_bytes,
+            ..PageConfig::new(self.era)
         }
     }
 

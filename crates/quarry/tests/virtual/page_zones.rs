@@ -4,8 +4,8 @@ use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, NodeId};
 use quarry_core::page::{
-    AllocOptions, BootError, MinFree, NumaStats, PageAllocator, PageConfig, Pfn, ZoneLayout,
-    ZoneType,
+    AllocOptions, BootError, MigrateType, MinFree, NumaStats, PageAllocator, PageConfig, Pfn,
+    ZoneLayout, ZoneType,
 };
 use quarry_sim::VirtualMachine;
 
@@ -246,7 +246,7 @@ fn lists_shrink_when_memory_is_low() {
     let mut hand: Vec<Pfn> = (0..5218)
         .map(|_| pages.alloc(0, None).expect("memory"))
         .collect();
-    assert_eq!(lists().high, 1727);
+    assert_eq!(lists().high, 1286 + 5985);
     let largest = AllocOptions {
         order: 10,
         ..AllocOptions::default()
@@ -265,6 +265,77 @@ fn lists_shrink_when_memory_is_low() {
     assert_eq!((lists().count, lists().high), (63, 1286));
     assert_eq!(report.pcp.drains + 1, pages.stats().pcp.drains);
     assert!(held.iter().all(|blocks| !blocks.is_empty()));
+}
+
+/// Where watermarks count, a bulk allocation takes from the lists if the zone has as many pages above its low
+/// one as the array has slots; from 7.1 on, as many as are missing. Else it gets one page.
+#[test]
+fn what_a_bulk_allocation_asks_of_the_watermark() {
+    for (era, got) in [
+        (Era::V6_1, 1),
+        (Era::V7_0, 1),
+        (Era::V7_1, 4),
+        (Era::V7_3, 4),
+    ] {
+        let setup = Setup {
+            pages: 1 << 18,
+            ..EIGHT_GIB
+        };
+        let config = PageConfig {
+            min_free: MinFree::Computed,
+            ..PageConfig::new(era)
+        };
+        let pages = boot(setup, &config);
+        let above = || {
+            let report = pages.zone_report(0).expect("a zone");
+            report.free_pages - report.watermarks.low
+        };
+        for order in [10, 5] {
+            while above() > 32 + (1 << order) {
+                assert!(pages.alloc(order, None).is_some());
+            }
+        }
+        assert!((8..64).contains(&above()), "{}", above());
+        let page = pages.alloc(5, None);
+        let mut slots = [page; 64];
+        slots[60..].fill(None);
+        pages.free(page.expect("memory"), 5).expect("allocated");
+        let filled = pages.alloc_bulk(None, &mut slots);
+        assert_eq!(filled, 60 + got, "{era}");
+    }
+}
+
+/// From 5.0 on a machine with one node tries its lower zones before it mixes types in Normal, whichever they
+/// are.
+#[test]
+fn types_are_kept_apart_across_zones() {
+    for (era, spreads) in [(Era::V4_20, false), (Era::V5_0, true), (Era::V7_0, true)] {
+        let config = PageConfig {
+            zones: ZoneLayout::Sized([4096, 0, 65536]),
+            min_free: MinFree::Kbytes(64),
+            ..PageConfig::new(era)
+        };
+        let setup = Setup {
+            pages: 4096 + 65536,
+            ..EIGHT_GIB
+        };
+        let pages = boot(setup, &config);
+        let movable = AllocOptions {
+            order: 8,
+            migratetype: MigrateType::Movable,
+            ..AllocOptions::default()
+        };
+        // Of each pageblock in Normal one half is free.
+        let in_normal =
+            |pfn: &Pfn| pages.zone_id_of(*pfn).map(|id| id.zone) == Some(ZoneType::Normal);
+        let all: Vec<Pfn> =
+            core::iter::from_fn(|| pages.alloc_with(&movable).filter(in_normal)).collect();
+        for pfn in all.iter().filter(|pfn| pfn.0 % 512 == 256) {
+            pages.free(*pfn, 8).expect("allocated");
+        }
+        let unmovable = pages.alloc(5, None).expect("memory");
+        assert_eq!(!in_normal(&unmovable), spreads, "{era}");
+    }
 }
 
 /// Each allocation counts as hit or miss and as local or other.
@@ -316,11 +387,6 @@ fn impossible_configurations_are_refused() {
         assert!(error.to_string().contains(part), "{error}");
     };
     let config = PageConfig::new(Era::V2_6_22);
-    let fraction = PageConfig {
-        pagelist_fraction: 8,
-        ..config
-    };
-    refused(fraction, "has no sysctl that sets the sizes of the lists");
     let small = PageConfig {
         era: Era::V6_18,
         pagelist_fraction: 7,

@@ -81,8 +81,8 @@ fn pages_agree_in_steps() {
             (setups(), page_scripts(60)),
             |(setup, script)| {
                 let with = check_page_steps(&setup, &config, &script)?;
-                // In 6.18 the order of steps in both directions is not known, see `pcp.rs`.
-                let exact = era < Era::V6_18;
+                // From 6.7 on the order of steps in both directions is not known, see `pcp.rs`.
+                let exact = era < Era::V6_7;
                 if exact && setup.slot_per_mille == 0 && setup.remote_per_mille == 0 {
                     let (_, without) = check_pages(&setup, &config, &script)?;
                     crate::model::ensure_eq!(with, without, "counters with and without steps");
@@ -136,6 +136,10 @@ fn the_array_and_the_list_are_one() {
         let taken: Vec<_> = (0..2 * high)
             .map(|_| pages.alloc(0, None).expect("memory"))
             .collect();
+        // Refills of 6.18 raise `high` by what they bring; it decays to its least.
+        for _ in 0..20 {
+            assert_eq!(pages.vmstat_update(), 0);
+        }
         let before = pages.stats().pcp.drains;
         for &pfn in &taken {
             pages.free(pfn, 0).expect("an allocated page");

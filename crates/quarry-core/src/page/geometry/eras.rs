@@ -1,94 +1,66 @@
-//! The eras' numbers.
+//! The numbers of a release: which of its rules for sizes it has (versions of the kernel's
+//! `zone_batchsize()`, `zone_highsize()`, `order_to_pindex()`, `calculate_min_free_kbytes()`).
 //!
-//! What was read for which kernel: `batch` for all eras; `high`, the lists and the fractions for
-//! 2.6.22, 2.6.24, 4.13, 5.9, 6.1 and 6.18 (2.6.35: its `batch` and `high` only, so its lists are
-//! 4.13's); the watermarks for 2.6.24 and from 6.1 on. Therefore 2.6.22 and 2.6.35 have the
-//! watermarks of 2.6.24; 4.13 has its cap and, by the kernel's documentation, the scale factor; 5.9
-//! has the cap of 6.1. Of 7.0 only the sizes of the lists were compared.
+//! | from | rule |
+//! |---|---|
+//! | 2.6.25 | one list in the place of a hot and a cold one |
+//! | 2.6.32 | a list per migrate type |
+//! | 4.6 | watermarks are apart by a scale factor |
+//! | 4.19 | a batch is up to 1 MiB / 4 (63 pages of 4 KiB), not 512 KiB / 4 (31) |
+//! | 5.7 | `min_free_kbytes` is up to 256 MiB, not 64 MiB |
+//! | 5.14 | lists of orders 0 to 3 and of huge pages by type; `high` by the low watermark |
+//! | 5.18 | `promo` watermark |
+//! | 6.0 | one list of huge pages |
+//! | 6.7 | `high` is tuned |
+//! | 6.10 | two lists of huge pages |
+//!
+//! 6.19 computes the batch in another way, which makes no zone's lists other ones: a batch of 0 had
+//! counted as 1 before.
 
 use super::{FractionRule, HighRule, PageEra, PcpLists, WatermarkStep};
 use crate::era::Era;
 
-/// Every set of numbers, oldest first. A set holds from its release to the next set's.
-pub static ERAS: [PageEra; 8] = [V2_6_22, V2_6_24, V2_6_35, V4_13, V5_9, V6_1, V6_18, V7_0];
-
 /// The numbers of a release.
 #[must_use]
-pub fn page_era(era: Era) -> &'static PageEra {
-    let known = ERAS.iter().rfind(|known| known.era <= era);
-    known.unwrap_or(&ERAS[0])
+pub fn page_era(era: Era) -> PageEra {
+    PageEra {
+        era,
+        batch_cap_bytes: if era >= Era::V4_19 {
+            256 << 10
+        } else {
+            128 << 10
+        },
+        lists: lists(era),
+        high: match era {
+            _ if era >= Era::V6_7 => HighRule::Tuned,
+            _ if era >= Era::V5_14 => HighRule::LowWatermark,
+            _ => HighRule::Batches,
+        },
+        fraction: if era >= Era::V5_14 {
+            FractionRule::AllCpus
+        } else {
+            FractionRule::EachCpu
+        },
+        min_free_kbytes_max: if era >= Era::V5_7 { 262_144 } else { 65536 },
+        step: if era >= Era::V4_6 {
+            WatermarkStep::ScaleFactor
+        } else {
+            WatermarkStep::QuarterOfMin
+        },
+        has_promo: era >= Era::V5_18,
+    }
 }
 
-const V2_6_22: PageEra = PageEra {
-    era: Era::V2_6_22,
-    batch_cap_bytes: 128 << 10,
-    lists: PcpLists {
-        cold_list: true,
-        migrate_types: 1,
-        max_order: 0,
-        huge_lists: 0,
-    },
-    high: HighRule::Batches,
-    fraction: None,
-    min_free_kbytes_max: 65536,
-    step: WatermarkStep::QuarterOfMin,
-    has_promo: false,
-};
-
-const V2_6_24: PageEra = PageEra {
-    era: Era::V2_6_24,
-    // It sets the hot list only.
-    fraction: Some(FractionRule::EachCpu),
-    ..V2_6_22
-};
-
-const V2_6_35: PageEra = PageEra {
-    era: Era::V2_6_35,
-    lists: PcpLists {
-        cold_list: false,
-        migrate_types: 3,
-        ..V2_6_24.lists
-    },
-    ..V2_6_24
-};
-
-const V4_13: PageEra = PageEra {
-    era: Era::V4_13,
-    step: WatermarkStep::ScaleFactor,
-    ..V2_6_35
-};
-
-const V5_9: PageEra = PageEra {
-    era: Era::V5_9,
-    batch_cap_bytes: 256 << 10,
-    min_free_kbytes_max: 262_144,
-    ..V4_13
-};
-
-const V6_1: PageEra = PageEra {
-    era: Era::V6_1,
-    lists: PcpLists {
-        max_order: 3,
-        huge_lists: 1,
-        ..V5_9.lists
-    },
-    high: HighRule::LowWatermark,
-    fraction: Some(FractionRule::AllCpus),
-    has_promo: true,
-    ..V5_9
-};
-
-const V6_18: PageEra = PageEra {
-    era: Era::V6_18,
-    lists: PcpLists {
-        huge_lists: 2,
-        ..V6_1.lists
-    },
-    high: HighRule::Tuned,
-    ..V6_1
-};
-
-const V7_0: PageEra = PageEra {
-    era: Era::V7_0,
-    ..V6_18
-};
+fn lists(era: Era) -> PcpLists {
+    PcpLists {
+        cold_list: era < Era::V2_6_25,
+        migrate_types: if era >= Era::V2_6_32 { 3 } else { 1 },
+        max_order: if era >= Era::V5_14 { 3 } else { 0 },
+        huge_lists: match era {
+            _ if era >= Era::V6_10 => 2,
+            _ if era >= Era::V6_0 => 1,
+            _ if era >= Era::V5_14 => 3,
+            _ => 0,
+        },
+    }
+}

@@ -26,11 +26,6 @@ pub enum PageGeometryError {
         /// Pages of all zones.
         all_pages: u64,
     },
-    /// The era has no sysctl that sets `high`.
-    NoFraction {
-        /// The era.
-        era: Era,
-    },
     /// The fraction is below what the sysctl takes.
     Fraction {
         /// The sysctl.
@@ -72,10 +67,6 @@ impl fmt::Display for PageGeometryError {
                 f,
                 "{all_pages} pages in all zones is above {ZONE_PAGES_MAX}, the most covered"
             ),
-            Self::NoFraction { era } => write!(
-                f,
-                "era {era} has no sysctl that sets the sizes of the lists; 2.6.24 and later have"
-            ),
             Self::Fraction { name, fraction } => write!(
                 f,
                 "{name} is {fraction}; it must be 0 (off) or at least {FRACTION_MIN}"
@@ -83,7 +74,7 @@ impl fmt::Display for PageGeometryError {
             Self::ScaleFactor { era, factor }
                 if (1..=WATERMARK_SCALE_FACTOR_MAX).contains(&factor) =>
             {
-                write!(f, "era {era} has no watermark_scale_factor; 4.13 has")
+                write!(f, "era {era} has no watermark_scale_factor; 4.6 has")
             }
             Self::ScaleFactor { factor, .. } => write!(
                 f,

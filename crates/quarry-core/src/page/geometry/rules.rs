@@ -88,8 +88,8 @@ pub struct PageEra {
     pub lists: PcpLists,
     /// What `high` follows from.
     pub high: HighRule,
-    /// The sysctl that sets it, if there is one.
-    pub fraction: Option<FractionRule>,
+    /// The sysctl that sets it: hot lists only, where there are cold ones.
+    pub fraction: FractionRule,
     /// Largest `min_free_kbytes` that the kernel sets by itself, in KiB.
     pub min_free_kbytes_max: u64,
     /// Distance of the watermarks.

@@ -1,5 +1,4 @@
-use std::format;
-use std::string::{String, ToString};
+use std::string::ToString;
 use std::vec::Vec;
 
 use super::*;
@@ -87,7 +86,10 @@ fn computed(page_bytes: u64, mib: u64) -> Vec<u64> {
         let new = sizes(Era::V6_18, only_zone(pages, shift, cpus)).pcp;
         let fixed = sizes(Era::V6_1, only_zone(pages, shift, cpus)).pcp;
         assert_eq!((fixed.high, fixed.high_max), (new.high, new.high));
-        assert_eq!(sizes(Era::V7_0, only_zone(pages, shift, cpus)).pcp, new);
+        for same in [Era::V6_7, Era::V6_19, Era::V7_0, Era::V7_3] {
+            assert_eq!(sizes(same, only_zone(pages, shift, cpus)).pcp, new);
+        }
+        assert_eq!(sizes(Era::V5_14, only_zone(pages, shift, cpus)).pcp, fixed);
         row.extend([new.high, new.high_max].map(u64::from));
     }
     row
@@ -205,33 +207,57 @@ fn watermarks_by_era() {
     assert_eq!(page_era(Era::V6_1).min_free_kbytes(1, 12), 128);
 }
 
-/// Facts 7.2, which lists; 2.6.22 to 2.6.24 note the migrate type in the page.
+/// The first release of each rule (facts on versions, 6), and the release before it.
 #[test]
-fn lists_by_era() {
-    let lists: Vec<String> = Era::REFERENCE
-        .iter()
-        .map(|&era| {
-            let lists = page_era(era).lists;
-            assert_eq!(pcp_params(era, 1 << 20, 12, 1).max_order, lists.max_order);
-            format!("{era}: {} to order {}", lists.count(), lists.max_order)
-        })
-        .collect();
-    assert_eq!(
-        lists,
-        [
-            "2.6.22: 2 to order 0",
-            "2.6.24: 2 to order 0",
-            "2.6.35: 3 to order 0",
-            "4.13: 3 to order 0",
-            "5.9: 3 to order 0",
-            "6.1: 13 to order 3",
-            "6.18: 14 to order 3",
-            "7.0: 14 to order 3",
-        ]
+fn every_rule_begins_with_a_release() {
+    fn begins<T: PartialEq + core::fmt::Debug>(rule: impl Fn(PageEra) -> T, at: &[(Era, T)]) {
+        for era in Era::ALL {
+            let rule_of = at.iter().rfind(|(from, _)| *from <= era);
+            let (_, expected) = rule_of.expect("a rule from 2.6.22 on");
+            assert_eq!(rule(page_era(era)), *expected, "{era}");
+        }
+    }
+    let first = Era::FIRST;
+    begins(
+        |era| era.batch_cap_bytes,
+        &[(first, 128 << 10), (Era::V4_19, 256 << 10)],
+    );
+    begins(
+        |era| era.min_free_kbytes_max,
+        &[(first, 65536), (Era::V5_7, 262_144)],
+    );
+    begins(|era| era.has_promo, &[(first, false), (Era::V5_18, true)]);
+    let steps = [
+        (first, WatermarkStep::QuarterOfMin),
+        (Era::V4_6, WatermarkStep::ScaleFactor),
+    ];
+    begins(|era| era.step, &steps);
+    let highs = [
+        (first, HighRule::Batches),
+        (Era::V5_14, HighRule::LowWatermark),
+        (Era::V6_7, HighRule::Tuned),
+    ];
+    begins(|era| era.high, &highs);
+    let fractions = [
+        (first, FractionRule::EachCpu),
+        (Era::V5_14, FractionRule::AllCpus),
+    ];
+    begins(|era| era.fraction, &fractions);
+    // Lists, of which cold ones, and the largest order.
+    let lists = [
+        (first, (2, true, 0)),
+        (Era::V2_6_25, (1, false, 0)),
+        (Era::V2_6_32, (3, false, 0)),
+        (Era::V5_14, (15, false, 3)),
+        (Era::V6_0, (13, false, 3)),
+        (Era::V6_10, (14, false, 3)),
+    ];
+    begins(
+        |era| (era.lists.count(), era.lists.cold_list, era.lists.max_order),
+        &lists,
     );
     for era in Era::ALL {
-        let at = ERAS.partition_point(|known| known.era <= era);
-        assert_eq!(page_era(era), &ERAS[at - 1], "{era}");
+        assert_eq!(page_era(era).era, era);
     }
 }
 
@@ -303,7 +329,12 @@ fn impossible_input_is_refused() {
         fraction(1),
         "percpu_pagelist_fraction is 1",
     );
-    refused(Era::V2_6_22, zone, fraction(8), "era 2.6.22 has no");
+    refused(
+        Era::V2_6_22,
+        zone,
+        fraction(1),
+        "percpu_pagelist_fraction is 1",
+    );
     let factor = |watermark_scale_factor| PageSysctls {
         watermark_scale_factor,
         ..default

@@ -1,5 +1,6 @@
 //! Bulk calls on a CPU's lists: pages of the array that the list of single unmovable pages begins in, many at
-//! a time.
+//! a time. A bulk allocation leaves the count of frees as it is; only one of a single block halves it
+//! (facts 7.3).
 
 use super::{Pageset, Pcp, Shape};
 use crate::machine::{Access, Line, Machine, touch};
@@ -19,6 +20,7 @@ impl Pcp {
     ) -> u64 {
         let mut got = 0;
         let mut rest = slots;
+        let spree = self.spree;
         self.touch_lists(at);
         loop {
             let filled = rest.iter().take_while(|slot| slot.is_some()).count();
@@ -47,6 +49,7 @@ impl Pcp {
             got += 1;
             rest = left;
         }
+        self.spree = spree;
         got
     }
 
@@ -74,7 +77,6 @@ impl Pcp {
             list.allocs += u64::from(pages);
         }
         self.pages -= pages;
-        self.spree = self.spree.checked_shr(pages).unwrap_or(0);
     }
 
     /// [`Pcp::alloc_many`] of pages that are to be [`PageKind::Owned`], as entries that say so.
@@ -86,6 +88,7 @@ impl Pcp {
         room: &mut [Entry],
     ) -> usize {
         let mut got = 0;
+        let spree = self.spree;
         self.touch_lists(at);
         while got < room.len() {
             let rest = &mut room[got..];
@@ -105,6 +108,7 @@ impl Pcp {
             rest[0] = Entry::owned(pfn);
             got += 1;
         }
+        self.spree = spree;
         got
     }
 

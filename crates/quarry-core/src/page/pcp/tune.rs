@@ -27,16 +27,20 @@ impl Pcp {
     }
 
     fn refill_pages<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32, batch: u32) -> u32 {
+        let wanted = match order {
+            0 => batch << self.alloc_factor,
+            _ => batch,
+        };
         let mut high = self.high(at.limits);
         if !at.zone.is_below_high() {
-            high = high.saturating_add(batch).min(at.limits.high_max());
+            high = high.saturating_add(wanted).min(at.limits.high_max());
         }
         self.high = high;
         if order > 0 {
             return batch;
         }
         let room = high.saturating_sub(self.pages).saturating_sub(batch);
-        let (room, wanted) = (room.max(batch), batch << self.alloc_factor);
+        let room = room.max(batch);
         if wanted <= room && u32::from(self.alloc_factor) < at.zone.rules.batch_scale_max {
             self.alloc_factor += 1;
         }
@@ -56,20 +60,29 @@ impl Pcp {
             return None;
         }
         let before = core::mem::replace(&mut self.high_order_before, true);
-        match at.zone.rules.tuning {
+        let rules = &at.zone.rules;
+        match rules.tuning {
             Tuning::Batch => None,
-            Tuning::FreeFactor => (self.spree > 0).then_some(self.pages),
+            Tuning::FreeFactor => {
+                (rules.larger_frees_empty() && self.spree > 0).then_some(self.pages)
+            }
             Tuning::Auto => {
-                let batch = at.limits.batch();
-                let long = self.spree >= batch + at.limits.high_min() / 2;
-                (long && before).then(|| self.pages.min(at.tuned_most()))
+                let (batch, least) = (at.limits.batch(), at.limits.high_min());
+                let long = self.spree >= rules.spree_pages(batch, least);
+                let ends = long && before && self.pages >= rules.spree_least(batch);
+                ends.then(|| {
+                    let most = at.tuned_most();
+                    self.high = self.high(at.limits).saturating_sub(most).max(least);
+                    self.pages.min(most)
+                })
             }
         }
     }
 
-    /// Drains the lists if they hold too much, and tunes `high` (facts 7.3). Whether they were.
+    /// Drains the lists if they hold too much, and tunes `high` (facts 7.3); `from` is the list of the block
+    /// that was freed last. Whether they were.
     #[cold]
-    pub(crate) fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>) -> bool {
+    pub(crate) fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>, from: u8) -> bool {
         let batch = at.limits.batch();
         self.high = self.high(at.limits);
         let limit = match at.zone.rules.tuning {
@@ -91,8 +104,7 @@ impl Pcp {
             }
             Tuning::Auto => self.spree.min(most),
         };
-        self.drains += 1;
-        self.drained += self.drain(at, pages.max(batch));
+        self.drain_freed(at, from, pages.max(batch));
         true
     }
 
@@ -119,9 +131,12 @@ impl Pcp {
         let mut excess = 0;
         let batch = at.limits.batch();
         if at.zone.rules.tuning == Tuning::Auto && !self.is_untouched() {
-            let high = self.high(at.limits);
-            let kept = self.pages.saturating_sub(at.tuned_most());
-            self.high = kept.max(high - high / 8).max(at.limits.high_min());
+            let (high, least) = (self.high(at.limits), at.limits.high_min());
+            self.high = high;
+            if high > least {
+                let kept = self.pages.saturating_sub(at.tuned_most());
+                self.high = kept.max(high - high / 8).max(least);
+            }
             excess = self.pages.saturating_sub(self.high);
         }
         let used = self.uses();
@@ -136,11 +151,7 @@ impl Pcp {
         }
         self.seen = used;
         if excess > 0 {
-            let blocks = self.drain_by(at, u32::MAX, excess);
-            self.drains += 1;
-            self.drained += blocks;
-            self.decays += 1;
-            self.decayed += blocks;
+            self.drain_idle(at, excess);
         }
     }
 }

@@ -256,9 +256,9 @@ fn frees_of_blocks_from_before_fill_the_lists() {
 
 #[test]
 fn the_lists_are_worked_on_once_a_second() {
-    // Six refills raise high from 1286 pages by 63 each, and what is freed then stays.
-    let blocks: Vec<_> = (0..3554).map(|n| pages(n, 0, 0)).collect();
-    let frees = blocks[..1600].iter().map(|at| free_pages(at, 0));
+    // Six refills raise high from 1286 pages by what they bring, 3969 pages, and what is freed then stays.
+    let blocks: Vec<_> = (0..3969).map(|n| pages(n, 0, 0)).collect();
+    let frees = blocks.iter().map(|at| free_pages(at, 0));
     let mut events: Vec<_> = blocks.iter().copied().chain(frees).collect();
     events.push(pages(4096, 0, 0));
     let mut run = |design, last_ns| {
@@ -276,11 +276,11 @@ fn the_lists_are_worked_on_once_a_second() {
         (run.pcp.decays, run.pcp.decayed)
     };
     // The first event is at 1 ns.
-    assert_eq!(run("slub@6.18", 1_000_000_000), (0, 0));
-    // high becomes 1664 * 7 / 8 = 1456, and after that 1286 as it is the least.
-    assert_eq!(run("slub@6.18", 1_000_000_001), (1, 144));
-    assert_eq!(run("slub@6.18", 2_000_000_001), (2, 314));
-    assert_eq!(run("slub@6.18", 3_600_000_000_001), (2, 314));
+    assert_eq!(run("slub@6.18", 3_000_000_000), (0, 0));
+    // High becomes 5255, less an eighth 4599, 4025, 3522, 3082, and in the end 1286 as it is the least.
+    assert_eq!(run("slub@6.18", 3_000_000_001), (1, 3969 - 3522));
+    assert_eq!(run("slub@6.18", 4_000_000_001), (2, 3969 - 3082));
+    assert_eq!(run("slub@6.18", 3_600_000_000_001), (9, 3969 - 1286));
     assert_eq!(run("slub@6.1", 3_600_000_000_001), (0, 0));
 }
 

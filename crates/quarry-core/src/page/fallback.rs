@@ -1,0 +1,189 @@
+//! What a request gets whose type has no free block, by release.
+//!
+//! A request *claims* a pageblock when it moves the free blocks around the one that it found to its own type,
+//! and the pageblock with them if enough of it is free; else it takes one block alone. It may claim if the
+//! block is at least half a pageblock's order, or if the request is reclaimable, from 4.1 on unmovable.
+//!
+//! | from | block | claim | else |
+//! |---|---|---|---|
+//! | 2.6.24 | the largest | the type changes if half of the pageblock is free | what is left of the block stays with its type; from 4.1 on it goes to the request's |
+//! | 3.13 to 3.17 | | what is left goes to the old type unless the pageblock changed its own | |
+//! | 4.12 | | blocks in use that suit the request count as free ones | |
+//! | 4.13 | | the request takes the smallest block of what was claimed | a movable request takes the smallest block |
+//! | 6.10 | | all, if the type changes, or nothing | what is left of the block stays with its type |
+//! | 6.15 | the largest that can be claimed | | the smallest block |
+//!
+//! A request may also ask for nothing but whole pageblocks ([`Mixing::WholeBlocks`], from 5.0 on).
+//!
+//! # Departure from the kernel
+//!
+//! From 4.12 on kernels tell movable blocks in use by what they are used for. A descriptor does not say how
+//! its block was asked for, so a block that is allocated counts as its pageblock's type, and slabs, pools
+//! and pages on per-CPU lists as unmovable.
+
+use core::ops::Range;
+
+use super::buddy::{FreeArea, Mixing, Taken, Wanted};
+use super::map::MemMap;
+use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
+use crate::era::Era;
+use crate::machine::Machine;
+
+/// Where a type without free blocks looks, first to last (facts 7.1).
+pub(super) const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
+    [MigrateType::Reclaimable, MigrateType::Movable],
+    [MigrateType::Reclaimable, MigrateType::Unmovable],
+    [MigrateType::Unmovable, MigrateType::Movable],
+];
+
+impl FreeArea {
+    /// A block for a request whose type has none: another type's, or one of those that the type has claimed.
+    pub(super) fn take_foreign<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        wanted: &Wanted,
+    ) -> Option<Taken> {
+        let whole = map.blocks().order();
+        let least = match wanted.mixing {
+            Mixing::Allowed => wanted.order,
+            Mixing::WholeBlocks => wanted.order.max(whole),
+        };
+        let (era, new) = (self.era, wanted.migratetype);
+        for order in (least..=MAX_ORDER).rev() {
+            let Some((pfn, old)) = self.foreign(order, new) else {
+                continue;
+            };
+            if !self.may_claim(order, whole / 2, new) {
+                if era >= Era::V4_13 {
+                    break;
+                }
+                let rest = if era >= Era::V4_1 { new } else { old };
+                return Some(self.take_block(map, (pfn, order, old), rest));
+            }
+            if !self.claim(map, (pfn, order), new) {
+                if era >= Era::V6_15 {
+                    continue;
+                }
+                return Some(self.take_block(map, (pfn, order, old), old));
+            }
+            if era >= Era::V4_13 {
+                return self.take_own(machine, map, wanted);
+            }
+            let rest = if (Era::V3_13..Era::V3_18).contains(&era) {
+                map.blocks().migratetype(pfn)
+            } else {
+                new
+            };
+            return Some(self.take_block(map, (pfn, order, new), rest));
+        }
+        if wanted.mixing == Mixing::WholeBlocks {
+            return None;
+        }
+        let mut smallest_first = wanted.order..=MAX_ORDER;
+        let (order, (pfn, old)) =
+            smallest_first.find_map(|order| Some((order, self.foreign(order, new)?)))?;
+        let rest = if era >= Era::V6_10 { old } else { new };
+        Some(self.take_block(map, (pfn, order, old), rest))
+    }
+
+    /// The first block of an order in the lists where a type looks, and its list's type.
+    fn foreign(&self, order: u32, wanted: MigrateType) -> Option<(Pfn, MigrateType)> {
+        let mut others = FALLBACKS[wanted as usize].into_iter();
+        others.find_map(|other| Some((self.first(order, other)?, other)))
+    }
+
+    /// Whether a request may claim the pageblock of a block of this order.
+    fn may_claim(&self, order: u32, half_a_block: u32, wanted: MigrateType) -> bool {
+        let by_type = match wanted {
+            MigrateType::Reclaimable => true,
+            MigrateType::Unmovable => self.era >= Era::V4_1,
+            MigrateType::Movable => false,
+        };
+        by_type || order >= half_a_block
+    }
+
+    /// Takes a block off its list; what is not wanted of it becomes the type `rest`.
+    fn take_block(
+        &mut self,
+        map: &MemMap,
+        (pfn, order, listed): (Pfn, u32, MigrateType),
+        rest: MigrateType,
+    ) -> Taken {
+        self.list(order, listed).remove(map, pfn);
+        Taken {
+            pfn,
+            order,
+            rest,
+            stolen: true,
+        }
+    }
+
+    /// Moves the free blocks around a free block to the wanted type, and the pageblock itself if enough of it
+    /// suits. Whether the blocks moved.
+    fn claim(&mut self, map: &MemMap, (pfn, order): (Pfn, u32), wanted: MigrateType) -> bool {
+        let whole = map.blocks().order();
+        if order >= whole {
+            for block in (pfn.0..pfn.0 + (1 << order)).step_by(1 << whole) {
+                self.retag(map, Pfn(block), wanted);
+            }
+            self.move_to(map, pfn, wanted);
+            return true;
+        }
+        let start = pfn.0 & !((1 << whole) - 1);
+        let block = start..(start + (1 << whole)).min(self.frontier());
+        let suits = self.suiting_pages(map, block.clone(), wanted) >= 1 << (whole - 1);
+        if self.era >= Era::V6_10 && !suits {
+            return false;
+        }
+        for (pfn, kind, _) in blocks_in(*map, block) {
+            if kind == PageKind::Buddy {
+                self.move_to(map, pfn, wanted);
+            }
+        }
+        if suits {
+            self.retag(map, Pfn(start), wanted);
+        }
+        true
+    }
+
+    /// Pages of a pageblock that are free or, from 4.12 on, suit the wanted type.
+    fn suiting_pages(&self, map: &MemMap, block: Range<u32>, wanted: MigrateType) -> u32 {
+        let old = map.blocks().migratetype(Pfn(block.start));
+        let counts =
+            self.era >= Era::V4_12 && old == MigrateType::Movable && wanted != MigrateType::Movable;
+        let suits = |kind| match kind {
+            PageKind::Buddy => true,
+            PageKind::Allocated => false,
+            _ => counts,
+        };
+        let blocks = blocks_in(*map, block).filter(|&(_, kind, _)| suits(kind));
+        blocks.map(|(_, _, order)| 1 << order).sum()
+    }
+
+    /// Puts a free block on another type's list.
+    fn move_to(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
+        let page = map.page(pfn);
+        let (order, from) = (page.order(), page.listed_as());
+        self.list(order, from).remove(map, pfn);
+        self.put(map, pfn, order, wanted);
+    }
+
+    fn retag(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
+        if map.blocks().migratetype(pfn) != wanted {
+            map.blocks().retag(pfn, wanted);
+            self.retagged += 1;
+        }
+    }
+}
+
+/// The blocks of a pageblock, free or in use: first page, kind, order.
+fn blocks_in(map: MemMap, pages: Range<u32>) -> impl Iterator<Item = (Pfn, PageKind, u32)> {
+    let mut at = pages.start;
+    core::iter::from_fn(move || {
+        let pfn = (at < pages.end).then_some(Pfn(at))?;
+        let page = map.page(pfn);
+        at += 1 << page.order();
+        Some((pfn, page.kind(), page.order()))
+    })
+}

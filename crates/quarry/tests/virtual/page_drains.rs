@@ -1,0 +1,234 @@
+//! When per-CPU page lists are drained, which of them, and how much under one hold of the zone lock, by release.
+
+use crate::model::setup::Setup;
+use crate::model::steps::Stepping;
+use crate::page_eras::{GIB, Pages, boot, give, pageset, report, take, typed};
+use quarry_core::era::Era;
+use quarry_core::machine::{CpuId, LockClass, Machine};
+use quarry_core::page::{MigrateType, PageAllocator, PageConfig, PcpStock, Pfn};
+
+/// Blocks of a type that an allocation has until it refills.
+fn left(pages: &Pages, migratetype: MigrateType) -> u32 {
+    let mut left = 0;
+    let refills = report(pages).pcp.refills;
+    while report(pages).pcp.refills == refills {
+        typed(pages, migratetype, 0);
+        left += 1;
+    }
+    left - 1
+}
+
+/// Lists take turns when they are drained, the second first; one that comes after empty ones gives more.
+#[test]
+fn drains_take_turns() {
+    let pages = boot(Era::V4_13, GIB);
+    let mut unmovable = take(&pages, 310);
+    let movable: Vec<Pfn> = (0..310)
+        .map(|_| typed(&pages, MigrateType::Movable, 0))
+        .collect();
+    give(&pages, &mut unmovable, 93);
+    for pfn in &movable[..93] {
+        pages.free(*pfn, 0).expect("allocated");
+    }
+    assert_eq!(report(&pages).pcp.drained, 31);
+    // The second list gives 1; then the third is met, which is empty, and the first gives 2: ten times, and
+    // 1 more of the second.
+    let types = [MigrateType::Unmovable, MigrateType::Movable];
+    assert_eq!(types.map(|of| left(&pages, of)), [93 - 20, 93 - 11]);
+}
+
+/// From 5.18 on a drain begins with the list of the block just freed, and empties it before it goes on. In 5.14
+/// it takes turns over 15 lists: 1 of the second, 14 of the first, four times, then 1 and 2.
+#[test]
+fn drains_begin_with_the_list_just_freed() {
+    for (era, expected) in [
+        (Era::V5_14, [700 - 58, 586 - 5]),
+        (Era::V5_18, [700, 586 - 63]),
+        (Era::V6_1, [700, 586 - 63]),
+    ] {
+        let pages = boot(era, GIB);
+        let mut unmovable = take(&pages, 1260);
+        let movable: Vec<Pfn> = (0..1260)
+            .map(|_| typed(&pages, MigrateType::Movable, 0))
+            .collect();
+        give(&pages, &mut unmovable, 700);
+        for pfn in &movable[..586] {
+            pages.free(*pfn, 0).expect("allocated");
+        }
+        assert_eq!(report(&pages).pcp.drained, 63);
+        let types = [MigrateType::Unmovable, MigrateType::Movable];
+        assert_eq!(types.map(|of| left(&pages, of)), expected, "{era}");
+    }
+}
+
+/// 5.18 to 6.6: when frees have been drained without an allocation between them, the free of a larger
+/// block empties the lists.
+#[test]
+fn a_larger_block_empties_the_lists() {
+    for (era, empties) in [(Era::V5_17, false), (Era::V5_18, true), (Era::V6_6, true)] {
+        let pages = boot(era, GIB);
+        let mut hand = take(&pages, 63 * 30);
+        let block = pages.alloc(1, None).expect("memory");
+        pages.free(block, 1).expect("allocated");
+        assert_eq!(report(&pages).pcp.drains, 0, "no spree yet");
+        let block = pages.alloc(1, None).expect("memory");
+        // A refill brings 31 blocks of two pages.
+        let rest = pageset(&pages, false).count as usize;
+        assert_eq!(rest, 60);
+        give(&pages, &mut hand, 1286 - rest);
+        assert_eq!(report(&pages).pcp.drains, 1);
+        pages.free(block, 1).expect("allocated");
+        let (count, drains) = (pageset(&pages, false).count, report(&pages).pcp.drains);
+        let kept = 1286 - 63 + 2;
+        assert_eq!(
+            (count, drains),
+            if empties { (0, 2) } else { (kept, 1) },
+            "{era}"
+        );
+    }
+}
+
+/// From 6.7 on the second free of a larger block in a row drains the lists, once 63 pages are counted, from
+/// 6.16 on 63 + 1286/2 = 706. It gives at most 2016.
+#[test]
+fn larger_blocks_end_a_spree() {
+    for (era, counted) in [
+        (Era::V6_7, 63),
+        (Era::V6_15, 63),
+        (Era::V6_16, 706),
+        (Era::V6_18, 706),
+    ] {
+        let pages = boot(era, GIB);
+        let blocks: Vec<Pfn> = (0..3).filter_map(|_| pages.alloc(1, None)).collect();
+        let mut hand = take(&pages, 1200);
+        give(&pages, &mut hand, counted - 3);
+        pages.free(blocks[0], 1).expect("allocated");
+        pages.free(blocks[1], 1).expect("allocated");
+        assert_eq!(report(&pages).pcp.drains, 0, "{era}: one less is counted");
+        pages.free(hand.remove(0), 0).expect("allocated");
+        pages.free(blocks[2], 1).expect("allocated");
+        assert_eq!(
+            report(&pages).pcp.drains,
+            0,
+            "the free before was of one page"
+        );
+    }
+    for (era, counted) in [(Era::V6_7, 63), (Era::V6_18, 706)] {
+        let pages = boot(era, GIB);
+        let blocks: Vec<Pfn> = (0..2).filter_map(|_| pages.alloc(1, None)).collect();
+        let mut hand = take(&pages, 1200);
+        give(&pages, &mut hand, counted - 2);
+        let high = pageset(&pages, false).high;
+        pages.free(blocks[0], 1).expect("allocated");
+        pages.free(blocks[1], 1).expect("allocated");
+        let lists = pageset(&pages, false);
+        assert_eq!((report(&pages).pcp.drains, lists.count), (1, 0), "{era}");
+        // High falls by 32 batches, not below its least.
+        assert_eq!((high, lists.high), (1286 + 63 + 1953, 1286), "{era}");
+    }
+}
+
+/// On a machine whose CPUs have more than three batches of the last-level cache each, a spree drains the
+/// lists only when they hold a batch; else each larger block that is freed does.
+#[test]
+fn a_large_cache_keeps_a_batch() {
+    for (cache_share_bytes, drains) in [
+        (3 * 63 * 4096, 39),
+        (3 * 63 * 4096 + 4096, 2),
+        (PageConfig::new(Era::V6_18).cache_share_bytes, 2),
+    ] {
+        let config = PageConfig {
+            cache_share_bytes,
+            ..PageConfig::new(Era::V6_18)
+        };
+        let setup = Setup {
+            pages: GIB,
+            ..Setup::default()
+        };
+        let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
+        let blocks: Vec<Pfn> = (0..40).filter_map(|_| pages.alloc(1, None)).collect();
+        let mut hand = take(&pages, 1200);
+        give(&pages, &mut hand, 704);
+        for pfn in blocks {
+            pages.free(pfn, 1).expect("allocated");
+        }
+        // The second block does in both cases; 32 more are 64 pages.
+        assert_eq!(report(&pages).pcp.drains, drains, "{cache_share_bytes}");
+    }
+}
+
+/// From 6.19 on a drain gives back a batch under each hold of the zone lock; refills and flushes bring and
+/// take as much as before. From 6.10 on a flush takes 32 batches a hold, before all.
+#[test]
+fn drains_move_a_batch_a_hold() {
+    for (era, holds, flushes) in [
+        (Era::V6_9, 1, 1),
+        (Era::V6_10, 1, 2),
+        (Era::V6_18, 1, 2),
+        (Era::V6_19, 32, 2),
+        (Era::V7_3, 32, 2),
+    ] {
+        let pages = boot(era, GIB);
+        let mut hand = take(&pages, 3969);
+        let refills = report(&pages).pcp.refills;
+        assert_eq!(refills, 6, "{era}");
+        for _ in 0..3 {
+            assert_eq!(pages.vmstat_update(), 0);
+        }
+        let zone_locks = || pages.machine().counters().locks(LockClass::Zone);
+        let before = zone_locks();
+        give(&pages, &mut hand, 3522);
+        assert_eq!(zone_locks() - before, holds, "{era}");
+        let pcp = report(&pages).pcp;
+        assert_eq!((pcp.drains, pcp.drained), (holds, 2016), "{era}");
+        give(&pages, &mut hand, 447);
+        let before = zone_locks();
+        // 1953 pages, and under one hold 1000 more.
+        let stock = PcpStock {
+            pages: [1000, 0, 0],
+            high: 3522,
+            zone: None,
+        };
+        assert!(pages.stock_pcp(CpuId(0), &stock).is_some());
+        assert_eq!(pages.drain_all(), 0);
+        assert_eq!(zone_locks() - before, flushes + 1, "{era}");
+    }
+}
+
+/// An allocation of a single page halves what frees count, a bulk allocation does not, by steps or with the
+/// lists held.
+#[test]
+fn bulk_allocations_end_no_spree() {
+    fn drained<M: Machine>(machine: M, bulk: bool) -> u64 {
+        let config = PageConfig::new(Era::V6_1);
+        let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
+        let mut hand: Vec<Pfn> = (0..5040).filter_map(|_| pages.alloc(0, None)).collect();
+        let mut give = |count: usize| {
+            for pfn in hand.drain(..count) {
+                pages.free(pfn, 0).expect("an allocated page");
+            }
+            pages.stats().pcp.drained
+        };
+        assert_eq!(give(1286), 63);
+        assert_eq!(give(63), 63 + 126);
+        if bulk {
+            assert_eq!(pages.alloc_bulk(None, &mut [None; 64]), 64);
+        } else {
+            assert!((0..64).all(|_| pages.alloc(0, None).is_some()));
+        }
+        give(126 + 64) - 63 - 126
+    }
+    let machine = || {
+        let setup = Setup {
+            pages: GIB,
+            ..Setup::default()
+        };
+        setup.machine()
+    };
+    assert_eq!(
+        [drained(machine(), true), drained(machine(), false)],
+        [252, 63]
+    );
+    let stepped = |bulk| drained(Stepping(machine()), bulk);
+    assert_eq!([stepped(true), stepped(false)], [252, 63]);
+}
