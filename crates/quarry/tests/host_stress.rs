@@ -196,7 +196,7 @@ fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
 }
 
 /// Designs with per-CPU state of their own.
-const WITH_SLOTS: [&str; 3] = [Slab::NAME, Slub::NAME, Slubq::NAME];
+const WITH_SLOTS: [&str; 4] = [Slab::NAME, Slub::NAME, Slubq::NAME, Sheaf::NAME];
 
 #[test]
 fn negative_control_unprotected_slot() {
@@ -206,7 +206,7 @@ fn negative_control_unprotected_slot() {
 
 #[test]
 fn negative_control_locks_do_not_exclude() {
-    let all = [Slab::NAME, Slub::NAME, Slubq::NAME, Slob::NAME];
+    let all = [Slab::NAME, Slub::NAME, Slubq::NAME, Slob::NAME, Sheaf::NAME];
     must_be_seen(&all, Fault::Lock, Mode::Auto);
 }
 

@@ -124,7 +124,7 @@ fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &Atomi
     while !stop.load(Relaxed) {
         let cache = &world.caches[random.below(world.caches.len())];
         let value = [0, 1, 6, 30, 120][random.below(5)];
-        match random.below(12) {
+        match random.below(16) {
             0 => drop(cache.shrink()),
             1 => drop(cache.flush()),
             2 => drop(cache.set_attribute("cpu_partial", value)),
@@ -136,6 +136,10 @@ fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &Atomi
             8 => drop(cache.set_attribute("batchcount", 1 + value / 2)),
             9 => drop(cache.set_attribute("sharedfactor", value / 15)),
             10 => world.heap.reap(),
+            11 => drop(cache.set_attribute("sheaf_capacity", value)),
+            12 => drop(cache.set_attribute("barn_full", value / 4)),
+            13 => drop(cache.set_attribute("barn_empty", value / 4)),
+            14 => world.check_now(cache),
             _ => {
                 cache.stats();
                 world.heap.pages().stats();

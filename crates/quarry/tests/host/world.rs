@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use quarry::core::design::Design;
+use quarry::core::design::{CheckError, Design};
 use quarry::core::heap::Cache;
 use quarry::core::machine::Machine;
 use quarry::{CacheFlags, CacheSpec, FreeError, Heap, Stat};
@@ -20,6 +20,8 @@ const CACHES: [(&str, u32); 5] = [
     ("stress-1000", 1000),
     ("stress-4096", 4096),
 ];
+/// The cache whose frees are deferred.
+const DEFERRED: usize = 2;
 /// Places for objects that handlers leave for one another.
 const STASH: usize = 16;
 
@@ -135,6 +137,14 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
     pub(crate) fn free(&self, held: Held, in_handler: bool) {
         self.check(&held, in_handler);
         let freed = match held.source {
+            Source::Cache(DEFERRED) if !in_handler => {
+                // SAFETY: the owner gives the object up, and nobody else knows it.
+                match unsafe { self.caches[DEFERRED].free_rcu(held.object) } {
+                    // SAFETY: as above; it was not noted.
+                    Err(FreeError::NoRoom) => unsafe { self.caches[DEFERRED].free(held.object) },
+                    deferred => deferred,
+                }
+            }
             Source::Cache(number) => {
                 if number == 0 {
                     self.frees.fetch_add(1, Relaxed);
@@ -201,6 +211,15 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
             token,
         };
         self.free(held, true);
+    }
+
+    /// Walks over a cache that is in use: it may be busy, never inconsistent.
+    pub(crate) fn check_now(&self, cache: &Cache<'static, M, D>) {
+        if let Err(CheckError::Inconsistent(found)) = cache.check_consistency() {
+            self.clashes.fetch_add(1, Relaxed);
+            let mut complaint = self.complaint.lock().unwrap();
+            complaint.get_or_insert_with(|| format!("{}: {found}", cache.name()));
+        }
     }
 
     /// Frees what lies in mailboxes and stash. Nobody else is at work.
