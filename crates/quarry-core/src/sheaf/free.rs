@@ -108,7 +108,12 @@ impl Sheaf {
             return Err(FreeError::DoubleFree);
         }
         let node = machine.node_of_cpu(id);
-        let pushed = cpu.push(object) || self.free_slow(env, cpu, node) && cpu.push(object);
+        let mut pushed = cpu.push(object);
+        if !pushed {
+            let slab = slabs::lookup(env, object)?;
+            self.slub.check_object(env, slab, object)?;
+            pushed = self.free_slow(env, cpu, node) && cpu.push(object);
+        }
         if pushed {
             touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
         }
@@ -356,6 +361,6 @@ impl Sheaf {
             unsafe { self.slub.free_to_slab(env, None, slab, list) };
         };
         // SAFETY: the caller's contract is the same.
-        unsafe { self.slub.for_each_list(env, None, batch, free) }
+        unsafe { self.slub.for_each_list(env, batch, free) }
     }
 }

@@ -251,7 +251,7 @@ impl Sheaf {
                 unsafe { self.slub.free_to_slab(env, None, slab, list) };
             };
             // SAFETY: as above.
-            unsafe { self.slub.for_each_list(env, None, objects, free) }
+            unsafe { self.slub.for_each_list(env, objects, free) }
         };
         // An object that its slab refuses was not one when it was freed to a sheaf; it is dropped.
         let _ = freed;

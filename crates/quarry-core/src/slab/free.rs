@@ -126,6 +126,7 @@ impl Slab {
         if env.cache.flags().debug() {
             return Err(FreeError::Unchecked);
         }
+        self.check_object(env, object)?;
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
@@ -143,6 +144,19 @@ impl Slab {
         }
         cpu.queue.stats.add(&stats);
         Ok(())
+    }
+
+    /// Refuses an address where no object of this cache starts.
+    fn check_object<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let slab = slabs::lookup(env, object)?;
+        match self.is_object(env, slab, object) {
+            true => Ok(()),
+            false => Err(FreeError::NotAnObject),
+        }
     }
 
     /// Moves the oldest batch of a CPU's array to the shared array if that has any room, else to
@@ -193,6 +207,7 @@ impl Slab {
         if env.cache.flags().debug() {
             return Err(FreeError::Unchecked);
         }
+        self.check_object(env, object)?;
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);

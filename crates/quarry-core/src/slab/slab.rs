@@ -181,9 +181,11 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         taken
     }
 
-    /// Takes an object back. `false` if it is seen to be free already, or is none of the slab's.
+    /// Takes an object back. `false` if it is seen to be free already, or is none of the slab's: then
+    /// what it lies in stays in use.
     pub(super) fn give_back(&self, object: NonNull<u8>) -> bool {
-        let Some(number) = self.number(object) else {
+        let starts = |&number: &u32| self.object(number) == object;
+        let Some(number) = self.number(object).filter(starts) else {
             return false;
         };
         let active = self.active();

@@ -356,17 +356,15 @@ impl Slub {
         mut cpu: Option<&mut CpuSlab>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        let own = cpu.as_deref().and_then(CpuSlab::slab);
         let free = |slab, list| {
             // SAFETY: the list holds objects of one slab that the caller gave up.
             unsafe { self.free_list(env, cpu.as_deref_mut(), slab, list) };
         };
         // SAFETY: the caller's contract is the same.
-        unsafe { self.for_each_list(env, own, slots, free) }
+        unsafe { self.for_each_list(env, slots, free) }
     }
 
     /// Takes the objects out of their slots, linked into lists of one slab each, for `free`.
-    /// Objects of the CPU's `own` slab are taken as unchecked as single frees push them.
     ///
     /// # Safety
     ///
@@ -374,7 +372,6 @@ impl Slub {
     pub(crate) unsafe fn for_each_list<M: Machine>(
         &self,
         env: Env<'_, M>,
-        own: Option<Pfn>,
         slots: &mut [Option<NonNull<u8>>],
         mut free: impl FnMut(Pfn, Detached),
     ) -> Result<(), FreeError> {
@@ -384,9 +381,7 @@ impl Slub {
             end = last;
             let Some(object) = slots[last] else { continue };
             let checked = Self::slab_of(env, object).and_then(|slab| {
-                if own != Some(slab) {
-                    self.check_object(env, slab, object)?;
-                }
+                self.check_object(env, slab, object)?;
                 Ok(slab)
             });
             let slab = match checked {
@@ -402,15 +397,13 @@ impl Slub {
             let base = map.address(slab).addr().get();
             let bytes = 1 << (map.page_shift() + map.page(slab).order());
             let inside = |other: NonNull<u8>| other.addr().get().wrapping_sub(base) < bytes;
-            let trusted = own == Some(slab);
             let mut list = Detached::one(object);
             let mut misses = 0;
             // The last object looked past; everything after it is freed.
             let mut passed = 0;
             for (at, slot) in slots[..last].iter_mut().enumerate().rev() {
                 let Some(other) = *slot else { continue };
-                let same =
-                    inside(other) && (trusted || self.check_object(env, slab, other).is_ok());
+                let same = inside(other) && self.check_object(env, slab, other).is_ok();
                 if same {
                     // SAFETY: the caller gave the object up; it is the same slab's.
                     unsafe { self.set_next_free(env, other, list.head.as_ptr()) };

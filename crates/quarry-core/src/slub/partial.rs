@@ -329,7 +329,7 @@ impl Slub {
         let Some(slab) = cpu.slab() else { return true };
         let page = env.pages.map().page(slab);
         // SAFETY: I1 - the list is this CPU's, whose slot the caller holds.
-        let detached = unsafe { self.detach(env, cpu.freelist) };
+        let detached = unsafe { self.detach(env, slab, cpu.freelist) };
         let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
             return false;
         };
@@ -369,19 +369,42 @@ impl Slub {
         true
     }
 
-    /// A CPU's list with its end and length.
+    /// A CPU's list with its end and length. What is none of the slab's objects, though it was freed as one,
+    /// is left out: it lies in an object that stays in use.
     ///
     /// # Safety
     ///
-    /// The caller owns the list.
-    unsafe fn detach<M: Machine>(&self, env: Env<'_, M>, freelist: *mut u8) -> Option<Detached> {
-        let mut list = Detached::one(NonNull::new(freelist)?);
-        // SAFETY: the caller owns every object of the list.
-        while let Some(next) = NonNull::new(unsafe { self.next_free(env, list.tail) }) {
-            list.tail = next;
-            list.count += 1;
+    /// The caller owns the list, and its slab.
+    unsafe fn detach<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        freelist: *mut u8,
+    ) -> Option<Detached> {
+        let mut list: Option<Detached> = None;
+        let mut next = NonNull::new(freelist);
+        let mut left_out = false;
+        while let Some(object) = next {
+            // SAFETY: the caller owns every object of the list.
+            next = NonNull::new(unsafe { self.next_free(env, object) });
+            if !self.is_slot(env, slab, object) {
+                left_out = true;
+                continue;
+            }
+            if let Some(list) = &mut list {
+                if left_out {
+                    // SAFETY: as above.
+                    unsafe { self.set_next_free(env, list.tail, object.as_ptr()) };
+                    left_out = false;
+                }
+                list.tail = object;
+                list.count += 1;
+            } else {
+                list = Some(Detached::one(object));
+                left_out = false;
+            }
         }
-        Some(list)
+        list
     }
 
     /// Splices the CPU's list into its slab's and thaws the slab. The caller owns both and holds

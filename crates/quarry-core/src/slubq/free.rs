@@ -95,6 +95,7 @@ impl Slubq {
         if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
             let own = machine.node_of_cpu(id);
             if env.pages.node_of_page(slab) != own {
+                self.check_object(env, slab, object)?;
                 return self.free_alien(env, cpu, own, slab, object);
             }
         }
@@ -105,7 +106,7 @@ impl Slubq {
             touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
             return Ok(());
         }
-        self.free_slow(env, cpu, id, object)
+        self.free_slow(env, cpu, id, slab, object)
     }
 
     /// The queue is full, or has no memory yet.
@@ -116,8 +117,10 @@ impl Slubq {
         env: Env<'_, M>,
         cpu: &mut CpuQueue,
         id: CpuId,
+        slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        self.check_object(env, slab, object)?;
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
@@ -149,6 +152,22 @@ impl Slubq {
         self.free_to_its_slab(env, slab, object)
     }
 
+    /// Refuses an address where no object of the slab starts.
+    pub(super) fn check_object<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let map = env.pages.map();
+        let offset = object.addr().get() - map.address(slab).addr().get();
+        let objects = map.page(slab).objects.load(Ordering::Relaxed) as usize;
+        match offset.is_multiple_of(self.size) && offset / self.size < objects {
+            true => Ok(()),
+            false => Err(FreeError::NotAnObject),
+        }
+    }
+
     /// Frees one object past the queues. The gate has been entered.
     pub(super) fn free_to_its_slab<M: Machine>(
         &self,
@@ -159,12 +178,7 @@ impl Slubq {
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
-        let page = env.pages.map().page(slab);
-        let offset = object.addr().get() - env.pages.map().address(slab).addr().get();
-        let objects = page.objects.load(Ordering::Relaxed) as usize;
-        if !offset.is_multiple_of(self.size) || offset / self.size >= objects {
-            return Err(FreeError::NotAnObject);
-        }
+        self.check_object(env, slab, object)?;
         if !self.free_to_slab(env, slab, &[object], None) {
             return Err(FreeError::DoubleFree);
         }

@@ -140,13 +140,19 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
         taken
     }
 
+    /// The number of the object that starts at an address; `None` if none does.
+    pub(super) fn number(&self, size: usize, object: NonNull<u8>) -> Option<usize> {
+        let first = self.env.pages.map().address(self.slab);
+        let offset = object.addr().get().checked_sub(first.addr().get())?;
+        let number = offset / size;
+        (offset.is_multiple_of(size) && number < self.objects() as usize).then_some(number)
+    }
+
     /// Marks an object as free; `false` if it is already, or if the slab has no such object.
     pub(super) fn give_back(&self, size: usize, object: NonNull<u8>) -> bool {
-        let first = self.env.pages.map().address(self.slab);
-        let number = (object.addr().get() - first.addr().get()) / size;
-        if number >= self.objects() as usize {
+        let Some(number) = self.number(size, object) else {
             return false;
-        }
+        };
         let (i, bit) = (number / 64, 1 << (number % 64));
         let bits = self.word(size, i);
         if bits & bit != 0 {

@@ -3,9 +3,9 @@
 use std::ptr::NonNull;
 
 use crate::model::design::shares_pages;
-use crate::model::scenario::{Object, VirtualCache, VirtualHeap, sized, small, take};
+use crate::model::scenario::{Object, VirtualCache, VirtualHeap, give, sized, small, take};
 use crate::model::setup::Setup;
-use quarry_core::design::{CheckError, Design, FreeError, SlabInconsistency};
+use quarry_core::design::{CacheHead, CheckError, Design, FreeError, SlabInconsistency};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Memory as _};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
@@ -20,6 +20,8 @@ use quarry_sim::VirtualMachine;
 mod descriptor {
     /// Free list, objects in use (SLUB); bitmap (slubq); objects taken (SLAB).
     pub(crate) const WORD: usize = 0;
+    /// The cache of a slab.
+    pub(crate) const CACHE: usize = 8;
     /// The next page on a list, plus one.
     pub(crate) const NEXT: usize = 32;
     /// Kind and order: the lower half of what the page is.
@@ -173,6 +175,96 @@ fn slob_refuses_mistakes() {
 fn sheaf_refuses_mistakes() {
     for &era in Sheaf::ERAS {
         mistakes_are_refused::<Sheaf>(era);
+    }
+}
+
+/// Frees an address inside an object. Fast ways take it, as the table in `debug` says, but not back to a
+/// slab: after a flush nothing overlaps, and the object is in use. Slow ways, which `slow` leads to,
+/// refuse it.
+fn addresses_inside<D: Design>(
+    era: Era,
+    fast: Result<(), FreeError>,
+    slow: impl Fn(VirtualCache<'_, D>, &[Object]),
+) {
+    let heap = small::<D>(era, 2);
+    let cache = sized(&heap, "one", 200);
+    let objects = take(cache, 40);
+    // The last one: its slab is the CPU's.
+    let inside = at(objects[39], 8);
+    assert_eq!(free(cache, inside), fast, "{era}: fast");
+    assert_eq!(cache.flush(), 0);
+    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+    let mut live = Vec::new();
+    cache
+        .for_each_live(|object| live.push(object))
+        .expect("at rest");
+    let mut expected = objects.clone();
+    expected.sort_unstable();
+    assert_eq!(live, expected, "{era}: all are in use");
+    let others = take(cache, 100);
+    assert!(!others.contains(&inside), "{era}: two objects overlap");
+    give(cache, &others);
+    slow(cache, &objects);
+    assert_eq!(
+        free(cache, at(objects[7], 8)),
+        Err(FreeError::NotAnObject),
+        "{era}: slow"
+    );
+    for &object in &objects[..20] {
+        // Some of them were freed on the way.
+        let freed = free(cache, object);
+        assert!(
+            matches!(freed, Ok(()) | Err(FreeError::DoubleFree)),
+            "{era}: {freed:?}"
+        );
+    }
+    assert_eq!(cache.flush(), 0);
+    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+}
+
+/// Leaves no room in the CPU's queue, whose size the attribute is.
+fn queue_full<D: Design>(attribute: &str) -> impl Fn(VirtualCache<'_, D>, &[Object]) {
+    move |cache, objects| {
+        assert!(cache.set_attribute(attribute, 2), "{attribute}");
+        // The first free finds a queue without memory.
+        give(cache, &objects[20..22]);
+    }
+}
+
+#[test]
+fn slab_refuses_addresses_inside_objects() {
+    for &era in Slab::ERAS {
+        addresses_inside::<Slab>(era, Ok(()), queue_full("limit"));
+    }
+}
+
+#[test]
+fn slub_refuses_addresses_inside_objects() {
+    for &era in Slub::ERAS {
+        addresses_inside::<Slub>(era, Ok(()), |cache, _| {
+            // The slab of a CPU is another's to all others.
+            cache.flush();
+        });
+    }
+}
+
+#[test]
+fn slubq_refuses_addresses_inside_objects() {
+    addresses_inside::<Slubq>(Era::V2_6_35, Ok(()), queue_full("cpu_queue_size"));
+}
+
+#[test]
+fn sheaf_refuses_addresses_inside_objects() {
+    for &era in Sheaf::ERAS {
+        addresses_inside::<Sheaf>(era, Ok(()), queue_full("sheaf_capacity"));
+    }
+}
+
+#[test]
+fn slob_refuses_addresses_inside_objects() {
+    for &era in Slob::ERAS {
+        let refused = Err(FreeError::NotAnObject);
+        addresses_inside::<Slob>(era, refused, |_, _| ());
     }
 }
 
@@ -345,6 +437,48 @@ fn slab_finds_damaged_indices() {
         damage(heap.machine(), slab, descriptor::WORD, 11u64);
         let found = damaged(cache.check_consistency(), "a wrong sum");
         assert_eq!(found.what, "free objects of a node", "{era}");
+    }
+}
+
+/// An object of another cache in a sheaf, and a slab below that has one free object too many.
+#[test]
+fn sheaf_finds_damaged_sheaves() {
+    for &era in Sheaf::ERAS {
+        let heap = small::<Sheaf>(era, 1);
+        let cache = sized(&heap, "one", 192);
+        assert!(cache.set_attribute("sheaf_capacity", 8));
+        let objects = take(cache, 21);
+        give(cache, &objects[10..14]);
+        assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+        let slab = heap.pages().pfn_of(objects[10]).expect("a page");
+        let owner: *const CacheHead = cache.head();
+        damage(
+            heap.machine(),
+            slab,
+            descriptor::CACHE,
+            std::ptr::null::<CacheHead>(),
+        );
+        let found = damaged(cache.check_consistency(), "a foreign object");
+        assert_eq!(found.what, "objects of other caches in a sheaf", "{era}");
+        damage(heap.machine(), slab, descriptor::CACHE, owner);
+        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+        cache.flush();
+        cache.shrink();
+        let word = at(
+            heap.machine().ranges().descriptors.base,
+            slab.0 as usize * DESCRIPTOR_BYTES + descriptor::WORD,
+        );
+        // SAFETY: the descriptor's word; the allocator does not run meanwhile.
+        let good = unsafe { word.cast::<u64>().read() };
+        damage(heap.machine(), slab, descriptor::WORD, good + (1 << 32));
+        let found = damaged(cache.check_consistency(), "one more in use");
+        assert_eq!(
+            (found.what, found.slab),
+            ("free objects", Some(slab)),
+            "{era}"
+        );
+        damage(heap.machine(), slab, descriptor::WORD, good);
+        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
     }
 }
 
