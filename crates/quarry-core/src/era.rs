@@ -85,6 +85,12 @@ impl Era {
     /// The newest release.
     pub const LAST: Era = Era::ALL[Era::ALL.len() - 1];
 
+    /// Whether it is this release or a later one: `>=` for constants.
+    #[must_use]
+    pub const fn since(self, release: Era) -> bool {
+        self as u8 >= release as u8
+    }
+
     /// The release that a version belongs to, as `uname -r`, a tag or a package names it. `None` if
     /// it is older than 2.6.22, newer than 7.3, or no version.
     ///

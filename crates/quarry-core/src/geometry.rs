@@ -52,8 +52,8 @@ pub const NR_CPUS_MAX: u32 = 65536;
 pub struct MachineParams {
     /// log2 of the page size in bytes (`PAGE_SHIFT`): 12 for 4 KiB, 14 for 16 KiB, 16 for 64 KiB.
     pub page_shift: u32,
-    /// The number of CPUs that the era's formulas use: `nr_cpu_ids` until 5.9, present CPUs from
-    /// 6.1 on (`SlubEra::formula_cpus` chooses).
+    /// The number of CPUs that the era's formulas use: `nr_cpu_ids` until 5.10, present CPUs from
+    /// 5.11 on (`SlubEra::formula_cpus` chooses).
     pub nr_cpus: u32,
     /// Cache-line size in bytes (`cache_line_size()`): 64 on x86-64.
     pub cache_line: u32,

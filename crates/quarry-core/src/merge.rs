@@ -17,9 +17,9 @@ use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 /// mostly have been merged with each other, so this decides only after races between creations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeSearch {
-    /// The one made last [2.6.22, 2.6.24; 2.6.35 inferred].
+    /// The one made last [until 3.18].
     NewestFirst,
-    /// The one made first [6.1, 6.18; 4.13 and 5.9 inferred].
+    /// The one made first [3.19 and later].
     OldestFirst,
 }
 

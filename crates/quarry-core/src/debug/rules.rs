@@ -1,7 +1,7 @@
 //! Byte values and records of debugging, as data (facts 2.10, 1.2, 3.8).
 
 use crate::era::Era;
-use crate::slub::geometry::{RELEASES, slub_era};
+use crate::slub::geometry::{RecordedPointer, rules_of};
 
 /// What a track record keeps, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,17 +89,16 @@ impl Rules {
     /// SLUB's values, also of the designs that came from it.
     #[must_use]
     pub fn slub(era: Era) -> Self {
-        // 7.0 keeps the slot of 6.19.
-        let layout = slub_era(era.min(*RELEASES.end())).map(|era| era.layout);
+        let layout = rules_of(era).layout;
         Self {
             red_inactive: [0xbb; 8],
             red_active: [0xcc; 8],
             poison_free: 0x6b,
             poison_end: 0xa5,
             poison_inuse: 0x5a,
-            track: TrackLayout::of_bytes(layout.map_or(0, |layout| layout.track_bytes)),
-            request_bytes: layout.map_or(0, |layout| layout.requested_size_bytes),
-            red_zone_from_request: layout.is_some_and(|layout| layout.recorded_red_zone_outside),
+            track: TrackLayout::of_bytes(layout.track_bytes),
+            request_bytes: layout.requested_size_bytes,
+            red_zone_from_request: layout.recorded_pointer != RecordedPointer::Inside,
         }
     }
 

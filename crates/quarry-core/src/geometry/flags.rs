@@ -20,7 +20,7 @@ impl CacheFlags {
     /// Objects can be given back under memory pressure (`SLAB_RECLAIM_ACCOUNT`). Changes no size.
     pub const RECLAIM: Self = CacheFlags(1 << 3);
     /// The creator names a place inside the object that may hold the free pointer
-    /// (`kmem_cache_args.use_freeptr_offset`); from 6.18 on it saves an RCU cache a word, in 7.0 a
+    /// (`kmem_cache_args.use_freeptr_offset`); from 6.12 on it saves an RCU cache a word, in 7.0 a
     /// constructor cache too; earlier eras ignore it. The free pointer is put where the era puts it
     /// in plain objects.
     pub const FREEPTR_OFFSET: Self = CacheFlags(1 << 4);

@@ -16,11 +16,11 @@ pub enum KmallocBeyond {
 /// How the objects of a class are aligned (`create_kmalloc_cache()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KmallocAlign {
-    /// To a word [until 2.6.35; 4.13 inferred].
+    /// To a word [until 5.3].
     Word,
-    /// Power-of-two classes to their own size, the others to a word [5.9; 6.1 inferred].
+    /// Power-of-two classes to their own size, the others to a word [5.4 to 6.10].
     PowerOfTwoClass,
-    /// To the largest power of two that divides the class [6.18].
+    /// To the largest power of two that divides the class [6.11 and later].
     LargestPowerOfTwo,
 }
 

@@ -6,13 +6,13 @@
 //! free objects, so an object costs its size and one index. Where the array lies decides how many
 //! objects fit, and that is what the eras differ in.
 //!
-//! *2.6.24*: a descriptor of 48 bytes and 4 bytes per object, in front of the objects; objects of
+//! *Until 3.12*: a descriptor of 48 bytes and 4 bytes per object, in front of the objects; objects of
 //! an eighth of a page or more have both in a general cache, unless the slab's left-over has room
 //! for them anyway.
 //!
-//! *6.1*: only the array, of one byte per object with 4 KiB pages and two with larger ones. Three
-//! places are tried in turn, each with its own search for the order: inside a free object, in a
-//! general cache, at the slab's end.
+//! *From 3.13 on*: only the array, of 4 bytes per object; from 3.15 on of one byte with 4 KiB pages
+//! and two with larger ones. Three places are tried in turn, each with its own search for the order:
+//! inside a free object (from 4.6 on), in a general cache, at the slab's end.
 //!
 //! The **order** grows while more than an eighth of the slab is wasted, but not above a very low
 //! limit, and never for reclaimable objects. What is left over becomes **colours**: the slabs of a
@@ -27,8 +27,8 @@ mod tests;
 
 pub use eras::{ERAS, RELEASES, slab_era};
 pub use rules::{
-    ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SharedUse, SlabEra,
-    reaping,
+    ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules, SharedUse,
+    SlabEra, reaping,
 };
 
 use crate::geometry::{
@@ -147,7 +147,7 @@ pub fn geometry(
             let fit = place_descriptor(&search, descriptor_bytes, off_slab_from);
             (fit, descriptor_bytes)
         }
-        FreelistRules::Array { .. } => (place_array(era, &search), 0),
+        FreelistRules::Array { in_object, .. } => (place_array(era, &search, in_object), 0),
     };
     let fit = fit.ok_or(GeometryError::SizeTooLarge {
         bytes: layout.size.into(),
@@ -185,17 +185,19 @@ pub fn geometry(
     })
 }
 
-/// Bytes of an index: where one byte is too small for the objects of a page, two [6.1].
+/// Bytes of an index.
 fn index_bytes(era: &SlabEra, machine: &MachineParams) -> u32 {
     match era.freelist {
         FreelistRules::Descriptor { index_bytes, .. } => index_bytes,
-        FreelistRules::Array { min_bytes } => {
-            if machine.page_bytes() / 256 <= u64::from(min_bytes) {
+        FreelistRules::Array { index, .. } => match index {
+            IndexBytes::Word => 4,
+            IndexBytes::Narrow { min_bytes }
+                if machine.page_bytes() / 256 <= u64::from(min_bytes) =>
+            {
                 1
-            } else {
-                2
             }
-        }
+            IndexBytes::Narrow { .. } => 2,
+        },
     }
 }
 
@@ -214,7 +216,8 @@ fn layout(era: &SlabEra, machine: &MachineParams, cache: &CacheParams) -> Layout
     let inuse = object + zone;
     let used = red_left_pad + inuse + if user { DEBUG_WORD } else { 0 };
     let mut size = up(used, align);
-    if let FreelistRules::Array { min_bytes } = era.freelist
+    if let FreelistRules::Array { index, .. } = era.freelist
+        && let IndexBytes::Narrow { min_bytes } = index
         && index_bytes(era, machine) == 1
         && size < min_bytes
     {
@@ -328,7 +331,7 @@ fn place_descriptor(search: &Search<'_>, descriptor: u32, off_slab_from: u64) ->
 
 /// The places of 6.1 (`set_objfreelist_slab_cache()`, `set_off_slab_cache()`,
 /// `set_on_slab_cache()`).
-fn place_array(era: &SlabEra, search: &Search<'_>) -> Option<Fit> {
+fn place_array(era: &SlabEra, search: &Search<'_>, in_object: bool) -> Option<Fit> {
     let size = u64::from(search.layout.size);
     let plain = |slab_bytes: u64| {
         let objects = slab_bytes / size;
@@ -338,14 +341,19 @@ fn place_array(era: &SlabEra, search: &Search<'_>) -> Option<Fit> {
         Ok((objects, slab_bytes % size, search.array_bytes(objects)))
     };
     let kept = CacheFlags::CTOR | CacheFlags::RCU;
-    if !search.cache.flags.intersects(kept) {
+    if in_object && !search.cache.flags.intersects(kept) {
         let inside = search.order(FreelistPlace::InObject, |bytes| plain(bytes).map(Some));
         let object_size = search.cache.object_size;
         if let Some(fit) = inside.filter(|fit| fit.freelist_bytes <= object_size) {
             return Some(fit);
         }
     }
+    // Taken to be as with descriptors until 4.5, which was not read.
+    let large = u64::from(search.cache.object_size) >= search.machine.page_bytes() / 8;
     let off_slab = search.order(FreelistPlace::OffSlab, |slab_bytes| {
+        if !in_object && !large {
+            return Err(());
+        }
         let fit = plain(slab_bytes)?;
         let holder = general_bytes(era, search.machine, fit.2);
         Ok(holder

@@ -6,8 +6,8 @@
 //! The allocator of Linux from 2.2 to 6.7, after Bonwick's (1994, 2001): the objects freed last on
 //! a CPU are the first to be allocated there, and freeing touches no object. Queues pay for that
 //! where SLUB has lists in objects: an array per CPU and cache, one that the CPUs of a node share,
-//! and with several nodes one for each pair of them. The eras are 2.6.24 and 6.1; sources are facts
-//! read from those kernels, not their code.
+//! and with several nodes one for each pair of them. Eras are all releases from 2.6.22 to 6.7;
+//! sources are facts read from kernels, most from 2.6.24 and 6.1, not their code.
 //!
 //! # 2 Objects
 //!
@@ -20,8 +20,8 @@
 //!                                                slab    slab   slab   [o][o][o][ ]
 //!  alien array (node pair, own lock): [o][o][ ]
 //!
-//!  2.6.24: |colour|descriptor|indices|[o][o][o][o]|   or descriptor and indices elsewhere
-//!  6.1:    |colour|[o][o][o][o]|indices|   or indices in a free object, or elsewhere
+//!  to 3.12: |colour|descriptor|indices|[o][o][o][o]|   or descriptor and indices elsewhere
+//!  later:   |colour|[o][o][o][o]|indices|   or indices in a free object, or elsewhere
 //! ```
 //!
 //! The indices of a slab are a stack: entries `active..objects` name the free objects. Shared and
@@ -68,7 +68,7 @@
 //!   the operation goes to the slab at once (counted as `cpu_slot_busy`).
 //! * `touched` of a CPU array is no flag: it is whether the CPU's allocation counters have moved
 //!   since it was last cleared.
-//! * CPU arrays lie in the per-CPU range in both eras, as in 6.1; 2.6.24 has them in general caches,
+//! * CPU arrays lie in the per-CPU range in all eras, as in 6.1; 2.6.24 has them in general caches,
 //!   so their 16 + 8 * limit bytes per CPU and cache are missing from its slab memory.
 //! * Shared and alien arrays are made when a slow operation first misses them, not with the cache,
 //!   and a shrink gives them back when they are empty. The pointers to alien arrays, 8 bytes per

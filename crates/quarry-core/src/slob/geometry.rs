@@ -107,15 +107,16 @@ pub const fn kmalloc_is_block(page_shift: u32, bytes: u64) -> bool {
 ///
 /// ```
 /// use quarry_core::geometry::{BootParams, CacheParams, MachineParams};
-/// use quarry_core::slob::geometry::{ERAS, geometry};
+/// use quarry_core::era::Era;
+/// use quarry_core::slob::geometry::{geometry, slob_era};
 ///
 /// let machine = MachineParams { page_shift: 12, nr_cpus: 1, cache_line: 64 };
-/// let boot = BootParams::default();
-/// let g = geometry(&ERAS[1], &machine, &boot, &CacheParams::new(107)).unwrap();
+/// let (era, boot) = (slob_era(Era::V6_1).unwrap(), BootParams::default());
+/// let g = geometry(era, &machine, &boot, &CacheParams::new(107)).unwrap();
 /// assert_eq!((g.layout.size, g.layout.align), (108, 8));
 /// // A block every 112 bytes.
 /// assert_eq!((g.order, g.objects), (0, 36));
-/// let g = geometry(&ERAS[1], &machine, &boot, &CacheParams::new(5000)).unwrap();
+/// let g = geometry(era, &machine, &boot, &CacheParams::new(5000)).unwrap();
 /// assert_eq!((g.order, g.objects), (1, 1));
 /// ```
 pub fn geometry(

@@ -221,9 +221,11 @@ impl Slub {
         cpu: &mut CpuSlab,
         slab: Pfn,
     ) -> bool {
+        if self.rules.mismatch_counts_cpu_partial_alloc {
+            cpu.stats.count(Stat::CpuPartialAlloc);
+        }
         match self.rules.cpu_partial_mismatch {
             CpuPartialMismatch::Deactivate => {
-                cpu.stats.count(Stat::CpuPartialAlloc);
                 cpu.set_slab(Some(slab));
                 cpu.stats.count(Stat::AllocNodeMismatch);
                 self.deactivate(env, cpu)

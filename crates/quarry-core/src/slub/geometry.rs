@@ -11,22 +11,22 @@
 //!
 //! **Order.** Large slabs make the slow path rarer and leave less slack; small slabs are easier to
 //! get and strand less memory in partial slabs. SLUB therefore asks for a minimum number of
-//! objects, which since 2.6.35 grows with the logarithm of the CPU count, and takes the lowest
+//! objects, which since 2.6.26 grows with the logarithm of the CPU count, and takes the lowest
 //! order that holds them with little slack: at first at most 1/16 of the slab, then 1/8, then 1/4
-//! (and since 6.18 half). Until 6.1 the demand for objects is given up in steps before the last
-//! resort, one object with any slack. 6.18 derives a minimum order from the demand once and only
+//! (and since 6.7 half). Until 6.6 the demand for objects is given up in steps before the last
+//! resort, one object with any slack. 6.7 derives a minimum order from the demand once and only
 //! relaxes the slack. Nothing goes above `slub_max_order` unless one object needs it
 //! ([`calculate_order`]).
 //!
-//! **Fallback order.** Since 2.6.35 a second order is kept, the lowest that holds one object: when
+//! **Fallback order.** Since 2.6.26 a second order is kept, the lowest that holds one object: when
 //! a normal slab is not to be had at once, a small one will do. So each slab carries its own
 //! object count.
 //!
 //! **Limits.** `min_partial` is how many slabs a node keeps even if empty; it grows with the
 //! logarithm of the size, because refetching large slabs costs more. `cpu_partial` is how many
-//! objects a CPU may hold on its own list of partial slabs, less for larger objects. 4.13 and 5.9
-//! count an object when its slab is put on the list, so a list fed by remote frees, one free object
-//! each, holds one more slab than the limit has objects. 6.1 turns objects into slabs up front,
+//! objects a CPU may hold on its own list of partial slabs, less for larger objects. Until 5.15
+//! an object counts when its slab is put on the list, so a list fed by remote frees, one free object
+//! each, holds one more slab than the limit has objects. 5.16 turns objects into slabs up front,
 //! assuming that slabs on the list are half free.
 //!
 //! Every number is a field of [`SlubEra`]; the functions only know the shapes of the rules.
@@ -37,13 +37,13 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use eras::V6_18;
+pub(crate) use eras::rules_of;
 pub use eras::{ERAS, RELEASES, slub_era};
 pub use order::{MinObjects, ObjectLimit, OrderRules, OrderSearch, calculate_order};
 pub use rules::{
     AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,
-    DebugAlloc, ExplicitNode, FreePointer, LayoutRules, ListEnd, MAX_PARTIAL, MIN_PARTIAL,
-    MinPartial, PartialTake, RunRules, SlubEra,
+    ExplicitNode, FreePointer, LayoutRules, ListEnd, MAX_PARTIAL, MIN_PARTIAL, MinPartial,
+    PartialTake, RecordedPointer, RunRules, SlubEra,
 };
 
 use crate::geometry::{
@@ -208,9 +208,18 @@ fn free_pointer_outside(rules: &LayoutRules, cache: &CacheParams, recorded: bool
     let ctor_needs = flags.contains(CacheFlags::CTOR)
         && !(rules.ctor_freeptr_offset && flags.contains(CacheFlags::FREEPTR_OFFSET));
     let small = rules.small_red_zone_outside && cache.object_size < WORD_BYTES;
-    let red_zone_needs = flags.contains(CacheFlags::RED_ZONE)
-        && (small || (rules.recorded_red_zone_outside && recorded));
-    rcu_needs || ctor_needs || flags.contains(CacheFlags::POISON) || red_zone_needs
+    let red_zone = flags.contains(CacheFlags::RED_ZONE);
+    let recorded_needs = recorded
+        && match rules.recorded_pointer {
+            RecordedPointer::Inside => false,
+            RecordedPointer::Outside => true,
+            RecordedPointer::OutsideIfRedZoned => red_zone,
+        };
+    rcu_needs
+        || ctor_needs
+        || flags.contains(CacheFlags::POISON)
+        || (red_zone && small)
+        || recorded_needs
 }
 
 /// Objects of `size` bytes in a slab of this order (`order_objects()`).
@@ -261,7 +270,7 @@ fn cpu_partial_class(
     }
 }
 
-/// Slabs that hold `n_objects` free objects if each is half free (`slub_set_cpu_partial()`, 6.1
+/// Slabs that hold `n_objects` free objects if each is half free (`slub_set_cpu_partial()`, 5.16
 /// and later). `objs_per_slab` must not be 0.
 pub const fn cpu_partial_slabs(n_objects: u32, objs_per_slab: u32) -> u32 {
     (n_objects as u64 * 2).div_ceil(objs_per_slab as u64) as u32

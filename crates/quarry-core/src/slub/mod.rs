@@ -4,10 +4,10 @@
 //! # 1 Idea and source
 //!
 //! Christoph Lameter's SLUB (Linux 2.6.22, 2007) keeps no queues: each CPU owns one slab and takes
-//! its whole list of free objects; frees go straight to the object's slab. From 3.2 to 6.18 a CPU
-//! also keeps a short list of partial slabs. Eras here: 2.6.22 to 6.18 (4.13's run time is inferred
-//! from its neighbours); what differs between them is data ([`geometry::RunRules`]). Facts, not
-//! code, of those kernels were used.
+//! its whole list of free objects; frees go straight to the object's slab. From 3.2 to 6.19 a CPU
+//! also keeps a short list of partial slabs. Eras are all releases from 2.6.22 to 6.19; what differs
+//! between them is data ([`geometry::RunRules`]), and `docs/fidelity.md` lists what differs from each
+//! kernel. Facts, not code, of those kernels were used.
 //!
 //! # 2 Objects
 //!
@@ -26,7 +26,7 @@
 //! | state | frozen | on node list | who changes it |
 //! |---|---|---|---|
 //! | CPU slab | yes | no | its CPU; frees from elsewhere push on the slab's own list |
-//! | on a cpu partial list | 5.9, 6.1: yes; 6.18: no | no | its CPU; frees push |
+//! | on a cpu partial list | until 6.7: yes; from 6.8: no | no | its CPU; frees push |
 //! | on the node's list | no | yes | list lock; frees push |
 //! | full | no | no | the first free finds it and decides where it goes |
 //!
@@ -64,7 +64,7 @@
 //! astray counts as full from there on.
 //!
 //! Knobs of its own: `cpu_slabs` gives a CPU so many slabs in any era, by means of the cpu partial
-//! list, whose slabs are not frozen until 2.6.35; `slab_order` chooses the order before the first
+//! list, whose slabs are not frozen until 3.1; `slab_order` chooses the order before the first
 //! slab, where the kernel's file `order` can be written from 2.6.25 to 5.8 only.
 //!
 //! # 8 Cost

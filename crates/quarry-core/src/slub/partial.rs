@@ -31,7 +31,8 @@ impl Slub {
 
     /// Whether a node with so many partial slabs gives empty ones back.
     pub(crate) fn has_enough(&self, list: &PageList) -> bool {
-        list.len() >= self.min_partial.load(Ordering::Relaxed)
+        let kept = self.min_partial.load(Ordering::Relaxed);
+        list.len() >= kept.saturating_add(self.rules.keeps_one_more.into())
     }
 
     /// Puts a slab on its node's list, whose lock is held.
@@ -97,8 +98,12 @@ impl Slub {
         let slab = list.first()?;
         Self::remove_partial(env, &mut list, slab);
         // A slab on the list always has a free object: the list lock is needed to take the last.
-        let (head, mut available) = self.take_freelist(env, slab)?;
+        let (head, free) = self.take_freelist(env, slab)?;
         cpu.stats.count(Stat::AllocFromPartial);
+        let mut available = match self.rules.first_slab_counts {
+            true => free,
+            false => 0,
+        };
         let mut further = 0;
         while self.takes_more(cpu, available, further)
             && let Some(slab) = list.first()
@@ -248,6 +253,16 @@ impl Slub {
     /// Moves the CPU's partial list to the nodes, holding a node's lock over consecutive slabs of
     /// it. Slabs stay where they are if a lock is re-entered.
     pub(super) fn drain_cpu_partial<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) {
+        while self.rules.drain_frees_an_empty_slab
+            && let Some(slab) = cpu.partial()
+            && SlabWord::load(env.pages.map().page(slab)).inuse == 0
+        {
+            self.pop_cpu_partial(env, cpu);
+            self.unfreeze(env, slab);
+            cpu.stats.count(Stat::DeactivateEmpty);
+            cpu.stats.count(Stat::FreeSlab);
+            self.discard(env, slab);
+        }
         while let Some(slab) = cpu.partial() {
             let node = env.pages.node_of_page(slab);
             let mut discards = None;

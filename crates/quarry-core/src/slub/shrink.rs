@@ -37,10 +37,7 @@ impl Slub {
                 return false;
             }
         }
-        if cpu.partial().is_some() {
-            cpu.stats.count(Stat::CpuPartialDrain);
-            self.drain_cpu_partial(env, cpu);
-        }
+        self.drain_cpu_partial(env, cpu);
         cpu.partial().is_none()
     }
 

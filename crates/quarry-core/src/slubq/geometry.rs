@@ -26,7 +26,7 @@ use crate::geometry::{
 };
 use crate::slub::geometry::{
     AlignRule, CpuCount, FreePointer, LayoutRules, MinObjects, MinPartial, ObjectLimit, OrderRules,
-    OrderSearch, calculate_order, layout, min_partial,
+    OrderSearch, RecordedPointer, calculate_order, layout, min_partial,
 };
 
 /// Objects whose bitmap fits in the word beside the slab (`BITS_PER_LONG`).
@@ -77,7 +77,7 @@ pub static RULES: SlubqRules = SlubqRules {
     layout: LayoutRules {
         free_pointer: FreePointer::None,
         small_red_zone_outside: false,
-        recorded_red_zone_outside: false,
+        recorded_pointer: RecordedPointer::Inside,
         rcu_freeptr_offset: false,
         ctor_freeptr_offset: false,
         track_bytes: 24,

@@ -9,13 +9,13 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, MachineParams, kmalloc_classes, kmalloc_params,
 };
-use quarry_core::slub::geometry::slub_era;
+use quarry_core::slub::geometry::{RELEASES, slub_era};
 use quarry_lab::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use quarry_lab::setting::{Setting, resolve};
 use quarry_lab::{DESIGNS, DesignEntry, DesignSpec};
 
 /// Caches whose creators name a place inside the object for the free pointer, which sysfs does not
-/// show: from the kernels of era 6.18 on they have no word behind the object although they are
+/// show: from 6.12 on they have no word behind the object although they are
 /// type-safe by RCU.
 const FREEPTR_CACHES: [&str; 2] = ["vm_area_struct", "filp"];
 
@@ -37,18 +37,10 @@ fn exception(kernel: &str, cache: &str) -> Option<&'static str> {
         .map(|(_, _, cause)| *cause)
 }
 
-/// The eras whose formulas a kernel may follow: the newest that is not newer, then the next one,
-/// of which some changes may have come before its own version.
+/// The era whose formulas a kernel follows: its own release, or the last with CPU slabs.
 fn era(release: &str) -> Era {
-    let version = |text: &str| -> Vec<u32> {
-        let numbers = text.split(|c: char| !c.is_ascii_digit());
-        numbers.take(2).map(|n| n.parse().unwrap()).collect()
-    };
-    match version(release) {
-        // The order search of 6.18 came with 6.7 or so.
-        release if release >= version("6.8") => Era::V6_18,
-        _ => Era::V6_1,
-    }
+    let era = Era::parse(release).expect("a release of Linux");
+    era.min(*RELEASES.end())
 }
 
 fn machine(snapshot: &Snapshot, era: Era) -> MachineParams {

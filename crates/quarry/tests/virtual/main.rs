@@ -50,6 +50,7 @@ mod slub_2_6;
 mod slub_knobs;
 mod slub_lists;
 mod slub_numa;
+mod slub_releases;
 mod slubq;
 mod slubq_shared;
 mod steps;

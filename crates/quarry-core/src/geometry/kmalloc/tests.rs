@@ -85,3 +85,32 @@ fn kmalloc_classes_serve_requests() {
     assert_eq!([4, 6, 9].map(|index| align(Era::V5_9, index)), [8, 8, 1024]);
     assert_eq!([4, 6, 9].map(|index| align(Era::V2_6_35, index)), [8, 8, 8]);
 }
+
+/// The largest class, and the alignment of 96 and 256 bytes, by the release that they begin at.
+#[test]
+fn classes_change_at_their_release() {
+    let steps = [
+        (Era::V2_6_22, 4 << 20, 8, 8, "kmalloc-1024"),
+        (Era::V2_6_24, 2048, 8, 8, "kmalloc-1024"),
+        (Era::V2_6_25, 4096, 8, 8, "kmalloc-1024"),
+        (Era::V2_6_30, 8192, 8, 8, "kmalloc-1024"),
+        (Era::V4_20, 8192, 8, 8, "kmalloc-1k"),
+        (Era::V5_4, 8192, 8, 256, "kmalloc-1k"),
+        (Era::V6_11, 8192, 32, 256, "kmalloc-1k"),
+    ];
+    let machine = machine(12, 2);
+    for known in &ERAS {
+        let rules = &known.kmalloc;
+        let of = |size| kmalloc_classes(rules, &machine).find(|class| class.size == size);
+        let align = |size| kmalloc_params(rules, of(size).unwrap()).align;
+        let largest = kmalloc_classes(rules, &machine).last().unwrap().size;
+        let step = steps.iter().rfind(|step| known.era >= step.0).unwrap();
+        assert_eq!(
+            (largest, align(96), align(256)),
+            (step.1, step.2, step.3),
+            "{}",
+            known.era
+        );
+        assert_eq!(of(1024).unwrap().to_string(), step.4, "{}", known.era);
+    }
+}

@@ -5,7 +5,6 @@ use core::ops::RangeInclusive;
 use super::{BarnRules, CapacityRules, EmptyMain, RunRules, SheafEra};
 use crate::era::Era;
 use crate::slub::geometry as slub;
-use crate::slub::geometry::SlubEra;
 
 /// Releases that have it.
 pub const RELEASES: RangeInclusive<Era> = Era::V6_18..=Era::V7_3;
@@ -21,7 +20,7 @@ pub fn sheaf_era(era: Era) -> Option<&'static SheafEra> {
 
 const V6_18: SheafEra = SheafEra {
     era: Era::V6_18,
-    slub: slub::V6_18,
+    slub: slub::rules_of(Era::V6_18),
     capacity: None,
     barn: BarnRules {
         full: 10,
@@ -37,20 +36,7 @@ const V6_18: SheafEra = SheafEra {
 
 const V7_0: SheafEra = SheafEra {
     era: Era::V7_0,
-    slub: SlubEra {
-        era: Era::V7_0,
-        layout: slub::LayoutRules {
-            ctor_freeptr_offset: true,
-            ..slub::V6_18.layout
-        },
-        cpu_partial: None,
-        run: slub::RunRules {
-            has_cpu_partial: false,
-            partial_take: slub::PartialTake::One,
-            ..slub::V6_18.run
-        },
-        ..slub::V6_18
-    },
+    slub: slub::rules_of(Era::V7_0),
     capacity: Some(CapacityRules {
         page: 4,
         from_1024: 12,

@@ -1,90 +1,127 @@
-//! The eras' numbers.
+//! The numbers of each release: one function of it, where every rule names the releases at which it
+//! changed.
 
 use core::ops::RangeInclusive;
 
 use super::{
-    ColourRule, FreelistRules, GrowRule, LimitRules, ReleaseRule, RunRules, SharedUse, SlabEra,
+    ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules, SharedUse,
+    SlabEra,
 };
 use crate::era::Era;
 use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 
-/// Releases that have it. 2.6.22 and 2.6.23 have the rules of 2.6.24.
+/// Releases that have it.
 pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_7;
 
-/// Every era of SLAB that is known here, oldest first.
-pub static ERAS: [SlabEra; 2] = [V2_6_24, V6_1];
+/// The rules of every such release, oldest first.
+pub static ERAS: [SlabEra; Era::V6_8 as usize] = {
+    let mut eras = [rules_of(Era::V2_6_22); Era::V6_8 as usize];
+    let mut at = 0;
+    while at < eras.len() {
+        eras[at] = rules_of(Era::ALL[at]);
+        at += 1;
+    }
+    eras
+};
 
-/// The numbers of a release, which are those of the newest set that is not newer; `None` if SLAB's are not known.
+/// The rules of a release; `None` if it has no SLAB.
 pub fn slab_era(era: Era) -> Option<&'static SlabEra> {
-    let known = ERAS.iter().rfind(|known| known.era <= era);
-    RELEASES.contains(&era).then(|| known.unwrap_or(&ERAS[0]))
+    ERAS.get(era as usize)
 }
 
-const V2_6_24: SlabEra = SlabEra {
-    era: Era::V2_6_24,
-    freelist: FreelistRules::Descriptor {
-        descriptor_bytes: 48,
-        index_bytes: 4,
-        off_slab_page_part: 8,
-    },
-    max_order: 1,
-    has_max_order_parameter: false,
-    line_beats_debug: false,
-    limits: LimitRules {
-        huge_bytes: 131_072,
-        huge: 1,
-        above_page: 8,
-        above_1024: 24,
-        above_256: 54,
-        smaller: 120,
-        shared_factor: 8,
-        alien_limit: 12,
-        debug_max: 32,
-    },
-    kmalloc: KmallocRules {
+const fn rules_of(era: Era) -> SlabEra {
+    SlabEra {
+        era,
+        freelist: freelist(era),
+        max_order: 1,
+        has_max_order_parameter: era.since(Era::V3_8),
+        // Inferred: read in 2.6.24 and 6.1.
+        line_beats_debug: era.since(Era::V4_7),
+        limits: LimitRules {
+            huge_bytes: 131_072,
+            huge: 1,
+            above_page: 8,
+            above_1024: 24,
+            above_256: 54,
+            smaller: 120,
+            shared_factor: 8,
+            alien_limit: 12,
+            debug_max: 32,
+        },
+        kmalloc: kmalloc(era),
+        run: run(era),
+    }
+}
+
+const fn freelist(era: Era) -> FreelistRules {
+    if !era.since(Era::V3_13) {
+        return FreelistRules::Descriptor {
+            descriptor_bytes: 48,
+            index_bytes: 4,
+            off_slab_page_part: 8,
+        };
+    }
+    FreelistRules::Array {
+        index: if era.since(Era::V3_15) {
+            IndexBytes::Narrow { min_bytes: 16 }
+        } else {
+            IndexBytes::Word
+        },
+        in_object: era.since(Era::V4_6),
+    }
+}
+
+const fn kmalloc(era: Era) -> KmallocRules {
+    // The common classes of all designs; that the names came with them is inferred.
+    let common = era.since(Era::V3_10);
+    let pages = era.since(Era::V6_1);
+    KmallocRules {
         service: KmallocService::Classes,
         shift_low: 5,
-        between_by_line: true,
-        page_shift_plus: 10,
-        shift_max: 25,
-        beyond: KmallocBeyond::Nothing,
-        align: KmallocAlign::Word,
+        between_by_line: !common,
+        page_shift_plus: if pages { 1 } else { 10 },
+        shift_max: if pages { u32::MAX } else { 25 },
+        beyond: if pages {
+            KmallocBeyond::PageAllocator
+        } else {
+            KmallocBeyond::Nothing
+        },
+        align: if era.since(Era::V5_4) {
+            KmallocAlign::PowerOfTwoClass
+        } else {
+            KmallocAlign::Word
+        },
         hwcache_align: true,
-        prefix: "size-",
-        short_names: false,
-    },
-    run: RunRules {
-        release: ReleaseRule::JustEmptied,
-        grow: GrowRule::FreeListTail,
-        colour: ColourRule::UseThenAdvance,
-        looks_before_lock: false,
-        shared_use: SharedUse::AlienOverflow,
-        untouched_batch: 16,
-    },
-};
+        prefix: if common { "kmalloc-" } else { "size-" },
+        short_names: era.since(Era::V4_20),
+    }
+}
 
-const V6_1: SlabEra = SlabEra {
-    era: Era::V6_1,
-    freelist: FreelistRules::Array { min_bytes: 16 },
-    has_max_order_parameter: true,
-    line_beats_debug: true,
-    kmalloc: KmallocRules {
-        between_by_line: false,
-        page_shift_plus: 1,
-        shift_max: u32::MAX,
-        beyond: KmallocBeyond::PageAllocator,
-        align: KmallocAlign::PowerOfTwoClass,
-        prefix: "kmalloc-",
-        short_names: true,
-        ..V2_6_24.kmalloc
-    },
-    run: RunRules {
-        release: ReleaseRule::TailAfterGroup,
-        grow: GrowRule::FeedArray,
-        colour: ColourRule::AdvanceThenUse,
-        looks_before_lock: true,
-        shared_use: SharedUse::Refill,
-        ..V2_6_24.run
-    },
-    ..V2_6_24
-};
+const fn run(era: Era) -> RunRules {
+    let v4_7 = era.since(Era::V4_7);
+    RunRules {
+        release: if v4_7 {
+            ReleaseRule::TailAfterGroup
+        } else {
+            ReleaseRule::JustEmptied
+        },
+        grow: if v4_7 {
+            GrowRule::FeedArray
+        } else {
+            GrowRule::FreeListTail
+        },
+        colour: if v4_7 {
+            ColourRule::AdvanceThenUse
+        } else {
+            ColourRule::UseThenAdvance
+        },
+        looks_before_lock: v4_7,
+        // The release is inferred: read in 2.6.24 and 6.1.
+        shared_use: if era.since(Era::V2_6_33) {
+            SharedUse::Refill
+        } else {
+            SharedUse::AlienOverflow
+        },
+        untouched_batch: 16,
+    }
+}

@@ -7,7 +7,7 @@ use crate::geometry::KmallocRules;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreelistRules {
     /// A descriptor with the indices behind it, in front of the objects; off the slab for large
-    /// objects [2.6.24].
+    /// objects [until 3.12].
     Descriptor {
         /// Bytes of the descriptor.
         descriptor_bytes: u32,
@@ -17,8 +17,22 @@ pub enum FreelistRules {
         off_slab_page_part: u32,
     },
     /// Only the indices: in a free object, else off the slab if that saves something, else at the
-    /// slab's end [6.1].
+    /// slab's end [3.13 and later; when they are off the slab was read in 6.1].
     Array {
+        /// How large an index is.
+        index: IndexBytes,
+        /// Whether the array may lie in a free object [4.6 and later].
+        in_object: bool,
+    },
+}
+
+/// How large an index of an array is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IndexBytes {
+    /// Four bytes [3.13, 3.14].
+    Word,
+    /// One byte where it can name the objects of a page, else two [3.15 and later].
+    Narrow {
         /// Smallest object in bytes where indices are one byte.
         min_bytes: u32,
     },
@@ -50,27 +64,30 @@ pub struct LimitRules {
 /// Which empty slab is given back when a node has more free objects than its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReleaseRule {
-    /// Asked at each object: the slab that this object has just emptied [2.6.24].
+    /// Asked at each object: the slab that this object has just emptied [until 4.6].
     JustEmptied,
-    /// Asked once after a group of objects: the last ones of the free list [6.1].
+    /// Asked once after a group of objects: the last ones of the free list [4.7 and later].
     TailAfterGroup,
 }
 
 /// What a growing cache does with its new slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrowRule {
-    /// It joins the tail of the free list, and the refill starts again [2.6.24].
+    /// It joins the tail of the free list, and the refill starts again [until 4.6].
     FreeListTail,
-    /// It feeds the CPU array at once, then joins the head of the list it belongs to [6.1].
+    /// It feeds the CPU array at once, then joins the head of the list it belongs to [4.7 and
+    /// later].
     FeedArray,
 }
 
 /// What a node's colour counter does when a slab is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColourRule {
-    /// Its value is used, then it advances: the first slab has colour 0 [2.6.24, inferred].
+    /// Its value is used, then it advances: the first slab has colour 0 [until 4.6,
+    /// inferred].
     UseThenAdvance,
-    /// It advances, then its value is used: the first slab has colour 1, if there is one [6.1].
+    /// It advances, then its value is used: the first slab has colour 1, if there is one [4.7
+    /// and later].
     AdvanceThenUse,
 }
 
@@ -78,9 +95,9 @@ pub enum ColourRule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharedUse {
     /// An alien array's overflow into it: `transfer_objects()` marks the array that receives
-    /// [2.6.24].
+    /// [until 2.6.32].
     AlienOverflow,
-    /// A refill out of it [6.1].
+    /// A refill out of it [2.6.33 and later].
     Refill,
 }
 
@@ -94,7 +111,7 @@ pub struct RunRules {
     /// Colours of new slabs.
     pub colour: ColourRule,
     /// A refill looks for free and shared objects before it takes the node's lock, and grows at
-    /// once if there are none [6.1].
+    /// once if there are none [4.7 and later].
     pub looks_before_lock: bool,
     /// What counts as a use of a node's shared array.
     pub shared_use: SharedUse,

@@ -127,7 +127,7 @@ fn slabs_hold_what_is_put_in_them() {
 /// Facts 1.6: the limits by size, and that one CPU shares nothing.
 #[test]
 fn limits_by_size() {
-    let rules = &ERAS[1].limits;
+    let rules = &slab_era(Era::V6_1).unwrap().limits;
     let table = [
         (256, 120, 60, 8),
         (264, 54, 27, 8),
@@ -158,4 +158,21 @@ fn slab_max_order_belongs_to_6_1() {
         geometry(era, &machine(12, 2), &boot, &cache).unwrap().order
     };
     assert_eq!((order(Era::V2_6_24), order(Era::V6_1)), (1, 0));
+}
+
+/// Where the indices of 256-byte objects lie and how large one is, by release.
+#[test]
+fn indices_change_at_their_release() {
+    let steps = [
+        (Era::V2_6_22, FreelistPlace::SlabStart, 4, 15),
+        (Era::V3_13, FreelistPlace::SlabEnd, 4, 15),
+        (Era::V3_15, FreelistPlace::SlabEnd, 1, 15),
+        (Era::V4_6, FreelistPlace::InObject, 1, 16),
+    ];
+    for known in &ERAS {
+        let g = of(known.era, &machine(12, 2), CacheParams::new(256));
+        let step = steps.iter().rfind(|step| known.era >= step.0).unwrap();
+        let found = (g.slab.freelist, g.slab.index_bytes, g.objects);
+        assert_eq!(found, (step.1, step.2, step.3), "{}", known.era);
+    }
 }

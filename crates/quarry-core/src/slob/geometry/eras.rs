@@ -1,4 +1,5 @@
-//! The eras' numbers.
+//! The numbers of each release: one function of it, where every rule names the release at which it
+//! changed. 2.6.24 and 6.1 were read; releases between are inferred from the kernel's history.
 
 use core::ops::RangeInclusive;
 
@@ -6,47 +7,58 @@ use super::{HwcacheAlign, SlobEra};
 use crate::era::Era;
 use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 
-/// Releases that have it. 2.6.22 and 2.6.23 have the rules of 2.6.24.
+/// Releases that have it.
 pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_3;
 
-/// Every era of SLOB, oldest first.
-pub static ERAS: [SlobEra; 2] = [V2_6_24, V6_1];
+/// The rules of every such release, oldest first.
+pub static ERAS: [SlobEra; Era::V6_4 as usize] = {
+    let mut eras = [rules_of(Era::V2_6_22); Era::V6_4 as usize];
+    let mut at = 0;
+    while at < eras.len() {
+        eras[at] = rules_of(Era::ALL[at]);
+        at += 1;
+    }
+    eras
+};
 
-/// The numbers of a release, which are those of the newest set that is not newer; `None` if they are not known.
+/// The rules of a release; `None` if it has no SLOB.
 pub fn slob_era(era: Era) -> Option<&'static SlobEra> {
-    let known = ERAS.iter().rfind(|known| known.era <= era);
-    RELEASES.contains(&era).then(|| known.unwrap_or(&ERAS[0]))
+    ERAS.get(era as usize)
 }
 
-const V2_6_24: SlobEra = SlobEra {
-    era: Era::V2_6_24,
-    list_limits: &[],
-    merge_before_first: false,
-    head_moves_past_full: true,
-    hwcache_align: HwcacheAlign::Line,
-    kmalloc: KmallocRules {
-        service: KmallocService::Design,
-        shift_low: 3,
-        between_by_line: false,
-        page_shift_plus: 0,
-        shift_max: u32::MAX,
-        beyond: KmallocBeyond::PageAllocator,
-        align: KmallocAlign::Word,
-        hwcache_align: false,
-        prefix: "kmalloc-",
-        short_names: false,
-    },
-};
-
-const V6_1: SlobEra = SlobEra {
-    era: Era::V6_1,
-    list_limits: &[256, 1024],
-    merge_before_first: true,
-    head_moves_past_full: false,
-    hwcache_align: HwcacheAlign::HalvedLine,
-    kmalloc: KmallocRules {
-        align: KmallocAlign::PowerOfTwoClass,
-        short_names: true,
-        ..V2_6_24.kmalloc
-    },
-};
+const fn rules_of(era: Era) -> SlobEra {
+    SlobEra {
+        era,
+        // Between 2.6.24 and 2.6.26.
+        list_limits: if era.since(Era::V2_6_25) {
+            &[256, 1024]
+        } else {
+            &[]
+        },
+        merge_before_first: era.since(Era::V2_6_26),
+        head_moves_past_full: !era.since(Era::V5_2),
+        // With the common creation of caches.
+        hwcache_align: if era.since(Era::V3_7) {
+            HwcacheAlign::HalvedLine
+        } else {
+            HwcacheAlign::Line
+        },
+        kmalloc: KmallocRules {
+            service: KmallocService::Design,
+            shift_low: 3,
+            between_by_line: false,
+            page_shift_plus: 0,
+            shift_max: u32::MAX,
+            beyond: KmallocBeyond::PageAllocator,
+            // Read on both sides.
+            align: if era.since(Era::V5_4) {
+                KmallocAlign::PowerOfTwoClass
+            } else {
+                KmallocAlign::Word
+            },
+            hwcache_align: false,
+            prefix: "kmalloc-",
+            short_names: era.since(Era::V4_20),
+        },
+    }
+}

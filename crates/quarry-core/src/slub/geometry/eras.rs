@@ -1,270 +1,286 @@
-//! The eras' numbers.
+//! The numbers of each release: one function of it, where every rule names the releases at which it
+//! changed. Both sides of a change were read unless a comment says that its release is inferred.
 
 use core::ops::RangeInclusive;
 
 use super::{
     AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,
-    DebugAlloc, ExplicitNode, FreePointer, LayoutRules, ListEnd, MinObjects, MinPartial,
-    ObjectLimit, OrderRules, OrderSearch, PartialTake, RunRules, SlubEra,
+    ExplicitNode, FreePointer, LayoutRules, ListEnd, MinObjects, MinPartial, ObjectLimit,
+    OrderRules, OrderSearch, PartialTake, RecordedPointer, RunRules, SlubEra,
 };
 use crate::era::Era;
 use crate::geometry::{CacheFlags, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
 use crate::merge::{MergeRules, MergeSearch, NEVER_MERGED};
 
-/// Releases that have it.
+/// Releases that have CPU slabs.
 pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_19;
 
-/// Every set of rules of SLUB with cpu slabs, oldest first, from its first release; a set is named after
-/// the kernel that it was read in.
-///
-/// 4.13 was read for its thresholds and counters only: its slot, kmalloc alignment and run-time
-/// rules are inferred from its neighbours.
-pub static ERAS: [SlubEra; 7] = [V2_6_22, V2_6_24, V2_6_35, V4_13, V5_9, V6_1, V6_18];
+/// The rules of every such release, oldest first.
+pub static ERAS: [SlubEra; Era::V7_0 as usize] = {
+    let mut eras = [rules_of(Era::V2_6_22); Era::V7_0 as usize];
+    let mut at = 0;
+    while at < eras.len() {
+        eras[at] = rules_of(Era::ALL[at]);
+        at += 1;
+    }
+    eras
+};
 
-/// The numbers of a release, which are those of the newest set that is not newer; `None` if SLUB has no cpu slabs in it.
+/// The rules of a release; `None` if it has no CPU slabs.
 pub fn slub_era(era: Era) -> Option<&'static SlubEra> {
-    let known = ERAS.iter().rfind(|known| known.era <= era);
-    known.filter(|_| RELEASES.contains(&era))
+    ERAS.get(era as usize)
 }
 
-const V2_6_22: SlubEra = SlubEra {
-    era: Era::V2_6_22,
-    align: AlignRule::AboveHalfLine,
-    layout: LayoutRules {
-        free_pointer: FreePointer::Start,
-        small_red_zone_outside: false,
-        recorded_red_zone_outside: false,
-        rcu_freeptr_offset: false,
-        ctor_freeptr_offset: false,
-        // Address, CPU, pid, time.
-        track_bytes: 24,
-        requested_size_bytes: 0,
-        left_red_zone: false,
-    },
-    order: OrderRules {
-        max_order_small: 1,
-        max_order_large: 2,
-        min_objects: MinObjects::ByPage { small: 4, large: 8 },
-        fractions: &[8, 4],
-        search: OrderSearch::HalveObjects,
-        object_limit: ObjectLimit::Refuse(65535),
-        orders_adjusted: false,
-    },
-    cpus: CpuCount::Unused,
-    cpu_partial: None,
-    min_partial: MinPartial::Constant(2),
-    kmalloc: KmallocRules {
-        service: KmallocService::Classes,
-        shift_low: 3,
-        between_by_line: false,
-        page_shift_plus: 10,
-        shift_max: 25,
-        beyond: KmallocBeyond::Nothing,
-        align: KmallocAlign::Word,
-        hwcache_align: false,
-        prefix: "kmalloc-",
-        short_names: false,
-    },
-    merge: MergeRules {
-        search: MergeSearch::NewestFirst,
-        into_kmalloc: true,
-        align_divides: false,
-        never: NEVER_MERGED,
-        same: CacheFlags::RECLAIM.union(CacheFlags::CONSISTENCY),
-    },
-    run: RunRules {
-        has_fallback_order: false,
-        has_cpu_partial: false,
-        freeze_cpu_partial: false,
-        zero_cpu_partial_drains: false,
-        refill_counts_cpu_partial_as_refill: false,
-        slowpath_counts_success: true,
-        refill_counts_attempts: true,
-        exhausted_is_deactivated: true,
-        empty_kept_if_below_min_partial: false,
-        free_adds_to: ListEnd::Head,
-        deactivate_to: DeactivateEnd::Head,
-        deactivate_empty_to: Some(ListEnd::Tail),
-        kept_empty_counts_as_empty: true,
-        // There are no such lists, but for those that `cpu_slabs` asks for.
-        cpu_partial_mismatch: CpuPartialMismatch::PutBack,
-        explicit_node: ExplicitNode::OtherLists,
-        partial_take: PartialTake::One,
-        shrink_sorts_all: true,
-        debug_alloc: DebugAlloc::CpuSlabSlowPath,
-        remote_node_defrag_ratio: 100,
-        defrag_ratio_name: "defrag_ratio",
-    },
-};
+/// The rules of a release; from 7.0 on those of the slabs under sheaves.
+pub(crate) const fn rules_of(era: Era) -> SlubEra {
+    SlubEra {
+        era,
+        // Between 2.6.24 and 2.6.26.
+        align: if era.since(Era::V2_6_26) {
+            AlignRule::HalvedLine
+        } else {
+            AlignRule::AboveHalfLine
+        },
+        layout: layout(era),
+        order: order(era),
+        cpus: if era.since(Era::V5_11) {
+            CpuCount::Present
+        } else if era.since(Era::V2_6_26) {
+            CpuCount::NrCpuIds
+        } else {
+            CpuCount::Unused
+        },
+        cpu_partial: cpu_partial(era),
+        min_partial: if era.since(Era::V3_2) {
+            MinPartial::Log2 { divisor: 2 }
+        } else if era.since(Era::V2_6_27) {
+            MinPartial::Log2 { divisor: 1 }
+        } else if era.since(Era::V2_6_24) {
+            MinPartial::Constant(5)
+        } else {
+            MinPartial::Constant(2)
+        },
+        kmalloc: kmalloc(era),
+        merge: MergeRules {
+            search: if era.since(Era::V3_19) {
+                MergeSearch::OldestFirst
+            } else {
+                MergeSearch::NewestFirst
+            },
+            // kmalloc caches have windows for copies to user space, which keep them apart; from 5.14
+            // on memory groups do.
+            into_kmalloc: !era.since(Era::V4_16),
+            align_divides: false,
+            never: NEVER_MERGED,
+            // Inferred: until the flag became `SLAB_CONSISTENCY_CHECKS`.
+            same: if era.since(Era::V4_6) {
+                CacheFlags::RECLAIM
+            } else {
+                CacheFlags::RECLAIM.union(CacheFlags::CONSISTENCY)
+            },
+        },
+        run: run(era),
+    }
+}
 
-const V2_6_24: SlubEra = SlubEra {
-    era: Era::V2_6_24,
-    order: OrderRules {
-        object_limit: ObjectLimit::StopGrowing(65535),
-        ..V2_6_22.order
-    },
-    min_partial: MinPartial::Constant(5),
-    kmalloc: KmallocRules {
-        page_shift_plus: -1,
-        shift_max: u32::MAX,
-        beyond: KmallocBeyond::PageAllocator,
-        ..V2_6_22.kmalloc
-    },
-    run: RunRules {
-        free_adds_to: ListEnd::Tail,
-        ..V2_6_22.run
-    },
-    ..V2_6_22
-};
+const fn layout(era: Era) -> LayoutRules {
+    LayoutRules {
+        free_pointer: if era.since(Era::V5_13) {
+            FreePointer::MiddleDown
+        } else if era.since(Era::V5_7) {
+            FreePointer::MiddleUp
+        } else {
+            FreePointer::Start
+        },
+        small_red_zone_outside: era.since(Era::V5_13),
+        recorded_pointer: if era.since(Era::V6_11) {
+            RecordedPointer::OutsideIfRedZoned
+        } else if era.since(Era::V6_2) {
+            RecordedPointer::Outside
+        } else {
+            RecordedPointer::Inside
+        },
+        rcu_freeptr_offset: era.since(Era::V6_12),
+        ctor_freeptr_offset: era.since(Era::V7_0),
+        track_bytes: if era.since(Era::V5_19) {
+            // The stack is a handle into the stack depot.
+            32
+        } else if era.since(Era::V3_1) {
+            // The below and sixteen return addresses; the release is inferred.
+            152
+        } else {
+            // Address, CPU, pid, time.
+            24
+        },
+        requested_size_bytes: if era.since(Era::V6_18) {
+            // Of 7.0, but late stable updates of 6.18 have it; 6.18.2 has 4.
+            8
+        } else if era.since(Era::V6_1) {
+            4
+        } else {
+            0
+        },
+        left_red_zone: era.since(Era::V4_6),
+    }
+}
 
-const V2_6_35: SlubEra = SlubEra {
-    era: Era::V2_6_25,
-    align: AlignRule::HalvedLine,
-    order: OrderRules {
-        max_order_small: 3,
-        max_order_large: 3,
-        min_objects: MinObjects::ByCpus { cap: u32::MAX },
-        fractions: &[16, 8, 4],
-        search: OrderSearch::DecrementObjects,
-        object_limit: ObjectLimit::BelowLimit(65535),
-        orders_adjusted: false,
-    },
-    cpus: CpuCount::NrCpuIds,
-    min_partial: MinPartial::Log2 { divisor: 1 },
-    kmalloc: KmallocRules {
-        page_shift_plus: 1,
-        ..V2_6_24.kmalloc
-    },
-    run: RunRules {
-        has_fallback_order: true,
-        deactivate_to: DeactivateEnd::HeadIfCpuFreelist,
-        remote_node_defrag_ratio: 1000,
-        defrag_ratio_name: "remote_node_defrag_ratio",
-        ..V2_6_24.run
-    },
-    ..V2_6_24
-};
+const fn order(era: Era) -> OrderRules {
+    let by_cpus = era.since(Era::V2_6_26);
+    OrderRules {
+        max_order_small: if by_cpus { 3 } else { 1 },
+        max_order_large: if by_cpus { 3 } else { 2 },
+        min_objects: if by_cpus {
+            MinObjects::ByCpus { cap: u32::MAX }
+        } else {
+            MinObjects::ByPage { small: 4, large: 8 }
+        },
+        fractions: if era.since(Era::V6_7) {
+            &[16, 8, 4, 2]
+        } else if by_cpus {
+            &[16, 8, 4]
+        } else {
+            &[8, 4]
+        },
+        search: if era.since(Era::V6_7) {
+            OrderSearch::MinOrder
+        } else if era.since(Era::V2_6_30) {
+            OrderSearch::DecrementObjects
+        } else {
+            OrderSearch::HalveObjects
+        },
+        object_limit: if era.since(Era::V3_1) {
+            ObjectLimit::BelowLimit(32767)
+        } else if by_cpus {
+            ObjectLimit::BelowLimit(65535)
+        } else if era.since(Era::V2_6_23) {
+            ObjectLimit::StopGrowing(65535)
+        } else {
+            ObjectLimit::Refuse(65535)
+        },
+        // Inferred: read in 6.18 only.
+        orders_adjusted: era.since(Era::V6_7),
+    }
+}
 
-const V4_13: SlubEra = SlubEra {
-    era: Era::V3_2,
-    layout: LayoutRules {
-        // With stack traces: the above and sixteen return addresses.
-        track_bytes: 152,
-        left_red_zone: true,
-        ..V2_6_35.layout
-    },
-    order: OrderRules {
-        object_limit: ObjectLimit::BelowLimit(32767),
-        ..V2_6_35.order
-    },
-    cpu_partial: Some(CpuPartialRules {
+const fn cpu_partial(era: Era) -> Option<CpuPartialRules> {
+    if !era.since(Era::V3_2) || era.since(Era::V7_0) {
+        return None;
+    }
+    if era.since(Era::V5_16) {
+        return Some(CpuPartialRules {
+            page: 6,
+            from_1024: 24,
+            from_256: 52,
+            smaller: 120,
+            unit: CpuPartialUnit::Slabs,
+        });
+    }
+    Some(CpuPartialRules {
         page: 2,
         from_1024: 6,
         from_256: 13,
         smaller: 30,
         unit: CpuPartialUnit::Objects,
-    }),
-    min_partial: MinPartial::Log2 { divisor: 2 },
-    // Inferred from 6.1.
-    merge: MergeRules {
-        search: MergeSearch::OldestFirst,
-        same: CacheFlags::RECLAIM,
-        ..V2_6_35.merge
-    },
-    run: RunRules {
-        has_cpu_partial: true,
-        freeze_cpu_partial: true,
-        zero_cpu_partial_drains: true,
-        refill_counts_cpu_partial_as_refill: true,
-        slowpath_counts_success: false,
-        refill_counts_attempts: false,
-        exhausted_is_deactivated: false,
-        empty_kept_if_below_min_partial: true,
-        deactivate_to: DeactivateEnd::TailIfRemoteFrees,
-        deactivate_empty_to: None,
-        kept_empty_counts_as_empty: false,
-        cpu_partial_mismatch: CpuPartialMismatch::Deactivate,
-        explicit_node: ExplicitNode::NewSlab,
-        partial_take: PartialTake::HalfOfObjects,
-        shrink_sorts_all: false,
-        debug_alloc: DebugAlloc::Deactivate,
-        ..V2_6_35.run
-    },
-    ..V2_6_35
-};
+    })
+}
 
-const V5_9: SlubEra = SlubEra {
-    era: Era::V5_7,
-    layout: LayoutRules {
-        free_pointer: FreePointer::MiddleUp,
-        ..V4_13.layout
-    },
-    kmalloc: KmallocRules {
-        align: KmallocAlign::PowerOfTwoClass,
-        short_names: true,
-        ..V4_13.kmalloc
-    },
-    // kmalloc caches have windows for copies to user space, which keep them apart.
-    merge: MergeRules {
-        into_kmalloc: false,
-        ..V4_13.merge
-    },
-    ..V4_13
-};
+const fn kmalloc(era: Era) -> KmallocRules {
+    let all_classes = !era.since(Era::V2_6_24);
+    KmallocRules {
+        service: KmallocService::Classes,
+        shift_low: 3,
+        between_by_line: false,
+        page_shift_plus: if era.since(Era::V2_6_30) {
+            1
+        } else if era.since(Era::V2_6_25) {
+            0
+        } else if all_classes {
+            10
+        } else {
+            -1
+        },
+        shift_max: if all_classes { 25 } else { u32::MAX },
+        beyond: if all_classes {
+            KmallocBeyond::Nothing
+        } else {
+            KmallocBeyond::PageAllocator
+        },
+        align: if era.since(Era::V6_11) {
+            KmallocAlign::LargestPowerOfTwo
+        } else if era.since(Era::V5_4) {
+            KmallocAlign::PowerOfTwoClass
+        } else {
+            KmallocAlign::Word
+        },
+        hwcache_align: false,
+        prefix: "kmalloc-",
+        short_names: era.since(Era::V4_20),
+    }
+}
 
-const V6_1: SlubEra = SlubEra {
-    era: Era::V5_16,
-    layout: LayoutRules {
-        free_pointer: FreePointer::MiddleDown,
-        small_red_zone_outside: true,
-        // The stack is a handle into the stack depot.
-        track_bytes: 32,
-        requested_size_bytes: 4,
-        ..V5_9.layout
-    },
-    cpus: CpuCount::Present,
-    cpu_partial: Some(CpuPartialRules {
-        page: 6,
-        from_1024: 24,
-        from_256: 52,
-        smaller: 120,
-        unit: CpuPartialUnit::Slabs,
-    }),
-    run: RunRules {
-        zero_cpu_partial_drains: false,
-        partial_take: PartialTake::HalfOfSlabs,
-        debug_alloc: DebugAlloc::PartialList,
-        ..V5_9.run
-    },
-    ..V5_9
-};
-
-pub(crate) const V6_18: SlubEra = SlubEra {
-    era: Era::V6_10,
-    layout: LayoutRules {
-        recorded_red_zone_outside: true,
-        rcu_freeptr_offset: true,
-        // 4 until 6.18.2, 8 in later stable releases.
-        requested_size_bytes: 8,
-        ..V6_1.layout
-    },
-    order: OrderRules {
-        fractions: &[16, 8, 4, 2],
-        search: OrderSearch::MinOrder,
-        orders_adjusted: true,
-        ..V6_1.order
-    },
-    kmalloc: KmallocRules {
-        align: KmallocAlign::LargestPowerOfTwo,
-        ..V6_1.kmalloc
-    },
-    run: RunRules {
-        freeze_cpu_partial: false,
-        refill_counts_cpu_partial_as_refill: false,
-        cpu_partial_mismatch: CpuPartialMismatch::PutBack,
-        explicit_node: ExplicitNode::NewSlabThere,
-        partial_take: PartialTake::HalfOfSlabsUnlessZero,
-        ..V6_1.run
-    },
-    ..V6_1
-};
+const fn run(era: Era) -> RunRules {
+    // The slow path by compare-and-swap on list and counters.
+    let v3_1 = era.since(Era::V3_1);
+    let has_cpu_partial = cpu_partial(era).is_some();
+    RunRules {
+        has_fallback_order: era.since(Era::V2_6_26),
+        has_cpu_partial,
+        freeze_cpu_partial: has_cpu_partial && !era.since(Era::V6_8),
+        zero_cpu_partial_drains: era.since(Era::V4_0) && !era.since(Era::V5_15),
+        first_slab_counts: era.since(Era::V3_10),
+        drain_frees_an_empty_slab: has_cpu_partial && !era.since(Era::V3_6),
+        refill_counts_cpu_partial_as_refill: has_cpu_partial && !era.since(Era::V6_8),
+        mismatch_counts_cpu_partial_alloc: has_cpu_partial && !era.since(Era::V6_9),
+        // The counters of 3.1 are inferred to have begun there.
+        slowpath_counts_success: !v3_1,
+        refill_counts_attempts: !v3_1,
+        exhausted_is_deactivated: !v3_1,
+        empty_kept_if_below_min_partial: v3_1,
+        keeps_one_more: v3_1 && !era.since(Era::V3_16),
+        free_adds_to: if era.since(Era::V2_6_24) {
+            ListEnd::Tail
+        } else {
+            ListEnd::Head
+        },
+        deactivate_to: if v3_1 {
+            DeactivateEnd::TailIfRemoteFrees
+        } else if era.since(Era::V2_6_25) {
+            // Between 2.6.24 and 2.6.26.
+            DeactivateEnd::HeadIfCpuFreelist
+        } else {
+            DeactivateEnd::Head
+        },
+        deactivate_empty_to: if v3_1 { None } else { Some(ListEnd::Tail) },
+        kept_empty_counts_as_empty: !v3_1,
+        // Before 3.2 there are no such lists, but for those that `cpu_slabs` asks for.
+        cpu_partial_mismatch: if has_cpu_partial && !era.since(Era::V6_8) {
+            CpuPartialMismatch::Deactivate
+        } else {
+            CpuPartialMismatch::PutBack
+        },
+        explicit_node: if era.since(Era::V6_10) {
+            ExplicitNode::NewSlabThere
+        } else if era.since(Era::V2_6_36) {
+            ExplicitNode::NewSlab
+        } else {
+            ExplicitNode::OtherLists
+        },
+        partial_take: if !has_cpu_partial {
+            PartialTake::One
+        } else if era.since(Era::V6_10) {
+            PartialTake::HalfOfSlabsUnlessZero
+        } else if era.since(Era::V5_16) {
+            PartialTake::HalfOfSlabs
+        } else {
+            PartialTake::HalfOfObjects
+        },
+        shrink_sorts_all: !era.since(Era::V4_0),
+        remote_node_defrag_ratio: if era.since(Era::V2_6_27) { 1000 } else { 100 },
+        // Between 2.6.24 and 2.6.26.
+        defrag_ratio_name: if era.since(Era::V2_6_25) {
+            "remote_node_defrag_ratio"
+        } else {
+            "defrag_ratio"
+        },
+    }
+}

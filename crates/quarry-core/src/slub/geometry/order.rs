@@ -5,14 +5,14 @@ use crate::geometry::{BootParams, GeometryError, MachineParams, PAGE_ORDER_MAX, 
 /// How many objects a slab should hold when `slub_min_objects` is not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MinObjects {
-    /// By page size [2.6.22, 2.6.24].
+    /// By page size [until 2.6.25].
     ByPage {
         /// With 4 KiB pages.
         small: u32,
         /// With larger pages.
         large: u32,
     },
-    /// `4 * (fls(CPUs) + 1)`, at most `cap` [2.6.35 and later].
+    /// `4 * (fls(CPUs) + 1)`, at most `cap` [2.6.26 and later].
     ByCpus {
         /// Upper bound; `u32::MAX` for none.
         cap: u32,
@@ -22,12 +22,12 @@ pub enum MinObjects {
 /// How the search gives way when no order satisfies it (`calculate_order()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderSearch {
-    /// The demand for objects is halved [2.6.22, 2.6.24].
+    /// The demand for objects is halved [until 2.6.29].
     HalveObjects,
     /// The demand is first cut to what `slub_max_order` can hold, then lowered by one at a time
-    /// [2.6.35 to 6.1].
+    /// [2.6.30 to 6.6].
     DecrementObjects,
-    /// The demand becomes a minimum order, once [6.18].
+    /// The demand becomes a minimum order, once [6.7 and later].
     MinOrder,
 }
 
@@ -39,10 +39,10 @@ pub enum ObjectLimit {
     /// The cache is refused [2.6.22].
     Refuse(u32),
     /// The minimum order is lowered, and an order is taken, whatever its slack, if twice of it
-    /// exceeds the limit [2.6.24].
+    /// exceeds the limit [2.6.23 to 2.6.25].
     StopGrowing(u32),
     /// If the minimum order exceeds the limit, the order just below the limit is taken
-    /// [2.6.35 and later].
+    /// [2.6.26 and later].
     BelowLimit(u32),
 }
 
@@ -61,7 +61,7 @@ pub struct OrderRules {
     pub search: OrderSearch,
     /// The limit on objects.
     pub object_limit: ObjectLimit,
-    /// A boot parameter that contradicts the other one moves it [6.18]. A given `slub_max_order`
+    /// A boot parameter that contradicts the other one moves it [6.7 and later]. A given `slub_max_order`
     /// lowers a higher `slub_min_order`, as if it came last; the default one is raised.
     pub orders_adjusted: bool,
 }
@@ -151,7 +151,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Until 6.1: for fewer and fewer objects, for more and more slack.
+    /// Until 6.6: for fewer and fewer objects, for more and more slack.
     fn by_objects(&self, min_objects: u32, fewer: fn(u32) -> u32) -> Option<u32> {
         let mut objects = min_objects;
         while objects > 1 {
@@ -186,7 +186,7 @@ impl Search<'_> {
         })
     }
 
-    /// 6.18: the demand is an order; only the slack gives way (`calculate_order()`, 6.18).
+    /// From 6.7 on: the demand is an order; only the slack gives way (`calculate_order()`).
     fn by_min_order(&self, min_objects: u32) -> u32 {
         let fitting = (self.machine.slab_bytes(self.max_order) / self.size).max(1);
         let demand = u64::from(min_objects).min(fitting) * self.size;

@@ -8,9 +8,9 @@ use crate::merge::MergeRules;
 /// How a request for cache-line alignment is answered (`calculate_alignment()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AlignRule {
-    /// Objects above half a line get the line, smaller ones nothing [2.6.22, 2.6.24].
+    /// Objects above half a line get the line, smaller ones nothing [until 2.6.25].
     AboveHalfLine,
-    /// The line, halved as long as the object fits in the half [2.6.35 and later].
+    /// The line, halved as long as the object fits in the half [2.6.26 and later].
     HalvedLine,
 }
 
@@ -19,13 +19,24 @@ pub enum AlignRule {
 pub enum FreePointer {
     /// There is none: the design links free objects elsewhere.
     None,
-    /// First word [until 4.13; there inferred].
+    /// First word [until 5.6].
     Start,
     /// Half of the word-rounded size, rounded up to a word; first word if the object is one word
-    /// [5.9].
+    /// [5.7 to 5.12].
     MiddleUp,
-    /// Half of the object size, rounded down to a word [6.1 and later].
+    /// Half of the object size, rounded down to a word [5.13 and later].
     MiddleDown,
+}
+
+/// What recording the requested size does to the free pointer (`calculate_sizes()`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordedPointer {
+    /// Nothing [6.1].
+    Inside,
+    /// It goes outside [6.2 to 6.10].
+    Outside,
+    /// It goes outside if the object has a red zone, too [6.11 and later].
+    OutsideIfRedZoned,
 }
 
 /// The numbers of the slot (`calculate_sizes()`).
@@ -33,12 +44,12 @@ pub enum FreePointer {
 pub struct LayoutRules {
     /// Where the free pointer is inside an object.
     pub free_pointer: FreePointer,
-    /// A red-zoned object smaller than a pointer keeps the pointer outside [6.1 and later].
+    /// A red-zoned object smaller than a pointer keeps the pointer outside [5.13 and later].
     pub small_red_zone_outside: bool,
-    /// A red-zoned object that records its requested size keeps the pointer outside [6.18].
-    pub recorded_red_zone_outside: bool,
+    /// Where the pointer of an object is that records its requested size.
+    pub recorded_pointer: RecordedPointer,
     /// [`FREEPTR_OFFSET`](crate::geometry::CacheFlags::FREEPTR_OFFSET) keeps an RCU cache's
-    /// pointer inside [6.18].
+    /// pointer inside [6.12 and later].
     pub rcu_freeptr_offset: bool,
     /// It does so for a constructor cache, too [7.0].
     pub ctor_freeptr_offset: bool,
@@ -46,16 +57,16 @@ pub struct LayoutRules {
     pub track_bytes: u32,
     /// Bytes that record the request in a kmalloc cache with user tracking; 0 where not recorded.
     pub requested_size_bytes: u32,
-    /// A red zone also goes in front of the object [5.9 and later; 4.13 inferred].
+    /// A red zone also goes in front of the object [4.6 and later].
     pub left_red_zone: bool,
 }
 
 /// What the limit of a cpu partial list counts at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuPartialUnit {
-    /// Free objects, as counted when each slab was put on the list [4.13, 5.9].
+    /// Free objects, as counted when each slab was put on the list [3.2 to 5.15].
     Objects,
-    /// Slabs [6.1, 6.18].
+    /// Slabs [5.16 to 6.19].
     Slabs,
 }
 
@@ -77,12 +88,12 @@ pub struct CpuPartialRules {
 /// How many slabs a node keeps on its partial list (`set_min_partial()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MinPartial {
-    /// The same for every cache [2.6.22, 2.6.24].
+    /// The same for every cache [until 2.6.26].
     Constant(u32),
     /// log2 of the slot size divided by `divisor`, within [`MIN_PARTIAL`]..=[`MAX_PARTIAL`]
-    /// [2.6.35 and later].
+    /// [2.6.27 and later].
     Log2 {
-        /// 1 [2.6.35] or 2 [4.13 and later].
+        /// 1 [until 3.1] or 2 [3.2 and later].
         divisor: u32,
     },
 }
@@ -96,11 +107,11 @@ pub const MAX_PARTIAL: u32 = 10;
 /// Which CPU count the formulas use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuCount {
-    /// None: the era's orders do not depend on it [2.6.22, 2.6.24].
+    /// None: the era's orders do not depend on it [until 2.6.25].
     Unused,
-    /// `nr_cpu_ids`, the number of possible CPUs [2.6.35 to 5.9].
+    /// `nr_cpu_ids`, the number of possible CPUs [2.6.26 to 5.10].
     NrCpuIds,
-    /// Present CPUs, or `nr_cpu_ids` when at most one is present [6.1 and later].
+    /// Present CPUs, or `nr_cpu_ids` when at most one is present [5.11 and later].
     Present,
 }
 
@@ -116,33 +127,33 @@ pub enum ListEnd {
 /// Where a partly used CPU slab goes when it is deactivated (`deactivate_slab()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeactivateEnd {
-    /// Always the head [2.6.22, 2.6.24].
+    /// Always the head [until 2.6.24].
     Head,
-    /// The tail, but the head if the CPU's list still held objects [2.6.35].
+    /// The tail, but the head if the CPU's list still held objects [2.6.25 to 3.0].
     HeadIfCpuFreelist,
-    /// The head, but the tail if other CPUs had freed objects to the slab [4.13 and later].
+    /// The head, but the tail if other CPUs had freed objects to the slab [3.1 and later].
     TailIfRemoteFrees,
 }
 
 /// How much one visit to a node's partial list takes (`get_partial_node()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartialTake {
-    /// One slab [until 2.6.35].
+    /// One slab [until 3.1].
     One,
-    /// Slabs until the free objects gathered exceed `cpu_partial / 2` [4.13, 5.9].
+    /// Slabs until the free objects gathered exceed `cpu_partial / 2` [3.2 to 5.15].
     HalfOfObjects,
-    /// One slab and further ones until these exceed `cpu_partial_slabs / 2` [6.1].
+    /// One slab and further ones until these exceed `cpu_partial_slabs / 2` [5.16 to 6.9].
     HalfOfSlabs,
-    /// The same, but just the one when `cpu_partial_slabs` is 0 [6.18].
+    /// The same, but just the one when `cpu_partial_slabs` is 0 [6.10 to 6.19].
     HalfOfSlabsUnlessZero,
 }
 
 /// What happens to the top of a cpu partial list when it is not of the wanted node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuPartialMismatch {
-    /// It becomes the CPU slab, found wrong and deactivated as such [4.13 to 6.1].
+    /// It becomes the CPU slab, found wrong and deactivated as such [3.2 to 6.7].
     Deactivate,
-    /// It is put back to its node's list [6.18].
+    /// It is put back to its node's list [6.8 and later].
     PutBack,
 }
 
@@ -152,22 +163,10 @@ pub enum CpuPartialMismatch {
 pub enum ExplicitNode {
     /// Other nodes' partial lists as for any allocation, then a new slab [until 2.6.35].
     OtherLists,
-    /// A new slab [4.13 to 6.1].
+    /// A new slab [2.6.36 to 6.9].
     NewSlab,
-    /// A new slab of that node; then all that an allocation without a wish tries [6.18].
+    /// A new slab of that node; then all that an allocation without a wish tries [6.10 and later].
     NewSlabThere,
-}
-
-/// How a cache with debug flags allocates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DebugAlloc {
-    /// From a CPU slab, one object at a time; every free and allocation takes the slow path
-    /// [until 2.6.35].
-    CpuSlabSlowPath,
-    /// One object from a slab that is deactivated at once [4.13, 5.9].
-    Deactivate,
-    /// One object straight from the node's partial list; there are no CPU slabs [6.1, 6.18].
-    PartialList,
 }
 
 /// What a design must do differently at run time, by era.
@@ -182,9 +181,18 @@ pub struct RunRules {
     /// A cpu partial list is emptied right after a push when `cpu_partial` is 0; other eras treat
     /// 0 like any limit.
     pub zero_cpu_partial_drains: bool,
+    /// A visit to the node's list counts the free objects of the first slab among those gathered; if
+    /// not, only those on the CPU's partial list [3.2 to 3.9].
+    pub first_slab_counts: bool,
+    /// The drain of a cpu partial list gives empty slabs back whatever `min_partial` says, as long as
+    /// it has not taken a node's lock [3.2 to 3.5].
+    pub drain_frees_an_empty_slab: bool,
     /// Taking a slab from the cpu partial list counts `cpu_partial_alloc` and then `alloc_refill`;
     /// if not, only the former.
     pub refill_counts_cpu_partial_as_refill: bool,
+    /// A slab of the cpu partial list that is not of the wanted node counts `cpu_partial_alloc`, too
+    /// [until 6.8].
+    pub mismatch_counts_cpu_partial_alloc: bool,
     /// `alloc_slowpath` counts allocations that succeed, at their end; if not, all, at their
     /// beginning.
     pub slowpath_counts_success: bool,
@@ -197,6 +205,9 @@ pub struct RunRules {
     /// A slab whose last object is freed is kept while `nr_partial < min_partial`; if not, it is
     /// given back always.
     pub empty_kept_if_below_min_partial: bool,
+    /// Empty slabs are kept while `nr_partial <= min_partial`, one more than in other eras
+    /// [3.1 to 3.15].
+    pub keeps_one_more: bool,
     /// Where a free puts a slab that was full, when it goes to the node's list.
     pub free_adds_to: ListEnd,
     /// Where deactivation puts a partly used slab.
@@ -216,8 +227,6 @@ pub struct RunRules {
     /// Shrinking sorts a node's whole partial list; if not, it only brings slabs with at most 32
     /// free objects to the front.
     pub shrink_sorts_all: bool,
-    /// How a cache with debug flags allocates.
-    pub debug_alloc: DebugAlloc,
     /// Other nodes' partial lists are looked at if this is not 0 and not below a random number of
     /// 0..1024; sysfs shows a tenth.
     pub remote_node_defrag_ratio: u32,

@@ -415,3 +415,170 @@ fn errors_say_what_is_valid() {
         Ok(CacheFlags::RCU | CacheFlags::CTOR)
     );
 }
+
+/// Facts of each release by a figure that its rule moves: a value, and the release it begins at.
+#[track_caller]
+fn steps<T: PartialEq + core::fmt::Debug>(of: impl Fn(&SlubEra) -> T, steps: &[(Era, T)]) {
+    for known in &ERAS {
+        let step = steps.iter().rfind(|(from, _)| known.era >= *from);
+        assert_eq!(of(known), step.unwrap().1, "{}", known.era);
+    }
+}
+
+#[test]
+fn limits_change_at_their_release() {
+    let of = |known: &SlubEra, cache: CacheParams| {
+        geometry(known, &machine(12, 2), &BootParams::default(), &cache).unwrap()
+    };
+    let min_partial = |known: &SlubEra| of(known, CacheParams::new(1024)).min_partial;
+    let partial = [
+        (Era::V2_6_22, 2),
+        (Era::V2_6_24, 5),
+        (Era::V2_6_27, 10),
+        (Era::V3_2, 5),
+    ];
+    steps(min_partial, &partial);
+    let listed = |known: &SlubEra| {
+        let g = of(known, CacheParams::new(1024));
+        (g.cpu_partial, g.cpu_partial_slabs)
+    };
+    let lists = [
+        (Era::V2_6_22, (0, 0)),
+        (Era::V3_2, (6, 0)),
+        (Era::V5_16, (24, 3)),
+    ];
+    steps(listed, &lists);
+    let cpus = |known: &SlubEra| known.formula_cpus(64, 4);
+    steps(
+        cpus,
+        &[(Era::V2_6_22, 1), (Era::V2_6_26, 64), (Era::V5_11, 4)],
+    );
+    let ratio = |known: &SlubEra| known.run.remote_node_defrag_ratio;
+    steps(ratio, &[(Era::V2_6_22, 100), (Era::V2_6_27, 1000)]);
+}
+
+/// 2 CPUs ask for 12 objects; 13000 bytes fit twice in the largest order. Halving 12 misses 2; one
+/// at a time does not.
+#[test]
+fn orders_change_at_their_release() {
+    let order = |size| {
+        move |known: &SlubEra| {
+            let cache = CacheParams::new(size);
+            let g = geometry(known, &machine(12, 2), &BootParams::default(), &cache).unwrap();
+            (g.order, g.min_order)
+        }
+    };
+    let large = [(Era::V2_6_22, (2, 2)), (Era::V2_6_30, (3, 2))];
+    steps(order(13000), &large);
+    let small = [(Era::V2_6_22, (0, 0)), (Era::V2_6_26, (1, 0))];
+    steps(order(512), &small);
+    // At most 1/4 may be left over until 6.6, half of the slab from 6.7 on.
+    let slack = [
+        (Era::V2_6_22, (2, 2)),
+        (Era::V2_6_30, (2, 2)),
+        (Era::V6_7, (3, 2)),
+    ];
+    steps(order(11000), &slack);
+    let limit = |known: &SlubEra| known.order.object_limit;
+    let limits = [
+        (Era::V2_6_22, ObjectLimit::Refuse(65535)),
+        (Era::V2_6_23, ObjectLimit::StopGrowing(65535)),
+        (Era::V2_6_26, ObjectLimit::BelowLimit(65535)),
+        (Era::V3_1, ObjectLimit::BelowLimit(32767)),
+    ];
+    steps(limit, &limits);
+}
+
+#[test]
+fn slots_change_at_their_release() {
+    let of = |cache: CacheParams| {
+        move |known: &SlubEra| layout(known.align, &known.layout, &machine(12, 2), &cache)
+    };
+    let plain = CacheParams::new(24);
+    let pointer = |known: &SlubEra| of(plain)(known).free_pointer.unwrap();
+    steps(
+        pointer,
+        &[(Era::V2_6_22, 0), (Era::V5_7, 16), (Era::V5_13, 8)],
+    );
+    let zoned = of(plain.with_flags(CacheFlags::RED_ZONE));
+    steps(
+        |known| zoned(known).red_left_pad,
+        &[(Era::V2_6_22, 0), (Era::V4_6, 8)],
+    );
+    let tracked = of(plain.with_flags(CacheFlags::STORE_USER));
+    let tracks = [(Era::V2_6_22, 72), (Era::V3_1, 328), (Era::V5_19, 88)];
+    steps(|known| tracked(known).size, &tracks);
+    let kmalloc = of(plain.with_flags(CacheFlags::STORE_USER | CacheFlags::KMALLOC));
+    let outside = [
+        (Era::V2_6_22, false),
+        (Era::V6_2, true),
+        (Era::V6_11, false),
+    ];
+    steps(|known| kmalloc(known).free_pointer_outside(), &outside);
+    let aligned = of(CacheParams::new(20).with_flags(CacheFlags::HWCACHE_ALIGN));
+    steps(
+        |known| aligned(known).align,
+        &[(Era::V2_6_22, 8), (Era::V2_6_26, 32)],
+    );
+    let named = of(plain.with_flags(CacheFlags::RCU | CacheFlags::FREEPTR_OFFSET));
+    let inside = [(Era::V2_6_22, true), (Era::V6_12, false)];
+    steps(|known| named(known).free_pointer_outside(), &inside);
+}
+
+#[test]
+fn paths_change_at_their_release() {
+    let node = |known: &SlubEra| known.run.explicit_node;
+    let nodes = [
+        (Era::V2_6_22, ExplicitNode::OtherLists),
+        (Era::V2_6_36, ExplicitNode::NewSlab),
+        (Era::V6_10, ExplicitNode::NewSlabThere),
+    ];
+    steps(node, &nodes);
+    let take = |known: &SlubEra| (known.run.partial_take, known.run.first_slab_counts);
+    let takes = [
+        (Era::V2_6_22, (PartialTake::One, false)),
+        (Era::V3_2, (PartialTake::HalfOfObjects, false)),
+        (Era::V3_10, (PartialTake::HalfOfObjects, true)),
+        (Era::V5_16, (PartialTake::HalfOfSlabs, true)),
+        (Era::V6_10, (PartialTake::HalfOfSlabsUnlessZero, true)),
+    ];
+    steps(take, &takes);
+    let keeps = |known: &SlubEra| {
+        let run = &known.run;
+        (run.empty_kept_if_below_min_partial, run.keeps_one_more)
+    };
+    let kept = [
+        (Era::V2_6_22, (false, false)),
+        (Era::V3_1, (true, true)),
+        (Era::V3_16, (true, false)),
+    ];
+    steps(keeps, &kept);
+    let zero = |known: &SlubEra| known.run.zero_cpu_partial_drains;
+    steps(
+        zero,
+        &[
+            (Era::V2_6_22, false),
+            (Era::V4_0, true),
+            (Era::V5_15, false),
+        ],
+    );
+    let listed = |known: &SlubEra| {
+        let run = &known.run;
+        (
+            run.freeze_cpu_partial,
+            run.mismatch_counts_cpu_partial_alloc,
+        )
+    };
+    let frozen = [
+        (Era::V2_6_22, (false, false)),
+        (Era::V3_2, (true, true)),
+        (Era::V6_8, (false, true)),
+        (Era::V6_9, (false, false)),
+    ];
+    steps(listed, &frozen);
+    let end = |known: &SlubEra| known.run.free_adds_to;
+    steps(
+        end,
+        &[(Era::V2_6_22, ListEnd::Head), (Era::V2_6_24, ListEnd::Tail)],
+    );
+}

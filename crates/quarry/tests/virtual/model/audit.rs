@@ -29,7 +29,7 @@ fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
     let get = |stat| stats.get(stat);
     let partial = get(Stat::CpuPartialAlloc);
     let mut sources = get(Stat::AllocRefill) + get(Stat::AllocFromPartial) + get(Stat::AllocSlab);
-    if era >= Era::V6_10 || era < Era::V3_2 {
+    if era >= Era::V6_8 || era < Era::V3_2 {
         sources += partial;
     } else {
         // A slab of another node than the wanted one is taken and put back.
@@ -39,11 +39,16 @@ fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
         );
     }
     let slow = get(Stat::AllocSlowpath);
-    // Until 2.6.35, looks at the CPU slab that found nothing count as refills, too.
-    let looked = era < Era::V3_2;
-    let at_least = sources - get(Stat::AllocRefill);
+    // Until 3.0, looks at the CPU slab that found nothing count as refills, too.
+    // 6.8 counts slabs of the CPU's list that are not of the wanted node among those allocated from.
+    let at_least = sources
+        - match era {
+            _ if era < Era::V3_1 => get(Stat::AllocRefill),
+            Era::V6_8 if by_node => partial,
+            _ => 0,
+        };
     ensure!(
-        slow == sources || looked && (at_least..=sources).contains(&slow),
+        (at_least..=sources).contains(&slow),
         "alloc_slowpath {slow} and its sources {sources}"
     );
     let drained = get(Stat::CpuPartialDrain);
