@@ -143,17 +143,15 @@ impl<D: Design> Builder<D> {
     ///
     /// ```
     /// use quarry::{Builder, Slub, TrimPolicy};
-    /// use quarry::core::machine::Machine;
+    /// use quarry::core::machine::Cpus;
     ///
     /// let heap = Builder::<Slub>::new()
     ///     .memory_bytes(64 << 20)
     ///     .trim_above_bytes(8 << 20)
     ///     .build()?;
     /// let pages = heap.pages();
-    /// let blocks: Vec<_> = (0..12).filter_map(|_| pages.alloc(10, None)).collect();
-    /// for block in blocks {
-    ///     pages.free(block, 10)?;
-    /// }
+    /// let blocks: Vec<_> = (0..12).filter_map(|_| pages.alloc_owned(10)).collect();
+    /// drop(blocks);
     /// // 12 blocks of 4 MiB were used; no more than 8 MiB stay with the heap.
     /// assert_eq!(pages.residency().resident_free * 4096, 8 << 20);
     /// assert_eq!(pages.residency().released * 4096, 40 << 20);

@@ -130,18 +130,19 @@ pub use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SlabinfoR
 /// On this process's memory:
 ///
 /// ```
+/// use std::mem::MaybeUninit;
+///
 /// use quarry::{Era, HostMachine, PageAllocator};
 ///
 /// let machine = HostMachine::builder().memory_bytes(64 << 20).build()?;
 /// let pages = PageAllocator::new(machine, Era::V6_18)?;
 ///
-/// // A block of 2^3 pages of the running CPU's node.
-/// let block = pages.alloc(3, None).ok_or("out of memory")?;
-/// let address = pages.address(block).ok_or("one of its pages")?;
-/// // SAFETY: the block is 32 KiB that nobody else has.
-/// unsafe { address.write_bytes(0, 4096 << 3) };
-/// pages.free(block, 3)?;
-/// assert!(pages.free(block, 3).is_err(), "it is free already");
+/// // A block of 2^3 pages of the running CPU's node, which its handle frees.
+/// let mut block = pages.alloc_owned(3).ok_or("out of memory")?;
+/// let bytes = block.as_uninit_bytes_mut();
+/// assert_eq!(bytes.len(), 4096 << 3);
+/// bytes.fill(MaybeUninit::new(0));
+/// drop(block);
 ///
 /// // It waits on the CPU's list until that is emptied.
 /// assert_eq!(pages.drain_all(), 0);

@@ -34,6 +34,12 @@ pub const REAP_INTERVAL_NS: u64 = 2_000_000_000;
 /// The methods take the cache's [`Env`]; callers go through [`crate::heap::Heap`], which keeps the
 /// two together.
 ///
+/// # What is unsafe
+///
+/// A function that takes an object back from its user is unsafe in every design, down to the one that
+/// puts it on a queue or in its slab: the user has to be done with it. A function that moves objects
+/// which the allocator owns already (drains, refills, flushes) is safe if it says whose they are.
+///
 /// # Walks
 ///
 /// [`Design::at_rest`], [`Design::live_objects`] and [`Design::check_consistency`] look at all of a

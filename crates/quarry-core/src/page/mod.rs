@@ -172,11 +172,10 @@ impl core::error::Error for BootError {}
 /// # fn demo<M: Machine>(machine: M) -> Result<(), Box<dyn std::error::Error>> {
 /// let pages = PageAllocator::new(machine, Era::V6_18)?;
 ///
-/// // A block of 2^3 pages of the running CPU's node.
-/// let block = pages.alloc(3, None).ok_or("out of memory")?;
-/// assert!(pages.address(block).is_some());
-/// pages.free(block, 3)?;
-/// assert!(pages.free(block, 3).is_err(), "it is free already");
+/// // A block of 2^3 pages of the running CPU's node, which its handle frees.
+/// let block = pages.alloc_owned(3).ok_or("out of memory")?;
+/// assert_eq!(pages.address(block.pfn()), Some(block.address()));
+/// drop(block);
 ///
 /// // It waits on the CPU's list until that is emptied.
 /// assert_eq!(pages.drain_all(), 0);

@@ -71,7 +71,10 @@ impl Sheaf {
         if self.capacity() > 0 {
             let freed = self
                 .cpu
-                .try_with(machine, |cpu, id| self.free_on_cpu(env, cpu, id, object));
+                // SAFETY: the caller's contract is the same.
+                .try_with(machine, |cpu, id| unsafe {
+                    self.free_on_cpu(env, cpu, id, object)
+                });
             match freed {
                 Some(Ok(true)) => return Ok(()),
                 Some(Ok(false)) => {}
@@ -85,8 +88,12 @@ impl Sheaf {
 
     /// Frees an object of this cache to the CPU's sheaves, whose slot is held; `false` if it has to
     /// go to its slab.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
     #[inline(always)]
-    fn free_on_cpu<M: Machine>(
+    unsafe fn free_on_cpu<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
@@ -248,7 +255,8 @@ impl Sheaf {
     ) -> Result<(), FreeError> {
         if self.capacity() > 0 {
             let freed = self.cpu.try_with(env.pages.machine(), |cpu, id| {
-                self.free_many_on_cpu(env, cpu, id, slots)
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.free_many_on_cpu(env, cpu, id, slots) }
             });
             if let Some(result) = freed {
                 return result;
@@ -261,7 +269,11 @@ impl Sheaf {
 
     /// Frees objects of this cache with the CPU's slot held. Those that cannot go to a sheaf are
     /// set aside and go to their slabs, a batch at a time.
-    fn free_many_on_cpu<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    unsafe fn free_many_on_cpu<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
@@ -279,7 +291,8 @@ impl Sheaf {
             let Some(slot) = slots.get_mut(at) else { break };
             at += 1;
             let Some(object) = *slot else { continue };
-            match self.free_or_check(env, cpu, id, object) {
+            // SAFETY: the caller's contract is the same.
+            match unsafe { self.free_or_check(env, cpu, id, object) } {
                 Ok(freed) => {
                     *slot = None;
                     if freed {
@@ -304,7 +317,11 @@ impl Sheaf {
     }
 
     /// Frees an object to the CPU's sheaves; `false` if it has to go to its slab, which takes it.
-    fn free_or_check<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    unsafe fn free_or_check<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
@@ -312,7 +329,8 @@ impl Sheaf {
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
         let slab = slabs::slab_of(env, object)?;
-        let freed = self.free_on_cpu(env, cpu, id, object)?;
+        // SAFETY: the caller's contract is the same.
+        let freed = unsafe { self.free_on_cpu(env, cpu, id, object) }?;
         if !freed {
             self.slub.check_object(env, slab, object)?;
         }

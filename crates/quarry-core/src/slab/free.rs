@@ -71,16 +71,24 @@ impl Slab {
         let slab = slabs::lookup(env, object)?;
         let freed = self
             .cpu
-            .try_with(machine, |cpu, id| self.free_on_cpu(env, cpu, id, object));
+            // SAFETY: the caller's contract is the same.
+            .try_with(machine, |cpu, id| unsafe {
+                self.free_on_cpu(env, cpu, id, object)
+            });
         match freed {
             Some(result) => result,
-            None => self.free_without_slot(env, slab, object),
+            // SAFETY: as above; the object has not been freed.
+            None => unsafe { self.free_without_slot(env, slab, object) },
         }
     }
 
     /// Frees an object of this cache with the CPU's slot held.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
     #[inline(always)]
-    fn free_on_cpu<M: Machine>(
+    unsafe fn free_on_cpu<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuArray,
@@ -250,9 +258,12 @@ impl Slab {
         })
     }
 
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
     #[cold]
     #[inline(never)]
-    fn free_without_slot<M: Machine>(
+    unsafe fn free_without_slot<M: Machine>(
         &self,
         env: Env<'_, M>,
         slab: Pfn,
@@ -312,30 +323,41 @@ impl Slab {
         if pushed == slots.len() {
             return Ok(());
         }
-        self.free_rest(env, &mut slots[pushed..])
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_rest(env, &mut slots[pushed..]) }
     }
 
     /// Frees what did not fit into the array at once.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
     #[inline(never)]
-    fn free_rest<M: Machine>(
+    unsafe fn free_rest<M: Machine>(
         &self,
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let freed = self.cpu.try_with(env.pages.machine(), |cpu, id| {
-            self.free_slots(env, cpu, id, slots)
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.free_slots(env, cpu, id, slots) }
         });
         freed.unwrap_or_else(|| {
             slabs::free_each(slots, |object| {
                 let slab = slabs::slab_of(env, object)?;
-                self.free_without_slot(env, slab, object)
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.free_without_slot(env, slab, object) }
             })
         })
     }
 
     /// Frees many objects with the CPU's slot held. Each run of objects that there is room for is
     /// copied and counted at once.
-    fn free_slots<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    unsafe fn free_slots<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuArray,
@@ -352,7 +374,8 @@ impl Slab {
             at += 1;
             let Some(object) = *slot else { continue };
             let freed =
-                slabs::slab_of(env, object).and_then(|_| self.free_on_cpu(env, cpu, id, object));
+                // SAFETY: the caller's contract is the same.
+                slabs::slab_of(env, object).and_then(|_| unsafe { self.free_on_cpu(env, cpu, id, object) });
             match freed {
                 Ok(()) => *slot = None,
                 Err(error) => result = result.and(Err(error)),
