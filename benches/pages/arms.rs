@@ -102,7 +102,7 @@ impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
     }
 }
 
-/// Pages with handles, singly and as sets.
+/// Pages with handles.
 struct OwnedArm<'p> {
     pages: &'p PageAllocator<HostMachine>,
 }
@@ -116,18 +116,6 @@ impl OwnedArm<'_> {
             }
         })
     }
-
-    #[inline(never)]
-    fn bulk<const N: usize>(&self, pages: usize) -> f64 {
-        let mut set = self.pages.owned_pages::<N>();
-        timed(|| {
-            for _ in 0..pages / N {
-                // A preempted holder of the CPU's lists makes a call fill less.
-                while set.fill() < N {}
-                black_box(&mut set).clear();
-            }
-        })
-    }
 }
 
 impl Arm for OwnedArm<'_> {
@@ -138,11 +126,11 @@ impl Arm for OwnedArm<'_> {
     fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
         let ns = match pattern {
             Pattern::Single => self.singles(pages),
-            Pattern::Bulk32 => self.bulk::<32>(pages),
-            Pattern::Bulk64 => self.bulk::<64>(pages),
             Pattern::TwoSingle => on_two(cpu, || self.singles(pages)),
-            Pattern::TwoBulk32 => on_two(cpu, || self.bulk::<32>(pages)),
             Pattern::Batch64
+            | Pattern::Bulk32
+            | Pattern::Bulk64
+            | Pattern::TwoBulk32
             | Pattern::Order3
             | Pattern::OtherThread
             | Pattern::OtherBulk32

@@ -5,8 +5,8 @@
 //! and the median of the round-by-round ratio to the reference, which is DPDK's mempool where it
 //! has the pattern and the page allocator elsewhere. The *null* arm is the page allocator once more:
 //! its ratio to the page allocator shows the noise. The page allocator frees by `free_exclusive`, as
-//! the patterns are the pages' only owners; *with claims* it frees by `free`; *owned pages* are blocks
-//! and sets of pages with a handle that alone frees them. A page pool's owner gives back to its stack,
+//! the patterns are the pages' only owners; *with claims* it frees by `free`; *owned pages* have a
+//! handle that alone frees them. A page pool's owner gives back to its stack,
 //! everybody else to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
 //! written to the pages: what is timed is what handing them out costs.
 //!

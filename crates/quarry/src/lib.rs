@@ -151,8 +151,8 @@ pub use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SlabinfoR
 /// ```
 pub use quarry_core::page::PageAllocator;
 pub use quarry_core::page::{
-    MinFree, OwnedBlock, OwnedPages, PageCensus, PageConfig, PageError, PageKind, PageStats, Pfn,
-    Residency, TrimPolicy, Trimmed, ZoneLayout,
+    MinFree, OwnedBlock, PageCensus, PageConfig, PageError, PageKind, PageStats, Pfn, Residency,
+    TrimPolicy, Trimmed, ZoneLayout,
 };
 pub use quarry_core::pool::{
     Holder, InFlightReport, Mapper, NoMapper, PieceError, PoolCreateError, PoolParams, PoolStats,

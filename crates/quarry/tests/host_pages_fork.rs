@@ -1,5 +1,4 @@
-//! Children of forks use the pages while other threads of their parents had sets of owned pages in their
-//! hands: everything that no thread had is theirs, once.
+//! Children of forks use the pages while other threads of their parents had some in their hands: everything that no thread had is theirs, once.
 
 #[allow(dead_code, reason = "each test file uses its part of it")]
 #[path = "host/sys.rs"]
@@ -11,18 +10,18 @@ use std::time::Duration;
 
 use quarry::core::page::{PageAllocator, PageCensus};
 use quarry::core::slub::Slub;
-use quarry::{Builder, HostMachine};
+use quarry::{Builder, HostMachine, Pfn};
 
 const FORKS: usize = 60;
 const SET: usize = 64;
 const WORKERS: usize = 2;
 
-/// Fills and empties a set until told to stop.
+/// Allocates and frees, in bulk and singly, until told to stop.
 fn work(pages: &PageAllocator<HostMachine>, stop: &AtomicBool) {
-    let mut set = pages.owned_pages::<SET>();
+    let mut set = [None; SET];
     while !stop.load(Ordering::Relaxed) {
-        set.fill();
-        set.clear();
+        pages.alloc_bulk(None, &mut set);
+        pages.free_bulk(&mut set).expect("pages of this thread");
         drop(pages.alloc_owned(0));
     }
 }
@@ -35,31 +34,22 @@ fn use_all(pages: &PageAllocator<HostMachine>, mine: &[u32], seen: &mut [bool]) 
     for &pfn in mine {
         seen[pfn as usize] = true;
     }
-    let mut sets: Vec<_> = (0..seen.len() / SET)
-        .map(|_| pages.owned_pages::<SET>())
-        .collect();
-    let mut got = 0;
-    for set in &mut sets {
-        // A call may fill less than there is.
-        let mut before = usize::MAX;
-        while set.len() < SET && set.len() != before {
-            before = set.len();
-            set.fill();
-        }
-        got += set.len() as u64;
-        for pfn in set.iter() {
-            if std::mem::replace(&mut seen[pfn.0 as usize], true) {
-                return 2;
-            }
+    let all: Vec<Pfn> = std::iter::from_fn(|| pages.alloc(0, None)).collect();
+    let got = all.len() as u64;
+    for &pfn in &all {
+        if std::mem::replace(&mut seen[pfn.0 as usize], true) {
+            return 2;
         }
     }
-    // Each of the parent's threads had a set, or a page between its list and its owner.
+    // Each of the parent's threads had many pages, or one between its list and its owner.
     let lost = (WORKERS * SET) as u64;
     let rest = mine.len() as u64 + before.slab + before.large;
     if got + rest + lost < before.total() {
         return 3;
     }
-    drop(sets);
+    if all.into_iter().any(|pfn| pages.free(pfn, 0).is_err()) {
+        return 6;
+    }
     let in_use = |census: &PageCensus| census.allocated + census.in_hand;
     match pages.check_consistency() {
         Ok(after) if after.total() == before.total() && in_use(&after) == in_use(&before) => 0,
@@ -75,9 +65,8 @@ fn children_have_the_pages_that_no_thread_had() {
         .build()
         .unwrap();
     let pages = heap.pages();
-    let mut mine = pages.owned_pages::<SET>();
-    while mine.fill() < SET {}
-    let numbers: Vec<u32> = mine.iter().map(|pfn| pfn.0).collect();
+    let mine: Vec<_> = (0..SET).map(|_| pages.alloc_owned(0).unwrap()).collect();
+    let numbers: Vec<u32> = mine.iter().map(|block| block.pfn().0).collect();
     let mut seen = vec![false; pages.pages() as usize];
     let stop = &AtomicBool::new(false);
     let statuses = thread::scope(|scope| {

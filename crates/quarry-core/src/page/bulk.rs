@@ -16,7 +16,7 @@
 //! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
 use super::hot::HOT_PAGES;
-use super::pcp::{Pageset, Pcp, Shape};
+use super::pcp::{Pageset, Pcp};
 use super::stepped::{claim_of, empty_slots};
 use super::zone::Zone;
 use super::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
@@ -104,37 +104,34 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
     /// reach; how many. So many slots are filled before them.
+    ///
+    /// Where watermarks count, that zone has as many pages above its low one as the array has slots, from
+    /// 7.1 on as many as are missing.
     fn alloc_bulk_listed(&self, node: NodeId, filled: usize, slots: &mut [Option<Pfn>]) -> u64 {
-        let missing = || slots.iter().filter(|slot| slot.is_none()).count();
-        let all = filled + slots.len();
-        let Some(zone) = self.zone_for_bulk(node, all, missing) else {
+        let first = self.first_zone(node);
+        let zone = if self.keeps_back() {
+            let of_missing = first.is_some_and(|zone| zone.rules.bulk_asks_for_missing());
+            let wanted = match of_missing {
+                true => slots.iter().filter(|slot| slot.is_none()).count(),
+                false => filled + slots.len(),
+            };
+            self.zone_above_low(node, wanted as u64)
+        } else {
+            first.filter(|zone| zone.id.node == node)
+        };
+        let Some(zone) = zone else {
             return 0;
         };
-        self.alloc_by_lists(zone, |pcp, lists, shape| {
-            pcp.alloc_many(lists, shape, slots)
-        })
-    }
-
-    /// The zone of a node that a bulk allocation takes from: the first one, or, where watermarks
-    /// count, the first one that has as many pages above its low one as the array has slots, from 7.1 on as
-    /// many as are missing.
-    #[inline(always)]
-    pub(super) fn zone_for_bulk(
-        &self,
-        node: NodeId,
-        slots: usize,
-        missing: impl FnOnce() -> usize,
-    ) -> Option<&Zone> {
-        if self.keeps_back() {
-            let first = self.first_zone(node)?;
-            let wanted = if first.rules.bulk_asks_for_missing() {
-                missing()
-            } else {
-                slots
-            };
-            return self.zone_above_low(node, wanted as u64);
-        }
-        self.first_zone(node).filter(|zone| zone.id.node == node)
+        let Some(shape) = zone.shape(0, zone.rules.group(MigrateType::Unmovable)) else {
+            return 0;
+        };
+        let lists = zone.pageset(self.machine(), self.map());
+        let got = lists.with(&zone.pcp, |pcp, cpu| {
+            let got = pcp.alloc_many(&lists, shape, slots);
+            pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu)) * got;
+            got
+        });
+        got.unwrap_or(0)
     }
 
     #[cold]
@@ -146,42 +143,13 @@ impl<M: Machine> PageAllocator<M> {
         of_node.find(|zone| zone.has_above_low(pages))
     }
 
-    /// Lets `alloc` take single unmovable pages, which it counts, from the running CPU's lists of a
-    /// zone.
-    #[inline(always)]
-    pub(super) fn alloc_by_lists(
-        &self,
-        zone: &Zone,
-        alloc: impl FnOnce(&mut Pcp, &Pageset<'_, M>, Shape) -> u64,
-    ) -> u64 {
-        let Some(shape) = zone.shape(0, zone.rules.group(MigrateType::Unmovable)) else {
-            return 0;
-        };
-        let lists = zone.pageset(self.machine(), self.map());
-        let got = lists.with(&zone.pcp, |pcp, cpu| {
-            let got = alloc(pcp, &lists, shape);
-            pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu)) * got;
-            got
-        });
-        got.unwrap_or(0)
-    }
-
     /// Frees single pages; every one that can be freed is, and its slot becomes empty.
     ///
     /// # Errors
     ///
     /// The first [`PageError`] met; the slots of pages that could not be freed stay filled.
     pub fn free_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        self.free_bulk_order(0, slots)
-    }
-
-    /// Frees blocks of one order; every one that can be freed is, and its slot becomes empty.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PageAllocator::free_bulk`].
-    pub fn free_bulk_order(&self, order: u32, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        self.free_bulk_by::<false>(order, slots)
+        self.free_bulk_by::<false>(slots)
     }
 
     /// [`PageAllocator::free_bulk`] for those who alone free these pages; cheaper by a
@@ -197,49 +165,42 @@ impl<M: Machine> PageAllocator<M> {
     /// freed once and then refused.
     #[inline]
     pub unsafe fn free_bulk_exclusive(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        self.free_bulk_by::<true>(0, slots)
+        self.free_bulk_by::<true>(slots)
     }
 
     #[inline(always)]
     fn free_bulk_by<const EXCLUSIVE: bool>(
         &self,
-        order: u32,
         slots: &mut [Option<Pfn>],
     ) -> Result<(), PageError> {
         let mut rest = slots;
-        if order == 0 {
-            while !rest.is_empty() {
-                let hold = rest.len().min(self.bulk_free_hold);
-                let freed = self.free_stepped::<EXCLUSIVE>(&mut rest[..hold]);
-                rest = &mut rest[freed..];
-                if freed < hold {
-                    break;
-                }
+        while !rest.is_empty() {
+            let hold = rest.len().min(self.bulk_free_hold);
+            let freed = self.free_stepped::<EXCLUSIVE>(&mut rest[..hold]);
+            rest = &mut rest[freed..];
+            if freed < hold {
+                return self.free_bulk_unstepped::<EXCLUSIVE>(rest);
             }
         }
-        if rest.is_empty() {
-            return Ok(());
-        }
-        self.free_bulk_unstepped::<EXCLUSIVE>(order, rest)
+        Ok(())
     }
 
     /// [`PageAllocator::free_bulk_by`] of what steps could not free.
     #[inline(never)]
     fn free_bulk_unstepped<const EXCLUSIVE: bool>(
         &self,
-        order: u32,
         slots: &mut [Option<Pfn>],
     ) -> Result<(), PageError> {
         let mut result = Ok(());
         let mut rest = slots;
         while !rest.is_empty() {
-            let looked_at = self.free_bulk_listed::<EXCLUSIVE>(order, rest, &mut result);
+            let looked_at = self.free_bulk_listed::<EXCLUSIVE>(rest, &mut result);
             let (hold, left) = rest.split_at_mut(looked_at.unwrap_or(1));
             if looked_at.is_none()
                 && let [slot] = hold
                 && let Some(pfn) = *slot
             {
-                match self.free(pfn, order) {
+                match self.free(pfn, 0) {
                     Ok(()) => *slot = None,
                     error => result = result.and(error),
                 }
@@ -254,7 +215,6 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     fn free_bulk_listed<const EXCLUSIVE: bool>(
         &self,
-        order: u32,
         slots: &mut [Option<Pfn>],
         result: &mut Result<(), PageError>,
     ) -> Option<usize> {
@@ -262,7 +222,7 @@ impl<M: Machine> PageAllocator<M> {
         let first = slots.iter().flatten().find_map(|&pfn| map.tag_of(pfn))?;
         let number = first.zone();
         let zone = self.zones.get(number)?.as_ref()?;
-        zone.shape(order, first.migratetype())?;
+        zone.shape(0, first.migratetype())?;
         let lists = zone.pageset(self.machine(), map);
         let (looked_at, to_zone) = lists.with(&zone.pcp, |pcp, _| {
             let hold = slots.len().min(self.bulk_free_hold);
@@ -270,10 +230,7 @@ impl<M: Machine> PageAllocator<M> {
             while at < hold {
                 let empty = slots[at..hold].iter().take_while(|slot| slot.is_none());
                 at += empty.count();
-                if order == 0 {
-                    let run = &mut slots[at..hold];
-                    at += self.free_run::<EXCLUSIVE>(&lists, pcp, run);
-                }
+                at += self.free_run::<EXCLUSIVE>(&lists, pcp, &mut slots[at..hold]);
                 let Some(slot) = slots[..hold].get_mut(at) else {
                     break;
                 };
@@ -285,13 +242,13 @@ impl<M: Machine> PageAllocator<M> {
                     break;
                 }
                 at += 1;
-                let claimed = self.claim::<EXCLUSIVE>(pfn, order);
+                let claimed = self.claim::<EXCLUSIVE>(pfn);
                 if claimed.is_err() {
                     *result = result.and(claimed);
                     continue;
                 }
                 *slot = None;
-                let shape = tag.and_then(|tag| zone.shape(order, tag.migratetype()));
+                let shape = tag.and_then(|tag| zone.shape(0, tag.migratetype()));
                 to_zone |= shape.is_some_and(|shape| pcp.free(&lists, pfn, shape));
             }
             (at, to_zone)
@@ -326,14 +283,14 @@ impl<M: Machine> PageAllocator<M> {
         freed
     }
 
-    /// Makes a block that may be freed the lists' own.
+    /// Makes a page that may be freed the lists' own.
     #[inline(always)]
-    fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        let page = self.check_free(pfn, order)?;
-        if claim_of::<EXCLUSIVE>().make(page, order) {
+    fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn) -> Result<(), PageError> {
+        let page = self.check_free(pfn, 0)?;
+        if claim_of::<EXCLUSIVE>().make(page, 0) {
             Ok(())
         } else {
-            Err(self.why_not_freed(pfn, order))
+            Err(self.why_not_freed(pfn, 0))
         }
     }
 }

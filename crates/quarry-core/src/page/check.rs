@@ -18,8 +18,7 @@ pub struct PageCensus {
     /// process that was made by a fork: those that threads which it does not have were just taking
     /// or putting, one for each, and one for each signal handler that had interrupted them.
     pub in_hand: u64,
-    /// Allocated by callers of the page allocator; in such a process also owned pages that those
-    /// threads were just taking.
+    /// Allocated by callers of the page allocator.
     pub allocated: u64,
     /// In slabs.
     pub slab: u64,
@@ -123,9 +122,9 @@ impl<M: Machine> PageAllocator<M> {
     pub fn check_consistency(&self) -> Result<PageCensus, PageInconsistency> {
         let _pass = self.gate().enter(self.machine());
         let mut census = PageCensus::default();
-        let (mut listed_buddy, mut listed_pcp, mut owned) = (0, 0, 0);
+        let (mut listed_buddy, mut listed_pcp) = (0, 0);
         for zone in self.zones() {
-            listed_pcp += self.walk_pcp(zone, &mut owned)?;
+            listed_pcp += self.walk_pcp(zone)?;
             let area = zone
                 .lock(self.machine(), self.map())
                 .ok_or(PageInconsistency::Reentered)?;
@@ -139,16 +138,7 @@ impl<M: Machine> PageAllocator<M> {
             equal("free pages of a zone", area.free_pages(), free)?;
         }
         equal("pages on buddy lists", listed_buddy, census.buddy)?;
-        // Pages in the arrays that look as if they still had their owner, who left them so.
-        census.allocated = census
-            .allocated
-            .checked_sub(owned)
-            .ok_or(PageInconsistency::Count {
-                what: "owned pages on per-CPU lists",
-                recorded: owned,
-                found: census.allocated,
-            })?;
-        let noted_pcp = core::mem::replace(&mut census.pcp, listed_pcp) + owned;
+        let noted_pcp = core::mem::replace(&mut census.pcp, listed_pcp);
         // More on the lists than there are: one is on two, or not what it says.
         census.in_hand = noted_pcp
             .checked_sub(listed_pcp)
@@ -161,21 +151,15 @@ impl<M: Machine> PageAllocator<M> {
         Ok(census)
     }
 
-    /// Pages on the CPUs' lists of a zone. Adds up those whose descriptors say that they are owned.
-    fn walk_pcp(&self, zone: &Zone, owned: &mut u64) -> Result<u64, PageInconsistency> {
+    /// Pages on the CPUs' lists of a zone.
+    fn walk_pcp(&self, zone: &Zone) -> Result<u64, PageInconsistency> {
         let mut pages = 0;
         for cpu in (0..self.machine().topology().cpus).map(CpuId) {
             for (slots, at) in zone.sets(self.machine(), self.map()) {
                 let seen = at.with_remote(slots, cpu, |pcp| {
                     let mut on_lists = 0;
                     for entry in pcp.hot() {
-                        let kind = if entry.is_owned() {
-                            *owned += 1;
-                            PageKind::Owned
-                        } else {
-                            PageKind::Pcp
-                        };
-                        self.expect_block(entry.pfn(), kind, 0)?;
+                        self.expect_block(entry.pfn(), PageKind::Pcp, 0)?;
                         on_lists += 1;
                     }
                     for (pfn, list) in pcp.blocks(self.map()) {

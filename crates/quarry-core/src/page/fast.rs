@@ -6,9 +6,7 @@
 //!
 //! A page's descriptor follows a step that took it and precedes a step that puts it. In between the
 //! descriptor says that the page is on a list. A process that is forked at this moment has neither
-//! the thread nor the page: [`PageCensus::in_hand`](super::PageCensus::in_hand) counts it, or, if it
-//! came to the list as an owned page, which its descriptor goes on saying,
-//! [`PageCensus::allocated`](super::PageCensus::allocated).
+//! the thread nor the page: [`PageCensus::in_hand`](super::PageCensus::in_hand) counts it.
 //!
 //! # Who may free without a compare-and-swap
 //!

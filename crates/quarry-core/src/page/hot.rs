@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 use super::map::MemMap;
 use super::pcp::Pcp;
 use super::stack::BlockStack;
-use super::types::{AHEAD, PageKind, Pfn};
+use super::types::{AHEAD, Pfn};
 use crate::machine::{PerCpu, StackLayout};
 
 /// Pages that the array holds: two batches of large zones (63), so that what a batch brings or takes
@@ -26,39 +26,20 @@ pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = HOT_PAGES / 2;
 
-/// A page's link ([`Pfn::link`]), which is never 0, and [`Entry::OWNED`].
+/// A page's link ([`Pfn::link`]), which is never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Entry(usize);
 
 impl Entry {
-    /// The page's descriptor still says [`PageKind::Owned`](super::PageKind::Owned), as its handle
-    /// left it; nobody but a handle's next owner is spared to say what the page is. Above the bits of
-    /// a link; 0, so that no entry has it, where there are none.
-    const OWNED: usize = 1_usize.unbounded_shl(u32::BITS);
-    /// Whether an entry has room for that.
-    pub(crate) const NOTES_OWNED: bool = Self::OWNED != 0;
-
     #[inline(always)]
     pub(crate) fn new(pfn: Pfn) -> Self {
         Self(pfn.0 as usize + 1)
     }
 
-    /// A page whose descriptor says [`PageKind::Owned`](super::PageKind::Owned).
-    #[inline(always)]
-    pub(crate) fn owned(pfn: Pfn) -> Self {
-        Self(Self::new(pfn).0 | Self::OWNED)
-    }
-
     #[inline(always)]
     pub(crate) fn pfn(self) -> Pfn {
         Pfn((self.0 as u32).wrapping_sub(1))
-    }
-
-    /// Whether the page's descriptor says [`PageKind::Owned`](super::PageKind::Owned).
-    #[inline(always)]
-    pub(crate) fn is_owned(self) -> bool {
-        self.0 & Self::OWNED != 0
     }
 }
 
@@ -274,9 +255,6 @@ impl HotPages {
         let spilled = &self.entries[..pages];
         for (at, entry) in spilled.iter().enumerate() {
             let pfn = entry.pfn();
-            if entry.is_owned() {
-                map.page(pfn).set_kind(PageKind::Pcp, 0);
-            }
             behind.push_front(map, pfn);
             // From the list's back on.
             let further = spilled.get(at + AHEAD).map(|entry| entry.pfn());

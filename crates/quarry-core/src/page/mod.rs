@@ -27,8 +27,6 @@
 //! frees is refused; blocks of the other kinds only their owners free. Who takes a block for another
 //! kind claims it as well, since anybody can free an allocated one.
 //! An allocated block may have several users, who count as references: the last one frees it.
-//! A page that a set of owned pages gave back says that it is owned until it leaves the array that
-//! single steps use (`owned_set.rs`); the array says so too.
 //!
 //! # Locks and their order
 //!
@@ -74,7 +72,6 @@ mod hot;
 mod list;
 mod map;
 mod owned;
-mod owned_set;
 mod pcp;
 mod refs;
 mod report;
@@ -94,7 +91,6 @@ pub(crate) use hot::entry_of;
 pub(crate) use list::PageList;
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;
-pub use owned_set::OwnedPages;
 pub use pcp::{PcpStats, PcpStock};
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::SysctlError;

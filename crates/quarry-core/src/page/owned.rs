@@ -24,7 +24,7 @@ use crate::machine::Machine;
 /// # }
 /// ```
 pub struct OwnedBlock<'p, M: Machine> {
-    pub(super) pages: &'p PageAllocator<M>,
+    pages: &'p PageAllocator<M>,
     pfn: Pfn,
     order: u32,
 }
@@ -57,12 +57,6 @@ impl<M: Machine> OwnedBlock<'_, M> {
         // SAFETY: the block is memory of the machine (M2) and only its owner's, who is borrowed;
         // `MaybeUninit` asks for no initialised value.
         unsafe { core::slice::from_raw_parts_mut(self.address().cast().as_ptr(), bytes) }
-    }
-
-    /// Leaves the block to the next handle that is made of its number.
-    #[inline(always)]
-    pub(super) fn into_owned_pfn(self) -> Pfn {
-        ManuallyDrop::new(self).pfn
     }
 
     /// Leaves the block allocated, to be freed by its number.

@@ -88,9 +88,7 @@ pub enum PageKind {
     Tail = 6,
     /// First page of a block that belongs to a page pool, wherever it is.
     Pool = 7,
-    /// First page of an allocated block that only its [`OwnedBlock`](super::OwnedBlock) frees, or page
-    /// of a set that only its [`OwnedPages`](super::OwnedPages) free; also a page that such a set gave
-    /// back and that lies where the CPU's next allocations come from.
+    /// First page of an allocated block that only its [`OwnedBlock`](super::OwnedBlock) frees.
     Owned = 8,
 }
 
@@ -522,11 +520,7 @@ impl core::fmt::Display for PageError {
                 write!(f, "page {} belongs to a page pool: put it there", pfn.0)
             }
             Self::NotAllocated(pfn, PageKind::Owned) => {
-                write!(
-                    f,
-                    "page {} is an owner's: drop the OwnedBlock or OwnedPages",
-                    pfn.0
-                )
+                write!(f, "page {} is an owner's: drop the OwnedBlock", pfn.0)
             }
             Self::NotAllocated(pfn, kind) => {
                 write!(

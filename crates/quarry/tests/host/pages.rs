@@ -60,8 +60,7 @@ impl Table {
                 0..45 if hand.len() < HAND => {
                     hand.extend(self.alloc(me, random.below(4) as u32));
                 }
-                45..49 => self.bulk(me, 1 + random.below(32)),
-                49..53 => self.set(me),
+                45..53 => self.bulk(me, 1 + random.below(32)),
                 _ if !hand.is_empty() => {
                     let place = random.below(hand.len());
                     self.free(me, hand.swap_remove(place));
@@ -99,23 +98,6 @@ impl Table {
         if self.pages.free_bulk(slots).is_err() {
             self.clashes.fetch_add(1, Relaxed);
         }
-    }
-}
-
-impl Table {
-    /// As [`Table::bulk`], of a set that nobody else frees.
-    fn set(&self, me: u32) {
-        let mut set = self.pages.owned_pages::<40>();
-        while set.len() < 40 {
-            let before = set.len();
-            if set.fill() == before {
-                self.misses.fetch_add(1, Relaxed);
-                break;
-            }
-        }
-        self.allocs.fetch_add(set.len() as u64, Relaxed);
-        set.iter().for_each(|pfn| self.change(pfn, 0, 0, me));
-        set.iter().for_each(|pfn| self.change(pfn, 0, me, 0));
     }
 }
 

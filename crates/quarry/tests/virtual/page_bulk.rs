@@ -361,37 +361,12 @@ fn mistakes_keep_their_slots_and_the_first_is_reported() {
         allocated: 2,
     };
     assert_eq!(pages.free_bulk(&mut mixed[4..5]), Err(wrong));
-    assert_eq!(pages.free_bulk_order(2, &mut mixed[4..5]), Ok(()));
+    assert_eq!(pages.free(block, 2), Ok(()));
     assert_eq!(pages.free(slots[2].expect("filled"), 0), Ok(()));
     assert_eq!(
         pages.check_consistency().map(|census| census.allocated),
         Ok(0)
     );
-}
-
-/// Orders that the lists hold go there under few holds, larger ones to the zone.
-#[test]
-fn blocks_of_all_orders_are_freed_in_bulk() {
-    for order in 0..=10 {
-        let pages = boot(megabytes(512), Era::V6_18);
-        let mut slots = [None; 20];
-        slots.fill_with(|| pages.alloc(order, None));
-        assert!(slots.iter().all(Option::is_some));
-        pages.machine().reset_counters();
-        pages.machine().run_on(CpuId(0));
-        assert_eq!(pages.free_bulk_order(order, &mut slots), Ok(()));
-        let stats = pages.stats();
-        // Huge pages are listed too (facts 7.2).
-        let is_listed = order <= 3 || order == 9;
-        let listed = if is_listed { 20 } else { 0 };
-        assert_eq!((stats.pcp.frees, stats.direct_frees), (listed, 20 - listed));
-        let tries = pages.machine().counters().slot_tries;
-        assert_eq!(tries, u64::from(is_listed), "order {order}");
-        assert_eq!(
-            pages.check_consistency().map(|census| census.allocated),
-            Ok(0)
-        );
-    }
 }
 
 /// Without the compare-and-swap a second free, later, is still refused, and so are other mistakes.

@@ -322,9 +322,6 @@ fn orders_beyond_the_largest_are_refused() {
             assert_eq!(pages.free_cold(block, given), wrong);
             // SAFETY: there is one thread.
             assert_eq!(unsafe { pages.free_exclusive(block, given) }, wrong);
-            let mut slots = [Some(block)];
-            assert_eq!(pages.free_bulk_order(given, &mut slots), wrong);
-            assert_eq!(slots, [Some(block)]);
         }
         assert_eq!(pages.stats(), before);
         assert_eq!(pages.free(block, order), Ok(()));

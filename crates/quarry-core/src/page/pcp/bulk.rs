@@ -3,7 +3,7 @@
 //! (facts 7.3).
 
 use super::{Pageset, Pcp, Shape};
-use crate::machine::{Access, Line, Machine, touch};
+use crate::machine::Machine;
 use crate::page::hot::Entry;
 use crate::page::stepped::fill_slots;
 use crate::page::types::{PageKind, Pfn};
@@ -64,78 +64,10 @@ impl Pcp {
         };
         let newest = self.hot.newest(at.map, &mut list.blocks);
         let taken = fill_slots(at.machine, *at.map, newest, slots);
-        self.took(at, taken);
-        taken
-    }
-
-    /// Notes that so many of the array's newest pages are allocated.
-    #[inline(always)]
-    fn took<M: Machine>(&mut self, at: &Pageset<'_, M>, taken: usize) {
         let pages = taken as u32;
         self.hot.take(taken);
-        if let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
-            list.allocs += u64::from(pages);
-        }
+        list.allocs += u64::from(pages);
         self.pages -= pages;
-    }
-
-    /// [`Pcp::alloc_many`] of pages that are to be [`PageKind::Owned`], as entries that say so.
-    #[inline]
-    pub(crate) fn alloc_owned<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        shape: Shape,
-        room: &mut [Entry],
-    ) -> usize {
-        let mut got = 0;
-        let spree = self.spree;
-        self.touch_lists(at);
-        while got < room.len() {
-            let rest = &mut room[got..];
-            let taken = if shape.list == at.zone.hot_list {
-                self.take_owned(at, rest)
-            } else {
-                0
-            };
-            got += taken;
-            if taken > 0 {
-                continue;
-            }
-            let Some(pfn) = self.alloc(at, shape) else {
-                break;
-            };
-            at.map.page(pfn).set_kind(PageKind::Owned, 0);
-            rest[0] = Entry::owned(pfn);
-            got += 1;
-        }
-        self.spree = spree;
-        got
-    }
-
-    /// As [`Pcp::take_hot`]. Where all pages were owned before, no descriptor is touched.
-    #[inline(never)]
-    fn take_owned<M: Machine>(&mut self, at: &Pageset<'_, M>, room: &mut [Entry]) -> usize {
-        let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
-            return 0;
-        };
-        let newest = self.hot.newest(at.map, &mut list.blocks);
-        let taken = newest.len().min(room.len());
-        let room = &mut room[..taken];
-        let mut owned_before = true;
-        for (to, from) in room.iter_mut().zip(&newest[newest.len() - taken..]) {
-            *to = *from;
-            owned_before &= from.is_owned();
-        }
-        if !owned_before {
-            for entry in room.iter_mut().filter(|entry| !entry.is_owned()) {
-                let pfn = entry.pfn();
-                let address = pfn.0 as usize;
-                touch(at.machine, Line::PageDescriptor, Access::Write, address);
-                at.map.page(pfn).set_kind(PageKind::Owned, 0);
-                *entry = Entry::owned(pfn);
-            }
-        }
-        self.took(at, taken);
         taken
     }
 
