@@ -1,16 +1,15 @@
 //! The loop: one event after the other.
 
+mod caches;
+mod periodic;
+
 use std::collections::BTreeMap;
 
-use quarry_core::design::{CacheSpec, Design, REAP_INTERVAL_NS};
+use quarry_core::design::{Design, REAP_INTERVAL_NS};
 use quarry_core::geometry::MachineParams;
 use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc_index};
-use quarry_core::heap::CreateError;
 use quarry_core::machine::CpuId;
-use quarry_core::sheaf::geometry::asked_capacity;
-use quarry_core::slab::geometry::early_flag;
-use quarry_core::tunables::Tunable;
-use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
+use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, Place, ReplayEvent};
 
 use super::Before;
@@ -25,6 +24,7 @@ use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
 use crate::kernel::Slabinfo;
 use crate::plan::RunSpec;
+use periodic::Periodic;
 
 /// [`Entry::cache`] of an object of kmalloc.
 const KMALLOC: u16 = u16::MAX - 1;
@@ -51,49 +51,6 @@ const _: () = assert!(size_of::<Entry<'_>>() == 16);
 
 /// Nanoseconds between two rounds of the page lists' periodic work (`vm.stat_interval`, default).
 const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;
-/// Rounds of periodic work made up for after a pause in the recording: by then all queues are empty, and
-/// what decays has reached its least.
-const ROUNDS_MAX: u64 = 64;
-
-/// Work that is due at intervals of the recording's clock, the first time an interval after the
-/// first event.
-struct Periodic {
-    interval_ns: u64,
-    /// `None` before the first event.
-    next_ns: Option<u64>,
-}
-
-impl Periodic {
-    const fn every(interval_ns: u64) -> Self {
-        Self {
-            interval_ns,
-            next_ns: None,
-        }
-    }
-
-    /// When it is due next; at once if no event was seen.
-    fn due_ns(&self) -> u64 {
-        self.next_ns.unwrap_or(0)
-    }
-
-    /// The moments that have come, oldest first, at most [`ROUNDS_MAX`].
-    fn take(&mut self, now_ns: u64) -> impl Iterator<Item = u64> + use<> {
-        let interval_ns = self.interval_ns;
-        let due = match self.next_ns {
-            Some(at) => now_ns
-                .checked_sub(at)
-                .map_or(0, |late| late / interval_ns + 1),
-            None => 0,
-        };
-        self.next_ns = Some(match self.next_ns {
-            Some(at) => at.saturating_add(due * interval_ns),
-            None => now_ns.saturating_add(interval_ns),
-        });
-        let rounds = 0..due.min(ROUNDS_MAX);
-        rounds.rev().map(move |round| now_ns - round * interval_ns)
-    }
-}
-
 /// Sums at the end of a replay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
@@ -564,74 +521,6 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             "object {} is freed, but it is not allocated",
             event.object
         )))
-    }
-
-    /// Makes the cache of an event.
-    #[cold]
-    fn first_use(&mut self, event: &ReplayEvent) -> Result<u16, LabError> {
-        let group = self.input.cache_of[usize::from(event.cache)];
-        let cache = &self.input.caches[usize::from(group)];
-        let Some(inferred) = cache.inferred else {
-            return Err(self.bad_row(&format!(
-                "an object of cache {} is allocated, which has no size",
-                cache.name
-            )));
-        };
-        let spec = CacheSpec {
-            name: &cache.name,
-            object_size: inferred.object_size,
-            align: inferred.align,
-            flags: inferred.flags | early_flag(&cache.name),
-            sheaf_capacity: asked_capacity(&cache.name),
-        };
-        let index = match self.driver.create_cache(&spec) {
-            Ok(index) if index.0 < UNSERVED => Ok(index),
-            Ok(_) => Err(CreateError::NoRoom),
-            Err(error) => Err(error),
-        };
-        let index = index.map_err(|source| LabError::Cache {
-            run: self.spec.label(),
-            row: self.row,
-            cache: cache.name.clone(),
-            object_size: inferred.object_size,
-            source,
-        })?;
-        if let Some(view) = self.driver.cache(index) {
-            self.tune(&view)?;
-        }
-        for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
-            if *other == group {
-                *into = index.0;
-            }
-        }
-        Ok(index.0)
-    }
-
-    fn tune_kmalloc(&self) -> Result<(), LabError> {
-        let mut result = Ok(());
-        if !self.spec.settings.cache.is_empty() {
-            self.driver.for_each_cache(|cache| {
-                if result.is_ok() {
-                    result = self.tune(&cache);
-                }
-            });
-        }
-        result
-    }
-
-    fn tune(&self, cache: &CacheView<'_, D>) -> Result<(), LabError> {
-        let refused = |tunable: &'static Tunable, value| LabError::Refused {
-            run: self.spec.label(),
-            cache: cache.head().name().to_string(),
-            name: tunable.name,
-            value,
-        };
-        for (tunable, value) in &self.spec.settings.cache {
-            if !cache.set_attribute(tunable.name, *value) {
-                return Err(refused(tunable, *value));
-            }
-        }
-        Ok(())
     }
 
     #[cold]

@@ -4,6 +4,9 @@
 mod batch;
 mod bulk;
 mod end;
+mod pieces;
+mod script;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::model::cases::check_property;
@@ -20,106 +23,10 @@ use quarry_core::pool::{
     REFILL_PAGES,
 };
 use quarry_sim::{LonePut, VirtualMachine};
+use script::{Op, Shape, ops, shapes};
 
 /// Scripts that a property is tried on by default.
 const CASES: u32 = 300;
-
-/// One operation. CPUs, pools and picks are taken modulo what there is.
-#[derive(Clone, Debug)]
-enum Op {
-    /// Allocates pages.
-    Alloc { pool: u8, cpu: u16, count: u8 },
-    /// Puts pages in flight, by their owner or through a handle.
-    Put {
-        pick: u16,
-        cpu: u16,
-        count: u8,
-        owner: bool,
-    },
-    /// Allocates pages into an array of which every `holes`th slot is filled already.
-    AllocBulk {
-        pool: u8,
-        cpu: u16,
-        count: u8,
-        holes: u8,
-    },
-    /// Puts pages in flight from an array, in which pages are that must be refused.
-    PutBulk {
-        pick: u16,
-        cpu: u16,
-        count: u8,
-        owner: bool,
-    },
-    /// Adds pages to a pool's batch.
-    FillBatch { pool: u8, cpu: u16, count: u8 },
-    /// Puts the pages of a pool's batch.
-    PutBatch { pool: u8, cpu: u16, owner: bool },
-    /// Takes pages out of a pool's batch.
-    PopBatch { pool: u8, count: u8 },
-    /// Allocates pieces.
-    Piece { pool: u8, cpu: u16, bytes: u32 },
-    /// Puts a piece, likewise.
-    PutPiece { pick: u16, cpu: u16, owner: bool },
-    /// One more user of a page in flight.
-    Get { pick: u16 },
-    /// One user less, of a page that may have left its pool.
-    Unget { pick: u16, cpu: u16 },
-    /// Puts that must be refused.
-    Wrong { pick: u16, pool: u8 },
-    /// The page allocator's other users.
-    Plain { cpu: u16, order: u32, free: bool },
-    /// The end of a pool, and another one.
-    Replace { pool: u8 },
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let n = any::<u16>;
-    let count = || prop_oneof![4 => 1u8..4, 1 => 4u8..=255];
-    let bytes = prop_oneof![2 => 1u32..300, 2 => 1000u32..2048, 1 => 0u32..70_000];
-    let op = prop_oneof![
-        8 => (any::<u8>(), n(), count()).prop_map(|(pool, cpu, count)| Op::Alloc { pool, cpu, count }),
-        8 => (n(), n(), count(), any::<bool>())
-            .prop_map(|(pick, cpu, count, owner)| Op::Put { pick, cpu, count, owner }),
-        4 => (any::<u8>(), n(), count(), 2u8..6)
-            .prop_map(|(pool, cpu, count, holes)| Op::AllocBulk { pool, cpu, count, holes }),
-        4 => (n(), n(), count(), any::<bool>())
-            .prop_map(|(pick, cpu, count, owner)| Op::PutBulk { pick, cpu, count, owner }),
-        3 => (any::<u8>(), n(), count())
-            .prop_map(|(pool, cpu, count)| Op::FillBatch { pool, cpu, count }),
-        3 => (any::<u8>(), n(), any::<bool>())
-            .prop_map(|(pool, cpu, owner)| Op::PutBatch { pool, cpu, owner }),
-        1 => (any::<u8>(), count()).prop_map(|(pool, count)| Op::PopBatch { pool, count }),
-        3 => (any::<u8>(), n(), bytes).prop_map(|(pool, cpu, bytes)| Op::Piece { pool, cpu, bytes }),
-        3 => (n(), n(), any::<bool>()).prop_map(|(pick, cpu, owner)| Op::PutPiece { pick, cpu, owner }),
-        1 => n().prop_map(|pick| Op::Get { pick }),
-        1 => (n(), n()).prop_map(|(pick, cpu)| Op::Unget { pick, cpu }),
-        1 => (n(), any::<u8>()).prop_map(|(pick, pool)| Op::Wrong { pick, pool }),
-        1 => (n(), 0u32..4, any::<bool>())
-            .prop_map(|(cpu, order, free)| Op::Plain { cpu, order, free }),
-        1 => any::<u8>().prop_map(|pool| Op::Replace { pool }),
-    ];
-    vec(op, 1..60)
-}
-
-/// How a pool is made.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    order: u32,
-    pool_size: u32,
-    node: Option<u32>,
-}
-
-fn shapes() -> impl Strategy<Value = Vec<Shape>> {
-    let order = prop_oneof![3 => Just(0u32), 1 => 1u32..3];
-    let size = prop_oneof![1u32..20, Just(1024u32)];
-    let node = prop_oneof![2 => Just(None), 1 => (0u32..4).prop_map(Some)];
-    let shape = (order, size, node).prop_map(|(order, pool_size, node)| Shape {
-        order,
-        pool_size,
-        node,
-    });
-    vec(shape, 1..4)
-}
 
 /// What the model knows of a pool. Which of a slow allocation's pages comes next is the page
 /// allocator's affair: the alloc cache is a set, and of some pages only their number is known.
@@ -329,98 +236,6 @@ impl<'p> World<'p> {
             pool.handle.lone_put(pfn)
         };
         ensure_eq!(put, Ok(expected), "a put of {pfn:?}");
-        Ok(())
-    }
-
-    fn piece(&mut self, at: usize, cpu: CpuId, bytes: u32) -> Check {
-        let block_bytes = self.pools[at].handle.block_bytes() as u32;
-        let site = CallSite::code(0x2000 + at as u64);
-        if self.era < Era::V6_1 {
-            let refused = self.pools[at].owner.alloc_piece_at(bytes, site);
-            ensure_eq!(refused, Err(PieceError::Era), "a piece in {}", self.era);
-            return Ok(());
-        }
-        if bytes == 0 || bytes > block_bytes {
-            let refused = self.pools[at].owner.alloc_piece_at(bytes, site);
-            ensure_eq!(
-                refused,
-                Err(PieceError::Size { bytes, block_bytes }),
-                "its size"
-            );
-            return Ok(());
-        }
-        // Whether it fits into the open page is the pool's affair: what happens is told by the page.
-        let open = self.pools[at].expected.open;
-        let before = self.pools[at].handle.stats();
-        let idle = open.filter(|open| self.pools[at].expected.pieces[open].is_empty());
-        let idle = idle.filter(|open| !self.extra.contains_key(open));
-        let got = self.pools[at].owner.alloc_piece_at(bytes, site);
-        let after = self.pools[at].handle.stats();
-        let same = matches!(got, Ok(piece) if Some(piece.pfn) == open);
-        if same {
-            ensure_eq!(after.allocs(), before.allocs(), "allocations for a piece");
-        } else {
-            ensure!(idle.is_none(), "a page that can begin anew is used");
-            if let Some(open) = open {
-                let pool = &mut self.pools[at].expected;
-                pool.open = None;
-                if pool.pieces[&open].is_empty() {
-                    pool.pieces.remove(&open);
-                    self.expect_put(at, open, true);
-                }
-            }
-            let fast = self.pools[at].expected.cached_count() > 0;
-            if fast {
-                self.pools[at].expected.stats.fast += 1;
-            } else {
-                self.expect_fill(at, cpu);
-            }
-            let slow = !fast && self.pools[at].expected.cached_count() == 0;
-            let piece = match got {
-                Ok(piece) => piece,
-                Err(error) => {
-                    ensure!(slow && error == PieceError::NoMemory, "{error}");
-                    return Ok(());
-                }
-            };
-            ensure_eq!(piece.offset, 0, "the first piece of {:?}", piece.pfn);
-            if slow {
-                self.check_slow(at, piece.pfn)?;
-            } else {
-                self.take_cached(at, piece.pfn)?;
-            }
-            self.pools[at].expected.open = Some(piece.pfn);
-        }
-        let piece = got.expect("refusals have returned");
-        let pieces = self.pools[at].expected.pieces.entry(piece.pfn).or_default();
-        ensure!(pieces.insert(piece.offset), "{piece:?} is in use");
-        ensure!(piece.offset + bytes <= block_bytes, "{piece:?} is outside");
-        Ok(())
-    }
-
-    fn put_piece(&mut self, at: usize, pfn: Pfn, offset: u32, by_owner: bool) -> Check {
-        let expected = &mut self.pools[at].expected;
-        let pieces = expected.pieces.get_mut(&pfn).expect("a page in pieces");
-        pieces.remove(&offset);
-        let last = pieces.is_empty() && expected.open != Some(pfn);
-        let goes = if last {
-            expected.pieces.remove(&pfn);
-            self.expect_put(at, pfn, by_owner)
-        } else {
-            Put::Piece
-        };
-        let pool = &mut self.pools[at];
-        let put = if by_owner {
-            pool.owner.lone_put_piece(pfn, offset)
-        } else {
-            pool.handle.lone_put_piece(pfn, offset)
-        };
-        ensure_eq!(put, Ok(goes), "a put of {pfn:?} at {offset}");
-        let again = self.pools[at].handle.lone_put_piece(pfn, offset);
-        ensure!(
-            again.is_err(),
-            "a second put of {pfn:?} at {offset} was accepted"
-        );
         Ok(())
     }
 

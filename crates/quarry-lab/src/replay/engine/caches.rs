@@ -1,0 +1,82 @@
+//! Caches: made at their first use, and tuned.
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::heap::CreateError;
+use quarry_core::sheaf::geometry::asked_capacity;
+use quarry_core::slab::geometry::early_flag;
+use quarry_core::tunables::Tunable;
+use quarry_sim::driver::CacheView;
+use quarry_trace::ReplayEvent;
+
+use super::{Engine, UNSERVED};
+use crate::error::LabError;
+
+impl<D: Design> Engine<'_, '_, D> {
+    /// Makes the cache of an event.
+    #[cold]
+    pub(super) fn first_use(&mut self, event: &ReplayEvent) -> Result<u16, LabError> {
+        let group = self.input.cache_of[usize::from(event.cache)];
+        let cache = &self.input.caches[usize::from(group)];
+        let Some(inferred) = cache.inferred else {
+            return Err(self.bad_row(&format!(
+                "an object of cache {} is allocated, which has no size",
+                cache.name
+            )));
+        };
+        let spec = CacheSpec {
+            name: &cache.name,
+            object_size: inferred.object_size,
+            align: inferred.align,
+            flags: inferred.flags | early_flag(&cache.name),
+            sheaf_capacity: asked_capacity(&cache.name),
+        };
+        let index = match self.driver.create_cache(&spec) {
+            Ok(index) if index.0 < UNSERVED => Ok(index),
+            Ok(_) => Err(CreateError::NoRoom),
+            Err(error) => Err(error),
+        };
+        let index = index.map_err(|source| LabError::Cache {
+            run: self.spec.label(),
+            row: self.row,
+            cache: cache.name.clone(),
+            object_size: inferred.object_size,
+            source,
+        })?;
+        if let Some(view) = self.driver.cache(index) {
+            self.tune(&view)?;
+        }
+        for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
+            if *other == group {
+                *into = index.0;
+            }
+        }
+        Ok(index.0)
+    }
+
+    pub(super) fn tune_kmalloc(&self) -> Result<(), LabError> {
+        let mut result = Ok(());
+        if !self.spec.settings.cache.is_empty() {
+            self.driver.for_each_cache(|cache| {
+                if result.is_ok() {
+                    result = self.tune(&cache);
+                }
+            });
+        }
+        result
+    }
+
+    fn tune(&self, cache: &CacheView<'_, D>) -> Result<(), LabError> {
+        let refused = |tunable: &'static Tunable, value| LabError::Refused {
+            run: self.spec.label(),
+            cache: cache.head().name().to_string(),
+            name: tunable.name,
+            value,
+        };
+        for (tunable, value) in &self.spec.settings.cache {
+            if !cache.set_attribute(tunable.name, *value) {
+                return Err(refused(tunable, *value));
+            }
+        }
+        Ok(())
+    }
+}

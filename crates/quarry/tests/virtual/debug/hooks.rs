@@ -1,0 +1,180 @@
+//! What debugging does beside finding mistakes: failing, tracing, naming leaks, choosing caches.
+
+use super::*;
+
+fn failing<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let (cache, safe) = (
+        cache_of(&heap, "fails", 100, letters("A")),
+        cache_of(&heap, "safe", 100, letters("F")),
+    );
+    heap.set_failslab(FailSlab {
+        probability: 100,
+        interval: 3,
+        times: Some(2),
+        space: 150,
+        seed: 1,
+    });
+    let got: Vec<_> = (0..12).map(|_| cache.alloc()).collect();
+    // 100 bytes of space are used up by the first; then every third fails, twice.
+    let failed: Vec<_> = (0..12).filter(|&at| got[at].is_none()).collect();
+    assert_eq!(failed, [3, 6], "{era}");
+    assert_eq!(heap.failslab_count(), 2);
+    let mut slots = [None; 4];
+    heap.set_failslab(FailSlab {
+        probability: 100,
+        times: Some(1),
+        interval: 3,
+        ..FailSlab::OFF
+    });
+    assert!(!cache.alloc_bulk(&mut slots), "{era}");
+    assert_eq!(slots, [None; 4]);
+    heap.set_failslab(FailSlab {
+        probability: 100,
+        ..FailSlab::OFF
+    });
+    assert!(cache.alloc().is_none() && safe.alloc().is_some());
+    heap.set_failslab(FailSlab::OFF);
+    assert!(cache.alloc().is_some());
+    assert_eq!(reports(), []);
+}
+
+#[test]
+fn allocations_fail_on_purpose() {
+    on_all!(failing);
+}
+
+fn tracing<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    heap.set_tracer(Some(keep_event));
+    EVENTS.with_borrow_mut(Vec::clear);
+    let (cache, quiet) = (
+        cache_of(&heap, "told", 100, letters("T")),
+        cache_of(&heap, "quiet", 100, letters("FZPU")),
+    );
+    let (object, allocated) = alloc(cache);
+    let (freed, at) = free(cache, object);
+    assert_eq!(freed, Ok(()));
+    give(quiet, &take(quiet, 3));
+    let events = EVENTS.with_borrow_mut(std::mem::take);
+    let event = |alloc, at| {
+        (
+            alloc,
+            "told".to_owned(),
+            object.addr().get(),
+            CallSite::of(at),
+        )
+    };
+    assert_eq!(events, [event(true, allocated), event(false, at)], "{era}");
+}
+
+#[test]
+fn traced_caches_tell_of_each_call() {
+    on_all!(tracing);
+}
+
+/// A cache with live objects names who allocated them.
+fn leaks<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let cache = cache_of(&heap, "leaky", 100, letters("U"));
+    let (object, at) = alloc(cache);
+    let mut live = Vec::new();
+    cache
+        .for_each_live(|object| live.push(object))
+        .expect("at rest");
+    assert_eq!(live, [object], "{era}");
+    // SAFETY: the test uses no copy of the handle afterwards.
+    let error = unsafe { cache.destroy() }.expect_err("an object is live");
+    let message = error.to_string();
+    assert!(
+        message.contains(&format!("{object:p} allocated in {at} cpu=0")),
+        "{message}"
+    );
+    give(error.cache, &[object]);
+}
+
+#[test]
+fn a_leak_is_named_with_its_call_site() {
+    on_all!(leaks);
+}
+
+/// Without debugging, what a design refuses is reported too.
+fn refused_anyway<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let (cache, other) = (sized(&heap, "one", 100), sized(&heap, "two", 100));
+    let (object, stranger) = (take(cache, 1)[0], take(other, 1)[0]);
+    let (freed, here) = free(cache, stranger);
+    assert_eq!(freed, Err(FreeError::WrongCache));
+    let report = one_report();
+    assert_eq!(
+        (report.what, report.owner()),
+        (Finding::WrongCache, Some("two"))
+    );
+    check_frame(cache, &report, stranger, During::Free, here);
+    give(cache, &[object]);
+    let (freed, here) = free(cache, object);
+    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    let report = one_report();
+    assert_eq!(report.what, Finding::DoubleFree);
+    check_frame(cache, &report, object, During::Free, here);
+    let mut local = 0u64;
+    // SAFETY: refused.
+    unsafe { heap.kfree(NonNull::from(&mut local).cast()) }.expect_err("foreign");
+    let report = one_report();
+    assert_eq!((report.what, report.cache()), (Finding::Foreign, "kfree"));
+    assert_eq!(
+        report.here.site.location().map(Location::file),
+        Some(file!())
+    );
+}
+
+#[test]
+fn refused_frees_are_reported_without_debugging() {
+    on_all!(refused_anyway);
+}
+
+fn settings<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let prefix = D::kmalloc_rules(era).expect("an era").prefix;
+    let text = if era < Era::V5_9 {
+        format!("FZ,{prefix}6")
+    } else {
+        format!("FZ,{prefix}6*;-,plain;U")
+    };
+    heap.set_slub_debug(Some(SlubDebug::parse(&text, era).expect("a setting")))
+        .expect("a design with debugging");
+    let object = heap.kmalloc(64, None).expect("memory");
+    // SAFETY: the object is live, so its cache is not destroyed.
+    let class = unsafe { heap.cache_of(object) }.expect("a class");
+    assert!(class.head().flags().contains(letters("FZ")), "{era}");
+    assert_eq!(class.attribute("red_zone"), Some(1));
+    assert_eq!(class.attribute("sanity_checks"), Some(1));
+    assert_eq!(class.attribute("poison"), Some(0));
+    let larger = heap.kmalloc_cache(128);
+    let larger = larger.map(|class| class.head().flags().contains(letters("Z")));
+    assert_eq!(larger, Some(false));
+    poke(object, 64, 0);
+    assert_eq!(
+        // SAFETY: the object is not used any more.
+        unsafe { heap.kfree(object) },
+        Err(FreeError::Corrupt),
+        "{era}"
+    );
+    assert_eq!(one_report().what, Finding::RedZone);
+    let plain = sized(&heap, "plain", 64);
+    assert_eq!(plain.head().flags(), CacheFlags::NONE);
+    if SlubDebug::parse("O", era).is_err() {
+        return;
+    }
+    // O leaves those alone that would need larger slabs.
+    heap.set_slub_debug(Some(SlubDebug::parse("OFZPU", era).expect("a setting")))
+        .expect("a design with debugging");
+    let (page, small) = (sized(&heap, "page", 4096), sized(&heap, "small", 200));
+    assert_eq!(page.head().flags(), CacheFlags::NONE, "{era}");
+    assert_eq!(small.head().flags(), letters("FZPU"), "{era}");
+}
+
+#[test]
+fn slub_debug_chooses_caches() {
+    on_all!(settings);
+}
