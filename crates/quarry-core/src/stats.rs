@@ -1,7 +1,5 @@
 //! Counters of a cache, by the names of the files in `/sys/kernel/slab/<cache>/`.
 
-use crate::era::Era;
-use crate::inspect::{Source, attributes_of};
 use crate::sync::{AtomicU64, Ordering};
 
 macro_rules! stats {
@@ -149,29 +147,6 @@ stats! {
     FreeDeferred = "free_deferred",
 }
 
-impl Stat {
-    /// Whether sysfs has the counter's file for this design in this era. Quarry counts more where
-    /// it helps to understand a run, and always.
-    ///
-    /// ```
-    /// use quarry_core::{era::Era, stats::Stat};
-    /// assert!(Stat::CpuPartialDrain.exists("slub", Era::V5_9));
-    /// assert!(!Stat::CpuPartialDrain.exists("slub", Era::V2_6_35));
-    /// ```
-    #[must_use]
-    pub fn exists(self, design: &str, era: Era) -> bool {
-        attributes_of(design, era).any(|attribute| {
-            attribute.name == self.name() && matches!(attribute.source, Source::Statistic)
-        })
-    }
-
-    /// The counters that sysfs has for this design in this era, in the order of their numbers.
-    pub fn all_of(design: &str, era: Era) -> impl Iterator<Item = Stat> + use<'_> {
-        let all = Self::ALL.iter().copied();
-        all.filter(move |stat| stat.exists(design, era))
-    }
-}
-
 /// Number of counters.
 pub const STATS: usize = Stat::ALL.len();
 
@@ -275,20 +250,6 @@ impl SharedStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The counts of the columns of facts 2.11.
-    #[test]
-    fn eras_show_their_counters() {
-        let count = |design, era| Stat::all_of(design, era).count();
-        assert_eq!(count("slub", Era::V2_6_22), 0);
-        assert_eq!(count("slub", Era::V2_6_24), 0);
-        assert_eq!(count("slub", Era::V2_6_35), 18);
-        assert_eq!(count("slub", Era::V4_13), 26);
-        assert_eq!(count("slub", Era::V5_9), 26);
-        assert_eq!(count("slub", Era::V6_18), 43);
-        assert_eq!(count("slubq", Era::V2_6_35), 11);
-        assert!(!Stat::CpuSlotBusy.exists("slub", Era::V6_18));
-    }
 
     #[test]
     fn numbers_follow_the_table() {

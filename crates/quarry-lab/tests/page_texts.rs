@@ -395,7 +395,7 @@ fn lists_that_were_never_used() {
         assert_eq!(pages.drain_all(), 0);
         // DMA is not used here either, nor is it in a kernel, but where DMA32 has nothing left.
         let used = highs();
-        let dma32 = pages.zone_count() - 1;
+        let dma32 = pages.zone_reports().count() - 1;
         for (at, set) in used.iter().enumerate() {
             let is_used = at >= 4 * dma32;
             assert_eq!(

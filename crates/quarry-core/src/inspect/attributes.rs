@@ -323,3 +323,27 @@ pub fn attributes_of(design: &str, era: Era) -> impl Iterator<Item = Attribute> 
         .filter(move |tunable| has_folder && kernel().all(|known| known.name != tunable.name));
     kernel().chain(own.map(|tunable| attribute(tunable.name, tunable.available, Source::Design(0))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stat;
+
+    /// The counts of the columns of facts 2.11.
+    #[test]
+    fn eras_show_their_counters() {
+        let counters = |design, era| {
+            attributes_of(design, era).filter(|file| matches!(file.source, Source::Statistic))
+        };
+        let count = |design, era| counters(design, era).count();
+        assert_eq!(count("slub", Era::V2_6_22), 0);
+        assert_eq!(count("slub", Era::V2_6_24), 0);
+        assert_eq!(count("slub", Era::V2_6_35), 18);
+        assert_eq!(count("slub", Era::V4_13), 26);
+        assert_eq!(count("slub", Era::V5_9), 26);
+        assert_eq!(count("slub", Era::V6_18), 43);
+        assert_eq!(count("slubq", Era::V2_6_35), 11);
+        let own = Stat::CpuSlotBusy.name();
+        assert!(counters("slub", Era::V6_18).all(|file| file.name != own));
+    }
+}

@@ -174,18 +174,6 @@ pub enum PageFileError {
     Writer,
 }
 
-impl PageFileError {
-    /// The kernel's name of an error of this kind.
-    #[must_use]
-    pub const fn errno_name(&self) -> &'static str {
-        match self {
-            Self::NoFile { .. } => "ENOENT",
-            Self::Reentered => "EBUSY",
-            Self::Writer => "EIO",
-        }
-    }
-}
-
 impl From<fmt::Error> for PageFileError {
     fn from(_: fmt::Error) -> Self {
         Self::Writer

@@ -19,12 +19,12 @@ impl<M: Machine> PageAllocator<M> {
             return Some(pfn);
         }
         let _pass = self.gate.enter(&self.machine);
-        self.alloc_slow(options, node)
+        self.alloc_slow(options, node, false)
     }
 
     /// A block of the first zone's lists, if they may serve the request without a further look.
     #[inline(always)]
-    fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+    pub(super) fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
         if self.keeps_back() || options.highest_zone != ZoneType::Normal || options.cold {
             return None;
         }
@@ -106,49 +106,50 @@ impl<M: Machine> PageAllocator<M> {
     pub(crate) fn alloc_block_with(&self, options: &AllocOptions) -> Option<Pfn> {
         let node = self.pick_node(options.node)?;
         self.alloc_first(options, node)
-            .or_else(|| self.alloc_slow(options, node))
+            .or_else(|| self.alloc_slow(options, node, false))
     }
 
     /// [`PageAllocator::alloc_block_with`] from the preferred node or not at all, without emptying
     /// other CPUs' lists for it.
     pub(crate) fn alloc_block_there(&self, options: &AllocOptions) -> Option<Pfn> {
         let node = self.pick_node(options.node)?;
-        self.alloc_above(options, node, true)
+        self.alloc_slow(options, node, true)
     }
 
+    /// A block of the first zone that is above its low watermark, or else above the lowest; or, when the
+    /// CPUs have given their lists back, above the one that the request may go down to. With
+    /// `only_there` of the preferred node alone, and the lists are left.
     #[cold]
-    pub(super) fn alloc_slow(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+    pub(super) fn alloc_slow(
+        &self,
+        options: &AllocOptions,
+        node: NodeId,
+        only_there: bool,
+    ) -> Option<Pfn> {
         if options.order > MAX_ORDER {
             return None;
         }
-        let least = if options.no_watermarks {
-            Mark::None
-        } else {
-            Mark::Min
+        let above = |mark, mixing, only_there| {
+            let mark = if self.keeps_back() { mark } else { Mark::None };
+            self.alloc_from(options, node, (mark, mixing), only_there)
         };
-        self.alloc_above(options, node, false).or_else(|| {
-            if self.zones_reentered() {
-                return None;
+        let mut got = None;
+        if self.keeps_back() {
+            if self.spreads(options, node) {
+                got = above(Mark::Low, Mixing::WholeBlocks, true);
             }
-            self.drain_lists();
-            self.alloc_from(options, node, (least, Mixing::Allowed), false)
-        })
-    }
-
-    /// A block of the first zone that is above its low watermark, or else above the lowest.
-    fn alloc_above(&self, options: &AllocOptions, node: NodeId, only_there: bool) -> Option<Pfn> {
-        if !self.keeps_back() {
-            return self.alloc_from(options, node, (Mark::None, Mixing::Allowed), only_there);
+            got = got.or_else(|| above(Mark::Low, Mixing::Allowed, only_there));
         }
-        let unmixed = self.spreads(options, node).then(|| {
-            let how = (Mark::Low, Mixing::WholeBlocks);
-            self.alloc_from(options, node, how, true)
-        });
-        let mixed = |mark| self.alloc_from(options, node, (mark, Mixing::Allowed), only_there);
-        unmixed
-            .flatten()
-            .or_else(|| mixed(Mark::Low))
-            .or_else(|| mixed(Mark::Min))
+        got = got.or_else(|| above(Mark::Min, Mixing::Allowed, only_there));
+        if got.is_some() || only_there || self.zones_reentered() {
+            return got;
+        }
+        self.drain_lists();
+        let least = match options.no_watermarks {
+            true => Mark::None,
+            false => Mark::Min,
+        };
+        above(least, Mixing::Allowed, false)
     }
 
     /// Whether a request tries the node's zones before it mixes types in the first: one that prefers Normal,
@@ -164,7 +165,8 @@ impl<M: Machine> PageAllocator<M> {
         knows && here(first, ZoneType::Normal) && (one_node || here(zones.next(), ZoneType::Dma32))
     }
 
-    /// A block of the first zone that is above its mark and has one.
+    /// A block of the first zone that is above its mark and has one: of the running CPU's lists, or, if
+    /// they cannot be used, of the zone.
     fn alloc_from(
         &self,
         options: &AllocOptions,
@@ -173,46 +175,36 @@ impl<M: Machine> PageAllocator<M> {
         only_there: bool,
     ) -> Option<Pfn> {
         let (order, highest) = (options.order, options.highest_zone);
-        let mark = if self.keeps_back() { mark } else { Mark::None };
-        let mut zones = self.zonelist(node, highest);
-        let preferred = zones.next()?;
-        core::iter::once(preferred)
-            .chain(zones)
-            .filter(|zone| zone.is_above(mark, order, highest))
-            .filter(|zone| !only_there || zone.id.node == node)
-            .find_map(|zone| {
-                let pfn = self.alloc_from_zone(zone, options, mixing)?;
-                if zone.id.node != preferred.id.node {
-                    zone.shared.numa.miss.fetch_add(1, Ordering::Relaxed);
-                    preferred
-                        .shared
-                        .numa
-                        .foreign
-                        .fetch_add(1, Ordering::Relaxed);
-                }
-                Some(pfn)
-            })
-    }
-
-    fn alloc_from_zone(&self, zone: &Zone, options: &AllocOptions, mixing: Mixing) -> Option<Pfn> {
-        let by_lists = if options.cold {
-            self.alloc_pcp_cold(zone, options, mixing)
-        } else {
-            self.alloc_pcp(zone, options, mixing)
-        };
-        by_lists.unwrap_or_else(|| {
+        let preferred = self.zonelist(node, highest).next()?;
+        let zones = self.zonelist(node, highest);
+        let zones = zones.filter(|zone| zone.is_above(mark, order, highest));
+        for zone in zones.filter(|zone| !only_there || zone.id.node == node) {
+            let by_lists = match options.cold {
+                true => self.alloc_pcp_cold(zone, options, mixing),
+                false => self.alloc_pcp(zone, options, mixing),
+            };
             let wanted = Wanted {
-                order: options.order,
+                order,
                 migratetype: zone.rules.group(options.migratetype),
                 kind: PageKind::Allocated,
                 mixing,
             };
-            let pfn = zone.alloc_direct(&self.machine, &self.map, wanted)?;
-            let here = self.machine.current_node();
-            let other = u64::from(here != zone.id.node);
-            zone.shared.numa.other.fetch_add(other, Ordering::Relaxed);
-            Some(pfn)
-        })
+            let direct = || zone.alloc_direct(&self.machine, &self.map, wanted);
+            let Some(pfn) = by_lists.unwrap_or_else(direct) else {
+                continue;
+            };
+            let numa = &zone.shared.numa;
+            if by_lists.is_none() && self.machine.current_node() != zone.id.node {
+                numa.other.fetch_add(1, Ordering::Relaxed);
+            }
+            if zone.id.node != preferred.id.node {
+                numa.miss.fetch_add(1, Ordering::Relaxed);
+                let foreign = &preferred.shared.numa.foreign;
+                foreign.fetch_add(1, Ordering::Relaxed);
+            }
+            return Some(pfn);
+        }
+        None
     }
 
     /// Whether the caller interrupted the holder of a zone lock. The per-CPU lists are of no help

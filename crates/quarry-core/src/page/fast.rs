@@ -103,11 +103,13 @@ impl<M: Machine> PageAllocator<M> {
             ..AllocOptions::default()
         };
         // Lists with blocks of all types are still to be tried.
-        if self.first_zone(node).is_some_and(|zone| zone.rules.mixed) {
-            return self.alloc_with(&options);
+        if self.first_zone(node).is_some_and(|zone| zone.rules.mixed)
+            && let Some(pfn) = self.alloc_first(&options, node)
+        {
+            return Some(pfn);
         }
         let _pass = self.gate.enter(&self.machine);
-        self.alloc_slow(&options, node)
+        self.alloc_slow(&options, node, false)
     }
 
     /// Frees a block.

@@ -1,7 +1,7 @@
 //! Blocks whose owner is known to the compiler: freed when they are dropped, once, by nobody else.
 
 use core::fmt;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::free::Claim;
@@ -57,15 +57,6 @@ impl<M: Machine> OwnedBlock<'_, M> {
         // SAFETY: the block is memory of the machine (M2) and only its owner's, who is borrowed;
         // `MaybeUninit` asks for no initialised value.
         unsafe { core::slice::from_raw_parts_mut(self.address().cast().as_ptr(), bytes) }
-    }
-
-    /// Leaves the block allocated, to be freed by its number.
-    #[inline]
-    pub fn into_raw(self) -> Pfn {
-        let block = ManuallyDrop::new(self);
-        let page = block.pages.map().page(block.pfn);
-        page.set_kind(PageKind::Allocated, block.order);
-        block.pfn
     }
 }
 

@@ -267,22 +267,16 @@ impl Pcp {
             self.touch_lists(at);
             return self.alloc_mixed(at, shape, false);
         }
-        self.alloc_first(at, shape)
+        match self.pop(at, shape.list, shape.order) {
+            Some(pfn) => Some(pfn),
+            None => self.refill_first(at, shape),
+        }
     }
 
     #[inline(always)]
     fn touch_lists<M: Machine>(&self, at: &Pageset<'_, M>) {
         let address = core::ptr::from_ref(self).addr();
         touch(at.machine, Line::Pcp, Access::Write, address);
-    }
-
-    /// [`Pcp::alloc`] from a list with blocks of one type.
-    #[inline]
-    fn alloc_first<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
-        match self.pop(at, shape.list, shape.order) {
-            Some(pfn) => Some(pfn),
-            None => self.refill_first(at, shape),
-        }
     }
 
     /// Takes the first block of a list with blocks of one type, if it has any.

@@ -135,12 +135,6 @@ fn pages(blocks: &[AtomicU64]) -> u64 {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Number of zones; [`PageAllocator::zone_report`] and [`PageAllocator::pageset_report`] take
-    /// numbers below it.
-    pub fn zone_count(&self) -> usize {
-        self.zones().count()
-    }
-
     /// The zones, lowest address first.
     pub fn zone_reports(&self) -> impl Iterator<Item = ZoneReport> {
         self.zones().map(|zone| self.report(zone))

@@ -48,7 +48,6 @@ fn zones_lie_below_their_limits() {
             ..EIGHT_GIB
         };
         let pages = boot(setup, &like_a_kernel(Era::V6_18));
-        assert_eq!(pages.zone_count(), pages.zone_reports().count());
         let reports = pages.zone_reports();
         let names = reports.map(|zone| (zone.id.node.0, zone.id.zone.name(), zone.start.0));
         names.collect::<Vec<_>>()
