@@ -160,6 +160,13 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
         workers_stop.store(true, Relaxed);
         ops = working.into_iter().map(|w| w.join().unwrap()).sum::<u64>();
     });
+    // A busy computer may leave the trims above no moment with a large free block.
+    pages.drain_all();
+    let policy = TrimPolicy {
+        keep_pages: 0,
+        min_order: 4,
+    };
+    trimmed += pages.trim(policy).pages;
     storm::aim(None);
     let handled = storm::handled() - handled;
     let aborts = quarry_host::rseq::aborts() - aborts;
