@@ -112,7 +112,7 @@ impl<M: Machine> PageAllocator<M> {
         self.alloc_slow(&options, node, false)
     }
 
-    /// Frees a block.
+    /// Frees a block that is held by its number ([Handles and numbers](PageAllocator#handles-and-numbers)).
     ///
     /// # Errors
     ///

@@ -158,6 +158,15 @@ impl core::error::Error for BootError {}
 
 /// The page allocator of a machine; it owns the machine and its ranges.
 ///
+/// # Handles and numbers
+///
+/// A block of [`PageAllocator::alloc_owned`] is its handle's alone: no call that takes a page number frees
+/// it. So are slabs, large kmallocs and pages of pools. A block of [`PageAllocator::alloc`] is held
+/// by its number, which anybody may know or guess: every code that can reach the allocator can free
+/// it with a safe call. That harms no block of another kind and no structure of the allocator, which
+/// claims each block in one step. But unsafe code that keeps a pointer into a block held by
+/// number must know all code that reaches the allocator; who cannot know that uses a handle.
+///
 /// # Examples
 ///
 /// ```
