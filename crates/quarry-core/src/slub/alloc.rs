@@ -490,7 +490,9 @@ impl Slub {
             run += 1;
         }
         cpu.freelist = next.map_or(core::ptr::null_mut(), NonNull::as_ptr);
-        cpu.stats.count_by(Stat::AllocFastpath, run as u64);
+        if self.rules.bulk_counts_objects {
+            cpu.stats.count_by(Stat::AllocFastpath, run as u64);
+        }
         run
     }
 

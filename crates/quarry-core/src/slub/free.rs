@@ -282,7 +282,7 @@ impl Slub {
     }
 
     /// Puts the last objects, as far as they are of the CPU's slab, in front of its list, and empties
-    /// their slots; one fast free. Returns how many.
+    /// their slots. Returns how many.
     ///
     /// # Safety
     ///
@@ -317,10 +317,20 @@ impl Slub {
         let run = &mut slots[first..];
         if !run.is_empty() {
             cpu.freelist = head;
-            cpu.stats.count(Stat::FreeFastpath);
+            self.count_fast_list(cpu, run.len() as u32);
             run.fill(None);
         }
         run.len()
+    }
+
+    /// Counts so many objects that a bulk free put in front of the CPU's list at once.
+    #[inline(always)]
+    fn count_fast_list(&self, cpu: &mut CpuSlab, objects: u32) {
+        let counted = match self.rules.bulk_counts_objects {
+            true => objects,
+            false => 1,
+        };
+        cpu.stats.count_by(Stat::FreeFastpath, counted.into());
     }
 
     /// Frees what is not the CPU slab's.
@@ -441,7 +451,7 @@ impl Slub {
                 // SAFETY: the caller owns the tail.
                 unsafe { self.set_next_free(env, list.tail, cpu.freelist) };
                 cpu.freelist = list.head.as_ptr();
-                cpu.stats.count(Stat::FreeFastpath);
+                self.count_fast_list(cpu, list.count);
             }
             mut cpu => {
                 count(env, cpu.as_deref_mut(), Stat::FreeSlowpath);

@@ -60,7 +60,9 @@ impl Slub {
                     discards = Some(slab);
                 }
             }
-            if self.rules.shrink_sorts_all {
+            if list.len() <= self.rules.shrink_sorts_above {
+                // It stays as it is.
+            } else if self.rules.shrink_sorts_all {
                 Self::promote(env, &mut list, u32::MAX);
             } else {
                 Self::promote(env, &mut list, SHRINK_PROMOTE_MAX as u32);

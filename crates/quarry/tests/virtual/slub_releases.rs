@@ -169,3 +169,30 @@ fn a_wish_and_other_nodes_lists() {
         assert_eq!(heap.pages().node_of(pfn), Some(NodeId(from)), "{era}");
     }
 }
+
+/// The order after a shrink: 2.6.22 leaves a list of 10 slabs as it is, later releases sort it, the
+/// fullest first.
+#[test]
+fn short_lists_in_a_shrink() {
+    for (era, fullest) in [
+        (Era::V2_6_22, false),
+        (Era::V2_6_23, true),
+        (Era::V3_19, true),
+    ] {
+        let heap = small::<Slub>(era, 1);
+        let cache = sized(&heap, "scenario", 192);
+        let slabs = full_slabs(cache, 2);
+        take(cache, PER_SLAB - 1);
+        // Added at the head in 2.6.22 and at the tail later: the fuller one is behind in all.
+        let (first, second) = match era {
+            Era::V2_6_22 => (1, 5),
+            _ => (5, 1),
+        };
+        give(cache, &slabs[0][..first]);
+        give(cache, &slabs[1][..second]);
+        cache.shrink();
+        let object = take(cache, 1)[0];
+        let fuller = usize::from(first > second);
+        assert_eq!(slabs[fuller].contains(&object), fullest, "{era}");
+    }
+}

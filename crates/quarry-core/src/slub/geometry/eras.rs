@@ -237,6 +237,7 @@ const fn run(era: Era) -> RunRules {
         exhausted_is_deactivated: !v3_1,
         empty_kept_if_below_min_partial: v3_1,
         keeps_one_more: v3_1 && !era.since(Era::V3_16),
+        bulk_counts_objects: era.since(Era::V6_8),
         free_adds_to: if era.since(Era::V2_6_24) {
             ListEnd::Tail
         } else {
@@ -274,6 +275,8 @@ const fn run(era: Era) -> RunRules {
         } else {
             PartialTake::HalfOfObjects
         },
+        // Inferred: that 2.6.23 differs.
+        shrink_sorts_above: if era.since(Era::V2_6_23) { 0 } else { 10 },
         shrink_sorts_all: !era.since(Era::V4_0),
         remote_node_defrag_ratio: if era.since(Era::V2_6_27) { 1000 } else { 100 },
         // Between 2.6.24 and 2.6.26.

@@ -208,6 +208,9 @@ pub struct RunRules {
     /// Empty slabs are kept while `nr_partial <= min_partial`, one more than in other eras
     /// [3.1 to 3.15].
     pub keeps_one_more: bool,
+    /// Bulk calls count the objects that come from and go to the CPU's list as fast operations; if
+    /// not, allocations none and frees one for each list [until 6.7].
+    pub bulk_counts_objects: bool,
     /// Where a free puts a slab that was full, when it goes to the node's list.
     pub free_adds_to: ListEnd,
     /// Where deactivation puts a partly used slab.
@@ -224,6 +227,8 @@ pub struct RunRules {
     pub explicit_node: ExplicitNode,
     /// How much one visit to a node's partial list takes.
     pub partial_take: PartialTake,
+    /// Shrinking leaves lists of up to this many slabs unsorted.
+    pub shrink_sorts_above: u32,
     /// Shrinking sorts a node's whole partial list; if not, it only brings slabs with at most 32
     /// free objects to the front.
     pub shrink_sorts_all: bool,

@@ -20,6 +20,11 @@ fn asks_other_nodes<D: Design>(era: Era) -> bool {
         && slub_era(era).is_some_and(|era| era.run.explicit_node == ExplicitNode::OtherLists)
 }
 
+/// Whether a bulk allocation counts what it takes off the CPU's list.
+fn counts_bulk<D: Design>(era: Era) -> bool {
+    D::NAME != "slub" || slub_era(era).is_some_and(|era| era.run.bulk_counts_objects)
+}
+
 /// Whether an allocation that fails counts nowhere.
 fn counts_success<D: Design>(era: Era) -> bool {
     D::NAME == "slub" && slub_era(era).is_some_and(|era| era.run.slowpath_counts_success)
@@ -126,8 +131,13 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         // An attempt that fails for want of memory is made once more, past the CPU's slot.
         let again = u64::from(self.limits.scarce);
         let objects = count as u64;
+        let least = if counts_bulk::<D>(self.heap.era()) {
+            objects
+        } else {
+            0
+        };
         ensure!(
-            self.limits.cpus_hide || (objects..=objects + again).contains(&counted),
+            self.limits.cpus_hide || (least..=objects + again).contains(&counted),
             "a bulk allocation of {objects} objects counts as {counted}"
         );
         let bytes = cache.head().geometry().layout.object_size as usize;
