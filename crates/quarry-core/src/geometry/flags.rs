@@ -44,6 +44,9 @@ impl CacheFlags {
     pub const TRACE: Self = CacheFlags(1 << 10);
     /// Allocations fail as the heap's fail injection says (`SLAB_FAILSLAB`). Changes no size.
     pub const FAILSLAB: Self = CacheFlags(1 << 11);
+    /// No sheaves (`SLAB_NO_SHEAVES` [7.2]; 7.0 and 7.1 have other flags for the same caches). Changes no
+    /// size.
+    pub const NO_SHEAVES: Self = CacheFlags(1 << 13);
 
     /// The flags that switch debugging on (`SLAB_DEBUG_FLAGS`).
     pub const DEBUG: Self = CacheFlags(

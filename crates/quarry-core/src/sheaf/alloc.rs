@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::geometry::EmptyMain;
-use super::types::{CpuSheaves, Sheaf};
+use super::types::{CpuSheaves, Sheaf, Stack};
 use crate::design::Env;
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::slabs;
@@ -118,8 +118,11 @@ impl Sheaf {
         let spare = cpu.spare.take();
         let empty = spare.or_else(|| self.empty_sheaf(env, node, &mut cpu.stats));
         let Some(mut empty) = empty else { return false };
-        if self.fill_sheaf(env, &mut empty, node, &mut cpu.stats) == 0 {
-            cpu.spare = Some(empty);
+        self.fill_sheaf(env, &mut empty, node, &mut cpu.stats);
+        if !empty.is_full() {
+            let mut partly = Stack::EMPTY;
+            partly.push(empty);
+            self.dissolve(env, partly, &mut cpu.stats);
             return false;
         }
         let old = cpu.replace_main(Some(empty));
@@ -190,7 +193,18 @@ impl Sheaf {
         if let Some(object) = self.slub.alloc_one_from_node(env, wanted) {
             return Some(object);
         }
-        if node.is_none() && nodes > 1 && self.slub.remote.looks_at_other_nodes() {
+        let mut stats = Stats::default();
+        if let Some(node) = node
+            && nodes > 1
+        {
+            let pages = |order| slabs::block_on(env, order, node);
+            let object = self.slub.alloc_one_from_new(env, pages, &mut stats);
+            if object.is_some() {
+                shared.add(&stats);
+                return object;
+            }
+        }
+        if nodes > 1 && self.slub.remote.looks_at_other_nodes() {
             let others = (1..nodes).map(|i| NodeId((wanted.0 + i) % nodes));
             let found = others
                 .filter(|other| self.can_spare(env, *other))
@@ -199,8 +213,8 @@ impl Sheaf {
                 return found;
             }
         }
-        let mut stats = Stats::default();
-        let object = self.slub.alloc_one_from_new(env, node, &mut stats);
+        let pages = |order| slabs::block(env, order, node);
+        let object = self.slub.alloc_one_from_new(env, pages, &mut stats);
         shared.add(&stats);
         object
     }

@@ -3,16 +3,24 @@
 use core::ptr::NonNull;
 
 use super::barn::Put;
-use super::partial::FLUSH_BATCH;
+use super::geometry::BulkOrder;
 use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, FreeError};
 use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
 use crate::page::Pfn;
 use crate::slabs;
+use crate::slub::types::Detached;
 use crate::stats::Stat;
 
 /// Objects of other nodes that a bulk free sets aside before it frees them together.
 const REMOTE_BATCH: usize = 32;
+
+/// Objects of other nodes that wait to be freed together.
+#[derive(Default)]
+struct Aside {
+    objects: [Option<NonNull<u8>>; REMOTE_BATCH],
+    count: usize,
+}
 
 impl Sheaf {
     /// # Safety
@@ -100,6 +108,25 @@ impl Sheaf {
         id: CpuId,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
+        let make_room = |cpu: &mut CpuSheaves, node| self.free_slow(env, cpu, node);
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.push_on_cpu(env, cpu, id, object, make_room) }
+    }
+
+    /// [`Sheaf::free_on_cpu`] with its own way to make room in a full main sheaf.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the object any more.
+    #[inline(always)]
+    unsafe fn push_on_cpu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        id: CpuId,
+        object: NonNull<u8>,
+        make_room: impl FnOnce(&mut CpuSheaves, NodeId) -> bool,
+    ) -> Result<bool, FreeError> {
         let machine = env.pages.machine();
         let local = |pfn| self.one_node || Self::is_local(env, pfn, id);
         if !env.pages.pfn_of(object).is_some_and(local) {
@@ -119,7 +146,7 @@ impl Sheaf {
         if !pushed {
             let slab = slabs::lookup(env, object)?;
             self.slub.check_object(env, slab, object)?;
-            pushed = self.free_slow(env, cpu, node) && cpu.push(object);
+            pushed = make_room(cpu, node) && cpu.push(object);
         }
         if pushed {
             touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
@@ -182,9 +209,8 @@ impl Sheaf {
                     cpu.replace_main(Some(empty));
                 }
                 None => {
-                    let batch = main.take_newest(FLUSH_BATCH);
-                    cpu.stats.count_by(Stat::SheafFlush, batch.len() as u64);
-                    self.free_to_slabs(env, batch);
+                    cpu.stats.count(Stat::BarnPutFail);
+                    self.flush_sheaf(env, &mut main, &mut cpu.stats);
                     cpu.replace_main(Some(main));
                 }
             },
@@ -267,8 +293,51 @@ impl Sheaf {
         unsafe { self.free_many_below(env, slots) }
     }
 
-    /// Frees objects of this cache with the CPU's slot held. Those that cannot go to a sheaf are
-    /// set aside and go to their slabs, a batch at a time.
+    /// The main sheaf is full in the middle of a bulk free: makes room with what CPU and barn have
+    /// (`free_to_pcs_bulk()`; facts 6.6). `false` if they have no empty sheaf, or the barn enough full
+    /// ones: the rest of the objects has to go to the slabs. No sheaf is made, and none is flushed.
+    fn make_room_for_many<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        node: NodeId,
+    ) -> bool {
+        if !cpu.has_main() {
+            // Stands for the one that CPUs have from the start.
+            let empty = self.empty_sheaf(env, node, &mut cpu.stats);
+            cpu.replace_main(empty);
+            return cpu.has_main();
+        }
+        match cpu.spare.take() {
+            Some(spare) if !spare.is_full() => cpu.spare = cpu.replace_main(Some(spare)),
+            Some(full) => {
+                cpu.spare = Some(full);
+                let Some(main) = cpu.replace_main(None) else {
+                    return false;
+                };
+                match self.exchange_full(env, node, main) {
+                    Put::Exchanged(empty) => {
+                        cpu.replace_main(Some(empty));
+                        cpu.stats.count(Stat::BarnPut);
+                    }
+                    Put::Full(main) | Put::NoEmpty(main) => {
+                        cpu.replace_main(Some(main));
+                        return false;
+                    }
+                }
+            }
+            None => {
+                let empty = self.barn(env, node).and_then(|mut barn| barn.empty.pop());
+                let Some(empty) = empty else { return false };
+                cpu.spare = cpu.replace_main(Some(empty));
+            }
+        }
+        true
+    }
+
+    /// Frees objects of this cache with the CPU's slot held. Those of other nodes go to their slabs, a
+    /// portion at a time or all together, and so do the others from the first on that no sheaf has room
+    /// for.
     ///
     /// # Safety
     ///
@@ -281,60 +350,104 @@ impl Sheaf {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let mut result = Ok(());
-        let mut aside = [None; REMOTE_BATCH];
-        let mut count = 0;
-        let mut at = 0;
+        let mut aside = Aside::default();
+        let make_room = |cpu: &mut CpuSheaves, node| self.make_room_for_many(env, cpu, node);
+        let (mut at, mut has_room) = (0, true);
         while at < slots.len() {
-            if self.one_node {
+            if self.one_node && has_room {
                 at += cpu.push_many(env, &mut slots[at..]);
             }
             let Some(slot) = slots.get_mut(at) else { break };
-            at += 1;
-            let Some(object) = *slot else { continue };
-            // SAFETY: the caller's contract is the same.
-            match unsafe { self.free_or_check(env, cpu, id, object) } {
-                Ok(freed) => {
-                    *slot = None;
-                    if freed {
-                        continue;
+            let Some(object) = *slot else {
+                at += 1;
+                continue;
+            };
+            let slab = slabs::slab_of(env, object);
+            let local = |slab| self.one_node || Self::is_local(env, slab, id);
+            match slab {
+                Err(error) => result = result.and(Err(error)),
+                Ok(slab) if !local(slab) => {
+                    if self.rules.bulk_free == BulkOrder::AsMet {
+                        // SAFETY: the caller's contract is the same.
+                        result = result.and(unsafe { self.set_aside(env, slab, slot, &mut aside) });
                     }
                 }
-                Err(error) => {
-                    result = result.and(Err(error));
-                    continue;
+                Ok(_) if !has_room => {
+                    // SAFETY: as above.
+                    result = result.and(unsafe { self.free_batch(env, &mut slots[at..]) });
+                    break;
                 }
+                // SAFETY: as above.
+                Ok(_) => match unsafe { self.push_on_cpu(env, cpu, id, object, make_room) } {
+                    Ok(true) => *slot = None,
+                    Ok(false) => {
+                        has_room = false;
+                        continue;
+                    }
+                    Err(error) => result = result.and(Err(error)),
+                },
             }
-            aside[count] = Some(object);
-            count += 1;
-            if count == REMOTE_BATCH {
-                // SAFETY: the caller's user gave the objects up, and they were checked.
-                result = result.and(unsafe { self.free_batch(env, &mut aside) });
-                count = 0;
-            }
+            at += 1;
         }
-        // SAFETY: as above.
-        result.and(unsafe { self.free_batch(env, &mut aside[..count]) })
+        if self.rules.bulk_free == BulkOrder::LocalFirst && !self.one_node {
+            let no_others = result.is_ok();
+            // SAFETY: as above.
+            result = result.and(unsafe { self.free_remote(env, id, slots, no_others, &mut aside) });
+        }
+        // SAFETY: what is set aside was given up and checked.
+        result.and(unsafe { self.free_batch(env, &mut aside.objects[..aside.count]) })
     }
 
-    /// Frees an object to the CPU's sheaves; `false` if it has to go to its slab, which takes it.
+    /// Frees the objects of other nodes that slots still have: if these have no others, all together.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the objects any more.
+    unsafe fn free_remote<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        id: CpuId,
+        slots: &mut [Option<NonNull<u8>>],
+        no_others: bool,
+        aside: &mut Aside,
+    ) -> Result<(), FreeError> {
+        if no_others {
+            // SAFETY: the caller's contract is the same.
+            return unsafe { self.free_batch(env, slots) };
+        }
+        let mut result = Ok(());
+        for slot in slots {
+            let slab = slot.and_then(|object| slabs::slab_of(env, object).ok());
+            if let Some(slab) = slab.filter(|slab| !Self::is_local(env, *slab, id)) {
+                // SAFETY: the caller's contract is the same.
+                result = result.and(unsafe { self.set_aside(env, slab, slot, aside) });
+            }
+        }
+        result
+    }
+
+    /// Checks a slot's object and takes it to those that go to their slabs in one portion.
     ///
     /// # Safety
     ///
     /// Nobody uses the object any more.
-    unsafe fn free_or_check<M: Machine>(
+    unsafe fn set_aside<M: Machine>(
         &self,
         env: Env<'_, M>,
-        cpu: &mut CpuSheaves,
-        id: CpuId,
-        object: NonNull<u8>,
-    ) -> Result<bool, FreeError> {
-        let slab = slabs::slab_of(env, object)?;
-        // SAFETY: the caller's contract is the same.
-        let freed = unsafe { self.free_on_cpu(env, cpu, id, object) }?;
-        if !freed {
-            self.slub.check_object(env, slab, object)?;
+        slab: Pfn,
+        slot: &mut Option<NonNull<u8>>,
+        aside: &mut Aside,
+    ) -> Result<(), FreeError> {
+        let Some(object) = *slot else { return Ok(()) };
+        self.slub.check_object(env, slab, object)?;
+        aside.objects[aside.count] = slot.take();
+        aside.count += 1;
+        if aside.count < REMOTE_BATCH {
+            return Ok(());
         }
-        Ok(freed)
+        aside.count = 0;
+        // SAFETY: the caller gave this object up, and earlier ones of the same bulk free; all were checked.
+        unsafe { self.free_batch(env, &mut aside.objects) }
     }
 
     /// Frees objects past the sheaves.
@@ -373,8 +486,9 @@ impl Sheaf {
             // SAFETY: the caller's contract is the same.
             return unsafe { self.slub.free_many(env, batch) };
         }
-        let free = |slab, list| {
-            env.cache.shared_stats.count(Stat::FreeSlowpath);
+        let free = |slab, list: Detached| {
+            let count = u64::from(list.count);
+            env.cache.shared_stats.count_by(Stat::FreeSlowpath, count);
             // SAFETY: the list holds objects of one slab that the caller gave up.
             unsafe { self.slub.free_to_slab(env, None, slab, list) };
         };

@@ -11,7 +11,7 @@
 //! partial lists were sized before. A sheaf is itself a kmalloc object, a header and one pointer
 //! for each object, so the capacity is rounded up to what the kmalloc class holds: 26 pointers
 //! behind 32 bytes leave 16 bytes of `kmalloc-256`, which makes 28 ([`sheaf_capacity`]). A larger
-//! wish of the creator is taken as it is.
+//! wish of the creator is taken as it is. Caches with [`CacheFlags::NO_SHEAVES`] have none.
 //!
 //! **Barn.** A node keeps at most 10 full and 10 empty sheaves of a cache.
 //!
@@ -23,11 +23,11 @@ mod rules;
 mod tests;
 
 pub use eras::{ERAS, RELEASES, sheaf_era};
-pub use rules::{BarnRules, CapacityRules, EmptyMain, RunRules, SheafEra};
+pub use rules::{BarnRules, BulkOrder, CapacityRules, EmptyMain, RefillOrder, RunRules, SheafEra};
 
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, KmallocTarget, MachineParams,
-    WORD_BYTES, kmalloc_index,
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, KmallocTarget,
+    MachineParams, WORD_BYTES, kmalloc_index,
 };
 use crate::slub;
 
@@ -64,7 +64,7 @@ pub fn geometry(
     let computed = era.capacity.map_or(0, |rules| {
         sheaf_capacity(&rules, &era.slub.kmalloc, machine, slabs.layout.size)
     });
-    let sheaf_capacity = if cache.flags.debug() {
+    let sheaf_capacity = if cache.flags.debug() || cache.flags.contains(CacheFlags::NO_SHEAVES) {
         0
     } else {
         computed.max(cache.sheaf_capacity)
@@ -98,6 +98,15 @@ pub fn sheaf_capacity(
 /// Bytes that a sheaf of this many objects asks kmalloc for.
 pub const fn sheaf_bytes(capacity: u32) -> u32 {
     HEADER_BYTES.saturating_add(capacity.saturating_mul(WORD_BYTES))
+}
+
+/// What tells sheaves of a kernel's cache of this name: the allocator's own caches, which others are made
+/// of, have none.
+pub fn own_flags(name: &str) -> CacheFlags {
+    match name {
+        "kmem_cache" | "kmem_cache_node" => CacheFlags::NO_SHEAVES,
+        _ => CacheFlags::NONE,
+    }
 }
 
 /// The sheaf capacity that the creator of a cache of this name asks for in Linux 6.18 and 7.0; 0

@@ -62,15 +62,14 @@
 //!
 //! # 7 Departures from the kernel
 //!
-//! A CPU has no sheaves until its first slow operation, and none after a flush. Sheaves come from
-//! and go to the slabs of their kmalloc class, past that class's own sheaves. The slot stays held
+//! CPUs have no main sheaves of kmalloc's caches until their first slow operation; a flush frees main
+//! sheaves, too, which the kernel keeps, and they come again. Sheaves come from and go to the slabs of their kmalloc class, past that class's own sheaves. The slot stays held
 //! while a sheaf is filled or flushed, so nobody can have refilled it meanwhile; the kernel drops
 //! its lock there. A sheaf is always filled, as in 7.0 final; 6.18 only does so for callers that
 //! may sleep, and there is no such caller here to tell apart. A cache without sheaves, and an rcu
 //! sheaf that is not to be had, note deferred frees as the other designs do. A thread that moves to
 //! another node in the middle of a free may leave one remote object in a sheaf. Objects flushed or
-//! filled do not count as slow operations in 7.0; those of bulk operations past the sheaves do,
-//! frees once for each slab.
+//! filled do not count as slow operations in 7.0; those of bulk operations past the sheaves do.
 //!
 //! # 8 Cost
 //!
@@ -99,7 +98,7 @@ use crate::design::{
 };
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
 use crate::page::Pfn;
@@ -151,7 +150,7 @@ impl Design for Sheaf {
             unsafe { slub.release(env) };
             return None;
         };
-        Some(Self {
+        let sheaves = Self {
             cpu,
             slub,
             rules: &era.run,
@@ -161,7 +160,9 @@ impl Design for Sheaf {
             barn_empty: AtomicU32::new(era.barn.empty),
             waiting: AtomicU32::new(0),
             barns: core::array::from_fn(|_| SpinLock::new(LockClass::Barn, Barn::EMPTY)),
-        })
+        };
+        sheaves.make_main_sheaves(env);
+        Some(sheaves)
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
@@ -370,9 +371,9 @@ impl Design for Sheaf {
 
     fn set_attribute<M: Machine>(&self, env: Env<'_, M>, name: &str, value: u64) -> bool {
         let count = value.min(u64::from(u32::MAX)) as u32;
+        let never = env.cache.flags.debug() || env.cache.flags.contains(CacheFlags::NO_SHEAVES);
         match name {
-            // Caches with debugging never have sheaves.
-            "sheaf_capacity" if !env.cache.flags.debug() => self.resize(env, count),
+            "sheaf_capacity" if !never => self.resize(env, count),
             "barn_full" => self.barn_full.store(count, Ordering::Relaxed),
             "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
             _ if tunables_of(Self::NAME, env.cache.era).any(|known| known.name == name) => {

@@ -2,9 +2,10 @@
 
 use core::ptr::NonNull;
 
+use super::geometry::RefillOrder;
 use super::types::{Sheaf, SheafBox};
 use crate::design::Env;
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
 use crate::page::{PageList, Pfn};
 use crate::slabs;
 use crate::slub::Slub;
@@ -110,7 +111,10 @@ impl Sheaf {
             let page = map.page(slab);
             available += page.objects.load(Ordering::Relaxed) - SlabWord::load(page).inuse;
             Slub::remove_partial(env, &mut list, slab);
-            taken.push_back(map, slab);
+            match self.rules.refill {
+                RefillOrder::LastFirst => taken.push_front(map, slab),
+                RefillOrder::FirstFirst => taken.push_back(map, slab),
+            }
         }
         drop(list);
         while let Some(slab) = taken.pop_front(map) {
@@ -122,16 +126,46 @@ impl Sheaf {
         }
     }
 
-    /// Takes the whole free list of a slab that is the caller's; what is too much goes back as one
-    /// list.
+    /// Takes the whole free list of a slab that is the caller's; what is too much goes back to it.
     fn fill_from_slab<M: Machine>(&self, env: Env<'_, M>, filling: &mut Filling<'_>, slab: Pfn) {
         let Some((head, count)) = self.slub.take_objects(env, slab, false) else {
             return;
         };
         let (rest, left) = self.move_objects(env, filling, head, count);
-        if let Some(rest) = rest {
-            self.give_back(env, slab, rest, left);
+        let Some(rest) = rest else { return };
+        match self.rules.refill {
+            RefillOrder::FirstFirst if self.hand_back(env, slab, rest, left) => {}
+            _ => self.give_back(env, slab, rest, left),
         }
+    }
+
+    /// Makes the rest of a slab's list its list again, and puts it at the tail of its node's list.
+    /// `false`, with nothing done, if others have freed objects of it meanwhile.
+    fn hand_back<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        rest: NonNull<u8>,
+        count: u32,
+    ) -> bool {
+        let page = env.pages.map().page(slab);
+        let node = &self.slub.nodes[env.pages.node_of_page(slab).0 as usize];
+        let Some(mut list) = node.partial.lock(env.pages.machine()) else {
+            return false;
+        };
+        let old = SlabWord::load(page);
+        let objects = page.objects.load(Ordering::Relaxed);
+        let new = SlabWord {
+            first: Slub::place(env, slab, rest),
+            inuse: objects - count,
+            frozen: false,
+        };
+        work(env.pages.machine(), Work::Atomic);
+        if old.first != 0 || old.replace(page, new).is_err() {
+            return false;
+        }
+        Slub::add_partial(env, &mut list, slab, ListEnd::Tail);
+        true
     }
 
     /// Moves objects of a list that the caller owns into slots as far as these reach. Returns the
@@ -168,8 +202,8 @@ impl Sheaf {
         unsafe { self.slub.free_to_slab(env, None, slab, list) };
     }
 
-    /// Puts a slab that was taken off its node's list for nothing back at the head of it; if it is
-    /// empty by now and the node has enough, its pages go.
+    /// Puts a slab that was taken off its node's list for nothing back. At the head of it, its pages go if
+    /// it is empty by now and the node has enough; nobody counts that.
     fn return_partial<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
         let node = &self.slub.nodes[env.pages.node_of_page(slab).0 as usize];
         let Some(mut list) = node.partial.lock(env.pages.machine()) else {
@@ -180,12 +214,13 @@ impl Sheaf {
             return;
         };
         let word = SlabWord::load(env.pages.map().page(slab));
-        if word.inuse == 0 && self.slub.has_enough(&list) {
-            drop(list);
-            env.cache.shared_stats.count(Stat::FreeSlab);
-            self.slub.discard(env, slab);
-        } else {
-            Slub::add_partial(env, &mut list, slab, ListEnd::Head);
+        match self.rules.refill {
+            RefillOrder::LastFirst if word.inuse == 0 && self.slub.has_enough(&list) => {
+                drop(list);
+                self.slub.discard(env, slab);
+            }
+            RefillOrder::LastFirst => Slub::add_partial(env, &mut list, slab, ListEnd::Head),
+            RefillOrder::FirstFirst => Slub::add_partial(env, &mut list, slab, ListEnd::Tail),
         }
     }
 

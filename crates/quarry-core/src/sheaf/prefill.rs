@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::types::{Sheaf, SheafBox, Stack};
+use super::types::{Sheaf, SheafBox};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::stats::{Stat, Stats};
@@ -18,7 +18,16 @@ impl Sheaf {
         let oversize = objects > self.capacity();
         let sheaf = if oversize {
             stats.count(Stat::SheafPrefillOversize);
-            Self::new_sheaf(env, objects, &mut stats)
+            let mut uncounted = Stats::default();
+            let counted = match self.rules.counts_oversize {
+                true => &mut stats,
+                false => &mut uncounted,
+            };
+            let mut sheaf = Self::new_sheaf(env, objects, counted);
+            if let Some(sheaf) = &mut sheaf {
+                sheaf.set_oversize();
+            }
+            sheaf
         } else {
             let found = self.sheaf_to_prefill(env, node, &mut stats);
             match found {
@@ -79,10 +88,14 @@ impl Sheaf {
         None
     }
 
-    fn dissolve_one<M: Machine>(&self, env: Env<'_, M>, sheaf: SheafBox, stats: &mut Stats) {
-        let mut one = Stack::EMPTY;
-        one.push(sheaf);
-        self.dissolve(env, one, stats);
+    /// Brings a sheaf's objects back to their slabs and frees it; an oversize one is counted where the era
+    /// counts them.
+    fn dissolve_one<M: Machine>(&self, env: Env<'_, M>, mut sheaf: SheafBox, stats: &mut Stats) {
+        self.flush_sheaf(env, &mut sheaf, stats);
+        let mut uncounted = Stats::default();
+        let counts = self.rules.counts_oversize || !sheaf.is_oversize();
+        let counted = if counts { stats } else { &mut uncounted };
+        Self::free_sheaf(env, sheaf, counted);
     }
 
     /// Takes an object out of a prefilled sheaf; `None` if it is empty.
@@ -135,7 +148,8 @@ impl Sheaf {
         let _pass = env.pages.gate().enter(machine);
         let mut stats = Stats::default();
         let mut returned = Some(sheaf);
-        let regular = |sheaf: &SheafBox| sheaf.capacity() == self.capacity();
+        let regular =
+            |sheaf: &SheafBox| sheaf.capacity() == self.capacity() && !sheaf.is_oversize();
         if returned.as_ref().is_some_and(regular) {
             self.cpu.try_with(machine, |cpu, _| {
                 if cpu.spare.is_none() {
@@ -168,7 +182,6 @@ impl Sheaf {
             .barn(env, node)
             .is_some_and(|barn| barn.full.count() < limit);
         if !wanted {
-            stats.count(Stat::BarnPutFail);
             return Some(sheaf);
         }
         if !sheaf.is_full() {

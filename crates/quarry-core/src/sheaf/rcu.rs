@@ -66,30 +66,32 @@ impl Sheaf {
         }
         cpu.stats.count(Stat::FreeRcuSheaf);
         if sheaf.is_full() {
-            self.hand_over(env, cpu, node);
+            self.hand_over(env, cpu, node, false);
         }
         true
     }
 
-    /// Lets a CPU's rcu sheaf wait for the readers that run now. It stays if the lock of the barn
-    /// is re-entered.
+    /// Lets a CPU's rcu sheaf wait for the readers that run now, to become a full sheaf of the barn or
+    /// to be dissolved. It stays if the lock of the barn is re-entered.
     pub(super) fn hand_over<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
         node: NodeId,
+        dissolve: bool,
     ) {
         if cpu.rcu.is_some()
             && let Some(mut barn) = self.barn(env, node)
             && let Some(mut sheaf) = cpu.rcu.take()
         {
-            sheaf.wait_for(env.pages.machine().rcu_cookie(), node);
+            sheaf.wait_for(env.pages.machine().rcu_cookie(), node, dissolve);
             barn.waiting.push(sheaf);
             self.waiting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Puts the sheaves whose readers have finished in the barn, or flushes them if it has enough.
+    /// Puts the sheaves whose readers have finished in the barn, or flushes them if it has enough or a
+    /// flush handed them over.
     pub(super) fn settle_waiting<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -124,6 +126,10 @@ impl Sheaf {
     /// A deferred sheaf's grace period is over.
     fn settle_sheaf<M: Machine>(&self, env: Env<'_, M>, mut sheaf: SheafBox, stats: &mut Stats) {
         let node = sheaf.node();
+        if sheaf.is_to_dissolve() {
+            self.flush_sheaf(env, &mut sheaf, stats);
+            return Self::free_sheaf(env, sheaf, stats);
+        }
         if let Some(mut barn) = self.barn(env, node)
             && barn.full.count() < self.barn_full.load(Ordering::Relaxed)
         {

@@ -2,6 +2,7 @@
 
 use super::types::{CpuSheaves, Sheaf, Stack};
 use crate::design::{Design, Env};
+use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 use crate::slabs::cpus;
 use crate::stats::Stats;
@@ -25,7 +26,7 @@ impl Sheaf {
         let machine = env.pages.machine();
         let busy = cpus(env).filter(|&cpu| {
             let taken = self.cpu.try_with_remote(machine, cpu, |state| {
-                self.hand_over(env, state, machine.node_of_cpu(cpu));
+                self.hand_over(env, state, machine.node_of_cpu(cpu), true);
                 Self::take_sheaves(state)
             });
             // What was taken is flushed without the slot: kmalloc, whose sheaves may be these, is
@@ -88,5 +89,27 @@ impl Sheaf {
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, capacity: u32) {
         self.capacity.store(capacity, Ordering::Relaxed);
         self.flush_and_drain(env);
+    }
+
+    /// Gives every CPU of a new cache its main sheaf (`init_percpu_sheaves()`), as far as memory allows;
+    /// the others make theirs with their first slow operation, and so do those of kmalloc's caches, which
+    /// sheaves come from.
+    pub(super) fn make_main_sheaves<M: Machine>(&self, env: Env<'_, M>) {
+        if self.capacity() == 0 || env.cache.flags().contains(CacheFlags::KMALLOC) {
+            return;
+        }
+        let mut stats = Stats::default();
+        for cpu in cpus(env) {
+            let mut new = Self::new_sheaf(env, self.capacity(), &mut stats);
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                if !state.has_main() {
+                    state.replace_main(new.take());
+                }
+            });
+            if let Some(sheaf) = new {
+                Self::free_sheaf(env, sheaf, &mut stats);
+            }
+        }
+        env.cache.shared_stats.add(&stats);
     }
 }

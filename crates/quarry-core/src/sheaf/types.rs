@@ -43,7 +43,11 @@ struct SlabSheaf {
     capacity: u32,
     /// The node in whose barn the sheaf belongs when its grace period is over.
     node: u32,
-    _pad: u32,
+    /// Whether its objects go to their slabs then, and it is freed.
+    dissolve: bool,
+    /// Whether it was made larger than sheaves of its cache then were, for one prefill.
+    oversize: bool,
+    _pad: u16,
 }
 
 const _: () = assert!(size_of::<SlabSheaf>() == HEADER_BYTES as usize);
@@ -72,6 +76,8 @@ impl SheafBox {
             size: 0,
             capacity,
             node: 0,
+            dissolve: false,
+            oversize: false,
             _pad: 0,
         };
         // SAFETY: the caller's contract: the block is large enough, aligned, and the caller's.
@@ -161,10 +167,25 @@ impl SheafBox {
         true
     }
 
-    /// Notes what the sheaf waits for and in whose barn it belongs then.
-    pub(super) fn wait_for(&mut self, cookie: u64, node: NodeId) {
-        self.head_mut().cookie = cookie;
-        self.head_mut().node = node.0;
+    /// Notes what the sheaf waits for, and in whose barn it belongs then unless it is to be dissolved.
+    pub(super) fn wait_for(&mut self, cookie: u64, node: NodeId, dissolve: bool) {
+        let head = self.head_mut();
+        (head.cookie, head.node, head.dissolve) = (cookie, node.0, dissolve);
+    }
+
+    /// Whether the sheaf is to be dissolved after waiting.
+    pub(super) fn is_to_dissolve(&self) -> bool {
+        self.head().dissolve
+    }
+
+    /// Whether the sheaf was made for one prefill.
+    pub(super) fn is_oversize(&self) -> bool {
+        self.head().oversize
+    }
+
+    /// Notes that the sheaf was made for one prefill.
+    pub(super) fn set_oversize(&mut self) {
+        self.head_mut().oversize = true;
     }
 
     /// The grace period waited for.

@@ -312,7 +312,8 @@ impl Slub {
             return Some(object);
         }
         let mut stats = Stats::default();
-        let object = self.alloc_one_from_new(env, node, &mut stats);
+        let pages = |order| slabs::block(env, order, node);
+        let object = self.alloc_one_from_new(env, pages, &mut stats);
         env.cache.shared_stats.add(&stats);
         object
     }
@@ -321,10 +322,9 @@ impl Slub {
     pub(crate) fn alloc_one_from_new<M: Machine>(
         &self,
         env: Env<'_, M>,
-        node: Option<NodeId>,
+        pages: impl Fn(u32) -> Option<Pfn>,
         stats: &mut Stats,
     ) -> Option<NonNull<u8>> {
-        let pages = |order| slabs::block(env, order, node);
         let (slab, first, objects) = self.new_slab(env, stats, pages)?;
         // SAFETY: the objects of a new slab are the caller's.
         let rest = NonNull::new(unsafe { self.next_free(env, first) });

@@ -41,11 +41,12 @@ fn a_refill_fills_a_sheaf() {
         Stat::AllocSlab,
     ];
     let mut objects = take(cache, 1);
-    assert_eq!(stats(cache, counters), [1, 0, 1, 28, 1, 2]);
+    // The main sheaf that the CPU had from the start becomes the spare.
+    assert_eq!(stats(cache, counters), [1, 0, 1, 28, 2, 2]);
     assert_eq!(active(cache), 28, "what sheaves hold counts as active");
     objects.extend(take(cache, 27));
-    assert_eq!(stats(cache, counters), [28, 0, 1, 28, 1, 2]);
-    // Four are left of the second slab; the first sheaf becomes the spare.
+    assert_eq!(stats(cache, counters), [28, 0, 1, 28, 2, 2]);
+    // Four are left of the second slab.
     objects.extend(take(cache, 1));
     assert_eq!(stats(cache, counters), [29, 0, 2, 56, 2, 4]);
     objects.extend(take(cache, 28));
@@ -172,8 +173,8 @@ fn other_nodes_bypass_the_sheaves() {
     assert_eq!(stats(cache, frees), [0, 10]);
     assert_eq!(
         stat(cache, Stat::SheafAlloc),
-        1,
-        "no sheaf on the freeing CPU"
+        3,
+        "each CPU's main one, and one that was filled"
     );
     let allocs = [Stat::AllocNodeMismatch, Stat::AllocSlowpath];
     assert_eq!(stats(cache, allocs), [0, 0]);
@@ -220,10 +221,13 @@ fn bulk_calls_use_what_sheaves_hold() {
     assert_eq!(stats(cache, counters), [32, 40, 0]);
     // SAFETY: as above.
     unsafe { cache.free_bulk(&mut more) }.expect("live objects");
+    // The barn has no empty sheaf for the full main one: the rest goes to the slabs, each object a slow
+    // free. No sheaf is made.
     assert_eq!(
         stats(cache, [Stat::FreeFastpath, Stat::FreeSlowpath]),
-        [72, 0]
+        [60, 12]
     );
+    assert_eq!(stat(cache, Stat::SheafAlloc), 1);
     assert_eq!(cache.check_consistency(), Ok(()));
 }
 
@@ -239,18 +243,18 @@ fn sheaves_lie_in_kmalloc_slabs() {
             sheaves.for_each_live(|_| live += 1).expect("at rest");
             live
         };
-        assert_eq!(count(), 0);
+        assert_eq!(count(), 1, "the CPU's main one");
         let objects = take(cache, 1);
         assert_eq!(
             (count(), stat(cache, Stat::SheafAlloc)),
-            (1, 1),
+            (2, 2),
             "{size} bytes"
         );
         give(cache, &objects);
         cache.shrink();
         assert_eq!(
             (count(), stat(cache, Stat::SheafFree)),
-            (0, 1),
+            (0, 2),
             "{size} bytes"
         );
     }
@@ -322,7 +326,7 @@ fn in_6_18_sheaves_are_asked_for() {
         Stat::SheafAlloc,
     ];
     let objects = take(cache, 32);
-    assert_eq!(stats(cache, counters), [32, 1, 32, 1]);
+    assert_eq!(stats(cache, counters), [32, 1, 32, 2]);
     let below = [Stat::AllocFastpath, Stat::AllocSlowpath];
     assert_eq!(stats(cache, below).iter().sum::<u64>(), 32, "the refill's");
     let more = take(cache, 32);
@@ -394,6 +398,92 @@ fn a_flush_hands_the_rcu_sheaf_over() {
     heap.machine().grace_period();
     // SAFETY: the test uses no copy of the handle afterwards.
     unsafe { refused.cache.destroy() }.expect("nothing is live");
+}
+
+/// A flushed rcu sheaf goes to the slabs when its readers have finished, not to the barn.
+#[test]
+fn a_flushed_rcu_sheaf_is_dissolved() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    let objects = take(cache, 3);
+    for &object in &objects {
+        // SAFETY: the object is live and not used any more.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+    cache.shrink();
+    assert_eq!(active(cache), 3, "readers may still look");
+    let before = stats(cache, [Stat::SheafFree, Stat::BarnPut]);
+    heap.machine().grace_period();
+    heap.reap();
+    assert_eq!(active(cache), 0);
+    let after = stats(cache, [Stat::SheafFree, Stat::BarnPut]);
+    assert_eq!(after, [before[0] + 1, before[1]]);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// Caches of the allocator's own have no sheaves.
+#[test]
+fn caches_can_be_without_sheaves() {
+    let heap = small(1);
+    let spec = CacheSpec {
+        name: "kmem_cache_node",
+        object_size: 64,
+        align: 0,
+        flags: CacheFlags::NO_SHEAVES,
+        sheaf_capacity: 0,
+    };
+    let cache = heap.create_cache(&spec).expect("a cache");
+    assert_eq!(cache.attribute("sheaf_capacity"), Some(0));
+    assert!(!cache.set_attribute("sheaf_capacity", 60));
+    let objects = take(cache, 3);
+    assert_eq!(stat(cache, Stat::AllocSlowpath), 3);
+    give(cache, &objects);
+}
+
+/// What a refill of four takes of two slabs with three free objects each, and how many slabs went to a
+/// list, counted.
+fn refill_of_two_slabs(era: Era) -> ([usize; 2], u64) {
+    let heap = crate::model::scenario::small::<Sheaf>(era, 1);
+    let cache = sized(&heap, "scenario", 256);
+    assert!(cache.set_attribute("sheaf_capacity", 0));
+    let objects = take(cache, 48);
+    let slab = |object: Object| heap.pages().pfn_of(object).map(|pfn| pfn.0);
+    let first = slab(objects[0]);
+    let second = slab(objects[16]);
+    assert_ne!(first, second);
+    give(cache, &objects[..3]);
+    give(cache, &objects[16..19]);
+    let before = stat(cache, Stat::FreeAddPartial);
+    assert!(cache.set_attribute("sheaf_capacity", 4));
+    let again = take(cache, 4);
+    assert_eq!(stat(cache, Stat::SheafRefill), 4);
+    let of = |wanted| {
+        again
+            .iter()
+            .filter(|object| slab(**object) == wanted)
+            .count()
+    };
+    let taken = [of(first), of(second)];
+    let added = stat(cache, Stat::FreeAddPartial) - before;
+    assert_eq!(cache.check_consistency(), Ok(()));
+    give(cache, &again);
+    give(cache, &objects[3..16]);
+    give(cache, &objects[19..]);
+    (taken, added)
+}
+
+/// 7.0 empties the slab that it took last first and frees the rest of the first one to it.
+#[test]
+fn a_refill_empties_the_slab_taken_last() {
+    assert_eq!(refill_of_two_slabs(Era::V7_0), ([1, 3], 1));
+    assert_eq!(refill_of_two_slabs(Era::V7_1), ([1, 3], 1));
+}
+
+/// 7.2 empties the slab that it took first first and hands the rest of the last one back, uncounted.
+#[test]
+fn from_7_2_on_a_refill_empties_the_slab_taken_first() {
+    assert_eq!(refill_of_two_slabs(Era::V7_2), ([3, 1], 0));
+    assert_eq!(refill_of_two_slabs(Era::V7_3), ([3, 1], 0));
 }
 
 /// Facts 6.9: a prefilled sheaf is the spare, or one of the barn, or a new one, and comes back.

@@ -2,7 +2,7 @@
 
 use core::ops::RangeInclusive;
 
-use super::{BarnRules, CapacityRules, EmptyMain, RunRules, SheafEra};
+use super::{BarnRules, BulkOrder, CapacityRules, EmptyMain, RefillOrder, RunRules, SheafEra};
 use crate::era::Era;
 use crate::slub::geometry as slub;
 
@@ -10,7 +10,7 @@ use crate::slub::geometry as slub;
 pub const RELEASES: RangeInclusive<Era> = Era::V6_18..=Era::V7_3;
 
 /// Every era with sheaves, oldest first.
-pub static ERAS: [SheafEra; 2] = [V6_18, V7_0];
+pub static ERAS: [SheafEra; 4] = [V6_18, V7_0, V7_2, V7_3];
 
 /// The numbers of a release, which are those of the newest set that is not newer; `None` if it has no sheaves.
 pub fn sheaf_era(era: Era) -> Option<&'static SheafEra> {
@@ -31,6 +31,9 @@ const V6_18: SheafEra = SheafEra {
         sheaf_is_fastpath: false,
         counts_node_mismatch: false,
         empty_main: EmptyMain::Barn,
+        refill: RefillOrder::LastFirst,
+        bulk_free: BulkOrder::AsMet,
+        counts_oversize: false,
     },
 };
 
@@ -48,6 +51,28 @@ const V7_0: SheafEra = SheafEra {
         sheaf_is_fastpath: true,
         counts_node_mismatch: true,
         empty_main: EmptyMain::SpareFirst,
+        ..V6_18.run
     },
     ..V6_18
+};
+
+const V7_2: SheafEra = SheafEra {
+    era: Era::V7_2,
+    slub: slub::rules_of(Era::V7_2),
+    run: RunRules {
+        refill: RefillOrder::FirstFirst,
+        counts_oversize: true,
+        ..V7_0.run
+    },
+    ..V7_0
+};
+
+const V7_3: SheafEra = SheafEra {
+    era: Era::V7_3,
+    slub: slub::rules_of(Era::V7_3),
+    run: RunRules {
+        bulk_free: BulkOrder::LocalFirst,
+        ..V7_2.run
+    },
+    ..V7_2
 };

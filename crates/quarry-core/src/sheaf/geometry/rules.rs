@@ -34,6 +34,27 @@ pub enum EmptyMain {
     SpareFirst,
 }
 
+/// How a refill uses the slabs that it takes off a node's list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RefillOrder {
+    /// The slab taken last is emptied first. What is too much of a slab's objects is freed to it; slabs
+    /// that are not needed go back to the head of the list, and empty ones of them are freed if the node
+    /// has `min_partial` [7.0].
+    LastFirst,
+    /// The slab taken first is emptied first. What is too much is handed back in one step, and slabs that
+    /// are not needed return, both to the tail of the list, uncounted; none is freed [7.2].
+    FirstFirst,
+}
+
+/// Which objects a bulk free frees first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BulkOrder {
+    /// Those of other nodes in portions as they are met, among the node's own [6.18].
+    AsMet,
+    /// The node's own, then all others together [7.3].
+    LocalFirst,
+}
+
 /// What the design must do differently at run time, by era.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunRules {
@@ -47,6 +68,12 @@ pub struct RunRules {
     pub counts_node_mismatch: bool,
     /// Where the empty main sheaf goes when a newly filled one takes its place.
     pub empty_main: EmptyMain,
+    /// How a refill uses slabs; nothing where CPUs have slabs.
+    pub refill: RefillOrder,
+    /// Which objects a bulk free frees first.
+    pub bulk_free: BulkOrder,
+    /// Oversize sheaves of prefill count as `sheaf_alloc` and `sheaf_free` [7.2].
+    pub counts_oversize: bool,
 }
 
 /// The numbers of one era.
