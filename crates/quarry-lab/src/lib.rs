@@ -50,6 +50,7 @@ pub mod kernel;
 pub mod plan;
 pub mod replay;
 pub mod setting;
+pub mod sheaves;
 pub mod whatif;
 
 pub use design::{DESIGNS, DesignEntry, DesignSpec};

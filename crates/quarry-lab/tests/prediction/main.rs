@@ -19,6 +19,9 @@
 //! * with SLUB 97 to 130 % (97 %), ten of them within 10 %, where no sysfs was read ("light"), so that nothing
 //!   tells of the CPUs' lists at the beginning.
 //!
+//! Kernels with sheaves were recorded with a clock of microseconds, so chance has no part there; what
+//! their sheaves and barns held is inferred from the recording (`replay/initial/sheaves.rs`).
+//!
 //! So with SLUB and such a clock it is partly chance that these recordings hold.
 
 mod free_pages;
@@ -37,6 +40,9 @@ use reports::{Report, Reports};
 
 /// Most by which predicted growth may differ from the observed.
 const GROWTH_PERCENT: f64 = 10.0;
+/// The same with sheaves, where growth is what a burst needs beyond all that sheaves and barns hold: the
+/// difference of two amounts that are both larger.
+const GROWTH_PERCENT_SHEAVES: f64 = 20.0;
 /// Most by which the predicted end may differ from the observed.
 const END_PERCENT: f64 = 5.0;
 
@@ -100,6 +106,46 @@ const RECORDINGS: &[Recording] = &[
     recording("D-x86_64-6.1-m4G-smp2-trace", "trhb", "slub@6.1", "6.1.192"),
     recording("B-ppc64el-m4G-smp4-trace", "trfill", "slub@6.1", "6.1.176").ppc64(),
     recording("B-ppc64el-m4G-smp4-trace", "trhb", "slub@6.1", "6.1.176").ppc64(),
+    recording("G-7.2-slub-m2G-smp2-light", "trfill", "sheaf@7.2", "7.2.13"),
+    recording("G-7.2-slub-m2G-smp2-light", "trhb", "sheaf@7.2", "7.2.13"),
+    recording(
+        "G-7.2-slub-m2G-smp2-trstats",
+        "trfill",
+        "sheaf@7.2",
+        "7.2.13",
+    ),
+    recording("G-7.2-slub-m2G-smp2-trstats", "trhb", "sheaf@7.2", "7.2.13"),
+    recording(
+        "G-x86_64-7.2-m4G-smp2-light",
+        "trfill",
+        "sheaf@7.2",
+        "7.2.13",
+    ),
+    recording("G-x86_64-7.2-m4G-smp2-light", "trhb", "sheaf@7.2", "7.2.13"),
+    recording(
+        "H-x86_64-7.0.13-m4G-smp2-light",
+        "trfill",
+        "sheaf@7.0",
+        "7.0.13",
+    ),
+    recording(
+        "H-x86_64-7.0.13-m4G-smp2-light",
+        "trhb",
+        "sheaf@7.0",
+        "7.0.13",
+    ),
+    recording(
+        "H-x86_64-7.3.4-m4G-smp2-light",
+        "trfill",
+        "sheaf@7.3",
+        "7.3.4",
+    ),
+    recording(
+        "H-x86_64-7.3.4-m4G-smp2-light",
+        "trhb",
+        "sheaf@7.3",
+        "7.3.4",
+    ),
     recording("hackbench", "", "slub@6.18", "6.18"),
     recording("hackbench-wide", "", "slub@6.18", "6.18"),
 ];
@@ -122,9 +168,9 @@ impl Verdict {
         (growth, percent(self.last.0, self.last.1, self.last.1))
     }
 
-    fn holds(&self) -> bool {
+    fn holds(&self, growth_percent: f64) -> bool {
         let (growth, end) = self.errors();
-        growth.abs() <= GROWTH_PERCENT && end.abs() <= END_PERCENT
+        growth.abs() <= growth_percent && end.abs() <= END_PERCENT
     }
 }
 
@@ -243,7 +289,14 @@ fn memory_is_predicted() {
             fullest: (initial, at_fullest.observed_bytes),
             last: (initial, at_last.observed_bytes),
         };
-        assert!(!no_change.holds(), "{label}: nothing happens in it");
+        let growth_percent = match recording.design.starts_with("sheaf") {
+            true => GROWTH_PERCENT_SHEAVES,
+            false => GROWTH_PERCENT,
+        };
+        assert!(
+            !no_change.holds(growth_percent),
+            "{label}: nothing happens in it"
+        );
 
         let verdict = Verdict {
             initial,
@@ -272,7 +325,7 @@ fn memory_is_predicted() {
             }
             assert!(all > 6000, "{all}");
         }
-        if !verdict.holds() {
+        if !verdict.holds(growth_percent) {
             wrong.push(label);
         }
     }
@@ -286,15 +339,15 @@ fn no_change_is_no_prediction() {
         fullest: (100, 120),
         last: (100, 101),
     };
-    assert!(!still.holds());
+    assert!(!still.holds(GROWTH_PERCENT));
     let near = Verdict {
         fullest: (119, 120),
         ..still
     };
-    assert!(near.holds());
+    assert!(near.holds(GROWTH_PERCENT));
     let off_at_the_end = Verdict {
         last: (107, 101),
         ..near
     };
-    assert!(!off_at_the_end.holds());
+    assert!(!off_at_the_end.holds(GROWTH_PERCENT));
 }

@@ -135,30 +135,32 @@ fn times(input: &Input) -> Vec<u64> {
     times
 }
 
-/// Every stage reads meminfo, slabinfo and buddyinfo, in this order. With SLOB, which has no
-/// slabinfo, only the first of them is seen to open a sequence.
+/// Every stage reads meminfo, slabinfo, some zoneinfo, and buddyinfo, in this order. With SLOB, which
+/// has no slabinfo, only the first of them is seen to open a sequence.
 fn guest_reports(json: &Value, recording: &Recording, times: &[u64]) -> Vec<Report> {
     let stages = json["stage_order"].as_array().unwrap().iter();
+    let mut times = times.iter();
     stages
         .map(|stage| stage.as_str().unwrap())
-        .filter(|stage| stage.starts_with(recording.run))
+        .filter(|stage| stage.starts_with(recording.run) && !stage.contains("-sysfs"))
         .filter_map(|stage| Some((stage, json["stages"].get(stage)?)))
-        .enumerate()
-        .map(|(n, (name, stage))| {
+        .map(|(name, stage)| {
             let slabinfo = Slabinfo::parse_json(name, &stage["slabinfo"]).unwrap();
             let free_pages = Some(free_pages(&stage["buddyinfo"]));
             if slabinfo.rows.is_empty() {
                 return Report {
                     name: name.to_string(),
-                    time_ns: times[n],
+                    time_ns: *times.next().unwrap(),
                     slabinfo: None,
                     bytes: stage["meminfo_kB"]["Slab"].as_u64().unwrap() << 10,
                     free_pages,
                 };
             }
+            let files = if stage["zoneinfo"].is_null() { 3 } else { 4 };
+            let read: Vec<_> = times.by_ref().take(files).collect();
             Report {
                 free_pages,
-                ..Report::new(name, times[3 * n + 1], slabinfo, recording)
+                ..Report::new(name, *read[1], slabinfo, recording)
             }
         })
         .collect()

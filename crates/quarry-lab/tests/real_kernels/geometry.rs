@@ -9,7 +9,8 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, MachineParams, kmalloc_classes, kmalloc_params,
 };
-use quarry_core::slub::geometry::{RELEASES, slub_era};
+use quarry_core::sheaf::geometry::{asked_capacity, own_flags, sheaf_era};
+use quarry_core::slub::geometry::slub_era;
 use quarry_lab::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use quarry_lab::setting::{Setting, resolve};
 use quarry_lab::{DESIGNS, DesignEntry, DesignSpec};
@@ -18,6 +19,8 @@ use quarry_lab::{DESIGNS, DesignEntry, DesignSpec};
 /// show: from 6.12 on they have no word behind the object although they are
 /// type-safe by RCU.
 const FREEPTR_CACHES: [&str; 2] = ["vm_area_struct", "filp"];
+/// The same from 7.0 on.
+const FREEPTR_CACHES_7_0: [&str; 2] = ["TCP", "TCPv6"];
 
 /// Caches that are not compared, by kernel and name, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[(
@@ -37,10 +40,9 @@ fn exception(kernel: &str, cache: &str) -> Option<&'static str> {
         .map(|(_, _, cause)| *cause)
 }
 
-/// The era whose formulas a kernel follows: its own release, or the last with CPU slabs.
+/// The era whose formulas a kernel follows: its own release.
 fn era(release: &str) -> Era {
-    let era = Era::parse(release).expect("a release of Linux");
-    era.min(*RELEASES.end())
+    Era::parse(release).expect("a release of Linux")
 }
 
 fn machine(snapshot: &Snapshot, era: Era) -> MachineParams {
@@ -48,7 +50,11 @@ fn machine(snapshot: &Snapshot, era: Era) -> MachineParams {
     let (ids, present) = (snapshot.nr_cpu_ids.unwrap(), snapshot.present_cpus.unwrap());
     MachineParams {
         page_shift: snapshot.page_bytes.ilog2(),
-        nr_cpus: slub_era(era).unwrap().formula_cpus(ids, present),
+        nr_cpus: sheaf_era(era)
+            .map(|sheaves| &sheaves.slub)
+            .or(slub_era(era))
+            .unwrap()
+            .formula_cpus(ids, present),
         cache_line: if is_ppc { 128 } else { 64 },
     }
 }
@@ -92,13 +98,23 @@ impl Kernel<'_> {
     /// A cache's directory in sysfs.
     fn check_sysfs(&mut self, slub: &DesignEntry, cache: &str, sysfs: &CacheAttributes) {
         let mut params = sysfs.params().unwrap();
-        if FREEPTR_CACHES.contains(&cache) {
+        let since_7_0 = self.era >= Era::V7_0 && FREEPTR_CACHES_7_0.contains(&cache);
+        if FREEPTR_CACHES.contains(&cache) || since_7_0 {
             params.flags |= CacheFlags::FREEPTR_OFFSET;
         }
         if cache.starts_with("kmalloc-") || cache.starts_with("dma-kmalloc-") {
             params.flags |= CacheFlags::KMALLOC;
         }
+        params.sheaf_capacity = asked_capacity(cache);
+        params.flags |= own_flags(cache);
         let geometry = self.geometry(slub, &params);
+        if let Some(reported) = sysfs.number("sheaf_capacity") {
+            let found = match slub.name {
+                "sheaf" => geometry.sheaf_capacity,
+                _ => params.sheaf_capacity,
+            };
+            self.expect(cache, "sheaf_capacity", found.into(), reported);
+        }
         for (file, found) in [
             ("align", geometry.layout.align),
             ("slab_size", geometry.layout.size),
@@ -144,7 +160,7 @@ fn every_cache_of_every_kernel() {
         return println!("skipped: no recordings of kernels are here");
     }
     let design = |name: &str| DESIGNS.iter().find(|design| design.name == name);
-    let slub = design("slub").unwrap();
+    let (slub, sheaf) = (design("slub").unwrap(), design("sheaf").unwrap());
     // What caches were asked to be, for kernels that do not show it: from another one that was
     // built from the same source with the same options.
     let mut asked: BTreeMap<String, CacheParams> = BTreeMap::new();
@@ -157,6 +173,7 @@ fn every_cache_of_every_kernel() {
                 continue;
             };
             let era = era(snapshot.release.as_ref().unwrap());
+            let slub = if era >= Era::V7_0 { sheaf } else { slub };
             let mut kernel = Kernel {
                 name,
                 machine: machine(&snapshot, era),

@@ -2,7 +2,7 @@
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::heap::CreateError;
-use quarry_core::sheaf::geometry::asked_capacity;
+use quarry_core::sheaf::geometry::{asked_capacity, own_flags};
 use quarry_core::slab::geometry::early_flag;
 use quarry_core::tunables::Tunable;
 use quarry_sim::driver::CacheView;
@@ -27,7 +27,7 @@ impl<D: Design> Engine<'_, '_, D> {
             name: &cache.name,
             object_size: inferred.object_size,
             align: inferred.align,
-            flags: inferred.flags | early_flag(&cache.name),
+            flags: inferred.flags | early_flag(&cache.name) | own_flags(&cache.name),
             sheaf_capacity: asked_capacity(&cache.name),
         };
         let index = match self.driver.create_cache(&spec) {

@@ -9,9 +9,11 @@ use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
 use super::seen::RowSeen;
 use super::shape::{SeenSlab, Shape, known_free};
+use super::sheaves::{Home, InSheaves};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
+use crate::sheaves::SheafStock;
 
 /// Where the objects of a row come from and go to.
 #[derive(Clone, Copy)]
@@ -38,14 +40,27 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
     /// Whether the trace tells pages.
     pub(super) tells_pages: bool,
+    /// What its sheaves can hold; `None` if it has none.
+    pub(super) stock: Option<SheafStock>,
 }
 
 /// A row's objects.
 pub(super) struct Filled<'h> {
     /// Those that the recording frees, by the row of the trace.
     pub(super) orphans: Vec<(u64, ObjectRef<'h>)>,
-    /// How many others there are.
-    pub(super) others: usize,
+    /// The others that stay alive.
+    pub(super) others: Vec<ObjectRef<'h>>,
+    /// What its sheaves hold.
+    pub(super) in_sheaves: SheafObjects<'h>,
+}
+
+/// Objects to free until they lie in sheaves.
+#[derive(Default)]
+pub(super) struct SheafObjects<'h> {
+    /// The CPU that frees each part, in the order of the frees.
+    frees: Vec<(u16, Vec<ObjectRef<'h>>)>,
+    /// Sheaves that are made for them.
+    pub(super) sheaves: u64,
 }
 
 /// The objects of a row by slab, and those that stay alive.
@@ -57,7 +72,7 @@ struct Slabs<'h> {
 }
 
 impl<'h, D: Design> Filling<'_, 'h, D> {
-    /// Makes the row's slabs.
+    /// Makes the row's slabs. Caches have no sheaves meanwhile: what they hold is told apart.
     pub(super) fn fill(&self, driver: &Driver<'h, D>) -> Result<Filled<'h>, LabError> {
         let (row, view) = (self.row, &self.view);
         let geometry = view.head().geometry();
@@ -73,12 +88,14 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let objects = self.allocate(wanted.saturating_sub(own), driver)?;
         let mut slabs = Slabs::new(objects, geometry.order, driver);
         // Objects of arrays and sheaves come from any slab: of these pages tell little.
-        let sheaves = view.attribute("sheaf_capacity").is_some_and(|n| n > 0);
-        let shape = if self.tells_pages && row.limit == 0 && !sheaves {
-            slabs.reserve(self.seen.slabs.len());
-            Shape::seen(row, geometry, self.seen, &self.told_lists())
-        } else {
-            Shape::of(row, geometry, self.run.config.cpus)
+        let has_cpu_slabs = geometry.cpu_partial > 0;
+        let shape = match &self.stock {
+            Some(stock) if !has_cpu_slabs => return self.fill_sheaves(slabs, stock, driver),
+            None if self.tells_pages && row.limit == 0 => {
+                slabs.reserve(self.seen.slabs.len());
+                Shape::seen(row, geometry, self.seen, &self.told_lists())
+            }
+            _ => Shape::of(row, geometry, self.run.config.cpus),
         };
 
         // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
@@ -92,6 +109,61 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             view.set_attribute("min_partial", value);
         }
         Ok(slabs.hand_out(self.seen))
+    }
+
+    /// The row of a cache with sheaves and without slabs of CPUs: what its sheaves hold is taken out of
+    /// its slabs first, then what lies free on the nodes' lists.
+    fn fill_sheaves(
+        &self,
+        mut slabs: Slabs<'h>,
+        stock: &SheafStock,
+        driver: &Driver<'h, D>,
+    ) -> Result<Filled<'h>, LabError> {
+        let (row, geometry) = (self.row, self.view.head().geometry());
+        let min_partial = self.view.attribute("min_partial");
+        self.view.set_attribute("min_partial", u32::MAX.into());
+        slabs.reserve(self.seen.slabs.len());
+        let plan = InSheaves::of(row, self.seen, stock);
+        let homes = plan.cpus.iter().map(|(_, own)| own).chain(&plan.barn);
+        let mut seen: Vec<_> = homes.flatten().map(|home| slabs.take_one(*home)).collect();
+        for at in &plan.on_nodes {
+            let free = slabs.take_seen(SeenSlab { at: *at, free: 1 });
+            self.free(free, 0, driver)?;
+        }
+        let left = known_free(row).saturating_sub(plan.on_nodes.len() as u64);
+        let mut shape = Shape::default();
+        let unseen = slabs.full.len() as u64;
+        let in_unseen = left.min(unseen.saturating_mul(row.objperslab));
+        shape.spread(
+            in_unseen,
+            unseen,
+            row.objperslab,
+            geometry.min_partial.into(),
+        );
+        self.fill_nodes(&shape, &mut slabs, driver)?;
+        self.free(slabs.take_of_seen(left - in_unseen, self.seen), 0, driver)?;
+        // What no event tells the place of.
+        for object in seen.iter_mut().filter(|object| object.is_none()) {
+            *object = slabs.take_young();
+        }
+        if let Some(value) = min_partial {
+            self.view.set_attribute("min_partial", value);
+        }
+        let mut filled = slabs.hand_out(self.seen);
+        filled.in_sheaves = SheafObjects::of(&plan, stock, seen);
+        Ok(filled)
+    }
+
+    /// Frees objects until they lie in sheaves as they are to.
+    pub(super) fn stock(
+        &self,
+        objects: SheafObjects<'h>,
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        for (cpu, part) in objects.frees {
+            self.free(part, cpu, driver)?;
+        }
+        Ok(())
     }
 
     /// Slabs on the own list of each of the machine's CPUs, none if that is not told; those of CPUs that
@@ -217,7 +289,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         }
     }
 
-    fn free(
+    pub(super) fn free(
         &self,
         objects: Vec<ObjectRef<'h>>,
         cpu: u16,
@@ -237,6 +309,41 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             })?;
         }
         Ok(())
+    }
+}
+
+impl<'h> SheafObjects<'h> {
+    /// Orders the objects of a plan, in the order of its places, as they are to be freed: a CPU's
+    /// oldest first; those of the barn after its spare sheaf has become full.
+    fn of(plan: &InSheaves, stock: &SheafStock, objects: Vec<Option<ObjectRef<'h>>>) -> Self {
+        let capacity = stock.capacity as usize;
+        let mut objects = objects.into_iter();
+        let mut take = |count: usize| -> Vec<ObjectRef<'h>> {
+            let taken: Vec<_> = objects.by_ref().take(count).flatten().collect();
+            taken.into_iter().rev().collect()
+        };
+        let owns: Vec<_> = plan
+            .cpus
+            .iter()
+            .map(|(cpu, own)| (*cpu, take(own.len())))
+            .collect();
+        let barn: Vec<_> = plan.barn.iter().map(|sheaf| take(sheaf.len())).collect();
+        let most = owns.iter().map(|(_, own)| own.len()).max();
+        let mut barn = barn.into_iter().rev().flatten().collect::<Vec<_>>();
+        let mut frees = Vec::new();
+        for (cpu, mut own) in owns {
+            if Some(own.len()) == most {
+                let main = own.split_off(own.len().min(capacity));
+                frees.push((cpu, own));
+                frees.push((cpu, std::mem::take(&mut barn)));
+                own = main;
+            }
+            frees.push((cpu, own));
+        }
+        Self {
+            frees,
+            sheaves: plan.sheaves(stock.capacity),
+        }
     }
 }
 
@@ -282,6 +389,36 @@ impl<'h> Slabs<'h> {
         slab.split_off(slab.len().saturating_sub(seen.free as usize))
     }
 
+    /// Takes an object of a slab that is seen.
+    fn take_one(&mut self, home: Home) -> Option<ObjectRef<'h>> {
+        self.seen.get_mut(home?)?.pop()
+    }
+
+    /// Takes an object of which only is known that it was used a short time ago.
+    fn take_young(&mut self) -> Option<ObjectRef<'h>> {
+        let seen = || self.seen.iter_mut().find_map(Vec::pop);
+        self.open
+            .pop()
+            .or_else(seen)
+            .or_else(|| self.full.last_mut()?.pop())
+    }
+
+    /// Takes objects evenly from the slabs that are seen, but for those that the part frees.
+    fn take_of_seen(&mut self, count: u64, row: &RowSeen) -> Vec<ObjectRef<'h>> {
+        let mut taken = Vec::new();
+        let mut found = true;
+        while found {
+            found = false;
+            for (slab, seen) in self.seen.iter_mut().zip(&row.slabs) {
+                if (taken.len() as u64) < count && slab.len() > seen.died as usize {
+                    taken.extend(slab.pop());
+                    found = true;
+                }
+            }
+        }
+        taken
+    }
+
     /// Takes objects of one slab to free them; the others of that slab stay alive.
     fn take(&mut self, count: u64) -> Vec<ObjectRef<'h>> {
         let mut slab = self.full.pop().unwrap_or_default();
@@ -312,15 +449,16 @@ impl<'h> Slabs<'h> {
             }
         }
         let slabs = self.full.into_iter().chain(self.seen);
-        let mut rest: Vec<_> = slabs.flatten().chain(self.open).collect();
+        let mut others: Vec<_> = slabs.flatten().chain(self.open).collect();
         orphans.extend(
             homeless
                 .into_iter()
-                .map_while(|row| Some((row, rest.pop()?))),
+                .map_while(|row| Some((row, others.pop()?))),
         );
         Filled {
             orphans,
-            others: rest.len(),
+            others,
+            in_sheaves: SheafObjects::default(),
         }
     }
 }

@@ -65,9 +65,24 @@
 //! report, or if the nodes' lists would have more free places than the report says.
 //!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
-//! replay to find out. Objects of arrays and sheaves come from any slab in any order, so for SLAB, and
-//! for caches with sheaves, the assumptions above stay, and only which cache a `kfree` belongs to
-//! is taken from places.
+//! replay to find out. Objects of arrays come from any slab in any order, so for SLAB the assumptions
+//! above stay, and only which cache a `kfree` belongs to is taken from places.
+//!
+//! # Sheaves
+//!
+//! What lies in sheaves and barns counts as active. For caches with sheaves and without slabs of CPUs,
+//! this takes the place of assumptions 3 and 4 (`sheaves`):
+//!
+//! 1. A slab is made when sheaves, barn and nodes' lists have nothing any more. If the part makes slabs,
+//!    the free places that it took were all there were: those that the lists had not lay in sheaves.
+//! 2. Sheaves change hands as a whole, so the objects of a CPU's own sheaves are known modulo the
+//!    capacity from its allocations and frees until it makes a slab.
+//! 3. If the part makes none and the lists have more free objects than a refill leaves of one slab,
+//!    frees have overflowed: the barn had all the full sheaves that it keeps.
+//! 4. If neither tells, those lay in sheaves that the part takes.
+//! 5. Of each CPU the first places that it takes were its own, then come the barn's, then the lists'.
+//!
+//! A CPU that the part does not use may have held objects that nothing shows; they stay alive.
 //!
 //! # Other slabs
 //!
@@ -83,6 +98,7 @@ mod fill;
 mod lists;
 mod seen;
 mod shape;
+mod sheaves;
 #[cfg(test)]
 mod tests;
 
@@ -94,9 +110,9 @@ use quarry_core::geometry::{
     kmalloc_classes, kmalloc_index, kmalloc_params,
 };
 use quarry_core::heap::CreateError;
-use quarry_core::sheaf::geometry::asked_capacity;
+use quarry_core::sheaf::geometry::{asked_capacity, own_flags, sheaf_bytes};
 use quarry_core::slab::geometry::early_flag;
-use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
+use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::Flags;
 
 use super::engine::NONE;
@@ -104,7 +120,8 @@ use super::input::{Input, RecordedCache};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::plan::RunSpec;
-use fill::{Filling, Source, is_of_row};
+use crate::sheaves::SheafStock;
+use fill::{Filled, Filling, Source, is_of_row};
 use seen::Seen;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
@@ -185,6 +202,8 @@ impl<'h> Held<'h> {
                 (Source::Cache(index), driver.cache(index))
             };
             if let Some(view) = view {
+                let stock = preparation.stock_of(&view);
+                view.set_attribute("sheaf_capacity", 0);
                 fillings.push(Filling {
                     run: preparation.spec,
                     row,
@@ -193,23 +212,41 @@ impl<'h> Held<'h> {
                     seen: row_seen,
                     lists: preparation.input.initial_lists.get(&row.name),
                     tells_pages: seen.tells_pages,
+                    stock,
                 });
             }
         }
         // Making the other caches' slabs may have taken objects of normal kmalloc caches, which the
         // report counts there.
         fillings.sort_by_key(|filling| matches!(filling.source, Source::Kmalloc(_)));
-        for filling in fillings {
-            let bytes = filling.view.head().geometry().layout.object_size;
-            let cache = match filling.source {
-                Source::Kmalloc(_) => None,
-                Source::Cache(index) => Some(index),
-            };
-            let filled = filling.fill(driver)?;
-            let count = filled.orphans.len() + filled.others;
-            held.object_bytes += count as u64 * u64::from(bytes);
-            let orphans = filled.orphans.into_iter();
-            held.orphans.extend(orphans.map(|(row, object)| {
+        let mut filled = Vec::with_capacity(fillings.len());
+        for filling in &fillings {
+            filled.push(filling.fill(driver)?);
+        }
+        preparation.make_room_for_sheaves(&fillings, &mut filled, driver)?;
+        for (filling, filled) in fillings.iter().zip(filled) {
+            held.keep(filling, &filled.others, filled.orphans);
+            filling.stock(filled.in_sheaves, driver)?;
+        }
+        Ok(held)
+    }
+
+    /// Notes what a row has alive.
+    fn keep<D: Design>(
+        &mut self,
+        filling: &Filling<'_, 'h, D>,
+        others: &[ObjectRef<'h>],
+        orphans: Vec<(u64, ObjectRef<'h>)>,
+    ) {
+        let bytes = filling.view.head().geometry().layout.object_size;
+        let cache = match filling.source {
+            Source::Kmalloc(_) => None,
+            Source::Cache(index) => Some(index),
+        };
+        let count = orphans.len() + others.len();
+        self.object_bytes += count as u64 * u64::from(bytes);
+        self.orphans
+            .extend(orphans.into_iter().map(|(row, object)| {
                 let orphan = Orphan {
                     object,
                     bytes,
@@ -217,8 +254,6 @@ impl<'h> Held<'h> {
                 };
                 (row, orphan)
             }));
-        }
-        Ok(held)
     }
 
     /// The driver's cache that serves a kmalloc with these flags; `None` if a normal one does.
@@ -242,6 +277,47 @@ impl<'h> Held<'h> {
 }
 
 impl Preparation<'_> {
+    /// What a cache's sheaves can hold; `None` if it has none.
+    fn stock_of<D: Design>(&self, view: &CacheView<'_, D>) -> Option<SheafStock> {
+        let capacity = view.attribute("sheaf_capacity").filter(|n| *n > 0)?;
+        Some(SheafStock {
+            capacity,
+            barn_full: view.attribute("barn_full").unwrap_or(0),
+            cpus: self.spec.config.cpus.into(),
+        })
+    }
+
+    /// Gives caches their sheaves back. These are kmalloc objects, which the rows of kmalloc's caches
+    /// count: so many objects there, of which nothing is known, were sheaves.
+    fn make_room_for_sheaves<'h, D: Design>(
+        &self,
+        fillings: &[Filling<'_, 'h, D>],
+        filled: &mut [Filled<'h>],
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        let mut sheaves = [0; CLASSES];
+        for (filling, filled) in fillings.iter().zip(&*filled) {
+            let Some(stock) = filling.stock else { continue };
+            let bytes = sheaf_bytes(stock.capacity as u32);
+            if let Some(class) = kmalloc_class(self.kmalloc, &self.params, bytes) {
+                sheaves[class.index as usize] += filled.in_sheaves.sheaves;
+            }
+        }
+        for (filling, filled) in fillings.iter().zip(filled) {
+            if let Source::Kmalloc(class) = filling.source {
+                let count = sheaves[class.index as usize] as usize;
+                let rest = filled.others.len().saturating_sub(count);
+                filling.free(filled.others.split_off(rest), 0, driver)?;
+            }
+        }
+        for filling in fillings {
+            if let Some(stock) = filling.stock {
+                filling.view.set_attribute("sheaf_capacity", stock.capacity);
+            }
+        }
+        Ok(())
+    }
+
     /// Kind and class of a row that is a kmalloc cache.
     fn class_of(&self, row: &SlabinfoRow) -> Option<(usize, KmallocClass)> {
         let prefixes = KMALLOC_KINDS.iter().map(|(_, prefix)| *prefix);
@@ -299,7 +375,7 @@ impl Preparation<'_> {
             name: &row.name,
             object_size: params.object_size,
             align: params.align,
-            flags: params.flags | early_flag(&row.name),
+            flags: params.flags | early_flag(&row.name) | own_flags(&row.name),
             sheaf_capacity: asked_capacity(&row.name),
         };
         match driver.create_cache(&spec) {

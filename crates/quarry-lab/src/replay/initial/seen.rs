@@ -8,7 +8,7 @@
 //!   frees at most;
 //! * an object from before the part that is freed lay in the slab that its page tells.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use quarry_trace::{Flags, Kind, NO_CACHE, PAGE_GROUP_ORDER, Place, ReplayEvent};
 
@@ -42,7 +42,17 @@ pub(super) struct User {
     /// The slab of its first allocation; `None` if that was made in the part, or is not known.
     pub(super) first: Option<usize>,
     /// The slab of its last allocation so far.
-    last: Option<usize>,
+    pub(super) last: Option<usize>,
+}
+
+/// What passed through a CPU's sheaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    pub(super) cpu: u16,
+    /// Objects freed less objects allocated so far.
+    pub(super) net: i64,
+    /// Their number when the CPU first allocated from a slab that it had made: just before, it had none.
+    pub(super) net_when_empty: Option<i64>,
 }
 
 /// A free of an object from before the part.
@@ -63,6 +73,12 @@ pub(super) struct RowSeen {
     /// Indexes of slabs with free places, in the order in which the first place of each was taken.
     pub(super) taken: Vec<usize>,
     pub(super) orphans: Vec<Orphan>,
+    /// Places that were free when the part began, in the order in which they were taken: the CPU that
+    /// took each, and the index of its slab.
+    pub(super) fresh: Vec<(u16, usize)>,
+    /// Whether the part allocates from slabs that were made in it.
+    pub(super) grew: bool,
+    pub(super) flows: Vec<Flow>,
     slab_of: HashMap<u32, usize>,
 }
 
@@ -99,8 +115,8 @@ struct Scan<'a> {
     row_of_page: HashMap<u32, u16>,
     /// Rows of the trace that free objects of an unknown cache, by page.
     unknown: HashMap<u32, Vec<u64>>,
-    /// Pages of slabs that were made in the part.
-    made: HashSet<u32>,
+    /// Pages of slabs that were made in the part, and the CPU that made them.
+    made: HashMap<u32, u16>,
 }
 
 impl Seen {
@@ -118,7 +134,7 @@ impl Seen {
             alive: vec![None; meta.object_slots as usize],
             row_of_page: HashMap::new(),
             unknown: HashMap::new(),
-            made: HashSet::new(),
+            made: HashMap::new(),
         };
         let mut window = Window::new(input.part, meta.first_time_ns);
         let mut events = input.file.events_with_pages();
@@ -198,7 +214,8 @@ impl Scan<'_> {
         if event.kind.is_free() {
             pages.for_each(|page| _ = self.made.remove(&page));
         } else if phase == Phase::In {
-            self.made.extend(pages);
+            let cpu = self.cpu(event);
+            self.made.extend(pages.map(|page| (page, cpu)));
         }
     }
 
@@ -206,7 +223,8 @@ impl Scan<'_> {
         let Some(row) = self.routes.of_alloc(self.preparation, event) else {
             return;
         };
-        let place = place.filter(|place| !self.made.contains(&place.page));
+        let maker = place.and_then(|place| self.made.get(&place.page).copied());
+        let place = place.filter(|_| maker.is_none());
         let page = place.map(|place| place.page);
         let before = phase == Phase::Before;
         self.alive[event.object as usize] = Some(Alive { row, page, before });
@@ -220,10 +238,15 @@ impl Scan<'_> {
         if before {
             return;
         }
-        // A machine has at most 4096 CPUs.
-        let cpu = event.cpu % self.preparation.spec.config.cpus as u16;
+        let cpu = self.cpu(event);
         let slab = self.slab(row, page);
         let seen = &mut self.rows[usize::from(row)];
+        seen.grew |= maker.is_some();
+        let flow = seen.flow(cpu);
+        if maker == Some(cpu) {
+            flow.net_when_empty.get_or_insert(flow.net);
+        }
+        flow.net -= 1;
         match seen.users.iter_mut().find(|user| user.cpu == cpu) {
             None => seen.users.push(User {
                 cpu,
@@ -251,12 +274,19 @@ impl Scan<'_> {
                 seen.taken.push(at);
             }
             slab.free += u32::from(free);
+            if free {
+                seen.fresh.push((cpu, at));
+            }
         }
     }
 
     fn free(&mut self, number: u64, event: &ReplayEvent, page: Option<u32>, phase: Phase) {
+        let cpu = self.cpu(event);
         let known = self.alive.get_mut(event.object as usize);
         if let Some(alive) = known.and_then(Option::take) {
+            if phase != Phase::Before {
+                self.rows[usize::from(alive.row)].flow(cpu).net += 1;
+            }
             if phase != Phase::Before && alive.before {
                 self.orphan(number, alive.row, alive.page);
             } else if phase != Phase::Before {
@@ -267,7 +297,7 @@ impl Scan<'_> {
         if phase == Phase::Before {
             return;
         }
-        let page = page.filter(|page| !self.made.contains(page));
+        let page = page.filter(|page| !self.made.contains_key(page));
         let by_cache = match event.cache {
             NO_CACHE => None,
             cache => self.routes.of_cache(self.preparation, cache),
@@ -278,11 +308,17 @@ impl Scan<'_> {
                 if let Some(page) = page {
                     self.row_of_page.insert(page, row);
                 }
+                self.rows[usize::from(row)].flow(cpu).net += 1;
                 self.orphan(number, row, page);
             }
             (None, Some(page)) => self.unknown.entry(page).or_default().push(number),
             (None, None) => {}
         }
+    }
+
+    /// The virtual CPU of an event. A machine has at most 4096 CPUs.
+    fn cpu(&self, event: &ReplayEvent) -> u16 {
+        event.cpu % self.preparation.spec.config.cpus as u16
     }
 
     fn orphan(&mut self, number: u64, row: u16, page: Option<u32>) {
@@ -316,6 +352,19 @@ impl Scan<'_> {
 }
 
 impl RowSeen {
+    fn flow(&mut self, cpu: u16) -> &mut Flow {
+        let at = self.flows.iter().position(|flow| flow.cpu == cpu);
+        let at = at.unwrap_or_else(|| {
+            self.flows.push(Flow {
+                cpu,
+                net: 0,
+                net_when_empty: None,
+            });
+            self.flows.len() - 1
+        });
+        &mut self.flows[at]
+    }
+
     /// Places that were free when the part began.
     pub(super) fn free(&self) -> u64 {
         self.slabs.iter().map(|slab| u64::from(slab.free)).sum()

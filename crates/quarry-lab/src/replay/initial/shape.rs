@@ -171,7 +171,7 @@ impl Shape {
 
     /// Free objects on the nodes' lists: in slabs that are free as a whole, as far as so many are
     /// kept, then in slabs that are half free.
-    fn spread(&mut self, free: u64, slabs: u64, objects: u64, kept_free: u64) {
+    pub(super) fn spread(&mut self, free: u64, slabs: u64, objects: u64, kept_free: u64) {
         self.free_slabs = kept_free.min(free / objects);
         self.partial_objects = free - self.free_slabs * objects;
         self.partial_slabs = (2 * self.partial_objects)

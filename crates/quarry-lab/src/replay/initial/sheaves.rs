@@ -1,0 +1,215 @@
+//! Which objects of a row lay in sheaves and barns.
+
+use super::seen::RowSeen;
+use super::shape::known_free;
+use crate::kernel::SlabinfoRow;
+use crate::sheaves::SheafStock;
+
+/// Where an object lies: the index of its slab among those that are seen, if it is one of them.
+pub(super) type Home = Option<usize>;
+
+/// What sheaves held when the part began.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct InSheaves {
+    /// Of each CPU that allocates: its main and its spare sheaf, first what it takes first.
+    pub(super) cpus: Vec<(u16, Vec<Home>)>,
+    /// The barn's full sheaves, first the one that is taken first.
+    pub(super) barn: Vec<Vec<Home>>,
+    /// Free places of the nodes' lists that are seen, in the order in which they were taken.
+    pub(super) on_nodes: Vec<usize>,
+}
+
+/// Objects of a CPU's own sheaves modulo the capacity, if the recording tells. Sheaves are exchanged
+/// as a whole, so this changes by single allocations and frees only; and a CPU that makes a slab has
+/// none.
+fn own_modulo(seen: &RowSeen, cpu: u16, capacity: u64) -> Option<u64> {
+    let flow = seen.flows.iter().find(|flow| flow.cpu == cpu)?;
+    let net = flow.net_when_empty?;
+    Some((-net).rem_euclid(capacity as i64) as u64)
+}
+
+/// How many free objects sheaves and barns held. `cpus` of the stock are those of the machine.
+fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &SheafStock) -> u64 {
+    let known_free = known_free(row);
+    let taken = seen.fresh.len() as u64;
+    let died = seen.orphans.len() as u64;
+    let held = if seen.grew {
+        // A slab is made when sheaves, barn and lists have nothing any more.
+        let least = taken.saturating_sub(known_free);
+        let users = seen.users.iter();
+        let modulo: Option<u64> = users
+            .map(|user| own_modulo(seen, user.cpu, stock.capacity))
+            .sum();
+        // What was not taken remained of the last sheaves.
+        modulo.map_or(least, |modulo| {
+            let rest = modulo as i64 - least as i64;
+            least + rest.rem_euclid(stock.capacity as i64) as u64
+        })
+    } else if known_free >= row.objperslab {
+        // More than refills leave: frees have overflowed.
+        taken.max(stock.after_overflow())
+    } else {
+        taken
+    };
+    held.min(stock.max())
+        .min(row.active_objs.saturating_sub(died))
+}
+
+impl InSheaves {
+    pub(super) fn of(row: &SlabinfoRow, seen: &RowSeen, stock: &SheafStock) -> Self {
+        let mut left = held(row, seen, stock);
+        let mut later = Vec::new();
+        // Of each CPU: its objects, and how many it may have.
+        let mut cpus: Vec<(u16, Vec<Home>, u64)> = Vec::new();
+        for user in &seen.users {
+            let taken = seen.fresh.iter().filter(|(cpu, _)| *cpu == user.cpu);
+            let taken = taken.count() as u64;
+            let max = match own_modulo(seen, user.cpu, stock.capacity) {
+                Some(own) if taken >= own + stock.capacity => own + stock.capacity,
+                Some(own) => own,
+                None => stock.cpu_max(),
+            };
+            cpus.push((user.cpu, Vec::new(), max));
+        }
+        for (cpu, slab) in &seen.fresh {
+            let own = cpus.iter_mut().find(|(user, ..)| user == cpu);
+            match own.filter(|(_, own, max)| left > 0 && (own.len() as u64) < *max) {
+                Some((_, own, _)) => {
+                    own.push(Some(*slab));
+                    left -= 1;
+                }
+                None => later.push(*slab),
+            }
+        }
+        let sheaves = (left / stock.capacity).min(stock.barn_full);
+        let mut later = later.into_iter();
+        let mut barn: Vec<Vec<Home>> = (0..sheaves)
+            .map(|_| (0..stock.capacity).map(|_| later.next()).collect())
+            .collect();
+        left -= sheaves * stock.capacity;
+        if cpus.is_empty() && left + sheaves > 0 {
+            cpus.push((0, Vec::new(), stock.cpu_max()));
+        }
+        // What is left: of the CPUs whose number is told first.
+        for full in [false, true] {
+            for (_, own, max) in &mut cpus {
+                let max = if full { stock.cpu_max() } else { *max };
+                let room = max.saturating_sub(own.len() as u64).min(left);
+                own.extend((0..room).map(|_| later.next()));
+                left -= room;
+            }
+        }
+        let mut cpus: Vec<_> = cpus.into_iter().map(|(cpu, own, _)| (cpu, own)).collect();
+        // A barn has full sheaves only if some CPU's spare one was full.
+        let most = cpus.iter_mut().max_by_key(|(_, own)| own.len());
+        if let Some((_, own)) = most
+            && (own.len() as u64) < stock.capacity
+            && let Some(sheaf) = barn.pop()
+        {
+            own.extend(sheaf);
+        }
+        Self {
+            cpus,
+            barn,
+            on_nodes: later.collect(),
+        }
+    }
+
+    /// Sheaves that this takes.
+    pub(super) fn sheaves(&self, capacity: u64) -> u64 {
+        let owns = self.cpus.iter().map(|(_, own)| own.len() as u64);
+        owns.map(|own| own.div_ceil(capacity)).sum::<u64>() + self.barn.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seen::{Flow, User};
+    use super::*;
+
+    const STOCK: SheafStock = SheafStock {
+        capacity: 12,
+        barn_full: 10,
+        cpus: 2,
+    };
+
+    /// kmalloc-2k of a kernel 7.2: slabs of 16 objects.
+    fn row(active_objs: u64, num_objs: u64) -> SlabinfoRow {
+        SlabinfoRow {
+            name: "kmalloc-2k".to_string(),
+            active_objs,
+            num_objs,
+            objperslab: 16,
+            num_slabs: num_objs / 16,
+            ..SlabinfoRow::default()
+        }
+    }
+
+    /// A recording in which CPU 0 takes so many free places, each of another slab.
+    fn seen(taken: usize, grew: bool) -> RowSeen {
+        let mut seen = RowSeen::default();
+        seen.users.push(User {
+            cpu: 0,
+            first: None,
+            last: None,
+        });
+        seen.fresh = (0..taken).map(|slab| (0, slab)).collect();
+        seen.grew = grew;
+        seen
+    }
+
+    fn sizes(held: &InSheaves) -> (Vec<usize>, usize, usize) {
+        let cpus = held.cpus.iter().map(|(_, own)| own.len()).collect();
+        (cpus, held.barn.len(), held.on_nodes.len())
+    }
+
+    #[test]
+    fn what_is_taken_without_a_new_slab_was_in_sheaves() {
+        let held = InSheaves::of(&row(84, 84), &seen(7, false), &STOCK);
+        assert_eq!(sizes(&held), (vec![7], 0, 0));
+        assert_eq!(held.cpus[0].1[0], Some(0), "first what is taken first");
+    }
+
+    /// More free objects on the lists than a refill leaves came there past a full barn.
+    #[test]
+    fn frees_that_overflowed_left_a_full_barn() {
+        let held = InSheaves::of(&row(192, 768), &seen(7, false), &STOCK);
+        let objects: usize = held.cpus.iter().map(|(_, own)| own.len()).sum();
+        assert_eq!(held.barn.len(), 10);
+        assert_eq!(objects, 24, "of the CPU that is seen: both its sheaves");
+        assert_eq!(held.on_nodes, [0; 0]);
+    }
+
+    /// Before the first new slab sheaves, barn and lists were emptied: 693 places were taken, of which
+    /// the lists had 560. The rest came from sheaves, in whole ones but for the CPU's own.
+    #[test]
+    fn what_the_lists_had_not_was_in_sheaves() {
+        let mut seen = seen(693, true);
+        seen.flows.push(Flow {
+            cpu: 0,
+            net: -700,
+            net_when_empty: Some(-133),
+        });
+        assert_eq!(own_modulo(&seen, 0, 12), Some(1));
+        let held = InSheaves::of(&row(192, 752), &seen, &STOCK);
+        assert_eq!(sizes(&held), (vec![13], 10, 560));
+        assert_eq!(held.sheaves(12), 12);
+    }
+
+    /// What the deepest sheaf of a CPU kept is not seen, but completes it.
+    #[test]
+    fn a_sheaf_was_full_of_which_a_part_is_taken() {
+        let mut seen = seen(130, true);
+        seen.flows.push(Flow {
+            cpu: 0,
+            net: 0,
+            net_when_empty: Some(-1),
+        });
+        assert_eq!(super::held(&row(192, 192), &seen, &STOCK), 133);
+        assert_eq!(
+            super::held(&row(100, 100), &seen, &STOCK),
+            100,
+            "no more than are active"
+        );
+    }
+}
