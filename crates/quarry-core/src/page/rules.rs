@@ -171,7 +171,7 @@ impl Rules {
 
     /// Pages that must have been freed before the second free of a larger block in a row drains the lists
     /// ([`Tuning::Auto`]).
-    pub(crate) fn spree_pages(&self, batch: u32, high_min: u32) -> u32 {
+    pub(crate) fn spree_least(&self, batch: u32, high_min: u32) -> u32 {
         if self.era >= Era::V6_16 {
             batch + high_min / 2
         } else {
@@ -181,7 +181,7 @@ impl Rules {
 
     /// Pages that the lists must hold for that: a batch where the CPU's share of the last-level cache is
     /// larger than three batches, so that what one CPU frees stays in the cache that others share.
-    pub(crate) fn spree_least(&self, batch: u32) -> u32 {
+    pub(crate) fn spree_kept(&self, batch: u32) -> u32 {
         if self.cache_share_pages > 3 * batch {
             batch
         } else {

@@ -21,6 +21,8 @@ pub(crate) struct PcpLimits {
     high_max: AtomicU32,
     /// Most that frees count up to; 0 where they are not counted.
     spree_max: AtomicU32,
+    /// At so many counted pages larger frees drain the lists.
+    spree_least: AtomicU32,
 }
 
 impl PcpLimits {
@@ -30,6 +32,7 @@ impl PcpLimits {
             high_min: AtomicU32::new(0),
             high_max: AtomicU32::new(0),
             spree_max: AtomicU32::new(0),
+            spree_least: AtomicU32::new(0),
         }
     }
 
@@ -40,6 +43,8 @@ impl PcpLimits {
         let counted = rules.tuning == Tuning::Auto;
         let most = u32::from(counted) * (limits.batch << rules.batch_scale_max);
         self.spree_max.store(most, Ordering::Relaxed);
+        let least = rules.spree_least(limits.batch, limits.high);
+        self.spree_least.store(least, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -60,6 +65,11 @@ impl PcpLimits {
     #[inline(always)]
     pub(crate) fn spree_max(&self) -> u32 {
         self.spree_max.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn spree_least(&self) -> u32 {
+        self.spree_least.load(Ordering::Relaxed)
     }
 }
 

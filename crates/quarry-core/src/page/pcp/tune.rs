@@ -66,17 +66,20 @@ impl Pcp {
             Tuning::FreeFactor => {
                 (rules.larger_frees_empty() && self.spree > 0).then_some(self.pages)
             }
-            Tuning::Auto => {
-                let (batch, least) = (at.limits.batch(), at.limits.high_min());
-                let long = self.spree >= rules.spree_pages(batch, least);
-                let ends = long && before && self.pages >= rules.spree_least(batch);
-                ends.then(|| {
-                    let most = at.tuned_most();
-                    self.high = self.high(at.limits).saturating_sub(most).max(least);
-                    self.pages.min(most)
-                })
-            }
+            Tuning::Auto if before && self.spree >= at.limits.spree_least() => self.end_spree(at),
+            Tuning::Auto => None,
         }
+    }
+
+    /// Pages that are to go because a spree of larger frees is long enough, if the lists hold enough.
+    #[cold]
+    fn end_spree<M: Machine>(&mut self, at: &Pageset<'_, M>) -> Option<u32> {
+        let (most, least) = (at.tuned_most(), at.limits.high_min());
+        if self.pages < at.zone.rules.spree_kept(at.limits.batch()) {
+            return None;
+        }
+        self.high = self.high(at.limits).saturating_sub(most).max(least);
+        Some(self.pages.min(most))
     }
 
     /// Drains the lists if they hold too much, and tunes `high` (facts 7.3); `from` is the list of the block
