@@ -1,8 +1,9 @@
-//! `quarry what-if`: a real kernel's slab memory under other settings.
+//! `quarry what-if`: a real kernel's slab memory under other settings or in another release.
 
 use std::path::PathBuf;
 
 use quarry_lab::DesignSpec;
+use quarry_lab::design::parse_era;
 use quarry_lab::kernel::Snapshot;
 use quarry_lab::setting::Setting;
 use quarry_lab::whatif::{Prediction, Question, predict};
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Which stage of a recorded boot; the first by default.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
+    /// Another release of Linux, 2.6.22 to 7.3, with the design and the rules that it has.
+    #[arg(long, value_name = "RELEASE", conflicts_with = "design")]
+    release: Option<String>,
     /// Other designs or eras, separated by commas; the snapshot's own by default.
     #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
     design: Vec<String>,
@@ -66,6 +70,10 @@ How it is predicted:
   objects: what the kernel allocates for every CPU or page is not known.
   `low` and `high` put all of these at their best and worst, in all caches at
   once. Two boots of one machine differ by about 2 %.
+  With --release, kernels from 7.0 on have sheaves and barns for all caches:
+  what they keep after a load, which slabs that pins, and the sheaves' own
+  memory are estimated. Tunables that both releases have stay. Not known are
+  objects that the new release made larger, and caches that it added.
   Caches that cannot exist with other pages (kmalloc above the largest class,
   thread_stack with pages below its size) leave the slabs for the page
   allocator, and are told.
@@ -74,6 +82,8 @@ Exit codes:
   0 done; 1 SNAPSHOT cannot be read; 2 wrong usage
 
 Examples:
+  quarry what-if now.json --release 7.3
+  quarry what-if now.json --release 7.3 --set sheaf_capacity=4
   quarry what-if now.json --page-size 64k
   quarry what-if boot.json.gz --stage boot --set slub_max_order=0
   quarry what-if now.json --cpus 2,16,64 --caches
@@ -113,13 +123,16 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
         .map(|text| DesignSpec::parse(text))
         .collect();
     let designs = designs?;
-    output::note_eras(designs.iter().map(|design| design.era));
+    let release = args.release.as_deref().map(parse_era).transpose()?;
+    let eras = designs.iter().map(|design| design.era);
+    output::note_eras(eras.chain(release));
     let mut questions = Vec::new();
     for design in or_none(&designs) {
         for page_bytes in or_none(&args.page_size) {
             for cpus in or_none(&args.cpus) {
                 questions.push(Question {
                     design,
+                    release,
                     page_bytes,
                     cpus,
                     possible_cpus: args.possible_cpus,

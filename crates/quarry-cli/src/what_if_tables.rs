@@ -1,7 +1,7 @@
 //! The tables of `quarry what-if`: a line for each prediction, and its caches.
 
 use quarry_lab::kernel::Snapshot;
-use quarry_lab::whatif::{CachePrediction, Prediction};
+use quarry_lab::whatif::{CachePrediction, Cause, Prediction};
 
 use crate::output;
 use crate::units::{bytes, count};
@@ -11,10 +11,19 @@ const CACHES_SHOWN: usize = 12;
 
 /// Everything that the command prints.
 pub(crate) fn text(snapshot: &Snapshot, predictions: &[Prediction], all: bool) -> String {
-    let mut text = head(snapshot, predictions);
-    text.push_str(&format!("\n{}\n", totals(predictions)));
+    let mut text = match predictions {
+        [one] => answer(one),
+        several => format!("{}\n", totals(several)),
+    };
+    text.push_str(&head(snapshot, predictions));
     for prediction in predictions {
         text.push_str(&notes(prediction));
+    }
+    if predictions
+        .iter()
+        .any(|told| told.design != told.snapshot_design)
+    {
+        text.push_str("not known: objects whose size changed for other reasons, and new caches\n");
     }
     for prediction in predictions {
         text.push_str(&caches(prediction, all));
@@ -43,6 +52,27 @@ fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
         ));
     }
     text
+}
+
+/// The answer to one question, in a line.
+fn answer(told: &Prediction) -> String {
+    format!(
+        "slab memory {} now, {} ({}) with {}, {} pages, {} CPUs; between {} ({}) and {} ({})\n",
+        mib(told.observed_bytes),
+        mib(told.predicted_bytes),
+        change(told.predicted_bytes, told.observed_bytes),
+        told.design,
+        bytes(told.page_size),
+        told.cpus,
+        mib(told.low_bytes),
+        change(told.low_bytes, told.observed_bytes),
+        mib(told.high_bytes),
+        change(told.high_bytes, told.observed_bytes),
+    )
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn totals(predictions: &[Prediction]) -> String {
@@ -98,6 +128,15 @@ fn notes(told: &Prediction) -> String {
             bytes(told.from_pages_bytes)
         ));
     }
+    if told.sheaves_bytes > 0 {
+        let kept = told.caches.iter().map(|cache| cache.kept_objects);
+        text.push_str(&format!(
+            "{}: sheaves and barns keep about {} objects; the sheaves themselves take {}\n",
+            told.design,
+            count(kept.sum()),
+            bytes(told.sheaves_bytes.unsigned_abs()),
+        ));
+    }
     text
 }
 
@@ -133,6 +172,7 @@ fn caches(told: &Prediction, all: bool) -> String {
         "change",
         "low",
         "high",
+        "because",
     ];
     let mut table = output::unbroken(output::table(&header, &[]));
     for cache in &rows {
@@ -146,6 +186,7 @@ fn caches(told: &Prediction, all: bool) -> String {
             change(cache.predicted_bytes, cache.observed_bytes),
             bytes(cache.low_bytes),
             bytes(cache.high_bytes),
+            because(cache),
         ]);
     }
     let shown = if rows.len() < total {
@@ -159,6 +200,16 @@ fn caches(told: &Prediction, all: bool) -> String {
         bytes(told.page_size),
         told.cpus
     )
+}
+
+/// Why it changes, with what is known of it.
+fn because(cache: &CachePrediction) -> String {
+    match cache.cause {
+        Cause::SheavesKeep if cache.kept_objects > 0 => {
+            format!("sheaves keep {} objects", count(cache.kept_objects))
+        }
+        cause => cause.to_string(),
+    }
 }
 
 /// `32` or `32 > 8`.

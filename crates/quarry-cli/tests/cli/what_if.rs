@@ -136,6 +136,40 @@ fn other_settings_change_what_they_must() {
 }
 
 #[test]
+fn a_release() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = boot(dir.path());
+    let told = predicted(&[&path, "--release", "v7.3.4"]);
+    assert_eq!(told["design"], "sheaf@7.3");
+    assert!(bytes(&told, "low_bytes") < bytes(&told, "high_bytes"));
+    let class = &told["caches"][1];
+    assert_eq!(
+        (&class["name"], &class["sheaf_capacity"]),
+        (&json!("kmalloc-8"), &json!(60))
+    );
+    assert_eq!(class["cause"], "sheaves_keep");
+    // The answer comes first.
+    let text = stdout(&["what-if", &path, "--release", "7.3"]);
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.starts_with("slab memory 15.8 MiB now, ") && first.contains("with sheaf@7.3"),
+        "{first}"
+    );
+    assert!(text.contains("sheaves keep "), "{text}");
+    let ask = |args: &[&str]| quarry(&[&["what-if", &path], args].concat());
+    assert_fails(
+        &ask(&["--release", "7.9"]),
+        2,
+        &["no era \"7.9\"", "2.6.22 to 7.3"],
+    );
+    assert_fails(
+        &ask(&["--release", "7.3", "--design", "slub"]),
+        2,
+        &["cannot be used with"],
+    );
+}
+
+#[test]
 fn tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = boot(dir.path());

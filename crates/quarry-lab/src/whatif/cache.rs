@@ -5,30 +5,33 @@ use quarry_core::geometry::{CacheFlags, Geometry};
 use crate::kernel::{CacheAttributes, SlabinfoRow};
 
 use super::demand::{Demand, Hidden, pinned};
+use super::sheaves::Sheaves;
 use super::users::{Cpus, Range};
-use super::world;
+use super::world::{self, World};
 
 /// What each end of a range assumes of the hidden objects.
-const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
+pub(super) const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
 
 /// How the objects of a cache lie.
 #[derive(Clone, Debug)]
 pub(super) struct Lay {
     /// Objects of a slab.
-    slots: f64,
+    pub(super) slots: f64,
     /// Slabs.
-    slabs: f64,
+    pub(super) slabs: f64,
     /// What CPUs have taken.
-    demand: Demand,
+    pub(super) demand: Demand,
     /// Slabs on the CPUs' partial lists.
-    cpu_partial: f64,
+    pub(super) cpu_partial: f64,
     /// Slabs on the nodes' partial lists, and their objects.
-    partial: f64,
-    partial_objects: f64,
+    pub(super) partial: f64,
+    pub(super) partial_objects: f64,
     /// The partial slabs were not counted: as many as are half full with the free objects.
-    half_full: bool,
+    pub(super) half_full: bool,
     /// The objects can be reclaimed under memory pressure.
-    reclaim: bool,
+    pub(super) reclaim: bool,
+    /// Objects that a burst has left in sheaves, in full slabs and partial ones.
+    pub(super) kept: f64,
 }
 
 /// The geometry as far as memory depends on it.
@@ -38,8 +41,10 @@ pub(super) struct Shape {
     pub(super) slab_bytes: f64,
     /// Objects of a slab.
     pub(super) slots: f64,
-    /// Objects that a CPU takes at once: a slab of SLUB, a batch of designs with queues.
+    /// Objects that a CPU takes at once: a slab of SLUB, a batch of designs with queues, a sheaf.
     pub(super) grain: f64,
+    /// Sheaves.
+    pub(super) sheaves: Sheaves,
     /// Slabs hold objects of all caches (SLOB).
     pub(super) shared: bool,
     /// Slabs on a CPU's partial list at most.
@@ -49,8 +54,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of computed geometry. With `shared` slabs no cache and no CPU has slabs of its own.
-    pub(super) fn of(geometry: &Geometry, page_bytes: u64, shared: bool) -> Self {
+    /// Of computed geometry in a kernel. With shared slabs no cache and no CPU has slabs of its own.
+    pub(super) fn of(geometry: &Geometry, world: &World) -> Self {
+        let (page_bytes, shared) = (world.page_bytes, world.is_shared());
+        let sheaves = world.sheaves(geometry.sheaf_capacity);
         let slab_bytes = (page_bytes << geometry.order) as f64;
         let slots = if shared {
             // What is left over at the end serves other caches.
@@ -59,6 +66,11 @@ impl Shape {
             f64::from(geometry.objects.max(1))
         };
         let grain = if shared {
+            1.0
+        } else if sheaves.capacity > 0.0 {
+            sheaves.capacity
+        } else if !world.has_cpu_slabs() {
+            // Every object comes from the nodes' partial slabs.
             1.0
         } else if geometry.queue > 0 {
             // A queue is filled from one new slab at a time.
@@ -75,6 +87,7 @@ impl Shape {
             slab_bytes,
             slots,
             grain,
+            sheaves,
             shared,
             cpu_partial: f64::from(lists),
             min_partial: f64::from(geometry.min_partial),
@@ -83,10 +96,18 @@ impl Shape {
 }
 
 impl Shape {
+    /// Takes other sheaves.
+    pub(super) fn set_sheaves(&mut self, sheaves: Sheaves) {
+        if self.sheaves.capacity > 0.0 || sheaves.capacity > 0.0 {
+            self.grain = sheaves.capacity.max(1.0);
+        }
+        self.sheaves = sheaves;
+    }
+
     /// Takes over the slabs that the kernel reports.
     pub(super) fn reshape(&mut self, row: &SlabinfoRow, page_bytes: u64) {
         let slots = row.objperslab.max(1) as f64;
-        if self.grain == self.slots {
+        if self.grain == self.slots && self.sheaves.capacity == 0.0 {
             self.grain = slots;
         }
         self.slots = slots;
@@ -97,7 +118,15 @@ impl Shape {
 impl Lay {
     /// From what the kernel reports. Without counts of sysfs, every CPU that can hold a slab does,
     /// and the free objects that slabinfo shows are in half-full slabs.
-    pub(super) fn of(row: &SlabinfoRow, sysfs: Option<&CacheAttributes>, cpus: u32) -> Self {
+    pub(super) fn of(
+        row: &SlabinfoRow,
+        sysfs: Option<&CacheAttributes>,
+        cpus: u32,
+        sheaves: &Sheaves,
+    ) -> Self {
+        if sheaves.capacity > 0.0 {
+            return Self::of_sheaves(row, sysfs, sheaves);
+        }
         let slots = (row.objperslab.max(1)) as f64;
         let slabs = row.num_slabs as f64;
         let counts = sysfs.filter(|sysfs| sysfs.number("slabs").is_some());
@@ -133,8 +162,14 @@ impl Lay {
             partial,
             partial_objects: partial_objects.min(partial * slots),
             half_full: counts.is_none(),
-            reclaim: sysfs.is_some_and(|sysfs| sysfs.flags().contains(CacheFlags::RECLAIM)),
+            reclaim: Self::is_reclaimed(sysfs),
+            kept: 0.0,
         }
+    }
+
+    /// Whether sysfs says that the objects can be reclaimed.
+    pub(super) fn is_reclaimed(sysfs: Option<&CacheAttributes>) -> bool {
+        sysfs.is_some_and(|sysfs| sysfs.flags().contains(CacheFlags::RECLAIM))
     }
 
     /// SLAB: CPUs take batches from slabs that all share. What lies in their arrays counts as active,
@@ -159,12 +194,14 @@ impl Lay {
             partial_objects,
             half_full: true,
             reclaim: false,
+            kept: 0.0,
         }
     }
 
     /// Objects that are in use, as estimated; a cpu partial slab is half full.
     pub(super) fn objects(&self) -> f64 {
-        self.demand.objects() + self.partial_objects + self.cpu_partial * self.slots / 2.0
+        let taken = self.demand.objects() + self.partial_objects;
+        (taken + self.cpu_partial * self.slots / 2.0 - self.kept).max(0.0)
     }
 
     /// Takes this many objects out of what has been used up.
@@ -173,7 +210,7 @@ impl Lay {
         self.demand = self.demand.with(full, self.demand.users);
     }
 
-    /// Slabs of the shape `to` that the same objects need, in place of `from`.
+    /// Slabs of the shape `to`, without sheaves, that the same objects need in place of `from`.
     pub(super) fn slabs_in(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Range {
         let users = cpus.users(self.demand.users);
         let mut range = [0.0; 3];
@@ -208,7 +245,7 @@ impl Lay {
     }
 
     /// Grains that have been used up.
-    fn full_with(&self, end: usize, users: f64, cpus: &Cpus) -> f64 {
+    pub(super) fn full_with(&self, end: usize, users: f64, cpus: &Cpus) -> f64 {
         let full = self.demand.full;
         let factor = if self.reclaim {
             1.0
@@ -225,7 +262,7 @@ impl Lay {
     }
 
     /// Slabs for what CPUs take.
-    fn taken(&self, demand: &Demand, to: &Shape, hidden: Hidden) -> f64 {
+    pub(super) fn taken(&self, demand: &Demand, to: &Shape, hidden: Hidden) -> f64 {
         let taken = demand.grains(to.grain, hidden) * to.grain / to.slots;
         // Batches come out of slabs that all CPUs share; there is one at least.
         let at_least = if taken > 0.0 && !to.shared { 1.0 } else { 0.0 };

@@ -162,6 +162,17 @@ pub(super) fn pinned(slabs: f64, objects: f64, slots: f64, new_slots: f64) -> f6
     before * slots / new_slots * -(-new_mean).exp_m1()
 }
 
+/// Slabs that hold `left` objects when of `slabs` slabs with `objects` objects others were freed at
+/// random, as [`pinned`] takes them to lie.
+pub(super) fn thinned(slabs: f64, objects: f64, left: f64) -> f64 {
+    if slabs <= 0.0 || objects <= 0.0 {
+        return 0.0;
+    }
+    let mean = mean_with_zeros(objects / slabs);
+    let before = slabs / -(-mean).exp_m1();
+    before * -(-mean * left / objects).exp_m1()
+}
+
 /// The mean of Poisson's law from its mean where zeros are left out.
 fn mean_with_zeros(mean_without: f64) -> f64 {
     // x / (1 - exp(-x)) grows with x from 1 on; a mean of one object means scattered singles.
@@ -237,5 +248,16 @@ mod tests {
         close(pinned(10.0, 150.0, 16.0, 8.0), 20.0);
         close(pinned(10.0, 150.0, 16.0, 32.0), 5.0);
         close(pinned(4.0, 0.0, 16.0, 8.0), 8.0);
+    }
+
+    #[test]
+    fn fewer_objects_pin_fewer_slabs() {
+        close(thinned(10.0, 37.0, 37.0), 10.0);
+        assert_eq!(thinned(10.0, 37.0, 0.0), 0.0);
+        assert_eq!(thinned(0.0, 0.0, 0.0), 0.0);
+        // Scattered objects each have a slab of their own, crowded ones share.
+        close(thinned(10.0, 10.0, 5.0), 5.0);
+        let crowded = thinned(10.0, 100.0, 50.0);
+        assert!((9.5..10.0).contains(&crowded), "{crowded}");
     }
 }

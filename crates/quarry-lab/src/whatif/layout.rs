@@ -6,6 +6,7 @@ use crate::kernel::{CacheAttributes, SlabinfoRow};
 
 use super::Teller;
 use super::pages::kmalloc_class;
+use super::world::World;
 
 impl Teller<'_> {
     /// The slot of a cache where only orders change, and what it was asked to be where another
@@ -47,15 +48,21 @@ impl Teller<'_> {
         }
     }
 
-    /// Objects of `kernfs_node_cache` that stand for files of `/sys/kernel/slab`, of which a kernel
-    /// with SLAB or SLOB has none: one for each directory, file and link. 0 if both kernels have
-    /// them, or the snapshot does not say how many there are.
-    pub(super) fn sysfs_nodes(&self) -> f64 {
-        if self.new.has_sysfs() || !self.old.has_sysfs() {
-            return 0.0;
+    /// Objects of `kernfs_node_cache` that stand for files of `/sys/kernel/slab` which the other
+    /// kernel has not, one for each directory, file and link; less than 0 if it has more. A kernel with
+    /// SLAB or SLOB has none of them; from 6.18 on each cache has the file `sheaf_capacity`.
+    pub(super) fn sysfs_nodes_gone(&self) -> f64 {
+        let caches = self.snapshot.slabinfo.rows.len() as f64;
+        let has_sheaf_files = |world: &World| f64::from(world.has_sheaf_files());
+        match (self.old.has_sysfs(), self.new.has_sysfs()) {
+            (true, true) => caches * (has_sheaf_files(self.old) - has_sheaf_files(self.new)),
+            (true, false) => {
+                let directories = self.snapshot.sysfs.values();
+                let nodes: usize = directories.map(|files| files.iter().count() + 1).sum();
+                (nodes + self.snapshot.aliases.len()) as f64
+            }
+            // What files there would be is not told.
+            (false, _) => 0.0,
         }
-        let directories = self.snapshot.sysfs.values();
-        let nodes: usize = directories.map(|files| files.iter().count() + 1).sum();
-        (nodes + self.snapshot.aliases.len()) as f64
     }
 }

@@ -23,6 +23,9 @@
 //! For each cache the geometry under the other settings is exact (the design's formulas). Slabs are
 //! then counted in three parts: those that CPUs filled or hold, those on CPUs' partial lists, those
 //! on nodes' lists. Where neither geometry nor CPUs change, the cache stays as it was observed.
+//! Kernels with sheaves for all caches keep objects of loads that are gone, which pins slabs:
+//! `sheaves.rs`, `kept.rs`; the sheaves themselves are memory, too: `own.rs`. What a release changes in
+//! the sizes of its objects, and which caches it adds, is not in the prediction.
 //! With other pages some caches come or go: `pages.rs`. `observed` and `predicted` are slabs only;
 //! what goes to the page allocator is told beside them.
 //!
@@ -33,99 +36,31 @@
 
 mod cache;
 mod demand;
+mod kept;
 mod layout;
+mod own;
 mod pages;
+mod report;
+mod sheaves;
 mod users;
 mod world;
 
-use quarry_core::geometry::{CacheParams, Geometry};
+use quarry_core::geometry::Geometry;
+use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_core::slub::geometry::cpu_partial_slabs;
-use serde::Serialize;
 
-use crate::design::DesignSpec;
 use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
-use crate::setting::Setting;
+
+pub use report::{CachePrediction, Cause, Prediction, Question};
 
 use cache::{Lay, Shape};
-use users::{Cpus, Range};
+use own::OwnSheaves;
+use users::Cpus;
 use world::World;
 
 /// Standard deviations of chance by which `low` and `high` are wider.
 const SIGMAS: f64 = 2.0;
-
-/// What is asked: whatever is `None` stays as it is.
-#[derive(Clone, Debug, Default)]
-pub struct Question {
-    /// Another design or era.
-    pub design: Option<DesignSpec>,
-    /// Another page size in bytes.
-    pub page_bytes: Option<u64>,
-    /// Another number of CPUs, present and possible.
-    pub cpus: Option<u32>,
-    /// Another number of possible CPUs.
-    pub possible_cpus: Option<u32>,
-    /// Tunables.
-    pub settings: Vec<Setting>,
-}
-
-/// The slab memory that is predicted.
-#[derive(Clone, Debug, Serialize)]
-pub struct Prediction {
-    /// Design and era that the snapshot is taken to be of.
-    pub snapshot_design: String,
-    /// Caches whose observed geometry the formulas reproduce, of all in `caches`.
-    pub explained_caches: usize,
-    /// Design and era that were asked about.
-    pub design: String,
-    /// Page size in bytes.
-    pub page_size: u64,
-    /// CPUs at work.
-    pub cpus: u32,
-    /// Possible CPUs.
-    pub possible_cpus: u32,
-    /// Expected bytes of all slabs.
-    pub predicted_bytes: u64,
-    /// With every unknown at its best, less chance.
-    pub low_bytes: u64,
-    /// With every unknown at its worst, and chance.
-    pub high_bytes: u64,
-    /// Bytes of all slabs in the snapshot.
-    pub observed_bytes: u64,
-    /// Bytes that leave the slabs for the page allocator, because no cache of that size exists.
-    pub to_pages_bytes: u64,
-    /// Bytes that were kmallocs above the largest class and have one now; in `predicted_bytes`.
-    pub from_pages_bytes: u64,
-    /// Every cache, in the snapshot's order.
-    pub caches: Vec<CachePrediction>,
-}
-
-/// One cache.
-#[derive(Clone, Debug, Serialize)]
-pub struct CachePrediction {
-    /// Its name in slabinfo.
-    pub name: String,
-    /// Bytes from object to object.
-    pub slab_size: u64,
-    /// Objects in use, as estimated.
-    pub objects: u64,
-    /// Objects a slab in the snapshot.
-    pub observed_objs_per_slab: u64,
-    /// Objects a slab under the other settings; 0 if the cache does not exist there.
-    pub objs_per_slab: u64,
-    /// Pages a slab in the snapshot, of the snapshot's size.
-    pub observed_pages_per_slab: u64,
-    /// Pages a slab under the other settings.
-    pub pages_per_slab: u64,
-    /// Expected bytes.
-    pub predicted_bytes: u64,
-    /// At best.
-    pub low_bytes: u64,
-    /// At worst.
-    pub high_bytes: u64,
-    /// Bytes in the snapshot.
-    pub observed_bytes: u64,
-}
 
 /// Predicts.
 ///
@@ -144,15 +79,17 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
     };
     let rows = &snapshot.slabinfo.rows;
     let mut variance = 0.0;
+    let mut own = OwnSheaves::default();
     let mut caches: Vec<_> = rows
         .iter()
         .map(|row| {
-            let (told, squared) = teller.cache(row);
+            let (told, squared) = teller.cache(row, &mut own);
             variance += squared;
             told
         })
         .collect();
     caches.extend(teller.of_larger_pages());
+    let sheaves_bytes = own.place(&mut caches, new.page_bytes);
     let changes = caches.iter().any(|cache| !cache.stays());
     let chance = if changes {
         SIGMAS * variance.sqrt()
@@ -180,6 +117,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
             .map(|cache| cache.objects.saturating_mul(cache.slab_size))
             .fold(0, u64::saturating_add),
         from_pages_bytes: teller.kmalloc_of_pages(),
+        sheaves_bytes,
         caches,
     })
 }
@@ -194,134 +132,147 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    /// A cache, and the variance of its bytes by chance.
-    fn cache(&self, row: &SlabinfoRow) -> (CachePrediction, f64) {
+    /// A cache, and the variance of its bytes by chance. Its sheaves are counted in `own`.
+    fn cache(&self, row: &SlabinfoRow, own: &mut OwnSheaves) -> (CachePrediction, f64) {
         let sysfs = self.snapshot.attributes(&row.name);
-        let mut lay = Lay::of(row, sysfs, self.old.cpus);
+        let mut lay = self.lay(row, sysfs);
         let chance = lay.users_variance(&self.cpus);
         // The snapshot is of one boot by chance, and what it is compared with of another.
         let variance = |slab_bytes: f64| 2.0 * chance * slab_bytes.powi(2);
-        let observed = row.slab_bytes(self.snapshot.page_bytes);
-        let mut told = CachePrediction {
-            name: row.name.clone(),
-            slab_size: row.objsize,
-            objects: lay.objects().round() as u64,
-            observed_objs_per_slab: row.objperslab,
-            objs_per_slab: row.objperslab,
-            observed_pages_per_slab: row.pagesperslab,
-            pages_per_slab: row.pagesperslab,
-            predicted_bytes: observed,
-            low_bytes: observed,
-            high_bytes: observed,
-            observed_bytes: observed,
-        };
+        let mut told = CachePrediction::as_observed(row, self.snapshot.page_bytes);
+        told.objects = lay.objects().round() as u64;
         if self.is_gone(row) {
             told.set_shape(0, 0);
             told.set_bytes([0.0; 3]);
+            told.cause = Cause::PageSize;
             return (told, 0.0);
         }
-        let new_layout = self.old.design != self.new.design;
-        let params = self.params(row, sysfs);
-        let geometry_in = |world: &World, params: &CacheParams| world.geometry(params, self.line);
-        let Some(params) = params else {
+        let Some((from, to, is_same)) = self.shapes(row, sysfs) else {
             return (told, 0.0);
         };
-        let (Some(before), Some(after)) = (
-            geometry_in(self.old, &params),
-            geometry_in(self.new, &params),
-        ) else {
-            return (told, 0.0);
+        told.sheaf_capacity = to.sheaves.capacity as u64;
+        told.kept_objects = lay.kept.round() as u64;
+        let nodes_gone = match row.name.as_str() {
+            "kernfs_node_cache" => self.sysfs_nodes_gone(),
+            _ => 0.0,
         };
-        let mut from = self.old.shape(&before);
-        let mut to = self.new.shape(&after);
-        self.keep_limits(sysfs, &before, &mut from, &after, &mut to);
-        let same_shape = !new_layout
-            && self.old.page_bytes == self.new.page_bytes
-            && (from.slab_bytes, from.slots) == (to.slab_bytes, to.slots);
-        from.reshape(row, self.old.page_bytes);
-        if same_shape {
-            // What the formulas do not explain stays as it is.
-            to.reshape(row, self.old.page_bytes);
-        } else {
-            told.set_shape(u64::from(after.objects), 1 << after.order);
-        }
-        if same_shape && from == to && self.old.cpus == self.new.cpus {
+        let same_cpus = self.old.cpus == self.new.cpus;
+        if is_same && from == to && same_cpus && nodes_gone == 0.0 {
             return (told, variance(from.slab_bytes));
         }
-        let right = lay.calibration(&from);
-        if row.name == "kernfs_node_cache" {
-            lay.drop_full(self.sysfs_nodes());
+        if !is_same {
+            told.set_shape(
+                to.slots as u64,
+                (to.slab_bytes / self.new.page_bytes as f64) as u64,
+            );
         }
-        let slabs = lay.slabs_in(&from, &to, &self.cpus);
-        told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
+        let right = lay.calibration(&from);
+        lay.drop_full(nodes_gone);
+        let outcome = lay.outcome(&from, &to, &self.cpus);
+        let beside_main = if lay.kept > 0.0 {
+            from.sheaves.beside_main()
+        } else {
+            0.0
+        };
+        own.subtract(self.old, self.line, &from, beside_main);
+        own.add(self.new, self.line, &to, outcome.sheaves);
+        told.set_bytes(outcome.slabs.map(|slabs| slabs * right * to.slab_bytes));
+        told.kept_objects = outcome.kept.round() as u64;
+        told.cause = cause(is_same, &from, &to, told.stays());
         (told, variance(to.slab_bytes))
     }
 
-    /// Limits may have been written while the kernel ran; they stay unless others are asked for.
+    /// How the objects of a cache lie.
+    fn lay(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Lay {
+        let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
+        Lay::of(row, sysfs, self.old.cpus, &sheaves)
+    }
+
+    /// The objects of a cache's sheaves in the snapshot: as sysfs says, or as the formula does.
+    fn old_capacity(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> u32 {
+        let told = sysfs.and_then(|sysfs| sysfs.number("sheaf_capacity"));
+        let computed = || {
+            let params = self.params(row, sysfs)?;
+            let geometry = self.old.geometry_of(&row.name, &params, self.line)?;
+            Some(geometry.sheaf_capacity)
+        };
+        match told {
+            Some(told) => u32::try_from(told).unwrap_or(0).min(SHEAF_CAPACITY_MAX),
+            None => computed().unwrap_or(0),
+        }
+    }
+
+    /// The shapes of a cache in both kernels, and whether its slabs stay the same. `None` if it cannot
+    /// exist in one of them.
+    fn shapes(
+        &self,
+        row: &SlabinfoRow,
+        sysfs: Option<&CacheAttributes>,
+    ) -> Option<(Shape, Shape, bool)> {
+        let params = self.params(row, sysfs)?;
+        let before = self.old.geometry_of(&row.name, &params, self.line)?;
+        let after = self.new.geometry_of(&row.name, &params, self.line)?;
+        let mut from = Shape::of(&before, self.old);
+        let mut to = Shape::of(&after, self.new);
+        self.keep_limits(row, sysfs, (&before, &mut from), (&after, &mut to));
+        let is_same = self.old.page_bytes == self.new.page_bytes
+            && from.shared == to.shared
+            && (from.slab_bytes, from.slots) == (to.slab_bytes, to.slots);
+        from.reshape(row, self.old.page_bytes);
+        if is_same {
+            // What the formulas do not explain stays as it is.
+            to.reshape(row, self.old.page_bytes);
+        }
+        Some((from, to, is_same))
+    }
+
+    /// Limits may have been written while the kernel ran; they stay unless others are asked for. Of
+    /// another design those stay that differ from the formula's.
     fn keep_limits(
         &self,
+        row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
-        before: &Geometry,
-        from: &mut Shape,
-        after: &Geometry,
-        to: &mut Shape,
+        (before, from): (&Geometry, &mut Shape),
+        (after, to): (&Geometry, &mut Shape),
     ) {
-        if self.old.design != self.new.design {
-            return;
-        }
+        let same_design = self.old.design.design.name == self.new.design.design.name;
         let written = |file| sysfs.and_then(|sysfs| sysfs.number(file));
         let stays = |name| {
             let mut set = self.new.settings.cache.iter();
             set.all(|(tunable, _)| tunable.name != name)
         };
-        if let Some(slabs) = written("min_partial") {
-            from.min_partial = slabs as f64;
+        if self.old.has_sheaves() {
+            let capacity = self.old_capacity(row, sysfs);
+            from.set_sheaves(self.old.sheaves(capacity));
+            if same_design && stays("sheaf_capacity") {
+                to.set_sheaves(self.new.sheaves(capacity));
+            }
         }
-        if stays("min_partial") {
-            to.min_partial = from.min_partial;
+        if let Some(slabs) = written("min_partial") {
+            let is_formula = slabs == u64::from(before.min_partial);
+            from.min_partial = slabs as f64;
+            if stays("min_partial") && !is_formula {
+                to.min_partial = from.min_partial;
+            }
         }
         if let Some(objects) = written("cpu_partial").filter(|_| before.cpu_partial_slabs > 0) {
+            let is_formula = objects == u64::from(before.cpu_partial);
             let objects = u32::try_from(objects).unwrap_or(u32::MAX);
             from.cpu_partial = cpu_partial_slabs(objects, before.objects).into();
-            if stays("cpu_partial") {
+            if stays("cpu_partial") && !is_formula && after.cpu_partial_slabs > 0 {
                 to.cpu_partial = cpu_partial_slabs(objects, after.objects).into();
             }
         }
     }
 }
 
-impl CachePrediction {
-    /// Of a cache that the snapshot has not.
-    fn new(name: String, slab_size: u64) -> Self {
-        Self {
-            name,
-            slab_size,
-            objects: 0,
-            observed_objs_per_slab: 0,
-            objs_per_slab: 0,
-            observed_pages_per_slab: 0,
-            pages_per_slab: 0,
-            predicted_bytes: 0,
-            low_bytes: 0,
-            high_bytes: 0,
-            observed_bytes: 0,
-        }
-    }
-
-    /// Whether nothing changes.
-    fn stays(&self) -> bool {
-        [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
-    }
-
-    fn set_shape(&mut self, objects: u64, pages: u64) {
-        self.objs_per_slab = objects;
-        self.pages_per_slab = pages;
-    }
-
-    fn set_bytes(&mut self, [low, expected, high]: Range) {
-        self.predicted_bytes = expected.round() as u64;
-        self.low_bytes = low.min(expected).round() as u64;
-        self.high_bytes = high.max(expected).round() as u64;
+/// Why a cache changes, but for the memory of sheaves.
+fn cause(is_same: bool, from: &Shape, to: &Shape, stays: bool) -> Cause {
+    match () {
+        () if stays => Cause::Same,
+        () if !is_same => Cause::Layout,
+        () if from.sheaves.capacity != to.sheaves.capacity => Cause::SheavesKeep,
+        () => Cause::Held,
     }
 }
 

@@ -16,7 +16,7 @@ use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmallo
 
 use crate::kernel::SlabinfoRow;
 
-use super::cache::Lay;
+use super::cache::Shape;
 use super::users::Range;
 use super::world::World;
 use super::{CachePrediction, Teller};
@@ -101,7 +101,7 @@ impl Teller<'_> {
             let geometry = self
                 .new
                 .geometry(&kmalloc_params(rules, *class), self.line)?;
-            let to = self.new.shape(&geometry);
+            let to = Shape::of(&geometry, self.new);
             let objects = part / f64::from(class.size);
             // A part of an object is the chance that there is one.
             let there_is = objects.min(1.0);
@@ -164,10 +164,10 @@ impl Teller<'_> {
         size: u64,
         parts: Range,
     ) -> Option<CachePrediction> {
-        let lay = Lay::of(row, self.snapshot.attributes(&row.name), self.old.cpus);
+        let lay = self.lay(row, self.snapshot.attributes(&row.name));
         let params = CacheParams::new(u32::try_from(size).ok()?);
         let geometry = self.new.geometry(&params, self.line)?;
-        let to = self.new.shape(&geometry);
+        let to = Shape::of(&geometry, self.new);
         let slabs = lay.demand_in(&to, &self.cpus, parts);
         let mut told = CachePrediction::new(name, size);
         told.set_shape(geometry.objects.into(), 1 << geometry.order);

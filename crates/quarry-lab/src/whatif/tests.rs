@@ -1,3 +1,5 @@
+use quarry_core::era::Era;
+
 use crate::kernel::{CacheAttributes, Slabinfo};
 use crate::setting::Setting;
 
@@ -26,6 +28,54 @@ fn row(name: &str, objsize: u64, objperslab: u64, num_slabs: u64) -> SlabinfoRow
         num_slabs,
         ..SlabinfoRow::default()
     }
+}
+
+/// Two CPUs, kernel 6.17, slabinfo alone: a cache whose load has come and gone, one that only grew,
+/// and the classes that sheaves come from.
+fn upgraded_from() -> Snapshot {
+    let mut rows = vec![
+        row("kmalloc-2k", 2048, 16, 10),
+        row("pid", 192, 21, 2),
+        row("empty", 1024, 16, 0),
+    ];
+    rows[0].pagesperslab = 8;
+    rows[0].active_objs = 112;
+    let classes = [(64, 64), (128, 32), (256, 16), (512, 8), (8192, 4)];
+    rows.extend(classes.map(|(size, objects)| {
+        let name = if size < 1024 {
+            size.to_string()
+        } else {
+            "8k".to_string()
+        };
+        let mut row = row(&format!("kmalloc-{name}"), size, objects, 4);
+        row.pagesperslab = size * objects / 4096;
+        row
+    }));
+    let mut snapshot = snapshot(rows);
+    snapshot.release = Some("6.17.13".to_string());
+    snapshot.nr_cpu_ids = Some(2);
+    snapshot.present_cpus = Some(2);
+    snapshot
+}
+
+fn with_release(release: &str) -> Question {
+    Question {
+        release: Some(Era::parse(release).unwrap()),
+        ..Question::default()
+    }
+}
+
+/// What `snapshot` reports when everything has come out as predicted, with active objects counted
+/// as sheaves count them.
+fn came_out(snapshot: &Snapshot, told: &Prediction, release: &str) -> Snapshot {
+    let mut after = snapshot.clone();
+    after.release = Some(release.to_string());
+    for (row, cache) in after.slabinfo.rows.iter_mut().zip(&told.caches) {
+        row.num_slabs = cache.predicted_bytes.div_ceil(row.pagesperslab * 4096);
+        row.num_objs = row.num_slabs * row.objperslab;
+        row.active_objs = row.num_objs.min(cache.objects + cache.kept_objects);
+    }
+    after
 }
 
 fn with_set(setting: &str) -> Question {
@@ -118,6 +168,124 @@ fn larger_pages_add_caches() {
     assert!(told.caches.iter().all(|cache| cache.name != "thread_stack"));
 }
 
+#[test]
+fn sheaves_keep_what_a_load_has_left() {
+    let snapshot = upgraded_from();
+    let told = predict(&snapshot, &with_release("7.3")).unwrap();
+    assert_eq!(told.design, "sheaf@7.3");
+    let [burst, grown, empty] = &told.caches[..3] else {
+        panic!("{told:?}");
+    };
+    // Ten sheaves in the barn and the spare ones of two CPUs are full of 12 objects, their main ones
+    // half full. They pin more slabs than they fill, and fewer than one each.
+    assert_eq!((burst.sheaf_capacity, burst.kept_objects), (12, 156));
+    assert_eq!(burst.cause, Cause::SheavesKeep);
+    let slabs = burst.predicted_bytes / 32768;
+    assert!((10 + 156 / 16..10 + 156).contains(&slabs), "{burst:?}");
+    assert!(burst.low_bytes < burst.observed_bytes);
+    assert!(burst.high_bytes <= (10 + 168) * 32768);
+    // Two CPUs have taken a sheaf of 60 each: 120 objects in slabs of 21.
+    assert_eq!(
+        (grown.sheaf_capacity, grown.predicted_bytes),
+        (60, 6 * 4096)
+    );
+    assert_eq!((empty.sheaf_capacity, empty.predicted_bytes), (12, 0));
+}
+
+#[test]
+fn sheaves_are_objects_of_kmalloc() {
+    let told = predict(&upgraded_from(), &with_release("7.0")).unwrap();
+    let of = |name: &str| {
+        let cache = told.caches.iter().find(|cache| cache.name == name).unwrap();
+        cache.sheaves_bytes
+    };
+    // Each of two CPUs has a main sheaf: 60 objects (512 bytes) of pid and the classes of 64 and
+    // 128, 28 (256 bytes) of those of 256 and 512, 12 (128 bytes) of those of 2048 and of the empty
+    // cache, 4 (64 bytes) of that of 8192.
+    assert_eq!(of("kmalloc-512"), 3 * 2 * 512);
+    assert_eq!(of("kmalloc-256"), 2 * 2 * 256);
+    // Two spare ones, and ten in the barn of the cache with the burst.
+    assert_eq!(of("kmalloc-128"), (2 * 2 + 12) * 128);
+    // A barn for each of 8 caches.
+    assert_eq!(of("kmalloc-64"), (2 + 8) * 64);
+    assert_eq!(told.sheaves_bytes, 3072 + 1024 + 2048 + 640);
+}
+
+/// From 6.18 on each cache has one more file, and each file is an object.
+#[test]
+fn files_in_sysfs_are_objects() {
+    let mut snapshot = upgraded_from();
+    snapshot
+        .slabinfo
+        .rows
+        .push(row("kernfs_node_cache", 136, 30, 400));
+    let objects = |release: &str| {
+        let told = predict(&snapshot, &with_release(release)).unwrap();
+        told.caches.last().unwrap().predicted_bytes as f64 / 4096.0 * 30.0
+    };
+    let caches = snapshot.slabinfo.rows.len() as f64;
+    assert!((objects("6.18") - objects("6.16") - caches).abs() < 0.5);
+}
+
+/// The larger the sheaves, the more they keep and take.
+#[test]
+fn sheaf_capacity_counts() {
+    let snapshot = upgraded_from();
+    let bytes = |capacity: u32| {
+        let question = Question {
+            settings: vec![Setting::of("sheaf_capacity", capacity.into())],
+            ..with_release("7.0")
+        };
+        predict(&snapshot, &question).unwrap().predicted_bytes
+    };
+    let all = [0, 1, 4, 60, 1020].map(bytes);
+    assert!(all.is_sorted_by(|less, more| less < more), "{all:?}");
+}
+
+#[test]
+fn there_and_back() {
+    let snapshot = upgraded_from();
+    let told = predict(&snapshot, &with_release("7.0")).unwrap();
+    let after = came_out(&snapshot, &told, "7.0.13");
+    // The rules that memory depends on are the same in 7.0 and 7.3.
+    let same = predict(&after, &with_release("7.3")).unwrap();
+    assert_eq!(same.snapshot_design, "sheaf@7.0");
+    let bytes = [same.low_bytes, same.predicted_bytes, same.high_bytes];
+    assert_eq!(bytes, [after.slab_bytes(); 3]);
+    // Without sheaves, and with smaller ones, what they keep is free.
+    let back = predict(&after, &with_release("6.17")).unwrap();
+    assert_eq!(back.design, "slub@6.17");
+    assert!(back.caches[0].predicted_bytes < after.slabinfo.rows[0].slab_bytes(4096));
+    assert!(back.sheaves_bytes < 0);
+    let less = predict(&after, &with_set("sheaf_capacity=2")).unwrap();
+    let more = predict(&after, &with_set("sheaf_capacity=60")).unwrap();
+    assert!(less.predicted_bytes < after.slab_bytes(), "{less:?}");
+    assert!(more.predicted_bytes > after.slab_bytes(), "{more:?}");
+}
+
+#[test]
+fn every_release_can_be_asked_for() {
+    let mut snapshot = upgraded_from();
+    for era in Era::ALL {
+        let told = predict(&snapshot, &with_release(era.name())).unwrap();
+        assert!(told.low_bytes <= told.predicted_bytes, "{era}");
+        assert!(told.predicted_bytes <= told.high_bytes, "{era}");
+    }
+    // SLAB stays as long as there was one.
+    for row in &mut snapshot.slabinfo.rows {
+        (row.limit, row.batchcount, row.sharedfactor) = (120, 60, 8);
+    }
+    snapshot.release = Some("6.1.0".to_string());
+    for (release, design) in [
+        ("6.7", "slab@6.7"),
+        ("6.8", "slub@6.8"),
+        ("7.1", "sheaf@7.1"),
+    ] {
+        let told = predict(&snapshot, &with_release(release)).unwrap();
+        assert_eq!(told.design, design);
+    }
+}
+
 /// Nothing that a file can say makes a prediction panic.
 #[test]
 fn absurd_numbers() {
@@ -149,18 +317,24 @@ fn absurd_numbers() {
                 "partial",
                 "objects_partial",
                 "min_partial",
+                "sheaf_capacity",
             ] {
                 sysfs.set(file, &n.to_string());
             }
             snapshot.sysfs.insert("b".to_string(), sysfs);
-            for page_bytes in [4096, 65536] {
-                let question = Question {
-                    page_bytes: Some(page_bytes),
-                    cpus: Some(64),
-                    ..Question::default()
-                };
-                let told = predict(&snapshot, &question).unwrap();
-                assert!(told.low_bytes <= told.high_bytes);
+            let newest = Some(Era::V7_3);
+            for (release, kernel) in [(None, "6.1.0"), (newest, "6.1.0"), (None, "7.2.0")] {
+                snapshot.release = Some(kernel.to_string());
+                for page_bytes in [4096, 65536] {
+                    let question = Question {
+                        page_bytes: Some(page_bytes),
+                        cpus: Some(64),
+                        release,
+                        ..Question::default()
+                    };
+                    let told = predict(&snapshot, &question).unwrap();
+                    assert!(told.low_bytes <= told.high_bytes);
+                }
             }
         }
     }

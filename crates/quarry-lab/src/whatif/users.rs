@@ -49,6 +49,11 @@ impl Cpus {
         }
     }
 
+    /// CPUs of the snapshot.
+    pub(super) fn old(&self) -> f64 {
+        self.old
+    }
+
     /// Factors of what depends on CPUs in an unknown way.
     pub(super) fn factors(&self) -> Range {
         let ratio = self.new / self.old;

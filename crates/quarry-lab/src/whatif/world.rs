@@ -2,6 +2,7 @@
 
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheParams, Geometry, KmallocRules, KmallocService, MachineParams};
+use quarry_core::sheaf::geometry::{SheafEra, asked_capacity, sheaf_era};
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::{Scope, tunables_of};
 
@@ -11,7 +12,10 @@ use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::setting::{Setting, Settings, resolve};
 
 use super::Question;
-use super::cache::Shape;
+use super::sheaves::Sheaves;
+
+/// The caches that exist before all others have no sheaves.
+const WITHOUT_SHEAVES: [&str; 2] = ["kmem_cache", "kmem_cache_node"];
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
@@ -22,6 +26,8 @@ pub(super) struct World {
     pub(super) nr_cpu_ids: u32,
     /// CPUs at work.
     pub(super) cpus: u32,
+    /// Nodes with slabs.
+    pub(super) nodes: u32,
     pub(super) settings: Settings,
     /// Parameters of the snapshot's command line.
     booted_with: Vec<Setting>,
@@ -56,6 +62,7 @@ impl World {
                     page_bytes: snapshot.page_bytes,
                     nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
                     cpus: *cpus,
+                    nodes: snapshot.nodes(),
                     settings: settings.clone(),
                     booted_with: booted_with.clone(),
                 };
@@ -77,7 +84,11 @@ impl World {
 
     /// The kernel that is asked about.
     pub(super) fn asked(&self, question: &Question) -> Result<Self, LabError> {
-        let design = question.design.unwrap_or(self.design);
+        let design = match (question.design, question.release) {
+            (Some(design), _) => design,
+            (None, Some(release)) => design_of(release, self.design)?,
+            (None, None) => self.design,
+        };
         // What is not set stays as the snapshot's kernel was booted with.
         let settings = settings(design, &self.booted_with, &question.settings)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
@@ -90,6 +101,7 @@ impl World {
             page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
             nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
             cpus,
+            nodes: self.nodes,
             settings,
             booted_with: self.booted_with.clone(),
         };
@@ -126,9 +138,54 @@ impl World {
         Some(geometry)
     }
 
-    /// What memory depends on.
-    pub(super) fn shape(&self, geometry: &Geometry) -> Shape {
-        Shape::of(geometry, self.page_bytes, self.is_shared())
+    /// The geometry of a cache by its name: the creators of some ask for sheaves of their own, and
+    /// the caches that sheaves themselves need have none.
+    pub(super) fn geometry_of(
+        &self,
+        name: &str,
+        params: &CacheParams,
+        line: u32,
+    ) -> Option<Geometry> {
+        let params = match self.sheaf_era() {
+            Some(_) => params.with_sheaf_capacity(asked_capacity(name)),
+            None => *params,
+        };
+        let mut geometry = self.geometry(&params, line)?;
+        if WITHOUT_SHEAVES.contains(&name) {
+            geometry.sheaf_capacity = 0;
+        }
+        Some(geometry)
+    }
+
+    /// Whether caches can have sheaves.
+    pub(super) fn has_sheaves(&self) -> bool {
+        self.sheaf_era().is_some()
+    }
+
+    /// The rules of sheaves, if the design has them.
+    fn sheaf_era(&self) -> Option<&'static SheafEra> {
+        let has_sheaves = self.design.design.name == "sheaf";
+        has_sheaves.then(|| sheaf_era(self.design.era)).flatten()
+    }
+
+    /// Sheaves of so many objects on this machine.
+    pub(super) fn sheaves(&self, capacity: u32) -> Sheaves {
+        let Some(era) = self.sheaf_era() else {
+            return Sheaves::default();
+        };
+        let mut set = self.settings.cache.iter().rev();
+        let set = set.find(|(tunable, _)| tunable.name == "barn_full");
+        let full = set.map_or(u64::from(era.barn.full), |(_, value)| *value);
+        Sheaves {
+            capacity: capacity.into(),
+            cpus: self.cpus.into(),
+            in_barns: full as f64 * f64::from(self.nodes),
+        }
+    }
+
+    /// Whether CPUs hold slabs: where sheaves are general they do not.
+    pub(super) fn has_cpu_slabs(&self) -> bool {
+        self.sheaf_era().is_none_or(|era| era.run.cpu_slabs)
     }
 
     /// Whether slabs hold objects of all caches: a design that serves all sizes itself does so.
@@ -145,6 +202,11 @@ impl World {
     /// Whether the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
     pub(super) fn has_sysfs(&self) -> bool {
         !["slab", "slob"].contains(&self.design.design.name)
+    }
+
+    /// Whether sysfs shows the capacity of each cache's sheaves, be there sheaves or not.
+    pub(super) fn has_sheaf_files(&self) -> bool {
+        self.has_sysfs() && self.design.era >= Era::V6_18
     }
 
     /// Whether the formulas give the order and the objects of a row from its object size.
@@ -179,6 +241,23 @@ fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Sett
     Ok(resolve(&all, &[design])?.pop().unwrap_or_default())
 }
 
+/// The design of a release on the machine of a kernel with the design `of`: SLAB stays SLAB as long
+/// as there was one, the others are SLUB, or sheaves from the release on that has them on every cache.
+fn design_of(release: Era, of: DesignSpec) -> Result<DesignSpec, LabError> {
+    let stays_slab = of.design.name == "slab" && of.design.releases.contains(&release);
+    let name = match (has_general_sheaves(release), stays_slab) {
+        (true, _) => "sheaf",
+        (_, true) => "slab",
+        _ => "slub",
+    };
+    DesignSpec::parse(&format!("{name}@{release}"))
+}
+
+/// Whether every cache has sheaves, not only those that ask for them.
+fn has_general_sheaves(release: Era) -> bool {
+    sheaf_era(release).is_some_and(|era| era.capacity.is_some())
+}
+
 /// CPUs that use the busiest caches. The files of a cache are read one after the other while it is
 /// used, so that the numbers of a few contradict each other: three caches must say so.
 fn busiest(snapshot: &Snapshot) -> u32 {
@@ -208,14 +287,18 @@ pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
     cache_line(snapshot.release.as_deref())
 }
 
-/// The designs that the snapshot can be of, the likeliest first. SLAB has tunables; where most
-/// caches have sheaves, sheaves are the design. The era is the newest that is not newer than the
-/// kernel, or the one after it if its formulas fit better; of an unknown kernel it can be any.
+/// The designs that the snapshot can be of, the likeliest first. SLAB has tunables; where all caches
+/// of the release have sheaves, or of an unknown one most caches have, sheaves are the design. A
+/// kernel whose release is not known can be of any.
 fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let is_slab = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
     let sysfs = snapshot.sysfs.values();
     let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));
-    let is_sheaf = with_sheaves.count() * 2 > snapshot.sysfs.len();
+    let release = snapshot.release.as_deref().and_then(Era::parse);
+    let is_sheaf = match release {
+        Some(release) => has_general_sheaves(release),
+        None => with_sheaves.count() * 2 > snapshot.sysfs.len(),
+    };
     let name = match (is_slab, is_sheaf) {
         (true, _) => "slab",
         (_, true) => "sheaf",
@@ -228,7 +311,6 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
         return Vec::new();
     };
     let of = |era: Era| DesignSpec { design, era };
-    let release = snapshot.release.as_deref().and_then(Era::parse);
     match release.filter(|release| design.releases.contains(release)) {
         Some(release) => vec![of(release)],
         None => design.eras.iter().rev().copied().map(of).collect(),

@@ -154,6 +154,14 @@ impl Snapshot {
         lists.collect()
     }
 
+    /// Nodes that have slabs, as sysfs counts them by node (`N0=`); one if it is not told.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        let texts = self.sysfs.values().filter_map(|cache| cache.text("slabs"));
+        let highest = texts.flat_map(node_numbers).max();
+        highest.map_or(1, |highest| highest.saturating_add(1))
+    }
+
     /// Bytes of all slabs.
     #[must_use]
     pub fn slab_bytes(&self) -> u64 {
@@ -185,6 +193,12 @@ impl Snapshot {
         self.present_cpus = present.or(possible).map(|(count, _)| count);
         Ok(())
     }
+}
+
+/// The nodes that a count of sysfs such as `12 N0=7 N1=5` names.
+fn node_numbers(text: &str) -> impl Iterator<Item = u32> {
+    let parts = text.split_whitespace();
+    parts.filter_map(|part| part.strip_prefix('N')?.split_once('=')?.0.parse().ok())
 }
 
 /// A line of meminfo's text, in bytes.

@@ -219,3 +219,12 @@ fn one_moment_in_every_form() {
     let refused = read("boot.json").unwrap_err();
     assert!(refused.contains("one moment"), "{refused}");
 }
+
+#[test]
+fn nodes_are_those_that_sysfs_counts_by() {
+    let mut snapshot = parse(&boot(), None).unwrap();
+    assert_eq!(snapshot.nodes(), 1);
+    let cache = snapshot.sysfs.get_mut(":0000256").unwrap();
+    cache.set("slabs", "12 N0=7 N1=5");
+    assert_eq!(snapshot.nodes(), 2);
+}

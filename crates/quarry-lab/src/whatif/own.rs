@@ -1,0 +1,100 @@
+//! The memory of the sheaves themselves: each is an object of a kmalloc class.
+//!
+//! A cache with sheaves has a main sheaf for each possible CPU from its creation, and a barn for each
+//! node. Spare sheaves and those in barns come with a burst (`kept.rs`); at worst, barns keep as
+//! many empty sheaves as full ones.
+
+use std::collections::BTreeMap;
+
+use quarry_core::geometry::{KmallocTarget, kmalloc_index};
+use quarry_core::sheaf::geometry::sheaf_bytes;
+
+use super::cache::Shape;
+use super::pages::kmalloc_class;
+use super::report::{CachePrediction, Cause};
+use super::users::Range;
+use super::world::World;
+
+/// Bytes that a barn asks kmalloc for: a lock, the heads of two lists, two counts.
+const BARN_BYTES: u32 = 4 + 2 * 16 + 2 * 4;
+
+/// Objects that sheaves and barns are, by the bytes of their kmalloc class: fewest, expected, most.
+#[derive(Debug, Default)]
+pub(super) struct OwnSheaves {
+    classes: BTreeMap<u32, Range>,
+}
+
+impl OwnSheaves {
+    /// Adds those of a cache; `beside_main` sheaves are there beside the main ones, as expected.
+    pub(super) fn add(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64) {
+        self.count(world, line, shape, beside_main, 1.0);
+    }
+
+    /// Takes away those that the kernel of the snapshot has.
+    pub(super) fn subtract(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64) {
+        self.count(world, line, shape, beside_main, -1.0);
+    }
+
+    fn count(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64, sign: f64) {
+        let sheaves = &shape.sheaves;
+        if sheaves.capacity == 0.0 {
+            return;
+        }
+        let main = f64::from(world.nr_cpu_ids);
+        // Nothing is known of the ends of what is there now: it is as expected.
+        let (least, most) = if sign > 0.0 {
+            (0.0, sheaves.beside_main() + sheaves.in_barns)
+        } else {
+            (beside_main, beside_main)
+        };
+        let range = [least, beside_main, most].map(|beside| sign * (main + beside));
+        self.add_objects(world, line, sheaf_bytes(sheaves.capacity as u32), range);
+        let barns = sign * f64::from(world.nodes);
+        self.add_objects(world, line, BARN_BYTES, [barns; 3]);
+    }
+
+    fn add_objects(&mut self, world: &World, line: u32, bytes: u32, objects: Range) {
+        let Some(rules) = world.kmalloc_rules() else {
+            return;
+        };
+        let target = kmalloc_index(rules, &world.machine(line), bytes.into());
+        if let KmallocTarget::Class(class) = target {
+            let sum = self.classes.entry(class.size).or_default();
+            for (sum, objects) in sum.iter_mut().zip(objects) {
+                *sum += objects;
+            }
+        }
+    }
+
+    /// Adds the bytes to the caches of plain kmalloc, and returns the expected ones.
+    pub(super) fn place(&self, caches: &mut [CachePrediction], page_bytes: u64) -> i64 {
+        let mut all = 0;
+        for (size, objects) in &self.classes {
+            let is_class = |name: &str| {
+                kmalloc_class(name).is_some_and(|class| class == ("kmalloc", u64::from(*size)))
+            };
+            let cache = caches.iter_mut().find(|cache| is_class(&cache.name));
+            let Some(cache) = cache.filter(|cache| cache.objs_per_slab > 0) else {
+                continue;
+            };
+            let slab_bytes = cache.pages_per_slab.saturating_mul(page_bytes) as f64;
+            let bytes =
+                objects.map(|n| (n / cache.objs_per_slab as f64 * slab_bytes).round() as i64);
+            if bytes == [0; 3] {
+                continue;
+            }
+            cache.low_bytes = cache.low_bytes.saturating_add_signed(bytes[0]);
+            let kept = cache.predicted_bytes.abs_diff(cache.observed_bytes);
+            cache.predicted_bytes = cache.predicted_bytes.saturating_add_signed(bytes[1]);
+            cache.high_bytes = cache.high_bytes.saturating_add_signed(bytes[2]);
+            cache.low_bytes = cache.low_bytes.min(cache.predicted_bytes);
+            cache.high_bytes = cache.high_bytes.max(cache.predicted_bytes);
+            cache.sheaves_bytes = bytes[1];
+            if bytes[1].unsigned_abs() > kept {
+                cache.cause = Cause::SheavesThemselves;
+            }
+            all += bytes[1];
+        }
+        all
+    }
+}

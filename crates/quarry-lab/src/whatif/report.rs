@@ -1,0 +1,185 @@
+//! What is asked, and what is told.
+
+use std::fmt;
+
+use quarry_core::era::Era;
+use serde::Serialize;
+
+use crate::design::DesignSpec;
+use crate::kernel::SlabinfoRow;
+use crate::setting::Setting;
+
+use super::users::Range;
+
+/// What is asked: whatever is `None` stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// Another design or era.
+    pub design: Option<DesignSpec>,
+    /// Another kernel release, with the design that it has; `design` counts if both are named.
+    pub release: Option<Era>,
+    /// Another page size in bytes.
+    pub page_bytes: Option<u64>,
+    /// Another number of CPUs, present and possible.
+    pub cpus: Option<u32>,
+    /// Another number of possible CPUs.
+    pub possible_cpus: Option<u32>,
+    /// Tunables.
+    pub settings: Vec<Setting>,
+}
+
+/// The slab memory that is predicted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    /// Design and era that the snapshot is taken to be of.
+    pub snapshot_design: String,
+    /// Caches whose observed geometry the formulas reproduce, of all in `caches`.
+    pub explained_caches: usize,
+    /// Design and era that were asked about.
+    pub design: String,
+    /// Page size in bytes.
+    pub page_size: u64,
+    /// CPUs at work.
+    pub cpus: u32,
+    /// Possible CPUs.
+    pub possible_cpus: u32,
+    /// Expected bytes of all slabs.
+    pub predicted_bytes: u64,
+    /// With every unknown at its best, less chance.
+    pub low_bytes: u64,
+    /// With every unknown at its worst, and chance.
+    pub high_bytes: u64,
+    /// Bytes of all slabs in the snapshot.
+    pub observed_bytes: u64,
+    /// Bytes that leave the slabs for the page allocator, because no cache of that size exists.
+    pub to_pages_bytes: u64,
+    /// Bytes that were kmallocs above the largest class and have one now; in `predicted_bytes`.
+    pub from_pages_bytes: u64,
+    /// Bytes of the sheaves themselves, in `predicted_bytes`; less than 0 if they go.
+    pub sheaves_bytes: i64,
+    /// Every cache, in the snapshot's order.
+    pub caches: Vec<CachePrediction>,
+}
+
+/// One cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct CachePrediction {
+    /// Its name in slabinfo.
+    pub name: String,
+    /// Bytes from object to object.
+    pub slab_size: u64,
+    /// Objects in use, as estimated.
+    pub objects: u64,
+    /// Objects a slab in the snapshot.
+    pub observed_objs_per_slab: u64,
+    /// Objects a slab under the other settings; 0 if the cache does not exist there.
+    pub objs_per_slab: u64,
+    /// Pages a slab in the snapshot, of the snapshot's size.
+    pub observed_pages_per_slab: u64,
+    /// Pages a slab under the other settings.
+    pub pages_per_slab: u64,
+    /// Expected bytes.
+    pub predicted_bytes: u64,
+    /// At best.
+    pub low_bytes: u64,
+    /// At worst.
+    pub high_bytes: u64,
+    /// Bytes in the snapshot.
+    pub observed_bytes: u64,
+    /// Objects of a sheaf under the other settings; 0 without sheaves.
+    pub sheaf_capacity: u64,
+    /// Objects in sheaves and barns under the other settings, as expected.
+    pub kept_objects: u64,
+    /// Bytes of sheaves, of any cache, that are objects of this one; they are in `predicted_bytes`.
+    pub sheaves_bytes: i64,
+    /// Why it changes.
+    pub cause: Cause,
+}
+
+/// Why the memory of a cache changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// It stays as it is.
+    #[default]
+    Same,
+    /// Sheaves and barns keep objects, which pin slabs.
+    SheavesKeep,
+    /// Sheaves are objects of this cache.
+    SheavesThemselves,
+    /// Slabs have another size or hold other objects.
+    Layout,
+    /// The cache comes or goes with the page size.
+    PageSize,
+    /// CPUs and nodes hold more or fewer slabs or objects.
+    Held,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Cause::Same => "",
+            Cause::SheavesKeep => "what sheaves keep",
+            Cause::SheavesThemselves => "the sheaves themselves",
+            Cause::Layout => "layout of slabs",
+            Cause::PageSize => "page size",
+            Cause::Held => "what CPUs and nodes hold",
+        })
+    }
+}
+
+impl CachePrediction {
+    /// Of a cache that the snapshot has not.
+    pub(super) fn new(name: String, slab_size: u64) -> Self {
+        Self {
+            name,
+            slab_size,
+            objects: 0,
+            observed_objs_per_slab: 0,
+            objs_per_slab: 0,
+            observed_pages_per_slab: 0,
+            pages_per_slab: 0,
+            predicted_bytes: 0,
+            low_bytes: 0,
+            high_bytes: 0,
+            observed_bytes: 0,
+            sheaf_capacity: 0,
+            kept_objects: 0,
+            sheaves_bytes: 0,
+            cause: Cause::PageSize,
+        }
+    }
+
+    /// As the snapshot has it.
+    pub(super) fn as_observed(row: &SlabinfoRow, page_bytes: u64) -> Self {
+        let observed = row.slab_bytes(page_bytes);
+        Self {
+            observed_objs_per_slab: row.objperslab,
+            objs_per_slab: row.objperslab,
+            observed_pages_per_slab: row.pagesperslab,
+            pages_per_slab: row.pagesperslab,
+            predicted_bytes: observed,
+            low_bytes: observed,
+            high_bytes: observed,
+            observed_bytes: observed,
+            cause: Cause::Same,
+            ..Self::new(row.name.clone(), row.objsize)
+        }
+    }
+
+    /// Whether nothing changes.
+    pub(super) fn stays(&self) -> bool {
+        [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
+    }
+
+    pub(super) fn set_shape(&mut self, objects: u64, pages: u64) {
+        self.objs_per_slab = objects;
+        self.pages_per_slab = pages;
+    }
+
+    pub(super) fn set_bytes(&mut self, [low, expected, high]: Range) {
+        self.predicted_bytes = expected.round() as u64;
+        self.low_bytes = low.min(expected).round() as u64;
+        self.high_bytes = high.max(expected).round() as u64;
+    }
+}
