@@ -2,7 +2,7 @@
 //!
 //! # Idea
 //!
-//! Code takes locks in a fixed order, but a signal handler starts anew on top of whatever its
+//! Code takes locks in a fixed order ([`LockClass::ORDER`]), but a signal handler starts anew on top of whatever its
 //! thread holds. Two handlers can then wait for what each other's thread holds: T holds list lock
 //! A, its handler wants B; W holds B, its handler wants A. To wait *out of order*, for a lock that
 //! does not rank above all that the thread holds, only handlers can do, and every circle contains
@@ -29,23 +29,6 @@ const LEAVE: u64 = 1;
 const RANK_SHIFT: u32 = 1;
 const NUMBER_SHIFT: u32 = 8;
 const _: () = assert!(LockClass::COUNT as u64 <= 1 << (NUMBER_SHIFT - RANK_SHIFT));
-
-/// The order of locks: a holder only waits for one of a higher rank, unless it is a handler.
-const fn rank(class: LockClass) -> u64 {
-    match class {
-        LockClass::CacheList => 0,
-        LockClass::Debug => 1,
-        LockClass::QueueConfig | LockClass::SharedQueue => 2,
-        LockClass::Rcu => 3,
-        LockClass::Barn => 4,
-        LockClass::Slab | LockClass::Alien => 5,
-        LockClass::NodeList => 6,
-        LockClass::Slob => 7,
-        LockClass::Zone => 8,
-        LockClass::Region => 9,
-        LockClass::DebugState => 10,
-    }
-}
 
 #[derive(Debug)]
 struct Place {
@@ -96,7 +79,7 @@ impl Waiters {
         };
         let place = self.places.iter().find(free)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let wait = number << NUMBER_SHIFT | rank(class) << RANK_SHIFT;
+        let wait = number << NUMBER_SHIFT | u64::from(class.rank()) << RANK_SHIFT;
         // Release: who sees this number also sees every lock released that this thread released
         // before (pairs with the Acquire in `tell`).
         place.wait.store(wait, Ordering::Release);
@@ -119,7 +102,7 @@ impl Waiters {
             let wait = place.wait.load(Ordering::Acquire);
             let wanted = (wait >> RANK_SHIFT) & 0x7f;
             if wait != 0
-                && wanted <= rank(class)
+                && wanted <= u64::from(class.rank())
                 && place.thread.load(Ordering::Relaxed) == owner
                 && lock.owner() == owner
             {

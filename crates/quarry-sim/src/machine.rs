@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crate::config::{Config, ConfigError, Faults};
 use crate::counters::Counters;
+use crate::held::Held;
 use crate::memory::Mapping;
 use crate::rng::Rng;
 
@@ -36,6 +37,7 @@ pub struct VirtualMachine {
     grace_periods: Cell<u64>,
     counters: UnsafeCell<Counters>,
     faults: Option<(Faults, RefCell<Rng>)>,
+    held: Held,
     _mappings: Mappings,
 }
 
@@ -98,6 +100,7 @@ impl VirtualMachine {
             grace_periods: Cell::new(0),
             counters: UnsafeCell::new(Counters::default()),
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
+            held: Held::default(),
             _mappings: mappings,
         })
     }
@@ -135,6 +138,15 @@ impl VirtualMachine {
         if allocated_on != self.cpu.get() {
             self.count(|counters| counters.cross_cpu_frees += 1);
         }
+    }
+
+    /// Does `f` as a signal handler would, on top of what runs: it begins a lock order anew, and has
+    /// given its locks back when it ends.
+    pub fn interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
+        let below = self.held.begin();
+        let result = f();
+        self.held.end(below);
+        result
     }
 
     /// Counts so far.
@@ -287,21 +299,26 @@ unsafe impl Locks for VirtualMachine {
     #[inline(always)]
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         self.count(|counters| counters.add_lock(class));
-        if lock.acquire(1) {
-            Ok(())
-        } else {
-            Err(Reentered)
+        if !lock.acquire(1) {
+            return Err(Reentered);
         }
+        self.held.take(class, true);
+        Ok(())
     }
 
     #[inline(always)]
     fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
         self.count(|counters| counters.add_lock(class));
-        lock.acquire(1)
+        let taken = lock.acquire(1);
+        if taken {
+            self.held.take(class, false);
+        }
+        taken
     }
 
     #[inline(always)]
-    unsafe fn unlock(&self, lock: &RawLock, _class: LockClass) {
+    unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
+        self.held.give(class);
         lock.release();
     }
 }

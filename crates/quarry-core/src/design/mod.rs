@@ -57,6 +57,8 @@ pub trait Design: Sized + Send + Sync + 'static {
     const RELEASES: RangeInclusive<Era>;
     /// One release of each generation of it, oldest first: what tests and tables go through.
     const ERAS: &'static [Era];
+    /// Whether slabs, or what is beside them, come with kmallocs of the same heap ([`Env::kmalloc`]).
+    const GROWS_BY_KMALLOC: bool;
     /// The era meant when none is given.
     const DEFAULT_ERA: Era;
 

@@ -43,7 +43,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 sheaf_capacity: params.sheaf_capacity,
             })
             .ok()?;
-        self.publish(index, body)
+        let body = self.publish(index, body)?;
+        // It is published, so this comes to an end.
+        self.make_what_debugging_needs(body);
+        Some(body)
     }
 
     /// The cache through which a design serves kmallocs of all sizes, made at its first use.

@@ -258,7 +258,15 @@ impl<M: Machine, D: Design> Heap<M, D> {
             Some(body) => body,
             None => self.create_body(spec)?,
         };
+        self.make_what_debugging_needs(body);
         Ok(Cache { heap: self, body })
+    }
+
+    /// Makes the kmalloc caches now if one may be needed inside a debug lock, where none can be made.
+    fn make_what_debugging_needs(&self, body: &CacheBody<D>) {
+        if D::GROWS_BY_KMALLOC && body.head.flags.debug() {
+            self.make_kmalloc_caches();
+        }
     }
 
     fn create_body(&self, spec: &CacheSpec<'_>) -> Result<&CacheBody<D>, CreateError> {

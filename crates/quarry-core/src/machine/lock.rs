@@ -36,11 +36,13 @@ pub enum LockClass {
     Debug,
     /// What debugging was told and has found.
     DebugState,
+    /// What the page allocator's sysctls say.
+    PageConfig,
 }
 
 impl LockClass {
     /// Number of classes.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
     /// All classes with the names that reports use, in the order of their numbers.
     pub const ALL: [(LockClass, &'static str); LockClass::COUNT] = [
         (LockClass::NodeList, "node_list"),
@@ -56,7 +58,44 @@ impl LockClass {
         (LockClass::Rcu, "rcu"),
         (LockClass::Debug, "debug"),
         (LockClass::DebugState, "debug_state"),
+        (LockClass::PageConfig, "page_config"),
     ];
+
+    /// The order of all locks, outermost first: a holder waits only for locks of later ranks, unless it
+    /// is a signal handler, which begins anew. Classes of one rank are never held together, nor are two
+    /// locks of a class; one that is only tried ([`Locks::try_lock`](super::Locks::try_lock)) may have
+    /// any rank.
+    pub const ORDER: [&[LockClass]; 12] = [
+        &[LockClass::CacheList],
+        &[LockClass::PageConfig],
+        &[LockClass::Debug],
+        &[LockClass::QueueConfig, LockClass::SharedQueue],
+        &[LockClass::Rcu],
+        &[LockClass::Barn],
+        &[LockClass::Slab, LockClass::Alien],
+        &[LockClass::NodeList],
+        &[LockClass::Slob],
+        &[LockClass::Zone],
+        &[LockClass::Region],
+        &[LockClass::DebugState],
+    ];
+
+    /// Place of the class in [`LockClass::ORDER`].
+    #[must_use]
+    pub const fn rank(self) -> u32 {
+        let mut rank = 0;
+        while rank < Self::ORDER.len() {
+            let mut at = 0;
+            while at < Self::ORDER[rank].len() {
+                if Self::ORDER[rank][at] as u8 == self as u8 {
+                    return rank as u32;
+                }
+                at += 1;
+            }
+            rank += 1;
+        }
+        rank as u32
+    }
 }
 
 /// The calling thread already holds the lock: it runs in a signal handler that interrupted it.
@@ -197,5 +236,20 @@ impl<M: Machine, T> Drop for Guard<'_, M, T> {
     fn drop(&mut self) {
         // SAFETY: the guard was made by a successful acquisition and is dropped once.
         unsafe { self.machine.unlock(&self.lock.raw, self.lock.class) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_one_rank_and_one_number() {
+        let ranked: usize = LockClass::ORDER.iter().map(|rank| rank.len()).sum();
+        assert_eq!(ranked, LockClass::COUNT);
+        for (number, (class, name)) in LockClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, number, "{name}");
+            assert!((class.rank() as usize) < LockClass::ORDER.len(), "{name}");
+        }
     }
 }

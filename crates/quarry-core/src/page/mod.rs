@@ -276,7 +276,7 @@ impl<M: Machine> PageAllocator<M> {
             plain_nodes: AtomicU32::new(topology.nodes),
             zones,
             slab_pages: AtomicU64::new(0),
-            config: SpinLock::new(LockClass::Region, *config),
+            config: SpinLock::new(LockClass::PageConfig, *config),
             bulk_free_hold: config.bulk_free_hold.max(1),
             trimmer: Trimmer::new(),
         };

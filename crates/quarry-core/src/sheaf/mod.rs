@@ -119,6 +119,7 @@ impl Design for Sheaf {
     const NAME: &'static str = "sheaf";
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
+    const GROWS_BY_KMALLOC: bool = false;
     const DEFAULT_ERA: Era = Era::V7_0;
 
     fn geometry(

@@ -140,6 +140,7 @@ impl Design for Slab {
     const NAME: &'static str = "slab";
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
+    const GROWS_BY_KMALLOC: bool = true;
     const DEFAULT_ERA: Era = Era::V6_1;
 
     fn geometry(

@@ -116,6 +116,7 @@ impl Design for Slob {
     const NAME: &'static str = "slob";
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
+    const GROWS_BY_KMALLOC: bool = false;
     const DEFAULT_ERA: Era = Era::V6_1;
 
     fn geometry(

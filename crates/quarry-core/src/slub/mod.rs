@@ -119,6 +119,7 @@ impl Design for Slub {
         Era::V6_1,
         Era::V6_18,
     ];
+    const GROWS_BY_KMALLOC: bool = false;
     const DEFAULT_ERA: Era = Era::V6_18;
 
     fn geometry(

@@ -115,6 +115,7 @@ impl Design for Slubq {
     const NAME: &'static str = "slubq";
     const RELEASES: RangeInclusive<Era> = Era::V2_6_35..=Era::V2_6_35;
     const ERAS: &'static [Era] = &[Era::V2_6_35];
+    const GROWS_BY_KMALLOC: bool = false;
     const DEFAULT_ERA: Era = Era::V2_6_35;
 
     fn geometry(

@@ -71,7 +71,7 @@ impl Interrupted {
             return;
         };
         self.taken.set(self.taken.get() + 1);
-        handler();
+        self.inner.interrupt(&mut handler);
         *self.handler.borrow_mut() = Some(handler);
     }
 }
