@@ -5,7 +5,9 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
 
 use crate::design::Env;
-use crate::machine::{Access, CpuId, Line, Machine, PerCpu, StackLayout, touch};
+use crate::machine::{
+    Access, CpuId, Line, Machine, PerCpu, PerCpuState, StackLayout, access, access_run,
+};
 use crate::slabs::SeenSlab;
 use crate::stats::{Stat, Stats};
 
@@ -21,6 +23,10 @@ pub(crate) struct QueueConfig {
 // SAFETY: the address is in the per-CPU range, which outlives the cache; each CPU's entries are
 // only used by the holder of that CPU's slot.
 unsafe impl Send for QueueConfig {}
+
+impl PerCpuState for CpuQueue {
+    const LINE: Line = Line::CpuState;
+}
 
 /// One CPU's queue, behind its slot. All-zero is an empty queue without room, which the first slow
 /// operation replaces. The fields that fast operations use share the lock word's cache line.
@@ -53,7 +59,7 @@ pub(crate) unsafe trait BeginsWithQueue {}
 // SAFETY: it is one.
 unsafe impl BeginsWithQueue for CpuQueue {}
 
-impl<T: BeginsWithQueue> StackLayout for T {
+impl<T: BeginsWithQueue + PerCpuState> StackLayout for T {
     const TOP: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, top);
     const BASE: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, base);
     const LIMIT: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, limit);
@@ -92,8 +98,22 @@ impl CpuQueue {
         (bytes / size_of::<NonNull<u8>>()) as u32
     }
 
-    /// Says how many entries are filled, without counting fast operations.
-    pub(crate) fn set_objects(&mut self, objects: u32) {
+    /// Says that entries were filled up to this number, without counting fast operations.
+    pub(crate) fn set_filled<M: Machine>(&mut self, machine: &M, objects: u32) {
+        let before = self.objects();
+        debug_assert!(before <= objects);
+        let filled = objects.saturating_sub(before) as usize;
+        access_run(
+            machine,
+            Line::CpuQueue,
+            Access::Write,
+            self.entry(before),
+            filled,
+        );
+        self.set_objects(objects);
+    }
+
+    fn set_objects(&mut self, objects: u32) {
         debug_assert!(objects <= self.queue);
         self.top = self.entry(objects);
     }
@@ -105,23 +125,24 @@ impl CpuQueue {
 
     /// Takes the newest entry; a fast allocation.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<NonNull<u8>> {
-        let newest = self.take_newest()?;
+    pub(crate) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
+        let newest = self.take_newest(machine)?;
         self.stats.count(Stat::AllocFastpath);
         Some(newest)
     }
 
     /// Takes the newest entry at the end of a slow allocation.
-    pub(crate) fn take_newest(&mut self) -> Option<NonNull<u8>> {
+    pub(crate) fn take_newest<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
         let newest = self.newest()?;
         self.top = self.top.wrapping_sub(1);
+        access(machine, Line::CpuQueue, Access::Read, self.top);
         Some(newest)
     }
 
     /// Adds an entry, a fast free; `false` if there is no room.
     #[inline(always)]
-    pub(crate) fn push(&mut self, object: NonNull<u8>) -> bool {
-        let pushed = self.put_newest(object);
+    pub(crate) fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
+        let pushed = self.put_newest(machine, object);
         if pushed {
             self.stats.count(Stat::FreeFastpath);
         }
@@ -129,10 +150,11 @@ impl CpuQueue {
     }
 
     /// Adds an entry at the end of a slow free; `false` if there is no room.
-    pub(crate) fn put_newest(&mut self, object: NonNull<u8>) -> bool {
+    pub(crate) fn put_newest<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
         if self.top == self.limit {
             return false;
         }
+        access(machine, Line::CpuQueue, Access::Write, self.top);
         // SAFETY: below the limit, so the entry is inside the block, which the slot's holder owns.
         unsafe { self.top.write(object) };
         self.top = self.top.wrapping_add(1);
@@ -170,7 +192,7 @@ impl CpuQueue {
     }
 
     /// At most `room` entries above the filled ones, to be written before
-    /// [`CpuQueue::set_objects`] counts them.
+    /// [`CpuQueue::set_filled`] counts them.
     #[inline(always)]
     pub(crate) fn vacant(&mut self, room: u32) -> &mut [MaybeUninit<NonNull<u8>>] {
         let room = room.min(self.queue - self.objects()) as usize;
@@ -191,7 +213,6 @@ impl CpuQueue {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
-        self.touch(env);
         let newest = self.newest();
         // SAFETY: top and limit are those of the queue, whose slot the caller holds.
         let pushed = unsafe { push_run(env, newest, self.top, self.limit, slots) };
@@ -208,7 +229,6 @@ impl CpuQueue {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
-        self.touch(env);
         // SAFETY: the entries between base and top are filled, and the slot's holder may read them.
         let popped = unsafe { pop_run(env, self.base, self.top, slots) };
         self.top = self.top.wrapping_sub(popped);
@@ -216,29 +236,31 @@ impl CpuQueue {
         popped
     }
 
-    #[inline(always)]
-    fn touch<M: Machine>(&self, env: Env<'_, M>) {
-        let address = core::ptr::from_ref(self).addr();
-        touch(env.pages.machine(), Line::CpuState, Access::Write, address);
-    }
-
-    /// Removes the oldest entries.
-    pub(crate) fn forget_oldest(&mut self, n: u32) {
+    /// Removes the oldest entries, which the caller has read, and moves the others to their place.
+    pub(crate) fn forget_oldest<M: Machine>(&mut self, machine: &M, n: u32) {
         let objects = self.objects();
         let n = n.min(objects);
         let rest = objects - n;
+        access_run(
+            machine,
+            Line::CpuQueue,
+            Access::Read,
+            self.base,
+            objects as usize,
+        );
+        access_run(
+            machine,
+            Line::CpuQueue,
+            Access::Write,
+            self.base,
+            rest as usize,
+        );
         if rest > 0 {
             // SAFETY: both ranges lie in the block, as n + rest = objects; `copy` allows the
             // overlap.
             unsafe { core::ptr::copy(self.entry(n), self.base, rest as usize) };
         }
         self.set_objects(rest);
-    }
-
-    /// Where the newest entry is, for accounting.
-    #[inline(always)]
-    pub(crate) fn entry_address(&self) -> usize {
-        self.top.addr()
     }
 
     /// Takes up the configured memory. The queue must be empty.
@@ -275,12 +297,7 @@ pub(crate) unsafe fn pop_run<M: Machine>(
     let mut entry = top;
     for slot in &mut slots[..run] {
         entry = entry.wrapping_sub(1);
-        touch(
-            env.pages.machine(),
-            Line::CpuQueue,
-            Access::Read,
-            entry.addr(),
-        );
+        access(env.pages.machine(), Line::CpuQueue, Access::Read, entry);
         // Volatile, so that entries are read one by one, as they were written: a wide load of what
         // narrow stores have just written waits until these have left the store buffer.
         // SAFETY: `run` entries lie below the top, by the caller's contract.
@@ -316,8 +333,12 @@ pub(crate) unsafe fn push_run<M: Machine>(
         if newest == slot || !seen.holds(env, object) {
             break;
         }
-        let address = core::ptr::from_ref(entry).addr();
-        touch(env.pages.machine(), Line::CpuQueue, Access::Write, address);
+        access(
+            env.pages.machine(),
+            Line::CpuQueue,
+            Access::Write,
+            core::ptr::from_ref(&*entry),
+        );
         entry.write(object);
         newest = slot;
         run += 1;

@@ -4,7 +4,9 @@ use core::ptr::NonNull;
 
 use crate::design::{Env, FreeError};
 use crate::geometry::CacheFlags;
-use crate::machine::{Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
+use crate::machine::{
+    Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, access,
+};
 use crate::page::{AllocOptions, MAX_ORDER, MigrateType, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -166,7 +168,7 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
     env.pages.map().page_of(object).is_some_and(|(pfn, page)| {
         let machine = env.pages.machine();
-        touch(machine, Line::Slab, Access::Read, pfn.0 as usize);
+        access(machine, Line::Slab, Access::Read, env.pages.map().page(pfn));
         page.cache.load(Ordering::Relaxed) == env.cache.id()
     })
 }
@@ -175,7 +177,12 @@ pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
 pub(crate) fn slab_of<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
     let slab = lookup(env, object)?;
     let machine = env.pages.machine();
-    touch(machine, Line::Slab, Access::Read, slab.0 as usize);
+    access(
+        machine,
+        Line::Slab,
+        Access::Read,
+        env.pages.map().page(slab),
+    );
     Ok(slab)
 }
 

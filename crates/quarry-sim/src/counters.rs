@@ -6,7 +6,7 @@ use quarry_core::machine::{Access, Line, LockClass, Work};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     work: [u64; Work::COUNT],
-    touches: [[u64; 2]; Line::COUNT],
+    touches: [[u64; Access::COUNT]; Line::COUNT],
     locks: [u64; LockClass::COUNT],
     /// Times a CPU's slot was asked for.
     pub slot_tries: u64,

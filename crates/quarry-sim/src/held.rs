@@ -23,7 +23,8 @@ impl Held {
             return;
         }
         let mut held = self.0.borrow_mut();
-        let outer = held.iter().find(|outer| outer.rank() >= class.rank());
+        let follows = |outer: &&LockClass| outer.rank() < class.rank() || class.nests_in(**outer);
+        let outer = held.iter().find(|outer| !follows(outer));
         if let Some(outer) = outer.filter(|_| waits) {
             let outer = *outer;
             // A test that expects this goes on.

@@ -38,9 +38,11 @@ mod machine;
 mod memory;
 mod pool;
 mod rng;
+mod step;
 
 pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
 pub use counters::Counters;
 pub use machine::VirtualMachine;
 pub use pool::LonePut;
 pub use rng::Rng;
+pub use step::Step;

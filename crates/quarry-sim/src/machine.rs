@@ -16,6 +16,7 @@ use crate::counters::Counters;
 use crate::held::Held;
 use crate::memory::Mapping;
 use crate::rng::Rng;
+use crate::step::Step;
 
 /// Address space for the allocators' own structures.
 const META_BYTES: usize = 1 << 30;
@@ -38,6 +39,7 @@ pub struct VirtualMachine {
     counters: UnsafeCell<Counters>,
     faults: Option<(Faults, RefCell<Rng>)>,
     held: Held,
+    recording: RefCell<Option<Vec<Step>>>,
     _mappings: Mappings,
 }
 
@@ -101,6 +103,7 @@ impl VirtualMachine {
             counters: UnsafeCell::new(Counters::default()),
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
             held: Held::default(),
+            recording: RefCell::new(None),
             _mappings: mappings,
         })
     }
@@ -160,6 +163,21 @@ impl VirtualMachine {
     #[must_use]
     pub fn lock_count(&self, class: LockClass) -> u64 {
         self.count(|counters| counters.locks(class))
+    }
+
+    /// What the allocator does in `f`, step by step, as it tells the machine.
+    pub fn record_steps<R>(&self, f: impl FnOnce() -> R) -> (Vec<Step>, R) {
+        let outer = self.recording.replace(Some(Vec::new()));
+        let result = f();
+        let steps = self.recording.replace(outer);
+        (steps.unwrap_or_default(), result)
+    }
+
+    #[inline(always)]
+    fn record(&self, step: impl FnOnce() -> Step) {
+        if let Some(steps) = &mut *self.recording.borrow_mut() {
+            steps.push(step());
+        }
     }
 
     /// Does `f` without counting it: looking at a machine must not show in what it counts.
@@ -244,6 +262,7 @@ unsafe impl Slots for VirtualMachine {
 
     #[inline(always)]
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
+        self.record(|| Step::TakeSlot);
         self.count(|counters| counters.slot_tries += 1);
         if self.fails(|faults| faults.slot_per_mille) {
             self.count(|counters| counters.slot_failures += 1);
@@ -263,6 +282,7 @@ unsafe impl Slots for VirtualMachine {
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
+        self.record(|| Step::TakeRemoteSlot);
         self.count(|counters| counters.remote_tries += 1);
         if self.fails(|faults| faults.remote_per_mille)
             || slot.word().load(Ordering::Relaxed) != PERCPU_FREE
@@ -275,6 +295,7 @@ unsafe impl Slots for VirtualMachine {
 
     #[inline(always)]
     unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        self.record(|| Step::FreeSlot);
         slot.release();
     }
 }
@@ -298,6 +319,7 @@ unsafe impl Threads for VirtualMachine {
 unsafe impl Locks for VirtualMachine {
     #[inline(always)]
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
+        self.record(|| Step::Lock(class));
         self.count(|counters| counters.add_lock(class));
         if !lock.acquire(1) {
             return Err(Reentered);
@@ -308,6 +330,7 @@ unsafe impl Locks for VirtualMachine {
 
     #[inline(always)]
     fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.record(|| Step::TryLock(class));
         self.count(|counters| counters.add_lock(class));
         let taken = lock.acquire(1);
         if taken {
@@ -318,6 +341,7 @@ unsafe impl Locks for VirtualMachine {
 
     #[inline(always)]
     unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
+        self.record(|| Step::Unlock(class));
         self.held.give(class);
         lock.release();
     }
@@ -343,12 +367,19 @@ impl Clock for VirtualMachine {
 
 impl Accounting for VirtualMachine {
     #[inline(always)]
-    fn touch(&self, line: Line, access: Access, _address: usize) {
+    fn access(&self, at: *const u8, bytes: usize, access: Access, line: Line) {
+        self.record(|| Step::Access {
+            line,
+            access,
+            bytes,
+            at: at.addr(),
+        });
         self.count(|counters| counters.add_touch(line, access));
     }
 
     #[inline(always)]
     fn work(&self, work: Work) {
+        self.record(|| Step::Work(work));
         self.count(|counters| counters.add_work(work));
     }
 }

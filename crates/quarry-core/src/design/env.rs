@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use super::head::CacheHead;
 use crate::machine::{Machine, NodeId};
+use crate::page::Links;
 use crate::system::System;
 
 /// What an operation on a cache works with: two words, which travel in registers. More would be
@@ -15,7 +16,19 @@ pub struct Env<'a, M: Machine> {
     pub cache: &'a CacheHead,
 }
 
-impl<M: Machine> Env<'_, M> {
+impl<'a, M: Machine> Env<'a, M> {
+    /// Through what nodes' lists of slabs change.
+    #[inline(always)]
+    pub(crate) fn links(&self) -> Links<'a, M> {
+        Links::of_slabs(self.pages.machine(), self.pages.map())
+    }
+
+    /// Through what a function's own lists of slabs change.
+    #[inline(always)]
+    pub(crate) fn call_links(&self) -> Links<'a, M> {
+        Links::of_call(self.pages.machine(), self.pages.map())
+    }
+
     /// kmalloc of the same heap, for what a design itself keeps in general caches: SLAB's arrays
     /// and off-slab management, sheaves. `None` when memory is exhausted.
     pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {

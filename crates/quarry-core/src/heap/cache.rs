@@ -8,7 +8,7 @@ use crate::design::{
     Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, Usage,
 };
 use crate::geometry::CacheFlags;
-use crate::machine::{CpuId, Machine, NodeId, Topology};
+use crate::machine::{CpuId, Machine, NodeId, Topology, Work, work};
 use crate::rcu;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -113,6 +113,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// Allocates an object for the given call site, which only caches with debugging keep.
     #[inline(always)]
     pub fn alloc_at(&self, node: Option<NodeId>, site: CallSite) -> Option<NonNull<u8>> {
+        work(self.heap.machine(), Work::Call);
         match self.body.design.alloc_fast(self.env(), node) {
             None => {
                 let bytes = self.body.head.geometry.layout.object_size;
@@ -149,6 +150,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// As [`Cache::free`].
     #[inline(always)]
     pub unsafe fn free_at(&self, object: NonNull<u8>, site: CallSite) -> Result<(), FreeError> {
+        work(self.heap.machine(), Work::Call);
         // SAFETY: the caller's contract is the same.
         if unsafe { self.body.design.free_fast(self.env(), object) } {
             return Ok(());
@@ -160,6 +162,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// Fills all slots with objects, or none (then `false`). Slots must be empty.
     #[track_caller]
     pub fn alloc_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> bool {
+        work(self.heap.machine(), Work::Call);
         self.body.design.alloc_bulk(self.env(), None, slots)
             || self.alloc_bulk_missed(slots, CallSite::caller())
     }
@@ -175,6 +178,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// Nobody uses the objects any more.
     #[track_caller]
     pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
+        work(self.heap.machine(), Work::Call);
         // SAFETY: the caller's contract is the same.
         match unsafe { self.body.design.free_bulk(self.env(), slots) } {
             Ok(()) => Ok(()),

@@ -8,7 +8,7 @@ use crate::design::{CacheSpec, Design, FreeError};
 use crate::geometry::{
     CacheFlags, KmallocService, KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params,
 };
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Machine, NodeId, Work, work};
 use crate::page::{PageKind, Pfn};
 
 use crate::sync::Ordering;
@@ -119,6 +119,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => {
                 let body = self.class(target)?;
+                work(self.machine(), Work::Call);
                 match body.design.alloc_fast(self.env(&body.head), node) {
                     None => self.alloc_slow(body, node, bytes as u32, site),
                     object => object,
@@ -129,6 +130,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             }
             KmallocTarget::Design => {
                 let body = self.direct()?;
+                work(self.machine(), Work::Call);
                 match body.design.kmalloc(self.env(&body.head), bytes, node) {
                     None => self.alloc_missed(body, node, bytes as u32, site),
                     object => object,
@@ -189,6 +191,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         if self.system.kmalloc.service == KmallocService::Design {
             let body = self.direct().ok_or(FreeError::Foreign)?;
+            work(self.machine(), Work::Call);
             // SAFETY: the caller's contract is the same.
             return match unsafe { body.design.kfree(self.env(&body.head), object) } {
                 Ok(()) => Ok(()),
@@ -202,6 +205,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // its body's; caches are only destroyed when they have no slabs.
         match unsafe { body.as_ref() } {
             Some(body) => {
+                work(self.machine(), Work::Call);
                 // SAFETY: the caller's contract is the same.
                 if unsafe { body.design.free_fast(self.env(&body.head), object) } {
                     return Ok(());

@@ -1,10 +1,14 @@
 //! Accounting: what an allocator touches and does, told to the machine.
 //!
+//! Accessors of the structures call the free functions, the algorithms do not: a slot tells of itself
+//! when it is taken, a list of pages when it changes, a slab's word when it is read or replaced.
+//! Locks and slots have words that the machine itself reads and writes, so it accounts those.
+//!
 //! The free functions are the only callers of the machine's hooks. Building with
 //! `--cfg quarry_no_accounting` leaves them out altogether, which is how `cargo xtask accounting`
 //! shows that on a real machine they cost no instruction.
 
-use super::Machine;
+use super::Accounting;
 
 /// Kind of cache line that is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +36,13 @@ pub enum Line {
     PoolCache,
     /// Slots of a page pool's ring.
     PoolRing,
+    /// A CPU's lane of a page pool.
+    PoolLane,
 }
 
 impl Line {
     /// Number of kinds.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
     /// All kinds with the names that reports use, in the order of their numbers.
     pub const ALL: [(Line, &'static str); Line::COUNT] = [
         (Line::Object, "object"),
@@ -50,10 +56,11 @@ impl Line {
         (Line::Zone, "zone"),
         (Line::PoolCache, "pool_cache"),
         (Line::PoolRing, "pool_ring"),
+        (Line::PoolLane, "pool_lane"),
     ];
 }
 
-/// Whether a line is only read or also written.
+/// What an access needs of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Access {
@@ -61,6 +68,13 @@ pub enum Access {
     Read,
     /// The line must be owned.
     Write,
+    /// The line must be owned and stay so from the read to the write: a locked read-modify-write.
+    Atomic,
+}
+
+impl Access {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
 }
 
 /// Work that is not a memory access.
@@ -69,35 +83,44 @@ pub enum Access {
 pub enum Work {
     /// Entry to and exit from an allocation or free.
     Call,
-    /// A compare-and-swap or another atomic read-modify-write.
-    Atomic,
     /// One level of a buddy split or merge.
     BuddyStep,
 }
 
 impl Work {
     /// Number of kinds.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 2;
     /// All kinds with the names that reports use, in the order of their numbers.
-    pub const ALL: [(Work, &'static str); Work::COUNT] = [
-        (Work::Call, "call"),
-        (Work::Atomic, "atomic"),
-        (Work::BuddyStep, "buddy_step"),
-    ];
+    pub const ALL: [(Work, &'static str); Work::COUNT] =
+        [(Work::Call, "call"), (Work::BuddyStep, "buddy_step")];
 }
 
-/// Tells the machine of a memory access.
+/// Tells the machine of an access to a whole `T`.
+#[inline(always)]
+pub(crate) fn access<M: Accounting, T>(machine: &M, line: Line, access: Access, at: *const T) {
+    access_run(machine, line, access, at, 1);
+}
+
+/// Tells the machine of an access to `count` values one after the other; of none if there are none.
 #[inline(always)]
 #[cfg_attr(quarry_no_accounting, allow(unused_variables))]
-pub(crate) fn touch<M: Machine>(machine: &M, line: Line, access: Access, address: usize) {
+pub(crate) fn access_run<M: Accounting, T>(
+    machine: &M,
+    line: Line,
+    access: Access,
+    at: *const T,
+    count: usize,
+) {
     #[cfg(not(quarry_no_accounting))]
-    machine.touch(line, access, address);
+    if count > 0 {
+        machine.access(at.cast(), count * size_of::<T>(), access, line);
+    }
 }
 
 /// Tells the machine of work.
 #[inline(always)]
 #[cfg_attr(quarry_no_accounting, allow(unused_variables))]
-pub(crate) fn work<M: Machine>(machine: &M, work: Work) {
+pub(crate) fn work<M: Accounting>(machine: &M, work: Work) {
     #[cfg(not(quarry_no_accounting))]
     machine.work(work);
 }

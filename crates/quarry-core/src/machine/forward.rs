@@ -202,13 +202,14 @@ macro_rules! forward_machine {
     (@Accounting $wrapper:ty, $field:tt, $inner:ty) => {
         impl $crate::machine::Accounting for $wrapper {
             #[inline(always)]
-            fn touch(
+            fn access(
                 &self,
-                line: $crate::machine::Line,
+                at: *const u8,
+                bytes: usize,
                 access: $crate::machine::Access,
-                address: usize,
+                line: $crate::machine::Line,
             ) {
-                $crate::machine::Accounting::touch(&self.$field, line, access, address);
+                $crate::machine::Accounting::access(&self.$field, at, bytes, access, line);
             }
             #[inline(always)]
             fn work(&self, work: $crate::machine::Work) {

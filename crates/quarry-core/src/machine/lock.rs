@@ -63,7 +63,7 @@ impl LockClass {
 
     /// The order of all locks, outermost first: a holder waits only for locks of later ranks, unless it
     /// is a signal handler, which begins anew. Classes of one rank are never held together, nor are two
-    /// locks of a class; one that is only tried ([`Locks::try_lock`](super::Locks::try_lock)) may have
+    /// locks of a class, unless they nest ([`LockClass::nests_in`]); one that is only tried ([`Locks::try_lock`](super::Locks::try_lock)) may have
     /// any rank.
     pub const ORDER: [&[LockClass]; 12] = [
         &[LockClass::CacheList],
@@ -79,6 +79,13 @@ impl LockClass {
         &[LockClass::Region],
         &[LockClass::DebugState],
     ];
+
+    /// Whether a lock of the class may be taken inside one of the other, of the same rank: a cache with
+    /// debugging takes the indices of its slabs from a smaller kmalloc cache, which may have it, too.
+    #[must_use]
+    pub const fn nests_in(self, outer: LockClass) -> bool {
+        matches!((self, outer), (LockClass::Debug, LockClass::Debug))
+    }
 
     /// Place of the class in [`LockClass::ORDER`].
     #[must_use]

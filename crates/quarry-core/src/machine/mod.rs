@@ -65,11 +65,11 @@ mod region;
 mod traits;
 
 pub use account::{Access, Line, Work};
-pub(crate) use account::{touch, work};
+pub(crate) use account::{access, access_run, work};
 pub(crate) use gate::{Gate, Stopped};
 pub(crate) use lock::{Guard, SpinLock};
 pub use lock::{LockClass, RawLock, Reentered};
-pub(crate) use percpu::{HeldSlots, PerCpu, PerCpuShared};
+pub(crate) use percpu::{HeldSlots, PerCpu, PerCpuShared, PerCpuState};
 pub use percpu::{PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, SlotLock};
 pub(crate) use region::Region;
 pub use traits::{Accounting, Clock, Cpus, Locks, Machine, Memory, Readers, Slots, Steps, Threads};

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::{CpuId, Machine, Region};
+use super::{Access, CpuId, Line, Machine, Region, access};
 use crate::sync::{AtomicU32, Ordering};
 
 /// Value of a free slot word.
@@ -45,6 +45,12 @@ impl SlotLock {
 struct Slot<T> {
     lock: SlotLock,
     state: UnsafeCell<T>,
+}
+
+/// What a slot may hold.
+pub(crate) trait PerCpuState {
+    /// What accesses to it are attributed to.
+    const LINE: Line;
 }
 
 /// A `T` for each CPU; the bytes of a new one are all zero.
@@ -157,7 +163,10 @@ impl<T> PerCpu<T> {
         &self,
         machine: &M,
         f: impl FnOnce(&mut T, CpuId) -> R,
-    ) -> Option<R> {
+    ) -> Option<R>
+    where
+        T: PerCpuState,
+    {
         let (slot, cpu) = self.try_take(machine)?;
         // SAFETY: M1 - the word of this slot is held until the end of the function.
         let result = unsafe { Self::run(machine, slot, cpu, f) };
@@ -166,13 +175,17 @@ impl<T> PerCpu<T> {
 
     /// Takes the word of the running CPU's slot.
     #[inline(always)]
-    fn try_take<M: Machine>(&self, machine: &M) -> Option<(NonNull<Slot<T>>, CpuId)> {
+    fn try_take<M: Machine>(&self, machine: &M) -> Option<(NonNull<Slot<T>>, CpuId)>
+    where
+        T: PerCpuState,
+    {
         if !self.exists() {
             return None;
         }
         // SAFETY: `slot0` is CPU 0's slot of a block in the per-CPU range (`new`).
         let lock = unsafe { machine.percpu_try_lock(Self::lock_of(self.slot0)) }?;
         let slot = lock.cast::<Slot<T>>();
+        Self::taken(machine, slot);
         let cpu = CpuId(((slot.addr().get() - self.slot0.addr().get()) >> M::PERCPU_SHIFT) as u32);
         Some((slot, cpu))
     }
@@ -183,10 +196,14 @@ impl<T> PerCpu<T> {
         machine: &M,
         cpu: CpuId,
         f: impl FnOnce(&mut T) -> R,
-    ) -> Option<R> {
+    ) -> Option<R>
+    where
+        T: PerCpuState,
+    {
         if !self.exists() || !self.lock_remote(machine, cpu) {
             return None;
         }
+        Self::taken(machine, self.slot::<M>(cpu));
         // SAFETY: M1 - `lock_remote` took the word of this CPU's slot.
         let result = unsafe { Self::run(machine, self.slot::<M>(cpu), cpu, |state, _| f(state)) };
         Some(result)
@@ -194,6 +211,16 @@ impl<T> PerCpu<T> {
 
     fn lock_remote<M: Machine>(&self, machine: &M, cpu: CpuId) -> bool {
         machine.percpu_lock_remote(self.word::<M>(cpu), cpu)
+    }
+
+    /// Accounts what every holder of a slot works with: its first line.
+    #[inline(always)]
+    fn taken<M: Machine>(machine: &M, slot: NonNull<Slot<T>>)
+    where
+        T: PerCpuState,
+    {
+        let first = slot.as_ptr().cast::<[u8; align_of::<Slot<()>>()]>();
+        access(machine, T::LINE, Access::Write, first);
     }
 
     fn word<M: Machine>(&self, cpu: CpuId) -> &SlotLock {
@@ -316,7 +343,7 @@ impl<M: Machine, T> Drop for HeldSlots<'_, M, T> {
 /// gives the right to write.
 pub(crate) struct PerCpuShared<T>(PerCpu<T>);
 
-impl<T: Sync> PerCpuShared<T> {
+impl<T: Sync + PerCpuState> PerCpuShared<T> {
     /// As [`PerCpu::absent`].
     pub(crate) const fn absent() -> Self {
         Self(PerCpu::absent())
@@ -388,6 +415,7 @@ impl<T: Sync> PerCpuShared<T> {
         if !self.exists() || !self.0.lock_remote(machine, cpu) {
             return None;
         }
+        PerCpu::<T>::taken(machine, self.0.slot::<M>(cpu));
         let result = f(self.get::<M>(cpu));
         // SAFETY: `lock_remote` took the word.
         unsafe { machine.percpu_unlock(self.0.word::<M>(cpu)) };

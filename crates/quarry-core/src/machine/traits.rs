@@ -226,8 +226,9 @@ pub trait Clock {
 
 /// What an allocator touches and does. Empty on machines that do not model its cost.
 pub trait Accounting {
-    /// A memory access that a processor would make here.
-    fn touch(&self, line: Line, access: Access, address: usize);
+    /// An access that a processor would make here to `bytes` bytes from `at` on. `line` says to which
+    /// structure it is attributed, and nothing else: what it costs follows from the address.
+    fn access(&self, at: *const u8, bytes: usize, access: Access, line: Line);
 
     /// Work that costs time without touching memory.
     fn work(&self, work: Work);

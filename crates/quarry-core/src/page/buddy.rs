@@ -14,13 +14,13 @@
 use core::ops::Range;
 
 use super::fallback::FALLBACKS;
-use super::list::PageList;
+use super::list::{Links, PageList};
 use super::map::MemMap;
 use super::rules::Rules;
 use super::types::{AHEAD, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 use super::vacancy::Vacancy;
 use crate::era::Era;
-use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::machine::{Access, Line, Machine, Work, access, work};
 
 /// Whether a request whose type has no block may have one of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,12 @@ impl FreeArea {
         self.boot_type
     }
 
+    /// Accounts what every holder of the zone's lock works with: the line of its counters.
+    pub(super) fn account<M: Machine>(&self, machine: &M) {
+        let counters = core::ptr::from_ref(&self.free_pages);
+        access(machine, Line::Zone, Access::Write, counters);
+    }
+
     /// Notes that what lies below `at` has been handed out or is on a list, and that others use what lies
     /// beyond `end` for good.
     pub(super) fn begin_untouched(&mut self, at: u32, end: u32) {
@@ -129,16 +135,32 @@ impl FreeArea {
     }
 
     /// Takes a block that was laid off its list.
-    pub(super) fn unlay(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
-        self.list(order, migratetype).remove(map, pfn);
+    pub(super) fn unlay<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        pfn: Pfn,
+        order: u32,
+        migratetype: MigrateType,
+    ) {
+        self.list(order, migratetype)
+            .remove(Links::of_zone(machine, map), pfn);
         map.page(pfn).set_kind(PageKind::Untouched, 0);
         self.vacancy.occupy(pfn, order);
     }
 
     /// Puts a block without memory on a list.
-    pub(super) fn lay(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
+    pub(super) fn lay<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        pfn: Pfn,
+        order: u32,
+        migratetype: MigrateType,
+    ) {
         map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
-        self.list(order, migratetype).push_back(map, pfn);
+        self.list(order, migratetype)
+            .push_back(Links::of_zone(machine, map), pfn);
         self.vacancy.vacate(pfn, order);
     }
 
@@ -184,13 +206,21 @@ impl FreeArea {
     }
 
     /// Puts a block on a list and notes which.
-    pub(super) fn put(&mut self, map: &MemMap, pfn: Pfn, order: u32, migratetype: MigrateType) {
+    pub(super) fn put<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        pfn: Pfn,
+        order: u32,
+        migratetype: MigrateType,
+    ) {
         map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
-        self.list(order, migratetype).push_front(map, pfn);
+        self.list(order, migratetype)
+            .push_front(Links::of_zone(machine, map), pfn);
     }
 
     /// Puts the next untouched block on its list. `false` when there is none.
-    fn extend(&mut self, map: &MemMap) -> bool {
+    fn extend<M: Machine>(&mut self, machine: &M, map: &MemMap) -> bool {
         if self.frontier >= self.end {
             return false;
         }
@@ -199,7 +229,8 @@ impl FreeArea {
         self.frontier += 1 << order;
         let boot_type = self.boot_type;
         map.page(pfn).set_free(PageKind::Buddy, order, boot_type);
-        self.list(order, boot_type).push_back(map, pfn);
+        self.list(order, boot_type)
+            .push_back(Links::of_zone(machine, map), pfn);
         self.vacancy.vacate(pfn, order);
         true
     }
@@ -207,13 +238,16 @@ impl FreeArea {
     /// Takes the first block of a list away without splitting it. Who does so owns the block, and
     /// puts it back by [`FreeArea::restore`]. As it is not free meanwhile, its units without memory
     /// leave [`FreeArea::vacancy`], which others set against the free pages.
-    pub(crate) fn isolate(
+    pub(crate) fn isolate<M: Machine>(
         &mut self,
+        machine: &M,
         map: &MemMap,
         order: u32,
         migratetype: MigrateType,
     ) -> Option<Pfn> {
-        let pfn = self.list(order, migratetype).pop_front(map)?;
+        let pfn = self
+            .list(order, migratetype)
+            .pop_front(Links::of_zone(machine, map))?;
         map.page(pfn).set_free(PageKind::Pcp, order, migratetype);
         self.vacancy.occupy(pfn, order);
         self.free_pages -= 1 << order;
@@ -232,7 +266,8 @@ impl FreeArea {
         self.vacancy.vacate_units(pfn, order, vacant);
         let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
         map.page(pfn).set_free(PageKind::Buddy, merged, migratetype);
-        self.list(merged, migratetype).push_back(map, pfn);
+        self.list(merged, migratetype)
+            .push_back(Links::of_zone(machine, map), pfn);
     }
 
     /// Takes a block of the order, splitting a larger one if need be; the upper half goes back at
@@ -285,13 +320,18 @@ impl FreeArea {
             for level in (0..cuts).rev() {
                 work(machine, Work::BuddyStep);
                 let upper = pfn.0 + (1 << (order + level));
-                touch(machine, Line::PageDescriptor, Access::Write, upper as usize);
+                access(
+                    machine,
+                    Line::PageDescriptor,
+                    Access::Write,
+                    map.page(Pfn(upper)),
+                );
             }
             match kind {
                 PageKind::Pcp => map.page(pfn).set_free(kind, order, migratetype),
                 _ => map.page(pfn).set_kind(kind, order),
             }
-            touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
+            access(machine, Line::PageDescriptor, Access::Write, map.page(pfn));
             if at == 0 || Vacancy::begins_unit(pfn) {
                 self.vacancy.occupy(pfn, order);
             }
@@ -301,7 +341,7 @@ impl FreeArea {
         while at < all {
             let level = at.trailing_zeros();
             let left = Pfn(taken.pfn.0 + (at << order));
-            self.put(map, left, order + level, taken.rest);
+            self.put(machine, map, left, order + level, taken.rest);
             at += 1 << level;
         }
         self.free_pages -= u64::from(run) << order;
@@ -320,7 +360,7 @@ impl FreeArea {
             let others = FALLBACKS[wanted.migratetype as usize];
             let largest = |&other: &MigrateType| self.listed(MAX_ORDER, other) > 0;
             let enough = wanted.migratetype != self.boot_type && others.iter().any(largest);
-            if enough || !self.extend(map) {
+            if enough || !self.extend(machine, map) {
                 let foreign = self.take_foreign(machine, map, wanted);
                 self.extfrag += u64::from(foreign.is_some());
                 return foreign;
@@ -338,7 +378,9 @@ impl FreeArea {
         let migratetype = wanted.migratetype;
         let mut smallest_first = wanted.order..=MAX_ORDER;
         smallest_first.find_map(|order| {
-            let pfn = self.list(order, migratetype).pop_front(map)?;
+            let pfn = self
+                .list(order, migratetype)
+                .pop_front(Links::of_zone(machine, map))?;
             map.prefetch_ahead(machine, map.page(pfn));
             Some(Taken {
                 pfn,
@@ -365,9 +407,10 @@ impl FreeArea {
     ) {
         if self.merges_soon(machine, map, pfn, order) {
             map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
-            self.list(order, migratetype).push_back(map, pfn);
+            self.list(order, migratetype)
+                .push_back(Links::of_zone(machine, map), pfn);
         } else {
-            self.put(map, pfn, order, migratetype);
+            self.put(machine, map, pfn, order, migratetype);
         }
     }
 
@@ -381,7 +424,7 @@ impl FreeArea {
         if next.0 >= self.frontier {
             return false;
         }
-        touch(machine, Line::PageDescriptor, Access::Read, next.0 as usize);
+        access(machine, Line::PageDescriptor, Access::Read, map.page(next));
         map.page(next).is_block(PageKind::Buddy, order + 1)
     }
 
@@ -462,21 +505,21 @@ impl FreeArea {
             map.page(*pfn).set_kind(PageKind::Tail, 0);
             let mut merged = pfn.0;
             for level in order..order + at.trailing_ones() {
-                touch(
+                access(
                     machine,
                     Line::PageDescriptor,
                     Access::Write,
-                    (merged ^ (1 << level)) as usize,
+                    map.page(Pfn(merged ^ (1 << level))),
                 );
                 work(machine, Work::BuddyStep);
                 merged &= !(1 << level);
             }
             if at < last {
-                touch(
+                access(
                     machine,
                     Line::PageDescriptor,
                     Access::Write,
-                    merged as usize,
+                    map.page(Pfn(merged)),
                 );
             }
         }
@@ -499,22 +542,23 @@ impl FreeArea {
             if buddy.0 >= self.frontier || !map.page(buddy).is_block(PageKind::Buddy, merged) {
                 break;
             }
-            touch(
+            access(
                 machine,
                 Line::PageDescriptor,
                 Access::Write,
-                buddy.0 as usize,
+                map.page(buddy),
             );
             work(machine, Work::BuddyStep);
             let list = map.page(buddy).listed_as();
-            self.list(merged, list).remove(map, buddy);
+            self.list(merged, list)
+                .remove(Links::of_zone(machine, map), buddy);
             let upper = Pfn(pfn.0 | (1 << merged));
             map.page(upper).set_kind(PageKind::Tail, 0);
             pfn = Pfn(pfn.0 & !(1 << merged));
             merged += 1;
             self.merges += 1;
         }
-        touch(machine, Line::PageDescriptor, Access::Write, pfn.0 as usize);
+        access(machine, Line::PageDescriptor, Access::Write, map.page(pfn));
         (pfn, merged, map.blocks().migratetype(pfn))
     }
 

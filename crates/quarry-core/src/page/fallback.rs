@@ -24,6 +24,7 @@
 use core::ops::Range;
 
 use super::buddy::{FreeArea, Mixing, Taken, Wanted};
+use super::list::Links;
 use super::map::MemMap;
 use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use crate::era::Era;
@@ -59,13 +60,13 @@ impl FreeArea {
                     break;
                 }
                 let rest = if era >= Era::V4_1 { new } else { old };
-                return Some(self.take_block(map, (pfn, order, old), rest));
+                return Some(self.take_block(machine, map, (pfn, order, old), rest));
             }
-            if !self.claim(map, (pfn, order), new) {
+            if !self.claim(machine, map, (pfn, order), new) {
                 if era >= Era::V6_15 {
                     continue;
                 }
-                return Some(self.take_block(map, (pfn, order, old), old));
+                return Some(self.take_block(machine, map, (pfn, order, old), old));
             }
             if era >= Era::V4_13 {
                 return self.take_own(machine, map, wanted);
@@ -75,7 +76,7 @@ impl FreeArea {
             } else {
                 new
             };
-            return Some(self.take_block(map, (pfn, order, new), rest));
+            return Some(self.take_block(machine, map, (pfn, order, new), rest));
         }
         if wanted.mixing == Mixing::WholeBlocks {
             return None;
@@ -84,7 +85,7 @@ impl FreeArea {
         let (order, (pfn, old)) =
             smallest_first.find_map(|order| Some((order, self.foreign(order, new)?)))?;
         let rest = if era >= Era::V6_10 { old } else { new };
-        Some(self.take_block(map, (pfn, order, old), rest))
+        Some(self.take_block(machine, map, (pfn, order, old), rest))
     }
 
     /// The first block of an order in the lists where a type looks, and its list's type.
@@ -104,13 +105,15 @@ impl FreeArea {
     }
 
     /// Takes a block off its list; what is not wanted of it becomes the type `rest`.
-    fn take_block(
+    fn take_block<M: Machine>(
         &mut self,
+        machine: &M,
         map: &MemMap,
         (pfn, order, listed): (Pfn, u32, MigrateType),
         rest: MigrateType,
     ) -> Taken {
-        self.list(order, listed).remove(map, pfn);
+        self.list(order, listed)
+            .remove(Links::of_zone(machine, map), pfn);
         Taken {
             pfn,
             order,
@@ -121,13 +124,19 @@ impl FreeArea {
 
     /// Moves the free blocks around a free block to the wanted type, and the pageblock itself if enough of it
     /// suits. Whether the blocks moved.
-    fn claim(&mut self, map: &MemMap, (pfn, order): (Pfn, u32), wanted: MigrateType) -> bool {
+    fn claim<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        (pfn, order): (Pfn, u32),
+        wanted: MigrateType,
+    ) -> bool {
         let whole = map.blocks().order();
         if order >= whole {
             for block in (pfn.0..pfn.0 + (1 << order)).step_by(1 << whole) {
                 self.retag(map, Pfn(block), wanted);
             }
-            self.move_to(map, pfn, wanted);
+            self.move_to(machine, map, pfn, wanted);
             return true;
         }
         let start = pfn.0 & !((1 << whole) - 1);
@@ -138,7 +147,7 @@ impl FreeArea {
         }
         for (pfn, kind, _) in blocks_in(*map, block) {
             if kind == PageKind::Buddy {
-                self.move_to(map, pfn, wanted);
+                self.move_to(machine, map, pfn, wanted);
             }
         }
         if suits {
@@ -162,11 +171,12 @@ impl FreeArea {
     }
 
     /// Puts a free block on another type's list.
-    fn move_to(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
+    fn move_to<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
         let page = map.page(pfn);
         let (order, from) = (page.order(), page.listed_as());
-        self.list(order, from).remove(map, pfn);
-        self.put(map, pfn, order, wanted);
+        self.list(order, from)
+            .remove(Links::of_zone(machine, map), pfn);
+        self.put(machine, map, pfn, order, wanted);
     }
 
     fn retag(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {

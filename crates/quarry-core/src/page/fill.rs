@@ -11,7 +11,8 @@ use crate::machine::Machine;
 pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
 
 /// Where the next block is laid, and what is left to lay.
-struct Site<'m> {
+struct Site<'m, M> {
+    machine: &'m M,
     map: &'m MemMap,
     at: u32,
     /// Pages that have to be in use.
@@ -25,10 +26,15 @@ impl FreeArea {
     ///
     /// Pages in use that part no blocks are cut off at the end of the zone, so that their descriptors
     /// need no memory.
-    pub(crate) fn leave_free(&mut self, map: &MemMap, blocks: &FreeBlockCounts) -> u64 {
+    pub(crate) fn leave_free<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        blocks: &FreeBlockCounts,
+    ) -> u64 {
         for order in 0..=MAX_ORDER {
             for migratetype in MigrateType::ALL {
-                while let Some(pfn) = self.isolate(map, order, migratetype) {
+                while let Some(pfn) = self.isolate(machine, map, order, migratetype) {
                     map.page(pfn).set_kind(PageKind::Owned, order);
                 }
             }
@@ -41,6 +47,7 @@ impl FreeArea {
         let wanted = blocks.iter().enumerate().map(pages);
         let wanted = wanted.fold(0, u64::saturating_add).min(room);
         let mut site = Site {
+            machine,
             map,
             at: self.frontier(),
             used: room - wanted,
@@ -65,9 +72,9 @@ impl FreeArea {
 
     /// Lays the blocks of a type, the largest first, but for those that are left untouched; false if
     /// they could not all be parted.
-    fn lay_all(
+    fn lay_all<M: Machine>(
         &mut self,
-        site: &mut Site<'_>,
+        site: &mut Site<'_, M>,
         blocks: &FreeBlockCounts,
         migratetype: MigrateType,
     ) -> bool {
@@ -89,7 +96,7 @@ impl FreeArea {
                         site.map.blocks().retag(Pfn(block), migratetype);
                     }
                 }
-                self.lay(site.map, Pfn(site.at), order, migratetype);
+                self.lay(site.machine, site.map, Pfn(site.at), order, migratetype);
                 site.at += 1 << order;
             }
         }
@@ -98,7 +105,7 @@ impl FreeArea {
 
     /// Makes the blocks just laid untouched again whose buddies will be untouched: two such would not
     /// be merged.
-    fn take_up_again(&mut self, site: &mut Site<'_>) {
+    fn take_up_again<M: Machine>(&mut self, site: &mut Site<'_, M>) {
         let before = |at: u32| {
             let lower = |order: &u32| {
                 let pfn = at
@@ -114,25 +121,31 @@ impl FreeArea {
             };
             site.at -= 1 << order;
             let page = site.map.page(Pfn(site.at));
-            self.unlay(site.map, Pfn(site.at), order, page.listed_as());
+            self.unlay(
+                site.machine,
+                site.map,
+                Pfn(site.at),
+                order,
+                page.listed_as(),
+            );
         }
     }
 
     /// Whether the page is the second of two buddies, of which the first is free.
-    fn merges(&self, site: &Site<'_>, order: u32) -> bool {
+    fn merges<M: Machine>(&self, site: &Site<'_, M>, order: u32) -> bool {
         let lower = Pfn(site.at & !(1 << order));
         let is_upper = order < MAX_ORDER && site.at & (1 << order) != 0;
         is_upper && site.map.page(lower).is_block(PageKind::Buddy, order)
     }
 
     /// Uses pages up to the next multiple of a block; false if that would be too many.
-    fn align(&self, site: &mut Site<'_>, order: u32) -> bool {
+    fn align<M: Machine>(&self, site: &mut Site<'_, M>, order: u32) -> bool {
         let past = site.at & ((1 << order) - 1);
         past == 0 || self.skip(site, (1 << order) - past)
     }
 
     /// Uses so many pages, or those up to the end; false if that would be too many.
-    fn skip(&self, site: &mut Site<'_>, pages: u32) -> bool {
+    fn skip<M: Machine>(&self, site: &mut Site<'_, M>, pages: u32) -> bool {
         let pages = pages.min(self.end() - site.at);
         if u64::from(pages) > site.used {
             return false;
@@ -176,7 +189,7 @@ impl<M: Machine> PageAllocator<M> {
             }
         }
         let mut area = zone.lock(self.machine(), self.map())?;
-        Some(area.leave_free(self.map(), &by_group))
+        Some(area.leave_free(self.machine(), self.map(), &by_group))
     }
 
     /// Raises a zone's watermarks by so many pages, at most all of its own, as kernels do for a while

@@ -1,7 +1,73 @@
 //! Doubly linked lists of pages, linked through their descriptors.
 
 use super::map::MemMap;
-use super::types::Pfn;
+use super::types::{Page, Pfn};
+use crate::machine::{Access, Accounting, Line, access};
+
+/// Through what a list changes: the descriptors, and the machine that is told of each access.
+pub(crate) struct Links<'a, M> {
+    machine: &'a M,
+    map: &'a MemMap,
+    page: Line,
+    /// What the list itself is; `None` of one on the stack of its function.
+    head: Option<Line>,
+}
+
+impl<M> Clone for Links<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Links<'_, M> {}
+
+impl<'a, M: Accounting> Links<'a, M> {
+    /// Lists of slabs.
+    #[inline(always)]
+    pub(crate) fn of_slabs(machine: &'a M, map: &'a MemMap) -> Self {
+        Self {
+            machine,
+            map,
+            page: Line::Slab,
+            head: Some(Line::Node),
+        }
+    }
+
+    /// Lists of a zone's free blocks.
+    #[inline(always)]
+    pub(crate) fn of_zone(machine: &'a M, map: &'a MemMap) -> Self {
+        Self {
+            machine,
+            map,
+            page: Line::PageDescriptor,
+            head: Some(Line::Zone),
+        }
+    }
+
+    /// Lists of a function, which nobody else sees.
+    #[inline(always)]
+    pub(crate) fn of_call(machine: &'a M, map: &'a MemMap) -> Self {
+        Self {
+            head: None,
+            ..Self::of_slabs(machine, map)
+        }
+    }
+
+    /// A page whose links change.
+    #[inline(always)]
+    fn page(&self, pfn: Pfn) -> &'a Page {
+        let page = self.map.page(pfn);
+        access(self.machine, self.page, Access::Write, page.links());
+        page
+    }
+
+    #[inline(always)]
+    fn head(&self, list: &PageList) {
+        if let Some(line) = self.head {
+            access(self.machine, line, Access::Write, core::ptr::from_ref(list));
+        }
+    }
+}
 
 /// A list of pages. All-zero is the empty list. Whoever may change the list may change the links
 /// of the pages on it.
@@ -30,26 +96,28 @@ impl PageList {
         Pfn::from_link(self.tail)
     }
 
-    pub(crate) fn push_front(&mut self, map: &MemMap, pfn: Pfn) {
+    pub(crate) fn push_front<M: Accounting>(&mut self, by: Links<'_, M>, pfn: Pfn) {
         let old = self.first();
-        let page = map.page(pfn);
+        by.head(self);
+        let page = by.page(pfn);
         page.set_prev(None);
         page.set_next(old);
         match old {
-            Some(old) => map.page(old).set_prev(Some(pfn)),
+            Some(old) => by.page(old).set_prev(Some(pfn)),
             None => self.tail = Pfn::link(Some(pfn)),
         }
         self.head = Pfn::link(Some(pfn));
         self.len += 1;
     }
 
-    pub(crate) fn push_back(&mut self, map: &MemMap, pfn: Pfn) {
+    pub(crate) fn push_back<M: Accounting>(&mut self, by: Links<'_, M>, pfn: Pfn) {
         let old = self.last();
-        let page = map.page(pfn);
+        by.head(self);
+        let page = by.page(pfn);
         page.set_next(None);
         page.set_prev(old);
         match old {
-            Some(old) => map.page(old).set_next(Some(pfn)),
+            Some(old) => by.page(old).set_next(Some(pfn)),
             None => self.head = Pfn::link(Some(pfn)),
         }
         self.tail = Pfn::link(Some(pfn));
@@ -57,15 +125,16 @@ impl PageList {
     }
 
     /// Takes a page that is on this list off it.
-    pub(crate) fn remove(&mut self, map: &MemMap, pfn: Pfn) {
-        let page = map.page(pfn);
+    pub(crate) fn remove<M: Accounting>(&mut self, by: Links<'_, M>, pfn: Pfn) {
+        by.head(self);
+        let page = by.page(pfn);
         let (prev, next) = (page.prev(), page.next());
         match prev {
-            Some(prev) => map.page(prev).set_next(next),
+            Some(prev) => by.page(prev).set_next(next),
             None => self.head = Pfn::link(next),
         }
         match next {
-            Some(next) => map.page(next).set_prev(prev),
+            Some(next) => by.page(next).set_prev(prev),
             None => self.tail = Pfn::link(prev),
         }
         page.set_prev(None);
@@ -73,12 +142,13 @@ impl PageList {
         self.len -= 1;
     }
 
-    pub(crate) fn pop_front(&mut self, map: &MemMap) -> Option<Pfn> {
+    pub(crate) fn pop_front<M: Accounting>(&mut self, by: Links<'_, M>) -> Option<Pfn> {
         let first = self.first()?;
-        let page = map.page(first);
+        by.head(self);
+        let page = by.page(first);
         let next = page.next();
         match next {
-            Some(next) => map.page(next).set_prev(None),
+            Some(next) => by.page(next).set_prev(None),
             None => self.tail = 0,
         }
         self.head = Pfn::link(next);
@@ -87,23 +157,24 @@ impl PageList {
         Some(first)
     }
 
-    pub(crate) fn pop_back(&mut self, map: &MemMap) -> Option<Pfn> {
+    pub(crate) fn pop_back<M: Accounting>(&mut self, by: Links<'_, M>) -> Option<Pfn> {
         let last = self.last()?;
-        self.remove(map, last);
+        self.remove(by, last);
         Some(last)
     }
 
     /// Makes a page that is on this list its first: those before it move, in order, to the end.
-    pub(crate) fn rotate_to(&mut self, map: &MemMap, pfn: Pfn) {
+    pub(crate) fn rotate_to<M: Accounting>(&mut self, by: Links<'_, M>, pfn: Pfn) {
         let (Some(before), Some(first), Some(last)) =
-            (map.page(pfn).prev(), self.first(), self.last())
+            (by.page(pfn).prev(), self.first(), self.last())
         else {
             return;
         };
-        map.page(last).set_next(Some(first));
-        map.page(first).set_prev(Some(last));
-        map.page(before).set_next(None);
-        map.page(pfn).set_prev(None);
+        by.head(self);
+        by.page(last).set_next(Some(first));
+        by.page(first).set_prev(Some(last));
+        by.page(before).set_next(None);
+        by.page(pfn).set_prev(None);
         self.head = Pfn::link(Some(pfn));
         self.tail = Pfn::link(Some(before));
     }

@@ -88,7 +88,7 @@ pub use check::{PageCensus, PageInconsistency};
 pub use config::{CACHE_SHARE_BYTES, MinFree, PageConfig, ZoneLayout};
 pub use fill::FreeBlockCounts;
 pub(crate) use hot::entry_of;
-pub(crate) use list::PageList;
+pub(crate) use list::{Links, PageList};
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;
 pub use pcp::{PcpStats, PcpStock};

@@ -29,7 +29,7 @@ use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
 use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
-use crate::machine::{Access, CpuId, Line, Machine, PerCpu, touch};
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, access};
 
 /// Counters of the per-CPU lists, summed over CPUs in [`super::PageStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,10 @@ struct PcpList {
     blocks: BlockStack,
     allocs: u64,
     frees: u64,
+}
+
+impl PerCpuState for Pcp {
+    const LINE: Line = Line::Pcp;
 }
 
 /// One CPU's lists; all-zero is empty.
@@ -264,19 +268,12 @@ impl Pcp {
     #[inline]
     pub(crate) fn alloc<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
         if at.zone.rules.mixed {
-            self.touch_lists(at);
             return self.alloc_mixed(at, shape, false);
         }
         match self.pop(at, shape.list, shape.order) {
             Some(pfn) => Some(pfn),
             None => self.refill_first(at, shape),
         }
-    }
-
-    #[inline(always)]
-    fn touch_lists<M: Machine>(&self, at: &Pageset<'_, M>) {
-        let address = core::ptr::from_ref(self).addr();
-        touch(at.machine, Line::Pcp, Access::Write, address);
     }
 
     /// Takes the first block of a list with blocks of one type, if it has any.
@@ -287,11 +284,14 @@ impl Pcp {
         list: u8,
         order: u32,
     ) -> Option<Pfn> {
-        self.touch_lists(at);
         let pfn = self.pop_front(at, list)?;
         self.lists[usize::from(list)].allocs += 1;
-        let address = pfn.0 as usize;
-        touch(at.machine, Line::PageDescriptor, Access::Write, address);
+        access(
+            at.machine,
+            Line::PageDescriptor,
+            Access::Write,
+            at.map.page(pfn),
+        );
         self.pages -= 1 << order;
         self.spree >>= 1;
         Some(pfn)
@@ -332,8 +332,12 @@ impl Pcp {
         shape: Shape,
     ) -> Option<Pfn> {
         let pfn = self.refill(at, shape)?;
-        let address = pfn.0 as usize;
-        touch(at.machine, Line::PageDescriptor, Access::Write, address);
+        access(
+            at.machine,
+            Line::PageDescriptor,
+            Access::Write,
+            at.map.page(pfn),
+        );
         self.pages -= 1 << shape.order;
         self.spree >>= 1;
         Some(pfn)
@@ -363,11 +367,11 @@ impl Pcp {
             }
             None => self.refill(at, shape)?,
         };
-        touch(
+        access(
             at.machine,
             Line::PageDescriptor,
             Access::Write,
-            pfn.0 as usize,
+            at.map.page(pfn),
         );
         self.pages -= 1 << shape.order;
         Some(pfn)
@@ -381,7 +385,6 @@ impl Pcp {
         shape: Shape,
     ) -> Option<Pfn> {
         if at.zone.rules.mixed {
-            self.touch_lists(at);
             return self.alloc_mixed(at, shape, true);
         }
         self.spill(at);
@@ -442,7 +445,6 @@ impl Pcp {
     /// lists too long, so that older blocks went to the zone.
     #[inline]
     pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
-        self.touch_lists(at);
         self.push_front(at, shape.list, pfn);
         self.lists[usize::from(shape.list)].frees += 1;
         self.freed(at, pfn, shape)
@@ -457,11 +459,14 @@ impl Pcp {
         pfn: Pfn,
         list: u8,
     ) -> bool {
-        self.touch_lists(at);
         self.push_front(at, list, pfn);
         self.lists[usize::from(list)].frees += 1;
-        let address = pfn.0 as usize;
-        touch(at.machine, Line::PageDescriptor, Access::Write, address);
+        access(
+            at.machine,
+            Line::PageDescriptor,
+            Access::Write,
+            at.map.page(pfn),
+        );
         self.pages += 1;
         self.alloc_factor >>= 1;
         self.high_order_before = false;
@@ -492,11 +497,11 @@ impl Pcp {
         let Shape {
             order, migratetype, ..
         } = shape;
-        touch(
+        access(
             at.machine,
             Line::PageDescriptor,
             Access::Write,
-            pfn.0 as usize,
+            at.map.page(pfn),
         );
         if at.zone.rules.mixed {
             let page = at.map.page(pfn);

@@ -7,7 +7,7 @@
 
 use super::PageAllocator;
 use super::types::{Page, PageError, PageKind, Pfn};
-use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::machine::{Access, Line, Machine, access};
 use crate::sync::Ordering;
 
 impl Page {
@@ -60,12 +60,7 @@ impl<M: Machine> PageAllocator<M> {
         };
         match page.seen() {
             (PageKind::Allocated | PageKind::Pool, _, extra) => {
-                touch(
-                    self.machine(),
-                    Line::PageDescriptor,
-                    Access::Read,
-                    pfn.0 as usize,
-                );
+                access(self.machine(), Line::PageDescriptor, Access::Read, page);
                 extra.saturating_add(1)
             }
             (PageKind::Slab | PageKind::LargeKmalloc | PageKind::Owned, ..) => 1,
@@ -82,7 +77,7 @@ impl<M: Machine> PageAllocator<M> {
     /// or if no more references can be counted.
     pub fn get_page(&self, pfn: Pfn) -> Result<(), PageError> {
         let page = self.referenced(pfn)?;
-        work(self.machine(), Work::Atomic);
+        access(self.machine(), Line::PageDescriptor, Access::Atomic, page);
         page.add_reference(pfn)
     }
 
@@ -95,7 +90,7 @@ impl<M: Machine> PageAllocator<M> {
     pub fn put_page(&self, pfn: Pfn) -> Result<bool, PageError> {
         let page = self.referenced(pfn)?;
         if !page.is_sole_reference() {
-            work(self.machine(), Work::Atomic);
+            access(self.machine(), Line::PageDescriptor, Access::Atomic, page);
             if page.drop_reference() {
                 return Ok(false);
             }
@@ -109,12 +104,7 @@ impl<M: Machine> PageAllocator<M> {
     /// The descriptor of a block whose references are counted.
     fn referenced(&self, pfn: Pfn) -> Result<&Page, PageError> {
         let page = self.map().get(pfn).ok_or(PageError::Foreign(pfn))?;
-        touch(
-            self.machine(),
-            Line::PageDescriptor,
-            Access::Write,
-            pfn.0 as usize,
-        );
+        access(self.machine(), Line::PageDescriptor, Access::Write, page);
         match page.kind() {
             kind if kind.counts_references() => Ok(page),
             kind => Err(PageError::NotAllocated(pfn, kind)),

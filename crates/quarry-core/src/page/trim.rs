@@ -256,7 +256,7 @@ impl<M: Machine> PageAllocator<M> {
                 // Stays where it is, to be used before those without memory.
                 return Look::End;
             }
-            let Some(pfn) = area.isolate(self.map(), order, list) else {
+            let Some(pfn) = area.isolate(self.machine(), self.map(), order, list) else {
                 return Look::End;
             };
             if resident > 0 {

@@ -317,6 +317,12 @@ impl Page {
         self.next.store(Pfn::link(page), Ordering::Relaxed);
     }
 
+    /// Where the links are, for accounting.
+    #[inline(always)]
+    pub(crate) fn links(&self) -> *const [u32; 2] {
+        core::ptr::from_ref(&self.next).cast()
+    }
+
     #[inline]
     pub(crate) fn prev(&self) -> Option<Pfn> {
         Pfn::from_link(self.prev.load(Ordering::Relaxed))

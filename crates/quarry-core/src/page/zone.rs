@@ -11,7 +11,7 @@ use super::pcp::{Pageset, Pcp, Shape};
 use super::rules::{NO_LIST, Rules, Tuning};
 use super::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use super::vacancy::Vacancy;
-use crate::machine::{Access, CpuId, Guard, Line, LockClass, Machine, PerCpu, SpinLock, touch};
+use crate::machine::{CpuId, Guard, LockClass, Machine, PerCpu, SpinLock};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Limits of the lists of each CPU; they can be changed while in use.
@@ -381,12 +381,7 @@ impl Zone {
         map: &MemMap,
     ) -> Option<AreaGuard<'a, M>> {
         let area = self.shared.area.lock(machine)?;
-        touch(
-            machine,
-            Line::Zone,
-            Access::Write,
-            core::ptr::from_ref(self).addr(),
-        );
+        area.account(machine);
         let blocks = *map.blocks();
         let mut guard = AreaGuard {
             zone: self,

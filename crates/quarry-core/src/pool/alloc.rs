@@ -10,7 +10,7 @@ use super::stats::{count, count_by};
 use super::types::{PoolState, REFILL_PAGES, Receipt};
 use super::{PoolOwner, RawPool};
 use crate::debug::CallSite;
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::{MemMap, Page, PageKind, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -285,12 +285,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     #[inline(always)]
     pub(super) fn touch_cache(&self) {
         let pool = &self.pool;
-        touch(
-            pool.pages.machine(),
-            Line::PoolCache,
-            Access::Write,
-            pool.body().id().addr(),
-        );
+        let body = pool.body().id().cast::<[u8; 64]>();
+        access(pool.pages.machine(), Line::PoolCache, Access::Write, body);
     }
 }
 
@@ -298,11 +294,11 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// A page's descriptor is read and written.
     #[inline(always)]
     pub(super) fn touch_page(self, pfn: Pfn) {
-        touch(
+        access(
             self.pages.machine(),
             Line::PageDescriptor,
             Access::Write,
-            pfn.0 as usize,
+            self.pages.map().page(pfn),
         );
     }
 

@@ -24,7 +24,9 @@
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut};
 
-use crate::machine::{CpuId, Machine, PerCpu, PerCpuShared, RawRange, Region, StackLayout};
+use crate::machine::{
+    CpuId, Line, Machine, PerCpu, PerCpuShared, PerCpuState, RawRange, Region, StackLayout,
+};
 use crate::page::{PageAllocator, Pfn, entry_of};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -38,6 +40,10 @@ type Entry = AtomicU32;
 #[inline(always)]
 pub(super) fn page_of(entry: &Entry) -> Pfn {
     Pfn(entry.load(Ordering::Relaxed).wrapping_sub(1))
+}
+
+impl PerCpuState for Producer {
+    const LINE: Line = Line::PoolLane;
 }
 
 /// Where pages of one CPU go: in its per-CPU slot, written by whoever holds it and by steps. All null

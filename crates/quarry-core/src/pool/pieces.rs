@@ -11,7 +11,7 @@ use super::types::{PoolError, PoolState, Put, Receipt};
 use super::{PagePool, PoolOwner, RawPool};
 use crate::debug::CallSite;
 use crate::era::Era;
-use crate::machine::{Machine, Work, work};
+use crate::machine::{Access, Line, Machine, access};
 use crate::page::{Page, Pfn};
 use crate::sync::Ordering;
 
@@ -150,7 +150,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if piece == OPEN {
             return None;
         }
-        work(machine, Work::Atomic);
+        access(
+            machine,
+            Line::PageDescriptor,
+            Access::Atomic,
+            core::ptr::from_ref(&page.word),
+        );
         // Relaxed: whoever gets the piece knows of it by getting it.
         page.word.fetch_or(piece, Ordering::Relaxed);
         page.set_stamp(Receipt(page.stamp()).renewed(receipt).0);
@@ -182,7 +187,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let Some(pfn) = self.open_page() else { return };
         self.pool.body().owner.open.store(0, Ordering::Relaxed);
         let page = self.pool.pages.map().page(pfn);
-        work(self.pool.pages.machine(), Work::Atomic);
+        access(
+            self.pool.pages.machine(),
+            Line::PageDescriptor,
+            Access::Atomic,
+            core::ptr::from_ref(&page.word),
+        );
         // AcqRel: as in `return_piece`.
         if page.word.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
             let put = self.put_direct(page, pfn, u32::MAX);
@@ -255,7 +265,12 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         if piece == OPEN || page.word.load(Ordering::Relaxed) & piece == 0 {
             return refused;
         }
-        work(machine, Work::Atomic);
+        access(
+            machine,
+            Line::PageDescriptor,
+            Access::Atomic,
+            core::ptr::from_ref(&page.word),
+        );
         // Release: what was done with the piece happens before what the page's next user does;
         // Acquire: that may be the caller.
         let in_use = page.word.fetch_and(!piece, Ordering::AcqRel);

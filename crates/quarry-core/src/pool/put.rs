@@ -6,7 +6,7 @@ use super::ring::{Late, NoRoom, Reserved};
 use super::stats::{count, count_by};
 use super::types::{PoolError, PoolState, Put, REFILL_PAGES};
 use super::{PagePool, PoolOwner, RawPool};
-use crate::machine::{Machine, Work, work};
+use crate::machine::{Access, Line, Machine, access};
 use crate::page::{MemMap, Page, PageKind, Pfn};
 use crate::sync::Ordering;
 
@@ -153,8 +153,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         count(&self.pool.body().owner.stats.cache_full);
         let raw = self.pool.raw();
         raw.come_home(page, used);
-        work(raw.pages.machine(), Work::Atomic);
-        let slot = self.pool.body().ring.reserve(1);
+        let slot = self.pool.body().ring.reserve(raw.pages.machine(), 1);
         raw.settle(pfn, slot)
     }
 }
@@ -295,8 +294,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             }
             return self.put_unstepped(pfn);
         }
-        work(machine, Work::Atomic);
-        match body.ring.reserve_one() {
+        match body.ring.reserve_one(machine) {
             Ok(slot) => Ok(self.fill(slot, pfn)),
             Err(late) => self.put_late(pfn, late),
         }
@@ -309,7 +307,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         if self.body().lanes.push_many(self.pages, &[pfn]) == 1 {
             return Ok(Put::Ring);
         }
-        let slot = self.body().ring.reserve(1);
+        let slot = self.body().ring.reserve(self.pages.machine(), 1);
         self.settle(pfn, slot)
     }
 
@@ -390,8 +388,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         pages = &pages[placed..];
         while !pages.is_empty() {
             let ring = &self.body().ring;
-            work(machine, Work::Atomic);
-            let slots = match ring.reserve(pages.len() as u32) {
+            let slots = match ring.reserve(machine, pages.len() as u32) {
                 Ok(slots) => slots,
                 Err(no_room) => {
                     let mut result = Ok(());
@@ -455,7 +452,12 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// Takes the pool's mark off a page: of several that try, one does. Its kind is still a pool's, so
     /// that nobody frees it by number before [`RawPool::give_back`] has cleaned its descriptor.
     fn disown(&self, page: &Page) -> bool {
-        work(self.pages.machine(), Work::Atomic);
+        access(
+            self.pages.machine(),
+            Line::PageDescriptor,
+            Access::Atomic,
+            core::ptr::from_ref(&page.cache),
+        );
         let mark = page.cache.load(Ordering::Relaxed);
         let unmarked = core::ptr::null_mut();
         self.body().owns(page)

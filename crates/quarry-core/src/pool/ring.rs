@@ -15,7 +15,7 @@
 
 use core::ptr::NonNull;
 
-use crate::machine::{Access, Line, Machine, RawRange, Region, touch};
+use crate::machine::{Access, Line, Machine, RawRange, Region, access};
 use crate::page::Pfn;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -147,7 +147,7 @@ impl Ring {
     /// If more threads than the ring has spare slots are stopped between their look and their step, the
     /// rest waits for the consumer; on the consumer's own thread it would wait for itself.
     #[inline(always)]
-    pub(super) fn reserve_one(&self) -> Result<Reserved, Late> {
+    pub(super) fn reserve_one<M: Machine>(&self, machine: &M) -> Result<Reserved, Late> {
         let Producers { tail, head_seen } = &self.producers;
         // Acquire: as in `reserve`.
         let seen = head_seen.load(Ordering::Acquire);
@@ -155,6 +155,12 @@ impl Ring {
             return Err(Late::Full);
         }
         // Relaxed: as in `reserve`.
+        access(
+            machine,
+            Line::PoolRing,
+            Access::Atomic,
+            core::ptr::from_ref(tail),
+        );
         let from = tail.fetch_add(1, Ordering::Relaxed);
         if from > seen + u64::from(self.mask) {
             return Err(Late::Beyond(from));
@@ -169,7 +175,7 @@ impl Ring {
         late: Late,
     ) -> Result<Reserved, NoRoom> {
         let from = match late {
-            Late::Full => return self.reserve(1),
+            Late::Full => return self.reserve(machine, 1),
             Late::Beyond(from) if from & CLOSED != 0 => return Err(NoRoom::Closed),
             Late::Beyond(from) => from,
         };
@@ -186,7 +192,7 @@ impl Ring {
     /// Reserves up to `wanted` slots, at least one. Until all of them are filled the ring holds up
     /// the entries behind them.
     #[inline(always)]
-    pub(super) fn reserve(&self, wanted: u32) -> Result<Reserved, NoRoom> {
+    pub(super) fn reserve<M: Machine>(&self, machine: &M, wanted: u32) -> Result<Reserved, NoRoom> {
         let Producers { tail, head_seen } = &self.producers;
         let mut at = tail.load(Ordering::Relaxed);
         loop {
@@ -198,6 +204,12 @@ impl Ring {
             }
             let count = room.min(u64::from(wanted)) as u32;
             // Relaxed: it decides whose the slots are; what is in them goes by the slots.
+            access(
+                machine,
+                Line::PoolRing,
+                Access::Atomic,
+                core::ptr::from_ref(tail),
+            );
             let moved = tail.compare_exchange_weak(
                 at,
                 at + u64::from(count),
@@ -234,7 +246,12 @@ impl Ring {
     pub(super) fn fill<M: Machine>(&self, machine: &M, to: Reserved, number: u32, pfn: Pfn) {
         debug_assert!(number < to.count, "slot {number} of {}", to.count);
         let position = to.from + u64::from(number);
-        touch(machine, Line::PoolRing, Access::Write, position as usize);
+        access(
+            machine,
+            Line::PoolRing,
+            Access::Write,
+            core::ptr::from_ref(self.slot(position)),
+        );
         // Release: pairs with the Acquire in `take`: what was done with the page, and the word of
         // its state, happen before its next use.
         self.slot(position)
@@ -254,7 +271,12 @@ impl Ring {
         let mut taken = 0;
         while taken < limit {
             let slot = self.slot(at);
-            touch(machine, Line::PoolRing, Access::Write, at as usize);
+            access(
+                machine,
+                Line::PoolRing,
+                Access::Write,
+                core::ptr::from_ref(slot),
+            );
             // Acquire: pairs with the Release in `fill`.
             let Some(pfn) = Pfn::from_link(slot.load(Ordering::Acquire)) else {
                 break;

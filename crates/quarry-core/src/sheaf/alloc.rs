@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::geometry::EmptyMain;
 use super::types::{CpuSheaves, Sheaf, Stack};
 use crate::design::Env;
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -29,7 +29,6 @@ impl Sheaf {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         if node.is_none() {
             // SAFETY: `cpu` is a slot of the per-CPU range with `CpuSheaves` (I3).
             return unsafe { machine.percpu_pop_stack::<CpuSheaves>(self.cpu.slot0()) };
@@ -73,12 +72,6 @@ impl Sheaf {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         let local = machine.node_of_cpu(id);
         if node.is_some_and(|wanted| wanted != local) {
             self.count_mismatch(cpu);
@@ -92,9 +85,7 @@ impl Sheaf {
             self.count_mismatch(cpu);
             return None;
         }
-        let object = cpu.pop();
-        touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
-        object
+        cpu.pop(machine)
     }
 
     fn count_mismatch(&self, cpu: &mut CpuSheaves) {
@@ -239,7 +230,6 @@ impl Sheaf {
             return false;
         }
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut filled = 0;
         if node.is_none() && self.capacity() > 0 {
             let popped = self
@@ -290,12 +280,6 @@ impl Sheaf {
     ) -> usize {
         let machine = env.pages.machine();
         let node = machine.node_of_cpu(id);
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         let mut filled = 0;
         while filled < slots.len() {
             if cpu.is_empty() && !self.swap_for_objects(env, cpu, node) {

@@ -2,7 +2,7 @@
 
 use super::types::{Barn, Sheaf, SheafBox};
 use crate::design::Env;
-use crate::machine::{Access, Guard, Line, Machine, NodeId, touch};
+use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -24,11 +24,11 @@ impl Sheaf {
         node: NodeId,
     ) -> Option<Guard<'a, M, Barn>> {
         let barn = self.barns[node.0 as usize].lock(env.pages.machine())?;
-        touch(
+        access(
             env.pages.machine(),
             Line::Node,
             Access::Write,
-            core::ptr::from_ref(&*barn).addr(),
+            core::ptr::from_ref(&*barn),
         );
         Some(barn)
     }

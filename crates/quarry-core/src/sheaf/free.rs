@@ -6,7 +6,7 @@ use super::barn::Put;
 use super::geometry::BulkOrder;
 use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, FreeError};
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::slub::types::Detached;
@@ -52,7 +52,6 @@ impl Sheaf {
         object: NonNull<u8>,
     ) -> bool {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         if !self.owns_local(env, object) {
             return false;
         }
@@ -132,24 +131,15 @@ impl Sheaf {
         if !env.pages.pfn_of(object).is_some_and(local) {
             return Ok(false);
         }
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         if cpu.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
         let node = machine.node_of_cpu(id);
-        let mut pushed = cpu.push(object);
+        let mut pushed = cpu.push(machine, object);
         if !pushed {
             let slab = slabs::lookup(env, object)?;
             self.slub.check_object(env, slab, object)?;
-            pushed = make_room(cpu, node) && cpu.push(object);
-        }
-        if pushed {
-            touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
+            pushed = make_room(cpu, node) && cpu.push(machine, object);
         }
         Ok(pushed)
     }
@@ -253,7 +243,6 @@ impl Sheaf {
             return Err(FreeError::Unchecked);
         }
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut pushed = 0;
         if self.one_node && self.capacity() > 0 {
             let fit = self

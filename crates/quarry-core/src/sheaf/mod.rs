@@ -71,11 +71,10 @@
 //! another node in the middle of a free may leave one remote object in a sheaf. Objects flushed or
 //! filled do not count as slow operations in 7.0; those of bulk operations past the sheaves do.
 //!
-//! # 8 Cost
+//! # 8 Memory
 //!
-//! Fast path: the slot's line and one line of the main sheaf; a free also reads the page
-//! descriptor. Per CPU and cache two sheaves of 8 bytes per object and a head of 32; per node and
-//! cache up to 20 more.
+//! Per CPU and cache two sheaves of 8 bytes per object and a head of 32; per node and cache up to 20
+//! more. What an operation accesses is a table: `crates/quarry/tests/virtual/accounting/sheaf.rs`.
 
 mod alloc;
 mod barn;

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::geometry::RefillOrder;
 use super::types::{Sheaf, SheafBox};
 use crate::design::Env;
-use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{Access, Line, Machine, NodeId, access_run};
 use crate::page::{PageList, Pfn};
 use crate::slabs;
 use crate::slub::Slub;
@@ -109,15 +109,16 @@ impl Sheaf {
             && let Some(slab) = list.first()
         {
             let page = map.page(slab);
-            available += page.objects.load(Ordering::Relaxed) - SlabWord::load(page).inuse;
+            available += page.objects.load(Ordering::Relaxed)
+                - SlabWord::load(env.pages.machine(), page).inuse;
             Slub::remove_partial(env, &mut list, slab);
             match self.rules.refill {
-                RefillOrder::LastFirst => taken.push_front(map, slab),
-                RefillOrder::FirstFirst => taken.push_back(map, slab),
+                RefillOrder::LastFirst => taken.push_front(env.call_links(), slab),
+                RefillOrder::FirstFirst => taken.push_back(env.call_links(), slab),
             }
         }
         drop(list);
-        while let Some(slab) = taken.pop_front(map) {
+        while let Some(slab) = taken.pop_front(env.call_links()) {
             if filling.wanted() == 0 {
                 self.return_partial(env, slab);
             } else {
@@ -153,15 +154,14 @@ impl Sheaf {
         let Some(mut list) = node.partial.lock(env.pages.machine()) else {
             return false;
         };
-        let old = SlabWord::load(page);
+        let old = SlabWord::load(env.pages.machine(), page);
         let objects = page.objects.load(Ordering::Relaxed);
         let new = SlabWord {
             first: Slub::place(env, slab, rest),
             inuse: objects - count,
             frozen: false,
         };
-        work(env.pages.machine(), Work::Atomic);
-        if old.first != 0 || old.replace(page, new).is_err() {
+        if old.first != 0 || old.replace(env.pages.machine(), page, new).is_err() {
             return false;
         }
         Slub::add_partial(env, &mut list, slab, ListEnd::Tail);
@@ -213,7 +213,7 @@ impl Sheaf {
             }
             return;
         };
-        let word = SlabWord::load(env.pages.map().page(slab));
+        let word = SlabWord::load(env.pages.machine(), env.pages.map().page(slab));
         match self.rules.refill {
             RefillOrder::LastFirst if word.inuse == 0 && self.slub.has_enough(&list) => {
                 drop(list);
@@ -259,11 +259,13 @@ impl Sheaf {
         stats: &mut Stats,
     ) {
         stats.count_by(Stat::SheafFlush, u64::from(sheaf.size()));
-        touch(
+        let objects = sheaf.objects();
+        access_run(
             env.pages.machine(),
             Line::CpuQueue,
             Access::Read,
-            sheaf.objects().as_ptr().addr(),
+            objects.as_ptr(),
+            objects.len(),
         );
         while !sheaf.is_empty() {
             self.free_to_slabs(env, sheaf.take_newest(FLUSH_BATCH));

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::types::{Sheaf, SheafBox, Stack};
 use crate::design::Env;
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, touch};
+use crate::machine::{Access, CpuId, Line, Machine, NodeId, access};
 use crate::page::Pfn;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -17,11 +17,11 @@ impl Sheaf {
     pub(super) fn owns_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let map = env.pages.map();
         map.pfn_of(object).is_some_and(|pfn| {
-            touch(
+            access(
                 env.pages.machine(),
                 Line::Slab,
                 Access::Read,
-                pfn.0 as usize,
+                env.pages.map().page(pfn),
             );
             map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
                 && (self.one_node || Self::is_local(env, pfn, env.pages.machine().current_cpu()))

@@ -5,7 +5,9 @@ use core::ptr::NonNull;
 
 use super::geometry::{HEADER_BYTES, RunRules, sheaf_bytes};
 use crate::design::Env;
-use crate::machine::{MAX_NODES, Machine, NodeId, PerCpu, SpinLock, StackLayout};
+use crate::machine::{
+    Access, Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock, StackLayout, access,
+};
 use crate::queue::{pop_run, push_run};
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
@@ -262,6 +264,10 @@ impl Barn {
     };
 }
 
+impl PerCpuState for CpuSheaves {
+    const LINE: Line = Line::CpuState;
+}
+
 /// One CPU's sheaves, behind its slot (`struct slub_percpu_sheaves`). All-zero is a CPU without
 /// any, which the first slow operation changes. The fields that fast operations use share the lock
 /// word's cache line.
@@ -349,19 +355,21 @@ impl CpuSheaves {
 
     /// Takes the newest object; a fast allocation.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
+    pub(super) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
         let newest = self.newest()?;
         self.top = self.top.wrapping_sub(1);
+        access(machine, Line::CpuQueue, Access::Read, self.top);
         self.stats.count(Stat::AllocFastpath);
         Some(newest)
     }
 
     /// Adds an object, a fast free; `false` if there is no room.
     #[inline(always)]
-    pub(super) fn push(&mut self, object: NonNull<u8>) -> bool {
+    pub(super) fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
         if self.top == self.limit {
             return false;
         }
+        access(machine, Line::CpuQueue, Access::Write, self.top);
         // SAFETY: I3 - below the limit, so the entry lies in the main sheaf.
         unsafe { self.top.write(object) };
         self.top = self.top.wrapping_add(1);
@@ -407,11 +415,5 @@ impl CpuSheaves {
         }
         // SAFETY: I3 - the entry below the top is filled.
         Some(unsafe { self.top.wrapping_sub(1).read() })
-    }
-
-    /// Where the next entry is, for accounting.
-    #[inline(always)]
-    pub(super) fn entry_address(&self) -> usize {
-        self.top.addr()
     }
 }

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::partial::{LockedNode, Room};
 use super::types::{CpuArray, Slab};
 use crate::design::Env;
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::stats::{Stat, Stats};
@@ -31,7 +31,6 @@ impl Slab {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         if node.is_none() {
             // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuArray` (I3).
             return unsafe { machine.percpu_pop_stack::<CpuArray>(self.cpu.slot0()) };
@@ -66,21 +65,9 @@ impl Slab {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         if (node.is_none() || self.matches(env, cpu, node))
-            && let Some(object) = cpu.queue.pop()
+            && let Some(object) = cpu.queue.pop(machine)
         {
-            touch(
-                machine,
-                Line::CpuQueue,
-                Access::Read,
-                cpu.queue.entry_address(),
-            );
             return Some(object);
         }
         self.alloc_slow(env, cpu, id, node)
@@ -121,7 +108,7 @@ impl Slab {
             }
             None => {
                 self.refill(env, cpu, id, local, &mut stats);
-                cpu.queue.take_newest()
+                cpu.queue.take_newest(env.pages.machine())
             }
         };
         let through_array = object.is_some() && past_array.is_none();
@@ -163,13 +150,6 @@ impl Slab {
             return;
         }
         self.make_shared(env, local);
-        let machine = env.pages.machine();
-        touch(
-            machine,
-            Line::CpuQueue,
-            Access::Write,
-            cpu.queue.entry_address(),
-        );
         let mut batch = self.batch.load(Ordering::Relaxed).max(1);
         if !cpu.touched() {
             batch = batch.min(self.era.run.untouched_batch);
@@ -177,7 +157,7 @@ impl Slab {
         let before = cpu.queue.objects();
         let room = cpu.queue.vacant(batch);
         let filled = self.fill(env, local, room, stats);
-        cpu.queue.set_objects(before + filled);
+        cpu.queue.set_filled(env.pages.machine(), before + filled);
     }
 
     /// Fills places with objects of a node, which grows if it has none. Says how many.
@@ -367,7 +347,6 @@ impl Slab {
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut filled = 0;
         if node.is_none() {
             let popped = self

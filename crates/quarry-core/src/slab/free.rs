@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::slabs;
 use crate::stats::{Stat, Stats};
@@ -40,7 +40,6 @@ impl Slab {
         object: NonNull<u8>,
     ) -> bool {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         if !(slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
             return false;
         }
@@ -96,12 +95,6 @@ impl Slab {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         let local = machine.node_of_cpu(id);
         if self.numa && self.node_of(env, object) != local {
             return self.free_alien(env, cpu, local, object);
@@ -109,13 +102,7 @@ impl Slab {
         if cpu.queue.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        if cpu.queue.push(object) {
-            touch(
-                machine,
-                Line::CpuQueue,
-                Access::Write,
-                cpu.queue.entry_address(),
-            );
+        if cpu.queue.push(env.pages.machine(), object) {
             return Ok(());
         }
         self.free_slow(env, cpu, id, object)
@@ -139,7 +126,10 @@ impl Slab {
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
         }
-        if cpu.queue.queue == 0 && self.adopt_config(env, cpu, id) && cpu.queue.push(object) {
+        if cpu.queue.queue == 0
+            && self.adopt_config(env, cpu, id)
+            && cpu.queue.push(env.pages.machine(), object)
+        {
             cpu.queue.stats.add(&stats);
             return Ok(());
         }
@@ -147,7 +137,7 @@ impl Slab {
         let local = env.pages.machine().node_of_cpu(id);
         self.make_shared(env, local);
         self.flush_batch(env, cpu, local, &mut stats);
-        if !cpu.queue.put_newest(object) {
+        if !cpu.queue.put_newest(env.pages.machine(), object) {
             self.free_to_slabs(env, &[object], &mut stats);
         }
         cpu.queue.stats.add(&stats);
@@ -176,12 +166,6 @@ impl Slab {
         local: NodeId,
         stats: &mut Stats,
     ) {
-        touch(
-            env.pages.machine(),
-            Line::CpuQueue,
-            Access::Write,
-            cpu.queue.entry_address(),
-        );
         let batch = self.batch.load(Ordering::Relaxed).max(1);
         let oldest = &cpu.queue.filled()[..batch.min(cpu.queue.objects()) as usize];
         let Some(&first) = oldest.first() else { return };
@@ -198,7 +182,7 @@ impl Slab {
                 self.free_block(env, &mut lists, oldest, &mut released, stats);
             }
         }
-        cpu.queue.forget_oldest(moved);
+        cpu.queue.forget_oldest(env.pages.machine(), moved);
         self.release_slabs(env, released, stats);
     }
 
@@ -312,7 +296,6 @@ impl Slab {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut pushed = 0;
         if !self.numa {
             let fit = self

@@ -93,11 +93,11 @@
 //! deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects. A pointer
 //! into an object is noticed only where the object goes to its slab directly.
 //!
-//! # 8 Cost
+//! # 8 Memory
 //!
-//! Fast path: the slot's line and one line of the array; a free also reads the page descriptor to
-//! refuse foreign objects and, with several nodes, to tell them apart. Per CPU and cache 8 bytes
-//! per entry, per node 16 + 8 * `sharedfactor` * `batchcount`; 1 to 4 bytes per object.
+//! Per CPU and cache 8 bytes per entry, per node 16 + 8 * `sharedfactor` * `batchcount`; 1 to 4 bytes
+//! per object. What an operation accesses is a table:
+//! `crates/quarry/tests/virtual/accounting/slab.rs`.
 
 mod alloc;
 mod check;

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use super::geometry::{GrowRule, ReleaseRule, SharedUse};
 use super::types::{Array, Beside, Lists, Slab};
 use crate::design::Env;
-use crate::machine::{Access, Guard, Line, Machine, NodeId, touch};
+use crate::machine::{Guard, Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -63,12 +63,6 @@ impl Slab {
             return None;
         }
         let at = &self.nodes[node.0 as usize];
-        touch(
-            machine,
-            Line::Node,
-            Access::Write,
-            core::ptr::from_ref(at).addr(),
-        );
         Some(LockedNode {
             lists: at.partial.lock(machine)?,
             beside: &self.beside[node.0 as usize],
@@ -105,7 +99,6 @@ impl Slab {
             lists.shared.touched |= self.era.run.shared_use == SharedUse::Refill;
             return moved;
         }
-        let map = env.pages.map();
         let mut drawn = 0;
         while drawn < room.len() {
             let slab = match lists.partial.first() {
@@ -127,9 +120,11 @@ impl Slab {
                 continue;
             }
             let objects = open.objects();
-            lists.of(open.active(), objects).remove(map, slab);
+            lists.of(open.active(), objects).remove(env.links(), slab);
             let taken = Self::take_into(&open, &mut room[drawn..]);
-            lists.of(open.active(), objects).push_front(map, slab);
+            lists
+                .of(open.active(), objects)
+                .push_front(env.links(), slab);
             lists.free_objects -= u64::from(taken);
             drawn += taken as usize;
         }
@@ -138,19 +133,18 @@ impl Slab {
 
     /// Makes a slab whose indices were overwritten full: the objects that they named are lost.
     pub(super) fn isolate_listed<M: Machine>(&self, env: Env<'_, M>, lists: &mut Lists, slab: Pfn) {
-        let map = env.pages.map();
         let open = self.open(env, slab);
         let (active, objects) = (open.active(), open.objects());
         if active == objects {
             return;
         }
-        lists.of(active, objects).remove(map, slab);
+        lists.of(active, objects).remove(env.links(), slab);
         lists.free_objects -= u64::from(objects - active);
         if let Some(debug) = env.cache.debug() {
             debug.note_damaged(slab, open.holder().map(|(slot, _)| slot));
         }
         open.make_full();
-        lists.full.push_front(map, slab);
+        lists.full.push_front(env.links(), slab);
     }
 
     fn take_into<M: Machine>(open: &super::slab::OpenSlab<'_, M>, room: Room<'_>) -> u32 {
@@ -172,18 +166,19 @@ impl Slab {
         ask_shared: bool,
         stats: &mut Stats,
     ) -> u32 {
-        let map = env.pages.map();
         let open = self.open(env, slab);
         let objects = open.objects();
         match self.era.run.grow {
             GrowRule::FreeListTail => {
-                lists.free.push_back(map, slab);
+                lists.free.push_back(env.links(), slab);
                 lists.free_objects += u64::from(objects);
                 self.draw(env, lists, room, ask_shared, stats)
             }
             GrowRule::FeedArray => {
                 let taken = Self::take_into(&open, room);
-                lists.of(open.active(), objects).push_front(map, slab);
+                lists
+                    .of(open.active(), objects)
+                    .push_front(env.links(), slab);
                 lists.free_objects += u64::from(objects - taken);
                 taken
             }
@@ -200,7 +195,6 @@ impl Slab {
         released: &mut PageList,
         stats: &mut Stats,
     ) -> u32 {
-        let map = env.pages.map();
         let mut freed = 0;
         for &object in objects {
             let Ok(slab) = slabs::slab_of(env, object) else {
@@ -213,12 +207,12 @@ impl Slab {
             }
             freed += 1;
             lists.free_objects += 1;
-            lists.of(before, in_slab).remove(map, slab);
+            lists.of(before, in_slab).remove(env.links(), slab);
             if before == in_slab && before > 1 {
                 stats.count(Stat::FreeAddPartial);
             }
             if before > 1 {
-                lists.partial.push_back(map, slab);
+                lists.partial.push_back(env.links(), slab);
                 continue;
             }
             if in_slab > 1 {
@@ -228,9 +222,9 @@ impl Slab {
                 && lists.free_objects > lists.free_limit;
             if gone {
                 lists.free_objects -= u64::from(in_slab);
-                released.push_back(map, slab);
+                released.push_back(env.call_links(), slab);
             } else {
-                lists.free.push_front(map, slab);
+                lists.free.push_front(env.links(), slab);
             }
         }
         if self.era.run.release == ReleaseRule::TailAfterGroup {
@@ -248,12 +242,11 @@ impl Slab {
         lists: &mut Lists,
         released: &mut PageList,
     ) -> bool {
-        let map = env.pages.map();
-        let Some(slab) = lists.free.pop_back(map) else {
+        let Some(slab) = lists.free.pop_back(env.links()) else {
             return false;
         };
         lists.free_objects -= u64::from(self.open(env, slab).objects());
-        released.push_back(map, slab);
+        released.push_back(env.call_links(), slab);
         true
     }
 
@@ -264,7 +257,7 @@ impl Slab {
         mut released: PageList,
         stats: &mut Stats,
     ) {
-        while let Some(slab) = released.pop_front(env.pages.map()) {
+        while let Some(slab) = released.pop_front(env.call_links()) {
             stats.count(Stat::FreeSlab);
             self.discard(env, slab);
         }

@@ -70,7 +70,7 @@ impl Slab {
     ) {
         let n = n.min(cpu.queue.objects());
         self.free_to_slabs(env, &cpu.queue.filled()[..n as usize], stats);
-        cpu.queue.forget_oldest(n);
+        cpu.queue.forget_oldest(env.pages.machine(), n);
     }
 
     fn node_ids<M: Machine>(&self, env: Env<'_, M>) -> impl Iterator<Item = NodeId> + use<M> {

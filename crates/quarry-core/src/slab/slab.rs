@@ -9,7 +9,7 @@ use super::types::Slab;
 use crate::debug;
 use crate::design::Env;
 use crate::geometry::FreelistPlace;
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Access, Line, Machine, NodeId, access, access_run};
 use crate::page::{Page, Pfn};
 use crate::slabs;
 use crate::stats::{Stat, Stats};
@@ -87,8 +87,22 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 
     /// The number of the object that an entry names.
+    /// Accounts the descriptor, which has the numbers of objects and where the indices are.
+    fn account(&self) {
+        let env = self.env;
+        let page = env.pages.map().page(self.slab);
+        access(env.pages.machine(), Line::Slab, Access::Write, page);
+    }
+
+    /// Accounts an entry of the indices.
+    fn account_index(&self, at: *const u8, kind: Access) {
+        let machine = self.env.pages.machine();
+        access_run(machine, Line::Bitmap, kind, at, self.index_bytes as usize);
+    }
+
     fn read(&self, entry: u32) -> Option<u32> {
         let at = self.entry(entry)?;
+        self.account_index(at.as_ptr(), Access::Read);
         Some(match self.index_bytes {
             // SAFETY: I2 and I4 - the entry is inside the array, which nobody else changes.
             1 => u32::from(unsafe { at.read() }),
@@ -101,6 +115,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
 
     fn write(&self, entry: u32, number: u32) {
         let Some(at) = self.entry(entry) else { return };
+        self.account_index(at.as_ptr(), Access::Write);
         match self.index_bytes {
             // SAFETY: I2 and I4 - the entry is inside the array, which nobody else uses.
             1 => unsafe { at.write(number as u8) },
@@ -109,13 +124,6 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
             // SAFETY: as above.
             _ => unsafe { at.cast::<u32>().write(number) },
         }
-    }
-
-    fn touch(&self, access: Access) {
-        let machine = self.env.pages.machine();
-        touch(machine, Line::Slab, Access::Write, self.slab.0 as usize);
-        let indices = self.indices().map_or(0, |at| at.addr().get());
-        touch(machine, Line::Bitmap, access, indices);
     }
 
     fn in_object(&self) -> bool {
@@ -165,7 +173,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
 
     /// Takes free objects, at most `wanted`, handing each to `give`. Says how many.
     pub(super) fn take(&self, wanted: u32, mut give: impl FnMut(NonNull<u8>)) -> u32 {
-        self.touch(Access::Read);
+        self.account();
         let (active, objects) = (self.active(), self.objects());
         let taken = wanted.min(objects - active);
         for entry in active..active + taken {
@@ -195,7 +203,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         if self.indices().is_none() {
             self.set_indices(Some(self.place_in(number)));
         }
-        self.touch(Access::Write);
+        self.account();
         self.set_active(active - 1);
         self.write(active - 1, number);
         true
@@ -313,7 +321,7 @@ impl Slab {
         // SAFETY: I4 - the holder is the slab, an object, or a general object with room for the
         // descriptor and the indices (geometry).
         open.set_indices(Some(unsafe { holder.byte_add(offset) }));
-        open.touch(Access::Write);
+        open.account();
         for number in 0..objects {
             open.write(number, number);
         }

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use crate::design::Env;
-use crate::machine::{LockClass, MAX_NODES, Machine, NodeId, PerCpu, SpinLock};
+use crate::machine::{Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
 use crate::page::PageList;
 use crate::queue::BeginsWithQueue;
 pub(super) use crate::queue::{CpuQueue, QueueConfig, alloc_entries, free_entries};
@@ -79,6 +79,10 @@ impl HeapWide {
     pub(super) fn shrinking(&self) -> bool {
         self.shrinks().load(Ordering::Relaxed) > 0
     }
+}
+
+impl PerCpuState for CpuArray {
+    const LINE: Line = Line::CpuState;
 }
 
 /// One CPU's array, behind its slot. All-zero is an empty array without room.

@@ -7,7 +7,7 @@ use super::owners::Mark;
 use super::slab::take_pages;
 use super::types::{Request, Slob};
 use crate::design::Env;
-use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::MAX_ORDER;
 use crate::stats::Stat;
 use crate::sync::Ordering;
@@ -20,7 +20,6 @@ impl Slob {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
         let geometry = &env.cache.geometry;
         let layout = &geometry.layout;
@@ -44,7 +43,6 @@ impl Slob {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
         env.cache.shared_stats.count(Stat::AllocSlowpath);
         if !kmalloc_is_block(env.pages.map().page_shift(), bytes as u64) {
@@ -59,8 +57,7 @@ impl Slob {
         let object = self.alloc_block(env, node, &request, Mark::new(self.id, true))?;
         // SAFETY: the block begins with the header.
         let header = unsafe { object.byte_sub(HEADER_BYTES as usize) }.cast::<u32>();
-        let address = header.addr().get();
-        touch(machine, Line::Object, Access::Write, address);
+        access(machine, Line::Object, Access::Write, header.as_ptr());
         // SAFETY: the header is the caller's and aligned to a word.
         unsafe { header.write(bytes) };
         Some(object)

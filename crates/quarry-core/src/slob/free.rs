@@ -7,7 +7,7 @@ use super::slab::{HeapPage, give_pages_back};
 use super::types::{Lists, Slob};
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
-use crate::machine::{Machine, Work, work};
+use crate::machine::Machine;
 use crate::page::{PageKind, PageList, Pfn};
 use crate::stats::Stat;
 use crate::sync::Ordering;
@@ -25,7 +25,6 @@ impl Slob {
         kfree: bool,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let _pass = env.pages.gate().enter(machine);
         let first = Self::first_page(env, object)?;
         let owner = env.pages.map().page(first).cache.load(Ordering::Relaxed);

@@ -74,12 +74,12 @@
 //! setting, or a cache whose flags ask for debugging, is an error ([`GeometryError::NoDebugging`]), as
 //! a program that asks for checks should not go on without them.
 //!
-//! # 8 Cost
+//! # 8 Memory
 //!
-//! A search touches the descriptor of each page that it passes and each free block of pages that
-//! have room. No per-CPU state. The table of owners takes 2 bytes per word of every page ever used,
-//! a quarter of the heap, outside of slab memory; it bounds a heap to four times the machine's
-//! range for structures, and its numbers bound the caches to 16383.
+//! No per-CPU state. The table of owners takes 2 bytes per word of every page ever used, a quarter of
+//! the heap, outside of slab memory; it bounds a heap to four times the machine's range for
+//! structures, and its numbers bound the caches to 16383. What an operation accesses is a table:
+//! `crates/quarry/tests/virtual/accounting/slob.rs`.
 
 mod alloc;
 mod check;

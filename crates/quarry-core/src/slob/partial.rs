@@ -4,7 +4,7 @@ use super::owners::{Mark, Owners};
 use super::slab::{HeapPage, give_pages_back, take_pages};
 use super::types::{Lists, Request, Shared};
 use crate::design::{Env, FreeError};
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::{PageKind, PageList, Pfn};
 use crate::sync::Ordering;
 
@@ -20,14 +20,12 @@ impl Shared {
         let machine = env.pages.machine();
         let mut empty = PageList::EMPTY;
         let mut lists = self.lists.lock(machine)?;
-        let address = core::ptr::from_ref(&*lists).addr();
-        touch(machine, Line::Node, Access::Write, address);
         if self.has_deferred() {
             self.settle_deferred(env, &mut lists, &mut empty);
         }
         let result = f(&mut lists, &mut empty);
         drop(lists);
-        while let Some(pfn) = empty.pop_front(env.pages.map()) {
+        while let Some(pfn) = empty.pop_front(env.call_links()) {
             give_pages_back(env, pfn, PageKind::Slab);
         }
         Some(result)
@@ -57,7 +55,7 @@ impl Shared {
             Self::mark(env, pfn, offset, mark);
             if page.state().units > 0 {
                 page.page().set_on_list(true);
-                lists.pages[list].push_front(env.pages.map(), pfn);
+                lists.pages[list].push_front(env.links(), pfn);
             }
             Some(offset)
         });
@@ -88,7 +86,7 @@ impl Shared {
         let map = env.pages.map();
         let machine = env.pages.machine();
         let (pfn, offset) = list.iter(map).find_map(|pfn| {
-            touch(machine, Line::Slab, Access::Read, pfn.0 as usize);
+            access(machine, Line::Slab, Access::Read, env.pages.map().page(pfn));
             if node.is_some_and(|node| env.pages.node_of_page(pfn) != node) {
                 return None;
             }
@@ -98,14 +96,19 @@ impl Shared {
             }
             Some((pfn, page.take(request)?))
         })?;
-        touch(machine, Line::Slab, Access::Write, pfn.0 as usize);
+        access(
+            machine,
+            Line::Slab,
+            Access::Write,
+            env.pages.map().page(pfn),
+        );
         let full = HeapPage::new(env, pfn).state().units == 0;
         if !full || self.era.head_moves_past_full {
-            list.rotate_to(map, pfn);
+            list.rotate_to(env.links(), pfn);
         }
         if full {
             map.page(pfn).set_on_list(false);
-            list.remove(map, pfn);
+            list.remove(env.links(), pfn);
         }
         Some((pfn, offset + request.lead))
     }
@@ -136,12 +139,11 @@ impl Shared {
         offset: u32,
         bytes: u32,
     ) -> Result<(), FreeError> {
-        let map = env.pages.map();
-        touch(
+        access(
             env.pages.machine(),
             Line::Slab,
             Access::Write,
-            pfn.0 as usize,
+            env.pages.map().page(pfn),
         );
         let page = HeapPage::new(env, pfn);
         let mut state = page.state();
@@ -152,9 +154,9 @@ impl Shared {
         if state.units + units == page.total() {
             if page.page().on_list() {
                 page.page().set_on_list(false);
-                lists.pages[state.list].remove(map, pfn);
+                lists.pages[state.list].remove(env.links(), pfn);
             }
-            empty.push_front(map, pfn);
+            empty.push_front(env.call_links(), pfn);
             return Ok(());
         }
         let was_full = state.units == 0;
@@ -164,7 +166,7 @@ impl Shared {
             state.list = self.era.list_of(bytes);
             page.set_state(state);
             page.page().set_on_list(true);
-            lists.pages[state.list].push_front(map, pfn);
+            lists.pages[state.list].push_front(env.links(), pfn);
         }
         Ok(())
     }

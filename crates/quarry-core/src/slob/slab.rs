@@ -6,7 +6,7 @@ use super::geometry::unit_bytes;
 use super::types::Request;
 use crate::design::{Env, FreeError};
 use crate::geometry::up;
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::{Page, PageKind, Pfn};
 use crate::sync::Ordering;
 
@@ -118,15 +118,15 @@ impl<'a, M: Machine> HeapPage<'a, M> {
         }
     }
 
-    fn touch(&self, at: u32, access: Access) {
-        let address = self.place(at).addr().get();
-        touch(self.env.pages.machine(), Line::Object, access, address);
+    fn account(&self, at: u32, kind: Access) {
+        let head = self.place(at).as_ptr();
+        access(self.env.pages.machine(), Line::Object, kind, head);
     }
 
     /// Size of a free block and where the next one is, in units; `None` if its memory has been
     /// overwritten, so that no walk leaves the page.
     pub(super) fn read(&self, at: u32) -> Option<(u32, u32)> {
-        self.touch(at, Access::Read);
+        self.account(at, Access::Read);
         let head = self.load(at);
         let (size, next) = match head {
             2.. if at + 1 < self.total() => (head as u32, self.load(at + 1)),
@@ -140,7 +140,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
 
     /// Writes the head of a free block.
     fn write(&self, at: u32, size: u32, next: u32) {
-        self.touch(at, Access::Write);
+        self.account(at, Access::Write);
         if size == 1 {
             self.store(at, -(next as i32));
         } else {

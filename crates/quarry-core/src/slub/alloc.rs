@@ -6,7 +6,7 @@ use super::geometry::{CpuPartialMismatch, ExplicitNode};
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
-use crate::machine::{Access, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::stats::{Stat, Stats};
@@ -31,7 +31,6 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         if node.is_none() {
             // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuSlab`, whose list holds free
             // objects with links at `free_pointer` (I1).
@@ -67,12 +66,6 @@ impl Slub {
         cpu: &mut CpuSlab,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        touch(
-            env.pages.machine(),
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         if let Some(object) = NonNull::new(cpu.freelist)
             && (node.is_none() || self.matches(env, cpu, node))
         {
@@ -360,7 +353,7 @@ impl Slub {
             return false;
         };
         page.set_on_list(true);
-        list.push_front(env.pages.map(), slab);
+        list.push_front(env.links(), slab);
         true
     }
 
@@ -377,7 +370,7 @@ impl Slub {
             .lock(env.pages.machine())?;
         let slab = list.first()?;
         let page = map.page(slab);
-        let mut old = SlabWord::load(page);
+        let mut old = SlabWord::load(env.pages.machine(), page);
         loop {
             let object = NonNull::new(Self::first(env, slab, old))?;
             // SAFETY: I3 - the list lock is held, so the slab's list is this caller's but for
@@ -401,9 +394,9 @@ impl Slub {
             // list without the list lock: it leaves the list before.
             if first == 0 {
                 page.set_on_list(false);
-                list.remove(map, slab);
+                list.remove(env.links(), slab);
             }
-            match old.replace(page, new) {
+            match old.replace(env.pages.machine(), page, new) {
                 Ok(()) => {
                     if let Some(debug) = env.cache.debug().filter(|_| astray) {
                         debug.note_damaged(slab, None);
@@ -414,7 +407,7 @@ impl Slub {
             }
             if first == 0 {
                 page.set_on_list(true);
-                list.push_front(map, slab);
+                list.push_front(env.links(), slab);
             }
         }
     }
@@ -454,7 +447,6 @@ impl Slub {
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut filled = 0;
         if node.is_none() {
             let taken = self
@@ -474,12 +466,6 @@ impl Slub {
         cpu: &mut CpuSlab,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
-        touch(
-            env.pages.machine(),
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         let mut run = 0;
         let mut next = NonNull::new(cpu.freelist);
         for slot in slots.iter_mut() {

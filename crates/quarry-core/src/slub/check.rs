@@ -62,7 +62,7 @@ impl Slub {
             let order = page.order() as usize;
             usage.slabs_by_order[order] += 1;
             usage.pages += 1 << order;
-            let word = SlabWord::load(page);
+            let word = SlabWord::peek(page);
             if page.on_list() {
                 // Saturating: on a busy cache the pages may have become another slab meanwhile.
                 let objects = page.objects.load(Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Slub {
             usage.partial = u64::from(list.len());
             for slab in list.iter(map) {
                 let page = map.page(slab);
-                let inuse = SlabWord::load(page).inuse;
+                let inuse = SlabWord::peek(page).inuse;
                 usage.objects_partial += u64::from(inuse);
                 free += u64::from(page.objects.load(Ordering::Relaxed) - inuse);
             }
@@ -207,7 +207,7 @@ impl Slub {
         let node = &self.node_of(env, slab).partial;
         let _list = node.lock(env.pages.machine()).ok_or(CheckError::Busy)?;
         let mut free = ObjectSet::new();
-        let word = SlabWord::load(env.pages.map().page(slab));
+        let word = SlabWord::peek(env.pages.map().page(slab));
         let own = self.collect(env, slab, Self::first(env, slab, word), &mut free)?;
         // A CPU's slab is frozen; a slab on a cpu partial list, which may be too, is no CPU's.
         let mut cpus = word.frozen.then(|| slots.states()).into_iter().flatten();
@@ -231,7 +231,7 @@ impl Slub {
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), SlabInconsistency> {
         let page = env.pages.map().page(slab);
-        let word = SlabWord::load(page);
+        let word = SlabWord::peek(page);
         let free = u64::from(
             page.objects
                 .load(Ordering::Relaxed)
@@ -273,8 +273,8 @@ impl Slub {
             inuse: page.objects.load(Ordering::Relaxed),
             frozen: false,
         };
-        let mut old = SlabWord::load(page);
-        while let Err(now) = old.replace(page, full) {
+        let mut old = SlabWord::peek(page);
+        while let Err(now) = old.replace(env.pages.machine(), page, full) {
             old = now;
         }
     }
@@ -381,7 +381,7 @@ impl Slub {
             equal("listed slab's mark", Some(slab), marked, 1)?;
             let of = u64::from(env.pages.node_of_page(slab).0);
             equal("listed slab's node", Some(slab), node.0.into(), of)?;
-            let word = SlabWord::load(page);
+            let word = SlabWord::peek(page);
             equal("listed slab frozen", Some(slab), word.frozen.into(), 0)?;
             let full = u64::from(word.first == 0);
             equal("listed slab full", Some(slab), full, 0)?;

@@ -8,7 +8,7 @@ use super::partial::CpuList;
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
-use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::machine::Machine;
 use crate::page::Pfn;
 use crate::stats::Stat;
 
@@ -45,7 +45,6 @@ impl Slub {
         object: NonNull<u8>,
     ) -> bool {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let link = Self::slab_link(env, object);
         if link == 0 {
             return false;
@@ -73,12 +72,6 @@ impl Slub {
         let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
         let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
         let freed = self.cpu.try_with(machine, |cpu, _| {
-            touch(
-                machine,
-                Line::CpuState,
-                Access::Write,
-                core::ptr::from_ref(cpu).addr(),
-            );
             if cpu.slab() == Some(slab) {
                 if cpu.freelist == object.as_ptr() {
                     return Err(FreeError::DoubleFree);
@@ -149,7 +142,7 @@ impl Slub {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let word = SlabWord::load(env.pages.map().page(slab));
+        let word = SlabWord::load(env.pages.machine(), env.pages.map().page(slab));
         if word.first == Self::place(env, slab, object) || word.inuse == 0 {
             return Err(FreeError::DoubleFree);
         }
@@ -179,8 +172,7 @@ impl Slub {
         let page = env.pages.map().page(slab);
         let may_keep = cpu.is_some() && self.cpu_list() != CpuList::None;
         let mut locked = None;
-        let mut old = SlabWord::load(page);
-        touch(machine, Line::Slab, Access::Write, slab.0 as usize);
+        let mut old = SlabWord::load(env.pages.machine(), page);
         let (before, after) = loop {
             let was_full = old.first == 0;
             let keeps = was_full && !old.frozen && may_keep;
@@ -268,7 +260,6 @@ impl Slub {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let own = self.cpu.try_with(machine, |cpu, _| {
             // SAFETY: the caller's contract is the same.
             unsafe { self.put_run(env, cpu, slots) }

@@ -67,11 +67,10 @@
 //! list, whose slabs are not frozen until 3.1; `slab_order` chooses the order before the first
 //! slab, where the kernel's file `order` can be written from 2.6.25 to 5.8 only.
 //!
-//! # 8 Cost
+//! # 8 Memory
 //!
-//! Fast path: the slot's line, the object's line (written by free, read by alloc), and for a free
-//! the page descriptor. No atomic read-modify-write. No memory per object; 64 bytes per page
-//! descriptor.
+//! No memory per object; 64 bytes per page descriptor. What an operation accesses is a table:
+//! `crates/quarry/tests/virtual/accounting/slub.rs`.
 
 mod alloc;
 mod check;

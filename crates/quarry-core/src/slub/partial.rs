@@ -7,7 +7,7 @@ use super::geometry::{DeactivateEnd, ListEnd, PartialTake};
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
-use crate::machine::{Access, Guard, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::page::{PageList, Pfn};
 use crate::slabs::Node;
 use crate::stats::Stat;
@@ -43,22 +43,10 @@ impl Slub {
         end: ListEnd,
     ) {
         let map = env.pages.map();
-        touch(
-            env.pages.machine(),
-            Line::Node,
-            Access::Write,
-            core::ptr::from_ref(&**list).addr(),
-        );
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Write,
-            slab.0 as usize,
-        );
         map.page(slab).set_on_list(true);
         match end {
-            ListEnd::Head => list.push_front(map, slab),
-            ListEnd::Tail => list.push_back(map, slab),
+            ListEnd::Head => list.push_front(env.links(), slab),
+            ListEnd::Tail => list.push_back(env.links(), slab),
         }
     }
 
@@ -69,20 +57,8 @@ impl Slub {
         slab: Pfn,
     ) {
         let map = env.pages.map();
-        touch(
-            env.pages.machine(),
-            Line::Node,
-            Access::Write,
-            core::ptr::from_ref(&**list).addr(),
-        );
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Write,
-            slab.0 as usize,
-        );
         map.page(slab).set_on_list(false);
-        list.remove(map, slab);
+        list.remove(env.links(), slab);
     }
 
     /// Takes the first slab of a node's list with all its free objects, and further slabs for the
@@ -168,24 +144,23 @@ impl Slub {
         freeze: bool,
     ) -> u32 {
         let page = env.pages.map().page(slab);
-        let mut word = SlabWord::load(page);
+        let mut word = SlabWord::load(env.pages.machine(), page);
         while freeze && !word.frozen {
-            work(env.pages.machine(), Work::Atomic);
             let frozen = SlabWord {
                 frozen: true,
                 ..word
             };
-            match word.replace(page, frozen) {
+            match word.replace(env.pages.machine(), page, frozen) {
                 Ok(()) => word = frozen,
                 Err(now) => word = now,
             }
         }
         let free = page.objects.load(Ordering::Relaxed) - word.inuse;
-        touch(
+        access(
             env.pages.machine(),
             Line::Slab,
             Access::Write,
-            slab.0 as usize,
+            env.pages.map().page(slab),
         );
         page.set_next(cpu.partial());
         cpu.set_partial(Some(slab));
@@ -204,11 +179,11 @@ impl Slub {
         cpu: &mut CpuSlab,
     ) -> Option<Pfn> {
         let slab = cpu.partial()?;
-        touch(
+        access(
             env.pages.machine(),
             Line::Slab,
             Access::Write,
-            slab.0 as usize,
+            env.pages.map().page(slab),
         );
         let page = env.pages.map().page(slab);
         cpu.set_partial(page.next());
@@ -255,7 +230,7 @@ impl Slub {
     pub(super) fn drain_cpu_partial<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) {
         while self.rules.drain_frees_an_empty_slab
             && let Some(slab) = cpu.partial()
-            && SlabWord::load(env.pages.map().page(slab)).inuse == 0
+            && SlabWord::load(env.pages.machine(), env.pages.map().page(slab)).inuse == 0
         {
             self.pop_cpu_partial(env, cpu);
             self.unfreeze(env, slab);
@@ -298,14 +273,13 @@ impl Slub {
     /// Clears a slab's frozen mark; the caller owns it and holds its node's lock.
     fn unfreeze<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> SlabWord {
         let page = env.pages.map().page(slab);
-        let mut word = SlabWord::load(page);
+        let mut word = SlabWord::load(env.pages.machine(), page);
         while word.frozen {
-            work(env.pages.machine(), Work::Atomic);
             let thawed = SlabWord {
                 frozen: false,
                 ..word
             };
-            match word.replace(page, thawed) {
+            match word.replace(env.pages.machine(), page, thawed) {
                 Ok(()) => return thawed,
                 Err(now) => word = now,
             }
@@ -431,7 +405,7 @@ impl Slub {
         list: Option<Detached>,
     ) -> (SlabWord, SlabWord) {
         let page = env.pages.map().page(slab);
-        let mut old = SlabWord::load(page);
+        let mut old = SlabWord::load(env.pages.machine(), page);
         let Some(list) = list else {
             return (old, self.unfreeze(env, slab));
         };

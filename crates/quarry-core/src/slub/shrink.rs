@@ -54,7 +54,7 @@ impl Slub {
             let mut next = list.first();
             while let Some(slab) = next {
                 next = map.page(slab).next();
-                if SlabWord::load(map.page(slab)).inuse == 0 {
+                if SlabWord::load(env.pages.machine(), map.page(slab)).inuse == 0 {
                     Self::remove_partial(env, &mut list, slab);
                     map.page(slab).set_next(discards);
                     discards = Some(slab);
@@ -82,7 +82,7 @@ impl Slub {
         let map = env.pages.map();
         let free = |slab: Pfn| {
             let page = map.page(slab);
-            page.objects.load(Ordering::Relaxed) - SlabWord::load(page).inuse
+            page.objects.load(Ordering::Relaxed) - SlabWord::load(env.pages.machine(), page).inuse
         };
         // A selection by increasing count: each pass moves the slabs of one count behind those
         // moved before. The number of passes is bounded by the distinct counts.
@@ -94,13 +94,13 @@ impl Slub {
             while let Some(slab) = next {
                 next = map.page(slab).next();
                 if free(slab) <= least {
-                    list.remove(map, slab);
-                    sorted.push_back(map, slab);
+                    list.remove(env.links(), slab);
+                    sorted.push_back(env.call_links(), slab);
                 }
             }
         }
-        while let Some(slab) = sorted.pop_back(map) {
-            list.push_front(map, slab);
+        while let Some(slab) = sorted.pop_back(env.call_links()) {
+            list.push_front(env.links(), slab);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::word::SlabWord;
 use crate::debug;
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
-use crate::machine::{Access, Line, Machine, Work, touch, work};
+use crate::machine::{Access, Line, Machine, access};
 use crate::page::{MAX_ORDER, PageKind, Pfn};
 use crate::slabs::{self, NewSlab};
 use crate::stats::{Stat, Stats};
@@ -26,17 +26,17 @@ impl Slub {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> *mut u8 {
-        touch(
+        // SAFETY: geometry puts the free pointer inside the slot.
+        let link = unsafe { object.byte_add(self.free_pointer) }.cast::<*mut u8>();
+        access(
             env.pages.machine(),
             Line::Object,
             Access::Read,
-            object.addr().get(),
+            link.as_ptr(),
         );
-        // SAFETY: geometry puts the free pointer inside the slot.
-        let link = unsafe { object.byte_add(self.free_pointer) };
         // SAFETY: the slot and the offset are multiples of a word, and I1 says that the object is
         // the allocator's and holds a link.
-        unsafe { link.cast::<*mut u8>().read() }
+        unsafe { link.read() }
     }
 
     /// Links a free object to the next one.
@@ -67,16 +67,16 @@ impl Slub {
         free_pointer: usize,
         next: *mut u8,
     ) {
-        touch(
+        // SAFETY: geometry puts the free pointer inside the slot.
+        let link = unsafe { object.byte_add(free_pointer) }.cast::<*mut u8>();
+        access(
             env.pages.machine(),
             Line::Object,
             Access::Write,
-            object.addr().get(),
+            link.as_ptr(),
         );
-        // SAFETY: geometry puts the free pointer inside the slot.
-        let link = unsafe { object.byte_add(free_pointer) };
         // SAFETY: word-aligned as in `next_free`; the caller owns the object.
-        unsafe { link.cast::<*mut u8>().write(next) };
+        unsafe { link.write(next) };
     }
 
     /// An object's place as a slab's word names it.
@@ -103,15 +103,10 @@ impl Slub {
     /// Link to the slab that an object would be in, whichever cache's it is; 0 for none.
     #[inline(always)]
     pub(super) fn slab_link<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {
-        let Some((pfn, page)) = env.pages.map().page_of(object) else {
+        let Some((_, page)) = env.pages.map().page_of(object) else {
             return 0;
         };
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Read,
-            pfn.0 as usize,
-        );
+        access(env.pages.machine(), Line::Slab, Access::Read, page);
         page.head_link()
     }
 
@@ -190,22 +185,15 @@ impl Slub {
         freeze: bool,
     ) -> Option<(NonNull<u8>, u32)> {
         let page = env.pages.map().page(slab);
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Write,
-            slab.0 as usize,
-        );
         let objects = page.objects.load(Ordering::Relaxed);
-        let mut old = SlabWord::load(page);
+        let mut old = SlabWord::load(env.pages.machine(), page);
         loop {
-            work(env.pages.machine(), Work::Atomic);
             let taken = SlabWord {
                 first: 0,
                 inuse: objects,
                 frozen: freeze && old.first != 0,
             };
-            match old.replace(page, taken) {
+            match old.replace(env.pages.machine(), page, taken) {
                 Ok(()) => break,
                 Err(now) => old = now,
             }
@@ -236,14 +224,7 @@ impl Slub {
             inuse: old.inuse.saturating_sub(list.count),
             frozen: freeze,
         };
-        work(env.pages.machine(), Work::Atomic);
-        touch(
-            env.pages.machine(),
-            Line::Slab,
-            Access::Write,
-            slab.0 as usize,
-        );
-        old.replace(page, new).map(|()| new)
+        old.replace(env.pages.machine(), page, new).map(|()| new)
     }
 
     /// A new slab of pages that `pages` finds, whose objects are linked in ascending order and all

@@ -4,7 +4,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::geometry::RunRules;
-use crate::machine::{ListLayout, PerCpu};
+use crate::machine::{Line, ListLayout, PerCpu, PerCpuState};
 use crate::page::Pfn;
 use crate::slabs::{Nodes, RemoteSearch};
 use crate::stats::{Stat, Stats};
@@ -34,6 +34,10 @@ pub struct Slub {
     /// Order of a normal slab in the upper half, its objects in the lower.
     pub(crate) normal: AtomicU32,
     pub(crate) nodes: Nodes,
+}
+
+impl PerCpuState for CpuSlab {
+    const LINE: Line = Line::CpuState;
 }
 
 /// One CPU's part, behind its slot. All-zero is the empty state. The fields that fast operations

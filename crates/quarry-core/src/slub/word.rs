@@ -15,6 +15,7 @@
 //! push, and the owner takes the whole list or, under the list lock, the first object, which
 //! nobody else can take off meanwhile.
 
+use crate::machine::{Access, Line, Machine, access};
 use crate::page::Page;
 use crate::sync::Ordering;
 
@@ -31,7 +32,18 @@ pub(crate) struct SlabWord {
 
 impl SlabWord {
     #[inline(always)]
-    pub(crate) fn load(slab: &Page) -> Self {
+    pub(crate) fn load<M: Machine>(machine: &M, slab: &Page) -> Self {
+        access(
+            machine,
+            Line::Slab,
+            Access::Read,
+            core::ptr::from_ref(&slab.word),
+        );
+        Self::peek(slab)
+    }
+
+    /// [`SlabWord::load`] for those who check a heap, which costs nobody anything.
+    pub(crate) fn peek(slab: &Page) -> Self {
         // Acquire: pairs with the Release in `replace`, by which a free publishes its link.
         Self::decode(slab.word.load(Ordering::Acquire))
     }
@@ -43,7 +55,18 @@ impl SlabWord {
 
     /// Puts `new` in the place of `self`, unless the word has changed: then its present value.
     #[inline(always)]
-    pub(crate) fn replace(self, slab: &Page, new: Self) -> Result<(), Self> {
+    pub(crate) fn replace<M: Machine>(
+        self,
+        machine: &M,
+        slab: &Page,
+        new: Self,
+    ) -> Result<(), Self> {
+        access(
+            machine,
+            Line::Slab,
+            Access::Atomic,
+            core::ptr::from_ref(&slab.word),
+        );
         // AcqRel: the Release publishes the free pointers written before, the Acquire lets the
         // taker of a list follow them. Acquire on failure: the returned value is used likewise.
         slab.word

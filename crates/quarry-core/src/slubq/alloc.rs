@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::slab::LockedSlab;
 use super::types::{CpuQueue, Slubq};
 use crate::design::Env;
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, Work, touch, work};
+use crate::machine::{CpuId, Machine, NodeId};
 use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -33,7 +33,6 @@ impl Slubq {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         if node.is_none() {
             // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuQueue` (I3).
             return unsafe { machine.percpu_pop_stack::<CpuQueue>(self.cpu.slot0()) };
@@ -71,16 +70,9 @@ impl Slubq {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         if (node.is_none() || self.matches(env, cpu, node))
-            && let Some(object) = cpu.pop()
+            && let Some(object) = cpu.pop(machine)
         {
-            touch(machine, Line::CpuQueue, Access::Read, cpu.entry_address());
             return Some(object);
         }
         self.alloc_slow(env, cpu, id, node)
@@ -127,7 +119,7 @@ impl Slubq {
         if node.is_some() || !self.pull_shared(env, cpu, own, batch) {
             self.refill(env, cpu, node, batch);
         }
-        cpu.take_newest()
+        cpu.take_newest(env.pages.machine())
     }
 
     /// Gives a CPU the configured queue; `false` if the lock on it is re-entered.
@@ -161,7 +153,6 @@ impl Slubq {
             let Some(locked) = found.or_else(|| self.lock_new(env, node, cpu)) else {
                 break;
             };
-            touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
             let portion = locked.free().min(batch - have);
             let mut at = have + portion;
             let room = cpu.room(batch);
@@ -171,7 +162,7 @@ impl Slubq {
             });
             self.put_partial(env, locked);
         }
-        cpu.set_objects(have);
+        cpu.set_filled(env.pages.machine(), have);
     }
 
     fn lock_new<'a, M: Machine>(
@@ -277,7 +268,6 @@ impl Slubq {
             return false;
         }
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut filled = 0;
         if node.is_none() {
             let popped = self

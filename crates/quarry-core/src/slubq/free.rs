@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
-use crate::machine::{Access, CpuId, Line, Machine, Work, touch, work};
+use crate::machine::{CpuId, Machine};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::stats::Stat;
@@ -40,7 +40,6 @@ impl Slubq {
         object: NonNull<u8>,
     ) -> bool {
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
         if aliens || !slabs::owns(env, object) {
             return false;
@@ -92,12 +91,6 @@ impl Slubq {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let machine = env.pages.machine();
-        touch(
-            machine,
-            Line::CpuState,
-            Access::Write,
-            core::ptr::from_ref(cpu).addr(),
-        );
         if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
             let own = machine.node_of_cpu(id);
             if env.pages.node_of_page(slab) != own {
@@ -108,8 +101,7 @@ impl Slubq {
         if cpu.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        if cpu.push(object) {
-            touch(machine, Line::CpuQueue, Access::Write, cpu.entry_address());
+        if cpu.push(env.pages.machine(), object) {
             return Ok(());
         }
         self.free_slow(env, cpu, id, slab, object)
@@ -130,7 +122,10 @@ impl Slubq {
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
-        if cpu.queue == 0 && self.adopt_config(env, cpu, id) && cpu.push(object) {
+        if cpu.queue == 0
+            && self.adopt_config(env, cpu, id)
+            && cpu.push(env.pages.machine(), object)
+        {
             return Ok(());
         }
         cpu.stats.count(Stat::FreeSlowpath);
@@ -138,7 +133,7 @@ impl Slubq {
         let own = env.pages.machine().node_of_cpu(id);
         let shared = self.push_shared(env, cpu, own, batch);
         self.drain(env, cpu, batch - shared);
-        if !cpu.put_newest(object) {
+        if !cpu.put_newest(env.pages.machine(), object) {
             let slab = slabs::slab_of(env, object)?;
             self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
         }
@@ -210,7 +205,6 @@ impl Slubq {
             return Err(FreeError::Unchecked);
         }
         let machine = env.pages.machine();
-        work(machine, Work::Call);
         let mut pushed = 0;
         if self.alien_queue_size.load(Ordering::Relaxed) == 0 {
             let fit = self

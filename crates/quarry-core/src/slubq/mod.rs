@@ -69,11 +69,10 @@
 //! when it is full was not read and is a batch here. Caches with debugging have no queues ([`crate::debug`]);
 //! the patches kept them and checked at their ends.
 //!
-//! # 8 Cost
+//! # 8 Memory
 //!
-//! Fast path: the slot's line and one line of the queue; a free also reads the page descriptor to
-//! refuse foreign objects. Per CPU and cache 8 bytes per queue entry; 1 bit per object of slabs
-//! with more than 64.
+//! Per CPU and cache 8 bytes per queue entry; 1 bit per object of slabs with more than 64. What an
+//! operation accesses is a table: `crates/quarry/tests/virtual/accounting/slubq.rs`.
 
 mod alloc;
 mod check;

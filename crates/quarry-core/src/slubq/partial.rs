@@ -6,7 +6,7 @@ use super::count;
 use super::slab::LockedSlab;
 use super::types::{CpuQueue, Slubq};
 use crate::design::Env;
-use crate::machine::{Access, Line, Machine, NodeId, touch};
+use crate::machine::{Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::stats::{Stat, Stats};
@@ -52,17 +52,11 @@ impl Slubq {
             .get(node.0 as usize)?
             .partial
             .lock(env.pages.machine())?;
-        touch(
-            env.pages.machine(),
-            Line::Node,
-            Access::Write,
-            core::ptr::from_ref(&*list).addr(),
-        );
         let locked = list
             .iter(map)
             .find_map(|slab| LockedSlab::try_lock(env, slab))?;
         map.page(locked.slab).set_on_list(false);
-        list.remove(map, locked.slab);
+        list.remove(env.links(), locked.slab);
         count(env, stats, Stat::AllocFromPartial);
         Some(locked)
     }
@@ -77,7 +71,7 @@ impl Slubq {
         let node = &self.nodes[env.pages.node_of_page(locked.slab).0 as usize];
         if let Some(mut list) = node.partial.lock(env.pages.machine()) {
             map.page(locked.slab).set_on_list(true);
-            list.push_back(map, locked.slab);
+            list.push_back(env.links(), locked.slab);
             return;
         }
         locked.take(self.size, locked.free(), |object| {
@@ -89,15 +83,9 @@ impl Slubq {
     /// Gives the oldest entries of a queue back to their slabs.
     pub(super) fn drain<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, n: u32) {
         let n = n.min(cpu.objects());
-        touch(
-            env.pages.machine(),
-            Line::CpuQueue,
-            Access::Write,
-            cpu.entry_address(),
-        );
         let stats = self.drain_objects(env, &cpu.filled()[..n as usize]);
         cpu.stats.add(&stats);
-        cpu.forget_oldest(n);
+        cpu.forget_oldest(env.pages.machine(), n);
     }
 
     /// Gives objects back to their slabs, neighbours of one slab at once. Returns what is to be
@@ -159,21 +147,15 @@ impl Slubq {
         }
         let freed = locked.free() > before;
         let Some(mut list) = list else { return freed };
-        touch(
-            env.pages.machine(),
-            Line::Node,
-            Access::Write,
-            core::ptr::from_ref(&*list).addr(),
-        );
         let page = map.page(slab);
         let empty = locked.free() == locked.objects();
         if empty && page.on_list() {
             page.set_on_list(false);
-            list.remove(map, slab);
+            list.remove(env.links(), slab);
             count(env, stats.as_deref_mut(), Stat::FreeRemovePartial);
         } else if !empty && before == 0 && locked.free() > 0 {
             page.set_on_list(true);
-            list.push_back(map, slab);
+            list.push_back(env.links(), slab);
             count(env, stats.as_deref_mut(), Stat::FreeAddPartial);
         }
         drop(list);

@@ -7,7 +7,9 @@ use core::ptr::NonNull;
 
 use super::types::{CpuQueue, Slubq};
 use crate::design::{Busy, Env, FreeError};
-use crate::machine::{Access, Guard, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, touch};
+use crate::machine::{
+    Access, Guard, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, access,
+};
 use crate::page::Pfn;
 use crate::stats::Stat;
 use crate::sync::Ordering;
@@ -299,7 +301,7 @@ impl Slubq {
         touch_queue(env, &queue);
         let pulled = queue.pop_many(cpu.room(batch));
         drop(queue);
-        cpu.set_objects(pulled);
+        cpu.set_filled(env.pages.machine(), pulled);
         cpu.stats.count_by(Stat::AllocShared, u64::from(pulled));
         pulled > 0
     }
@@ -346,7 +348,7 @@ impl Slubq {
         let oldest = cpu.filled().len().min(batch as usize);
         let pushed = queue.push_many(&cpu.filled()[..oldest]);
         drop(queue);
-        cpu.forget_oldest(pushed);
+        cpu.forget_oldest(env.pages.machine(), pushed);
         cpu.stats.count_by(Stat::FreeShared, u64::from(pushed));
         pushed
     }
@@ -433,10 +435,10 @@ impl Slubq {
 }
 
 fn touch_queue<M: Machine>(env: Env<'_, M>, queue: &SharedQueue) {
-    touch(
+    access(
         env.pages.machine(),
         Line::Node,
         Access::Write,
-        core::ptr::from_ref(queue).addr(),
+        core::ptr::from_ref(queue),
     );
 }

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::types::Slubq;
 use crate::debug;
 use crate::design::Env;
-use crate::machine::{Access, Line, LockClass, Machine, NodeId, touch};
+use crate::machine::{Access, Line, LockClass, Machine, NodeId, access};
 use crate::page::{Page, Pfn};
 use crate::slabs::{self, NewSlab};
 use crate::slubq::geometry::bitmap_bytes;
@@ -22,11 +22,11 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
     /// Waits for the lock; `None` if the calling thread has it.
     pub(super) fn lock(env: Env<'a, M>, slab: Pfn) -> Option<Self> {
         let page = env.pages.map().page(slab);
-        touch(
+        access(
             env.pages.machine(),
             Line::Slab,
             Access::Write,
-            slab.0 as usize,
+            env.pages.map().page(slab),
         );
         env.pages.machine().lock(&page.lock, LockClass::Slab).ok()?;
         Some(Self { env, slab })
@@ -35,11 +35,11 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
     /// Takes the lock if it is free.
     pub(super) fn try_lock(env: Env<'a, M>, slab: Pfn) -> Option<Self> {
         let page = env.pages.map().page(slab);
-        touch(
+        access(
             env.pages.machine(),
             Line::Slab,
             Access::Write,
-            slab.0 as usize,
+            env.pages.map().page(slab),
         );
         // The guard must not exist unless the lock was taken: its drop would free another's.
         if !env.pages.machine().try_lock(&page.lock, LockClass::Slab) {
@@ -73,11 +73,11 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
             return self.page().word.load(Ordering::Relaxed);
         }
         let word = self.in_slab_word(size, i);
-        touch(
+        access(
             self.env.pages.machine(),
             Line::Bitmap,
             Access::Read,
-            word.addr().get(),
+            word.as_ptr(),
         );
         // SAFETY: I2 - the slab's lock is held, and only its holders access the bitmap, which
         // `in_slab_word` finds.
@@ -90,11 +90,11 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
             return;
         }
         let word = self.in_slab_word(size, i);
-        touch(
+        access(
             self.env.pages.machine(),
             Line::Bitmap,
             Access::Write,
-            word.addr().get(),
+            word.as_ptr(),
         );
         // SAFETY: as in `word`.
         unsafe { word.write(bits) };

@@ -300,7 +300,7 @@ impl Clock for LoomMachine {
 }
 
 impl Accounting for LoomMachine {
-    fn touch(&self, _line: Line, _access: Access, _address: usize) {}
+    fn access(&self, _at: *const u8, _bytes: usize, _access: Access, _line: Line) {}
 
     fn work(&self, _work: Work) {}
 }

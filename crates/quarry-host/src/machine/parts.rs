@@ -251,7 +251,7 @@ impl Clock for HostMachine {
 /// A real machine's caches and clock need no model.
 impl Accounting for HostMachine {
     #[inline(always)]
-    fn touch(&self, _line: Line, _access: Access, _address: usize) {}
+    fn access(&self, _at: *const u8, _bytes: usize, _access: Access, _line: Line) {}
 
     #[inline(always)]
     fn work(&self, _work: Work) {}

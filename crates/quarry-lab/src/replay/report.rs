@@ -208,6 +208,8 @@ pub struct Touches {
     pub reads: u64,
     /// Writes.
     pub writes: u64,
+    /// Locked read-modify-writes.
+    pub atomics: u64,
 }
 
 /// One cache at the end of a run: the columns of slabinfo, and more.
@@ -314,6 +316,7 @@ pub(crate) fn touches(counters: &Counters) -> Vec<(&'static str, Touches)> {
             let touches = Touches {
                 reads: counters.touches(*line, Access::Read),
                 writes: counters.touches(*line, Access::Write),
+                atomics: counters.touches(*line, Access::Atomic),
             };
             (*name, touches)
         })

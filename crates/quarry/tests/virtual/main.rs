@@ -9,11 +9,13 @@
 //! | [`model`] | the naive models, and helpers of all tests |
 //! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
 //! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
+//! | [`accounting`] | what each operation accesses, as tables |
 //! | [`merge`], [`rcu`], [`inspect`], [`inspect_designs`] | merged caches, deferred frees, slabinfo and sysfs |
 //! | [`debug`] and what begins like it | mistakes that debugging finds |
 //! | [`pages`] and what begins with `page` | the page allocator |
 //! | [`pool`] and what begins like it | page pools |
 
+mod accounting;
 mod debug;
 mod debug_sheaves;
 mod debug_slab;

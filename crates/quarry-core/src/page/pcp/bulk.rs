@@ -21,7 +21,6 @@ impl Pcp {
         let mut got = 0;
         let mut rest = slots;
         let spree = self.spree;
-        self.touch_lists(at);
         loop {
             let filled = rest.iter().take_while(|slot| slot.is_some()).count();
             rest = &mut rest[filled..];
@@ -97,7 +96,6 @@ impl Pcp {
     /// than there is room for.
     #[inline(always)]
     pub(crate) fn freed_many<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) {
-        self.touch_lists(at);
         let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
             return;
         };

@@ -162,8 +162,8 @@ unsafe impl Locks for Interrupted {
 }
 
 impl Accounting for Interrupted {
-    fn touch(&self, line: Line, access: Access, address: usize) {
-        self.inner.touch(line, access, address);
+    fn access(&self, at: *const u8, bytes: usize, access: Access, line: Line) {
+        self.inner.access(at, bytes, access, line);
         self.hook();
     }
 
