@@ -132,6 +132,7 @@ impl CpuQueue {
     }
 
     /// Takes the newest entry at the end of a slow allocation.
+    #[inline(always)]
     pub(crate) fn take_newest<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
         let newest = self.newest()?;
         self.top = self.top.wrapping_sub(1);
@@ -150,6 +151,7 @@ impl CpuQueue {
     }
 
     /// Adds an entry at the end of a slow free; `false` if there is no room.
+    #[inline(always)]
     pub(crate) fn put_newest<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
         if self.top == self.limit {
             return false;

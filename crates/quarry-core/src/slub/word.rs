@@ -43,6 +43,7 @@ impl SlabWord {
     }
 
     /// [`SlabWord::load`] for those who check a heap, which costs nobody anything.
+    #[inline(always)]
     pub(crate) fn peek(slab: &Page) -> Self {
         // Acquire: pairs with the Release in `replace`, by which a free publishes its link.
         Self::decode(slab.word.load(Ordering::Acquire))
