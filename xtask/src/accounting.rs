@@ -158,9 +158,11 @@ fn compare(rows: &[Row]) -> Result<()> {
         per_pair: [with, without],
     } in rows
     {
-        if (with - without).abs() > TOLERANCE {
+        // The compiler places blocks by what it sees before the calls vanish, so the build without
+        // accounting may be the longer one.
+        if with - without > TOLERANCE {
             bail!(
-                "accounting changes what a pair of {design} costs: {with:.3} instructions, {without:.3} without"
+                "accounting adds to what a pair of {design} costs: {with:.3} instructions, {without:.3} without"
             );
         }
     }
@@ -188,6 +190,7 @@ mod tests {
         };
         assert!(compare(&[row(61.0, 61.001), row(70.0, 70.0)]).is_ok());
         assert!(compare(&[row(61.0, 61.0), row(71.0, 70.0)]).is_err());
-        assert!(compare(&[row(70.0, 70.01)]).is_err());
+        assert!(compare(&[row(70.01, 70.0)]).is_err());
+        assert!(compare(&[row(302.0, 303.0)]).is_ok());
     }
 }

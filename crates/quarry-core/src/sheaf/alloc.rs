@@ -37,7 +37,7 @@ impl Sheaf {
     }
 
     /// Allocates with the CPU's slot held, if it can be had.
-    #[inline]
+    #[inline(always)]
     pub(super) fn alloc_locked<M: Machine>(
         &self,
         env: Env<'_, M>,

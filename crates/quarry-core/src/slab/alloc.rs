@@ -39,7 +39,7 @@ impl Slab {
     }
 
     /// Allocates with the CPU's slot held, if it can be had.
-    #[inline]
+    #[inline(always)]
     pub(super) fn alloc_locked<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -42,7 +42,7 @@ impl Slub {
     }
 
     /// Allocates with the CPU's slot held, if it can be had.
-    #[inline]
+    #[inline(always)]
     pub(super) fn alloc_locked<M: Machine>(
         &self,
         env: Env<'_, M>,

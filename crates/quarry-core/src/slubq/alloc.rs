@@ -41,7 +41,7 @@ impl Slubq {
     }
 
     /// Allocates with the CPU's slot held, if it can be had.
-    #[inline]
+    #[inline(always)]
     pub(super) fn alloc_locked<M: Machine>(
         &self,
         env: Env<'_, M>,
