@@ -73,7 +73,7 @@ fn zones_are_those_of_the_layout() {
     let page = heap.pages().pfn_of(object).expect("a page of the heap");
     let zone = heap.pages().zone_id_of(page).expect("a zone");
     assert_eq!(zone.zone, ZoneType::Normal, "the highest is tried first");
-    // SAFETY: nobody uses the object any more.
+    // SAFETY: the object has no user left.
     unsafe { heap.kfree(object) }.expect("allocated");
 }
 

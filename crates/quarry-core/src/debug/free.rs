@@ -92,7 +92,7 @@ fn refusal<M: Machine>(
 ///
 /// # Safety
 ///
-/// Nobody uses the object any more.
+/// The object has no user left.
 pub(crate) unsafe fn free<M: Machine, D: Design>(
     design: &D,
     env: Env<'_, M>,
@@ -136,7 +136,7 @@ pub(crate) unsafe fn free<M: Machine, D: Design>(
 ///
 /// # Safety
 ///
-/// Nobody uses the object any more.
+/// The object has no user left.
 unsafe fn free_at<M: Machine, D: Design>(
     design: &D,
     env: Env<'_, M>,

@@ -40,7 +40,7 @@ impl<'a, M: Machine> Env<'a, M> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     pub unsafe fn kfree(&self, object: NonNull<u8>) {
         // SAFETY: the function is called with its own system; the caller's contract is the same.
         unsafe { (self.pages.general.kfree)(self.pages, object) }
@@ -57,7 +57,7 @@ impl<'a, M: Machine> Env<'a, M> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     pub unsafe fn kfree_direct(&self, object: NonNull<u8>) {
         // SAFETY: the function is called with its own system; the caller's contract is the same.
         unsafe { (self.pages.general.kfree_direct)(self.pages, object) }

@@ -92,7 +92,7 @@ pub trait Design: Sized + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Nobody uses the cache any more.
+    /// The cache has no user left.
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>);
 
     /// Allocates an object, on the given node if one is wanted. `None` when memory is exhausted.
@@ -107,7 +107,7 @@ pub trait Design: Sized + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     unsafe fn free<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -177,7 +177,7 @@ pub trait Design: Sized + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_bulk<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -131,7 +131,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), FreeError> {
@@ -175,7 +175,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[track_caller]
     pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
         work(self.heap.machine(), Work::Call);

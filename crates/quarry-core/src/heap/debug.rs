@@ -72,7 +72,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(never)]
     pub(super) unsafe fn free_slow(
         &self,
@@ -111,7 +111,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn free_missed(
@@ -182,7 +182,7 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
 
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[cold]
     pub(super) unsafe fn free_bulk_missed(
         &self,

@@ -162,7 +162,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline]
     #[track_caller]
     pub unsafe fn kfree(&self, object: NonNull<u8>) -> Result<(), FreeError> {

@@ -116,7 +116,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody uses the cache any more.
+    /// The cache has no user left.
     pub(super) unsafe fn free_aliases(&self, head: &CacheHead) {
         let aliases = &head.merged.aliases;
         let mut next = aliases.swap(core::ptr::null_mut(), Ordering::Acquire);

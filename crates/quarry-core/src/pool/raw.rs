@@ -201,7 +201,7 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
             bytes,
         };
         for block in [slots, body] {
-            // SAFETY: nobody uses the block any more.
+            // SAFETY: the block has no user left.
             unsafe { give_back(machine, meta, block) };
         }
     }

@@ -25,7 +25,7 @@ struct Aside {
 impl Sheaf {
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_one<M: Machine>(
         &self,
@@ -44,7 +44,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_step<M: Machine>(
         &self,
@@ -63,7 +63,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline]
     pub(super) unsafe fn free_locked<M: Machine>(
         &self,
@@ -98,7 +98,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     unsafe fn free_on_cpu<M: Machine>(
         &self,
@@ -116,7 +116,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     unsafe fn push_on_cpu<M: Machine>(
         &self,
@@ -211,7 +211,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(never)]
     unsafe fn free_below<M: Machine>(
         &self,
@@ -232,7 +232,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline]
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
@@ -261,7 +261,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline(never)]
     unsafe fn free_rest<M: Machine>(
         &self,
@@ -330,7 +330,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_many_on_cpu<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -391,7 +391,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_remote<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -419,7 +419,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     unsafe fn set_aside<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -443,7 +443,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_many_below<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -462,7 +462,7 @@ impl Sheaf {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more; the caller holds a CPU's slot or has entered the gate.
+    /// The objects have no user left; the caller holds a CPU's slot or has entered the gate.
     unsafe fn free_batch<M: Machine>(
         &self,
         env: Env<'_, M>,

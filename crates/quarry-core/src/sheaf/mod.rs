@@ -168,7 +168,7 @@ impl Design for Sheaf {
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
         // A CPU that was busy when the cache was flushed may have kept an empty sheaf.
         self.flush_and_drain(env);
-        // SAFETY: the caller guarantees that nobody uses the cache any more.
+        // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
         // SAFETY: as above.
         unsafe { self.slub.release(env) };

@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 impl Slab {
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_one<M: Machine>(
         &self,
@@ -32,7 +32,7 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_step<M: Machine>(
         &self,
@@ -59,7 +59,7 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline]
     pub(super) unsafe fn free_locked<M: Machine>(
         &self,
@@ -85,7 +85,7 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     unsafe fn free_on_cpu<M: Machine>(
         &self,
@@ -244,7 +244,7 @@ impl Slab {
 
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[cold]
     #[inline(never)]
     unsafe fn free_without_slot<M: Machine>(
@@ -288,7 +288,7 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline]
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
@@ -314,7 +314,7 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline(never)]
     unsafe fn free_rest<M: Machine>(
         &self,
@@ -339,7 +339,7 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_slots<M: Machine>(
         &self,
         env: Env<'_, M>,

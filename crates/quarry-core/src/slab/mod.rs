@@ -203,7 +203,7 @@ impl Design for Slab {
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
         self.free_arrays(env);
         if let Some(config) = self.config.lock(env.pages.machine()) {
-            // SAFETY: the caller guarantees that nobody uses the cache any more.
+            // SAFETY: the caller guarantees that the cache has no user left.
             unsafe { types::free_entries(env, &config) };
         }
         // SAFETY: as above.

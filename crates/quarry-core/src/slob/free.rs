@@ -17,7 +17,7 @@ impl Slob {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     pub(super) unsafe fn free_one<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -193,7 +193,7 @@ impl Slob {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
         env: Env<'_, M>,

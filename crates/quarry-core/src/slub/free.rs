@@ -18,7 +18,7 @@ const LOOKAHEAD: usize = 3;
 impl Slub {
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(crate) unsafe fn free_one<M: Machine>(
         &self,
@@ -37,7 +37,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_step<M: Machine>(
         &self,
@@ -60,7 +60,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline]
     pub(super) unsafe fn free_locked<M: Machine>(
         &self,
@@ -94,7 +94,7 @@ impl Slub {
 
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[cold]
     #[inline(never)]
     unsafe fn free_without_slot<M: Machine>(
@@ -116,7 +116,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(never)]
     pub(crate) unsafe fn free_slow<M: Machine>(
         &self,
@@ -134,7 +134,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more, and [`Slub::check_slot`] has accepted it.
+    /// The object has no user left, and [`Slub::check_slot`] has accepted it.
     pub(super) unsafe fn free_checked<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -252,7 +252,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline]
     pub(crate) unsafe fn free_many<M: Machine>(
         &self,
@@ -277,7 +277,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline(always)]
     unsafe fn put_run<M: Machine>(
         &self,
@@ -328,7 +328,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline(never)]
     unsafe fn free_rest<M: Machine>(
         &self,
@@ -350,7 +350,7 @@ impl Slub {
 
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_many_on<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -369,7 +369,7 @@ impl Slub {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     pub(crate) unsafe fn for_each_list<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -149,7 +149,7 @@ impl Design for Slub {
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
-        // SAFETY: the caller guarantees that nobody uses the cache any more.
+        // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
     }
 

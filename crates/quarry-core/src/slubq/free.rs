@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 impl Slubq {
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_one<M: Machine>(
         &self,
@@ -32,7 +32,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     pub(super) unsafe fn free_step<M: Machine>(
         &self,
@@ -53,7 +53,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline]
     pub(super) unsafe fn free_locked<M: Machine>(
         &self,
@@ -80,7 +80,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[inline(always)]
     unsafe fn free_on_cpu<M: Machine>(
         &self,
@@ -142,7 +142,7 @@ impl Slubq {
 
     /// # Safety
     ///
-    /// Nobody uses the object any more.
+    /// The object has no user left.
     #[cold]
     #[inline(never)]
     unsafe fn free_without_slot<M: Machine>(
@@ -194,7 +194,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline]
     pub(super) unsafe fn free_many<M: Machine>(
         &self,
@@ -223,7 +223,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     #[inline(never)]
     unsafe fn free_rest<M: Machine>(
         &self,
@@ -248,7 +248,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the objects any more.
+    /// The objects have no user left.
     unsafe fn free_slots<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -177,7 +177,7 @@ impl Design for Slubq {
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
-        // SAFETY: the caller guarantees that nobody uses the cache any more.
+        // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.free_shared(env) };
         if let Some(config) = self.config.lock(env.pages.machine()) {
             // SAFETY: as above.

@@ -223,7 +223,7 @@ impl Slubq {
     ///
     /// # Safety
     ///
-    /// Nobody uses the cache any more.
+    /// The cache has no user left.
     pub(super) unsafe fn free_shared<M: Machine>(&self, env: Env<'_, M>) {
         for kind in [Kind::Shared, Kind::Alien] {
             self.resize_shared(env, kind, 0);

@@ -100,7 +100,7 @@ fn objects_are_local<D: Design>(era: Era) {
             "{}",
             D::NAME
         );
-        // SAFETY: nobody uses the object any more.
+        // SAFETY: the object has no user left.
         unsafe { heap.kfree(object) }.expect("allocated");
     });
     heap.pages().check_consistency().expect("consistency");

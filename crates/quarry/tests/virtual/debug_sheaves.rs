@@ -16,7 +16,7 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
     let heap = told::<D>(era);
     let cache = cache_of(&heap, "deferred", 100, letters("FZP"));
     for object in take(cache, 20) {
-        // SAFETY: nobody uses the object any more.
+        // SAFETY: the object has no user left.
         unsafe { cache.free_rcu(object) }.expect("a live object");
     }
     for now in 0..4 {
@@ -86,7 +86,7 @@ fn a_raised_capacity_holds_for_prefills() {
         .expect("a cache");
     let capacity = cache.attribute("sheaf_capacity").expect("an attribute") as usize;
     for object in take(cache, capacity) {
-        // SAFETY: nobody uses the object any more.
+        // SAFETY: the object has no user left.
         unsafe { cache.free_rcu(object) }.expect("a live object");
     }
     assert!(cache.set_attribute("sheaf_capacity", 120));
