@@ -39,7 +39,9 @@ pub struct VirtualMachine {
     counters: UnsafeCell<Counters>,
     faults: Option<(Faults, RefCell<Rng>)>,
     held: Held,
-    recording: RefCell<Option<Vec<Step>>>,
+    /// Whether steps are recorded, and those so far.
+    records: Cell<bool>,
+    steps: RefCell<Vec<Step>>,
     _mappings: Mappings,
 }
 
@@ -103,7 +105,8 @@ impl VirtualMachine {
             counters: UnsafeCell::new(Counters::default()),
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
             held: Held::default(),
-            recording: RefCell::new(None),
+            records: Cell::new(false),
+            steps: RefCell::default(),
             _mappings: mappings,
         })
     }
@@ -167,17 +170,25 @@ impl VirtualMachine {
 
     /// What the allocator does in `f`, step by step, as it tells the machine.
     pub fn record_steps<R>(&self, f: impl FnOnce() -> R) -> (Vec<Step>, R) {
-        let outer = self.recording.replace(Some(Vec::new()));
+        let outer = (self.records.replace(true), self.steps.take());
         let result = f();
-        let steps = self.recording.replace(outer);
-        (steps.unwrap_or_default(), result)
+        let steps = self.steps.replace(outer.1);
+        self.records.set(outer.0);
+        (steps, result)
     }
 
+    /// Notes a step while steps are recorded. A replay pays for the question only.
     #[inline(always)]
     fn record(&self, step: impl FnOnce() -> Step) {
-        if let Some(steps) = &mut *self.recording.borrow_mut() {
-            steps.push(step());
+        if self.records.get() {
+            self.push_step(step());
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_step(&self, step: Step) {
+        self.steps.borrow_mut().push(step);
     }
 
     /// Does `f` without counting it: looking at a machine must not show in what it counts.
