@@ -110,7 +110,7 @@ impl Readers {
         if !self.shards.iter().all(quiet) {
             return false;
         }
-        // Somebody else may have made the step; a failure is as good. SeqCst: see `cookie`.
+        // Another thread may have made the step; a failure is as good. SeqCst: see `cookie`.
         let _ = self
             .epoch
             .compare_exchange(epoch, epoch + 1, Ordering::SeqCst, Ordering::SeqCst);

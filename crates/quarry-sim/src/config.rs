@@ -76,7 +76,7 @@ impl Config {
     }
 }
 
-/// How often try-locks fail, as if somebody held them.
+/// How often try-locks fail, as if another thread held them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Decides which ones.

@@ -31,7 +31,7 @@ fn churn<D: Design>(cache: Cache<'_, HostMachine, D>, seed: usize, stop: &Atomic
         let wanted = (dice >> 33) % HELD;
         while held.len() < wanted {
             let object = cache.alloc().expect("memory");
-            // SAFETY: the object is this thread's, of so many bytes.
+            // SAFETY: the object is this thread's, and that long.
             unsafe { object.write_bytes(0xff, bytes) };
             held.push(object);
         }

@@ -167,7 +167,7 @@ impl HotPages {
         }
     }
 
-    /// Notes that a bulk call took so many of the newest pages as steps take them.
+    /// Notes that a bulk call took n of the newest pages as n steps would.
     #[inline(always)]
     pub(crate) fn popped_in_bulk(&mut self, pages: usize) {
         self.take(pages);

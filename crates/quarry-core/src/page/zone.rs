@@ -21,7 +21,7 @@ pub(crate) struct PcpLimits {
     high_max: AtomicU32,
     /// Most that frees count up to; 0 where they are not counted.
     spree_max: AtomicU32,
-    /// At so many counted pages larger frees drain the lists.
+    /// Number of counted pages at which larger frees drain the lists.
     spree_least: AtomicU32,
 }
 

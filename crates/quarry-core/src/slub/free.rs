@@ -314,7 +314,7 @@ impl Slub {
         run.len()
     }
 
-    /// Counts so many objects that a bulk free put in front of the CPU's list at once.
+    /// Counts n objects that a bulk free put in front of the CPU's list at once.
     #[inline(always)]
     fn count_fast_list(&self, cpu: &mut CpuSlab, objects: u32) {
         let counted = match self.rules.bulk_counts_objects {

@@ -1,4 +1,4 @@
-//! What is asked, and what is told.
+//! A question about a snapshot, and the answer to it.
 
 use std::fmt;
 

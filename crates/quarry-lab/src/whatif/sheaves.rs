@@ -110,7 +110,7 @@ mod tests {
             cpus,
             in_barns: 10.0,
         };
-        // kmalloc-cg-2k on two CPUs, kernel 7.0: about 180 objects active, of which 22 are live.
+        // kmalloc-cg-2k on two CPUs, kernel 7.0: about 180 objects active, 22 of them live.
         assert_eq!(sheaves(12.0, 2.0).objects_max(), 168.0);
         assert_eq!(sheaves(12.0, 2.0).objects_kept(), 156.0);
         assert_eq!(sheaves(12.0, 8.0).objects_max(), 312.0);

@@ -168,7 +168,7 @@ impl World {
         has_sheaves.then(|| sheaf_era(self.design.era)).flatten()
     }
 
-    /// Sheaves of so many objects on this machine.
+    /// Sheaves of a capacity, in objects, on this machine.
     pub(super) fn sheaves(&self, capacity: u32) -> Sheaves {
         let Some(era) = self.sheaf_era() else {
             return Sheaves::default();

@@ -280,7 +280,7 @@ fn a_wanted_node_is_searched_for() {
     consistent(&heap);
 }
 
-/// No SLOB kernel had debugging: who asks for some is told, and goes on without.
+/// No SLOB kernel had debugging: a request for it is an error, and the heap works without.
 #[test]
 fn debugging_is_refused() {
     for era in [OLD, NEW] {

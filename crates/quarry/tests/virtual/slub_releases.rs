@@ -8,7 +8,7 @@ use quarry_core::machine::NodeId;
 use quarry_core::slub::Slub;
 use quarry_core::stats::Stat;
 
-/// Objects of 192 bytes, of which a node keeps 5 slabs, whatever the release's default.
+/// Objects of 192 bytes. A node keeps 5 slabs of them, whatever the release's default.
 fn class(heap: &VirtualHeap<Slub>) -> VirtualCache<'_, Slub> {
     let cache = sized(heap, "scenario", 192);
     assert!(cache.set_attribute("min_partial", 5));

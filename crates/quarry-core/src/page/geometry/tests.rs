@@ -243,7 +243,7 @@ fn every_rule_begins_with_a_release() {
         (Era::V5_14, FractionRule::AllCpus),
     ];
     begins(|era| era.fraction, &fractions);
-    // Lists, of which cold ones, and the largest order.
+    // Lists, cold lists among them, and the largest order.
     let lists = [
         (first, (2, true, 0)),
         (Era::V2_6_25, (1, false, 0)),
