@@ -1,8 +1,10 @@
 //! `quarry tunables`: the table of tunables, from the data that everything else uses.
 
-use quarry_core::tunables::{DefaultValue, PAGE_ALLOCATOR, Scope, TUNABLES, Tunable};
+use quarry_core::era::Era;
+use quarry_core::page::SYSCTLS;
+use quarry_core::tunables::{DefaultValue, Scope, Table, Tunable};
 use quarry_lab::DesignSpec;
-use quarry_lab::design::parse_era;
+use quarry_lab::design::{DESIGNS, parse_era};
 use serde::Serialize;
 
 use crate::output;
@@ -50,7 +52,7 @@ struct Row {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let rows = match &args.design {
-        None => TUNABLES.iter().map(row).collect(),
+        None => all().map(row).collect(),
         Some(text) => rows_of(text)?,
     };
     if args.json {
@@ -70,21 +72,45 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::print_text(&table.to_string())
 }
 
+/// The tables of all designs, then that of the page allocator.
+fn tables() -> impl Iterator<Item = &'static Table> {
+    let designs = DESIGNS.iter().map(|design| design.tunables);
+    designs.chain([&SYSCTLS])
+}
+
+/// Each tunable once, those of boot first and those of the page allocator last. Designs that share
+/// one refer to the same.
+fn all() -> impl Iterator<Item = &'static Tunable> {
+    let mut all: Vec<&Tunable> = Vec::new();
+    for row in tables().flat_map(|table| table.rows) {
+        if !all.contains(&row.tunable) {
+            all.push(row.tunable);
+        }
+    }
+    all.sort_by_key(|tunable| match tunable.scope {
+        Scope::Boot => 0,
+        Scope::Cache | Scope::Own => 1,
+        Scope::Sysctl => 2,
+    });
+    all.into_iter()
+}
+
 /// The tunables of `slub` (in any era) or of `slub@5.9`.
 fn rows_of(text: &str) -> anyhow::Result<Vec<Row>> {
     let (name, era) = match text.split_once('@') {
-        Some((PAGE_ALLOCATOR, era)) => (PAGE_ALLOCATOR, Some(parse_era(era)?)),
-        None if text == PAGE_ALLOCATOR => (PAGE_ALLOCATOR, None),
-        at => {
-            let spec = DesignSpec::parse(text)?;
-            (spec.design.name, at.map(|_| spec.era))
-        }
+        Some((name, era)) => (name, Some(era)),
+        None => (text, None),
     };
-    let applies = |tunable: &&Tunable| match era {
-        Some(era) => tunable.applies(name, era),
-        None => tunable.available.iter().any(|at| at.design == name),
+    let (table, era): (&Table, Option<Era>) = if name == SYSCTLS.design {
+        (&SYSCTLS, era.map(parse_era).transpose()?)
+    } else {
+        let spec = DesignSpec::parse(text)?;
+        (spec.design.tunables, era.map(|_| spec.era))
     };
-    Ok(TUNABLES.iter().filter(applies).map(row).collect())
+    Ok(match era {
+        Some(era) => table.of(era).map(row).collect(),
+        None => table.rows.iter().map(|of| row(of.tunable)).collect(),
+    })
 }
 
 fn row(tunable: &Tunable) -> Row {
@@ -104,17 +130,18 @@ fn row(tunable: &Tunable) -> Row {
             DefaultValue::Computed(_) => None,
         },
         default_text: tunable.default.to_string(),
-        designs: tunable
-            .available
-            .iter()
-            .map(|at| {
-                if at.from == at.to {
-                    format!("{}@{}", at.design, at.from)
-                } else {
-                    format!("{}@{} to {}", at.design, at.from, at.to)
-                }
-            })
-            .collect(),
+        designs: designs_with(tunable),
         doc: tunable.doc,
     }
+}
+
+/// The designs that have a tunable, with the first and the last release.
+fn designs_with(tunable: &Tunable) -> Vec<String> {
+    let rows = tables().flat_map(|table| table.rows.iter().map(|row| (table.design, row)));
+    rows.filter(|(_, row)| row.tunable == tunable)
+        .map(|(design, row)| match row.from == row.to {
+            true => format!("{design}@{}", row.from),
+            false => format!("{design}@{} to {}", row.from, row.to),
+        })
+        .collect()
 }

@@ -5,9 +5,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::inspect::{ATTRIBUTES, SLABINFO_HEADER, SlabinfoRow, attributes_of};
-use quarry_core::tunables::{Scope, tunables_of};
+use quarry_core::sheaf::Sheaf;
+use quarry_core::slab::Slab;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_core::tunables::{Scope, Table};
 
 fn vector(file: &str) -> String {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -72,7 +77,8 @@ fn attributes_are_the_kernels() {
         let expected: BTreeSet<&str> = names.split_whitespace().collect();
         let ours: Vec<_> = ATTRIBUTES
             .iter()
-            .filter(|attribute| attribute.applies(design, era))
+            .filter(|known| known.applies(design, era))
+            .map(|known| known.attribute)
             .collect();
         let found: BTreeSet<&str> = ours.iter().map(|attribute| attribute.name).collect();
         assert_eq!(found.len(), ours.len(), "{design}@{era}: a name twice");
@@ -110,33 +116,34 @@ fn attributes_are_the_kernels() {
 #[test]
 fn tunables_of_caches_are_attributes() {
     let mut tried = 0;
-    for design in ["slub", "slubq", "sheaf"] {
+    for table in [Slub::TUNABLES, Slubq::TUNABLES, Sheaf::TUNABLES] {
         for era in Era::REFERENCE {
-            let names: Vec<_> = attributes_of(design, era).map(|own| own.name).collect();
+            let design = table.design;
+            let names: Vec<_> = attributes_of(table, era).map(|own| own.name).collect();
             let unique: BTreeSet<_> = names.iter().collect();
             assert_eq!(unique.len(), names.len(), "{design}@{era}");
-            for tunable in tunables_of(design, era).filter(|one| one.scope == Scope::Cache) {
+            for tunable in table.of(era).filter(|one| one.scope == Scope::Cache) {
                 tried += 1;
-                let found = attributes_of(design, era).find(|own| own.name == tunable.name);
-                let writable = found.map(|found| found.writable(design, era));
+                let found = attributes_of(table, era).find(|own| own.name == tunable.name);
+                let writable = found.map(|found| found.writable(table, era));
                 assert_eq!(writable, Some(true), "{design}@{era}: {}", tunable.name);
             }
         }
     }
     assert!(tried > 5);
     // No folder for SLAB's caches, whatever can be tuned.
-    assert_eq!(attributes_of("slab", Era::V6_1).count(), 0);
+    assert_eq!(attributes_of(Slab::TUNABLES, Era::V6_1).count(), 0);
 }
 
 #[test]
 fn writable_are_tunables_counters_and_actions() {
-    let writable = |design, era| -> BTreeSet<&str> {
-        attributes_of(design, era)
-            .filter(|attribute| attribute.writable(design, era))
+    let writable = |table: &'static Table, era| -> BTreeSet<&str> {
+        attributes_of(table, era)
+            .filter(|attribute| attribute.writable(table, era))
             .map(|attribute| attribute.name)
             .collect()
     };
-    let modern = writable("slub", Era::V6_18);
+    let modern = writable(Slub::TUNABLES, Era::V6_18);
     for name in [
         "min_partial",
         "cpu_partial",
@@ -149,6 +156,6 @@ fn writable_are_tunables_counters_and_actions() {
     for name in ["slab_size", "objects", "ctor", "store_user", "usersize"] {
         assert!(!modern.contains(name), "{name}");
     }
-    assert!(writable("slubq", Era::V2_6_35).contains("cpu_queue_size"));
-    assert!(!writable("slub", Era::V2_6_22).contains("alloc_slab"));
+    assert!(writable(Slubq::TUNABLES, Era::V2_6_35).contains("cpu_queue_size"));
+    assert!(!writable(Slub::TUNABLES, Era::V2_6_22).contains("alloc_slab"));
 }

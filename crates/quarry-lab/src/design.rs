@@ -13,6 +13,7 @@ use quarry_core::slab::Slab;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
+use quarry_core::tunables::{Table, Tunable};
 
 use crate::error::LabError;
 use crate::replay::{self, ReplayFn};
@@ -27,6 +28,8 @@ pub struct DesignEntry {
     pub eras: &'static [Era],
     /// The era meant when none is given.
     pub default_era: Era,
+    /// Its tunables.
+    pub tunables: &'static Table,
     /// Sizes, order and limits of a cache.
     pub geometry:
         fn(Era, &MachineParams, &BootParams, &CacheParams) -> Result<Geometry, GeometryError>,
@@ -42,6 +45,7 @@ const fn entry<D: Design>() -> DesignEntry {
         releases: D::RELEASES,
         eras: D::ERAS,
         default_era: D::DEFAULT_ERA,
+        tunables: D::TUNABLES,
         geometry: D::geometry,
         kmalloc_rules: D::kmalloc_rules,
         replay: replay::run::<D>,
@@ -102,6 +106,11 @@ impl PartialEq for DesignSpec {
 }
 
 impl DesignSpec {
+    /// The tunables that the design has in the era.
+    pub fn tunables(&self) -> impl Iterator<Item = &'static Tunable> + use<> {
+        self.design.tunables.of(self.era)
+    }
+
     /// Parses `slub`, `slub@6.1` or `slub@v6.1.12`.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use quarry_core::debug::SlubDebug;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
-use quarry_core::tunables::{Scope, Tunable, TunableError, check, tunables_of};
+use quarry_core::tunables::{Scope, Tunable, TunableError};
 
 use crate::design::{DesignSpec, list, parse_era};
 use crate::error::LabError;
@@ -99,7 +99,7 @@ impl Setting {
     }
 
     fn check(&self, spec: &DesignSpec) -> Result<&'static Tunable, TunableError<'_>> {
-        check(spec.design.name, spec.era, &self.name, self.value)
+        spec.design.tunables.check(spec.era, &self.name, self.value)
     }
 }
 
@@ -150,9 +150,7 @@ fn nobody_takes(setting: &Setting, designs: &[DesignSpec]) -> LabError {
             list(designs)
         ));
     }
-    let names = |spec: &DesignSpec| {
-        list(tunables_of(spec.design.name, spec.era).map(|tunable| tunable.name))
-    };
+    let names = |spec: &DesignSpec| list(spec.tunables().map(|tunable| tunable.name));
     LabError::Usage(format!(
         "setting {:?}: no such tunable; {}",
         setting.text,

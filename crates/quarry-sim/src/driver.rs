@@ -68,9 +68,8 @@ use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
 use quarry_core::machine::{CpuId, Cpus as _};
-use quarry_core::page::{PageAllocator, PageConfig};
+use quarry_core::page::{PageAllocator, PageConfig, SYSCTLS};
 use quarry_core::stats::Stats;
-use quarry_core::tunables::{PAGE_ALLOCATOR, tunables_of};
 
 use crate::config::{Config, ConfigError};
 use crate::machine::VirtualMachine;
@@ -347,7 +346,7 @@ impl<'h, D: Design> Driver<'h, D> {
 
     /// The page allocator's sysctls with their values, as in `/proc/sys/vm`.
     pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let known = tunables_of(PAGE_ALLOCATOR, self.heap.era());
+        let known = SYSCTLS.of(self.heap.era());
         known.filter_map(|known| Some((known.name, self.heap.pages().sysctl(known.name)?)))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quarry::core::heap::Cache;
 use quarry::core::inspect::{SLABINFO_HEADER, Source};
-use quarry::core::tunables::{PAGE_ALLOCATOR, tunables_of};
+use quarry::core::page::SYSCTLS;
 use quarry::{
     Builder, CacheFlags, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, Sheaf, Slub,
     Slubq, SysfsError,
@@ -69,8 +69,8 @@ fn inspect<D: Design>(cache: &Cache<'_, HostMachine, D>, round: u64) -> Result<(
         let value = match attribute.source {
             Source::Statistic => "0".to_string(),
             Source::Action(_) => "1".to_string(),
-            _ if !attribute.writable(D::NAME, era) => continue,
-            _ => match tunables_of(D::NAME, era).find(|tunable| tunable.name == name) {
+            _ if !attribute.writable(D::TUNABLES, era) => continue,
+            _ => match D::TUNABLES.of(era).find(|tunable| tunable.name == name) {
                 Some(tunable) => (tunable.min + 5 + round % 60).to_string(),
                 None => continue,
             },
@@ -92,7 +92,7 @@ fn inspect_pages(pages: &PageAllocator<HostMachine>, era: Era, round: u64) {
         pages.write_page_file(file, &mut text).unwrap();
         assert!(text.ends_with('\n'), "{}", file.name());
     }
-    let mut sysctls = tunables_of(PAGE_ALLOCATOR, era);
+    let mut sysctls = SYSCTLS.of(era);
     let fraction = sysctls.find(|sysctl| sysctl.name.contains("pagelist"));
     let fraction = fraction.expect("the eras of hosts have it").name;
     pages.set_sysctl(fraction, 8 + round % 4096).unwrap();

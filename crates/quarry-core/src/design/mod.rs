@@ -18,6 +18,7 @@ use crate::merge::MergeRules;
 use crate::page::{PageAllocator, Pfn};
 use crate::rcu;
 use crate::stats::{Stat, Stats};
+use crate::tunables::Table;
 
 pub use crate::rest::{Busy, CheckError};
 pub use env::Env;
@@ -53,6 +54,8 @@ pub trait Design: Sized + Send + Sync + 'static {
 
     /// The name on the command line: `slub`, `slubq`.
     const NAME: &'static str;
+    /// The tunables and the eras that have them.
+    const TUNABLES: &'static Table;
     /// Releases of Linux that have the design.
     const RELEASES: RangeInclusive<Era>;
     /// One release of each generation of it, oldest first: what tests and tables go through.

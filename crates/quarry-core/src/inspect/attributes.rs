@@ -3,7 +3,7 @@
 use crate::design::{CacheHead, NodeUsage};
 use crate::era::Era;
 use crate::geometry::CacheFlags;
-use crate::tunables::{Availability, Scope, Tunable, tunables_of};
+use crate::tunables::{Scope, Table, Tunable};
 
 /// What writing to an attribute does instead of setting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +45,28 @@ pub enum Source {
     Action(Action),
 }
 
+/// A design and the eras in which its kernel has a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Availability {
+    /// The design's name.
+    pub design: &'static str,
+    /// First era.
+    pub from: Era,
+    /// Last era.
+    pub to: Era,
+}
+
+impl Availability {
+    pub(super) fn applies(&self, design: &str, era: Era) -> bool {
+        self.design == design && (self.from..=self.to).contains(&era)
+    }
+}
+
 /// One attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
     /// The file's name.
     pub name: &'static str,
-    /// The designs and eras that have it.
-    pub available: &'static [Availability],
     /// The configuration without which a kernel does not have it.
     pub config: Option<&'static str>,
     /// Where its value comes from.
@@ -59,28 +74,38 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// Whether this design has it in this era.
+    /// Whether the design of these tunables takes writes to it in this era.
     #[must_use]
-    pub fn applies(&self, design: &str, era: Era) -> bool {
-        self.available
-            .iter()
-            .any(|at| at.design == design && (at.from..=at.to).contains(&era))
-    }
-
-    /// Whether this design takes writes to it in this era.
-    #[must_use]
-    pub fn writable(&self, design: &str, era: Era) -> bool {
+    pub fn writable(&self, tunables: &Table, era: Era) -> bool {
         matches!(self.source, Source::Statistic | Source::Action(_))
-            || self.tunable(design, era).is_some()
+            || self.tunable(tunables, era).is_some()
     }
 
     /// The tunable behind it. What is counted is never one.
-    pub(super) fn tunable(&self, design: &str, era: Era) -> Option<&'static Tunable> {
+    pub(super) fn tunable(&self, tunables: &Table, era: Era) -> Option<&'static Tunable> {
         if !matches!(self.source, Source::Geometry(_) | Source::Design(_)) {
             return None;
         }
-        tunables_of(design, era)
+        tunables
+            .of(era)
             .find(|tunable| tunable.scope == Scope::Cache && tunable.name == self.name)
+    }
+}
+
+/// An attribute of kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelAttribute {
+    /// The attribute.
+    pub attribute: Attribute,
+    /// The designs and eras that have it.
+    pub available: &'static [Availability],
+}
+
+impl KernelAttribute {
+    /// Whether this design has it in this era.
+    #[must_use]
+    pub fn applies(&self, design: &str, era: Era) -> bool {
+        self.available.iter().any(|at| at.applies(design, era))
     }
 }
 
@@ -134,12 +159,14 @@ const fn attribute(
     name: &'static str,
     available: &'static [Availability],
     source: Source,
-) -> Attribute {
-    Attribute {
-        name,
+) -> KernelAttribute {
+    KernelAttribute {
+        attribute: Attribute {
+            name,
+            config: None,
+            source,
+        },
         available,
-        config: None,
-        source,
     }
 }
 
@@ -148,21 +175,23 @@ const fn configured(
     available: &'static [Availability],
     config: &'static str,
     source: Source,
-) -> Attribute {
-    Attribute {
-        name,
+) -> KernelAttribute {
+    KernelAttribute {
+        attribute: Attribute {
+            name,
+            config: Some(config),
+            source,
+        },
         available,
-        config: Some(config),
-        source,
     }
 }
 
-const fn stat(name: &'static str, available: &'static [Availability]) -> Attribute {
+const fn stat(name: &'static str, available: &'static [Availability]) -> KernelAttribute {
     configured(name, available, "CONFIG_SLUB_STATS", Source::Statistic)
 }
 
 /// Every attribute of the designs with sysfs folders, statistics last.
-pub static ATTRIBUTES: &[Attribute] = &[
+pub static ATTRIBUTES: &[KernelAttribute] = &[
     attribute(
         "slab_size",
         ALL,
@@ -308,42 +337,54 @@ pub static ATTRIBUTES: &[Attribute] = &[
     stat("sheaf_return_slow", FROM_6_18),
 ];
 
-/// The attributes that a cache of this design has in this era: the kernel's, then tunables of
-/// caches that the kernel does not have. None if the kernel has no sysfs folders for the design.
-pub fn attributes_of(design: &str, era: Era) -> impl Iterator<Item = Attribute> + use<'_> {
+/// The attributes that a cache of the design with these tunables has in this era: the kernel's, then
+/// tunables of caches that the kernel does not have. None if the kernel has no sysfs folders for the
+/// design.
+pub fn attributes_of(
+    tunables: &'static Table,
+    era: Era,
+) -> impl Iterator<Item = Attribute> + use<> {
     let kernel = move || {
         ATTRIBUTES
             .iter()
-            .filter(move |attribute| attribute.applies(design, era))
-            .copied()
+            .filter(move |known| known.applies(tunables.design, era))
+            .map(|known| known.attribute)
     };
     let has_folder = kernel().next().is_some();
-    let own = tunables_of(design, era)
+    let own = tunables
+        .of(era)
         .filter(|tunable| tunable.scope == Scope::Cache)
         .filter(move |tunable| has_folder && kernel().all(|known| known.name != tunable.name));
-    kernel().chain(own.map(|tunable| attribute(tunable.name, tunable.available, Source::Design(0))))
+    kernel().chain(own.map(|tunable| Attribute {
+        name: tunable.name,
+        config: None,
+        source: Source::Design(0),
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::design::Design as _;
+    use crate::slub::Slub;
+    use crate::slubq::Slubq;
     use crate::stats::Stat;
 
     /// The counts of the columns of facts 2.11.
     #[test]
     fn eras_show_their_counters() {
-        let counters = |design, era| {
-            attributes_of(design, era).filter(|file| matches!(file.source, Source::Statistic))
+        let counters = |tunables, era| {
+            attributes_of(tunables, era).filter(|file| matches!(file.source, Source::Statistic))
         };
-        let count = |design, era| counters(design, era).count();
-        assert_eq!(count("slub", Era::V2_6_22), 0);
-        assert_eq!(count("slub", Era::V2_6_24), 0);
-        assert_eq!(count("slub", Era::V2_6_35), 18);
-        assert_eq!(count("slub", Era::V4_13), 26);
-        assert_eq!(count("slub", Era::V5_9), 26);
-        assert_eq!(count("slub", Era::V6_18), 43);
-        assert_eq!(count("slubq", Era::V2_6_35), 11);
+        let count = |tunables, era| counters(tunables, era).count();
+        assert_eq!(count(Slub::TUNABLES, Era::V2_6_22), 0);
+        assert_eq!(count(Slub::TUNABLES, Era::V2_6_24), 0);
+        assert_eq!(count(Slub::TUNABLES, Era::V2_6_35), 18);
+        assert_eq!(count(Slub::TUNABLES, Era::V4_13), 26);
+        assert_eq!(count(Slub::TUNABLES, Era::V5_9), 26);
+        assert_eq!(count(Slub::TUNABLES, Era::V6_18), 43);
+        assert_eq!(count(Slubq::TUNABLES, Era::V2_6_35), 11);
         let own = Stat::CpuSlotBusy.name();
-        assert!(counters("slub", Era::V6_18).all(|file| file.name != own));
+        assert!(counters(Slub::TUNABLES, Era::V6_18).all(|file| file.name != own));
     }
 }

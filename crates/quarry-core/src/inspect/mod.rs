@@ -13,7 +13,7 @@
 //! | read and write `/proc/sys/vm/<name>` | [`PageAllocator::sysctl`], [`PageAllocator::set_sysctl`] |
 //!
 //! Which design has which file, and in which eras, is data: [`ATTRIBUTES`], and
-//! [`crate::tunables`] for what can be written. SLAB has no sysfs folders, SLOB neither these nor
+//! [`Design::TUNABLES`] for what can be written. SLAB has no sysfs folders, SLOB neither these nor
 //! slabinfo.
 //!
 //! Nothing here allocates. A heap's list of caches is locked while its files are written, so a
@@ -37,7 +37,9 @@ mod pages;
 mod slabinfo;
 mod sysfs;
 
-pub use attributes::{ATTRIBUTES, Action, Attribute, Source, attributes_of};
+pub use attributes::{
+    ATTRIBUTES, Action, Attribute, Availability, KernelAttribute, Source, attributes_of,
+};
 pub use pages::{
     BlockCounts, FreeBlocks, FreeBlocksOfType, PAGE_TEXTS, PageFile, PageFileError, PageTexts,
     PagesetRow, PagetypeinfoHeader, ShownType, ZoneinfoZone, page_texts,
@@ -45,6 +47,8 @@ pub use pages::{
 pub use slabinfo::{SLABINFO_HEADER, SlabinfoError, SlabinfoRow};
 pub use sysfs::SysfsError;
 
+#[cfg(doc)]
+use crate::design::Design;
 #[cfg(doc)]
 use crate::heap::Heap;
 #[cfg(doc)]

@@ -2,11 +2,12 @@
 
 use core::fmt::{self, Write};
 
+use super::attributes::Availability;
 use crate::design::Design;
 use crate::era::Era;
 use crate::heap::{Cache, Heap};
 use crate::machine::Machine;
-use crate::tunables::{self, Availability, TunableError, tunables_of};
+use crate::tunables::TunableError;
 
 /// The first two lines: version 2.1 without statistics.
 pub const SLABINFO_HEADER: &str = "slabinfo - version: 2.1
@@ -212,9 +213,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// [`SlabinfoError::NoFile`] for a design whose kernel has no such file, and
     /// [`SlabinfoError::Writer`].
     pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError<'static>> {
-        let without =
-            |at: &Availability| at.design == D::NAME && (at.from..=at.to).contains(&self.era());
-        if WITHOUT_SLABINFO.iter().any(without) {
+        let mut without = WITHOUT_SLABINFO.iter();
+        if without.any(|at| at.applies(D::NAME, self.era())) {
             return Err(SlabinfoError::NoFile { design: D::NAME });
         }
         let mut result = out.write_str(SLABINFO_HEADER);
@@ -236,7 +236,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// [`SlabinfoError`].
     pub fn write_tunables<'a>(&self, line: &'a str) -> Result<bool, SlabinfoError<'a>> {
         let era = self.era();
-        if !tunables_of(D::NAME, era).any(|tunable| tunable.name == TUNABLES[0]) {
+        if !D::TUNABLES
+            .of(era)
+            .any(|tunable| tunable.name == TUNABLES[0])
+        {
             return Err(SlabinfoError::ReadOnly {
                 design: D::NAME,
                 era,
@@ -245,7 +248,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let (name, values) = parse(line)?;
         let values = possible(values);
         for (tunable, value) in TUNABLES.into_iter().zip(values.into_iter().flatten()) {
-            tunables::check(D::NAME, era, tunable, value).map_err(SlabinfoError::Tunable)?;
+            D::TUNABLES
+                .check(era, tunable, value)
+                .map_err(SlabinfoError::Tunable)?;
         }
         // New arrays come from kmalloc, which cannot make classes while the list is locked.
         self.make_kmalloc_caches();

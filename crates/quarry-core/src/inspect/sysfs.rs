@@ -9,15 +9,15 @@ use crate::geometry::CacheFlags;
 use crate::heap::{Cache, Heap};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::stats::Stat;
-use crate::tunables::{self, TunableError};
+use crate::tunables::{Table, TunableError};
 
 /// Why an attribute could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysfsError<'a> {
     /// The design has no such attribute in this era.
     NoAttribute {
-        /// The design's name.
-        design: &'static str,
+        /// The design's tunables.
+        tunables: &'static Table,
         /// The heap's era.
         era: Era,
         /// The name asked for.
@@ -25,8 +25,8 @@ pub enum SysfsError<'a> {
     },
     /// The attribute cannot be written.
     ReadOnly {
-        /// The design's name.
-        design: &'static str,
+        /// The design's tunables.
+        tunables: &'static Table,
         /// The heap's era.
         era: Era,
         /// The attribute.
@@ -93,10 +93,15 @@ impl SysfsError<'_> {
 impl fmt::Display for SysfsError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::NoAttribute { design, era, name } => {
+            Self::NoAttribute {
+                tunables,
+                era,
+                name,
+            } => {
+                let design = tunables.design;
                 write!(f, "{design}@{era} has no attribute {name:?}; ")?;
                 let mut separator = "it has ";
-                for attribute in attributes_of(design, era) {
+                for attribute in attributes_of(tunables, era) {
                     write!(f, "{separator}{}", attribute.name)?;
                     separator = ", ";
                 }
@@ -105,12 +110,17 @@ impl fmt::Display for SysfsError<'_> {
                 }
                 Ok(())
             }
-            Self::ReadOnly { design, era, name } => {
+            Self::ReadOnly {
+                tunables,
+                era,
+                name,
+            } => {
+                let design = tunables.design;
                 write!(f, "{name} of {design}@{era} is read-only; writable are")?;
                 let mut separator = " ";
-                for attribute in attributes_of(design, era) {
+                for attribute in attributes_of(tunables, era) {
                     let counter = matches!(attribute.source, Source::Statistic);
-                    if attribute.writable(design, era) && !counter {
+                    if attribute.writable(tunables, era) && !counter {
                         write!(f, "{separator}{}", attribute.name)?;
                         separator = ", ";
                     }
@@ -166,7 +176,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// caches, or for none if the design's kernel has no such folders. The list of caches is locked
     /// meanwhile, as by [`Heap::for_each_cache`].
     pub fn sysfs_caches(&self, f: impl FnMut(Cache<'_, M, D>)) {
-        if attributes_of(D::NAME, self.era()).next().is_some() {
+        if attributes_of(D::TUNABLES, self.era()).next().is_some() {
             self.for_each_cache(f);
         }
     }
@@ -175,12 +185,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
 impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// The attributes that the cache has in sysfs.
     pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<M, D> {
-        attributes_of(D::NAME, self.head().era)
+        attributes_of(D::TUNABLES, self.head().era)
     }
 
     fn sysfs_attribute<'a>(&self, name: &'a str) -> Result<Attribute, SysfsError<'a>> {
         let no_attribute = SysfsError::NoAttribute {
-            design: D::NAME,
+            tunables: D::TUNABLES,
             era: self.head().era,
             name,
         };
@@ -332,8 +342,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                     }
                 }
             }
-            _ if attribute.tunable(D::NAME, era).is_none() => Err(SysfsError::ReadOnly {
-                design: D::NAME,
+            _ if attribute.tunable(D::TUNABLES, era).is_none() => Err(SysfsError::ReadOnly {
+                tunables: D::TUNABLES,
                 era,
                 name,
             }),
@@ -342,7 +352,9 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 let value = text
                     .parse()
                     .map_err(|_| SysfsError::Invalid { name, text, takes })?;
-                tunables::check(D::NAME, era, name, value).map_err(SysfsError::Tunable)?;
+                D::TUNABLES
+                    .check(era, name, value)
+                    .map_err(SysfsError::Tunable)?;
                 match self.set_attribute(name, value) {
                     true => Ok(()),
                     false => Err(SysfsError::Refused { name, value }),

@@ -93,7 +93,7 @@ pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;
 pub use pcp::{PcpStats, PcpStock};
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
-pub use sysctl::SysctlError;
+pub use sysctl::{SYSCTLS, SysctlError};
 pub use trim::{Residency, TrimPolicy, Trimmed};
 pub(crate) use types::Page;
 pub use types::{

@@ -5,9 +5,58 @@ use super::config::{MinFree, PageConfig};
 use super::geometry::{PageGeometryError, ZoneParams, node_cpus};
 use super::types::{ZONE_TYPES, ZoneType};
 use super::zone::Zone;
+use crate::era::Era;
 use crate::machine::Machine;
 use crate::sync::Ordering;
-use crate::tunables::{self, PAGE_ALLOCATOR, TunableError};
+use crate::tunables::{COUNT_MAX, DefaultValue, Row, Scope, Table, Tunable, TunableError};
+
+/// The sysctls and the releases that have them.
+pub static SYSCTLS: Table = Table {
+    design: "page",
+    rows: &[
+        Row::new(&MIN_FREE_KBYTES, Era::FIRST, Era::LAST),
+        Row::new(&PERCPU_PAGELIST_FRACTION, Era::FIRST, Era::V5_13),
+        Row::new(&PERCPU_PAGELIST_HIGH_FRACTION, Era::V5_14, Era::LAST),
+    ],
+};
+
+static MIN_FREE_KBYTES: Tunable = Tunable {
+    name: "min_free_kbytes",
+    alias: None,
+    scope: Scope::Sysctl,
+    min: 0,
+    max: COUNT_MAX,
+    unit: "KiB",
+    default: DefaultValue::Computed(
+        "0 for heaps; kernels take 4 times the root of the memory in KiB, within 128..=65536 \
+         until 4.13 and within 128..=262144 from 5.9 on",
+    ),
+    doc: "Memory that allocations leave free, shared out to the zones as their min watermarks.",
+};
+
+static PERCPU_PAGELIST_FRACTION: Tunable = Tunable {
+    name: "percpu_pagelist_fraction",
+    alias: None,
+    scope: Scope::Sysctl,
+    min: 0,
+    max: u32::MAX as u64,
+    unit: "1/f of a zone",
+    default: DefaultValue::Value(0),
+    doc: "Part of a zone that each CPU may hold on its page lists; 0 for the default, else at \
+          least 8 (percpu_pagelist_fraction).",
+};
+
+static PERCPU_PAGELIST_HIGH_FRACTION: Tunable = Tunable {
+    name: "percpu_pagelist_high_fraction",
+    alias: None,
+    scope: Scope::Sysctl,
+    min: 0,
+    max: u32::MAX as u64,
+    unit: "1/f of a zone",
+    default: DefaultValue::Value(0),
+    doc: "Part of a zone that all CPUs of its node may hold on their page lists, without \
+          tuning; 0 for the default, else at least 8 (percpu_pagelist_high_fraction).",
+};
 
 /// Parts of the memory above that a zone keeps back from requests which could have had that
 /// memory, by zone: the default of the sysctl `lowmem_reserve_ratio` (kernel documentation,
@@ -43,11 +92,7 @@ impl<M: Machine> PageAllocator<M> {
     pub fn sysctl(&self, name: &str) -> Option<u64> {
         let _pass = self.gate().enter(self.machine());
         let config = *self.config.lock(self.machine())?;
-        let known =
-            |of: &str| tunables::tunables_of(of, config.era).any(|known| known.name == name);
-        if !known(PAGE_ALLOCATOR) {
-            return None;
-        }
+        SYSCTLS.of(config.era).find(|known| known.name == name)?;
         Some(match (name, config.min_free) {
             ("min_free_kbytes", MinFree::Nothing) => 0,
             ("min_free_kbytes", MinFree::Kbytes(kib)) => kib,
@@ -71,7 +116,8 @@ impl<M: Machine> PageAllocator<M> {
             .config
             .lock(self.machine())
             .ok_or(SysctlError::Reentered)?;
-        let tunable = tunables::check(PAGE_ALLOCATOR, config.era, name, value)
+        let tunable = SYSCTLS
+            .check(config.era, name, value)
             .map_err(SysctlError::Tunable)?;
         let mut wanted = *config;
         match tunable.name {

@@ -86,6 +86,7 @@ mod prefill;
 mod rcu;
 mod shrink;
 mod slab;
+mod tunables;
 mod types;
 
 use core::ops::RangeInclusive;
@@ -106,7 +107,7 @@ use crate::slabs::cpus;
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
-use crate::tunables::tunables_of;
+use crate::tunables::Table;
 
 use types::Barn;
 pub use types::Sheaf;
@@ -116,6 +117,10 @@ impl Design for Sheaf {
     type Shared = ();
 
     const NAME: &'static str = "sheaf";
+    const TUNABLES: &'static Table = &Table {
+        design: Self::NAME,
+        rows: tunables::ROWS,
+    };
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
     const GROWS_BY_KMALLOC: bool = false;
@@ -376,7 +381,10 @@ impl Design for Sheaf {
             "sheaf_capacity" if !never => self.resize(env, count),
             "barn_full" => self.barn_full.store(count, Ordering::Relaxed),
             "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
-            _ if tunables_of(Self::NAME, env.cache.era).any(|known| known.name == name) => {
+            _ if Self::TUNABLES
+                .of(env.cache.era)
+                .any(|known| known.name == name) =>
+            {
                 return self.slub.set_attribute(env, name, value);
             }
             _ => return false,

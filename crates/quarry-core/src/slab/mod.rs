@@ -110,6 +110,7 @@ mod shrink;
     reason = "the designs have files of the same names"
 )]
 mod slab;
+mod tunables;
 mod types;
 
 use core::ops::RangeInclusive;
@@ -129,6 +130,7 @@ use crate::rest::Rest;
 use crate::slabs::{self, cpus};
 use crate::stats::Stats;
 use crate::sync::{AtomicU32, Ordering};
+use crate::tunables::Table;
 
 use geometry::slab_era;
 use types::{Beside, HeapWide, Lists, QueueConfig};
@@ -138,6 +140,10 @@ impl Design for Slab {
     type Shared = Shrinks;
 
     const NAME: &'static str = "slab";
+    const TUNABLES: &'static Table = &Table {
+        design: Self::NAME,
+        rows: tunables::ROWS,
+    };
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const GROWS_BY_KMALLOC: bool = true;

@@ -106,6 +106,7 @@ use crate::page::PageAllocator;
 use crate::rest::Rest;
 use crate::stats::Stats;
 use crate::sync::AtomicU64;
+use crate::tunables::Table;
 
 use geometry::{ERAS, slob_era};
 pub use types::{Shared, Slob};
@@ -114,6 +115,10 @@ impl Design for Slob {
     type Shared = Shared;
 
     const NAME: &'static str = "slob";
+    const TUNABLES: &'static Table = &Table {
+        design: Self::NAME,
+        rows: &[],
+    };
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const GROWS_BY_KMALLOC: bool = false;

@@ -79,6 +79,7 @@ pub mod geometry;
 mod partial;
 mod shrink;
 mod slab;
+pub(crate) mod tunables;
 pub(crate) mod types;
 pub(crate) mod word;
 
@@ -100,6 +101,7 @@ use crate::rest::Rest;
 use crate::slabs::{self, RemoteSearch, cpus};
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
+use crate::tunables::Table;
 
 use types::CpuSlab;
 pub use types::Slub;
@@ -108,6 +110,10 @@ impl Design for Slub {
     type Shared = ();
 
     const NAME: &'static str = "slub";
+    const TUNABLES: &'static Table = &Table {
+        design: Self::NAME,
+        rows: tunables::ROWS,
+    };
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[
         Era::V2_6_22,

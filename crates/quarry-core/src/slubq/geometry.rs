@@ -35,9 +35,6 @@ pub const WORD_OBJECTS: u32 = 64;
 /// Smallest `cpu_queue_size`, in objects.
 pub const QUEUE_MIN: u32 = 4;
 
-/// Largest `cpu_queue_size`, in objects.
-pub const QUEUE_MAX: u32 = 10_000;
-
 /// Objects in a CPU's queue by slot size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueRules {

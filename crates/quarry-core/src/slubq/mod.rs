@@ -82,6 +82,7 @@ mod partial;
 mod shared;
 mod shrink;
 mod slab;
+mod tunables;
 mod types;
 
 use core::ops::RangeInclusive;
@@ -103,6 +104,7 @@ use crate::slabs::{self, RemoteSearch, cpus};
 use crate::slub::geometry::slub_era;
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::tunables::Table;
 
 use shared::Kind;
 use types::QueueConfig;
@@ -112,6 +114,10 @@ impl Design for Slubq {
     type Shared = ();
 
     const NAME: &'static str = "slubq";
+    const TUNABLES: &'static Table = &Table {
+        design: Self::NAME,
+        rows: tunables::ROWS,
+    };
     const RELEASES: RangeInclusive<Era> = Era::V2_6_35..=Era::V2_6_35;
     const ERAS: &'static [Era] = &[Era::V2_6_35];
     const GROWS_BY_KMALLOC: bool = false;

@@ -4,7 +4,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{CacheParams, Geometry, KmallocRules, KmallocService, MachineParams};
 use quarry_core::sheaf::geometry::{SheafEra, asked_capacity, sheaf_era};
 use quarry_core::slub::geometry::slub_era;
-use quarry_core::tunables::{Scope, tunables_of};
+use quarry_core::tunables::Scope;
 
 use crate::design::{DESIGNS, DesignSpec, list};
 use crate::error::LabError;
@@ -220,8 +220,8 @@ impl World {
 
 /// The boot parameters of a snapshot's command line, which has two spellings of SLUB's.
 fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
-    let tunables = tunables_of(design.design.name, design.era);
-    tunables
+    design
+        .tunables()
         .filter(|tunable| tunable.scope == Scope::Boot)
         .filter_map(|tunable| {
             let other = tunable.name.replacen("slub_", "slab_", 1);
@@ -234,7 +234,7 @@ fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
 /// Settings of a design: `old` ones as far as it has them, and over these `new` ones.
 fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Settings, LabError> {
     let has = |setting: &&Setting| {
-        let mut tunables = tunables_of(design.design.name, design.era);
+        let mut tunables = design.tunables();
         tunables.any(|tunable| tunable.name == setting.name())
     };
     let all: Vec<Setting> = old.iter().filter(has).chain(new).cloned().collect();

@@ -467,7 +467,7 @@ fn validation<D: Design>(era: Era) {
     poke(used[3], 200, 9);
     poke(freed[4], 17, 9);
     // Writing the file of sysfs looks at objects, too, and restores them.
-    if attributes_of(D::NAME, era).any(|attribute| attribute.name == "validate") {
+    if attributes_of(D::TUNABLES, era).any(|attribute| attribute.name == "validate") {
         let written = cache.sysfs_write("validate", "1");
         assert_eq!(written, Err(SysfsError::Damaged(2)), "{era}");
         assert_eq!(reports().len(), 2, "{era}");

@@ -3,7 +3,7 @@
 use crate::model::inspect::{CPUS, NODES, cache, heap, read, use_it};
 use quarry::core::heap::Cache;
 use quarry::core::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
-use quarry::core::tunables::{Scope, Tunable, tunables_of};
+use quarry::core::tunables::{Scope, Tunable};
 use quarry::{Design, Era, Slub, Slubq, Stat};
 use quarry_sim::VirtualMachine;
 
@@ -100,7 +100,7 @@ fn every_writable_attribute_writes<D: Design>(era: Era) {
     let cache = cache(&heap, "dentry", 192);
     let of_caches = |one: &&Tunable| one.scope == Scope::Cache;
     // Before there are slabs: some eras refuse some of them later.
-    for tunable in tunables_of(D::NAME, era).filter(of_caches) {
+    for tunable in D::TUNABLES.of(era).filter(of_caches) {
         tunable_writes(&cache, tunable);
     }
     let kept = use_it(heap.machine(), &cache);
@@ -110,7 +110,7 @@ fn every_writable_attribute_writes<D: Design>(era: Era) {
         let (bad, good) = match attribute.source {
             Source::Statistic => ("1", "0\n"),
             Source::Action(_) => ("0", "1\n"),
-            _ if attribute.writable(D::NAME, era) => continue,
+            _ if attribute.writable(D::TUNABLES, era) => continue,
             _ => {
                 let error = cache.sysfs_write(name, "1").unwrap_err();
                 let refused = matches!(error, SysfsError::ReadOnly { .. });
@@ -190,7 +190,7 @@ fn slabinfo_takes_tunables<D: Design>(era: Era) {
     let cache = cache(&heap, "dentry", 192);
     let kept = use_it(heap.machine(), &cache);
     let tuned = |line| heap.write_tunables(line);
-    if !tunables_of(D::NAME, era).any(|tunable| tunable.name == "limit") {
+    if !D::TUNABLES.of(era).any(|tunable| tunable.name == "limit") {
         let error = tuned("dentry 120 60 8").unwrap_err();
         assert!(matches!(error, SlabinfoError::ReadOnly { .. }), "{error}");
         return;
@@ -230,7 +230,7 @@ fn slabinfo_takes_tunables<D: Design>(era: Era) {
 /// Runs a check in every era of a design whose kernel has sysfs folders.
 fn in_eras_with_folders<D: Design>(check: fn(Era)) {
     for era in D::ERAS {
-        match attributes_of(D::NAME, *era).next() {
+        match attributes_of(D::TUNABLES, *era).next() {
             Some(_) => check(*era),
             None => has_no_folder::<D>(*era),
         }

@@ -8,7 +8,6 @@ use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{ORDERS, PageStats};
 use quarry_core::stats::{Stat, Stats};
-use quarry_core::tunables;
 use quarry_sim::{Counters, VirtualMachine};
 
 use super::debugging;
@@ -265,10 +264,9 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let cache = self.caches[slot].cache;
         let before = cache.attribute(attribute);
         let value = u64::from(value);
-        let valid = tunables::check(D::NAME, self.heap.era(), attribute, value).is_ok();
+        let valid = D::TUNABLES.check(self.heap.era(), attribute, value).is_ok();
         if !valid {
-            let known =
-                tunables::tunables_of(D::NAME, self.heap.era()).any(|t| t.name == attribute);
+            let known = D::TUNABLES.of(self.heap.era()).any(|t| t.name == attribute);
             let set = !known && cache.set_attribute(attribute, value);
             ensure!(!set, "{attribute} was set, but the design has none");
             return Ok(());
