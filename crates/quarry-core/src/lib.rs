@@ -27,6 +27,7 @@ extern crate std;
 pub mod debug;
 pub mod design;
 pub mod era;
+mod front;
 pub mod geometry;
 pub mod heap;
 pub mod inspect;

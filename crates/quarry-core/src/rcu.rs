@@ -10,7 +10,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use crate::debug::{self, CallSite};
-use crate::design::{Design, Env, FreeError};
+use crate::design::{Env, Free, FreeError, Slots};
 use crate::machine::{LockClass, Machine, SpinLock};
 use crate::sync::Ordering;
 
@@ -138,7 +138,7 @@ impl Batches {
 /// # Safety
 ///
 /// The object is not freed otherwise, and no reader finds it any more that does not run already.
-pub(crate) unsafe fn defer<M: Machine, D: Design>(
+pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
     object: NonNull<u8>,
@@ -190,7 +190,7 @@ pub(crate) unsafe fn defer<M: Machine, D: Design>(
 
 /// Frees what was deferred and whose grace period is over. What is noted so far waits for the next
 /// one, which may be over at once.
-pub(crate) fn settle<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
+pub(crate) fn settle<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) {
     let machine = env.pages.machine();
     let _pass = env.pages.gate().enter(machine);
     let Some(mut batches) = env.cache.rcu.lock(machine) else {
@@ -206,7 +206,7 @@ pub(crate) fn settle<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
 
 /// [`settle`] for an allocation that found no memory; whether it is worth another attempt.
 #[cold]
-pub(crate) fn settle_for_memory<M: Machine, D: Design>(design: &D, env: Env<'_, M>) -> bool {
+pub(crate) fn settle_for_memory<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) -> bool {
     let noted = env.cache.rcu_noted.load(Ordering::Relaxed) != 0;
     if noted {
         settle(design, env);
@@ -215,7 +215,11 @@ pub(crate) fn settle_for_memory<M: Machine, D: Design>(design: &D, env: Env<'_, 
 }
 
 /// Frees the objects of batches and these themselves. The gate has been entered.
-fn free_batches<M: Machine, D: Design>(design: &D, env: Env<'_, M>, mut elapsed: Option<BatchBox>) {
+fn free_batches<M: Machine, D: Free + Slots>(
+    design: &D,
+    env: Env<'_, M>,
+    mut elapsed: Option<BatchBox>,
+) {
     while let Some(mut batch) = elapsed {
         elapsed = batch.head_mut().next.take();
         // The objects that are refused were freed otherwise, too, against the contract of `defer`.

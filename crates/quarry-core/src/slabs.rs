@@ -198,45 +198,6 @@ pub(crate) fn lookup<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result
     Ok(slab)
 }
 
-/// Ends a bulk allocation whose first slots are filled: fills the others one by one, or lets `undo`
-/// free all that is there if there is no memory. Whether all are filled.
-pub(crate) fn fill_or_undo(
-    slots: &mut [Option<NonNull<u8>>],
-    mut filled: usize,
-    mut alloc: impl FnMut() -> Option<NonNull<u8>>,
-    undo: impl FnOnce(&mut [Option<NonNull<u8>>]) -> Result<(), FreeError>,
-) -> bool {
-    while filled < slots.len()
-        && let Some(object) = alloc()
-    {
-        slots[filled] = Some(object);
-        filled += 1;
-    }
-    if filled == slots.len() {
-        return true;
-    }
-    let undone = undo(&mut slots[..filled]);
-    debug_assert!(undone.is_ok(), "{undone:?}");
-    false
-}
-
-/// Frees the objects of all filled slots one by one and empties these; the first error, and the
-/// slots of objects that could not be freed stay filled.
-pub(crate) fn free_each(
-    slots: &mut [Option<NonNull<u8>>],
-    mut free: impl FnMut(NonNull<u8>) -> Result<(), FreeError>,
-) -> Result<(), FreeError> {
-    let mut result = Ok(());
-    for slot in slots {
-        let Some(object) = *slot else { continue };
-        match free(object) {
-            Ok(()) => *slot = None,
-            Err(error) => result = result.and(Err(error)),
-        }
-    }
-    result
-}
-
 /// The slab of a cache that an object was last seen in: further objects of it are told by their
 /// address, without a look at a descriptor.
 pub(crate) struct SeenSlab {

@@ -7,7 +7,7 @@ use super::report::{During, Finding, Fix, Name, Report, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
 use super::state::Quarantine;
-use crate::design::{Design, Env};
+use crate::design::{Env, Free, Slots};
 use crate::machine::Machine;
 use crate::page::Pfn;
 
@@ -115,7 +115,7 @@ pub(super) fn corrupt_list<M: Machine>(
         here,
     );
     let report = match holder {
-        // SAFETY: a slot of the slab (`Design::held_by`), and the debug lock is held.
+        // SAFETY: a slot of the slab (`Slots::held_by`), and the debug lock is held.
         Some(slot) => with_slot(report, &unsafe { Slot::new(env.cache, debug, slot) }),
         None => report,
     };
@@ -128,7 +128,7 @@ pub(super) fn slab_of<M: Machine>(env: Env<'_, M>, address: NonNull<u8>) -> Opti
 }
 
 /// Gives back what was taken out of circulation, so that the cache can be destroyed.
-pub(crate) fn release<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
+pub(crate) fn release<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) {
     let Some(debug) = env.cache.debug() else {
         return;
     };

@@ -7,7 +7,7 @@ use super::about::{deliver, here, note_damaged_lists, report_of, slab_of, with_s
 use super::report::{During, Fix, Report, TraceEvent, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
-use crate::design::{Design, Env};
+use crate::design::{Allocate, Env};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 
@@ -15,7 +15,7 @@ use crate::machine::{Machine, NodeId};
 const DAMAGED_MAX: usize = 64;
 
 /// Allocates an object of a cache with debugging. `bytes` are what was asked for.
-pub(crate) fn alloc<M: Machine, D: Design>(
+pub(crate) fn alloc<M: Machine, D: Allocate>(
     design: &D,
     env: Env<'_, M>,
     node: Option<NodeId>,
@@ -57,7 +57,7 @@ pub(crate) fn alloc<M: Machine, D: Design>(
 
 /// One object of the design's. If it was damaged while it was free, it is out of circulation now,
 /// and `damaged` tells.
-fn attempt<M: Machine, D: Design>(
+fn attempt<M: Machine, D: Allocate>(
     design: &D,
     env: Env<'_, M>,
     debug: &CacheDebug,

@@ -6,16 +6,15 @@ use super::CacheDebug;
 use super::about::{
     Described, deliver, here, note_damaged_lists, report_of, slab_of, with_slab, with_slot,
 };
-use super::place::Place;
 use super::report::{During, Fix, Name, Report, TraceEvent, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
-use crate::design::{Design, Env, FreeError};
+use crate::design::{Env, Free, FreeError, Place, Slots};
 use crate::geometry::CacheFlags;
 use crate::machine::Machine;
 
 /// Whose object it is and what its track records say.
-pub(crate) fn describe<M: Machine, D: Design>(
+pub(crate) fn describe<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
     object: NonNull<u8>,
@@ -37,7 +36,7 @@ pub(crate) fn describe<M: Machine, D: Design>(
 }
 
 /// Why a free was refused, if it can be told from the address; else it is free already.
-pub(crate) fn reason<M: Machine, D: Design>(
+pub(crate) fn reason<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
     object: NonNull<u8>,
@@ -93,7 +92,7 @@ fn refusal<M: Machine>(
 /// # Safety
 ///
 /// The object has no user left.
-pub(crate) unsafe fn free<M: Machine, D: Design>(
+pub(crate) unsafe fn free<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
     object: NonNull<u8>,
@@ -137,7 +136,7 @@ pub(crate) unsafe fn free<M: Machine, D: Design>(
 /// # Safety
 ///
 /// The object has no user left.
-unsafe fn free_at<M: Machine, D: Design>(
+unsafe fn free_at<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
     debug: &CacheDebug,
@@ -193,7 +192,7 @@ unsafe fn free_at<M: Machine, D: Design>(
 }
 
 /// Whether a slot is on its slab's list of free objects. A list that leads astray is cut.
-fn is_free<M: Machine, D: Design>(
+fn is_free<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
     debug: &CacheDebug,

@@ -9,13 +9,13 @@
 //! # 2 How it hangs on the designs
 //!
 //! ```text
-//!   Cache::alloc --> Design::alloc_fast: one step, misses, as such a cache has nothing per CPU
+//!   Cache::alloc --> Allocate::alloc_fast: one step, misses, as such a cache has nothing per CPU
 //!        | jump, with the call site
 //!        v
-//!   Heap::alloc_slow --> Design::alloc_slow: None, as the cache has debugging
+//!   Heap::alloc_slow --> Allocate::alloc_slow: None, as the cache has debugging
 //!        | cold
 //!        v
-//!   debug::alloc --> Design::alloc_direct --> check, track, paint --> object
+//!   debug::alloc --> Allocate::alloc_direct --> check, track, paint --> object
 //! ```
 //!
 //! A cache with debugging keeps nothing per CPU, so its fast paths always miss, and the slow paths
@@ -36,9 +36,9 @@
 //!    `debug::discard`.
 //! 4. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
 //!    `alloc_direct` and `free_direct` deal in slots; objects start `red_left_pad` further.
-//! 5. [`Design::free_slots`](crate::design::Design::free_slots), and where slots do not start at
-//!    the slab's first byte, [`first_slot`](crate::design::Design::first_slot). Where the slab's own
-//!    list lies inside a free object, [`held_by`](crate::design::Design::held_by), and
+//! 5. [`Slots::free_slots`](crate::design::Slots::free_slots), and where slots do not start at
+//!    the slab's first byte, [`first_slot`](crate::design::Slots::first_slot). Where the slab's own
+//!    list lies inside a free object, [`held_by`](crate::design::Slots::held_by), and
 //!    `debug::cover` when it leaves.
 //!
 //! A design without debugging says so ([`debug_rules`](crate::design::Design::debug_rules)): heaps on
@@ -98,7 +98,6 @@ mod about;
 mod alloc;
 mod failslab;
 mod free;
-mod place;
 mod report;
 mod rules;
 mod setting;
@@ -108,7 +107,6 @@ mod state;
 mod validate;
 
 pub use failslab::FailSlab;
-pub use place::{NoPlace, Place};
 pub use report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, TraceEvent, Track};
 pub use rules::{Rules, TrackLayout};
 pub use setting::{SLUB_DEBUG_BYTES_MAX, SlubDebug, SlubDebugError};
@@ -119,7 +117,6 @@ pub use validate::{REPORTS_MAX, Validation};
 pub(crate) use about::{Described, deliver, live, release};
 pub(crate) use alloc::alloc;
 pub(crate) use free::{describe, free, reason, refused};
-pub(crate) use place::slot_in_slab;
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};
 pub(crate) use validate::{cover, discard, set_up, validate};

@@ -7,7 +7,7 @@ use super::report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, Track};
 use super::site::CallSite;
 use super::slot::{Slot, State};
 use super::state::CacheDebug;
-use crate::design::{CheckError, Design, Env, SlabInconsistency};
+use crate::design::{CheckError, Env, Show, SlabInconsistency, Slots};
 use crate::geometry::{CacheFlags, FreelistPlace};
 use crate::machine::Machine;
 use crate::page::Pfn;
@@ -150,7 +150,7 @@ pub(crate) fn cover<M: Machine>(env: Env<'_, M>, slot: NonNull<u8>, bytes: u32) 
 }
 
 /// Looks at all slabs of a cache (facts 2.9).
-pub(crate) fn validate<M: Machine, D: Design>(
+pub(crate) fn validate<M: Machine, D: Show + Slots>(
     design: &D,
     env: Env<'_, M>,
     site: CallSite,
@@ -163,7 +163,7 @@ pub(crate) fn validate<M: Machine, D: Design>(
     validation
 }
 
-fn look<M: Machine, D: Design>(design: &D, env: Env<'_, M>, here: Track) -> Validation {
+fn look<M: Machine, D: Show + Slots>(design: &D, env: Env<'_, M>, here: Track) -> Validation {
     let machine = env.pages.machine();
     let mut validation = Validation::default();
     match design.check_consistency(env) {
@@ -200,7 +200,7 @@ fn look<M: Machine, D: Design>(design: &D, env: Env<'_, M>, here: Track) -> Vali
     validation
 }
 
-fn validate_slab<M: Machine, D: Design>(
+fn validate_slab<M: Machine, D: Show + Slots>(
     design: &D,
     env: Env<'_, M>,
     debug: &CacheDebug,

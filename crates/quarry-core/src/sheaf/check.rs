@@ -3,19 +3,79 @@
 use core::ptr::NonNull;
 
 use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
-use crate::design::{Busy, CheckError, Design, Env, SlabInconsistency, Usage};
-use crate::machine::{HeldSlots, Machine, NodeId};
+use crate::design::{
+    Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
+};
+use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
+use crate::page::Pfn;
 use crate::rest::Rest;
 use crate::slabs;
+use crate::slabs::cpus;
+use crate::stats::{Stat, Stats};
 
-impl Sheaf {
+impl Show for Sheaf {
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sheaves = Stats::default();
+        for cpu in cpus(env) {
+            self.cpu
+                .try_with_remote(env.pages.machine(), cpu, |state| sheaves.add(&state.stats));
+        }
+        self.rename(&mut sheaves);
+        let mut sum = self.slub.stats(env);
+        sum.add(&sheaves);
+        sum
+    }
+
     /// Objects in sheaves count as active: no node list offers them.
-    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         self.slub.usage(env)
     }
 
-    /// Flushes first, so that few objects have to be looked for in sheaves.
-    pub(super) fn walk_live_objects<M: Machine>(
+    fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {
+        self.slub.node_usage(env, node)
+    }
+
+    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+        let mut usage = self.slub.cpu_usage(env, cpu);
+        let found = self
+            .cpu
+            .try_with_remote(env.pages.machine(), cpu, |state| state.stats);
+        let mut sheaves = found.unwrap_or_default();
+        self.rename(&mut sheaves);
+        usage.stats.add(&sheaves);
+        usage
+    }
+
+    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
+        let below = self.slub.clear_stat(env, stat);
+        let machine = env.pages.machine();
+        let own = match stat {
+            Stat::AllocCpuSheaf => Stat::AllocFastpath,
+            Stat::FreeCpuSheaf => Stat::FreeFastpath,
+            Stat::AllocFastpath | Stat::FreeFastpath if !self.rules.sheaf_is_fastpath => {
+                return below;
+            }
+            other => other,
+        };
+        let clear = |cpu: &CpuId| {
+            self.cpu
+                .try_with_remote(machine, *cpu, |state| state.stats.clear(own))
+        };
+        let busy = cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32;
+        if self.rules.sheaf_is_fastpath {
+            busy
+        } else {
+            busy.max(below)
+        }
+    }
+
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
+        let _rest = Rest::of(env, &self.slub.cpu)?;
+        Ok(f())
+    }
+
+    fn live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
         from: usize,
@@ -29,6 +89,32 @@ impl Sheaf {
             .walk_live_at_rest(env, rest.slots(), queued, from, found)
     }
 
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
+        let rest = Rest::of(env, &self.slub.cpu)?;
+        let checked = self.check_sheaves(env, &sheaves);
+        rest.verdict(checked.and_then(|()| self.slub.check_at_rest(env, rest.slots())))
+    }
+}
+
+impl Slots for Sheaf {
+    type Shared = ();
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        self.slub.free_slots(env, slab, found)
+    }
+
+    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        self.slub.isolate(env, slab);
+    }
+}
+
+impl Sheaf {
     /// Calls `found` for the free objects in all sheaves. The cache is at rest.
     fn each_queued<M: Machine>(
         &self,
@@ -47,14 +133,6 @@ impl Sheaf {
             free.for_each(|object| found(*object));
         }
         Ok(())
-    }
-
-    /// Sheaves and barns, then lists, counters and free pointers of all slabs.
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
-        let rest = Rest::of(env, &self.slub.cpu)?;
-        let checked = self.check_sheaves(env, &sheaves);
-        rest.verdict(checked.and_then(|()| self.slub.check_at_rest(env, rest.slots())))
     }
 
     /// Sheaves and barns. The cache is at rest.

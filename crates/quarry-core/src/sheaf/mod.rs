@@ -80,6 +80,7 @@ mod alloc;
 mod barn;
 mod check;
 mod free;
+mod front;
 pub mod geometry;
 mod partial;
 mod prefill;
@@ -92,18 +93,12 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{
-    Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency,
-    Usage,
-};
+use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{CpuId, LockClass, Machine, NodeId, PerCpu, SpinLock};
-use crate::page::Pfn;
-use crate::rest::Rest;
-use crate::slabs::cpus;
+use crate::machine::{LockClass, Machine, PerCpu, SpinLock};
 use crate::slub::Slub;
 use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
@@ -114,8 +109,6 @@ pub use types::Sheaf;
 pub(crate) use types::SheafBox;
 
 impl Design for Sheaf {
-    type Shared = ();
-
     const NAME: &'static str = "sheaf";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -179,191 +172,6 @@ impl Design for Sheaf {
         unsafe { self.slub.release(env) };
     }
 
-    #[inline(always)]
-    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_one(env, node)
-    }
-
-    #[inline(always)]
-    unsafe fn free<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one(env, object) }
-    }
-
-    #[inline(always)]
-    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_step(env, node)
-    }
-
-    #[inline(always)]
-    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_locked(env, node)
-    }
-
-    #[inline(always)]
-    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_step(env, object) }
-    }
-
-    #[inline(always)]
-    unsafe fn free_slow<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_locked(env, object) }
-    }
-
-    fn alloc_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        self.alloc_many(env, node, slots)
-    }
-
-    unsafe fn free_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_many(env, slots) }
-    }
-
-    fn alloc_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        self.alloc_from_slabs(env, node)
-    }
-
-    unsafe fn free_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.slub.free_direct(env, object) }
-    }
-
-    unsafe fn free_rcu<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.defer_free(env, object) }
-    }
-
-    fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        self.settle_all_waiting(env);
-    }
-
-    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_all(env)
-    }
-
-    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.shrink_all(env)
-    }
-
-    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
-        let mut sheaves = Stats::default();
-        for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.pages.machine(), cpu, |state| sheaves.add(&state.stats));
-        }
-        self.rename(&mut sheaves);
-        let mut sum = self.slub.stats(env);
-        sum.add(&sheaves);
-        sum
-    }
-
-    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
-        self.count_usage(env)
-    }
-
-    fn free_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), SlabInconsistency> {
-        self.slub.free_slots(env, slab, found)
-    }
-
-    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        self.slub.isolate(env, slab);
-    }
-
-    fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {
-        self.slub.node_usage(env, node)
-    }
-
-    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
-        let mut usage = self.slub.cpu_usage(env, cpu);
-        let found = self
-            .cpu
-            .try_with_remote(env.pages.machine(), cpu, |state| state.stats);
-        let mut sheaves = found.unwrap_or_default();
-        self.rename(&mut sheaves);
-        usage.stats.add(&sheaves);
-        usage
-    }
-
-    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
-        let below = self.slub.clear_stat(env, stat);
-        let machine = env.pages.machine();
-        let own = match stat {
-            Stat::AllocCpuSheaf => Stat::AllocFastpath,
-            Stat::FreeCpuSheaf => Stat::FreeFastpath,
-            Stat::AllocFastpath | Stat::FreeFastpath if !self.rules.sheaf_is_fastpath => {
-                return below;
-            }
-            other => other,
-        };
-        let clear = |cpu: &CpuId| {
-            self.cpu
-                .try_with_remote(machine, *cpu, |state| state.stats.clear(own))
-        };
-        let busy = cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32;
-        if self.rules.sheaf_is_fastpath {
-            busy
-        } else {
-            busy.max(below)
-        }
-    }
-
-    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let _sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
-        let _rest = Rest::of(env, &self.slub.cpu)?;
-        Ok(f())
-    }
-
-    fn live_objects<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        from: usize,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), Busy> {
-        self.walk_live_objects(env, from, found)
-    }
-
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        self.check(env)
-    }
-
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
         let value = match name {
             "sheaf_capacity" => self.capacity(),
@@ -390,15 +198,6 @@ impl Design for Sheaf {
             _ => return false,
         }
         true
-    }
-
-    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine()) + self.slub.quiesce(env)
-    }
-
-    fn resume<M: Machine>(&self, env: Env<'_, M>) {
-        self.slub.resume(env);
-        self.cpu.resume(env.pages.machine());
     }
 }
 

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::geometry::RefillOrder;
 use super::types::{Sheaf, SheafBox};
-use crate::design::Env;
+use crate::design::{Allocate, Env, Free};
 use crate::machine::{Access, Line, Machine, NodeId, access_run};
 use crate::page::{PageList, Pfn};
 use crate::slabs;
@@ -62,7 +62,7 @@ impl Sheaf {
         stats: &mut Stats,
     ) -> usize {
         if self.rules.cpu_slabs {
-            return match self.slub.alloc_many(env, None, slots) {
+            return match self.slub.alloc_bulk(env, None, slots) {
                 true => slots.len(),
                 false => 0,
             };
@@ -281,7 +281,7 @@ impl Sheaf {
     ) {
         let freed = if self.rules.cpu_slabs {
             // SAFETY: the objects were in a sheaf or given up by their users (I1).
-            unsafe { self.slub.free_many(env, objects) }
+            unsafe { self.slub.free_bulk(env, objects) }
         } else {
             let free = |slab, list| {
                 // SAFETY: the list holds objects of one slab, which nobody uses (I1).

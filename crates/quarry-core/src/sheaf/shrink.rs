@@ -1,21 +1,44 @@
 //! Flush, shrink: emptying sheaves and barns, and giving empty slabs back (facts 2.9).
 
 use super::types::{CpuSheaves, Sheaf, Stack};
-use crate::design::{Design, Env};
+use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 use crate::slabs::cpus;
 use crate::stats::Stats;
 use crate::sync::Ordering;
 
-impl Sheaf {
+impl Upkeep for Sheaf {
     /// Empties every CPU's sheaves, and CPU slabs where the era has them. Returns how many CPUs
     /// were busy.
-    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let busy = self.flush_sheaves(env);
         busy.max(self.slub.flush(env))
     }
 
+    /// Flushes, empties the barns, and gives every empty slab back.
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let busy = self.flush_sheaves(env);
+        self.drain_barns(env);
+        busy.max(self.slub.shrink(env))
+    }
+
+    fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.settle_all_waiting(env);
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine()) + self.slub.quiesce(env)
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.slub.resume(env);
+        self.cpu.resume(env.pages.machine());
+    }
+}
+
+impl Sheaf {
     fn flush_sheaves<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.pages.gate().enter(env.pages.machine());
         if env.cache.has_deferred() {
@@ -72,16 +95,9 @@ impl Sheaf {
     /// Brings all objects of sheaves back to their slabs and frees all sheaves. Returns how many
     /// CPUs were busy.
     pub(super) fn flush_and_drain<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let busy = self.flush_all(env);
+        let busy = self.flush(env);
         self.drain_barns(env);
         busy
-    }
-
-    /// Flushes, empties the barns, and gives every empty slab back.
-    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let busy = self.flush_sheaves(env);
-        self.drain_barns(env);
-        busy.max(self.slub.shrink(env))
     }
 
     /// Gives new sheaves another capacity and frees the old ones; a CPU that is busy keeps its own

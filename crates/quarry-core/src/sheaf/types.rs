@@ -272,7 +272,7 @@ impl PerCpuState for CpuSheaves {
 /// any, which the first slow operation changes. The fields that fast operations use share the lock
 /// word's cache line.
 #[repr(C)]
-pub(super) struct CpuSheaves {
+pub(crate) struct CpuSheaves {
     /// The entry of the main sheaf above its newest.
     top: *mut NonNull<u8>,
     /// Entry 0 of the main sheaf; null if there is none.

@@ -1,4 +1,4 @@
-//! Allocation: the fast path, then the refill, then the path without a CPU's slot.
+//! Allocation behind the CPU's array: the refill, and objects past it.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -8,90 +8,20 @@ use super::types::{CpuArray, Slab};
 use crate::design::Env;
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
-use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Slab {
-    #[inline(always)]
-    pub(super) fn alloc_one<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        self.alloc_step(env, node)
-            .or_else(|| self.alloc_locked(env, node))
-    }
-
-    /// The one-step operation of the fast path.
-    #[inline(always)]
-    pub(super) fn alloc_step<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        if node.is_none() {
-            // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuArray` (I3).
-            return unsafe { machine.percpu_pop_stack::<CpuArray>(self.cpu.slot0()) };
-        }
-        None
-    }
-
-    /// Allocates with the CPU's slot held, if it can be had.
-    #[inline(always)]
-    pub(super) fn alloc_locked<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        let allocated = self
-            .cpu
-            .try_with(machine, |cpu, id| self.alloc_on_cpu(env, cpu, id, node));
-        match allocated {
-            Some(object) => object,
-            None => self.alloc_without_slot(env, node),
-        }
-    }
-
-    /// One object with the CPU's slot held.
-    #[inline(always)]
-    fn alloc_on_cpu<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuArray,
-        id: CpuId,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        if (node.is_none() || self.matches(env, cpu, node))
-            && let Some(object) = cpu.queue.pop(machine)
-        {
-            return Some(object);
-        }
-        self.alloc_slow(env, cpu, id, node)
-    }
-
-    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: Option<NodeId>) -> bool {
-        let Some(wanted) = node else { return true };
-        let newest = cpu.queue.newest();
-        newest.is_some_and(|object| self.node_of(env, object) == wanted)
-    }
-
     /// The array is empty, or of the wrong node.
     #[cold]
     #[inline(never)]
-    fn alloc_slow<M: Machine>(
+    pub(super) fn refill_and_pop<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuArray,
         id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if env.cache.flags().debug() {
-            return None;
-        }
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
@@ -208,7 +138,7 @@ impl Slab {
     }
 
     /// One object of a node's slabs, which grows if it has none (`____cache_alloc_node()`).
-    fn take_one<M: Machine>(
+    pub(super) fn take_one<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: NodeId,
@@ -256,7 +186,7 @@ impl Slab {
 
     /// One object of any node's slabs, or of a new slab of any node (`fallback_alloc()`): the wanted
     /// node cannot grow.
-    fn take_of_any_node<M: Machine>(
+    pub(super) fn take_of_any_node<M: Machine>(
         &self,
         env: Env<'_, M>,
         wanted: NodeId,
@@ -273,107 +203,5 @@ impl Slab {
             }
         }
         self.take_new(env, wanted, true, stats)
-    }
-
-    /// The CPU's slot is held by somebody else: one object from the slabs.
-    #[cold]
-    #[inline(never)]
-    fn alloc_without_slot<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        if env.cache.flags().debug() {
-            return None;
-        }
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        env.cache.shared_stats.count(Stat::CpuSlotBusy);
-        self.alloc_from_slabs(env, node)
-    }
-
-    /// One object from a node's lists or a new slab. The gate has been entered.
-    pub(super) fn alloc_from_slabs<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        let mut stats = Stats::default();
-        if env.cache.has_deferred() {
-            self.settle_deferred(env, &mut stats);
-        }
-        stats.count(Stat::AllocSlowpath);
-        let wanted = node.unwrap_or_else(|| machine.current_node());
-        let object = self
-            .take_one(env, wanted, &mut stats)
-            .or_else(|| self.take_of_any_node(env, wanted, &mut stats));
-        env.cache.shared_stats.add(&stats);
-        object
-    }
-
-    /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
-    /// run of entries is copied and counted at once.
-    fn fill_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuArray,
-        id: CpuId,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        let mut filled = 0;
-        while filled < slots.len() {
-            if node.is_none() {
-                filled += cpu.queue.pop_many(env, &mut slots[filled..]);
-            }
-            let Some(slot) = slots.get_mut(filled) else {
-                break;
-            };
-            *slot = self.alloc_on_cpu(env, cpu, id, node);
-            if slot.is_none() {
-                break;
-            }
-            filled += 1;
-        }
-        filled
-    }
-
-    /// All slots or none. What the array has needs no more than a copy.
-    #[inline]
-    pub(super) fn alloc_many<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        let machine = env.pages.machine();
-        let mut filled = 0;
-        if node.is_none() {
-            let popped = self
-                .cpu
-                .try_with(machine, |cpu, _| cpu.queue.pop_many(env, slots));
-            filled = popped.unwrap_or(0);
-        }
-        filled == slots.len() || self.alloc_rest(env, node, slots, filled)
-    }
-
-    /// Fills the slots behind the first `filled` ones, or gives these back.
-    #[inline(never)]
-    fn alloc_rest<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-        filled: usize,
-    ) -> bool {
-        let rest = self.cpu.try_with(env.pages.machine(), |cpu, id| {
-            self.fill_slots(env, cpu, id, node, &mut slots[filled..])
-        });
-        let filled = filled + rest.unwrap_or(0);
-        let alloc = || self.alloc_one(env, node);
-        slabs::fill_or_undo(slots, filled, alloc, |objects| {
-            // SAFETY: the objects were allocated above and nobody has seen them.
-            unsafe { self.free_many(env, objects) }
-        })
     }
 }

@@ -2,12 +2,13 @@
 
 use core::ptr::NonNull;
 
-use super::types::{CpuArray, Slab};
-use crate::design::{Busy, CheckError, Env, SlabInconsistency, Usage};
+use super::types::{CpuArray, Shrinks, Slab};
+use crate::design::{Busy, CheckError, Env, Show, SlabInconsistency, Slots, Upkeep, Usage};
 use crate::machine::{HeldSlots, Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::rest::Rest;
-use crate::slabs::{slabs, slabs_from};
+use crate::slabs::{cpus, slabs, slabs_from};
+use crate::stats::Stats;
 use crate::sync::Ordering;
 
 /// One bit for each object of the largest slab.
@@ -32,8 +33,18 @@ impl Bits {
     }
 }
 
-impl Slab {
-    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+impl Show for Slab {
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sum = env.cache.shared_stats.snapshot();
+        for cpu in cpus(env) {
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                sum.add(&state.queue.stats);
+            });
+        }
+        sum
+    }
+
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
         let map = env.pages.map();
         let (mut free_objects, mut free_slabs) = (0, 0);
@@ -63,14 +74,18 @@ impl Slab {
         usage
     }
 
-    /// Flushes the arrays first, so that few objects have to be looked for there.
-    pub(super) fn walk_live_objects<M: Machine>(
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _rest = Rest::of(env, &self.cpu)?;
+        Ok(f())
+    }
+
+    fn live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
         from: usize,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        self.flush_all(env);
+        self.flush(env);
         let rest = Rest::of(env, &self.cpu)?;
         for slab in slabs_from(env, from) {
             let mut free = Bits::new();
@@ -97,6 +112,48 @@ impl Slab {
         Ok(())
     }
 
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let rest = Rest::of(env, &self.cpu)?;
+        rest.verdict(self.check_at_rest(env))
+    }
+}
+
+impl Slots for Slab {
+    type Shared = Shrinks;
+
+    fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {
+        self.open(env, slab).first()
+    }
+
+    fn held_by<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> Option<(NonNull<u8>, u32)> {
+        self.open(env, slab).holder()
+    }
+
+    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        if let Some(mut lists) = self.lock_node(env, env.pages.node_of_page(slab)) {
+            self.isolate_listed(env, &mut lists, slab);
+        }
+    }
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        let open = self.open(env, slab);
+        if !open.names_each_once() {
+            let what = "indices of free objects";
+            let free = u64::from(open.objects() - open.active());
+            return SlabInconsistency::equal(what, Some(slab), free, 0);
+        }
+        let mut more = true;
+        open.each_free(|number| more = more && found(open.object(number)));
+        Ok(())
+    }
+}
+
+impl Slab {
     /// Calls `found` for the objects in all arrays. The cache is at rest.
     fn each_queued<M: Machine>(
         &self,
@@ -122,30 +179,6 @@ impl Slab {
             }
         }
         Ok(())
-    }
-
-    /// Slots of free objects, the next to be taken first.
-    pub(super) fn walk_free_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), SlabInconsistency> {
-        let open = self.open(env, slab);
-        if !open.names_each_once() {
-            let what = "indices of free objects";
-            let free = u64::from(open.objects() - open.active());
-            return SlabInconsistency::equal(what, Some(slab), free, 0);
-        }
-        let mut more = true;
-        open.each_free(|number| more = more && found(open.object(number)));
-        Ok(())
-    }
-
-    /// Lists, counters and indices of all slabs (I2, I4).
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let rest = Rest::of(env, &self.cpu)?;
-        rest.verdict(self.check_at_rest(env))
     }
 
     fn check_at_rest<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {

@@ -102,6 +102,7 @@
 mod alloc;
 mod check;
 mod free;
+mod front;
 pub mod geometry;
 mod partial;
 mod shrink;
@@ -117,18 +118,13 @@ use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
 use crate::debug::Rules;
-use crate::design::{
-    Busy, CacheHead, CheckError, Design, Env, FreeError, SlabInconsistency, Usage,
-};
+use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{LockClass, Machine, NodeId, PerCpu, SpinLock};
-use crate::page::Pfn;
-use crate::rest::Rest;
-use crate::slabs::{self, cpus};
-use crate::stats::Stats;
+use crate::machine::{LockClass, Machine, PerCpu, SpinLock};
+use crate::slabs::{self};
 use crate::sync::{AtomicU32, Ordering};
 use crate::tunables::Table;
 
@@ -137,8 +133,6 @@ use types::{Beside, HeapWide, Lists, QueueConfig};
 pub use types::{Shrinks, Slab};
 
 impl Design for Slab {
-    type Shared = Shrinks;
-
     const NAME: &'static str = "slab";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -216,153 +210,8 @@ impl Design for Slab {
         unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
     }
 
-    #[inline(always)]
-    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_one(env, node)
-    }
-
-    #[inline(always)]
-    unsafe fn free<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one(env, object) }
-    }
-
-    #[inline(always)]
-    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_step(env, node)
-    }
-
-    #[inline(always)]
-    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_locked(env, node)
-    }
-
-    #[inline(always)]
-    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_step(env, object) }
-    }
-
-    #[inline(always)]
-    unsafe fn free_slow<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_locked(env, object) }
-    }
-
-    fn alloc_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        self.alloc_many(env, node, slots)
-    }
-
-    unsafe fn free_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_many(env, slots) }
-    }
-
-    fn alloc_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        self.alloc_from_slabs(env, node)
-    }
-
-    unsafe fn free_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        let slab = slabs::slab_of(env, object)?;
-        self.free_to_its_slab(env, slab, object)
-    }
-
     fn debug_rules(era: Era) -> Option<Rules> {
         Some(Rules::slab(era))
-    }
-
-    fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {
-        self.open(env, slab).first()
-    }
-
-    fn free_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), SlabInconsistency> {
-        self.walk_free_slots(env, slab, found)
-    }
-
-    fn held_by<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> Option<(NonNull<u8>, u32)> {
-        self.open(env, slab).holder()
-    }
-
-    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        if let Some(mut lists) = self.lock_node(env, env.pages.node_of_page(slab)) {
-            self.isolate_listed(env, &mut lists, slab);
-        }
-    }
-
-    fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
-        self.reap_once(env, now_ns);
-    }
-
-    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_all(env)
-    }
-
-    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.shrink_all(env)
-    }
-
-    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
-        let mut sum = env.cache.shared_stats.snapshot();
-        for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                sum.add(&state.queue.stats);
-            });
-        }
-        sum
-    }
-
-    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
-        self.count_usage(env)
-    }
-
-    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let _rest = Rest::of(env, &self.cpu)?;
-        Ok(f())
-    }
-
-    fn live_objects<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        from: usize,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), Busy> {
-        self.walk_live_objects(env, from, found)
-    }
-
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        self.check(env)
     }
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
@@ -390,13 +239,5 @@ impl Design for Slab {
         }
         self.tune(env);
         true
-    }
-
-    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine())
-    }
-
-    fn resume<M: Machine>(&self, env: Env<'_, M>) {
-        self.cpu.resume(env.pages.machine());
     }
 }

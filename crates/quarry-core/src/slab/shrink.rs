@@ -4,7 +4,7 @@ use super::geometry::reaping;
 use super::partial::LockedNode;
 use super::types;
 use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, Slab};
-use crate::design::Env;
+use crate::design::{Env, Upkeep};
 use crate::machine::{Machine, NodeId, SpinLock};
 use crate::page::PageList;
 use crate::slabs::cpus;
@@ -21,9 +21,38 @@ fn idle_part(limit: u32, avail: u32) -> u32 {
     }
 }
 
-impl Slab {
+impl Upkeep for Slab {
+    /// One round of `cache_reap()` for this cache on the running CPU.
+    fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
+        let machine = env.pages.machine();
+        let mut stats = Stats::default();
+        let reaped = self.cpu.try_with(machine, |cpu, id| {
+            let local = machine.node_of_cpu(id);
+            if self.numa {
+                self.reap_alien(env, cpu, local, &mut stats);
+            }
+            if cpu.queue.objects() > 0 {
+                if cpu.touched() {
+                    cpu.clear_touched();
+                } else {
+                    let idle = idle_part(cpu.queue.queue, cpu.queue.objects());
+                    self.drain_cpu(env, cpu, idle, &mut stats);
+                }
+            }
+            local
+        });
+        if let Some(local) = reaped {
+            let mut released = PageList::EMPTY;
+            if let Some(mut lists) = self.lock_node(env, local) {
+                self.reap_node(env, &mut lists, now_ns, &mut released, &mut stats);
+            }
+            self.release_slabs(env, released, &mut stats);
+        }
+        env.cache.shared_stats.add(&stats);
+    }
+
     /// Moves all free objects into their slabs. Returns how many CPUs were busy.
-    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.pages.gate().enter(env.pages.machine());
         let busy = self.flush_cpus(env, |_| ());
         let mut stats = Stats::default();
@@ -39,6 +68,24 @@ impl Slab {
         busy
     }
 
+    /// Flushes, releases all empty slabs, and gives the arrays' own memory back, which is made
+    /// again when it is next of use. Returns how many CPUs were busy.
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        // A fork waits for the end, so that no child inherits a shrink under way.
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.heap.shrink(|| self.shrink_quietly(env))
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine())
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.cpu.resume(env.pages.machine());
+    }
+}
+
+impl Slab {
     /// Empties every CPU's array and then does something with it.
     fn flush_cpus<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
         let mut stats = Stats::default();
@@ -127,16 +174,8 @@ impl Slab {
         lists.shared = shared;
     }
 
-    /// Flushes, releases all empty slabs, and gives the arrays' own memory back, which is made
-    /// again when it is next of use. Returns how many CPUs were busy.
-    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        // A fork waits for the end, so that no child inherits a shrink under way.
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        self.heap.shrink(|| self.shrink_quietly(env))
-    }
-
     fn shrink_quietly<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let busy = self.flush_all(env);
+        let busy = self.flush(env);
         let mut stats = Stats::default();
         for node in self.node_ids(env) {
             let mut released = PageList::EMPTY;
@@ -177,35 +216,6 @@ impl Slab {
             }
             self.free_aliens(env, node);
         }
-    }
-
-    /// One round of `cache_reap()` for this cache on the running CPU.
-    pub(super) fn reap_once<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
-        let machine = env.pages.machine();
-        let mut stats = Stats::default();
-        let reaped = self.cpu.try_with(machine, |cpu, id| {
-            let local = machine.node_of_cpu(id);
-            if self.numa {
-                self.reap_alien(env, cpu, local, &mut stats);
-            }
-            if cpu.queue.objects() > 0 {
-                if cpu.touched() {
-                    cpu.clear_touched();
-                } else {
-                    let idle = idle_part(cpu.queue.queue, cpu.queue.objects());
-                    self.drain_cpu(env, cpu, idle, &mut stats);
-                }
-            }
-            local
-        });
-        if let Some(local) = reaped {
-            let mut released = PageList::EMPTY;
-            if let Some(mut lists) = self.lock_node(env, local) {
-                self.reap_node(env, &mut lists, now_ns, &mut released, &mut stats);
-            }
-            self.release_slabs(env, released, &mut stats);
-        }
-        env.cache.shared_stats.add(&stats);
     }
 
     fn reap_alien<M: Machine>(

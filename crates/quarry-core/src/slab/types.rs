@@ -87,7 +87,7 @@ impl PerCpuState for CpuArray {
 
 /// One CPU's array, behind its slot. All-zero is an empty array without room.
 #[repr(C)]
-pub(super) struct CpuArray {
+pub(crate) struct CpuArray {
     pub(super) queue: CpuQueue,
     /// Allocations of this CPU when `touched` was last cleared: fast operations count themselves
     /// anyway, so they need not set a flag.

@@ -6,19 +6,18 @@ use super::geometry::{HEADER_BYTES, kmalloc_is_block};
 use super::owners::Mark;
 use super::slab::take_pages;
 use super::types::{Request, Slob};
-use crate::design::Env;
+use crate::design::{Allocate, Env, Free};
 use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::MAX_ORDER;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
-impl Slob {
-    /// One object of the cache.
-    pub(super) fn alloc_one<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
+impl Allocate for Slob {
+    fn alloc_fast<M: Machine>(&self, _: Env<'_, M>, _: Option<NodeId>) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
         let machine = env.pages.machine();
         let _pass = env.pages.gate().enter(machine);
         let geometry = &env.cache.geometry;
@@ -35,8 +34,40 @@ impl Slob {
         self.alloc_block(env, node, &request, Mark::new(self.id, false))
     }
 
-    /// A kmalloc: a block with a header, or pages.
-    pub(super) fn kmalloc_one<M: Machine>(
+    /// All slots or none: single allocations, as in the kernel.
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        let mut filled = 0;
+        for slot in slots.iter_mut() {
+            *slot = self.alloc(env, node);
+            if slot.is_none() {
+                break;
+            }
+            filled += 1;
+        }
+        if filled == slots.len() {
+            return true;
+        }
+        // SAFETY: the objects were allocated above and given to no user.
+        let undone = unsafe { self.free_bulk(env, &mut slots[..filled]) };
+        debug_assert!(undone.is_ok(), "{undone:?}");
+        false
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        self.alloc_slow(env, node)
+    }
+
+    /// A block with a header, or pages.
+    fn kmalloc<M: Machine>(
         &self,
         env: Env<'_, M>,
         bytes: usize,
@@ -62,7 +93,9 @@ impl Slob {
         unsafe { header.write(bytes) };
         Some(object)
     }
+}
 
+impl Slob {
     /// A kmalloc that is a run of pages.
     fn kmalloc_run<M: Machine>(
         &self,
@@ -105,29 +138,5 @@ impl Slob {
         self.live.fetch_add(1, Ordering::Relaxed);
         self.runs[order as usize].fetch_add(1, Ordering::Relaxed);
         Some(env.pages.map().address(pfn))
-    }
-
-    /// All slots or none: single allocations, as in the kernel.
-    pub(super) fn alloc_many<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        let mut filled = 0;
-        for slot in slots.iter_mut() {
-            *slot = self.alloc_one(env, node);
-            if slot.is_none() {
-                break;
-            }
-            filled += 1;
-        }
-        if filled == slots.len() {
-            return true;
-        }
-        // SAFETY: the objects were allocated above and nobody has seen them.
-        let undone = unsafe { self.free_many(env, &mut slots[..filled]) };
-        debug_assert!(undone.is_ok(), "{undone:?}");
-        false
     }
 }

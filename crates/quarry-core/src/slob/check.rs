@@ -5,19 +5,24 @@ use core::ptr::NonNull;
 use super::owners::{Mark, Owners};
 use super::slab::HeapPage;
 use super::types::{Lists, Shared, Slob};
-use crate::design::{Busy, CacheHead, CheckError, Env, SlabInconsistency, Usage};
+use crate::design::{Busy, CacheHead, CheckError, Env, Show, SlabInconsistency, Upkeep, Usage};
 use crate::machine::{Machine, PerCpu};
 use crate::page::{PageAllocator, PageKind, Pfn};
 use crate::rest::Rest;
 use crate::slabs::slabs_of;
+use crate::stats::Stats;
 use crate::sync::Ordering;
 
 type Check = Result<(), SlabInconsistency>;
 
-impl Slob {
+impl Show for Slob {
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        env.cache.shared_stats.snapshot()
+    }
+
     /// Objects in use, and the pages of those that have their own. Heap pages belong to no cache:
     /// they are only in the heap's sum of slab pages.
-    pub(super) fn count_usage(&self) -> Usage {
+    fn usage<M: Machine>(&self, _: Env<'_, M>) -> Usage {
         let objects = self.live.load(Ordering::Relaxed);
         let mut usage = Usage {
             num_objs: objects,
@@ -35,14 +40,19 @@ impl Slob {
         usage
     }
 
-    /// The heap's one lock is held besides: caches share pages, and a signal handler passes the gate.
-    pub(super) fn walk_live_objects<M: Machine>(
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let no_slots = PerCpu::<()>::absent();
+        let _rest = Rest::of(env, &no_slots)?;
+        Ok(f())
+    }
+
+    fn live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
         from: usize,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        self.flush_all(env);
+        self.flush(env);
         let no_slots = PerCpu::<()>::absent();
         let _rest = Rest::of(env, &no_slots)?;
         let lists = self.shared().lists.lock(env.pages.machine()).ok_or(Busy)?;
@@ -66,6 +76,20 @@ impl Slob {
         Ok(())
     }
 
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        self.flush(env);
+        let no_slots = PerCpu::<()>::absent();
+        let rest = Rest::of(env, &no_slots)?;
+        let shared = self.shared();
+        let lists = shared.lists.lock(env.pages.machine());
+        let lists = lists.ok_or(CheckError::Busy)?;
+        let listed = shared.check_lists(env, &lists);
+        let checked = listed.and_then(|listed| self.check_pages(env, listed));
+        rest.verdict(checked.map_err(CheckError::from))
+    }
+}
+
+impl Slob {
     /// The objects of this cache on a heap page.
     fn blocks_of<M: Machine>(&self, env: Env<'_, M>, pfn: Pfn, found: &mut dyn FnMut(NonNull<u8>)) {
         let page = env.pages.map().page(pfn);
@@ -78,19 +102,6 @@ impl Slob {
                 found(unsafe { first.byte_add(offset as usize) });
             }
         }
-    }
-
-    /// All lists and pages of the heap, and this cache's count of objects.
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        self.flush_all(env);
-        let no_slots = PerCpu::<()>::absent();
-        let rest = Rest::of(env, &no_slots)?;
-        let shared = self.shared();
-        let lists = shared.lists.lock(env.pages.machine());
-        let lists = lists.ok_or(CheckError::Busy)?;
-        let listed = shared.check_lists(env, &lists);
-        let checked = listed.and_then(|listed| self.check_pages(env, listed));
-        rest.verdict(checked.map_err(CheckError::from))
     }
 
     fn check_pages<M: Machine>(&self, env: Env<'_, M>, listed: u64) -> Check {

@@ -3,17 +3,18 @@
 use core::ptr::NonNull;
 
 use super::owners::Owners;
-use super::types::Slob;
-use crate::debug::{NoPlace, Place};
+use super::types::{Shared, Slob};
+use crate::design::{CacheHead, NoPlace, Place, Slots};
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
 use crate::machine::Machine;
-use crate::page::Pfn;
+use crate::page::{PageAllocator, Pfn};
 use crate::sync::Ordering;
 
-impl Slob {
-    /// Which object of the cache an address is in.
-    pub(super) fn find<M: Machine>(
+impl Slots for Slob {
+    type Shared = Shared;
+
+    fn find_slot<M: Machine>(
         &self,
         env: Env<'_, M>,
         address: NonNull<u8>,
@@ -36,6 +37,16 @@ impl Slob {
         })
     }
 
+    fn owner_of<M: Machine>(
+        pages: &PageAllocator<M>,
+        shared: &Shared,
+        address: NonNull<u8>,
+    ) -> Option<NonNull<CacheHead>> {
+        shared.owner_of(pages, address)
+    }
+}
+
+impl Slob {
     /// The object of a block of the cache.
     fn find_block<M: Machine>(
         &self,

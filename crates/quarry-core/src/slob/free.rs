@@ -5,12 +5,73 @@ use core::ptr::NonNull;
 use super::owners::{Block, Mark, Owners};
 use super::slab::{HeapPage, give_pages_back};
 use super::types::{Lists, Slob};
-use crate::design::{Env, FreeError};
+use crate::design::{Env, Free, FreeError};
 use crate::geometry::WORD_BYTES;
 use crate::machine::Machine;
 use crate::page::{PageKind, PageList, Pfn};
+use crate::rcu;
 use crate::stats::Stat;
 use crate::sync::Ordering;
+
+impl Free for Slob {
+    unsafe fn free_fast<M: Machine>(&self, _: Env<'_, M>, _: NonNull<u8>) -> bool {
+        false
+    }
+
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object, false) }
+    }
+
+    /// One by one, as in the kernel.
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        for slot in slots {
+            let Some(object) = *slot else { continue };
+            // SAFETY: the caller's contract is the same.
+            match unsafe { self.free(env, object) } {
+                Ok(()) => *slot = None,
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object, false) }
+    }
+
+    unsafe fn free_rcu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { rcu::defer(self, env, object) }
+    }
+
+    unsafe fn kfree<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_one(env, object, true) }
+    }
+}
 
 impl Slob {
     /// Frees an object of the cache; with `kfree`, one that kmalloc allocated.
@@ -18,7 +79,7 @@ impl Slob {
     /// # Safety
     ///
     /// The object has no user left.
-    pub(super) unsafe fn free_one<M: Machine>(
+    unsafe fn free_one<M: Machine>(
         &self,
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -187,27 +248,5 @@ impl Slob {
         env.cache.shared_stats.count(Stat::FreeSlab);
         give_pages_back(env, first, PageKind::Owned);
         Ok(())
-    }
-
-    /// Frees the objects of all filled slots one by one, as in the kernel.
-    ///
-    /// # Safety
-    ///
-    /// The objects have no user left.
-    pub(super) unsafe fn free_many<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        let mut result = Ok(());
-        for slot in slots {
-            let Some(object) = *slot else { continue };
-            // SAFETY: the caller's contract is the same.
-            match unsafe { self.free_one(env, object, false) } {
-                Ok(()) => *slot = None,
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
     }
 }

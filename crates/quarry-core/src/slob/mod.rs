@@ -95,16 +95,13 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::debug::{NoPlace, Place, Rules};
-use crate::design::{Busy, CacheHead, CheckError, Design, Env, FreeError, Usage};
+use crate::debug::Rules;
+use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{Machine, NodeId, PerCpu};
-use crate::page::PageAllocator;
-use crate::rest::Rest;
-use crate::stats::Stats;
+use crate::machine::Machine;
 use crate::sync::AtomicU64;
 use crate::tunables::Table;
 
@@ -112,8 +109,6 @@ use geometry::{ERAS, slob_era};
 pub use types::{Shared, Slob};
 
 impl Design for Slob {
-    type Shared = Shared;
-
     const NAME: &'static str = "slob";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -162,125 +157,8 @@ impl Design for Slob {
         self.shared().registry.leave(self.id);
     }
 
-    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_one(env, node)
-    }
-
-    unsafe fn free<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one(env, object, false) }
-    }
-
-    fn alloc_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        self.alloc_many(env, node, slots)
-    }
-
-    unsafe fn free_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_many(env, slots) }
-    }
-
-    fn alloc_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        self.alloc_one(env, node)
-    }
-
-    unsafe fn free_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one(env, object, false) }
-    }
-
     fn debug_rules(_: Era) -> Option<Rules> {
         None
-    }
-
-    fn find_slot<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        address: NonNull<u8>,
-    ) -> Result<Place, NoPlace> {
-        self.find(env, address)
-    }
-
-    fn kmalloc<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        bytes: usize,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        self.kmalloc_one(env, bytes, node)
-    }
-
-    unsafe fn kfree<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one(env, object, true) }
-    }
-
-    fn owner_of<M: Machine>(
-        pages: &PageAllocator<M>,
-        shared: &Shared,
-        address: NonNull<u8>,
-    ) -> Option<NonNull<CacheHead>> {
-        shared.owner_of(pages, address)
-    }
-
-    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_all(env)
-    }
-
-    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.shrink_all(env)
-    }
-
-    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
-        env.cache.shared_stats.snapshot()
-    }
-
-    fn usage<M: Machine>(&self, _: Env<'_, M>) -> Usage {
-        self.count_usage()
-    }
-
-    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let no_slots = PerCpu::<()>::absent();
-        let _rest = Rest::of(env, &no_slots)?;
-        Ok(f())
-    }
-
-    fn live_objects<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        from: usize,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), Busy> {
-        self.walk_live_objects(env, from, found)
-    }
-
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        self.check(env)
     }
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
@@ -298,10 +176,4 @@ impl Design for Slob {
     fn set_attribute<M: Machine>(&self, _: Env<'_, M>, _: &str, _: u64) -> bool {
         false
     }
-
-    fn quiesce<M: Machine>(&self, _: Env<'_, M>) -> u32 {
-        0
-    }
-
-    fn resume<M: Machine>(&self, _: Env<'_, M>) {}
 }

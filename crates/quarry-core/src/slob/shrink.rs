@@ -3,14 +3,14 @@
 
 use super::owners::{Mark, Owners};
 use super::types::{Lists, Shared, Slob};
-use crate::design::Env;
+use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
 use crate::sync::Ordering;
 
-impl Slob {
+impl Upkeep for Slob {
     /// Does the frees that wait for the lock. No CPU is ever busy.
-    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let shared = self.shared();
         if shared.has_deferred() {
             let _pass = env.pages.gate().enter(env.pages.machine());
@@ -20,9 +20,15 @@ impl Slob {
     }
 
     /// Shrinking does nothing in the kernel either.
-    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_all(env)
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush(env)
     }
+
+    fn quiesce<M: Machine>(&self, _: Env<'_, M>) -> u32 {
+        0
+    }
+
+    fn resume<M: Machine>(&self, _: Env<'_, M>) {}
 }
 
 impl Shared {

@@ -1,4 +1,4 @@
-//! Allocation: the fast path, then the slow path, then the path without a CPU's slot.
+//! Allocation behind the CPU's list: the CPU's slab, its partial list, the nodes, new slabs.
 
 use core::ptr::NonNull;
 
@@ -13,87 +13,15 @@ use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Slub {
-    #[inline(always)]
-    pub(crate) fn alloc_one<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        self.alloc_step(env, node)
-            .or_else(|| self.alloc_locked(env, node))
-    }
-
-    /// The one-step operation of the fast path.
-    #[inline(always)]
-    pub(super) fn alloc_step<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        if node.is_none() {
-            // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuSlab`, whose list holds free
-            // objects with links at `free_pointer` (I1).
-            return unsafe {
-                machine.percpu_pop_list::<CpuSlab>(self.cpu.slot0(), self.free_pointer)
-            };
-        }
-        None
-    }
-
-    /// Allocates with the CPU's slot held, if it can be had.
-    #[inline(always)]
-    pub(super) fn alloc_locked<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        let allocated = self
-            .cpu
-            .try_with(machine, |cpu, _| self.alloc_on_cpu(env, cpu, node));
-        match allocated {
-            Some(object) => object,
-            None => self.alloc_without_slot(env, node),
-        }
-    }
-
-    /// One object with the CPU's slot held.
-    #[inline(always)]
-    fn alloc_on_cpu<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSlab,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        if let Some(object) = NonNull::new(cpu.freelist)
-            && (node.is_none() || self.matches(env, cpu, node))
-        {
-            // SAFETY: I1 - the list is this CPU's, whose slot is held.
-            cpu.freelist = unsafe { self.next_free(env, object) };
-            cpu.stats.count(Stat::AllocFastpath);
-            return Some(object);
-        }
-        self.alloc_slow(env, cpu, node)
-    }
-
-    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuSlab, node: Option<NodeId>) -> bool {
-        cpu.slab()
-            .is_some_and(|slab| node.is_none_or(|node| env.pages.node_of_page(slab) == node))
-    }
-
     /// The CPU's list is empty, or of the wrong node.
     #[cold]
     #[inline(never)]
-    fn alloc_slow<M: Machine>(
+    pub(super) fn reload<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSlab,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if env.cache.flags.debug() {
-            return None;
-        }
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(cpu));
         }
@@ -114,7 +42,7 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         if let Some(slab) = cpu.slab() {
-            if self.matches(env, cpu, node) {
+            if Self::matches(env, cpu, node) {
                 let taken = self.take_freelist(env, slab);
                 if taken.is_some() || self.rules.refill_counts_attempts {
                     cpu.stats.count(Stat::AllocRefill);
@@ -257,44 +185,8 @@ impl Slub {
         })
     }
 
-    /// The CPU's slot is held by somebody else: one object from the node's list or a new slab.
-    #[cold]
-    #[inline(never)]
-    fn alloc_without_slot<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        if env.cache.flags.debug() {
-            return None;
-        }
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        env.cache.shared_stats.count(Stat::CpuSlotBusy);
-        self.alloc_from_slabs(env, node)
-    }
-
-    /// One object from a node's list or a new slab. The gate has been entered.
-    pub(super) fn alloc_from_slabs<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        if env.cache.has_deferred() {
-            self.settle_deferred(env, None);
-        }
-        let shared = &env.cache.shared_stats;
-        let count_early = !self.rules.slowpath_counts_success;
-        if count_early {
-            shared.count(Stat::AllocSlowpath);
-        }
-        let object = self.alloc_one_from_slabs(env, node)?;
-        if !count_early {
-            shared.count(Stat::AllocSlowpath);
-        }
-        Some(object)
-    }
-
-    fn alloc_one_from_slabs<M: Machine>(
+    /// One object from a node's list or a new slab.
+    pub(super) fn alloc_one_from_slabs<M: Machine>(
         &self,
         env: Env<'_, M>,
         node: Option<NodeId>,
@@ -410,95 +302,5 @@ impl Slub {
                 list.push_front(env.links(), slab);
             }
         }
-    }
-
-    /// Fills slots with the CPU's slot held, as many as memory allows, and returns how many. Each
-    /// run of objects off the CPU's list changes the list and its counter once.
-    #[inline(always)]
-    fn fill_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSlab,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        let mut filled = 0;
-        loop {
-            if node.is_none() || self.matches(env, cpu, node) {
-                filled += self.take_run(env, cpu, &mut slots[filled..]);
-            }
-            let Some(slot) = slots.get_mut(filled) else {
-                return filled;
-            };
-            let Some(object) = self.alloc_slow(env, cpu, node) else {
-                return filled;
-            };
-            *slot = Some(object);
-            filled += 1;
-        }
-    }
-
-    /// All slots or none. What the CPU's list has is taken without looking further.
-    #[inline]
-    pub(crate) fn alloc_many<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        let machine = env.pages.machine();
-        let mut filled = 0;
-        if node.is_none() {
-            let taken = self
-                .cpu
-                .try_with(machine, |cpu, _| self.take_run(env, cpu, slots));
-            filled = taken.unwrap_or(0);
-        }
-        filled == slots.len() || self.alloc_rest(env, node, slots, filled)
-    }
-
-    /// Takes the first objects of the CPU's list, as many as there are and as there are slots; fast
-    /// allocations. Returns how many.
-    #[inline(always)]
-    fn take_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSlab,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        let mut run = 0;
-        let mut next = NonNull::new(cpu.freelist);
-        for slot in slots.iter_mut() {
-            let Some(object) = next else { break };
-            *slot = next;
-            // SAFETY: I1 - the list is this CPU's, whose slot is held.
-            next = NonNull::new(unsafe { self.next_free(env, object) });
-            run += 1;
-        }
-        cpu.freelist = next.map_or(core::ptr::null_mut(), NonNull::as_ptr);
-        if self.rules.bulk_counts_objects {
-            cpu.stats.count_by(Stat::AllocFastpath, run as u64);
-        }
-        run
-    }
-
-    /// Fills the slots behind the first `filled` ones, or gives these back.
-    #[inline(never)]
-    fn alloc_rest<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-        filled: usize,
-    ) -> bool {
-        let rest = self.cpu.try_with(env.pages.machine(), |cpu, _| {
-            self.fill_slots(env, cpu, node, &mut slots[filled..])
-        });
-        let filled = filled + rest.unwrap_or(0);
-        let alloc = || self.alloc_one(env, node);
-        slabs::fill_or_undo(slots, filled, alloc, |objects| {
-            // SAFETY: the objects were allocated above and nobody has seen them.
-            unsafe { self.free_many(env, objects) }
-        })
     }
 }

@@ -5,11 +5,14 @@ use core::ptr::NonNull;
 use super::types::CpuSlab;
 use super::types::{OBJECTS_MAX, Slub};
 use super::word::SlabWord;
-use crate::design::{Busy, CheckError, CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
+use crate::design::{
+    Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
+};
 use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
 use crate::slabs::{cpus, slabs, slabs_from};
+use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// A set of object numbers of one slab.
@@ -44,8 +47,17 @@ struct FreeObjects {
     on_cpu: u32,
 }
 
-impl Slub {
-    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+impl Show for Slub {
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sum = env.cache.shared_stats.snapshot();
+        for cpu in cpus(env) {
+            self.cpu
+                .try_with_remote(env.pages.machine(), cpu, |state| sum.add(&state.stats));
+        }
+        sum
+    }
+
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
         let mut free_on_nodes = 0;
         for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
@@ -80,39 +92,7 @@ impl Slub {
         usage
     }
 
-    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`]. Returns how
-    /// many CPU slabs there are, and how many slabs on cpu partial lists.
-    fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
-        let (mut cpu_slabs, mut partial) = (0, 0);
-        for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                partial += u64::from(state.partial_slabs);
-                if let Some(slab) = state.slab() {
-                    cpu_slabs += 1;
-                    let page = env.pages.map().page(slab);
-                    page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
-                }
-            });
-        }
-        (cpu_slabs, partial)
-    }
-
-    fn unmark<M: Machine>(&self, env: Env<'_, M>) {
-        for slab in slabs(env) {
-            env.pages
-                .map()
-                .page(slab)
-                .private2
-                .store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
-        let mark = env.pages.map().page(slab).private2.load(Ordering::Relaxed);
-        mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
-    }
-
-    pub(super) fn count_node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
+    fn node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
         let (map, machine) = (env.pages.map(), env.pages.machine());
         let node = &self.nodes[id.0 as usize];
         let mut usage = NodeUsage {
@@ -146,7 +126,7 @@ impl Slub {
         usage
     }
 
-    pub(super) fn count_cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
         let found = self
             .cpu
             .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
@@ -156,6 +136,133 @@ impl Slub {
                 partial_objects: u64::from(state.partial_objects),
             });
         found.unwrap_or_default()
+    }
+
+    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
+        env.cache.shared_stats.clear(stat);
+        let machine = env.pages.machine();
+        let clear = |cpu: &CpuId| {
+            self.cpu
+                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
+        };
+        cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
+    }
+
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _rest = Rest::of(env, &self.cpu)?;
+        Ok(f())
+    }
+
+    fn live_objects<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        from: usize,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), Busy> {
+        if env.cache.has_deferred() {
+            let _pass = env.pages.gate().enter(env.pages.machine());
+            self.settle_deferred(env, None);
+        }
+        let rest = Rest::of(env, &self.cpu)?;
+        self.walk_live_at_rest(env, rest.slots(), |_| Ok(()), from, found)
+    }
+
+    /// Lists, counters and free pointers of all slabs (see [`Slub`]'s states).
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let rest = Rest::of(env, &self.cpu)?;
+        rest.verdict(self.check_at_rest(env, rest.slots()))
+    }
+}
+
+impl Slots for Slub {
+    type Shared = ();
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        let page = env.pages.map().page(slab);
+        let word = SlabWord::peek(page);
+        let free = u64::from(
+            page.objects
+                .load(Ordering::Relaxed)
+                .saturating_sub(word.inuse),
+        );
+        let mut at = Self::first(env, slab, word);
+        let mut count = 0;
+        while let Some(slot) = NonNull::new(at) {
+            if !self.is_slot(env, slab, slot) || count == free {
+                return Err(SlabInconsistency {
+                    what: "free pointer astray",
+                    slab: Some(slab),
+                    recorded: free,
+                    found: count,
+                });
+            }
+            count += 1;
+            if !found(slot) {
+                return Ok(());
+            }
+            // SAFETY: I1 - the object is on a list and inside its slab (checked above); nobody
+            // allocates from the cache meanwhile, and frees leave links alone.
+            at = unsafe { self.next_free(env, slot) };
+        }
+        SlabInconsistency::equal("free objects", Some(slab), free, count)
+    }
+
+    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
+        let page = env.pages.map().page(slab);
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+            return;
+        };
+        if page.on_list() {
+            Self::remove_partial(env, &mut list, slab);
+        }
+        let full = SlabWord {
+            first: 0,
+            inuse: page.objects.load(Ordering::Relaxed),
+            frozen: false,
+        };
+        let mut old = SlabWord::peek(page);
+        while let Err(now) = old.replace(env.pages.machine(), page, full) {
+            old = now;
+        }
+    }
+}
+
+impl Slub {
+    /// Notes in every CPU slab's descriptor which CPU has it, until [`Slub::unmark`]. Returns how
+    /// many CPU slabs there are, and how many slabs on cpu partial lists.
+    fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
+        let (mut cpu_slabs, mut partial) = (0, 0);
+        for cpu in cpus(env) {
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                partial += u64::from(state.partial_slabs);
+                if let Some(slab) = state.slab() {
+                    cpu_slabs += 1;
+                    let page = env.pages.map().page(slab);
+                    page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
+                }
+            });
+        }
+        (cpu_slabs, partial)
+    }
+
+    fn unmark<M: Machine>(&self, env: Env<'_, M>) {
+        for slab in slabs(env) {
+            env.pages
+                .map()
+                .page(slab)
+                .private2
+                .store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
+        let mark = env.pages.map().page(slab).private2.load(Ordering::Relaxed);
+        mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
     }
 
     /// Puts the objects of a list into a set. The cache is at rest and the lock of the slab's node held.
@@ -223,77 +330,6 @@ impl Slub {
         })
     }
 
-    /// The slab's own list; a cache with debugging has no other.
-    pub(super) fn walk_free_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), SlabInconsistency> {
-        let page = env.pages.map().page(slab);
-        let word = SlabWord::peek(page);
-        let free = u64::from(
-            page.objects
-                .load(Ordering::Relaxed)
-                .saturating_sub(word.inuse),
-        );
-        let mut at = Self::first(env, slab, word);
-        let mut count = 0;
-        while let Some(slot) = NonNull::new(at) {
-            if !self.is_slot(env, slab, slot) || count == free {
-                return Err(SlabInconsistency {
-                    what: "free pointer astray",
-                    slab: Some(slab),
-                    recorded: free,
-                    found: count,
-                });
-            }
-            count += 1;
-            if !found(slot) {
-                return Ok(());
-            }
-            // SAFETY: I1 - the object is on a list and inside its slab (checked above); nobody
-            // allocates from the cache meanwhile, and frees leave links alone.
-            at = unsafe { self.next_free(env, slot) };
-        }
-        SlabInconsistency::equal("free objects", Some(slab), free, count)
-    }
-
-    /// Takes all free objects of a slab out of circulation.
-    pub(super) fn make_full<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        let page = env.pages.map().page(slab);
-        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
-            return;
-        };
-        if page.on_list() {
-            Self::remove_partial(env, &mut list, slab);
-        }
-        let full = SlabWord {
-            first: 0,
-            inuse: page.objects.load(Ordering::Relaxed),
-            frozen: false,
-        };
-        let mut old = SlabWord::peek(page);
-        while let Err(now) = old.replace(env.pages.machine(), page, full) {
-            old = now;
-        }
-    }
-
-    /// Objects from an address on that are on no list of free ones, until `found` returns `false`.
-    pub(crate) fn walk_live_objects<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        from: usize,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), Busy> {
-        if env.cache.has_deferred() {
-            let _pass = env.pages.gate().enter(env.pages.machine());
-            self.settle_deferred(env, None);
-        }
-        let rest = Rest::of(env, &self.cpu)?;
-        self.walk_live_at_rest(env, rest.slots(), |_| Ok(()), from, found)
-    }
-
     /// The same with the cache at rest. `queued` calls what it is given for free objects that are in no
     /// slab's list.
     pub(crate) fn walk_live_at_rest<M: Machine>(
@@ -327,12 +363,6 @@ impl Slub {
             }
         }
         Ok(())
-    }
-
-    /// Lists, counters and free pointers of all slabs (see [`Slub`]'s states).
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let rest = Rest::of(env, &self.cpu)?;
-        rest.verdict(self.check_at_rest(env, rest.slots()))
     }
 
     /// The same with the cache at rest.

@@ -16,132 +16,20 @@ use crate::stats::Stat;
 const LOOKAHEAD: usize = 3;
 
 impl Slub {
-    /// # Safety
-    ///
-    /// The object has no user left.
-    #[inline(always)]
-    pub(crate) unsafe fn free_one<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        if unsafe { self.free_step(env, object) } {
-            return Ok(());
-        }
-        // SAFETY: as above; the object has not been freed.
-        unsafe { self.free_locked(env, object) }
-    }
-
-    /// The one-step operation of the fast path.
-    ///
-    /// # Safety
-    ///
-    /// The object has no user left.
-    #[inline(always)]
-    pub(super) unsafe fn free_step<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> bool {
-        let machine = env.pages.machine();
-        let link = Self::slab_link(env, object);
-        if link == 0 {
-            return false;
-        }
-        let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
-        // SAFETY: as for allocation; the list's owner is the CPU's slab, so the object is one of
-        // this cache's, and the caller has given it up.
-        unsafe { machine.percpu_push_list::<CpuSlab>(slot0, at, link, object) }
-    }
-
-    /// Frees with the CPU's slot held, if it can be had. [`Slub::free_step`] has accounted the look
-    /// at the object's page.
-    ///
-    /// # Safety
-    ///
-    /// The object has no user left.
-    #[inline]
-    pub(super) unsafe fn free_locked<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        let machine = env.pages.machine();
-        let map = env.pages.map();
-        let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
-        let slab = map.page(pfn).head().ok_or(FreeError::Foreign)?;
-        let freed = self.cpu.try_with(machine, |cpu, _| {
-            if cpu.slab() == Some(slab) {
-                if cpu.freelist == object.as_ptr() {
-                    return Err(FreeError::DoubleFree);
-                }
-                // SAFETY: the caller gave the object up; its slab is this CPU's.
-                unsafe { self.set_next_free(env, object, cpu.freelist) };
-                cpu.freelist = object.as_ptr();
-                cpu.stats.count(Stat::FreeFastpath);
-                return Ok(());
-            }
-            // SAFETY: the caller's contract is the same.
-            unsafe { self.free_slow(env, Some(cpu), slab, object) }
-        });
-        match freed {
-            Some(result) => result,
-            // SAFETY: the caller's contract is the same.
-            None => unsafe { self.free_without_slot(env, slab, object) },
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The object has no user left.
-    #[cold]
-    #[inline(never)]
-    unsafe fn free_without_slot<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
-            return Err(FreeError::Unchecked);
-        }
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        env.cache.shared_stats.count(Stat::CpuSlotBusy);
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_slow(env, None, slab, object) }
-    }
-
     /// The object's slab is not the CPU's.
     ///
     /// # Safety
     ///
     /// The object has no user left.
     #[inline(never)]
-    pub(crate) unsafe fn free_slow<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: Option<&mut CpuSlab>,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        self.check_object(env, slab, object)?;
-        // SAFETY: the caller's contract is the same; checked just now.
-        unsafe { self.free_checked(env, cpu, slab, object) }
-    }
-
-    /// The same for an object that is one of the cache's slots.
-    ///
-    /// # Safety
-    ///
-    /// The object has no user left, and [`Slub::check_slot`] has accepted it.
-    pub(super) unsafe fn free_checked<M: Machine>(
+    pub(crate) unsafe fn free_past_list<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
+        self.check_object(env, slab, object)?;
         let word = SlabWord::load(env.pages.machine(), env.pages.map().page(slab));
         if word.first == Self::place(env, slab, object) || word.inuse == 0 {
             return Err(FreeError::DoubleFree);
@@ -248,110 +136,10 @@ impl Slub {
         }
     }
 
-    /// Frees many objects, those of one slab with one operation (facts 2.13).
-    ///
     /// # Safety
     ///
     /// The objects have no user left.
-    #[inline]
-    pub(crate) unsafe fn free_many<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        let machine = env.pages.machine();
-        let own = self.cpu.try_with(machine, |cpu, _| {
-            // SAFETY: the caller's contract is the same.
-            unsafe { self.put_run(env, cpu, slots) }
-        });
-        let left = slots.len() - own.unwrap_or(0);
-        if left == 0 {
-            return Ok(());
-        }
-        // SAFETY: as above; the slots behind these are empty.
-        unsafe { self.free_rest(env, &mut slots[..left]) }
-    }
-
-    /// Puts the last objects, as far as they are of the CPU's slab, in front of its list, and empties
-    /// their slots. Returns how many.
-    ///
-    /// # Safety
-    ///
-    /// The objects have no user left.
-    #[inline(always)]
-    unsafe fn put_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSlab,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        let Some(slab) = cpu.slab() else { return 0 };
-        let map = env.pages.map();
-        let base = map.address(slab).addr().get();
-        let bytes = 1 << (map.page_shift() + map.page(slab).order());
-        let free_pointer = self.free_pointer;
-        let mut head = cpu.freelist;
-        let mut first = slots.len();
-        while first > 0 {
-            let Some(object) = slots[first - 1] else {
-                break;
-            };
-            let inside = object.addr().get().wrapping_sub(base) < bytes;
-            if !inside || object.as_ptr() == head {
-                break;
-            }
-            // SAFETY: the caller gave the object up; it is of the CPU's slab.
-            unsafe { Self::set_link(env, object, free_pointer, head) };
-            head = object.as_ptr();
-            first -= 1;
-        }
-        let run = &mut slots[first..];
-        if !run.is_empty() {
-            cpu.freelist = head;
-            self.count_fast_list(cpu, run.len() as u32);
-            run.fill(None);
-        }
-        run.len()
-    }
-
-    /// Counts n objects that a bulk free put in front of the CPU's list at once.
-    #[inline(always)]
-    fn count_fast_list(&self, cpu: &mut CpuSlab, objects: u32) {
-        let counted = match self.rules.bulk_counts_objects {
-            true => objects,
-            false => 1,
-        };
-        cpu.stats.count_by(Stat::FreeFastpath, counted.into());
-    }
-
-    /// Frees what is not the CPU slab's.
-    ///
-    /// # Safety
-    ///
-    /// The objects have no user left.
-    #[inline(never)]
-    unsafe fn free_rest<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        let machine = env.pages.machine();
-        let freed = self.cpu.try_with(machine, |cpu, _| {
-            // SAFETY: the caller's contract is the same.
-            unsafe { self.free_many_on(env, Some(cpu), slots) }
-        });
-        freed.unwrap_or_else(|| {
-            let _pass = env.pages.gate().enter(machine);
-            env.cache.shared_stats.count(Stat::CpuSlotBusy);
-            // SAFETY: the caller's contract is the same.
-            unsafe { self.free_many_on(env, None, slots) }
-        })
-    }
-
-    /// # Safety
-    ///
-    /// The objects have no user left.
-    unsafe fn free_many_on<M: Machine>(
+    pub(super) unsafe fn free_lists<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,

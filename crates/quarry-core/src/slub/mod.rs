@@ -75,6 +75,7 @@
 mod alloc;
 mod check;
 mod free;
+mod front;
 pub mod geometry;
 mod partial;
 mod shrink;
@@ -86,20 +87,15 @@ pub(crate) mod word;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{
-    Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, SlabInconsistency,
-    Usage,
-};
+use crate::design::{CacheHead, Design, Env, Upkeep};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::machine::{Machine, PerCpu};
 use crate::merge::MergeRules;
-use crate::page::Pfn;
-use crate::rest::Rest;
-use crate::slabs::{self, RemoteSearch, cpus};
-use crate::stats::{Stat, Stats};
+use crate::slabs::{self, RemoteSearch};
+use crate::stats::Stat;
 use crate::sync::{AtomicU32, Ordering};
 use crate::tunables::Table;
 
@@ -107,8 +103,6 @@ use types::CpuSlab;
 pub use types::Slub;
 
 impl Design for Slub {
-    type Shared = ();
-
     const NAME: &'static str = "slub";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -159,156 +153,6 @@ impl Design for Slub {
         unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
     }
 
-    #[inline(always)]
-    fn alloc<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_one(env, node)
-    }
-
-    #[inline(always)]
-    unsafe fn free<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_one(env, object) }
-    }
-
-    #[inline(always)]
-    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_step(env, node)
-    }
-
-    #[inline(always)]
-    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        self.alloc_locked(env, node)
-    }
-
-    #[inline(always)]
-    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_step(env, object) }
-    }
-
-    #[inline(always)]
-    unsafe fn free_slow<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_locked(env, object) }
-    }
-
-    fn alloc_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> bool {
-        self.alloc_many(env, node, slots)
-    }
-
-    unsafe fn free_bulk<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_many(env, slots) }
-    }
-
-    fn alloc_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        self.alloc_from_slabs(env, node)
-    }
-
-    unsafe fn free_direct<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        let slab = Self::slab_of(env, object)?;
-        self.check_slot(env, slab, object)?;
-        // SAFETY: the caller's contract is the same; checked just now.
-        unsafe { self.free_checked(env, None, slab, object) }
-    }
-
-    fn free_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), SlabInconsistency> {
-        self.walk_free_slots(env, slab, found)
-    }
-
-    fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        self.make_full(env, slab);
-    }
-
-    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_all(env)
-    }
-
-    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.shrink_all(env)
-    }
-
-    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
-        let mut sum = env.cache.shared_stats.snapshot();
-        for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.pages.machine(), cpu, |state| sum.add(&state.stats));
-        }
-        sum
-    }
-
-    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
-        self.count_usage(env)
-    }
-
-    fn node_usage<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> NodeUsage {
-        self.count_node_usage(env, node)
-    }
-
-    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
-        self.count_cpu_usage(env, cpu)
-    }
-
-    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
-        env.cache.shared_stats.clear(stat);
-        let machine = env.pages.machine();
-        let clear = |cpu: &CpuId| {
-            self.cpu
-                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
-        };
-        cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
-    }
-
-    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let _rest = Rest::of(env, &self.cpu)?;
-        Ok(f())
-    }
-
-    fn live_objects<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        from: usize,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), Busy> {
-        self.walk_live_objects(env, from, found)
-    }
-
-    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        self.check(env)
-    }
-
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
         let value = match name {
             "min_partial" => self.min_partial.load(Ordering::Relaxed),
@@ -337,12 +181,12 @@ impl Design for Slub {
                 self.cpu_slabs.store(0, Ordering::Relaxed);
                 self.cpu_partial.store(value, Ordering::Relaxed);
                 self.cpu_partial_slabs.store(slabs, Ordering::Relaxed);
-                self.flush_all(env);
+                self.flush(env);
             }
             name if name == self.rules.defrag_ratio_name => self.remote.set(value),
             "cpu_slabs_max" => {
                 self.cpu_slabs.store(value.max(1), Ordering::Relaxed);
-                self.flush_all(env);
+                self.flush(env);
             }
             "order" if (Era::V2_6_25..=Era::V5_8).contains(&env.cache.era) => {
                 return self.set_order(env, value);
@@ -351,14 +195,6 @@ impl Design for Slub {
             _ => return false,
         }
         true
-    }
-
-    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine())
-    }
-
-    fn resume<M: Machine>(&self, env: Env<'_, M>) {
-        self.cpu.resume(env.pages.machine());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
-use crate::design::Env;
+use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
 use crate::slabs::cpus;
@@ -12,9 +12,8 @@ use crate::sync::Ordering;
 /// Slabs with more free objects than this keep their place when a list is sorted.
 const SHRINK_PROMOTE_MAX: usize = 32;
 
-impl Slub {
-    /// Empties every CPU's slab and partial list. Returns how many CPUs were busy.
-    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+impl Upkeep for Slub {
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.pages.gate().enter(env.pages.machine());
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
@@ -30,20 +29,9 @@ impl Slub {
         busy.count() as u32
     }
 
-    fn flush_cpu<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) -> bool {
-        if cpu.slab().is_some() {
-            cpu.stats.count(Stat::CpuslabFlush);
-            if !self.deactivate(env, cpu) {
-                return false;
-            }
-        }
-        self.drain_cpu_partial(env, cpu);
-        cpu.partial().is_none()
-    }
-
     /// Flushes, then gives every empty slab back and sorts the partial lists, fullest first.
-    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let busy = self.flush_all(env);
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        let busy = self.flush(env);
         let _pass = env.pages.gate().enter(env.pages.machine());
         let map = env.pages.map();
         for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
@@ -75,6 +63,27 @@ impl Slub {
             }
         }
         busy
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine())
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.cpu.resume(env.pages.machine());
+    }
+}
+
+impl Slub {
+    fn flush_cpu<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) -> bool {
+        if cpu.slab().is_some() {
+            cpu.stats.count(Stat::CpuslabFlush);
+            if !self.deactivate(env, cpu) {
+                return false;
+            }
+        }
+        self.drain_cpu_partial(env, cpu);
+        cpu.partial().is_none()
     }
 
     /// Brings the slabs with at most `limit` free objects to the front, fewest free first.

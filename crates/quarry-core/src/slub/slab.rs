@@ -118,22 +118,8 @@ impl Slub {
         Pfn::from_link(Self::slab_link(env, object)).ok_or(FreeError::Foreign)
     }
 
-    /// Refuses an object that is not one of this cache's slots, and any if the cache has
-    /// debugging.
-    pub(crate) fn check_object<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
-            return Err(FreeError::Unchecked);
-        }
-        self.check_slot(env, slab, object)
-    }
-
     /// Refuses what is not one of this cache's slots.
-    pub(super) fn check_slot<M: Machine>(
+    pub(crate) fn check_object<M: Machine>(
         &self,
         env: Env<'_, M>,
         slab: Pfn,

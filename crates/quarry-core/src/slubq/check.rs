@@ -4,15 +4,27 @@ use core::ptr::NonNull;
 
 use super::slab::LockedSlab;
 use super::types::{CpuQueue, Slubq};
-use crate::design::{Busy, CheckError, CpuUsage, Env, NodeUsage, SlabInconsistency, Usage};
+use crate::design::{
+    Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Upkeep, Usage,
+};
 use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
-use crate::slabs::{slabs, slabs_from};
+use crate::slabs::{cpus, slabs, slabs_from};
+use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
-impl Slubq {
-    pub(super) fn count_usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
+impl Show for Slubq {
+    fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
+        let mut sum = env.cache.shared_stats.snapshot();
+        for cpu in cpus(env) {
+            self.cpu
+                .try_with_remote(env.pages.machine(), cpu, |state| sum.add(&state.stats));
+        }
+        sum
+    }
+
+    fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
         for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
             usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
@@ -44,7 +56,7 @@ impl Slubq {
         usage
     }
 
-    pub(super) fn count_node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
+    fn node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
         let node = &self.nodes[id.0 as usize];
         let mut usage = NodeUsage {
             slabs: node.nr_slabs.load(Ordering::Relaxed),
@@ -73,7 +85,7 @@ impl Slubq {
         usage
     }
 
-    pub(super) fn count_cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
+    fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
         let found = self
             .cpu
             .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
@@ -83,34 +95,28 @@ impl Slubq {
         found.unwrap_or_default()
     }
 
-    /// By the bitmap; a cache with debugging has no queues.
-    pub(super) fn walk_free_slots<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        found: &mut dyn FnMut(NonNull<u8>) -> bool,
-    ) -> Result<(), SlabInconsistency> {
-        let Some(locked) = LockedSlab::lock(env, slab) else {
-            return Ok(());
+    fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
+        env.cache.shared_stats.clear(stat);
+        let machine = env.pages.machine();
+        let clear = |cpu: &CpuId| {
+            self.cpu
+                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
         };
-        let first = env.pages.map().address(slab);
-        for number in (0..locked.objects()).filter(|&n| locked.is_free(self.size, n)) {
-            // SAFETY: number < objects, and the objects lie in the slab (geometry).
-            if !found(unsafe { first.byte_add(number as usize * self.size) }) {
-                break;
-            }
-        }
-        Ok(())
+        cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
     }
 
-    /// Flushes the queues first, so that few objects have to be looked for there.
-    pub(super) fn walk_live_objects<M: Machine>(
+    fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
+        let _rest = Rest::of(env, &self.cpu)?;
+        Ok(f())
+    }
+
+    fn live_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
         from: usize,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        self.flush_all(env);
+        self.flush(env);
         let rest = Rest::of(env, &self.cpu)?;
         for slab in slabs_from(env, from) {
             let first = env.pages.map().address(slab);
@@ -134,6 +140,36 @@ impl Slubq {
         Ok(())
     }
 
+    fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
+        let rest = Rest::of(env, &self.cpu)?;
+        rest.verdict(self.check_at_rest(env))
+    }
+}
+
+impl Slots for Slubq {
+    type Shared = ();
+
+    fn free_slots<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        found: &mut dyn FnMut(NonNull<u8>) -> bool,
+    ) -> Result<(), SlabInconsistency> {
+        let Some(locked) = LockedSlab::lock(env, slab) else {
+            return Ok(());
+        };
+        let first = env.pages.map().address(slab);
+        for number in (0..locked.objects()).filter(|&n| locked.is_free(self.size, n)) {
+            // SAFETY: number < objects, and the objects lie in the slab (geometry).
+            if !found(unsafe { first.byte_add(number as usize * self.size) }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Slubq {
     /// Whether an object is in a queue. The cache is at rest.
     fn is_queued<M: Machine>(
         &self,
@@ -143,12 +179,6 @@ impl Slubq {
     ) -> Result<bool, Busy> {
         let mut of_cpus = slots.states().flat_map(CpuQueue::filled);
         Ok(of_cpus.any(|queued| *queued == object) || self.is_shared(env, object)?)
-    }
-
-    /// Lists, counters and bitmaps of all slabs (I2).
-    pub(super) fn check<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let rest = Rest::of(env, &self.cpu)?;
-        rest.verdict(self.check_at_rest(env))
     }
 
     fn check_at_rest<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {

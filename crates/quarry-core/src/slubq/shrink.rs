@@ -2,21 +2,42 @@
 
 use super::types;
 use super::types::{CpuQueue, QueueConfig, Slubq};
-use crate::design::Env;
+use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::slabs::cpus;
 use crate::stats::Stat;
 use crate::sync::Ordering;
 
-impl Slubq {
+impl Upkeep for Slubq {
     /// Drains every queue. Returns how many CPUs were busy.
-    pub(super) fn flush_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+    fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let busy = self.flush_with(env, |_| ());
         let _pass = env.pages.gate().enter(env.pages.machine());
         self.flush_shared(env);
         busy
     }
 
+    /// Empty slabs are given back whenever they become empty, so this is a flush.
+    fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.flush(env)
+    }
+
+    fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
+        if self.idle_expiry.load(Ordering::Relaxed) != 0 {
+            self.expire(env);
+        }
+    }
+
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
+        self.cpu.quiesce(env.pages.machine())
+    }
+
+    fn resume<M: Machine>(&self, env: Env<'_, M>) {
+        self.cpu.resume(env.pages.machine());
+    }
+}
+
+impl Slubq {
     /// Drains the running CPU's queue, and those that it shares, if nobody used them since the last
     /// time.
     pub(super) fn expire<M: Machine>(&self, env: Env<'_, M>) {
@@ -49,11 +70,6 @@ impl Slubq {
             flushed.is_none()
         });
         busy.count() as u32
-    }
-
-    /// Empty slabs are given back whenever they become empty, so this is a flush.
-    pub(super) fn shrink_all<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.flush_all(env)
     }
 
     /// Gives all CPUs queues of another size and batches of half of it; a CPU that is busy keeps its old one. `false`, with

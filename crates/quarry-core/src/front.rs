@@ -1,0 +1,474 @@
+//! The front of a design: what its calls do with the running CPU's state, and when they go past it.
+//!
+//! ```text
+//!  alloc_fast   one step of the machine on the CPU's list or stack
+//!      | missed
+//!  alloc_slow   the CPU's slot is taken ---------> alloc_held: pop, or refill and pop
+//!      | the slot is held, or alloc_held passes
+//!  alloc_past   the slabs of the nodes (alloc_direct)
+//! ```
+//!
+//! Frees go the same way. Bulk calls move a run of objects from or to the CPU's state at once, then go on
+//! object by object with the slot held, then past it. Caches with debugging keep nothing per CPU, so the
+//! front refuses them: their calls are checked ones, to the slabs.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use crate::design::{Allocate, Env, Free, FreeError, Slots};
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState};
+use crate::page::Pfn;
+use crate::rcu;
+use crate::slabs;
+use crate::stats::Stat;
+
+/// What differs between the fronts of designs. Only [`Allocate`] and [`Free`] call the hooks.
+pub(crate) trait CpuFront: Slots {
+    /// What a CPU has behind its slot.
+    type Cpu: PerCpuState;
+
+    /// Whether an allocation, or a free, that had the slot may still have to go past it.
+    const PASSES: bool = false;
+
+    /// The slots.
+    fn slots(&self) -> &PerCpu<Self::Cpu>;
+
+    /// Whether CPUs have anything at present; else all calls go past their slots.
+    fn is_on(&self) -> bool {
+        true
+    }
+
+    /// Takes an object of any node off the running CPU's state in one step of the machine.
+    fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>>;
+
+    /// Puts an object on the running CPU's state in one step of the machine; `false` if that is not
+    /// where it belongs.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
+
+    /// Allocates with the CPU's slot held.
+    fn alloc_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>>;
+
+    /// Frees an object that lies in a slab of the cache, with the CPU's slot held. `Ok(false)` if it has
+    /// to go past the slot ([`CpuFront::PASSES`]).
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    unsafe fn free_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError>;
+
+    /// Allocates from the slabs of the nodes. The gate has been entered.
+    fn alloc_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>>;
+
+    /// Frees an object to its slab. The gate has been entered; the cache may have debugging.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    unsafe fn free_to_its_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError>;
+
+    /// Moves objects off the CPU's state to slots, from the first on, as many as there are of both. Says
+    /// how many.
+    fn pop_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize;
+
+    /// Moves a run of objects from slots to the CPU's state, and says which slots it has not looked at.
+    ///
+    /// # Safety
+    ///
+    /// The objects have no user left.
+    unsafe fn push_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Range<usize>;
+
+    /// Whether objects of any node may be moved by [`CpuFront::push_run`] now.
+    fn takes_any_node(&self) -> bool {
+        true
+    }
+
+    /// Fills slots from the first on with the CPU's slot held, as far as memory or the CPU's state
+    /// reaches. Says how many.
+    fn fill_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        id: CpuId,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        let mut filled = 0;
+        loop {
+            if node.is_none() {
+                filled += self.pop_run(env, cpu, &mut slots[filled..]);
+            }
+            let Some(slot) = slots.get_mut(filled) else {
+                return filled;
+            };
+            *slot = self.alloc_held(env, cpu, id, node);
+            if slot.is_none() {
+                return filled;
+            }
+            filled += 1;
+        }
+    }
+
+    /// Frees the objects of slots with the CPU's slot held.
+    ///
+    /// # Safety
+    ///
+    /// The objects have no user left.
+    unsafe fn empty_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        id: CpuId,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        let mut at = 0;
+        while at < slots.len() {
+            if self.takes_any_node() {
+                // SAFETY: the caller's contract is the same.
+                at += unsafe { self.push_run(env, cpu, &mut slots[at..]) }.start;
+            }
+            let Some(slot) = slots.get_mut(at) else { break };
+            at += 1;
+            let Some(object) = *slot else { continue };
+            let freed = slabs::slab_of(env, object).and_then(|slab| {
+                // SAFETY: as above.
+                unsafe { self.free_held(env, cpu, id, slab, object) }
+            });
+            match freed {
+                Ok(_) => *slot = None,
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+
+    /// Allocates past the CPU's slot.
+    fn alloc_past<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        self.alloc_direct(env, node)
+    }
+
+    /// Frees an object that lies in a slab of the cache past the CPU's slot.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    unsafe fn free_past<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_to_its_slab(env, slab, object) }
+    }
+
+    /// [`CpuFront::fill_held`] past the CPU's slot.
+    fn fill_past<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        let filled = slots.iter_mut().map_while(|slot| {
+            *slot = self.alloc_past(env, node);
+            *slot
+        });
+        filled.count()
+    }
+
+    /// [`CpuFront::empty_held`] past the CPU's slot.
+    ///
+    /// # Safety
+    ///
+    /// The objects have no user left.
+    unsafe fn empty_past<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        let mut result = Ok(());
+        for slot in slots {
+            let Some(object) = *slot else { continue };
+            let freed = slabs::slab_of(env, object).and_then(|slab| {
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.free_past(env, slab, object) }
+            });
+            match freed {
+                Ok(()) => *slot = None,
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+
+    /// Notes a free that waits for readers.
+    ///
+    /// # Safety
+    ///
+    /// Only readers that run already use the object.
+    unsafe fn defer<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { rcu::defer(self, env, object) }
+    }
+}
+
+impl<T: CpuFront> Allocate for T {
+    #[inline(always)]
+    fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        match node {
+            None => self.pop_step(env),
+            Some(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        if env.cache.flags.debug() {
+            return None;
+        }
+        if self.is_on() {
+            let held = self.slots().try_with(env.pages.machine(), |cpu, id| {
+                self.alloc_held(env, cpu, id, node)
+            });
+            match held {
+                Some(object) if object.is_some() || !Self::PASSES => return object,
+                Some(_) => {}
+                None => count_busy(env),
+            }
+        }
+        alloc_past(self, env, node)
+    }
+
+    #[inline]
+    fn alloc_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> bool {
+        if env.cache.flags.debug() {
+            return false;
+        }
+        let mut filled = 0;
+        if node.is_none() && self.is_on() {
+            let popped = self
+                .slots()
+                .try_with(env.pages.machine(), |cpu, _| self.pop_run(env, cpu, slots));
+            filled = popped.unwrap_or(0);
+        }
+        filled == slots.len() || alloc_rest(self, env, node, slots, filled)
+    }
+
+    fn alloc_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        self.alloc_from_slabs(env, node)
+    }
+}
+
+impl<T: CpuFront> Free for T {
+    #[inline(always)]
+    unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.push_step(env, object) }
+    }
+
+    #[inline]
+    unsafe fn free_slow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
+        // `free_fast` has accounted the look at the object's page.
+        let slab = slabs::lookup(env, object)?;
+        if self.is_on() {
+            let held = self.slots().try_with(env.pages.machine(), |cpu, id| {
+                // SAFETY: the caller's contract is the same.
+                unsafe { self.free_held(env, cpu, id, slab, object) }
+            });
+            match held {
+                Some(Ok(false)) if Self::PASSES => {}
+                Some(freed) => return freed.map(|_| ()),
+                None => count_busy(env),
+            }
+        }
+        // SAFETY: as above; the object has not been freed.
+        unsafe { free_past(self, env, slab, object) }
+    }
+
+    #[inline]
+    unsafe fn free_bulk<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Result<(), FreeError> {
+        if env.cache.flags.debug() {
+            return Err(FreeError::Unchecked);
+        }
+        let mut left = 0..slots.len();
+        if self.is_on() && self.takes_any_node() {
+            let pushed = self
+                .slots()
+                // SAFETY: the caller's contract is the same.
+                .try_with(env.pages.machine(), |cpu, _| unsafe {
+                    self.push_run(env, cpu, slots)
+                });
+            left = pushed.unwrap_or(left);
+        }
+        match slots.get_mut(left) {
+            // SAFETY: as above.
+            Some(slots) if !slots.is_empty() => unsafe { free_rest(self, env, slots) },
+            _ => Ok(()),
+        }
+    }
+
+    unsafe fn free_direct<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let slab = slabs::slab_of(env, object)?;
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_to_its_slab(env, slab, object) }
+    }
+
+    unsafe fn free_rcu<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.defer(env, object) }
+    }
+}
+
+#[cold]
+fn count_busy<M: Machine>(env: Env<'_, M>) {
+    env.cache.shared_stats.count(Stat::CpuSlotBusy);
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_past<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    node: Option<NodeId>,
+) -> Option<NonNull<u8>> {
+    front.alloc_past(env, node)
+}
+
+/// # Safety
+///
+/// The object has no user left.
+#[cold]
+#[inline(never)]
+unsafe fn free_past<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    slab: Pfn,
+    object: NonNull<u8>,
+) -> Result<(), FreeError> {
+    // SAFETY: the caller's contract is the same.
+    unsafe { front.free_past(env, slab, object) }
+}
+
+/// Fills the slots behind the first `filled` ones, or frees the objects of these.
+#[inline(never)]
+fn alloc_rest<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    node: Option<NodeId>,
+    slots: &mut [Option<NonNull<u8>>],
+    mut filled: usize,
+) -> bool {
+    if front.is_on() {
+        let held = front.slots().try_with(env.pages.machine(), |cpu, id| {
+            front.fill_held(env, cpu, id, node, &mut slots[filled..])
+        });
+        match held {
+            Some(more) => filled += more,
+            None => count_busy(env),
+        }
+    }
+    filled += front.fill_past(env, node, &mut slots[filled..]);
+    if filled == slots.len() {
+        return true;
+    }
+    // SAFETY: the objects were allocated above and given to no user.
+    let undone = unsafe { front.free_bulk(env, &mut slots[..filled]) };
+    debug_assert!(undone.is_ok(), "{undone:?}");
+    false
+}
+
+/// Frees what was not moved to the CPU's state at once.
+///
+/// # Safety
+///
+/// The objects have no user left.
+#[inline(never)]
+unsafe fn free_rest<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    slots: &mut [Option<NonNull<u8>>],
+) -> Result<(), FreeError> {
+    if front.is_on() {
+        let held = front.slots().try_with(env.pages.machine(), |cpu, id| {
+            // SAFETY: the caller's contract is the same.
+            unsafe { front.empty_held(env, cpu, id, slots) }
+        });
+        match held {
+            Some(result) => return result,
+            None => count_busy(env),
+        }
+    }
+    // SAFETY: as above.
+    unsafe { front.empty_past(env, slots) }
+}

@@ -1,0 +1,152 @@
+//! The CPU's array: what calls do with it before they refill or flush it.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use super::types::{CpuArray, Slab};
+use crate::design::{Env, FreeError};
+use crate::front::CpuFront;
+use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::page::Pfn;
+use crate::slabs;
+use crate::stats::{Stat, Stats};
+
+impl CpuFront for Slab {
+    type Cpu = CpuArray;
+
+    fn slots(&self) -> &PerCpu<CpuArray> {
+        &self.cpu
+    }
+
+    #[inline(always)]
+    fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        // SAFETY: `cpu` is a slot of the per-CPU range with `CpuArray` (I3).
+        unsafe { machine.percpu_pop_stack::<CpuArray>(self.cpu.slot0()) }
+    }
+
+    #[inline(always)]
+    unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let machine = env.pages.machine();
+        if !(slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
+            return false;
+        }
+        // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
+        // whose first block is the page allocator's.
+        unsafe { machine.percpu_push_stack::<CpuArray>(self.cpu.slot0(), object) }
+    }
+
+    #[inline(always)]
+    fn alloc_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        if (node.is_none() || self.matches(env, cpu, node))
+            && let Some(object) = cpu.queue.pop(machine)
+        {
+            return Some(object);
+        }
+        self.refill_and_pop(env, cpu, id, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        id: CpuId,
+        _: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        let machine = env.pages.machine();
+        let local = machine.node_of_cpu(id);
+        if self.numa && self.node_of(env, object) != local {
+            return self.free_alien(env, cpu, local, object).map(|()| true);
+        }
+        if cpu.queue.newest() == Some(object) {
+            return Err(FreeError::DoubleFree);
+        }
+        if cpu.queue.push(env.pages.machine(), object) {
+            return Ok(true);
+        }
+        self.flush_and_push(env, cpu, id, object).map(|()| true)
+    }
+
+    fn alloc_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        let mut stats = Stats::default();
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, &mut stats);
+        }
+        stats.count(Stat::AllocSlowpath);
+        let wanted = node.unwrap_or_else(|| machine.current_node());
+        let object = self
+            .take_one(env, wanted, &mut stats)
+            .or_else(|| self.take_of_any_node(env, wanted, &mut stats));
+        env.cache.shared_stats.add(&stats);
+        object
+    }
+
+    unsafe fn free_to_its_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        let mut stats = Stats::default();
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, &mut stats);
+        }
+        let result = if !self.is_object(env, slab, object) {
+            Err(FreeError::NotAnObject)
+        } else if self.free_to_slabs(env, &[object], &mut stats) == 0 {
+            Err(FreeError::DoubleFree)
+        } else {
+            stats.count(Stat::FreeSlowpath);
+            Ok(())
+        };
+        env.cache.shared_stats.add(&stats);
+        result
+    }
+
+    #[inline(always)]
+    fn pop_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        cpu.queue.pop_many(env, slots)
+    }
+
+    #[inline(always)]
+    unsafe fn push_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Range<usize> {
+        cpu.queue.push_many(env, slots)..slots.len()
+    }
+
+    fn takes_any_node(&self) -> bool {
+        !self.numa
+    }
+}
+
+impl Slab {
+    /// Whether the newest entry is of the wanted node.
+    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: Option<NodeId>) -> bool {
+        let Some(wanted) = node else { return true };
+        let newest = cpu.queue.newest();
+        newest.is_some_and(|object| self.node_of(env, object) == wanted)
+    }
+}

@@ -1,0 +1,146 @@
+//! The CPU's queue: what calls do with it before they refill or drain it.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use super::types::{CpuQueue, Slubq};
+use crate::design::{Env, FreeError};
+use crate::front::CpuFront;
+use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::page::Pfn;
+use crate::slabs;
+use crate::stats::Stat;
+use crate::sync::Ordering;
+
+impl CpuFront for Slubq {
+    type Cpu = CpuQueue;
+
+    fn slots(&self) -> &PerCpu<CpuQueue> {
+        &self.cpu
+    }
+
+    #[inline(always)]
+    fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        // SAFETY: `cpu` is a slot of the per-CPU range with `CpuQueue` (I3).
+        unsafe { machine.percpu_pop_stack::<CpuQueue>(self.cpu.slot0()) }
+    }
+
+    #[inline(always)]
+    unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let machine = env.pages.machine();
+        let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
+        if aliens || !slabs::owns(env, object) {
+            return false;
+        }
+        // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
+        // whose first block is the page allocator's.
+        unsafe { machine.percpu_push_stack::<CpuQueue>(self.cpu.slot0(), object) }
+    }
+
+    #[inline(always)]
+    fn alloc_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let machine = env.pages.machine();
+        if (node.is_none() || self.matches(env, cpu, node))
+            && let Some(object) = cpu.pop(machine)
+        {
+            return Some(object);
+        }
+        self.refill_and_pop(env, cpu, id, node)
+    }
+
+    #[inline(always)]
+    unsafe fn free_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        let machine = env.pages.machine();
+        if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
+            let own = machine.node_of_cpu(id);
+            if env.pages.node_of_page(slab) != own {
+                self.check_object(env, slab, object)?;
+                return self.free_alien(env, cpu, own, slab, object).map(|()| true);
+            }
+        }
+        if cpu.newest() == Some(object) {
+            return Err(FreeError::DoubleFree);
+        }
+        if cpu.push(env.pages.machine(), object) {
+            return Ok(true);
+        }
+        self.drain_and_push(env, cpu, id, slab, object)
+            .map(|()| true)
+    }
+
+    fn alloc_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        env.cache.shared_stats.count(Stat::AllocSlowpath);
+        self.take_one(env, node, None)
+    }
+
+    unsafe fn free_to_its_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        self.check_object(env, slab, object)?;
+        if !self.free_to_slab(env, slab, &[object], None) {
+            return Err(FreeError::DoubleFree);
+        }
+        env.cache.shared_stats.count(Stat::FreeSlowpath);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn pop_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize {
+        cpu.pop_many(env, slots)
+    }
+
+    #[inline(always)]
+    unsafe fn push_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Range<usize> {
+        cpu.push_many(env, slots)..slots.len()
+    }
+
+    fn takes_any_node(&self) -> bool {
+        self.alien_queue_size.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Slubq {
+    /// Whether the newest entry is of the wanted node.
+    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: Option<NodeId>) -> bool {
+        let Some(wanted) = node else { return true };
+        let newest = cpu.newest().and_then(|object| env.pages.pfn_of(object));
+        newest.is_none_or(|pfn| env.pages.node_of_page(pfn) == wanted)
+    }
+}
