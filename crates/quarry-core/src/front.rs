@@ -3,14 +3,14 @@
 //! ```text
 //!  alloc_fast   one step of the machine on the CPU's list or stack
 //!      | missed
-//!  alloc_slow   the CPU's slot is taken ---------> alloc_held: pop, or refill and pop
-//!      | the slot is held, or alloc_held passes
+//!  alloc_slow   the CPU's slot is taken: pop_held, and if that misses alloc_behind, which refills
+//!      | another context has the slot, or alloc_behind passes
 //!  alloc_past   the slabs of the nodes (alloc_direct)
 //! ```
 //!
 //! Frees go the same way. Bulk calls move a run of objects from or to the CPU's state at once, then go on
-//! object by object with the slot held, then past it. Caches with debugging keep nothing per CPU, so the
-//! front refuses them: their calls are checked ones, to the slabs.
+//! object by object with the slot held, then past it. Caches with debugging keep nothing per CPU, so
+//! each way behind or past that refuses them: their calls are checked ones, to the slabs.
 
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -49,8 +49,31 @@ pub(crate) trait CpuFront: Slots {
     /// The object has no user left.
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
 
-    /// Allocates with the CPU's slot held.
-    fn alloc_held<M: Machine>(
+    /// Takes an object off the CPU's state, whose slot is held, if it has one of the wanted node.
+    fn pop_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>>;
+
+    /// Puts an object that lies in a slab of the cache on the CPU's state, whose slot is held. `Ok(false)`
+    /// if there is no room, or another place for it.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    unsafe fn push_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError>;
+
+    /// What follows a miss of [`CpuFront::pop_held`], with the slot still held: most designs refill.
+    fn alloc_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut Self::Cpu,
@@ -58,13 +81,13 @@ pub(crate) trait CpuFront: Slots {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>>;
 
-    /// Frees an object that lies in a slab of the cache, with the CPU's slot held. `Ok(false)` if it has
-    /// to go past the slot ([`CpuFront::PASSES`]).
+    /// What follows a `false` of [`CpuFront::push_held`], with the slot still held. `Ok(false)` if the
+    /// object has to go past the slot ([`CpuFront::PASSES`]).
     ///
     /// # Safety
     ///
     /// The object has no user left.
-    unsafe fn free_held<M: Machine>(
+    unsafe fn free_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut Self::Cpu,
@@ -136,7 +159,9 @@ pub(crate) trait CpuFront: Slots {
             let Some(slot) = slots.get_mut(filled) else {
                 return filled;
             };
-            *slot = self.alloc_held(env, cpu, id, node);
+            *slot = self
+                .pop_held(env, cpu, node)
+                .or_else(|| self.alloc_behind(env, cpu, id, node));
             if slot.is_none() {
                 return filled;
             }
@@ -168,7 +193,7 @@ pub(crate) trait CpuFront: Slots {
             let Some(object) = *slot else { continue };
             let freed = slabs::slab_of(env, object).and_then(|slab| {
                 // SAFETY: as above.
-                unsafe { self.free_held(env, cpu, id, slab, object) }
+                unsafe { free_held(self, env, cpu, id, slab, object) }
             });
             match freed {
                 Ok(_) => *slot = None,
@@ -264,12 +289,13 @@ impl<T: CpuFront> Allocate for T {
 
     #[inline(always)]
     fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        if env.cache.flags.debug() {
-            return None;
-        }
         if self.is_on() {
             let held = self.slots().try_with(env.pages.machine(), |cpu, id| {
-                self.alloc_held(env, cpu, id, node)
+                // No closure: its captures would be stored before every pop.
+                match self.pop_held(env, cpu, node) {
+                    None => alloc_behind(self, env, cpu, id, node),
+                    object => object,
+                }
             });
             match held {
                 Some(object) if object.is_some() || !Self::PASSES => return object,
@@ -323,15 +349,12 @@ impl<T: CpuFront> Free for T {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        if env.cache.flags.debug() {
-            return Err(FreeError::Unchecked);
-        }
         // `free_fast` has accounted the look at the object's page.
         let slab = slabs::lookup(env, object)?;
         if self.is_on() {
             let held = self.slots().try_with(env.pages.machine(), |cpu, id| {
                 // SAFETY: the caller's contract is the same.
-                unsafe { self.free_held(env, cpu, id, slab, object) }
+                unsafe { free_held(self, env, cpu, id, slab, object) }
             });
             match held {
                 Some(Ok(false)) if Self::PASSES => {}
@@ -397,11 +420,70 @@ fn count_busy<M: Machine>(env: Env<'_, M>) {
 
 #[cold]
 #[inline(never)]
+fn alloc_behind<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    cpu: &mut T::Cpu,
+    id: CpuId,
+    node: Option<NodeId>,
+) -> Option<NonNull<u8>> {
+    if env.cache.flags.debug() {
+        return None;
+    }
+    front.alloc_behind(env, cpu, id, node)
+}
+
+/// Frees an object that lies in a slab of the cache, with the CPU's slot held.
+///
+/// # Safety
+///
+/// The object has no user left.
+#[inline(always)]
+unsafe fn free_held<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    cpu: &mut T::Cpu,
+    id: CpuId,
+    slab: Pfn,
+    object: NonNull<u8>,
+) -> Result<bool, FreeError> {
+    // SAFETY: the caller's contract is the same.
+    match unsafe { front.push_held(env, cpu, id, slab, object) } {
+        // SAFETY: as above; the object has not been freed.
+        Ok(false) => unsafe { free_behind(front, env, cpu, id, slab, object) },
+        pushed => pushed,
+    }
+}
+
+/// # Safety
+///
+/// The object has no user left.
+#[inline(never)]
+unsafe fn free_behind<T: CpuFront, M: Machine>(
+    front: &T,
+    env: Env<'_, M>,
+    cpu: &mut T::Cpu,
+    id: CpuId,
+    slab: Pfn,
+    object: NonNull<u8>,
+) -> Result<bool, FreeError> {
+    if env.cache.flags.debug() {
+        return Err(FreeError::Unchecked);
+    }
+    // SAFETY: the caller's contract is the same.
+    unsafe { front.free_behind(env, cpu, id, slab, object) }
+}
+
+#[cold]
+#[inline(never)]
 fn alloc_past<T: CpuFront, M: Machine>(
     front: &T,
     env: Env<'_, M>,
     node: Option<NodeId>,
 ) -> Option<NonNull<u8>> {
+    if env.cache.flags.debug() {
+        return None;
+    }
     front.alloc_past(env, node)
 }
 
@@ -416,6 +498,9 @@ unsafe fn free_past<T: CpuFront, M: Machine>(
     slab: Pfn,
     object: NonNull<u8>,
 ) -> Result<(), FreeError> {
+    if env.cache.flags.debug() {
+        return Err(FreeError::Unchecked);
+    }
     // SAFETY: the caller's contract is the same.
     unsafe { front.free_past(env, slab, object) }
 }

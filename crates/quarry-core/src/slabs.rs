@@ -173,6 +173,11 @@ pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
     })
 }
 
+/// Whether a page is of a CPU's node.
+pub(crate) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
+    env.pages.node_of_page(page) == env.pages.machine().node_of_cpu(cpu)
+}
+
 /// The slab of an object of this cache, whose descriptor is read for it.
 pub(crate) fn slab_of<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
     let slab = lookup(env, object)?;

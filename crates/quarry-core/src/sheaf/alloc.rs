@@ -10,8 +10,6 @@ use crate::sync::Ordering;
 impl Sheaf {
     /// The main sheaf is empty: brings one with objects in its place (`__pcs_replace_empty_main()`;
     /// facts 6.3). `false` if there is none to be had.
-    #[cold]
-    #[inline(never)]
     pub(super) fn replace_empty_main<M: Machine>(
         &self,
         env: Env<'_, M>,

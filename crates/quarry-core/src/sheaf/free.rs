@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use super::barn::Put;
 use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, Free, FreeError};
+use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
@@ -22,42 +23,53 @@ pub(super) struct Aside {
 }
 
 impl Sheaf {
-    /// [`Sheaf::free_on_cpu`] with its own way to make room in a full main sheaf.
+    /// Puts an object of this cache in the main sheaf after making room there. `Ok(false)` if it has to
+    /// go to its slab.
     ///
     /// # Safety
     ///
     /// The object has no user left.
-    #[inline(always)]
-    pub(super) unsafe fn push_on_cpu<M: Machine>(
+    pub(super) unsafe fn push_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
         id: CpuId,
+        slab: Pfn,
         object: NonNull<u8>,
         make_room: impl FnOnce(&mut CpuSheaves, NodeId) -> bool,
     ) -> Result<bool, FreeError> {
-        let machine = env.pages.machine();
-        let local = |pfn| self.one_node || Self::is_local(env, pfn, id);
-        if !env.pages.pfn_of(object).is_some_and(local) {
+        if !self.one_node && !slabs::is_local(env, slab, id) {
             return Ok(false);
         }
-        if cpu.newest() == Some(object) {
-            return Err(FreeError::DoubleFree);
+        self.slub.check_object(env, slab, object)?;
+        let machine = env.pages.machine();
+        Ok(make_room(cpu, machine.node_of_cpu(id)) && cpu.push(machine, object))
+    }
+
+    /// [`CpuFront::push_held`], or [`Sheaf::push_behind`] where that has no room.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    pub(super) unsafe fn push_or_make_room<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+        make_room: impl FnOnce(&mut CpuSheaves, NodeId) -> bool,
+    ) -> Result<bool, FreeError> {
+        // SAFETY: the caller's contract is the same.
+        match unsafe { self.push_held(env, cpu, id, slab, object) } {
+            // SAFETY: as above; the object has not been freed.
+            Ok(false) => unsafe { self.push_behind(env, cpu, id, slab, object, make_room) },
+            pushed => pushed,
         }
-        let node = machine.node_of_cpu(id);
-        let mut pushed = cpu.push(machine, object);
-        if !pushed {
-            let slab = slabs::lookup(env, object)?;
-            self.slub.check_object(env, slab, object)?;
-            pushed = make_room(cpu, node) && cpu.push(machine, object);
-        }
-        Ok(pushed)
     }
 
     /// The main sheaf is full: makes room (`__pcs_replace_full_main()`; facts 6.4). `false` if the
     /// object has to go to its slab.
-    #[cold]
-    #[inline(never)]
     pub(super) fn replace_full_main<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -184,7 +196,7 @@ impl Sheaf {
         let mut result = Ok(());
         for slot in slots {
             let slab = slot.and_then(|object| slabs::slab_of(env, object).ok());
-            if let Some(slab) = slab.filter(|slab| !Self::is_local(env, *slab, id)) {
+            if let Some(slab) = slab.filter(|slab| !slabs::is_local(env, *slab, id)) {
                 // SAFETY: the caller's contract is the same.
                 result = result.and(unsafe { self.set_aside(env, slab, slot, aside) });
             }

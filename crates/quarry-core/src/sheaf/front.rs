@@ -45,7 +45,37 @@ impl CpuFront for Sheaf {
     }
 
     #[inline(always)]
-    fn alloc_held<M: Machine>(
+    fn pop_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        match node {
+            None => cpu.pop(env.pages.machine()),
+            Some(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn push_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        if !self.one_node && !slabs::is_local(env, slab, id) {
+            return Ok(false);
+        }
+        if cpu.newest() == Some(object) {
+            return Err(FreeError::DoubleFree);
+        }
+        Ok(cpu.push(env.pages.machine(), object))
+    }
+
+    fn alloc_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
@@ -69,18 +99,18 @@ impl CpuFront for Sheaf {
         cpu.pop(machine)
     }
 
-    #[inline(always)]
-    unsafe fn free_held<M: Machine>(
+    /// Into the main sheaf, once there is room in it; an object of another node goes past the sheaves.
+    unsafe fn free_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
         id: CpuId,
-        _: Pfn,
+        slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
         let make_room = |cpu: &mut CpuSheaves, node| self.replace_full_main(env, cpu, node);
         // SAFETY: the caller's contract is the same.
-        unsafe { self.push_on_cpu(env, cpu, id, object, make_room) }
+        unsafe { self.push_behind(env, cpu, id, slab, object, make_room) }
     }
 
     fn alloc_from_slabs<M: Machine>(
@@ -205,7 +235,7 @@ impl CpuFront for Sheaf {
                 continue;
             };
             let slab = slabs::slab_of(env, object);
-            let local = |slab| self.one_node || Self::is_local(env, slab, id);
+            let local = |slab| self.one_node || slabs::is_local(env, slab, id);
             match slab {
                 Err(error) => result = result.and(Err(error)),
                 Ok(slab) if !local(slab) => {
@@ -220,14 +250,16 @@ impl CpuFront for Sheaf {
                     break;
                 }
                 // SAFETY: as above.
-                Ok(_) => match unsafe { self.push_on_cpu(env, cpu, id, object, make_room) } {
-                    Ok(true) => *slot = None,
-                    Ok(false) => {
-                        has_room = false;
-                        continue;
+                Ok(slab) => {
+                    match unsafe { self.push_or_make_room(env, cpu, id, slab, object, make_room) } {
+                        Ok(true) => *slot = None,
+                        Ok(false) => {
+                            has_room = false;
+                            continue;
+                        }
+                        Err(error) => result = result.and(Err(error)),
                     }
-                    Err(error) => result = result.and(Err(error)),
-                },
+                }
             }
             at += 1;
         }

@@ -30,7 +30,7 @@ impl Sheaf {
         let put = match self.capacity() {
             0 => None,
             _ => self.cpu.try_with(env.pages.machine(), |cpu, id| {
-                (self.one_node || Self::is_local(env, slab, id))
+                (self.one_node || slabs::is_local(env, slab, id))
                     && self.put_rcu(env, cpu, id, object)
             }),
         };

@@ -4,8 +4,8 @@ use core::ptr::NonNull;
 
 use super::types::{Sheaf, SheafBox, Stack};
 use crate::design::Env;
-use crate::machine::{Access, CpuId, Line, Machine, NodeId, access};
-use crate::page::Pfn;
+use crate::machine::{Access, Line, Machine, NodeId, access};
+use crate::slabs;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -24,13 +24,8 @@ impl Sheaf {
                 env.pages.map().page(pfn),
             );
             map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
-                && (self.one_node || Self::is_local(env, pfn, env.pages.machine().current_cpu()))
+                && (self.one_node || slabs::is_local(env, pfn, env.pages.machine().current_cpu()))
         })
-    }
-
-    /// Whether a page is on the node of a CPU.
-    pub(super) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
-        env.pages.node_of_page(page) == env.pages.machine().node_of_cpu(cpu)
     }
 
     /// The node of an object, if it is in the machine's memory.

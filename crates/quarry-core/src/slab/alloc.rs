@@ -13,8 +13,6 @@ use crate::sync::Ordering;
 
 impl Slab {
     /// The array is empty, or of the wrong node.
-    #[cold]
-    #[inline(never)]
     pub(super) fn refill_and_pop<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -19,8 +19,6 @@ impl Slab {
     }
 
     /// The array is full, or has no memory yet.
-    #[cold]
-    #[inline(never)]
     pub(super) fn flush_and_push<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -94,8 +92,6 @@ impl Slab {
     }
 
     /// Frees an object of another node (`cache_free_alien()`).
-    #[cold]
-    #[inline(never)]
     pub(super) fn free_alien<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -37,43 +37,61 @@ impl CpuFront for Slab {
     }
 
     #[inline(always)]
-    fn alloc_held<M: Machine>(
+    fn pop_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if node.is_some() && !self.matches(env, cpu, node) {
+            return None;
+        }
+        cpu.queue.pop(env.pages.machine())
+    }
+
+    #[inline(always)]
+    unsafe fn push_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuArray,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        if !self.takes_any_node() && !slabs::is_local(env, slab, id) {
+            return Ok(false);
+        }
+        if cpu.queue.newest() == Some(object) {
+            return Err(FreeError::DoubleFree);
+        }
+        Ok(cpu.queue.push(env.pages.machine(), object))
+    }
+
+    fn alloc_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuArray,
         id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        if (node.is_none() || self.matches(env, cpu, node))
-            && let Some(object) = cpu.queue.pop(machine)
-        {
-            return Some(object);
-        }
         self.refill_and_pop(env, cpu, id, node)
     }
 
-    #[inline(always)]
-    unsafe fn free_held<M: Machine>(
+    unsafe fn free_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuArray,
         id: CpuId,
-        _: Pfn,
+        slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        let machine = env.pages.machine();
-        let local = machine.node_of_cpu(id);
-        if self.numa && self.node_of(env, object) != local {
-            return self.free_alien(env, cpu, local, object).map(|()| true);
+        if self.takes_any_node() || slabs::is_local(env, slab, id) {
+            self.flush_and_push(env, cpu, id, object)?;
+        } else {
+            let own = env.pages.machine().node_of_cpu(id);
+            self.free_alien(env, cpu, own, object)?;
         }
-        if cpu.queue.newest() == Some(object) {
-            return Err(FreeError::DoubleFree);
-        }
-        if cpu.queue.push(env.pages.machine(), object) {
-            return Ok(true);
-        }
-        self.flush_and_push(env, cpu, id, object).map(|()| true)
+        Ok(true)
     }
 
     fn alloc_from_slabs<M: Machine>(

@@ -14,8 +14,6 @@ use crate::sync::Ordering;
 
 impl Slub {
     /// The CPU's list is empty, or of the wrong node.
-    #[cold]
-    #[inline(never)]
     pub(super) fn reload<M: Machine>(
         &self,
         env: Env<'_, M>,

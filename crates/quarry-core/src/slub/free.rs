@@ -21,8 +21,7 @@ impl Slub {
     /// # Safety
     ///
     /// The object has no user left.
-    #[inline(never)]
-    pub(crate) unsafe fn free_past_list<M: Machine>(
+    pub(super) unsafe fn free_past_list<M: Machine>(
         &self,
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,

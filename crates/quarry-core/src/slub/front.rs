@@ -39,26 +39,53 @@ impl CpuFront for Slub {
     }
 
     #[inline(always)]
-    fn alloc_held<M: Machine>(
+    fn pop_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        let object = NonNull::new(cpu.freelist)?;
+        if node.is_some() && !Self::matches(env, cpu, node) {
+            return None;
+        }
+        // SAFETY: I1 - the list is this CPU's, whose slot is held.
+        cpu.freelist = unsafe { self.next_free(env, object) };
+        cpu.stats.count(Stat::AllocFastpath);
+        Some(object)
+    }
+
+    #[inline(always)]
+    unsafe fn push_held<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        _: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        if cpu.slab() != Some(slab) || cpu.freelist == object.as_ptr() {
+            return Ok(false);
+        }
+        // SAFETY: the caller gave the object up; its slab is this CPU's.
+        unsafe { self.set_next_free(env, object, cpu.freelist) };
+        cpu.freelist = object.as_ptr();
+        cpu.stats.count(Stat::FreeFastpath);
+        Ok(true)
+    }
+
+    fn alloc_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSlab,
         _: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if let Some(object) = NonNull::new(cpu.freelist)
-            && (node.is_none() || Self::matches(env, cpu, node))
-        {
-            // SAFETY: I1 - the list is this CPU's, whose slot is held.
-            cpu.freelist = unsafe { self.next_free(env, object) };
-            cpu.stats.count(Stat::AllocFastpath);
-            return Some(object);
-        }
         self.reload(env, cpu, node)
     }
 
-    #[inline(always)]
-    unsafe fn free_held<M: Machine>(
+    /// To the object's slab, which is not the CPU's unless the object was freed last.
+    unsafe fn free_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuSlab,
@@ -67,14 +94,7 @@ impl CpuFront for Slub {
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
         if cpu.slab() == Some(slab) {
-            if cpu.freelist == object.as_ptr() {
-                return Err(FreeError::DoubleFree);
-            }
-            // SAFETY: the caller gave the object up; its slab is this CPU's.
-            unsafe { self.set_next_free(env, object, cpu.freelist) };
-            cpu.freelist = object.as_ptr();
-            cpu.stats.count(Stat::FreeFastpath);
-            return Ok(true);
+            return Err(FreeError::DoubleFree);
         }
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_past_list(env, Some(cpu), slab, object) }.map(|()| true)

@@ -15,8 +15,6 @@ const IDLE_REFILL: u32 = 16;
 
 impl Slubq {
     /// The queue is empty, or of the wrong node.
-    #[cold]
-    #[inline(never)]
     pub(super) fn refill_and_pop<M: Machine>(
         &self,
         env: Env<'_, M>,

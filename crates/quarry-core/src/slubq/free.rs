@@ -12,8 +12,6 @@ use crate::sync::Ordering;
 
 impl Slubq {
     /// The queue is full, or has no memory yet.
-    #[cold]
-    #[inline(never)]
     pub(super) fn drain_and_push<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -39,24 +39,20 @@ impl CpuFront for Slubq {
     }
 
     #[inline(always)]
-    fn alloc_held<M: Machine>(
+    fn pop_held<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuQueue,
-        id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        if (node.is_none() || self.matches(env, cpu, node))
-            && let Some(object) = cpu.pop(machine)
-        {
-            return Some(object);
+        if node.is_some() && !self.matches(env, cpu, node) {
+            return None;
         }
-        self.refill_and_pop(env, cpu, id, node)
+        cpu.pop(env.pages.machine())
     }
 
     #[inline(always)]
-    unsafe fn free_held<M: Machine>(
+    unsafe fn push_held<M: Machine>(
         &self,
         env: Env<'_, M>,
         cpu: &mut CpuQueue,
@@ -64,22 +60,41 @@ impl CpuFront for Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        let machine = env.pages.machine();
-        if self.alien_queue_size.load(Ordering::Relaxed) > 0 {
-            let own = machine.node_of_cpu(id);
-            if env.pages.node_of_page(slab) != own {
-                self.check_object(env, slab, object)?;
-                return self.free_alien(env, cpu, own, slab, object).map(|()| true);
-            }
+        if !self.takes_any_node() && !slabs::is_local(env, slab, id) {
+            return Ok(false);
         }
         if cpu.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        if cpu.push(env.pages.machine(), object) {
-            return Ok(true);
+        Ok(cpu.push(env.pages.machine(), object))
+    }
+
+    fn alloc_behind<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        self.refill_and_pop(env, cpu, id, node)
+    }
+
+    unsafe fn free_behind<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuQueue,
+        id: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        if self.takes_any_node() || slabs::is_local(env, slab, id) {
+            self.drain_and_push(env, cpu, id, slab, object)?;
+        } else {
+            let own = env.pages.machine().node_of_cpu(id);
+            self.check_object(env, slab, object)?;
+            self.free_alien(env, cpu, own, slab, object)?;
         }
-        self.drain_and_push(env, cpu, id, slab, object)
-            .map(|()| true)
+        Ok(true)
     }
 
     fn alloc_from_slabs<M: Machine>(
