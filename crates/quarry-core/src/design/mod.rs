@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A design implements each part in the file that has the code. Designs with per-CPU state get `Allocate`
-//! and `Free` from the [front](crate::front) and write its hooks.
+//! and `Free` from the module `front` and write its hooks.
 
 mod calls;
 mod env;

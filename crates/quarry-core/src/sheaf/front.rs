@@ -249,9 +249,11 @@ impl CpuFront for Sheaf {
                     result = result.and(unsafe { self.free_batch(env, &mut slots[at..]) });
                     break;
                 }
-                // SAFETY: as above.
                 Ok(slab) => {
-                    match unsafe { self.push_or_make_room(env, cpu, id, slab, object, make_room) } {
+                    // SAFETY: as above.
+                    let pushed =
+                        unsafe { self.push_or_make_room(env, cpu, id, slab, object, make_room) };
+                    match pushed {
                         Ok(true) => *slot = None,
                         Ok(false) => {
                             has_room = false;
