@@ -1,4 +1,4 @@
-//! Model of SLUB's lists: the crate's own code, with the model checker's atomics and scheduler.
+//! Models of SLUB's lists, of sheaves, of pages and of page pools: the crate's own code, with the model checker's atomics and scheduler.
 //!
 //! Built by `RUSTFLAGS="--cfg loom" cargo test -p quarry-core --release --test loom`.
 //!
@@ -9,6 +9,7 @@
 
 mod loom_machine;
 mod loom_pool;
+mod loom_sheaf;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use std::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 
-use quarry_core::design::CacheSpec;
+use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
-use quarry_core::machine::RawLock;
+use quarry_core::machine::{LockClass, RawLock};
 use quarry_core::page::PageAllocator;
 use quarry_core::slub::Slub;
 
@@ -48,24 +49,27 @@ const HANDLER: Me = Me {
     reentered: true,
 };
 
-fn cache(heap: &ModelHeap) -> Cache<'_, LoomMachine, Slub> {
+/// The cache of the model; the others are kmalloc's.
+fn cache<D: Design>(heap: &Heap<LoomMachine, D>) -> Cache<'_, LoomMachine, D> {
     let mut found = None;
-    // SAFETY: the cache lives as long as the heap; the closure's lifetime is shorter than that.
     heap.for_each_cache(|cache| {
-        found = Some(unsafe {
-            std::mem::transmute::<Cache<'_, LoomMachine, Slub>, Cache<'_, LoomMachine, Slub>>(cache)
-        })
+        if cache.name() == "model" {
+            // SAFETY: the cache lives as long as the heap; the closure's lifetime is shorter than that.
+            found = Some(unsafe {
+                std::mem::transmute::<Cache<'_, LoomMachine, D>, Cache<'_, LoomMachine, D>>(cache)
+            });
+        }
     });
     found.unwrap()
 }
 
-fn free(heap: &ModelHeap, object: usize) {
+fn free<D: Design>(heap: &Heap<LoomMachine, D>, object: usize) {
     let object = NonNull::new(std::ptr::with_exposed_provenance_mut(object)).unwrap();
     // SAFETY: every object is freed once.
     unsafe { cache(heap).free(object) }.unwrap();
 }
 
-fn alloc(heap: &ModelHeap) -> Option<usize> {
+fn alloc<D: Design>(heap: &Heap<LoomMachine, D>) -> Option<usize> {
     cache(heap).alloc().map(|o| o.expose_provenance().get())
 }
 
@@ -79,22 +83,36 @@ fn spawn<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> thread::J
 
 /// Explores `f` with at most two forced switches.
 fn explore(f: impl Fn() + Copy + Send + Sync + 'static) {
+    explore_within(2, f);
+}
+
+/// Explores `f` with at most this many forced switches.
+fn explore_within(switches: usize, f: impl Fn() + Copy + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(switches);
     builder.max_branches = 100_000;
     builder.check(move || spawn(f).join().unwrap());
 }
 
 /// Three slabs of two objects: `objects[0..4]` fill two that nobody owns, the others the slab of
 /// CPU 0. Then runs each actor on its own thread, and checks what is left.
-fn model(era: Era, excludes: bool, before: &'static [usize], actors: &'static [(Me, Does)]) {
+fn model(
+    era: Era,
+    without: Option<LockClass>,
+    before: &'static [usize],
+    actors: &'static [(Me, Does)],
+) {
     explore(move || {
         be(me(0));
+        let machine = match without {
+            None => LoomMachine::new(),
+            Some(class) => LoomMachine::new().without(class),
+        };
         let boot = BootParams {
             slub_max_order: Some(0),
             ..BootParams::default()
         };
-        let heap = Arc::new(ModelHeap::new(LoomMachine::new(excludes), era, boot).unwrap());
+        let heap = Arc::new(ModelHeap::new(machine, era, boot).unwrap());
         heap.create_cache(&CacheSpec {
             name: "model",
             object_size: 2048,
@@ -133,7 +151,7 @@ fn model(era: Era, excludes: bool, before: &'static [usize], actors: &'static [(
 }
 
 /// No object is lost or in two places, and all memory comes back.
-fn finish(heap: &ModelHeap, mut objects: Objects) {
+fn finish<D: Design>(heap: &Heap<LoomMachine, D>, mut objects: Objects) {
     objects.retain(|&object| object != 0);
     objects.sort_unstable();
     let cache = cache(heap);
@@ -147,6 +165,8 @@ fn finish(heap: &ModelHeap, mut objects: Objects) {
     assert_eq!(cache.shrink(), 0);
     cache.check_consistency().unwrap();
     assert_eq!(cache.usage().slabs, 0);
+    // What the cache had of general caches: sheaves.
+    heap.for_each_cache(|cache| assert_eq!(cache.shrink(), 0));
     assert_eq!(heap.pages().check_consistency().unwrap().slab, 0);
 }
 
@@ -166,7 +186,7 @@ const CPU1: Me = Me {
 
 fn both_eras(before: &'static [usize], actors: &'static [(Me, Does)]) {
     ERAS.into_iter()
-        .for_each(|era| model(era, true, before, actors));
+        .for_each(|era| model(era, None, before, actors));
 }
 
 #[test]
@@ -209,7 +229,7 @@ fn deferred_frees_against_settling() {
 fn without_list_lock_two_take_one_slab_off() {
     model(
         Era::V6_18,
-        false,
+        Some(LockClass::NodeList),
         &[0, 2],
         &[(NODE, Does::Alloc), (NODE, Does::Alloc)],
     );
@@ -220,7 +240,7 @@ fn without_list_lock_two_take_one_slab_off() {
 fn without_list_lock_two_slabs_clash() {
     model(
         Era::V5_9,
-        false,
+        Some(LockClass::NodeList),
         &[],
         &[(NODE, Does::Free(0)), (NODE, Does::Free(2))],
     );
@@ -234,7 +254,7 @@ fn a_closed_gate_keeps_everybody_out() {
             slub_max_order: Some(0),
             ..BootParams::default()
         };
-        let heap = Arc::new(ModelHeap::new(LoomMachine::new(true), Era::V6_18, boot).unwrap());
+        let heap = Arc::new(ModelHeap::new(LoomMachine::new(), Era::V6_18, boot).unwrap());
         let spec = CacheSpec {
             name: "model",
             object_size: 2048,
@@ -269,7 +289,7 @@ fn a_closed_gate_keeps_everybody_out() {
 fn one_of_the_last_references_frees() {
     explore(|| {
         be(CPU0);
-        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = PageAllocator::new(LoomMachine::new(), Era::V6_18).unwrap();
         let pages = Arc::new(pages);
         let page = pages.alloc(0, None).unwrap();
         pages.get_page(page).unwrap();
@@ -305,7 +325,7 @@ impl Contents {
 fn a_free_comes_after_what_others_did() {
     explore(|| {
         be(CPU0);
-        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = PageAllocator::new(LoomMachine::new(), Era::V6_18).unwrap();
         let page = pages.alloc(0, None).unwrap();
         pages.get_page(page).unwrap();
         let contents = Contents(loom::cell::UnsafeCell::new(0));
@@ -331,7 +351,7 @@ fn a_free_comes_after_what_others_did() {
 fn a_reference_and_a_free_exclude_each_other() {
     explore(|| {
         be(CPU0);
-        let pages = PageAllocator::new(LoomMachine::new(true), Era::V6_18).unwrap();
+        let pages = PageAllocator::new(LoomMachine::new(), Era::V6_18).unwrap();
         let pages = Arc::new(pages);
         let page = pages.alloc(0, None).unwrap();
         let other = Arc::clone(&pages);

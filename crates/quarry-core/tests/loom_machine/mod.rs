@@ -1,9 +1,11 @@
 //! A machine whose atomics are the model checker's.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
-use loom::cell::Cell;
+use loom::cell::{Cell, UnsafeCell};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
 use quarry_core::machine::{
@@ -51,10 +53,19 @@ pub(crate) struct LoomMachine {
     base: NonNull<u8>,
     /// Spin locks that are held.
     pub(crate) held: AtomicUsize,
-    /// Whether list locks exclude.
-    excludes: bool,
+    /// The class whose locks do not exclude.
+    without: Option<LockClass>,
     /// Whether it says that it has steps; all of them fail.
     steps: bool,
+    /// Of each address of a watched line that was accessed, a cell: two accesses that nothing orders
+    /// end the model.
+    watched: Option<Watched>,
+}
+
+/// The lines that are watched, and a cell by address.
+struct Watched {
+    lines: &'static [Line],
+    cells: Mutex<HashMap<usize, Arc<UnsafeCell<()>>>>,
 }
 
 // SAFETY: the address only names the machine's own memory.
@@ -69,7 +80,8 @@ fn layout() -> Layout {
 }
 
 impl LoomMachine {
-    pub(crate) fn new(excludes: bool) -> Self {
+    /// A machine whose locks all exclude.
+    pub(crate) fn new() -> Self {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout()) }).unwrap();
         let mut at = 0;
@@ -95,14 +107,30 @@ impl LoomMachine {
             ranges,
             base,
             held: AtomicUsize::new(0),
-            excludes,
+            without: None,
             steps: false,
+            watched: None,
         }
+    }
+
+    /// The same machine with locks of a class that do not exclude.
+    pub(crate) fn without(mut self, class: LockClass) -> Self {
+        self.without = Some(class);
+        self
+    }
+
+    /// The same machine with accesses to these lines that have to be ordered by locks and slots.
+    pub(crate) fn watching(mut self, lines: &'static [Line]) -> Self {
+        self.watched = Some(Watched {
+            lines,
+            cells: Mutex::default(),
+        });
+        self
     }
 
     /// A machine whose steps are always interrupted.
     pub(crate) fn stepping() -> Self {
-        let mut machine = Self::new(true);
+        let mut machine = Self::new();
         machine.steps = true;
         machine
     }
@@ -250,14 +278,14 @@ unsafe impl Threads for LoomMachine {
     }
 }
 
-// SAFETY: locks exclude by `RawLock`; with `excludes` unset the list locks break the contract, which
-// is what those tests want to see.
+// SAFETY: locks exclude by `RawLock`; those of the class `without` break the contract, which is what
+// the tests of such machines want to see.
 unsafe impl Locks for LoomMachine {
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
         if class == LockClass::NodeList && me().1 {
             return Err(Reentered);
         }
-        if class == LockClass::NodeList && !self.excludes {
+        if self.without == Some(class) {
             return Ok(());
         }
         while !lock.acquire(self.thread_id()) {
@@ -274,7 +302,7 @@ unsafe impl Locks for LoomMachine {
     }
 
     unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
-        if class == LockClass::NodeList && !self.excludes {
+        if self.without == Some(class) {
             return;
         }
         self.held.fetch_sub(1, Ordering::Relaxed);
@@ -300,7 +328,20 @@ impl Clock for LoomMachine {
 }
 
 impl Accounting for LoomMachine {
-    fn access(&self, _at: *const u8, _bytes: usize, _access: Access, _line: Line) {}
+    fn access(&self, at: *const u8, _bytes: usize, access: Access, line: Line) {
+        let Some(watched) = &self.watched else { return };
+        if !watched.lines.contains(&line) {
+            return;
+        }
+        let mut cells = watched.cells.lock().unwrap();
+        let cell = Arc::clone(cells.entry(at.addr()).or_default());
+        drop(cells);
+        match access {
+            Access::Read => cell.with(|_| ()),
+            Access::Write => cell.with_mut(|_| ()),
+            Access::Atomic => (),
+        }
+    }
 
     fn work(&self, _work: Work) {}
 }

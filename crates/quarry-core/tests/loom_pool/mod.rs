@@ -22,7 +22,7 @@ struct World {
 
 impl World {
     fn new() -> (Self, &'static Pages) {
-        Self::on(LoomMachine::new(true))
+        Self::on(LoomMachine::new())
     }
 
     /// On a machine whose CPUs have lanes.
