@@ -20,10 +20,12 @@
 //! Every part but the object may be absent. Offsets in [`Layout`] count from the object's first
 //! byte, as the kernel counts them, not from the slot's.
 
+mod debug;
 mod error;
 mod flags;
 mod kmalloc;
 
+pub use debug::{DebugRules, TrackLayout};
 pub use error::GeometryError;
 pub use flags::{CacheFlags, FlagError};
 pub use kmalloc::{

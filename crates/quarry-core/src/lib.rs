@@ -33,6 +33,7 @@ pub mod heap;
 pub mod inspect;
 pub mod machine;
 pub mod merge;
+mod name;
 pub mod page;
 pub mod pool;
 mod queue;

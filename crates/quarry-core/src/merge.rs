@@ -9,8 +9,8 @@
 
 use core::fmt;
 
-use crate::design::{CacheHead, NAME_BYTES};
-use crate::geometry::{CacheFlags, WORD_BYTES, up};
+use crate::geometry::{CacheFlags, Layout, WORD_BYTES, up};
+use crate::name::Name;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
 /// Which of several caches that match takes the new one in. Two caches that both match would
@@ -72,18 +72,17 @@ impl MergeRules {
         self.allows(wish.flags) && !wish.flags.contains(CacheFlags::KMALLOC)
     }
 
-    /// Whether an existing cache can serve a new one.
-    pub(crate) fn matches(&self, cache: &CacheHead, wish: &Wish) -> bool {
+    /// Whether an existing cache of these flags and this layout can serve a new one.
+    pub(crate) fn matches(&self, flags: CacheFlags, layout: &Layout, wish: &Wish) -> bool {
         /// An object may lie in a slot with less slack than this, in bytes.
         const SLACK: u32 = WORD_BYTES;
-        let flag_agrees = |flag| cache.flags.contains(flag) == wish.flags.contains(flag);
+        let flag_agrees = |flag| flags.contains(flag) == wish.flags.contains(flag);
         let agree = [CacheFlags::RECLAIM, CacheFlags::CONSISTENCY]
             .into_iter()
             .filter(|flag| self.same.contains(*flag))
             .all(flag_agrees);
-        let layout = &cache.geometry.layout;
         let size = up(up(wish.object_size, WORD_BYTES), wish.align);
-        self.takes_others(cache.flags)
+        self.takes_others(flags)
             && agree
             && size <= layout.size
             && layout.size.is_multiple_of(wish.align)
@@ -95,8 +94,7 @@ impl MergeRules {
 /// Another name of a cache. Lives in the heap's structures until the cache is destroyed.
 pub(crate) struct Alias {
     pub(crate) next: *mut Alias,
-    pub(crate) name: [u8; NAME_BYTES],
-    pub(crate) len: usize,
+    pub(crate) name: Name,
 }
 
 /// What merging has made of a cache.
@@ -129,7 +127,7 @@ impl Merged {
         // SAFETY: aliases are initialised before they are added, never change, and live as long as
         // the cache, which the caller keeps.
         while let Some(alias) = unsafe { next.as_ref() } {
-            f(core::str::from_utf8(&alias.name[..alias.len]).unwrap_or("?"));
+            f(alias.name.as_str());
             next = alias.next;
         }
     }

@@ -3,12 +3,12 @@
 use core::ptr::NonNull;
 
 use super::CacheDebug;
-use super::report::{During, Finding, Fix, Name, Report, Track};
-use super::site::CallSite;
+use super::report::{During, Finding, Fix, Report, Track};
 use super::slot::{Slot, State, Which};
 use super::state::Quarantine;
 use crate::design::{Env, Free, Slots};
 use crate::machine::Machine;
+use crate::name::Name;
 use crate::page::Pfn;
 
 /// What is known of an address in a slab of some cache.
@@ -17,16 +17,6 @@ pub(crate) struct Described {
     pub(crate) owner: Name,
     pub(crate) alloc: Option<Track>,
     pub(crate) free: Option<Track>,
-}
-
-/// The calling thread, here and now.
-pub(super) fn here<M: Machine>(machine: &M, site: CallSite) -> Track {
-    Track {
-        site,
-        cpu: machine.current_cpu().0,
-        pid: machine.task(),
-        when: machine.now_ns(),
-    }
 }
 
 /// A report without object, slab or damage.

@@ -3,8 +3,8 @@
 use core::ptr::NonNull;
 
 use super::CacheDebug;
-use super::about::{deliver, here, note_damaged_lists, report_of, slab_of, with_slab, with_slot};
-use super::report::{During, Fix, Report, TraceEvent, Track};
+use super::about::{deliver, note_damaged_lists, report_of, slab_of, with_slab, with_slot};
+use super::report::{During, Fix, Report, TraceEvent, Track, here};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
 use crate::design::{Allocate, Env};

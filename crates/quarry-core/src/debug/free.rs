@@ -4,14 +4,15 @@ use core::ptr::NonNull;
 
 use super::CacheDebug;
 use super::about::{
-    Described, deliver, here, note_damaged_lists, report_of, slab_of, with_slab, with_slot,
+    Described, deliver, note_damaged_lists, report_of, slab_of, with_slab, with_slot,
 };
-use super::report::{During, Fix, Name, Report, TraceEvent, Track};
+use super::report::{During, Fix, Report, TraceEvent, Track, here};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
 use crate::design::{Env, Free, FreeError, Place, Slots};
 use crate::geometry::CacheFlags;
 use crate::machine::Machine;
+use crate::name::Name;
 
 /// Whose object it is and what its track records say.
 pub(crate) fn describe<M: Machine, D: Free + Slots>(

@@ -99,7 +99,6 @@ mod alloc;
 mod failslab;
 mod free;
 mod report;
-mod rules;
 mod setting;
 mod site;
 mod slot;
@@ -108,7 +107,6 @@ mod validate;
 
 pub use failslab::FailSlab;
 pub use report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, TraceEvent, Track};
-pub use rules::{Rules, TrackLayout};
 pub use setting::{SLUB_DEBUG_BYTES_MAX, SlubDebug, SlubDebugError};
 pub use site::CallSite;
 pub use state::{Reporter, Tracer};

@@ -4,8 +4,9 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::site::CallSite;
-use crate::design::{FreeError, NAME_BYTES};
+use crate::design::FreeError;
 use crate::machine::Machine;
+use crate::name::Name;
 use crate::page::Pfn;
 
 /// Bytes of memory that a report shows.
@@ -152,32 +153,13 @@ impl fmt::Display for Track {
     }
 }
 
-/// A cache's name, kept by value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name {
-    bytes: [u8; NAME_BYTES],
-    len: u8,
-}
-
-impl Name {
-    pub(crate) fn new(name: &str) -> Self {
-        let mut bytes = [0; NAME_BYTES];
-        let len = name.len().min(NAME_BYTES);
-        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-        Self {
-            bytes,
-            len: len as u8,
-        }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("?")
-    }
-}
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().fmt(f)
+/// The calling thread, here and now.
+pub(super) fn here<M: Machine>(machine: &M, site: CallSite) -> Track {
+    Track {
+        site,
+        cpu: machine.current_cpu().0,
+        pid: machine.task(),
+        when: machine.now_ns(),
     }
 }
 
@@ -248,7 +230,7 @@ impl Report {
             damage: None,
             alloc: None,
             free: None,
-            here: super::about::here(machine, site),
+            here: here(machine, site),
         }
     }
 

@@ -11,10 +11,9 @@ use core::ptr::NonNull;
 
 use super::CacheDebug;
 use super::report::{Damage, EXCERPT_BYTES, Finding, Track};
-use super::rules::{Rules, TrackLayout};
 use super::site::SiteTable;
 use crate::design::CacheHead;
-use crate::geometry::{CacheFlags, Layout, WORD_BYTES};
+use crate::geometry::{CacheFlags, DebugRules, Layout, TrackLayout, WORD_BYTES};
 
 /// In half a user word: a call site without a number; 0 is no call at all.
 const UNNUMBERED: u16 = u16::MAX;
@@ -88,7 +87,7 @@ impl<'c> Slot<'c> {
         Self { held, ..self }
     }
 
-    fn rules(&self) -> &'c Rules {
+    fn rules(&self) -> &'c DebugRules {
         &self.debug.rules
     }
 

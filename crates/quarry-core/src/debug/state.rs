@@ -4,9 +4,9 @@ use core::ptr::NonNull;
 
 use super::failslab::{FailSlab, Injector};
 use super::report::{Report, TraceEvent};
-use super::rules::Rules;
 use super::setting::SlubDebug;
 use super::site::SiteTable;
+use crate::geometry::DebugRules;
 use crate::machine::{LockClass, Machine, SpinLock};
 use crate::page::Pfn;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -129,7 +129,7 @@ const PENDING_MAX: usize = 4;
 
 /// What a cache with debugging has beside its design's state.
 pub(crate) struct CacheDebug {
-    pub(super) rules: Rules,
+    pub(super) rules: DebugRules,
     pub(super) sites: SiteTable,
     /// Held during every allocation and free of the cache, so that slots can be looked at.
     pub(super) ops: SpinLock<Quarantine>,
@@ -141,7 +141,7 @@ pub(crate) struct CacheDebug {
 }
 
 impl CacheDebug {
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: DebugRules) -> Self {
         let quarantine = Quarantine {
             slots: [None; QUARANTINE_MAX],
             len: 0,

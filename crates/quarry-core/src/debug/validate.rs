@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::about::{corrupt_list, here, report_of, with_slab, with_slot};
-use super::report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, Track};
+use super::about::{corrupt_list, report_of, with_slab, with_slot};
+use super::report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, Track, here};
 use super::site::CallSite;
 use super::slot::{Slot, State};
 use super::state::CacheDebug;

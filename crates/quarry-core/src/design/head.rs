@@ -8,11 +8,10 @@ use crate::era::Era;
 use crate::geometry::{CacheFlags, Geometry};
 use crate::machine::SpinLock;
 use crate::merge::Merged;
+use crate::name::Name;
 use crate::rcu::Batches;
 use crate::stats::SharedStats;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
-/// Longest cache name in bytes; longer ones are cut.
-pub const NAME_BYTES: usize = 48;
 
 /// What a new cache is asked to be.
 #[derive(Clone, Copy, Debug)]
@@ -44,22 +43,10 @@ impl<'a> CacheSpec<'a> {
     }
 }
 
-/// A name as structures keep it, and its length.
-pub(crate) fn cut_name(name: &str) -> ([u8; NAME_BYTES], usize) {
-    let mut cut = name.len().min(NAME_BYTES);
-    while !name.is_char_boundary(cut) {
-        cut -= 1;
-    }
-    let mut bytes = [0; NAME_BYTES];
-    bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
-    (bytes, cut)
-}
-
 /// What all designs know of a cache. It lies at the head of every cache's structure and its
 /// address names the cache in page descriptors.
 pub struct CacheHead {
-    name: [u8; NAME_BYTES],
-    name_len: usize,
+    name: Name,
     pub(crate) era: Era,
     pub(crate) geometry: Geometry,
     pub(crate) flags: CacheFlags,
@@ -102,10 +89,8 @@ impl CacheHead {
     }
 
     pub(crate) fn new(spec: &CacheSpec<'_>, era: Era, geometry: Geometry) -> Self {
-        let (name, name_len) = cut_name(spec.name);
         Self {
-            name,
-            name_len,
+            name: Name::new(spec.name),
             era,
             geometry,
             flags: spec.flags,
@@ -122,7 +107,7 @@ impl CacheHead {
     /// The cache's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        core::str::from_utf8(&self.name[..self.name_len]).unwrap_or("?")
+        self.name.as_str()
     }
 
     /// The era whose rules it follows.

@@ -23,21 +23,19 @@ mod usage;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::debug;
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::Machine;
 use crate::merge::MergeRules;
 use crate::tunables::Table;
 
-pub use crate::rest::{Busy, CheckError};
+pub use crate::name::NAME_BYTES;
 pub use calls::{Allocate, Free};
 pub use env::Env;
-pub use error::{FreeError, SlabInconsistency};
-pub(crate) use head::cut_name;
-pub use head::{CacheHead, CacheSpec, NAME_BYTES};
+pub use error::{Busy, CheckError, FreeError, SlabInconsistency};
+pub use head::{CacheHead, CacheSpec};
 pub use show::Show;
 pub use slots::{NoPlace, Place, Slots};
 pub use upkeep::{REAP_INTERVAL_NS, Upkeep};
@@ -95,9 +93,7 @@ pub trait Design: Allocate + Free + Slots + Show + Upkeep + Send + Sync + 'stati
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>);
 
     /// What debugging writes into slots; `None` if the design has no debugging.
-    fn debug_rules(era: Era) -> Option<debug::Rules> {
-        Some(debug::Rules::slub(era))
-    }
+    fn debug_rules(era: Era) -> Option<DebugRules>;
 
     /// Value of a tunable or attribute by its sysfs name.
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64>;

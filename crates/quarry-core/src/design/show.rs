@@ -3,9 +3,9 @@
 use core::ptr::NonNull;
 
 use super::env::Env;
+use super::error::{Busy, CheckError};
 use super::usage::{CpuUsage, NodeUsage, Usage};
 use crate::machine::{CpuId, Machine, NodeId};
-use crate::rest::{Busy, CheckError};
 use crate::stats::{Stat, Stats};
 
 /// Counters, usage and walks.

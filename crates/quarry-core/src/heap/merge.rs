@@ -3,10 +3,11 @@
 use core::ptr::NonNull;
 
 use super::{Cache, CacheBody, CreateError, Heap};
-use crate::design::{CacheHead, CacheSpec, Design, cut_name};
+use crate::design::{CacheHead, CacheSpec, Design};
 use crate::geometry::CacheParams;
 use crate::machine::Machine;
 use crate::merge::{Alias, MergeRules, MergeSearch, UniqueId, Wish};
+use crate::name::Name;
 use crate::sync::Ordering;
 
 impl<M: Machine, D: Design> Heap<M, D> {
@@ -50,11 +51,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let machine = self.machine();
         let _pass = self.system.pages.gate().enter(machine);
         let alias = self.new_alias(spec.name)?;
+        let serves = |head: &CacheHead| rules.matches(head.flags, &head.geometry.layout, &wish);
         let mut found = None;
         if let Some(newest) = self.system.caches.lock(machine) {
             self.walk(*newest, &mut |cache| {
                 let first = rules.search == MergeSearch::NewestFirst && found.is_some();
-                if !first && rules.matches(&cache.body.head, &wish) {
+                if !first && serves(&cache.body.head) {
                     found = Some(cache.body);
                 }
             });
@@ -78,10 +80,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .alloc(self.machine(), size_of::<Alias>())
             .ok_or(CreateError::NoRoom)?
             .cast::<Alias>();
-        let (name, len) = cut_name(name);
+        let name = Name::new(name);
         let next = core::ptr::null_mut();
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
-        unsafe { alias.write(Alias { next, name, len }) };
+        unsafe { alias.write(Alias { next, name }) };
         Ok(alias)
     }
 

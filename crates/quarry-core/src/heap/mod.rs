@@ -21,11 +21,11 @@ pub use prefill::Prefilled;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use crate::debug::{CacheDebug, Rules};
+use crate::debug::CacheDebug;
 use crate::design::{CacheHead, CacheSpec, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, MachineParams,
+    BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, MachineParams,
 };
 use crate::machine::{Machine, NodeId};
 use crate::page::{BootError, PageAllocator, PageConfig, TrimPolicy, Trimmed};
@@ -357,7 +357,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok((CacheSpec { flags, ..spec }, with))
     }
 
-    fn create_debug(&self, rules: Rules) -> Option<NonNull<CacheDebug>> {
+    fn create_debug(&self, rules: DebugRules) -> Option<NonNull<CacheDebug>> {
         let meta = self.system.pages.meta();
         let block = meta.alloc(self.machine(), size_of::<CacheDebug>())?;
         let debug = block.cast::<CacheDebug>();

@@ -96,7 +96,8 @@ use core::ptr::NonNull;
 use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules,
+    MachineParams,
 };
 use crate::machine::{LockClass, Machine, PerCpu, SpinLock};
 use crate::slub::Slub;
@@ -104,6 +105,7 @@ use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicU32, Ordering};
 use crate::tunables::Table;
 
+use crate::slub;
 use types::Barn;
 pub use types::Sheaf;
 pub(crate) use types::SheafBox;
@@ -134,6 +136,10 @@ impl Design for Sheaf {
     }
 
     fn share(_: Era) {}
+
+    fn debug_rules(era: Era) -> Option<DebugRules> {
+        Some(slub::geometry::debug_rules(era))
+    }
 
     fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<()>) -> Option<Self> {
         let era = geometry::sheaf_era(env.cache.era)?;

@@ -25,6 +25,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use eras::debug_rules;
 pub use eras::{ERAS, RELEASES, slab_era};
 pub use rules::{
     ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules, SharedUse,

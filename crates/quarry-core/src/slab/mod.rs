@@ -117,11 +117,11 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::debug::Rules;
 use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules,
+    MachineParams,
 };
 use crate::machine::{LockClass, Machine, PerCpu, SpinLock};
 use crate::slabs::{self};
@@ -210,8 +210,8 @@ impl Design for Slab {
         unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
     }
 
-    fn debug_rules(era: Era) -> Option<Rules> {
-        Some(Rules::slab(era))
+    fn debug_rules(era: Era) -> Option<DebugRules> {
+        Some(geometry::debug_rules(era))
     }
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {

@@ -95,11 +95,10 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::debug::Rules;
 use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::Machine;
 use crate::sync::AtomicU64;
@@ -157,7 +156,7 @@ impl Design for Slob {
         self.shared().registry.leave(self.id);
     }
 
-    fn debug_rules(_: Era) -> Option<Rules> {
+    fn debug_rules(_: Era) -> Option<DebugRules> {
         None
     }
 

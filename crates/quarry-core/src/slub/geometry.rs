@@ -37,8 +37,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use eras::rules_of;
 pub use eras::{ERAS, RELEASES, slub_era};
+pub(crate) use eras::{debug_rules, rules_of};
 pub use order::{MinObjects, ObjectLimit, OrderRules, OrderSearch, calculate_order};
 pub use rules::{
     AlignRule, CpuCount, CpuPartialMismatch, CpuPartialRules, CpuPartialUnit, DeactivateEnd,

@@ -90,7 +90,7 @@ use core::ptr::NonNull;
 use crate::design::{CacheHead, Design, Env, Upkeep};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{Machine, PerCpu};
 use crate::merge::MergeRules;
@@ -140,6 +140,10 @@ impl Design for Slub {
     }
 
     fn share(_: Era) {}
+
+    fn debug_rules(era: Era) -> Option<DebugRules> {
+        Some(geometry::debug_rules(era))
+    }
 
     fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let era = geometry::slub_era(env.cache.era)?;

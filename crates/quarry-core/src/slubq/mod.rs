@@ -92,7 +92,7 @@ use core::ptr::NonNull;
 use crate::design::{CacheHead, Design, Env};
 use crate::era::Era;
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
+    BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
 };
 use crate::machine::{LockClass, Machine, PerCpu, SpinLock};
 use crate::merge::MergeRules;
@@ -102,6 +102,7 @@ use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::tunables::Table;
 
+use crate::slub;
 use shared::Kind;
 use types::QueueConfig;
 pub use types::Slubq;
@@ -146,6 +147,10 @@ impl Design for Slubq {
     }
 
     fn share(_: Era) {}
+
+    fn debug_rules(era: Era) -> Option<DebugRules> {
+        Some(slub::geometry::debug_rules(era))
+    }
 
     fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let geometry = &env.cache.geometry;

@@ -8,7 +8,10 @@ use super::{
     SlabEra,
 };
 use crate::era::Era;
-use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
+use crate::geometry::{
+    DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, TrackLayout,
+};
+use crate::slub;
 
 /// Releases that have it.
 pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_7;
@@ -123,5 +126,30 @@ const fn run(era: Era) -> RunRules {
             SharedUse::AlienOverflow
         },
         untouched_batch: 16,
+    }
+}
+
+/// What debugging writes into slots: red zones are words, and one word names both users. The other bytes
+/// are SLUB's.
+pub(crate) fn debug_rules(era: Era) -> DebugRules {
+    DebugRules {
+        red_inactive: 0x09f9_1102_9d74_e35b_u64.to_le_bytes(),
+        red_active: 0xd841_56c5_6356_88c0_u64.to_le_bytes(),
+        track: TrackLayout::HalfWord,
+        request_bytes: 0,
+        red_zone_from_request: false,
+        ..slub::geometry::debug_rules(era)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_word_has_room_for_both_users() {
+        let rules = debug_rules(Era::V6_1);
+        assert_eq!(u64::from_le_bytes(rules.red_active), 0xd841_56c5_6356_88c0);
+        assert_eq!(2 * rules.track.bytes(), 8);
     }
 }

@@ -9,7 +9,9 @@ use super::{
     OrderRules, OrderSearch, PartialTake, RecordedPointer, RunRules, SlubEra,
 };
 use crate::era::Era;
-use crate::geometry::{CacheFlags, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
+use crate::geometry::{
+    CacheFlags, DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, TrackLayout,
+};
 use crate::merge::{MergeRules, MergeSearch, NEVER_MERGED};
 
 /// Releases that have CPU slabs.
@@ -285,5 +287,51 @@ const fn run(era: Era) -> RunRules {
         } else {
             "defrag_ratio"
         },
+    }
+}
+
+/// What SLUB's debugging writes into slots; also of the designs that came from it.
+pub(crate) fn debug_rules(era: Era) -> DebugRules {
+    let layout = rules_of(era).layout;
+    DebugRules {
+        red_inactive: [0xbb; 8],
+        red_active: [0xcc; 8],
+        poison_free: 0x6b,
+        poison_end: 0xa5,
+        poison_inuse: 0x5a,
+        track: TrackLayout::of_bytes(layout.track_bytes),
+        request_bytes: layout.requested_size_bytes,
+        red_zone_from_request: layout.recorded_pointer != RecordedPointer::Inside,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eras_have_their_records() {
+        let bytes = |era| debug_rules(era).track.bytes();
+        assert_eq!(bytes(Era::V2_6_22), 24);
+        assert_eq!(bytes(Era::V2_6_35), 24);
+        assert_eq!(bytes(Era::V5_9), 152);
+        assert_eq!(bytes(Era::V6_1), 32);
+        assert_eq!(bytes(Era::V6_18), 32);
+        assert_eq!(bytes(Era::V7_0), 32);
+        for rules in Era::REFERENCE.map(debug_rules) {
+            let TrackLayout::Record {
+                bytes,
+                cpu,
+                pid,
+                when,
+            } = rules.track
+            else {
+                panic!("{rules:?}")
+            };
+            assert_eq!(when + 8, bytes);
+            assert!(cpu + 4 == pid && pid + 4 <= when);
+        }
+        assert!(debug_rules(Era::V7_0).red_zone_from_request);
+        assert!(!debug_rules(Era::V6_1).red_zone_from_request);
     }
 }
