@@ -52,7 +52,8 @@ impl<const EXCLUSIVE: bool, const ORDER: u32> Source for Blocks<'_, EXCLUSIVE, O
             // SAFETY: the patterns free each block once, on one thread.
             unsafe { self.pages.free_exclusive(page, ORDER) }
         } else {
-            self.pages.free(page, ORDER)
+            // SAFETY: as above.
+            unsafe { self.pages.free(page, ORDER) }
         };
         freed.expect("a live block");
     }
@@ -67,7 +68,8 @@ impl<const EXCLUSIVE: bool, const ORDER: u32> Source for Blocks<'_, EXCLUSIVE, O
             // SAFETY: as in `put`.
             unsafe { self.pages.free_bulk_exclusive(slots) }
         } else {
-            self.pages.free_bulk(slots)
+            // SAFETY: as in `put`.
+            unsafe { self.pages.free_bulk(slots) }
         };
         freed.expect("live pages");
     }

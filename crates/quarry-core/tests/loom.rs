@@ -297,10 +297,13 @@ fn one_of_the_last_references_frees() {
         let thread = spawn(move || {
             be(CPU1);
             other.get_page(page).unwrap();
-            assert_eq!(other.put_page(page), Ok(false));
-            other.put_page(page).unwrap()
+            // SAFETY: the references that are put here are two of three, and the other thread's is the third.
+            assert_eq!(unsafe { other.put_page(page) }, Ok(false));
+            // SAFETY: as above.
+            unsafe { other.put_page(page) }.unwrap()
         });
-        let mine = pages.put_page(page).unwrap();
+        // SAFETY: as above.
+        let mine = unsafe { pages.put_page(page) }.unwrap();
         assert_ne!(thread.join().unwrap(), mine, "freed once");
         assert_eq!(pages.check_consistency().unwrap().allocated, 0);
     });
@@ -334,12 +337,14 @@ fn a_free_comes_after_what_others_did() {
         let thread = spawn(move || {
             be(CPU1);
             other.1.change();
-            assert_eq!(other.0.put_page(page), Ok(false));
+            // SAFETY: one of the two references is this thread's.
+            assert_eq!(unsafe { other.0.put_page(page) }, Ok(false));
         });
         let (pages, contents) = &*shared;
         // The explorer does not see that a load comes before or after an exchange that begins with one.
         thread::yield_now();
-        if pages.free(page, 0).is_ok() {
+        // SAFETY: the page is this thread's but for the other one's reference.
+        if unsafe { pages.free(page, 0) }.is_ok() {
             contents.change();
         }
         thread.join().unwrap();
@@ -359,7 +364,8 @@ fn a_reference_and_a_free_exclude_each_other() {
             be(CPU1);
             other.get_page(page).is_ok()
         });
-        let freed = pages.free(page, 0).is_ok();
+        // SAFETY: the page is this thread's; the other one takes a reference at most.
+        let freed = unsafe { pages.free(page, 0) }.is_ok();
         let referenced = thread.join().unwrap();
         assert_ne!(freed, referenced, "one of them is too late");
         assert_eq!(pages.page_count(page), if freed { 0 } else { 2 });

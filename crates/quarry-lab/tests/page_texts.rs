@@ -10,7 +10,7 @@ use quarry_core::inspect::{
     PagetypeinfoHeader, ZoneinfoZone,
 };
 use quarry_core::machine::CpuId;
-use quarry_core::page::{MinFree, PageAllocator, PageConfig, ZoneLayout};
+use quarry_core::page::{MinFree, OwnedBlock, PageAllocator, PageConfig, ZoneLayout};
 use quarry_lab::kernel::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo};
 use quarry_sim::{Config, VirtualMachine};
 
@@ -200,25 +200,25 @@ fn machines() -> Vec<(Config, PageConfig)> {
     ]
 }
 
-/// Allocates on all CPUs, and frees two thirds of it on another.
-fn use_pages(pages: &PageAllocator<VirtualMachine>) -> u64 {
+/// Allocates on all CPUs, and frees two thirds of it on another. Returns the pages allocated, and the blocks that
+/// are left.
+fn use_pages(pages: &PageAllocator<VirtualMachine>) -> (u64, Vec<OwnedBlock<'_, VirtualMachine>>) {
     let mut kept = Vec::new();
     let mut allocated = 0;
     for step in 0..300_u32 {
         pages.machine().run_on(CpuId(step % 4));
         let order = [0, 0, 0, 1, 2, 4][step as usize % 6];
-        let Some(pfn) = pages.alloc(order, None) else {
+        let Some(block) = pages.alloc_owned(order) else {
             continue;
         };
         allocated += 1 << order;
-        kept.push((pfn, order));
+        kept.push(block);
         if step % 3 != 0 {
             pages.machine().run_on(CpuId((step + 1) % 4));
-            let (pfn, order) = kept.swap_remove(kept.len() / 2);
-            pages.free(pfn, order).unwrap();
+            drop(kept.swap_remove(kept.len() / 2));
         }
     }
-    allocated
+    (allocated, kept)
 }
 
 fn write_file(
@@ -320,7 +320,7 @@ fn texts_of_virtual_allocators() {
         for era in Era::REFERENCE {
             let pages = boot(era, config, page);
             compare(&pages, era, 0);
-            let allocated = use_pages(&pages);
+            let (allocated, _kept) = use_pages(&pages);
             compare(&pages, era, allocated);
             let types = write_file(&pages, PageFile::Pagetypeinfo);
             if era == Era::V2_6_22 {
@@ -391,7 +391,7 @@ fn lists_that_were_never_used() {
                 .iter()
                 .all(|set| is_zero(set) == (era == Era::V6_18))
         );
-        use_pages(&pages);
+        let _kept = use_pages(&pages);
         assert_eq!(pages.drain_all(), 0);
         // DMA is not used here either, nor is it in a kernel, but where DMA32 has nothing left.
         let used = highs();

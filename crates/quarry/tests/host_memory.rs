@@ -1,7 +1,8 @@
 //! Memory of this process that comes and goes, as the operating system counts it.
 
 use quarry::core::machine::{Cpus as _, NodeId};
-use quarry::{Era, HostMachine, HugePages, PageAllocator, Pfn, TrimPolicy};
+use quarry::core::page::OwnedBlock;
+use quarry::{Era, HostMachine, HugePages, PageAllocator, TrimPolicy};
 
 const MEMORY: usize = 64 << 20;
 
@@ -14,10 +15,13 @@ fn pages(huge_pages: HugePages) -> PageAllocator<HostMachine> {
     PageAllocator::new(machine, Era::V6_18).expect("a page allocator")
 }
 
-fn fill(pages: &PageAllocator<HostMachine>, pfn: Pfn, order: u32) {
-    let address = pages.address(pfn).expect("a page");
-    // SAFETY: the block is the caller's.
-    unsafe { address.as_ptr().write_bytes(0x5a, 4096 << order) };
+/// A block all of whose bytes are written.
+fn filled(pages: &PageAllocator<HostMachine>, order: u32) -> Option<OwnedBlock<'_, HostMachine>> {
+    let mut block = pages.alloc_owned(order)?;
+    for byte in block.as_uninit_bytes_mut() {
+        byte.write(0x5a);
+    }
+    Some(block)
 }
 
 fn resident(pages: &PageAllocator<HostMachine>) -> usize {
@@ -32,13 +36,10 @@ fn memory_goes_back_and_comes_again() {
         eprintln!("{used:?}");
         assert_eq!(resident(&pages), 0, "nothing was touched");
         for _ in 0..2 {
-            let blocks: Vec<Pfn> = (0..8).filter_map(|_| pages.alloc(10, None)).collect();
-            blocks.iter().for_each(|&block| fill(&pages, block, 10));
+            let blocks: Vec<_> = (0..8).filter_map(|_| filled(&pages, 10)).collect();
             assert_eq!(resident(&pages), 32 << 20);
             assert_eq!(pages.residency().resident() * 4096, 32 << 20);
-            for block in blocks {
-                pages.free(block, 10).expect("allocated");
-            }
+            drop(blocks);
             let policy = TrimPolicy::huge_pages(pages.machine().topology(), 2048);
             let trimmed = pages.trim(policy);
             assert_eq!((trimmed.pages * 4096, trimmed.refused), (24 << 20, 0));
@@ -58,12 +59,9 @@ fn memory_goes_back_and_comes_again() {
 #[test]
 fn a_huge_page_is_split_only_if_asked() {
     let pages = pages(HugePages::Transparent);
-    let small: Vec<Pfn> = (0..512).filter_map(|_| pages.alloc(0, None)).collect();
-    small.iter().for_each(|&page| fill(&pages, page, 0));
-    let (kept, freed) = small.split_first().expect("512 pages");
-    for &page in freed {
-        pages.free(page, 0).expect("allocated");
-    }
+    let mut small: Vec<_> = (0..512).filter_map(|_| filled(&pages, 0)).collect();
+    small.truncate(1);
+    let kept = &mut small[0];
     let whole = TrimPolicy::huge_pages(pages.machine().topology(), 0);
     pages.trim(whole);
     let before = resident(&pages);
@@ -78,9 +76,8 @@ fn a_huge_page_is_split_only_if_asked() {
         (4096..=64 << 10).contains(&after),
         "{before} became {after}"
     );
-    let address = pages.address(*kept).expect("a page");
-    // SAFETY: the page is still allocated.
-    assert_eq!(unsafe { address.read() }, 0x5a);
+    // SAFETY: `filled` wrote every byte.
+    assert_eq!(unsafe { kept.as_uninit_bytes_mut()[0].assume_init() }, 0x5a);
 }
 
 /// The pool of huge pages is empty on most systems; then the next best is used, and why is said.
@@ -91,9 +88,7 @@ fn huge_pages_of_the_pool_or_the_reason_why_not() {
     assert_eq!(used.wanted, HugePages::Hugetlb);
     let Some(reason) = used.reason else {
         assert_eq!(used.in_use, HugePages::Hugetlb);
-        let block = pages.alloc(9, None).expect("memory");
-        fill(&pages, block, 9);
-        pages.free(block, 9).expect("allocated");
+        drop(filled(&pages, 9).expect("memory"));
         // The pool might have given its pages to others when they are wanted again.
         let whole = TrimPolicy::huge_pages(pages.machine().topology(), 0);
         let trimmed = pages.trim(whole);
@@ -108,8 +103,7 @@ fn huge_pages_of_the_pool_or_the_reason_why_not() {
         text.contains("32 huge pages") && text.contains("nr_hugepages"),
         "{text}"
     );
-    let block = pages.alloc(10, None).expect("ordinary memory");
-    fill(&pages, block, 10);
+    filled(&pages, 10).expect("ordinary memory");
 }
 
 #[test]

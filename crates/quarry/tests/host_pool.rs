@@ -280,7 +280,9 @@ fn frames_have_numbers_and_places() {
     assert!(place + frame.len() <= memory.len());
     let pfn = frame.into_raw();
     assert_eq!(pool.stats().inflight, 1);
-    assert!(heap.pages().free(pfn, 0).is_err(), "it is the pool's");
+    // SAFETY: the page is the pool's and not held by its number, so the call refuses it.
+    let freed = unsafe { heap.pages().free(pfn, 0) };
+    assert!(freed.is_err(), "it is the pool's");
     // SAFETY: the number came from `into_raw` just now.
     let frame = unsafe { pool.from_raw(pfn) };
     assert!(is_marked(&frame, 77));

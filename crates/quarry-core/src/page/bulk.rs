@@ -148,7 +148,12 @@ impl<M: Machine> PageAllocator<M> {
     /// # Errors
     ///
     /// The first [`PageError`] met; the slots of pages that could not be freed stay filled.
-    pub fn free_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`PageAllocator::free`], for each page. A page that is twice in the array is freed once and
+    /// then refused.
+    pub unsafe fn free_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
         self.free_bulk_by::<false>(slots)
     }
 
@@ -200,7 +205,7 @@ impl<M: Machine> PageAllocator<M> {
                 && let [slot] = hold
                 && let Some(pfn) = *slot
             {
-                match self.free(pfn, 0) {
+                match self.free_number(pfn, 0) {
                     Ok(()) => *slot = None,
                     error => result = result.and(error),
                 }

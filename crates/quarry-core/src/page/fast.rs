@@ -15,7 +15,7 @@
 //! which is a third of the time of an allocation and a free. [`PageAllocator::free_exclusive`] looks
 //! and then stores: a second free that comes after the first, on whatever CPU, still sees that the
 //! block is free and is refused. Only two at the same time could both pass, and that nobody does
-//! this its caller promises.
+//! this its caller promises. All of them are unsafe: a number does not say who owns its block.
 
 use super::free::{Claim, Freed};
 use super::pcp::Pcp;
@@ -118,8 +118,21 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`PageError`] if `pfn` is not the first page of an allocated block of this order; nothing
     /// has changed then.
+    ///
+    /// # Safety
+    ///
+    /// If a block of this order that is held by its number begins at `pfn`, it is the caller's to free: the
+    /// caller allocated it from this allocator, or its owner handed it to the caller, and no code uses its
+    /// memory any longer but users with references of their own, for whom the free is refused. All other
+    /// numbers are refused too, so they may be any.
     #[inline(always)]
-    pub fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+    pub unsafe fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+        self.free_number(pfn, order)
+    }
+
+    /// [`PageAllocator::free`], for calls whose own contract says that the block is theirs to free.
+    #[inline(always)]
+    pub(super) fn free_number(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
         self.free_claimed(page, pfn, order, Claim::Allocated)
     }
@@ -132,8 +145,8 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// # Safety
     ///
-    /// Nobody else frees the block at the same time. If two do, both may succeed, and the block's
-    /// pages may be handed out twice, to slabs for example.
+    /// As for [`PageAllocator::free`]. And no other thread frees the block at the same time, not even by
+    /// mistake: both calls may succeed, and the block's pages may be handed out twice, to slabs for example.
     #[inline(always)]
     pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;

@@ -65,7 +65,11 @@ impl<M: Machine> PageAllocator<M> {
     /// # Errors
     ///
     /// As for [`PageAllocator::free`].
-    pub fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`PageAllocator::free`].
+    pub unsafe fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         self.check_free(pfn, order)?;
         self.free_by(pfn, order, Claim::Allocated, |zone, claim| {
             self.free_pcp_cold(zone, pfn, order, claim)

@@ -92,6 +92,7 @@ pub(crate) use list::{Links, PageList};
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;
 pub use pcp::{PcpStats, PcpStock};
+pub use refs::SharedBlock;
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::{SYSCTLS, SysctlError};
 pub use trim::{Residency, TrimPolicy, Trimmed};
@@ -161,11 +162,10 @@ impl core::error::Error for BootError {}
 /// # Handles and numbers
 ///
 /// A block of [`PageAllocator::alloc_owned`] is its handle's alone: no call that takes a page number frees
-/// it. So are slabs, large kmallocs and pages of pools. A block of [`PageAllocator::alloc`] is held
-/// by its number, which anybody may know or guess: every code that can reach the allocator can free
-/// it with a safe call. That harms no block of another kind and no structure of the allocator, which
-/// claims each block in one step. But unsafe code that keeps a pointer into a block held by
-/// number must know all code that reaches the allocator; who cannot know that uses a handle.
+/// it. So are slabs, large kmallocs and pages of pools. [`PageAllocator::alloc_shared`] gives a handle for each
+/// user of a block. A block of [`PageAllocator::alloc`] is held by its number, which says nothing about its
+/// owner: to free it by that number is unsafe. A mistake that the descriptor shows (a free page, another
+/// order, a block of another kind) is refused, and harms nothing.
 ///
 /// # Examples
 ///

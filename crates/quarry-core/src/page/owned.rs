@@ -10,16 +10,17 @@ use crate::machine::Machine;
 
 /// A block of 2^order pages that is its owner's alone.
 ///
-/// A page number is a name that anybody can copy, so [`PageAllocator::free`] has to win the page by
-/// a compare-and-swap. This handle need not: all other calls refuse its pages
-/// ([`PageKind::Owned`]), and dropping it costs what [`PageAllocator::free_exclusive`] does.
+/// A page number is a name that can be copied, so [`PageAllocator::free`] is unsafe, and claims the page by
+/// a compare-and-swap to refuse the second of two frees. This handle needs neither: all other calls refuse
+/// its pages ([`PageKind::Owned`]), and dropping it costs what [`PageAllocator::free_exclusive`] does.
 ///
 /// ```
 /// # use quarry_core::page::PageAllocator;
 /// # fn demo<M: quarry_core::machine::Machine>(pages: &PageAllocator<M>) {
 /// let mut block = pages.alloc_owned(0).unwrap();
 /// block.as_uninit_bytes_mut()[0].write(7);
-/// assert!(pages.free(block.pfn(), 0).is_err());
+/// // SAFETY: the block is not held by its number, so the call refuses it.
+/// assert!(unsafe { pages.free(block.pfn(), 0) }.is_err());
 /// drop(block); // and now it is free
 /// # }
 /// ```

@@ -1,9 +1,12 @@
-//! Reference counts of allocated blocks (`page_count()`, `get_page()`, `put_page()`).
+//! Reference counts of allocated blocks (`page_count()`, `get_page()`, `put_page()`), and the handle of one
+//! reference.
 //!
 //! A block begins with one reference, its allocator's. The descriptor counts those beyond it in the
 //! word of its kind and order: of a block that never has a second user nothing is counted, one
 //! comparison tells that it may be freed, and of a reference that is taken while the block is freed
 //! one of the two is refused.
+
+use core::fmt;
 
 use super::PageAllocator;
 use super::types::{Page, PageError, PageKind, Pfn};
@@ -50,8 +53,10 @@ impl<M: Machine> PageAllocator<M> {
     /// let page = pages.alloc(0, None).unwrap();
     /// pages.get_page(page).unwrap();
     /// assert_eq!(pages.page_count(page), 2);
-    /// assert_eq!(pages.put_page(page), Ok(false));
-    /// assert_eq!(pages.put_page(page), Ok(true));
+    /// // SAFETY: the page has two references, and both are this function's.
+    /// assert_eq!(unsafe { pages.put_page(page) }, Ok(false));
+    /// // SAFETY: as above.
+    /// assert_eq!(unsafe { pages.put_page(page) }, Ok(true));
     /// # }
     /// ```
     pub fn page_count(&self, pfn: Pfn) -> u32 {
@@ -87,7 +92,17 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`PageError`] if `pfn` is not the first page of an allocated block. The last reference to a
     /// block of a page pool is the pool's: put it there.
-    pub fn put_page(&self, pfn: Pfn) -> Result<bool, PageError> {
+    ///
+    /// # Safety
+    ///
+    /// If `pfn` is the first page of a block whose references are counted, the caller has one of them and gives
+    /// it up: it does not use the block's memory after this. All other numbers are refused.
+    pub unsafe fn put_page(&self, pfn: Pfn) -> Result<bool, PageError> {
+        self.put_number(pfn)
+    }
+
+    /// [`PageAllocator::put_page`], for calls whose own contract says that they have a reference.
+    pub(crate) fn put_number(&self, pfn: Pfn) -> Result<bool, PageError> {
         let page = self.referenced(pfn)?;
         if !page.is_sole_reference() {
             access(self.machine(), Line::PageDescriptor, Access::Atomic, page);
@@ -96,7 +111,7 @@ impl<M: Machine> PageAllocator<M> {
             }
         }
         match page.kind() {
-            PageKind::Allocated => self.free(pfn, page.order()).map(|()| true),
+            PageKind::Allocated => self.free_number(pfn, page.order()).map(|()| true),
             kind => Err(PageError::NotAllocated(pfn, kind)),
         }
     }
@@ -109,5 +124,75 @@ impl<M: Machine> PageAllocator<M> {
             kind if kind.counts_references() => Ok(page),
             kind => Err(PageError::NotAllocated(pfn, kind)),
         }
+    }
+}
+
+/// One reference to a block of 2^order pages that several users may have: the last handle frees it.
+///
+/// The block is allocated by its number like those of [`PageAllocator::alloc`], so
+/// [`PageAllocator::page_count`] and [`PageAllocator::get_page`] work on it. No safe call takes a reference
+/// away that is a handle's.
+///
+/// ```
+/// # fn demo<M: quarry_core::machine::Machine>(pages: &quarry_core::page::PageAllocator<M>) {
+/// let driver = pages.alloc_shared(0).unwrap();
+/// let packet = driver.share().unwrap();
+/// assert_eq!(packet.count(), 2);
+/// drop(driver);
+/// assert_eq!(packet.count(), 1);
+/// drop(packet); // and now it is free
+/// # }
+/// ```
+pub struct SharedBlock<'p, M: Machine> {
+    pages: &'p PageAllocator<M>,
+    pfn: Pfn,
+}
+
+impl<M: Machine> SharedBlock<'_, M> {
+    /// The block's first page.
+    #[must_use]
+    pub fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+
+    /// References to the block, this one included ([`PageAllocator::page_count`]).
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.pages.page_count(self.pfn)
+    }
+
+    /// Takes one more reference.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError::TooManyReferences`].
+    pub fn share(&self) -> Result<Self, PageError> {
+        self.pages.get_page(self.pfn)?;
+        let Self { pages, pfn } = *self;
+        Ok(Self { pages, pfn })
+    }
+}
+
+impl<M: Machine> Drop for SharedBlock<'_, M> {
+    fn drop(&mut self) {
+        let put = self.pages.put_number(self.pfn);
+        debug_assert!(put.is_ok(), "{put:?}");
+    }
+}
+
+impl<M: Machine> fmt::Debug for SharedBlock<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBlock")
+            .field("pfn", &self.pfn)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> PageAllocator<M> {
+    /// A block of unmovable pages of the running CPU's node with one reference, the handle's. `None` as for
+    /// [`PageAllocator::alloc`].
+    pub fn alloc_shared(&self, order: u32) -> Option<SharedBlock<'_, M>> {
+        let pfn = self.alloc(order, None)?;
+        Some(SharedBlock { pages: self, pfn })
     }
 }

@@ -479,7 +479,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
         page.word.store(0, Ordering::Relaxed);
         page.change_kind(PageKind::Pool, PageKind::Allocated);
-        let put = self.pages.put_page(pfn);
+        let put = self.pages.put_number(pfn);
         debug_assert!(put.is_ok(), "{put:?}");
         self.drop_alive(1);
     }

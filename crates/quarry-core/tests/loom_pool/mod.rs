@@ -273,7 +273,8 @@ fn a_put_against_another_users_put_page() {
         pages.get_page(pfn).unwrap();
         let thread = spawn(move || {
             be(CPU1);
-            pages.put_page(pfn).unwrap()
+            // SAFETY: one of the two references is this thread's.
+            unsafe { pages.put_page(pfn) }.unwrap()
         });
         // SAFETY: only this put has the page or the piece.
         let put = unsafe { owner.pool().put(pfn) }.unwrap();

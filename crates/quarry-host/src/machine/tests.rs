@@ -113,9 +113,9 @@ fn memory_is_of_the_node_that_the_table_tells() {
     let pages = PageAllocator::new(with_alternating_nodes(), Era::V6_18).expect("pages");
     on_both_cpus(|cpu| {
         for order in [0, 3, 10] {
-            let page = pages.alloc(order, None).expect("memory");
-            assert_eq!(pages.node_of(page), Some(NodeId(1 - cpu)), "order {order}");
-            pages.free(page, order).expect("allocated");
+            let block = pages.alloc_owned(order).expect("memory");
+            let node = pages.node_of(block.pfn());
+            assert_eq!(node, Some(NodeId(1 - cpu)), "order {order}");
         }
     });
     objects_are_local::<Slab>(Era::V6_1);

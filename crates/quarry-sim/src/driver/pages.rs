@@ -65,7 +65,9 @@ impl<'h, D: Design> Driver<'h, D> {
     /// [`PageError`]; the block then stays allocated.
     #[inline]
     pub fn free_pages(&self, block: PageRef<'h>) -> Result<(), PageError> {
-        self.heap.pages().free(block.pfn, block.order())
+        // SAFETY: the brand says that this heap's page allocator gave the block. There is one receipt for it,
+        // which ends here, and no receipt tells where its memory is.
+        unsafe { self.heap.pages().free(block.pfn, block.order()) }
     }
 
     /// Zone-lock acquisitions so far, for slabs and for blocks of pages.

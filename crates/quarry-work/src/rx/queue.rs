@@ -3,7 +3,7 @@
 use quarry_core::machine::Cpus as _;
 use std::collections::VecDeque;
 
-use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::page::{PageAllocator, Pfn, SharedBlock};
 use quarry_core::pool::{PoolOwner, PoolParams};
 use quarry_sim::{LonePut, VirtualMachine};
 
@@ -11,6 +11,22 @@ use super::driver::{PerPage, Source};
 use super::recycle::{CACHE_ENTRIES, RxBuffer, RxCache, RxPage};
 use super::report::RecycleCounts;
 use super::spec::RxSpec;
+
+/// What a packet carries to its reader.
+pub(super) enum RxFrame<'p> {
+    /// A reference to a page.
+    Block(SharedBlock<'p, VirtualMachine>),
+    /// A page of the queue's pool.
+    Pool(Pfn),
+}
+
+/// A buffer for the card.
+enum Posted<'p> {
+    /// In a page that packets may share.
+    Page(RxPage<'p, VirtualMachine>),
+    /// A whole page of the queue's pool.
+    Pool(Pfn),
+}
 
 /// Where a queue's pages come from, with its state.
 enum Pages<'p> {
@@ -27,9 +43,9 @@ pub(super) struct RxQueue<'p> {
     frame_bytes: u32,
     reuses: bool,
     /// Work entries that the card may write to, oldest first.
-    posted: VecDeque<RxPage>,
+    posted: VecDeque<Posted<'p>>,
     /// Work entries that the card has written to, oldest first, with the pages that they keep.
-    used: VecDeque<Option<RxPage>>,
+    used: VecDeque<Option<RxPage<'p, VirtualMachine>>>,
     counts: QueueCounts,
 }
 
@@ -75,38 +91,37 @@ impl<'p> RxQueue<'p> {
         })
     }
 
-    /// A packet arrives: the page that it is in, with a reference for whoever reads it. `None` if
+    /// A packet arrives: the page that it is in, with a reference for its reader. `None` if
     /// nothing is posted: the packet is dropped.
-    pub(super) fn receive(&mut self) -> Option<Pfn> {
-        let received = self.posted.pop_front().and_then(|mut page| {
-            let pfn = page.pfn();
-            if let Pages::Pool(_) = self.source {
+    pub(super) fn receive(&mut self) -> Option<RxFrame<'p>> {
+        let received = self.posted.pop_front().and_then(|posted| {
+            let mut page = match posted {
                 // The page itself goes with the packet, which is marked for recycling.
-                self.used.push_back(None);
-                return Some(pfn);
-            }
-            page.receive(self.pages, self.frame_bytes).ok()?;
+                Posted::Pool(pfn) => {
+                    self.used.push_back(None);
+                    return Some(RxFrame::Pool(pfn));
+                }
+                Posted::Page(page) => page,
+            };
+            let packet = page.receive(self.frame_bytes).ok()?;
             let kept = if self.reuses && page.reusable(self.pages, &self.buffer) {
                 Some(page)
             } else {
-                self.release(pfn);
+                self.release(page.into_block());
                 None
             };
             self.used.push_back(kept);
-            Some(pfn)
+            Some(RxFrame::Block(packet))
         });
         self.counts.dropped += u64::from(received.is_none());
         received
     }
 
     /// The driver has finished with a page.
-    fn release(&mut self, pfn: Pfn) {
-        let released = match &mut self.source {
-            Pages::Allocator => self.pages.put_page(pfn).map(drop),
-            Pages::Cache(cache) => cache.put(pfn),
-            Pages::Pool(_) => Ok(()),
-        };
-        debug_assert_eq!(released, Ok(()), "the driver had a reference");
+    fn release(&mut self, block: SharedBlock<'p, VirtualMachine>) {
+        if let Pages::Cache(cache) = &mut self.source {
+            cache.put(block);
+        }
     }
 
     /// Posts a buffer for every used work entry, as far as there are pages.
@@ -114,39 +129,43 @@ impl<'p> RxQueue<'p> {
         while let Some(kept) = self.used.pop_front() {
             let page = if let Some(page) = kept {
                 self.counts.page_reuse += 1;
-                page
+                Posted::Page(page)
             } else {
-                let Some(pfn) = self.page() else {
+                let Some(page) = self.page() else {
                     self.counts.alloc_failures += 1;
                     self.used.push_front(None);
                     return;
                 };
-                RxPage::new(pfn)
+                page
             };
             self.counts.buffers += 1;
             self.posted.push_back(page);
         }
     }
 
-    fn page(&mut self) -> Option<Pfn> {
+    fn page(&mut self) -> Option<Posted<'p>> {
         let cached = match &mut self.source {
             Pages::Allocator => None,
             Pages::Cache(cache) => cache.get(),
-            Pages::Pool(owner) => return owner.alloc(),
+            Pages::Pool(owner) => return owner.alloc().map(Posted::Pool),
         };
-        cached.or_else(|| self.pages.alloc(self.buffer.order(), None))
+        let block = cached.or_else(|| self.pages.alloc_shared(self.buffer.order()))?;
+        Some(Posted::Page(RxPage::new(block)))
     }
 
     /// A reader has finished with a packet, on whichever CPU runs now. It is a process, so pages of
     /// the pool take the way by the ring even on the queue's own CPU.
-    pub(super) fn read(&self, pfn: Pfn) {
-        if let Pages::Pool(owner) = &self.source {
-            let put = owner.pool().lone_put(pfn);
-            debug_assert!(put.is_ok(), "a packet has its page: {put:?}");
-            return;
+    pub(super) fn read(&self, frame: RxFrame<'p>) {
+        match frame {
+            RxFrame::Block(block) => drop(block),
+            RxFrame::Pool(pfn) => {
+                let Pages::Pool(owner) = &self.source else {
+                    return;
+                };
+                let put = owner.pool().lone_put(pfn);
+                debug_assert!(put.is_ok(), "a packet has its page: {put:?}");
+            }
         }
-        let released = self.pages.put_page(pfn);
-        debug_assert!(released.is_ok(), "a packet has a reference: {released:?}");
     }
 
     pub(super) fn counts(&self) -> QueueCounts {
@@ -183,15 +202,12 @@ impl<'p> RxQueue<'p> {
 
     /// The driver is unloaded: gives back everything that is posted or kept.
     pub(super) fn close(mut self) {
-        let kept = self.used.drain(..).flatten();
-        for page in self.posted.drain(..).chain(kept) {
-            if let Pages::Pool(owner) = &mut self.source {
-                let put = owner.lone_put(page.pfn());
+        for posted in self.posted.drain(..) {
+            if let (Posted::Pool(pfn), Pages::Pool(owner)) = (posted, &mut self.source) {
+                let put = owner.lone_put(pfn);
                 debug_assert!(put.is_ok(), "the page was the driver's: {put:?}");
-                continue;
             }
-            let released = self.pages.put_page(page.pfn());
-            debug_assert!(released.is_ok(), "the driver had a reference: {released:?}");
         }
+        self.used.clear();
     }
 }

@@ -2,31 +2,31 @@
 
 use quarry_core::design::Design;
 use quarry_core::machine::{CpuId, LockClass};
-use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::page::PageAllocator;
 use quarry_sim::driver::Driver;
 use quarry_sim::{Rng, VirtualMachine};
 
 use super::heads::{HEAD_CACHE, Head, HeadCounts, Heads};
-use super::queue::RxQueue;
+use super::queue::{RxFrame, RxQueue};
 use super::report::{PageCounts, RecycleCounts};
 use super::spec::{Consumer, NAPI_BUDGET, RxSpec};
 use crate::error::WorkError;
 
 /// A socket buffer: packets that GRO has merged.
-struct Skb<'h> {
-    pages: Vec<Pfn>,
+struct Skb<'w, 'h> {
+    pages: Vec<RxFrame<'w>>,
     head: Head<'h>,
 }
 
 /// A TCP stream as its receiver sees it.
 #[derive(Default)]
-struct Socket<'h> {
-    queue: Vec<Skb<'h>>,
+struct Socket<'w, 'h> {
+    queue: Vec<Skb<'w, 'h>>,
     /// Packets since it was last read.
     packets: u32,
 }
 
-impl Socket<'_> {
+impl Socket<'_, '_> {
     /// A socket somewhere between two reads: if all began empty, all would be read at once for ever.
     fn between_reads(spec: &RxSpec, rng: &mut Rng) -> Self {
         let deliveries = spec.backlog.div_ceil(spec.gro_packets());
@@ -40,12 +40,12 @@ impl Socket<'_> {
 
 /// What arrives on a ring: its streams take turns, in an order that is drawn anew for each round,
 /// and send as many packets as GRO merges.
-struct Arrivals<'h> {
+struct Arrivals<'w, 'h> {
     order: Vec<u32>,
     turn: usize,
     left: u32,
     /// What GRO is merging, and for which stream.
-    merging: Option<(u32, Skb<'h>)>,
+    merging: Option<(u32, Skb<'w, 'h>)>,
 }
 
 /// Counts so far.
@@ -82,8 +82,8 @@ pub(super) struct World<'w, 'd, 'h, D: Design> {
     pages: &'w PageAllocator<VirtualMachine>,
     heads: Heads<'d, 'h, D>,
     queues: Vec<RxQueue<'w>>,
-    arrivals: Vec<Arrivals<'h>>,
-    sockets: Vec<Socket<'h>>,
+    arrivals: Vec<Arrivals<'w, 'h>>,
+    sockets: Vec<Socket<'w, 'h>>,
     /// The CPU that reads each stream.
     readers: Vec<u32>,
     rng: Rng,
@@ -174,17 +174,17 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         for _ in 0..NAPI_BUDGET {
             let stream = self.next_stream(at);
             self.packets += 1;
-            let Some(pfn) = self.queues[at].receive() else {
+            let Some(frame) = self.queues[at].receive() else {
                 ready.extend(self.lost(ring, stream));
                 continue;
             };
             let Some(head) = self.heads.alloc(ring) else {
                 self.heads_failed += 1;
-                self.queues[at].read(pfn);
+                self.queues[at].read(frame);
                 continue;
             };
             self.waiting += 1;
-            if let Some(stream) = self.merge(ring, stream, pfn, head) {
+            if let Some(stream) = self.merge(ring, stream, frame, head) {
                 ready.push(stream);
             }
         }
@@ -225,25 +225,25 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
 
     /// GRO: adds a packet to what is being merged if it continues it, else delivers that. Returns the
     /// stream whose reader has enough to read now.
-    fn merge(&mut self, ring: u32, stream: u32, pfn: Pfn, head: Head<'h>) -> Option<u32> {
+    fn merge(&mut self, ring: u32, stream: u32, frame: RxFrame<'w>, head: Head<'h>) -> Option<u32> {
         let merging = &mut self.arrivals[ring as usize].merging;
         let limit = self.spec.gro_packets() as usize;
         if let Some((current, skb)) = merging
             && *current == stream
             && skb.pages.len() < limit
         {
-            skb.pages.push(pfn);
+            skb.pages.push(frame);
             self.heads.merged(ring, head);
             return None;
         }
         let mut pages = Vec::with_capacity(limit);
-        pages.push(pfn);
+        pages.push(frame);
         let (stream, skb) = merging.replace((stream, Skb { pages, head }))?;
         self.deliver(stream, skb)
     }
 
     /// Puts a socket buffer into its socket. Returns the stream if its reader has enough to read now.
-    fn deliver(&mut self, stream: u32, skb: Skb<'h>) -> Option<u32> {
+    fn deliver(&mut self, stream: u32, skb: Skb<'w, 'h>) -> Option<u32> {
         let socket = &mut self.sockets[stream as usize];
         let before = socket.packets;
         socket.packets += skb.pages.len() as u32;
@@ -260,8 +260,8 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         let socket = std::mem::take(&mut self.sockets[stream as usize]);
         for skb in socket.queue {
             self.waiting -= skb.pages.len() as u64;
-            for pfn in skb.pages {
-                self.queues[ring as usize].read(pfn);
+            for frame in skb.pages {
+                self.queues[ring as usize].read(frame);
             }
             self.heads.read(CpuId(cpu), skb.head);
         }

@@ -46,7 +46,8 @@ impl Table {
 
     fn free(&self, me: u32, (pfn, order): (Pfn, u32)) {
         self.change(pfn, order, me, 0);
-        if self.pages.free(pfn, order).is_err() {
+        // SAFETY: the table says that the block is this worker's, and none uses its memory.
+        if unsafe { self.pages.free(pfn, order) }.is_err() {
             self.clashes.fetch_add(1, Relaxed);
         }
     }
@@ -95,7 +96,8 @@ impl Table {
         };
         change(slots, 0, me);
         change(slots, me, 0);
-        if self.pages.free_bulk(slots).is_err() {
+        // SAFETY: as in `free`.
+        if unsafe { self.pages.free_bulk(slots) }.is_err() {
             self.clashes.fetch_add(1, Relaxed);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::design::shares_pages;
 use crate::model::scenario::{Object, VirtualCache, VirtualHeap, give, sized, small, take};
 use crate::model::setup::Setup;
@@ -58,7 +59,7 @@ fn damage<T>(machine: &VirtualMachine, pfn: Pfn, field: usize, value: T) {
 fn pages_are_kept<D: Design>(heap: &VirtualHeap<D>, object: Object, large: Object) {
     let slab = heap.pages().pfn_of(object).expect("a page");
     let kept = PageError::NotAllocated(slab, PageKind::Slab);
-    assert_eq!(heap.pages().free(slab, 0), Err(kept));
+    assert_eq!(heap.pages().free_number(slab, 0), Err(kept));
     let kmalloc = heap.pages().pfn_of(large).expect("a page");
     // To SLOB all of its memory is alike.
     let kind = match shares_pages::<D>(heap.era()) {
@@ -66,7 +67,7 @@ fn pages_are_kept<D: Design>(heap: &VirtualHeap<D>, object: Object, large: Objec
         false => PageKind::LargeKmalloc,
     };
     let kept = PageError::NotAllocated(kmalloc, kind);
-    assert_eq!(heap.pages().free(kmalloc, 5), Err(kept));
+    assert_eq!(heap.pages().free_number(kmalloc, 5), Err(kept));
 }
 
 /// The contradiction that a check found.
@@ -132,7 +133,7 @@ fn mistakes_are_refused<D: Design>(era: Era) {
         let freed = kfree(&heap, stranger);
         assert_eq!(freed, Ok(()), "{era}: kfree knows every cache");
     }
-    assert_eq!(heap.pages().free(page, 1), Ok(()));
+    assert_eq!(heap.pages().free_number(page, 1), Ok(()));
     assert_eq!(
         (cache.check_consistency(), other.check_consistency()),
         (Ok(()), Ok(()))
@@ -542,7 +543,7 @@ fn the_page_walk_finds_damage() {
 #[test]
 fn the_page_walk_finds_unmerged_buddies() {
     let (pages, block) = used_pages();
-    pages.free(block, 4).expect("allocated");
+    pages.free_number(block, 4).expect("allocated");
     let split = PageKind::Buddy as u32 | 9 << 8;
     damage(pages.machine(), Pfn(0), descriptor::KIND_ORDER, split);
     damage(pages.machine(), Pfn(512), descriptor::KIND_ORDER, split);

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::cases::case_count;
 use crate::model::debugging;
 use crate::model::interrupts::Interrupted;
@@ -104,7 +105,7 @@ fn handler<D: Design>(
         if rng.chance(100)
             && let Some(page) = heap.pages().alloc(rng.below(3) as u32, None)
         {
-            let order = (0..3).find(|&order| heap.pages().free(page, order).is_ok());
+            let order = (0..3).find(|&order| heap.pages().free_number(page, order).is_ok());
             assert!(order.is_some(), "the page was allocated");
         }
     })

@@ -1,5 +1,6 @@
 //! Bulk calls of the page allocator, case by case.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::setup::Setup;
 use crate::model::steps::Stepping;
 use quarry_core::era::Era;
@@ -59,7 +60,7 @@ fn an_array_takes_one_hold() {
     assert_eq!(counters.locks(LockClass::Zone), refills);
 
     pages.machine().reset_counters();
-    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(pages.free_numbers(&mut slots), Ok(()));
     assert_eq!(slots, [None; 64]);
     assert_eq!(
         pages.machine().counters().slot_tries,
@@ -70,7 +71,7 @@ fn an_array_takes_one_hold() {
     let newer = boot(megabytes(1024), Era::V6_18);
     assert_eq!(newer.alloc_bulk(None, &mut slots), 64);
     newer.machine().reset_counters();
-    assert_eq!(newer.free_bulk(&mut slots), Ok(()));
+    assert_eq!(newer.free_numbers(&mut slots), Ok(()));
     assert_eq!(
         newer.machine().counters().slot_tries,
         3,
@@ -90,10 +91,10 @@ fn a_process_has_other_holds_than_a_kernel() {
     let stats = pages.stats().pcp;
     assert_eq!((stats.refills, stats.refilled), (128, 4096));
     // The first pages make somebody look at `high`.
-    assert_eq!(pages.free_bulk(&mut slots[..64]), Ok(()));
+    assert_eq!(pages.free_numbers(&mut slots[..64]), Ok(()));
     for (hold, free) in slots[64..].chunks_mut(128).take(3).enumerate() {
         pages.machine().reset_counters();
-        assert_eq!(pages.free_bulk(free), Ok(()));
+        assert_eq!(pages.free_numbers(free), Ok(()));
         assert_eq!(pages.machine().counters().slot_tries, 1, "hold {hold}");
     }
 }
@@ -113,7 +114,7 @@ fn a_process_moves_little_at_a_time() {
         for (order, blocks) in orders {
             for &pfn in blocks {
                 let before = pages.stats().pcp.drained;
-                pages.free(pfn, order).unwrap();
+                pages.free_number(pfn, order).unwrap();
                 let moved = pages.stats().pcp.drained - before;
                 assert!(
                     moved <= 32,
@@ -199,7 +200,7 @@ fn bulk_beside_single(nodes: u32, config: &PageConfig) -> u32 {
             }
             9 => {
                 for pfn in shared.drain(..) {
-                    let put = both.map(|pages| pages.put_page(pfn));
+                    let put = both.map(|pages| pages.put_number(pfn));
                     assert_eq!(put, [Ok(false); 2]);
                 }
             }
@@ -214,11 +215,11 @@ fn bulk_beside_single(nodes: u32, config: &PageConfig) -> u32 {
                 let freed = match kind % 2 {
                     // SAFETY: there is one thread.
                     0 => unsafe { bulk.free_bulk_exclusive(&mut slots) },
-                    _ => bulk.free_bulk(&mut slots),
+                    _ => bulk.free_numbers(&mut slots),
                 };
                 stepped += u32::from(holds() == before + 1);
                 for slot in &mut kept {
-                    let freed = slot.map_or(Ok(()), |pfn| single.free(pfn, 0));
+                    let freed = slot.map_or(Ok(()), |pfn| single.free_number(pfn, 0));
                     first = first.and(freed);
                     *slot = slot.filter(|_| freed.is_err());
                 }
@@ -258,7 +259,7 @@ fn a_hold_is_one_zones() {
     );
     let mut mixed: Vec<_> = near.into_iter().chain(far).collect();
     pages.machine().reset_counters();
-    assert_eq!(pages.free_bulk(&mut mixed), Ok(()));
+    assert_eq!(pages.free_numbers(&mut mixed), Ok(()));
     assert_eq!(pages.machine().counters().slot_tries, 2);
     assert_eq!(
         pages.check_consistency().map(|census| census.allocated),
@@ -293,7 +294,7 @@ fn out_of_memory_leaves_the_rest_of_the_array() {
         assert_eq!(rest[50], Some(STRANGER));
         assert_eq!(rest.iter().flatten().count(), 1);
         slots[2550] = None;
-        assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+        assert_eq!(pages.free_numbers(&mut slots), Ok(()));
         assert_eq!(pages.drain_all(), 0);
         assert_eq!(pages.stats().free_pages, 2500);
     }
@@ -316,7 +317,7 @@ fn a_busy_list_gives_one_page_per_call() {
         assert_eq!(pages.alloc_bulk(None, &mut slots), filled);
     }
     assert_eq!(pages.stats().direct_allocs, 3);
-    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(pages.free_numbers(&mut slots), Ok(()));
     assert_eq!(pages.stats().direct_frees, 3);
 }
 
@@ -327,7 +328,7 @@ fn mistakes_keep_their_slots_and_the_first_is_reported() {
     let mut slots = [None; 4];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 4);
     let double = slots[3].expect("filled");
-    assert_eq!(pages.free(double, 0), Ok(()));
+    assert_eq!(pages.free_number(double, 0), Ok(()));
     let before = pages.stats().frees();
     let mut mixed = [
         slots[0],
@@ -339,7 +340,7 @@ fn mistakes_keep_their_slots_and_the_first_is_reported() {
         slots[1],
     ];
     assert_eq!(
-        pages.free_bulk(&mut mixed),
+        pages.free_numbers(&mut mixed),
         Err(PageError::NotAllocated(double, PageKind::Pcp))
     );
     let left = [
@@ -354,15 +355,18 @@ fn mistakes_keep_their_slots_and_the_first_is_reported() {
     assert_eq!(mixed, left);
     assert_eq!(pages.stats().frees() - before, 2);
     let foreign = &mut mixed[2..3];
-    assert_eq!(pages.free_bulk(foreign), Err(PageError::Foreign(STRANGER)));
+    assert_eq!(
+        pages.free_numbers(foreign),
+        Err(PageError::Foreign(STRANGER))
+    );
     let wrong = PageError::WrongOrder {
         pfn: block,
         given: 0,
         allocated: 2,
     };
-    assert_eq!(pages.free_bulk(&mut mixed[4..5]), Err(wrong));
-    assert_eq!(pages.free(block, 2), Ok(()));
-    assert_eq!(pages.free(slots[2].expect("filled"), 0), Ok(()));
+    assert_eq!(pages.free_numbers(&mut mixed[4..5]), Err(wrong));
+    assert_eq!(pages.free_number(block, 2), Ok(()));
+    assert_eq!(pages.free_number(slots[2].expect("filled"), 0), Ok(()));
     assert_eq!(
         pages.check_consistency().map(|census| census.allocated),
         Ok(0)

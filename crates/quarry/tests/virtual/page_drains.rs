@@ -1,5 +1,6 @@
 //! When per-CPU page lists are drained, which of them, and how much under one hold of the zone lock, by release.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::setup::Setup;
 use crate::model::steps::Stepping;
 use crate::page_eras::{GIB, Pages, boot, give, pageset, report, take, typed};
@@ -28,7 +29,7 @@ fn drains_take_turns() {
         .collect();
     give(&pages, &mut unmovable, 93);
     for pfn in &movable[..93] {
-        pages.free(*pfn, 0).expect("allocated");
+        pages.free_number(*pfn, 0).expect("allocated");
     }
     assert_eq!(report(&pages).pcp.drained, 31);
     // The second list gives 1; then the third is met, which is empty, and the first gives 2: ten times, and
@@ -53,7 +54,7 @@ fn drains_begin_with_the_list_just_freed() {
             .collect();
         give(&pages, &mut unmovable, 700);
         for pfn in &movable[..586] {
-            pages.free(*pfn, 0).expect("allocated");
+            pages.free_number(*pfn, 0).expect("allocated");
         }
         assert_eq!(report(&pages).pcp.drained, 63);
         let types = [MigrateType::Unmovable, MigrateType::Movable];
@@ -69,7 +70,7 @@ fn a_larger_block_empties_the_lists() {
         let pages = boot(era, GIB);
         let mut hand = take(&pages, 63 * 30);
         let block = pages.alloc(1, None).expect("memory");
-        pages.free(block, 1).expect("allocated");
+        pages.free_number(block, 1).expect("allocated");
         assert_eq!(report(&pages).pcp.drains, 0, "no spree yet");
         let block = pages.alloc(1, None).expect("memory");
         // A refill brings 31 blocks of two pages.
@@ -77,7 +78,7 @@ fn a_larger_block_empties_the_lists() {
         assert_eq!(rest, 60);
         give(&pages, &mut hand, 1286 - rest);
         assert_eq!(report(&pages).pcp.drains, 1);
-        pages.free(block, 1).expect("allocated");
+        pages.free_number(block, 1).expect("allocated");
         let (count, drains) = (pageset(&pages, false).count, report(&pages).pcp.drains);
         let kept = 1286 - 63 + 2;
         assert_eq!(
@@ -102,11 +103,11 @@ fn larger_blocks_end_a_spree() {
         let blocks: Vec<Pfn> = (0..3).filter_map(|_| pages.alloc(1, None)).collect();
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 3);
-        pages.free(blocks[0], 1).expect("allocated");
-        pages.free(blocks[1], 1).expect("allocated");
+        pages.free_number(blocks[0], 1).expect("allocated");
+        pages.free_number(blocks[1], 1).expect("allocated");
         assert_eq!(report(&pages).pcp.drains, 0, "{era}: one less is counted");
-        pages.free(hand.remove(0), 0).expect("allocated");
-        pages.free(blocks[2], 1).expect("allocated");
+        pages.free_number(hand.remove(0), 0).expect("allocated");
+        pages.free_number(blocks[2], 1).expect("allocated");
         assert_eq!(
             report(&pages).pcp.drains,
             0,
@@ -119,8 +120,8 @@ fn larger_blocks_end_a_spree() {
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 2);
         let high = pageset(&pages, false).high;
-        pages.free(blocks[0], 1).expect("allocated");
-        pages.free(blocks[1], 1).expect("allocated");
+        pages.free_number(blocks[0], 1).expect("allocated");
+        pages.free_number(blocks[1], 1).expect("allocated");
         let lists = pageset(&pages, false);
         assert_eq!((report(&pages).pcp.drains, lists.count), (1, 0), "{era}");
         // High falls by 32 batches, not below its least.
@@ -150,7 +151,7 @@ fn a_large_cache_keeps_a_batch() {
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, 704);
         for pfn in blocks {
-            pages.free(pfn, 1).expect("allocated");
+            pages.free_number(pfn, 1).expect("allocated");
         }
         // The second block does in both cases; 32 more are 64 pages.
         assert_eq!(report(&pages).pcp.drains, drains, "{cache_share_bytes}");
@@ -205,7 +206,7 @@ fn bulk_allocations_end_no_spree() {
         let mut hand: Vec<Pfn> = (0..5040).filter_map(|_| pages.alloc(0, None)).collect();
         let mut give = |count: usize| {
             for pfn in hand.drain(..count) {
-                pages.free(pfn, 0).expect("an allocated page");
+                pages.free_number(pfn, 0).expect("an allocated page");
             }
             pages.stats().pcp.drained
         };

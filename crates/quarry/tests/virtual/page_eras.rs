@@ -1,6 +1,7 @@
 //! The per-CPU page lists by release, with numbers worked out by hand from the kernels' rules; what is drained
 //! when is in `page_drains.rs`.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, LockClass, NodeId};
@@ -40,7 +41,7 @@ pub(crate) fn take(pages: &Pages, count: usize) -> Vec<Pfn> {
 
 pub(crate) fn give(pages: &Pages, from: &mut Vec<Pfn>, count: usize) {
     for pfn in from.drain(..count) {
-        pages.free(pfn, 0).expect("an allocated page");
+        pages.free_number(pfn, 0).expect("an allocated page");
     }
 }
 
@@ -289,7 +290,7 @@ fn lists_can_be_stocked() {
         let pcp = report(&pages).pcp;
         assert_eq!((pcp.refills, pcp.allocs), (0, allocs.into()));
         assert_eq!(pageset(&pages, false).count, stocked - allocs);
-        pages.free(old.unwrap(), 0).unwrap();
+        pages.free_number(old.unwrap(), 0).unwrap();
         assert_eq!(pageset(&pages, false).count, stocked - allocs + 1);
         assert_eq!(pages.alloc_past_lists(11, MigrateType::Movable), None);
     }
@@ -310,10 +311,10 @@ fn cold_pages_have_a_list_in_2_6() {
         let pages = boot(era, GIB);
         let got = take(&pages, 93);
         for &pfn in &got[..61] {
-            pages.free_cold(pfn, 0).expect("allocated");
+            pages.free_cold_number(pfn, 0).expect("allocated");
         }
         assert_eq!(pageset(&pages, true).count, 61);
-        pages.free_cold(got[61], 0).expect("allocated");
+        pages.free_cold_number(got[61], 0).expect("allocated");
         let cold = pageset(&pages, true);
         assert_eq!((cold.count, cold.high, cold.batch), (47, 62, 15));
         assert_eq!(pageset(&pages, false).count, 0);
@@ -342,15 +343,15 @@ fn cold_pages_are_last_in_4_13() {
         // All that a refill brings, so that the lists are empty.
         let batch = pageset(&pages, false).batch as usize;
         let got = take(&pages, batch);
-        pages.free(got[0], 0).expect("allocated");
-        pages.free_cold(got[1], 0).expect("allocated");
+        pages.free_number(got[0], 0).expect("allocated");
+        pages.free_cold_number(got[1], 0).expect("allocated");
         let options = AllocOptions {
             cold: true,
             ..AllocOptions::default()
         };
         let hot = if tail { got[0] } else { got[1] };
         assert_eq!(pages.alloc(0, None), Some(hot), "{era}");
-        pages.free(hot, 0).expect("allocated");
+        pages.free_number(hot, 0).expect("allocated");
         assert_eq!(pages.alloc_with(&options), Some(got[1]), "{era}");
         assert_eq!(pages.pageset_report(0, CpuId(0), true), None);
     }
@@ -374,7 +375,7 @@ fn idle_lists_of_remote_zones_are_drained() {
         let there = |_| pages.alloc(0, Some(NodeId(1))).expect("memory");
         let got: Vec<Pfn> = (0..100).map(there).collect();
         got.iter()
-            .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+            .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
         let batch = pages.pcp_params(NodeId(1)).expect("a zone").batch;
         let full = count(1);
         assert!(full > 2 * batch);
@@ -411,14 +412,14 @@ fn the_list_of_2_6_24_is_searched() {
         2,
         "no movable page is unmovable"
     );
-    pages.free(unmovable, 0).expect("allocated");
-    pages.free(movable, 0).expect("allocated");
+    pages.free_number(unmovable, 0).expect("allocated");
+    pages.free_number(movable, 0).expect("allocated");
     assert_eq!(typed(&pages, MigrateType::Unmovable, 0), unmovable);
     assert_eq!(typed(&pages, MigrateType::Movable, 0), movable);
     assert_eq!(report(&pages).pcp.refills, 2);
     let pages = boot(Era::V2_6_22, GIB);
     let first = typed(&pages, MigrateType::Movable, 0);
-    pages.free(first, 0).expect("allocated");
+    pages.free_number(first, 0).expect("allocated");
     assert_eq!(typed(&pages, MigrateType::Unmovable, 0), first);
 }
 

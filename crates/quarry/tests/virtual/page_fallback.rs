@@ -1,5 +1,6 @@
 //! What requests get whose type has no free block, and where freed blocks go, by release.
 
+use crate::model::by_number::ByNumber as _;
 use crate::page_eras::{GIB, boot, report, typed};
 use quarry_core::era::Era;
 use quarry_core::page::{AllocOptions, MigrateType, Pfn};
@@ -117,9 +118,9 @@ fn small_blocks_by_release() {
     ] {
         let pages = boot(era, 1024);
         let all: Vec<Pfn> = (0..128).map(|_| typed(&pages, of, 3)).collect();
-        pages.free(all[3], 3).expect("allocated");
+        pages.free_number(all[3], 3).expect("allocated");
         assert_eq!(typed(&pages, of, 2), all[3]);
-        pages.free(all[77], 3).expect("allocated");
+        pages.free_number(all[77], 3).expect("allocated");
         assert_eq!(pages.drain_all(), 0);
         let free = |order: usize| report(&pages).free_blocks[order];
         assert_eq!((free(3)[of as usize], free(2)[of as usize]), (1, 1));
@@ -179,7 +180,7 @@ fn blocks_that_merge_soon_come_last() {
         assert_eq!(blocks[15], Pfn(15 << order));
         // 2 and 3 merge; of the others the buddies are in use.
         for at in [2, 3, 10, 0] {
-            pages.free(blocks[at], order).expect("allocated");
+            pages.free_number(blocks[at], order).expect("allocated");
         }
         assert_eq!(pages.drain_all(), 0);
         assert_eq!(
@@ -204,7 +205,7 @@ fn reclaimable_requests_claim_any_block() {
             .map(|_| typed(&pages, MigrateType::Unmovable, 3))
             .collect();
         for at in [3, 70, 72] {
-            pages.free(all[at], 3).expect("allocated");
+            pages.free_number(all[at], 3).expect("allocated");
         }
         assert_eq!(pages.drain_all(), 0);
         // The other block of its pageblock changes lists with the one that is found, the third does not; from

@@ -1,6 +1,7 @@
 //! Machines that have run for a while: zones of any size, free memory between pages in use, raised
 //! watermarks, and which zone then serves which type.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
@@ -104,12 +105,12 @@ fn pages_between_zones_are_nobodys() {
     for pfn in &got {
         assert!(!(3840..4096).contains(&pfn.0) && !(54_096..54_272).contains(&pfn.0));
         starts += u64::from(pfn.0 == 0) + u64::from(pfn.0 == 4096) + u64::from(pfn.0 == 54_272);
-        pages.free(*pfn, 0).expect("an allocated page");
+        pages.free_number(*pfn, 0).expect("an allocated page");
     }
     assert_eq!(starts, 3);
     for nobodys in [3840, 4095, 54_096, 54_271] {
         assert_eq!(pages.zone_id_of(Pfn(nobodys)), None);
-        assert!(pages.free(Pfn(nobodys), 0).is_err());
+        assert!(pages.free_number(Pfn(nobodys), 0).is_err());
     }
     assert_eq!(pages.drain_all(), 0);
     assert_eq!(all(&pages), managed);
@@ -160,7 +161,7 @@ fn lists_shrink_in_a_zone_below_its_raised_watermark() {
         let free = of_type(Movable, &[(8, 156)]);
         assert_eq!(pages.leave_free(ZoneType::Normal, &free), Some(156 << 8));
         assert!(pages.set_boost(ZoneType::Normal, boost));
-        pages.free(old, 0).expect("a free");
+        pages.free_number(old, 0).expect("a free");
         let set = pages.pageset_report(0, CpuId(0), false).expect("lists");
         set.count
     };
@@ -205,7 +206,7 @@ fn free_blocks_are_laid_as_told() {
             assert!(left <= wanted);
         }
         for pfn in old {
-            let order = (0..4).find(|order| pages.free(pfn, *order).is_ok());
+            let order = (0..4).find(|order| pages.free_number(pfn, *order).is_ok());
             assert!(order.is_some());
         }
         pages.check_consistency().expect("consistent");
@@ -240,7 +241,7 @@ fn blocks_that_cannot_be_parted_keep_their_pages() {
             let got: Vec<_> = std::iter::from_fn(|| pages.alloc_with(&all)).collect();
             assert_eq!(got.len() as u64, free);
             for pfn in got {
-                pages.free(pfn, 0).expect("a free");
+                pages.free_number(pfn, 0).expect("a free");
             }
             pages.drain_all();
             pages.check_consistency().expect("consistent");
@@ -318,7 +319,10 @@ fn free_blocks_of_a_recorded_kernel_are_laid_as_told() {
     // What others use nobody frees, and it needs no memory.
     for pfn in (0..pages.pages()).step_by(7).map(Pfn) {
         for order in 0..=MAX_ORDER {
-            assert!(pages.free(pfn, order).is_err(), "{pfn:?} of order {order}");
+            assert!(
+                pages.free_number(pfn, order).is_err(),
+                "{pfn:?} of order {order}"
+            );
         }
     }
     let residency = pages.residency();

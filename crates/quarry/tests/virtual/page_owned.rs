@@ -1,5 +1,6 @@
 //! Blocks that their handles free.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::setup::Setup;
 use crate::model::steps::Stepping;
 use quarry_core::era::Era;
@@ -81,13 +82,13 @@ impl<M: Machine> Pages for &PageAllocator<M> {
             let block = pages.alloc_owned(order).expect("memory");
             let pfn = block.pfn();
             let refused = PageError::NotAllocated(pfn, PageKind::Owned);
-            assert_eq!(pages.free(pfn, order), Err(refused));
-            assert_eq!(pages.free_cold(pfn, order), Err(refused));
+            assert_eq!(pages.free_number(pfn, order), Err(refused));
+            assert_eq!(pages.free_cold_number(pfn, order), Err(refused));
             // SAFETY: nobody else frees the block.
             assert_eq!(unsafe { pages.free_exclusive(pfn, order) }, Err(refused));
-            assert_eq!(pages.free_bulk(&mut [Some(pfn)]), Err(refused));
+            assert_eq!(pages.free_numbers(&mut [Some(pfn)]), Err(refused));
             assert_eq!(pages.get_page(pfn), Err(refused));
-            assert_eq!(pages.put_page(pfn), Err(refused));
+            assert_eq!(pages.put_number(pfn), Err(refused));
             assert_eq!(pages.page_count(pfn), 1);
             assert!(refused.to_string().contains("drop the OwnedBlock"));
             assert_eq!(allocated(pages), 1 << order);

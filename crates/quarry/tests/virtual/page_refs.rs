@@ -4,6 +4,8 @@ use quarry_core::era::Era;
 use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
 use quarry_sim::{Config, Rng, VirtualMachine};
 
+use crate::model::by_number::ByNumber as _;
+
 fn boot() -> PageAllocator<VirtualMachine> {
     let config = Config {
         cpus: 2,
@@ -25,11 +27,11 @@ fn the_last_reference_frees() {
             assert_eq!(pages.page_count(block), count);
         }
         for count in (1..=4).rev() {
-            assert_eq!(pages.put_page(block), Ok(false));
+            assert_eq!(pages.put_number(block), Ok(false));
             assert_eq!(pages.page_count(block), count);
         }
         assert_eq!(pages.check_consistency().unwrap().allocated, 1 << order);
-        assert_eq!(pages.put_page(block), Ok(true));
+        assert_eq!(pages.put_number(block), Ok(true));
         assert_eq!(pages.page_count(block), 0);
         assert_eq!(pages.check_consistency().unwrap().allocated, 0);
     }
@@ -44,21 +46,21 @@ fn a_shared_block_is_not_freed() {
         pfn: block,
         count: 2,
     };
-    assert_eq!(pages.free(block, 2), Err(shared));
+    assert_eq!(pages.free_number(block, 2), Err(shared));
     let single = pages.alloc(0, None).unwrap();
     pages.get_page(single).unwrap();
     let mut slots = [Some(single), None];
     assert!(matches!(
-        pages.free_bulk(&mut slots),
+        pages.free_numbers(&mut slots),
         Err(PageError::Referenced { count: 2, .. })
     ));
     assert_eq!(slots[0], Some(single), "it stays the caller's");
     assert_eq!(pages.page_count(block), 2, "nothing has changed");
     for pfn in [block, single] {
-        assert_eq!(pages.put_page(pfn), Ok(false));
+        assert_eq!(pages.put_number(pfn), Ok(false));
     }
-    assert_eq!(pages.free(block, 2), Ok(()));
-    assert_eq!(pages.free(single, 0), Ok(()));
+    assert_eq!(pages.free_number(block, 2), Ok(()));
+    assert_eq!(pages.free_number(single, 0), Ok(()));
     assert_eq!(pages.check_consistency().unwrap().allocated, 0);
 }
 
@@ -72,7 +74,7 @@ fn references_to_what_is_not_allocated_are_refused() {
     type Act = fn(&PageAllocator<VirtualMachine>, Pfn) -> Result<(), PageError>;
     let acts: [Act; 2] = [
         |pages, pfn| pages.get_page(pfn),
-        |pages, pfn| pages.put_page(pfn).map(drop),
+        |pages, pfn| pages.put_number(pfn).map(drop),
     ];
     for act in acts {
         assert_eq!(act(&pages, foreign), Err(PageError::Foreign(foreign)));
@@ -85,9 +87,9 @@ fn references_to_what_is_not_allocated_are_refused() {
         }
     }
     assert_eq!(pages.page_count(foreign), 0);
-    pages.free(block, 1).unwrap();
+    pages.free_number(block, 1).unwrap();
     let again = Err(PageError::NotAllocated(block, PageKind::Pcp));
-    assert_eq!(pages.put_page(block), again.map(|()| true));
+    assert_eq!(pages.put_number(block), again.map(|()| true));
     assert_eq!(pages.get_page(block), again);
 }
 
@@ -113,11 +115,11 @@ fn counts_do_not_outlive_their_block() {
             pages.get_page(*block).unwrap();
             *count += 1;
         } else if n == 2 && *count == 1 {
-            pages.free(*block, *order).unwrap();
+            pages.free_number(*block, *order).unwrap();
             live.swap_remove(at);
         } else {
             *count -= 1;
-            assert_eq!(pages.put_page(*block), Ok(*count == 0));
+            assert_eq!(pages.put_number(*block), Ok(*count == 0));
             if *count == 0 {
                 live.swap_remove(at);
             }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::steps::{PREFETCHED, Stepping};
 use quarry_core::era::Era;
 use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Memory as _, Work};
@@ -107,7 +108,7 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
         for one_type in pieces[kept..].chunk_by(|a, b| type_of(a) == type_of(b)) {
             for &pfn in one_type {
                 for pages in &both {
-                    assert_eq!(pages.free(pfn, order), Ok(()));
+                    assert_eq!(pages.free_number(pfn, order), Ok(()));
                 }
             }
             assert_eq!(by_runs.drain_all(), 0);
@@ -166,7 +167,8 @@ fn lists_ask_for_what_comes_next() {
     let (free, used): (Vec<Pfn>, Vec<Pfn>) = all.iter().partition(|pfn| pfn.0 / 2 % 2 == 0);
     let mut drained = 0;
     let asked = asked_for(&pages, || {
-        free.iter().for_each(|&pfn| pages.free(pfn, 0).unwrap());
+        free.iter()
+            .for_each(|&pfn| pages.free_number(pfn, 0).unwrap());
         drained = pages.stats().pcp.drained;
     });
     assert!(drained > 1000, "{drained}");
@@ -179,6 +181,6 @@ fn lists_ask_for_what_comes_next() {
     });
     assert!(asked.intersection(&got).count() > 300, "{}", asked.len());
     for pfn in used {
-        pages.free(pfn, 0).unwrap();
+        pages.free_number(pfn, 0).unwrap();
     }
 }

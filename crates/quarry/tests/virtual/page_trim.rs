@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::interrupts::Interrupted;
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
@@ -61,7 +62,7 @@ fn an_order_above_the_largest_is_the_largest() {
         let pages = boot(1 << 12);
         let blocks = [(); 2].map(|()| use_block(&pages, MAX_ORDER));
         for block in blocks {
-            pages.free(block, MAX_ORDER).expect("allocated");
+            pages.free_number(block, MAX_ORDER).expect("allocated");
         }
         let trimmed = pages.trim(policy(0, min_order));
         assert_eq!(
@@ -87,7 +88,7 @@ fn what_was_given_back_reads_as_zero_and_is_not_given_back_twice() {
     assert_eq!(pages.residency().resident(), 4096);
     blocks
         .iter()
-        .for_each(|&block| pages.free(block, MAX_ORDER).expect("allocated"));
+        .for_each(|&block| pages.free_number(block, MAX_ORDER).expect("allocated"));
     assert_eq!(pages.residency().resident_free, 4096);
 
     let trimmed = pages.trim(policy(0, MAX_ORDER));
@@ -119,17 +120,17 @@ fn what_was_given_back_reads_as_zero_and_is_not_given_back_twice() {
 fn a_part_that_was_used_again_goes_back_alone() {
     let pages = boot(1 << 12);
     let block = use_block(&pages, MAX_ORDER);
-    pages.free(block, MAX_ORDER).expect("allocated");
+    pages.free_number(block, MAX_ORDER).expect("allocated");
     assert_eq!(pages.trim(policy(0, 0)).pages, 1024);
     let part = use_block(&pages, 5);
-    pages.free(part, 5).expect("allocated");
+    pages.free_number(part, 5).expect("allocated");
     assert_eq!(pages.residency().resident_free, 32);
     assert_eq!(pages.trim(policy(0, 0)).pages, 32);
     assert_eq!(pages.residency().released, 1024 + 32);
     // A single page brings its unit of 16 back.
     let page = use_block(&pages, 0);
     assert_eq!(pages.trim(policy(0, 0)).pages, 0, "the unit is not free");
-    pages.free(page, 0).expect("allocated");
+    pages.free_number(page, 0).expect("allocated");
     let residency = pages.residency();
     assert_eq!(
         residency.resident() - residency.resident_free,
@@ -151,12 +152,12 @@ fn smaller_blocks_than_the_order_stay() {
     // Two halves of one block, and one of another, whose buddy stays in use.
     halves[..3]
         .iter()
-        .for_each(|&half| pages.free(half, 9).expect("allocated"));
+        .for_each(|&half| pages.free_number(half, 9).expect("allocated"));
     assert_eq!(pages.trim(policy(0, MAX_ORDER)).pages, 1024);
     assert_eq!(pages.trim(policy(0, MAX_ORDER)).pages, 0);
     assert_eq!(pages.trim(policy(0, 9)).pages, 512);
     assert_eq!(read(&pages, halves[3].0), 1, "in use");
-    pages.free(halves[3], 9).expect("allocated");
+    pages.free_number(halves[3], 9).expect("allocated");
     let huge = TrimPolicy::huge_pages(pages.machine().topology(), 0);
     assert_eq!(huge.min_order, 9);
     // Merged with its vacant buddy, so it is half of a block of order 10.
@@ -169,7 +170,7 @@ fn what_is_to_be_kept_stays() {
     let blocks: Vec<Pfn> = (0..8).map(|_| use_block(&pages, MAX_ORDER)).collect();
     blocks
         .iter()
-        .for_each(|&block| pages.free(block, MAX_ORDER).expect("allocated"));
+        .for_each(|&block| pages.free_number(block, MAX_ORDER).expect("allocated"));
     assert_eq!(pages.trim(policy(u64::MAX, 0)).pages, 0);
     assert_eq!(pages.trim(policy(3000, MAX_ORDER)).pages, 5 * 1024);
     assert_eq!(pages.residency().resident_free, 3 * 1024);
@@ -185,12 +186,12 @@ fn boot_with_a_used_part(orders: &[u32]) -> Rc<PageAllocator<Interrupted>> {
     let machine = Interrupted::new(machine(1 << 12), 1);
     let pages = PageAllocator::new(machine, Era::V6_18).expect("a page allocator");
     let block = pages.alloc(MAX_ORDER, None).expect("memory");
-    pages.free(block, MAX_ORDER).expect("allocated");
+    pages.free_number(block, MAX_ORDER).expect("allocated");
     assert_eq!(pages.trim(policy(0, 0)).pages, 1024);
     let alloc = |&order| (pages.alloc(order, None).expect("memory"), order);
     let parts: Vec<(Pfn, u32)> = orders.iter().map(alloc).collect();
     for (part, order) in parts {
-        pages.free(part, order).expect("allocated");
+        pages.free_number(part, order).expect("allocated");
     }
     Rc::new(pages)
 }
@@ -270,7 +271,7 @@ fn the_automatic_rule_is_kept() {
         let blocks: Vec<Pfn> = (0..8).map(|_| use_block(&pages, MAX_ORDER)).collect();
         blocks
             .iter()
-            .for_each(|&block| pages.free(block, MAX_ORDER).expect("allocated"));
+            .for_each(|&block| pages.free_number(block, MAX_ORDER).expect("allocated"));
     };
     use_and_free();
     assert_eq!(
@@ -294,7 +295,7 @@ fn the_automatic_rule_is_kept() {
     let released = pages.residency().released;
     let mut slots = vec![None; 8192];
     while pages.alloc_bulk(None, &mut slots) < slots.len() {}
-    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(pages.free_numbers(&mut slots), Ok(()));
     assert!(pages.residency().released > released);
     pages.set_auto_trim(None);
     let before = pages.residency().released;
@@ -368,7 +369,7 @@ fn random_use_keeps_the_books() {
                 }
                 5..9 if !live.is_empty() => {
                     let (pfn, order) = live.swap_remove(rng.below(live.len() as u64) as usize);
-                    pages.free(pfn, order).expect("allocated");
+                    pages.free_number(pfn, order).expect("allocated");
                 }
                 _ => {
                     let before = pages.residency();
@@ -399,7 +400,7 @@ fn random_use_keeps_the_books() {
         }
         assert!(live.iter().all(|&(pfn, _)| read(&pages, pfn.0) == 9));
         for (pfn, order) in live.drain(..) {
-            pages.free(pfn, order).expect("allocated");
+            pages.free_number(pfn, order).expect("allocated");
         }
         while pages.drain_all() > 0 {}
         pages.trim(policy(0, 0));

@@ -1,5 +1,6 @@
 //! Several zones and nodes: which one serves a request, what watermarks keep back, what is counted.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, NodeId};
@@ -162,7 +163,7 @@ fn requests_go_down_the_zones_and_marks() {
     );
     assert_eq!(rest.len(), 2 + 6 + 1);
     for pfn in [got, dma, rest].concat() {
-        pages.free(pfn, 10).expect("allocated");
+        pages.free_number(pfn, 10).expect("allocated");
     }
     assert_eq!(pages.drain_all(), 0);
     assert_eq!(pages.stats().free_blocks[10], 2048);
@@ -198,7 +199,7 @@ fn an_emergency_takes_the_last_page() {
         assert_eq!(last.len() as u64, kept, "{era}");
         for (at, pfn) in normal.into_iter().chain(last).enumerate() {
             pages.machine().run_on(CpuId(at as u32 % 3));
-            pages.free(pfn, 0).expect("allocated");
+            pages.free_number(pfn, 0).expect("allocated");
         }
         assert_eq!(pages.drain_all(), 0);
         assert_eq!(pages.stats().free_blocks, at_boot, "{era}");
@@ -226,7 +227,7 @@ fn min_free_kbytes_can_be_raised() {
     assert_eq!(pages.set_sysctl("min_free_kbytes", 0), Ok(0));
     // The distance to the low watermark is still a thousandth of the zone.
     assert_eq!(blocks(&pages, largest).len(), 128);
-    pages.free(first, 10).expect("allocated");
+    pages.free_number(first, 10).expect("allocated");
 }
 
 /// A high that is tuned falls as long as its zone is below the high watermark.
@@ -259,7 +260,7 @@ fn lists_shrink_when_memory_is_low() {
     assert!(report.free_pages < report.watermarks.high);
     // 1286 pages are kept; then all of them that may go do: 1286 - 63.
     for pfn in hand.drain(..1286) {
-        pages.free(pfn, 0).expect("allocated");
+        pages.free_number(pfn, 0).expect("allocated");
     }
     assert_eq!((lists().count, lists().high), (63, 1286));
     assert_eq!(report.pcp.drains + 1, pages.stats().pcp.drains);
@@ -298,7 +299,9 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
         let page = pages.alloc(5, None);
         let mut slots = [page; 64];
         slots[60..].fill(None);
-        pages.free(page.expect("memory"), 5).expect("allocated");
+        pages
+            .free_number(page.expect("memory"), 5)
+            .expect("allocated");
         let filled = pages.alloc_bulk(None, &mut slots);
         assert_eq!(filled, 60 + got, "{era}");
     }
@@ -330,7 +333,7 @@ fn types_are_kept_apart_across_zones() {
         let all: Vec<Pfn> =
             core::iter::from_fn(|| pages.alloc_with(&movable).filter(in_normal)).collect();
         for pfn in all.iter().filter(|pfn| pfn.0 % 512 == 256) {
-            pages.free(*pfn, 8).expect("allocated");
+            pages.free_number(*pfn, 8).expect("allocated");
         }
         let unmovable = pages.alloc(5, None).expect("memory");
         assert_eq!(!in_normal(&unmovable), spreads, "{era}");

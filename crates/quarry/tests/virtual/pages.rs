@@ -1,5 +1,6 @@
 //! The page allocator against the model, and its limits.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::cases::check_property;
 use crate::model::page_script::page_scripts;
 use crate::model::pages::check_pages;
@@ -167,7 +168,9 @@ fn memory_is_used_to_the_last_page_and_recovers() {
                 assert_eq!(pages.stats().free_pages, 0);
                 for (at, pfn) in got.into_iter().enumerate() {
                     pages.machine().run_on(CpuId(at as u32 * 7 % cpus));
-                    pages.free(pfn, 0).expect("a page that was allocated");
+                    pages
+                        .free_number(pfn, 0)
+                        .expect("a page that was allocated");
                 }
                 assert_eq!(pages.drain_all(), 0);
                 assert_eq!(pages.stats().free_blocks, at_boot, "buddies merged");
@@ -198,12 +201,12 @@ fn buddies_merge_as_soon_as_both_are_free() {
     assert_eq!(all.len(), 1024);
     let (even, odd): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|pfn| pfn.0 % 2 == 0);
     even.iter()
-        .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+        .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
     let stats = pages.stats();
     assert_eq!((stats.free_blocks[0], stats.merges), (512, 0));
     assert_eq!(pages.alloc(1, None), None, "fragmented");
     odd.iter()
-        .for_each(|&pfn| pages.free(pfn, 0).expect("allocated"));
+        .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
     let stats = pages.stats();
     let mut one_block = [0; ORDERS];
     one_block[MAX_ORDER as usize] = 1;
@@ -226,8 +229,8 @@ fn a_split_keeps_the_upper_halves() {
     let halves: [u64; ORDERS] = std::array::from_fn(|order| u64::from((4..10).contains(&order)));
     assert_eq!((stats.free_blocks, stats.splits), (halves, 6));
     assert_eq!(pages.alloc(4, None), Some(Pfn(16)), "the buddy comes next");
-    pages.free(Pfn(16), 4).expect("allocated");
-    pages.free(Pfn(0), 4).expect("allocated");
+    pages.free_number(Pfn(16), 4).expect("allocated");
+    pages.free_number(Pfn(0), 4).expect("allocated");
     assert_eq!(pages.stats().free_blocks[MAX_ORDER as usize], 1);
 }
 
@@ -249,7 +252,7 @@ fn per_cpu_lists_refill_and_trim_by_the_batch() {
     let census = || pages.check_consistency().expect("consistent").pcp;
     for (at, &pfn) in got.iter().enumerate() {
         assert_eq!(pages.stats().pcp.drains, 0, "before free {at}");
-        pages.free(pfn, 0).expect("allocated");
+        pages.free_number(pfn, 0).expect("allocated");
     }
     let pcp = pages.stats().pcp;
     assert_eq!(
@@ -279,7 +282,7 @@ fn higher_orders_pass_the_lists_by() {
         for order in 0..=MAX_ORDER {
             let before = pages.stats();
             let block = pages.alloc(order, None).expect("memory");
-            pages.free(block, order).expect("allocated");
+            pages.free_number(block, order).expect("allocated");
             let after = pages.stats();
             let listed = after.pcp.allocs - before.pcp.allocs + after.pcp.frees - before.pcp.frees;
             let direct = after.allocs() + after.frees() - before.allocs() - before.frees() - listed;
@@ -318,13 +321,13 @@ fn orders_beyond_the_largest_are_refused() {
                 given,
                 allocated: order,
             });
-            assert_eq!(pages.free(block, given), wrong);
-            assert_eq!(pages.free_cold(block, given), wrong);
+            assert_eq!(pages.free_number(block, given), wrong);
+            assert_eq!(pages.free_cold_number(block, given), wrong);
             // SAFETY: there is one thread.
             assert_eq!(unsafe { pages.free_exclusive(block, given) }, wrong);
         }
         assert_eq!(pages.stats(), before);
-        assert_eq!(pages.free(block, order), Ok(()));
+        assert_eq!(pages.free_number(block, order), Ok(()));
     }
 }
 
@@ -344,26 +347,29 @@ fn wrong_frees_are_refused() {
         given: 2,
         allocated: 3,
     };
-    assert_eq!(pages.free(block, 2), Err(wrong));
+    assert_eq!(pages.free_number(block, 2), Err(wrong));
     let inside = Pfn(block.0 + 1);
     assert!(matches!(
-        pages.free(inside, 0),
+        pages.free_number(inside, 0),
         Err(PageError::NotAllocated(..))
     ));
-    assert_eq!(pages.free(Pfn(2048), 0), Err(PageError::Foreign(Pfn(2048))));
     assert_eq!(
-        pages.free(Pfn(u32::MAX), 11),
+        pages.free_number(Pfn(2048), 0),
+        Err(PageError::Foreign(Pfn(2048)))
+    );
+    assert_eq!(
+        pages.free_number(Pfn(u32::MAX), 11),
         Err(PageError::Foreign(Pfn(u32::MAX)))
     );
     let untouched = PageError::NotAllocated(Pfn(2000), PageKind::Untouched);
-    assert_eq!(pages.free(Pfn(2000), 0), Err(untouched));
+    assert_eq!(pages.free_number(Pfn(2000), 0), Err(untouched));
     assert_eq!(pages.stats(), before);
-    assert_eq!(pages.free(block, 3), Ok(()));
+    assert_eq!(pages.free_number(block, 3), Ok(()));
     let again = PageError::NotAllocated(block, PageKind::Pcp);
-    assert_eq!(pages.free(block, 3), Err(again));
+    assert_eq!(pages.free_number(block, 3), Err(again));
     assert_eq!(pages.drain_all(), 0);
     let again = PageError::NotAllocated(block, PageKind::Buddy);
-    assert_eq!(pages.free(block, 3), Err(again));
+    assert_eq!(pages.free_number(block, 3), Err(again));
     assert_eq!(pages.alloc(MAX_ORDER + 1, None), None);
     assert_eq!(
         pages.alloc(0, Some(NodeId(1))),
@@ -388,7 +394,7 @@ fn a_busy_slot_leads_to_the_zone() {
     let stats = pages.stats();
     assert_eq!((stats.pcp.allocs, stats.direct_allocs), (0, 2));
     slots[1] = None;
-    assert_eq!(pages.free_bulk(&mut slots), Ok(()));
+    assert_eq!(pages.free_numbers(&mut slots), Ok(()));
     assert_eq!(
         (pages.stats().pcp.frees, pages.stats().direct_frees),
         (0, 2)

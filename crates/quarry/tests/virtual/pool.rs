@@ -15,6 +15,8 @@ use quarry_core::pool::{
 };
 use quarry_sim::{Config, LonePut, VirtualMachine};
 
+use crate::model::by_number::ByNumber as _;
+
 type Pages = PageAllocator<VirtualMachine>;
 
 const REFILL: u64 = REFILL_PAGES as u64;
@@ -173,8 +175,8 @@ fn a_bulk_put_leaves_what_is_refused() {
         assert_eq!(pool.state_of(mine), PoolState::InPool);
         assert_eq!(pool.stats().pages_ring, 1, "of the first round");
         assert_eq!(pool.state_of(shared), PoolState::Outside);
-        assert_eq!(pages.put_page(shared), Ok(true));
-        assert_eq!(pages.free(plain, 0), Ok(()));
+        assert_eq!(pages.put_number(shared), Ok(true));
+        assert_eq!(pages.free_number(plain, 0), Ok(()));
         other.lone_put(theirs).unwrap();
     }
     assert_eq!(pool.stats().released_refcnt, 2);
@@ -292,19 +294,19 @@ fn a_page_with_other_users_leaves_the_pool() {
         assert_eq!(put, Ok(Put::Released));
         assert_eq!(pages.page_count(pfn), 1, "the other user's");
         assert_eq!(pool.lone_put(pfn), Err(PoolError::NotOfPool(pfn)));
-        assert_eq!(pages.put_page(pfn), Ok(true));
+        assert_eq!(pages.put_number(pfn), Ok(true));
     }
     assert_eq!(pool.stats().released_refcnt, 2);
     let pfn = owner.alloc().unwrap();
     pages.get_page(pfn).unwrap();
-    assert_eq!(pages.put_page(pfn), Ok(false));
+    assert_eq!(pages.put_number(pfn), Ok(false));
     let last = Err(PageError::NotAllocated(pfn, PageKind::Pool));
     assert_eq!(
-        pages.put_page(pfn),
+        pages.put_number(pfn),
         last,
         "the last reference is the pool's"
     );
-    assert_eq!(pages.free(pfn, 0), last.map(drop));
+    assert_eq!(pages.free_number(pfn, 0), last.map(drop));
     assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
     drop(pool);
     owner.destroy().unwrap();
@@ -337,7 +339,7 @@ fn what_is_not_in_flight_is_refused() {
     assert_eq!(owner.lone_put(pfn), Err(PoolError::NotInFlight(pfn)));
     refused(pfn, PoolError::NotInFlight(pfn));
     other.lone_put(others).unwrap();
-    pages.free(plain, 0).unwrap();
+    pages.free_number(plain, 0).unwrap();
     drop(pool);
     owner.destroy().unwrap();
     other.destroy().unwrap();

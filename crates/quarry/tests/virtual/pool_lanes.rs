@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::steps::{STUCK, Stepping};
 use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
@@ -129,7 +130,7 @@ fn what_finds_a_full_lane_goes_to_the_ring() {
                 // A page with another user leaves the pool.
                 pages.get_page(pfn).unwrap();
                 assert_eq!(put_on(&handle, 0, pfn), Put::Released);
-                assert_eq!(pages.put_page(pfn), Ok(true));
+                assert_eq!(pages.put_number(pfn), Ok(true));
             }
         }
         for pfn in got.into_iter().chain(others) {

@@ -9,6 +9,7 @@ mod script;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::cases::check_property;
 use crate::model::setup::{Setup, setups};
 use crate::model::{Check, ensure, ensure_eq};
@@ -354,7 +355,7 @@ impl<'p> World<'p> {
                 self.run_on(cpu);
                 if free {
                     if let Some((pfn, order)) = self.plain.pop() {
-                        ensure_eq!(self.pages.free(pfn, order), Ok(()), "a free");
+                        ensure_eq!(self.pages.free_number(pfn, order), Ok(()), "a free");
                     }
                 } else if let Some(pfn) = self.pages.alloc(order, None) {
                     ensure!(!self.known(pfn), "{pfn:?} has an owner");
@@ -392,7 +393,7 @@ impl<'p> World<'p> {
             counts.remove(&pfn);
         }
         ensure_eq!(
-            self.pages.put_page(pfn),
+            self.pages.put_number(pfn),
             Ok(last && !in_pool),
             "put_page of {pfn:?}"
         );
@@ -472,7 +473,7 @@ fn check(setup: Setup, era: Era, shapes: &[Shape], ops: &[Op]) -> Check {
         world.unget(0)?;
     }
     for (pfn, order) in std::mem::take(&mut world.plain) {
-        ensure_eq!(pages.free(pfn, order), Ok(()), "a free at the end");
+        ensure_eq!(pages.free_number(pfn, order), Ok(()), "a free at the end");
     }
     if setup.remote_per_mille == 0 {
         let census = pages

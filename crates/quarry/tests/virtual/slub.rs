@@ -1,5 +1,6 @@
 //! SLUB's paths: in which order objects come, what each operation counts, and where slabs are made.
 
+use crate::model::by_number::ByNumber as _;
 use crate::model::scenario::{Object, boot, give, locks_taken, on, sized, small, stat, take};
 use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
@@ -111,7 +112,7 @@ fn fragmented_memory_gives_slabs_of_the_fallback_order() {
         );
         let pages: Vec<_> = std::iter::from_fn(|| heap.pages().alloc(0, None)).collect();
         for pfn in pages.iter().filter(|pfn| pfn.0 % 2 == 0) {
-            heap.pages().free(*pfn, 0).expect("allocated");
+            heap.pages().free_number(*pfn, 0).expect("allocated");
         }
         let objects: Vec<Object> = std::iter::from_fn(|| cache.alloc()).collect();
         assert_eq!(objects.len(), 256 * geometry.min_objects as usize, "{era}");

@@ -2,6 +2,7 @@
 //! count exactly what they count without.
 
 use crate::model::Check;
+use crate::model::by_number::ByNumber as _;
 use crate::model::cases::check_property;
 use crate::model::design::{Driver, check_design};
 use crate::model::page_script::page_scripts;
@@ -113,7 +114,7 @@ fn the_array_and_the_list_are_one() {
             assert_eq!(pages.drain_all(), 0);
             let drains = pages.stats().pcp.drains;
             for &pfn in &taken {
-                pages.free(pfn, 0).expect("an allocated page");
+                pages.free_number(pfn, 0).expect("an allocated page");
             }
             let lists = pages.pageset_report(0, CpuId(0), false).expect("CPU 0's");
             assert_eq!(lists.count as usize, count, "{era}");
@@ -128,7 +129,7 @@ fn the_array_and_the_list_are_one() {
             let census = pages.check_consistency().expect("consistent");
             assert_eq!((census.pcp, census.in_hand), (0, 0));
             for pfn in taken {
-                pages.free(pfn, 0).expect("an allocated page");
+                pages.free_number(pfn, 0).expect("an allocated page");
             }
         }
         // One more than below `high` is looked at.
@@ -142,7 +143,7 @@ fn the_array_and_the_list_are_one() {
         }
         let before = pages.stats().pcp.drains;
         for &pfn in &taken {
-            pages.free(pfn, 0).expect("an allocated page");
+            pages.free_number(pfn, 0).expect("an allocated page");
         }
         assert!(pages.stats().pcp.drains > before, "{era}");
         let census = pages.check_consistency().expect("consistent");
@@ -160,9 +161,9 @@ fn a_page_freed_by_a_step_is_not_freed_again() {
     // The first frees look at `high`; those after them are steps.
     for _ in 0..3 {
         for pfn in [first, second] {
-            pages.free(pfn, 0).expect("an allocated page");
+            pages.free_number(pfn, 0).expect("an allocated page");
             let again = PageError::NotAllocated(pfn, PageKind::Pcp);
-            assert_eq!(pages.free(pfn, 0), Err(again));
+            assert_eq!(pages.free_number(pfn, 0), Err(again));
             // SAFETY: nobody else frees the page.
             assert_eq!(unsafe { pages.free_exclusive(pfn, 0) }, Err(again));
         }
@@ -195,7 +196,7 @@ fn steps_do_not_hide_that_lists_are_too_long() {
         .map(|_| pages.alloc(0, None).expect("memory"))
         .collect();
     for pfn in taken {
-        pages.free(pfn, 0).expect("an allocated page");
+        pages.free_number(pfn, 0).expect("an allocated page");
     }
     let before = count();
     assert_eq!(pages.set_sysctl("percpu_pagelist_fraction", 0), Ok(0));
@@ -203,7 +204,7 @@ fn steps_do_not_hide_that_lists_are_too_long() {
     assert!(before > 2 * high, "{before} pages, high {high}");
     for _ in 0..before {
         let pfn = pages.alloc(0, None).expect("memory");
-        pages.free(pfn, 0).expect("an allocated page");
+        pages.free_number(pfn, 0).expect("an allocated page");
     }
     assert!(count() <= high, "{} pages, high {high}", count());
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use quarry_core::era::Era;
 use quarry_core::machine::Machine;
-use quarry_core::page::{PageAllocator, PageError, Pfn};
+use quarry_core::page::{PageAllocator, Pfn, SharedBlock};
 
 use super::page::is_local;
 
@@ -39,7 +39,7 @@ impl RxCacheStats {
 pub struct RxCache<'p, M: Machine> {
     pages: &'p PageAllocator<M>,
     /// Oldest first.
-    ring: VecDeque<Pfn>,
+    ring: VecDeque<SharedBlock<'p, M>>,
     capacity: usize,
     waives_remote: bool,
     stats: RxCacheStats,
@@ -87,17 +87,17 @@ impl<'p, M: Machine> RxCache<'p, M> {
 
     /// The pages in the ring, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = Pfn> + '_ {
-        self.ring.iter().copied()
+        self.ring.iter().map(SharedBlock::pfn)
     }
 
     /// The oldest page, with the driver's reference, if nobody else has one. If somebody has, the
     /// younger pages behind it are not looked at (head-of-line blocking).
-    pub fn get(&mut self) -> Option<Pfn> {
-        let Some(&oldest) = self.ring.front() else {
+    pub fn get(&mut self) -> Option<SharedBlock<'p, M>> {
+        let Some(oldest) = self.ring.front() else {
             self.stats.cache_empty += 1;
             return None;
         };
-        if self.pages.page_count(oldest) != 1 {
+        if oldest.count() != 1 {
             self.stats.cache_busy += 1;
             return None;
         }
@@ -107,31 +107,13 @@ impl<'p, M: Machine> RxCache<'p, M> {
 
     /// Takes over the driver's reference to a page, which others may use still. If the ring is full,
     /// or does not keep pages of that node, the reference is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`PageError`] if there is no such reference: the page is not an allocated block.
-    pub fn put(&mut self, pfn: Pfn) -> Result<(), PageError> {
-        if self.pages.page_count(pfn) > 0 {
-            if self.ring.len() == self.capacity {
-                self.stats.cache_full += 1;
-            } else if self.waives_remote && !is_local(self.pages, pfn) {
-                self.stats.cache_waive += 1;
-            } else {
-                self.ring.push_back(pfn);
-                return Ok(());
-            }
-        }
-        self.pages.put_page(pfn).map(drop)
-    }
-}
-
-impl<M: Machine> Drop for RxCache<'_, M> {
-    /// Drops the references to all pages in the ring.
-    fn drop(&mut self) {
-        for pfn in self.iter() {
-            // An error would mean that somebody has given back a reference that was the driver's.
-            let _ = self.pages.put_page(pfn);
+    pub fn put(&mut self, block: SharedBlock<'p, M>) {
+        if self.ring.len() == self.capacity {
+            self.stats.cache_full += 1;
+        } else if self.waives_remote && !is_local(self.pages, block.pfn()) {
+            self.stats.cache_waive += 1;
+        } else {
+            self.ring.push_back(block);
         }
     }
 }

@@ -11,9 +11,9 @@
 //! * [`RxCache`]: a *recycler*. The driver keeps a reference to each page that it has passed on, in a
 //!   ring, oldest first, and takes the oldest back once all others have dropped theirs.
 //!
-//! Neither learns when a page comes home: whoever reads the packet just drops a reference
-//! ([`PageAllocator::put_page`](quarry_core::page::PageAllocator::put_page)). The later answer, a return
-//! path of its own, is the page pool.
+//! Neither learns when a page comes home: the reader of a packet just drops a reference
+//! ([`SharedBlock`](quarry_core::page::SharedBlock)). The later answer, a return path of its own, is the page
+//! pool.
 //!
 //! # One page, two packets
 //!

@@ -1,29 +1,35 @@
 //! Page reuse: several packets in one page, one behind the other.
 
 use quarry_core::machine::Machine;
-use quarry_core::page::{PageAllocator, PageError, Pfn};
+use quarry_core::page::{PageAllocator, PageError, Pfn, SharedBlock};
 
 use super::buffer::{RxBuffer, footprint_bytes};
 
 /// A page that a driver has posted for receiving, and how far it is used up. The driver's own
 /// reference goes with it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct RxPage {
-    pfn: Pfn,
+#[derive(Debug)]
+pub struct RxPage<'p, M: Machine> {
+    block: SharedBlock<'p, M>,
     offset: u32,
 }
 
-impl RxPage {
-    /// A page of which nothing is used; the driver holds one reference to it.
+impl<'p, M: Machine> RxPage<'p, M> {
+    /// A page of which nothing is used, with the driver's reference to it.
     #[must_use]
-    pub fn new(pfn: Pfn) -> Self {
-        Self { pfn, offset: 0 }
+    pub fn new(block: SharedBlock<'p, M>) -> Self {
+        Self { block, offset: 0 }
     }
 
     /// The page.
     #[must_use]
     pub fn pfn(&self) -> Pfn {
-        self.pfn
+        self.block.pfn()
+    }
+
+    /// The driver's reference, of a driver that has finished with the page.
+    #[must_use]
+    pub fn into_block(self) -> SharedBlock<'p, M> {
+        self.block
     }
 
     /// Where in the page the next buffer begins, in bytes.
@@ -32,27 +38,23 @@ impl RxPage {
         self.offset
     }
 
-    /// A frame has been written: takes the reference that its packet carries to the stack, and moves
+    /// A frame has been written: returns the reference that its packet carries to the stack, and moves
     /// on by what the frame took, which is less than was posted if the frame was short.
     ///
     /// # Errors
     ///
     /// [`PageError`] if no reference can be taken; nothing has changed then.
-    pub fn receive<M: Machine>(
-        &mut self,
-        pages: &PageAllocator<M>,
-        frame_bytes: u32,
-    ) -> Result<(), PageError> {
-        pages.get_page(self.pfn)?;
+    pub fn receive(&mut self, frame_bytes: u32) -> Result<SharedBlock<'p, M>, PageError> {
+        let packet = self.block.share()?;
         self.offset = self.offset.saturating_add(footprint_bytes(frame_bytes));
-        Ok(())
+        Ok(packet)
     }
 
     /// Whether the rest can be posted again (`page_reuse`): another buffer fits, and the page is of
     /// the node that the running CPU belongs to.
     #[must_use]
-    pub fn reusable<M: Machine>(&self, pages: &PageAllocator<M>, buffer: &RxBuffer) -> bool {
-        buffer.fits(self.offset) && is_local(pages, self.pfn)
+    pub fn reusable(&self, pages: &PageAllocator<M>, buffer: &RxBuffer) -> bool {
+        buffer.fits(self.offset) && is_local(pages, self.pfn())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, Machine as _};
-use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::page::{PageAllocator, Pfn, SharedBlock};
 use quarry_sim::{Config, Rng, VirtualMachine};
 
 use super::*;
@@ -43,6 +43,8 @@ impl Step {
         }
     }
 }
+
+type Block<'p> = SharedBlock<'p, VirtualMachine>;
 
 /// What the cache should be like, by its documentation alone.
 #[derive(Default)]
@@ -83,7 +85,14 @@ impl Model {
     }
 }
 
-fn choose(from: &mut Vec<Pfn>, number: usize) -> Option<Pfn> {
+/// The references that the driver and readers have.
+#[derive(Default)]
+struct Hands<'p> {
+    posted: Vec<Block<'p>>,
+    readers: Vec<Block<'p>>,
+}
+
+fn choose<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
     (!from.is_empty()).then(|| from.swap_remove(number % from.len()))
 }
 
@@ -108,42 +117,44 @@ fn check_places(pages: &PageAllocator<VirtualMachine>, model: &Model) {
 }
 
 /// One step of a driver on a CPU, done to the cache and to the model.
-fn take_step(
-    cache: &mut RxCache<'_, VirtualMachine>,
-    model: &mut Model,
-    pages: &PageAllocator<VirtualMachine>,
+fn take_step<'p>(
+    cache: &mut RxCache<'p, VirtualMachine>,
+    (model, hands): (&mut Model, &mut Hands<'p>),
+    pages: &'p PageAllocator<VirtualMachine>,
     waives_remote: bool,
     step: Step,
 ) {
     let node = pages.machine().current_node();
     let capacity = cache.capacity();
-    let mut put = |model: &mut Model, pfn: Pfn| {
-        let waived = waives_remote && pages.node_of(pfn) != Some(node);
-        model.put(pfn, capacity, waived);
-        cache.put(pfn).unwrap();
+    let mut put = |model: &mut Model, block: Block<'p>| {
+        let waived = waives_remote && pages.node_of(block.pfn()) != Some(node);
+        model.put(block.pfn(), capacity, waived);
+        cache.put(block);
     };
     match step {
         Step::Want => {
             let got = cache.get();
-            assert_eq!(got, model.get(), "the page taken");
-            let page = got.or_else(|| pages.alloc(0, None));
-            model.posted.push(page.expect("memory"));
+            assert_eq!(got.as_ref().map(Block::pfn), model.get(), "the page taken");
+            let page = got.or_else(|| pages.alloc_shared(0)).expect("memory");
+            model.posted.push(page.pfn());
+            hands.posted.push(page);
         }
         Step::Pass(number) => {
-            if let Some(pfn) = choose(&mut model.posted, number) {
-                pages.get_page(pfn).unwrap();
+            if let Some(block) = choose(&mut hands.posted, number) {
+                let pfn = choose(&mut model.posted, number).unwrap();
+                hands.readers.push(block.share().unwrap());
                 model.readers.push(pfn);
-                put(model, pfn);
+                put(model, block);
             }
         }
         Step::Read(number) => {
-            if let Some(pfn) = choose(&mut model.readers, number) {
-                pages.put_page(pfn).unwrap();
-            }
+            drop(choose(&mut hands.readers, number));
+            choose(&mut model.readers, number);
         }
         Step::Return(number) => {
-            if let Some(pfn) = choose(&mut model.posted, number) {
-                put(model, pfn);
+            choose(&mut model.posted, number);
+            if let Some(block) = choose(&mut hands.posted, number) {
+                put(model, block);
             }
         }
     }
@@ -156,22 +167,19 @@ fn the_page_cache_agrees_with_the_model() {
         let era = [Era::V4_13, Era::V5_9][rng.below(2) as usize];
         let pages = boot(4, 2, era);
         let mut cache = RxCache::new(&pages, era, 2 << rng.below(4)).unwrap();
-        let mut model = Model::default();
+        let (mut model, mut hands) = (Model::default(), Hands::default());
         for _ in 0..rng.below(120) {
             pages.machine().run_on(CpuId(rng.below(4) as u32));
             let step = Step::random(&mut rng);
-            take_step(&mut cache, &mut model, &pages, era > Era::V4_13, step);
+            let both = (&mut model, &mut hands);
+            take_step(&mut cache, both, &pages, era > Era::V4_13, step);
             let ring: VecDeque<Pfn> = cache.iter().collect();
             assert_eq!(ring, model.ring, "the ring, seed {seed}");
             assert_eq!(cache.stats(), model.stats, "counters, seed {seed}");
             check_places(&pages, &model);
         }
-        drop(cache);
-        for pfn in model.posted.drain(..).chain(model.readers.drain(..)) {
-            pages.put_page(pfn).unwrap();
-        }
-        model.ring.clear();
-        check_places(&pages, &model);
+        drop((cache, hands));
+        check_places(&pages, &Model::default());
     }
 }
 
@@ -182,20 +190,22 @@ fn a_held_page_at_the_head_blocks_the_idle_ones() {
     let pages = boot(1, 1, Era::V4_13);
     let mut cache = RxCache::new(&pages, Era::V4_13, CACHE_ENTRIES).unwrap();
     assert_eq!(cache.capacity(), 255);
-    assert_eq!(cache.get(), None);
-    let all: Vec<Pfn> = (0..256).map(|_| pages.alloc(0, None).unwrap()).collect();
-    pages.get_page(all[0]).unwrap();
-    for &page in &all {
-        cache.put(page).unwrap();
+    assert!(cache.get().is_none());
+    let blocks = || (0..256).map(|_| pages.alloc_shared(0).unwrap());
+    let blocks: Vec<Block<'_>> = blocks().collect();
+    let all: Vec<Pfn> = blocks.iter().map(Block::pfn).collect();
+    let reader = blocks[0].share().unwrap();
+    for block in blocks {
+        cache.put(block);
     }
     assert_eq!(cache.len(), 255);
     assert_eq!(pages.page_count(all[255]), 0, "the ring was full");
     for _ in 0..10 {
-        assert_eq!(cache.get(), None);
+        assert!(cache.get().is_none());
     }
-    pages.put_page(all[0]).unwrap();
+    drop(reader);
     for &page in &all[..255] {
-        assert_eq!(cache.get(), Some(page));
+        assert_eq!(cache.get().map(|block| block.pfn()), Some(page));
     }
     let stats = RxCacheStats {
         cache_reuse: 255,
@@ -213,28 +223,19 @@ fn a_dropped_ring_gives_its_pages_back() {
     let free = pages.stats().free_pages;
     let mut cache = RxCache::new(&pages, Era::V4_13, 512).unwrap();
     for _ in 0..100 {
-        cache.put(pages.alloc(0, None).unwrap()).unwrap();
+        cache.put(pages.alloc_shared(0).unwrap());
     }
     drop(cache);
     assert_eq!(pages.stats().free_pages, free);
 }
 
 #[test]
-fn impossible_rings_and_pages_are_refused() {
+fn impossible_rings_are_refused() {
     let pages = boot(1, 1, Era::V4_13);
     for entries in [0, 1, 3, 255] {
         let cache = RxCache::new(&pages, Era::V4_13, entries);
         assert!(cache.is_none(), "{entries}");
     }
-    let mut cache = RxCache::new(&pages, Era::V4_13, 2).unwrap();
-    let page = pages.alloc(0, None).unwrap();
-    pages.free(page, 0).unwrap();
-    assert!(cache.put(page).is_err(), "a free page");
-    assert!(cache.put(Pfn(u32::MAX)).is_err(), "no page at all");
-    assert!(cache.is_empty());
-    let mut posted = RxPage::new(page);
-    assert!(posted.receive(&pages, 1514).is_err());
-    assert_eq!(posted.offset(), 0);
 }
 
 /// Two full frames in a 4 KiB page, or five of 64 bytes; each packet carries a reference, the driver
@@ -244,20 +245,21 @@ fn a_page_is_reused_as_long_as_a_full_buffer_fits() {
     let pages = boot(1, 1, Era::V4_13);
     let buffer = RxBuffer::linear(1500, 12).unwrap();
     for (frame_bytes, packets) in [(1514, 2), (64, 5), (1000, 2)] {
-        let pfn = pages.alloc(0, None).unwrap();
-        let mut page = RxPage::new(pfn);
-        let mut received = 0;
+        let mut page = RxPage::new(pages.alloc_shared(0).unwrap());
+        let pfn = page.pfn();
+        let mut packets_of = Vec::new();
         loop {
-            page.receive(&pages, frame_bytes).unwrap();
-            received += 1;
+            packets_of.push(page.receive(frame_bytes).unwrap());
             if !page.reusable(&pages, &buffer) {
                 break;
             }
         }
-        assert_eq!(received, packets, "{frame_bytes}");
-        assert_eq!(pages.page_count(pfn), packets + 1);
-        for left in (0..=packets).rev() {
-            assert_eq!(pages.put_page(pfn), Ok(left == 0));
+        assert_eq!(packets_of.len(), packets, "{frame_bytes}");
+        assert_eq!(pages.page_count(pfn), packets as u32 + 1);
+        drop(page);
+        for left in (0..packets).rev() {
+            packets_of.pop();
+            assert_eq!(pages.page_count(pfn), left as u32);
         }
     }
 }
@@ -268,16 +270,15 @@ fn pages_of_another_node() {
     for (era, kept) in [(Era::V4_13, 1), (Era::V5_9, 0)] {
         let pages = boot(2, 2, era);
         let mut cache = RxCache::new(&pages, era, 8).unwrap();
-        let mut page = RxPage::new(pages.alloc(0, None).unwrap());
-        page.receive(&pages, 64).unwrap();
+        let mut page = RxPage::new(pages.alloc_shared(0).unwrap());
+        let packet = page.receive(64).unwrap();
         let buffer = RxBuffer::linear(1500, 12).unwrap();
         assert!(page.reusable(&pages, &buffer));
         pages.machine().run_on(CpuId(1));
         assert!(!page.reusable(&pages, &buffer));
-        assert!(!RxPage::new(Pfn(u32::MAX)).reusable(&pages, &buffer));
-        cache.put(page.pfn()).unwrap();
+        cache.put(page.into_block());
         assert_eq!(cache.len(), kept);
         assert_eq!(cache.stats().cache_waive, 1 - kept as u64);
-        pages.put_page(page.pfn()).unwrap();
+        assert_eq!(packet.count(), 1 + kept as u32);
     }
 }

@@ -9,6 +9,7 @@ use quarry_core::page::PageAllocator;
 use quarry_sim::{Config, VirtualMachine};
 
 use super::{Tables, compare, steps};
+use crate::model::by_number::ByNumber as _;
 
 const TABLES: &[(Era, Tables)] = &[
     (
@@ -92,7 +93,7 @@ fn observed(era: Era) -> Vec<(&'static str, String)> {
         (8, "large alloc", "large free"),
     ] {
         let warm = pages.alloc(order, None).expect("memory");
-        pages.free(warm, order).expect("allocated");
+        pages.free_number(warm, order).expect("allocated");
         let mut pfn = None;
         rows.push((
             alloc,
@@ -101,7 +102,9 @@ fn observed(era: Era) -> Vec<(&'static str, String)> {
         let pfn = pfn.expect("memory");
         rows.push((
             free,
-            steps(pages.machine(), || assert!(pages.free(pfn, order).is_ok())),
+            steps(pages.machine(), || {
+                assert!(pages.free_number(pfn, order).is_ok())
+            }),
         ));
     }
     rows

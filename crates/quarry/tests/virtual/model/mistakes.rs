@@ -13,6 +13,7 @@ use super::ledger::{Live, Owner, Pick};
 use super::place::Placement;
 use super::script::Mistake;
 use super::{Check, ensure, ensure_eq};
+use crate::model::by_number::ByNumber as _;
 
 /// A mistaken free: the error must be one of these, and no counter but `cpu_slot_busy` may move.
 fn refused<M: Machine, D: Design>(
@@ -113,7 +114,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         // SAFETY: as in `refused`.
         let freed = unsafe { self.heap.kfree(object) };
         ensure_eq!(freed, Err(FreeError::Foreign), "kfree of a page");
-        ensure_eq!(pages.free(pfn, 0), Ok(()), "freeing the page");
+        ensure_eq!(pages.free_number(pfn, 0), Ok(()), "freeing the page");
         Ok(())
     }
 
@@ -147,7 +148,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             // Of the pages around, those that belong to the slab include the first of it.
             let at = Pfn(pfn.0 & !((1 << order) - 1));
             for order in [0, order] {
-                let freed = pages.free(at, order);
+                let freed = pages.free_number(at, order);
                 let refused = matches!(freed, Err(PageError::NotAllocated(..)));
                 ensure!(refused, "page {} of a slab, order {order}: {freed:?}", at.0);
             }

@@ -20,6 +20,7 @@
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
 pub(crate) mod audit;
+pub(crate) mod by_number;
 pub(crate) mod calls;
 pub(crate) mod cases;
 pub(crate) mod debugging;

@@ -13,6 +13,7 @@ use super::place::{Placement, Virtual};
 use super::setup::{Limits, Setup};
 use super::steps::{OnSteps, Stepping};
 use super::{Check, ensure, ensure_eq};
+use crate::model::by_number::ByNumber as _;
 
 /// Blocks that one [`PageOp::Exhaust`] takes at most.
 const EXHAUST_MAX: usize = 3000;
@@ -185,7 +186,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     /// A free that must be refused and must change nothing.
     fn refused(&self, pfn: Pfn, order: u32, expected: impl Fn(PageError) -> bool) -> Check {
         let before = self.pages.stats();
-        let freed = self.pages.free(pfn, order);
+        let freed = self.pages.free_number(pfn, order);
         ensure!(
             freed.is_err_and(expected),
             "freeing {pfn:?}, order {order}, gave {freed:?}"
@@ -302,9 +303,9 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         };
         let order = self.dismiss(pfn)?;
         let freed = if cold {
-            self.pages.free_cold(pfn, order)
+            self.pages.free_cold_number(pfn, order)
         } else {
-            self.pages.free(pfn, order)
+            self.pages.free_number(pfn, order)
         };
         ensure_eq!(freed, Ok(()), "freeing {pfn:?}, order {order}");
         self.frees += 1;
@@ -364,7 +365,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         } else {
             Ok(())
         };
-        ensure_eq!(self.pages.free_bulk(&mut array), expected, "a bulk free");
+        ensure_eq!(self.pages.free_numbers(&mut array), expected, "a bulk free");
         let left: Vec<Pfn> = array.into_iter().flatten().collect();
         let strangers = if mistake { vec![stranger] } else { vec![] };
         ensure_eq!(left, strangers, "what a bulk free left");

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::*;
+use crate::model::by_number::ByNumber as _;
 
 /// Mappings that exist, and the bytes that were made ready again.
 #[derive(Default)]
@@ -75,7 +76,7 @@ fn pages_stay_mapped_while_they_are_the_pools() {
     let put = unsafe { owner.put(shared) };
     assert_eq!(put, Ok(Put::Released));
     assert_eq!(iommu.0.borrow().mapped.len(), REFILL_PAGES - 3);
-    assert_eq!(pages.put_page(shared), Ok(true));
+    assert_eq!(pages.put_number(shared), Ok(true));
     drop(pool);
     owner.destroy().unwrap();
     assert_eq!(iommu.0.borrow().mapped.len(), 0);
@@ -100,7 +101,7 @@ impl Mapper for Thief {
     fn map(&self, block: NonNull<u8>, _bytes: usize) -> Option<u64> {
         let pfn = self.0.pfn_of(block).expect("a page of the machine");
         let refused = PageError::NotAllocated(pfn, PageKind::Owned);
-        assert_eq!(self.0.free(pfn, 0), Err(refused));
+        assert_eq!(self.0.free_number(pfn, 0), Err(refused));
         assert_eq!(self.0.get_page(pfn), Err(refused));
         self.1.set(self.1.get() + 1);
         (!self.1.get().is_multiple_of(3)).then_some(pfn.0.into())
@@ -109,7 +110,7 @@ impl Mapper for Thief {
     fn unmap(&self, mapping: u64, _bytes: usize) {
         let pfn = Pfn(mapping as u32);
         let refused = PageError::NotAllocated(pfn, PageKind::Pool);
-        assert_eq!(self.0.free(pfn, 0), Err(refused));
+        assert_eq!(self.0.free_number(pfn, 0), Err(refused));
         self.1.set(self.1.get() + 1);
     }
 }
