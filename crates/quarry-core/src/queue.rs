@@ -9,7 +9,7 @@ use crate::machine::{
     Access, CpuId, Line, Machine, PerCpu, PerCpuState, StackLayout, access, access_run,
 };
 use crate::slabs::SeenSlab;
-use crate::stats::{Stat, Stats};
+use crate::stats::{Counter, Counters};
 
 /// Memory and size of the queues.
 #[derive(Clone, Copy)]
@@ -24,21 +24,21 @@ pub(crate) struct QueueConfig {
 // only used by the holder of that CPU's slot.
 unsafe impl Send for QueueConfig {}
 
-impl PerCpuState for CpuQueue {
+impl<C: Counter> PerCpuState for CpuQueue<C> {
     const LINE: Line = Line::CpuState;
 }
 
 /// One CPU's queue, behind its slot. All-zero is an empty queue without room, which the first slow
 /// operation replaces. The fields that fast operations use share the lock word's cache line.
 #[repr(C)]
-pub(crate) struct CpuQueue {
+pub(crate) struct CpuQueue<C: Counter> {
     /// The entry above the newest.
     top: *mut NonNull<u8>,
     /// Entry 0; null while `queue` is 0.
     base: *mut NonNull<u8>,
     /// Behind the last entry.
     limit: *mut NonNull<u8>,
-    pub(crate) stats: Stats,
+    pub(crate) stats: Counters<C>,
     /// Room for entries.
     pub(crate) queue: u32,
     /// [`CpuQueue::uses`] at the last expiry, plus one; 0 before the first.
@@ -47,36 +47,41 @@ pub(crate) struct CpuQueue {
 
 // SAFETY: the entries are memory that only the holder of the slot uses, and name objects that the
 // allocator owns (I3).
-unsafe impl Send for CpuQueue {}
+unsafe impl<C: Counter> Send for CpuQueue<C> {}
 
 /// Per-CPU state of a cache that begins with a queue.
 ///
 /// # Safety
 ///
-/// The type is `repr(C)` and its first field is a [`CpuQueue`].
-pub(crate) unsafe trait BeginsWithQueue {}
-
-// SAFETY: it is one.
-unsafe impl BeginsWithQueue for CpuQueue {}
-
-impl<T: BeginsWithQueue + PerCpuState> StackLayout for T {
-    const TOP: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, top);
-    const BASE: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, base);
-    const LIMIT: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue, limit);
-    const POPS: usize =
-        PerCpu::<T>::STATE + offset_of!(CpuQueue, stats) + Stats::offset(Stat::AllocFastpath);
-    const PUSHES: usize =
-        PerCpu::<T>::STATE + offset_of!(CpuQueue, stats) + Stats::offset(Stat::FreeFastpath);
+/// The type is `repr(C)` and its first field is a [`CpuQueue`] of these counters.
+pub(crate) unsafe trait BeginsWithQueue {
+    /// What is counted there.
+    type Counter: Counter;
 }
 
-impl CpuQueue {
+// SAFETY: it is one.
+unsafe impl<C: Counter> BeginsWithQueue for CpuQueue<C> {
+    type Counter = C;
+}
+
+impl<T: BeginsWithQueue + PerCpuState> StackLayout for T {
+    const TOP: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue<T::Counter>, top);
+    const BASE: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue<T::Counter>, base);
+    const LIMIT: usize = PerCpu::<T>::STATE + offset_of!(CpuQueue<T::Counter>, limit);
+    const POPS: usize =
+        PerCpu::<T>::STATE + offset_of!(CpuQueue<T::Counter>, stats) + T::Counter::POPS;
+    const PUSHES: usize =
+        PerCpu::<T>::STATE + offset_of!(CpuQueue<T::Counter>, stats) + T::Counter::PUSHES;
+}
+
+impl<C: Counter> CpuQueue<C> {
     /// Calls that used the queue.
     fn uses(&self) -> u64 {
         let calls = [
-            Stat::AllocFastpath,
-            Stat::AllocSlowpath,
-            Stat::FreeFastpath,
-            Stat::FreeSlowpath,
+            C::ALLOC_FASTPATH,
+            C::ALLOC_SLOWPATH,
+            C::FREE_FASTPATH,
+            C::FREE_SLOWPATH,
         ];
         calls.into_iter().map(|call| self.stats.get(call)).sum()
     }
@@ -127,7 +132,7 @@ impl CpuQueue {
     #[inline(always)]
     pub(crate) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
         let newest = self.take_newest(machine)?;
-        self.stats.count(Stat::AllocFastpath);
+        self.stats.count(C::ALLOC_FASTPATH);
         Some(newest)
     }
 
@@ -145,7 +150,7 @@ impl CpuQueue {
     pub(crate) fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
         let pushed = self.put_newest(machine, object);
         if pushed {
-            self.stats.count(Stat::FreeFastpath);
+            self.stats.count(C::FREE_FASTPATH);
         }
         pushed
     }
@@ -219,7 +224,7 @@ impl CpuQueue {
         // SAFETY: top and limit are those of the queue, whose slot the caller holds.
         let pushed = unsafe { push_run(env, newest, self.top, self.limit, slots) };
         self.top = self.top.wrapping_add(pushed);
-        self.stats.count_by(Stat::FreeFastpath, pushed as u64);
+        self.stats.count_by(C::FREE_FASTPATH, pushed as u64);
         pushed
     }
 
@@ -234,7 +239,7 @@ impl CpuQueue {
         // SAFETY: the entries between base and top are filled, and the slot's holder may read them.
         let popped = unsafe { pop_run(env, self.base, self.top, slots) };
         self.top = self.top.wrapping_sub(popped);
-        self.stats.count_by(Stat::AllocFastpath, popped as u64);
+        self.stats.count_by(C::ALLOC_FASTPATH, popped as u64);
         popped
     }
 

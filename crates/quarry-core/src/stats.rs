@@ -1,4 +1,7 @@
 //! Counters of a cache, by the names of the files in `/sys/kernel/slab/<cache>/`.
+//!
+//! [`Stat`] and [`Stats`] are what all designs show. Each design has an own `Stat` in its `stats.rs`, of
+//! what it can count; its CPUs have no room for others.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -150,9 +153,8 @@ stats! {
 /// Number of counters.
 pub const STATS: usize = Stat::ALL.len();
 
-/// Values of all counters.
+/// Values of all counters: what CPUs counted, added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
 pub struct Stats([u64; STATS]);
 
 impl Default for Stats {
@@ -162,32 +164,15 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Distance in bytes of a counter from the set.
-    pub(crate) const fn offset(stat: Stat) -> usize {
-        stat as usize * size_of::<u64>()
-    }
-
     /// Value of one counter.
     #[must_use]
     pub fn get(&self, stat: Stat) -> u64 {
         self.0[stat as usize]
     }
 
-    /// Adds one.
-    #[inline(always)]
-    pub(crate) fn count(&mut self, stat: Stat) {
-        self.0[stat as usize] += 1;
-    }
-
-    /// Adds `n`.
-    #[inline(always)]
-    pub(crate) fn count_by(&mut self, stat: Stat, n: u64) {
-        self.0[stat as usize] += n;
-    }
-
-    /// Takes a counter's value away.
-    pub(crate) fn take(&mut self, stat: Stat) -> u64 {
-        core::mem::take(&mut self.0[stat as usize])
+    /// Moves a counter's value to another one.
+    pub(crate) fn rename(&mut self, from: Stat, to: Stat) {
+        self.0[to as usize] += core::mem::take(&mut self.0[from as usize]);
     }
 
     /// Adds all counters of another set.
@@ -209,14 +194,147 @@ impl Stats {
     pub fn iter(&self) -> impl Iterator<Item = (Stat, u64)> + '_ {
         Stat::ALL.iter().copied().zip(self.0)
     }
+}
 
-    /// Sets one to 0.
-    pub(crate) fn clear(&mut self, stat: Stat) {
-        self.0[stat as usize] = 0;
+/// A counter of one design whose CPUs count: an enum of some of [`Stat`], made by [`counters!`].
+pub(crate) trait Counter: Copy + Into<Stat> + 'static {
+    /// A value for each.
+    type Values: Copy + AsRef<[u64]> + AsMut<[u64]>;
+
+    /// All of them in the order of their numbers.
+    const ALL: &'static [Self];
+    /// All values 0.
+    const ZERO: Self::Values;
+
+    /// What fast allocations count as.
+    const ALLOC_FASTPATH: Self;
+    /// What fast frees count as.
+    const FREE_FASTPATH: Self;
+    /// What slow allocations count as.
+    const ALLOC_SLOWPATH: Self;
+    /// What slow frees count as.
+    const FREE_SLOWPATH: Self;
+    /// Distance in bytes of the counter of fast allocations from the set.
+    const POPS: usize;
+    /// The same of fast frees.
+    const PUSHES: usize;
+
+    /// Its number, from 0 on.
+    fn number(self) -> usize;
+}
+
+/// Makes the enum `Stat` of what a design counts, and where its CPUs count, the type `Stats` of their
+/// values. The names are those of [`crate::stats::Stat`]; a design cannot count any other.
+macro_rules! counters {
+    ($(#[$doc:meta])* shared: $($variant:ident,)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Stat {
+            $(#[doc = concat!("[`crate::stats::Stat::", stringify!($variant), "`].")] $variant,)*
+        }
+
+        impl From<Stat> for crate::stats::Stat {
+            #[inline]
+            fn from(stat: Stat) -> Self {
+                match stat {
+                    $(Stat::$variant => Self::$variant,)*
+                }
+            }
+        }
+    };
+    ($(#[$doc:meta])* $($variant:ident,)*) => {
+        crate::stats::counters! { $(#[$doc])* shared: $($variant,)* }
+
+        /// The values of one CPU, or of one operation.
+        pub(crate) type Stats = crate::stats::Counters<Stat>;
+
+        impl crate::stats::Counter for Stat {
+            type Values = [u64; Self::ALL.len()];
+
+            const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            const ZERO: Self::Values = [0; Self::ALL.len()];
+
+            const ALLOC_FASTPATH: Self = Self::AllocFastpath;
+            const FREE_FASTPATH: Self = Self::FreeFastpath;
+            const ALLOC_SLOWPATH: Self = Self::AllocSlowpath;
+            const FREE_SLOWPATH: Self = Self::FreeSlowpath;
+            const POPS: usize = Self::AllocFastpath as usize * size_of::<u64>();
+            const PUSHES: usize = Self::FreeFastpath as usize * size_of::<u64>();
+
+            #[inline(always)]
+            fn number(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
+/// Values of a design's counters. All-zero is a valid set.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Counters<C: Counter>(C::Values);
+
+impl<C: Counter> Default for Counters<C> {
+    fn default() -> Self {
+        Self(C::ZERO)
     }
 }
 
-/// Counters for what happens without a CPU's slot.
+impl<C: Counter> Counters<C> {
+    pub(crate) fn get(&self, counter: C) -> u64 {
+        self.0.as_ref()[counter.number()]
+    }
+
+    /// Adds one.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, counter: C) {
+        self.count_by(counter, 1);
+    }
+
+    /// Adds `n`.
+    #[inline(always)]
+    pub(crate) fn count_by(&mut self, counter: C, n: u64) {
+        self.0.as_mut()[counter.number()] += n;
+    }
+
+    /// Adds all counters of another set.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, value) in self.0.as_mut().iter_mut().zip(other.0.as_ref()) {
+            *sum += value;
+        }
+    }
+
+    /// Adds its values to those of all counters.
+    pub(crate) fn add_to(&self, all: &mut Stats) {
+        for (counter, value) in self.iter() {
+            all.0[counter.into() as usize] += value;
+        }
+    }
+
+    /// The values among those of all counters.
+    pub(crate) fn snapshot(&self) -> Stats {
+        let mut all = Stats::default();
+        self.add_to(&mut all);
+        all
+    }
+
+    /// Sets one to 0, if the design has it.
+    pub(crate) fn clear(&mut self, stat: Stat) {
+        for (value, counter) in self.0.as_mut().iter_mut().zip(C::ALL) {
+            if (*counter).into() == stat {
+                *value = 0;
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (C, u64)> + '_ {
+        C::ALL.iter().copied().zip(self.0.as_ref().iter().copied())
+    }
+}
+
+/// Counters for what happens without a CPU's slot, of any design.
 pub(crate) struct SharedStats([AtomicU64; STATS]);
 
 impl SharedStats {
@@ -224,21 +342,23 @@ impl SharedStats {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    pub(crate) fn count(&self, stat: Stat) {
+    #[inline]
+    pub(crate) fn count(&self, stat: impl Into<Stat>) {
         self.count_by(stat, 1);
     }
 
-    pub(crate) fn count_by(&self, stat: Stat, n: u64) {
-        self.0[stat as usize].fetch_add(n, Ordering::Relaxed);
+    #[inline]
+    pub(crate) fn count_by(&self, stat: impl Into<Stat>, n: u64) {
+        self.0[stat.into() as usize].fetch_add(n, Ordering::Relaxed);
     }
 
     pub(crate) fn clear(&self, stat: Stat) {
         self.0[stat as usize].store(0, Ordering::Relaxed);
     }
 
-    pub(crate) fn add(&self, stats: &Stats) {
-        for (stat, n) in stats.iter().filter(|(_, n)| *n > 0) {
-            self.count_by(stat, n);
+    pub(crate) fn add<C: Counter>(&self, counters: &Counters<C>) {
+        for (counter, n) in counters.iter().filter(|(_, n)| *n > 0) {
+            self.count_by(counter, n);
         }
     }
 
@@ -251,10 +371,46 @@ impl SharedStats {
 mod tests {
     use super::*;
 
+    mod design {
+        crate::stats::counters! {
+            /// What a design of this test counts.
+            FreeFastpath, AllocSlab, AllocFastpath, AllocSlowpath, FreeSlowpath,
+        }
+    }
+
     #[test]
     fn numbers_follow_the_table() {
         for (i, stat) in Stat::ALL.iter().enumerate() {
             assert_eq!(*stat as usize, i, "{}", stat.name());
         }
+    }
+
+    #[test]
+    fn a_design_counts_under_the_kernels_names() {
+        let mut counted = design::Stats::default();
+        counted.count(design::Stat::AllocSlab);
+        counted.count_by(Counter::FREE_FASTPATH, 5);
+        assert_eq!(size_of::<design::Stats>(), 5 * 8);
+        assert_eq!((design::Stat::PUSHES, design::Stat::POPS), (0, 16));
+        let shared = SharedStats::new();
+        shared.add(&counted);
+        for all in [counted.snapshot(), shared.snapshot()] {
+            let filled: std::vec::Vec<_> = all.iter().filter(|(_, n)| *n > 0).collect();
+            assert_eq!(filled, [(Stat::FreeFastpath, 5), (Stat::AllocSlab, 1)]);
+        }
+        counted.clear(Stat::FreeFastpath);
+        // One that the design does not have.
+        counted.clear(Stat::BarnGet);
+        assert_eq!(counted.get(Counter::FREE_FASTPATH), 0);
+        assert_eq!(counted.get(design::Stat::AllocSlab), 1);
+    }
+
+    #[test]
+    fn renamed_values_move() {
+        let mut all = Stats::default();
+        all.0[Stat::AllocFastpath as usize] = 3;
+        all.rename(Stat::AllocFastpath, Stat::AllocCpuSheaf);
+        let values = [Stat::AllocFastpath, Stat::AllocCpuSheaf].map(|stat| all.get(stat));
+        assert_eq!(values, [0, 3]);
     }
 }

@@ -1,10 +1,10 @@
 //! Allocation: the fast path, then the refill of the main sheaf, then the path past the sheaves.
 
 use super::geometry::EmptyMain;
+use super::stats::Stat;
 use super::types::{CpuSheaves, Sheaf, Stack};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Sheaf {

@@ -1,9 +1,9 @@
 //! The barns: what the nodes keep of full and empty sheaves.
 
+use super::stats::{Stat, Stats};
 use super::types::{Barn, Sheaf, SheafBox};
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// What came of the attempt to put a full sheaf in the barn.

@@ -17,8 +17,9 @@ impl Show for Sheaf {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sheaves = Stats::default();
         for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.pages.machine(), cpu, |state| sheaves.add(&state.stats));
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                state.stats.add_to(&mut sheaves)
+            });
         }
         self.rename(&mut sheaves);
         let mut sum = self.slub.stats(env);
@@ -39,7 +40,7 @@ impl Show for Sheaf {
         let mut usage = self.slub.cpu_usage(env, cpu);
         let found = self
             .cpu
-            .try_with_remote(env.pages.machine(), cpu, |state| state.stats);
+            .try_with_remote(env.pages.machine(), cpu, |state| state.stats.snapshot());
         let mut sheaves = found.unwrap_or_default();
         self.rename(&mut sheaves);
         usage.stats.add(&sheaves);

@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::barn::Put;
+use super::stats::Stat;
 use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Env, Free, FreeError};
 use crate::front::CpuFront;
@@ -10,7 +11,6 @@ use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
 use crate::slub::types::Detached;
-use crate::stats::Stat;
 
 /// Objects of other nodes that a bulk free sets aside before it frees them together.
 pub(super) const REMOTE_BATCH: usize = 32;

@@ -6,13 +6,13 @@ use core::ptr::NonNull;
 
 use super::free::{Aside, REMOTE_BATCH};
 use super::geometry::BulkOrder;
+use super::stats::{Stat, Stats};
 use super::types::{CpuSheaves, Sheaf};
 use crate::design::{Allocate, Env, Free, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 
 impl CpuFront for Sheaf {
     type Cpu = CpuSheaves;

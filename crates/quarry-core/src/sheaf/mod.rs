@@ -87,6 +87,7 @@ mod prefill;
 mod rcu;
 mod shrink;
 mod slab;
+mod stats;
 mod tunables;
 mod types;
 
@@ -213,11 +214,7 @@ impl Sheaf {
         if self.rules.sheaf_is_fastpath {
             return;
         }
-        let (popped, pushed) = (
-            sheaves.take(Stat::AllocFastpath),
-            sheaves.take(Stat::FreeFastpath),
-        );
-        sheaves.count_by(Stat::AllocCpuSheaf, popped);
-        sheaves.count_by(Stat::FreeCpuSheaf, pushed);
+        sheaves.rename(Stat::AllocFastpath, Stat::AllocCpuSheaf);
+        sheaves.rename(Stat::FreeFastpath, Stat::FreeCpuSheaf);
     }
 }

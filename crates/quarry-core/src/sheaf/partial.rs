@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::geometry::RefillOrder;
+use super::stats::{Stat, Stats};
 use super::types::{Sheaf, SheafBox};
 use crate::design::{Allocate, Env, Free};
 use crate::machine::{Access, Line, Machine, NodeId, access_run};
@@ -12,7 +13,6 @@ use crate::slub::Slub;
 use crate::slub::geometry::ListEnd;
 use crate::slub::types::Detached;
 use crate::slub::word::SlabWord;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// Objects that one flush of the main sheaf takes out at most (`PCS_BATCH_MAX`).

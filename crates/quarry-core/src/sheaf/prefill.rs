@@ -2,10 +2,10 @@
 
 use core::ptr::NonNull;
 
+use super::stats::{Stat, Stats};
 use super::types::{Sheaf, SheafBox};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Sheaf {

@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
+use super::stats::{Stat, Stats};
 use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::rcu;
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Sheaf {

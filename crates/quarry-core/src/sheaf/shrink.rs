@@ -1,11 +1,11 @@
 //! Flush, shrink: emptying sheaves and barns, and giving empty slabs back (facts 2.9).
 
+use super::stats::Stats;
 use super::types::{CpuSheaves, Sheaf, Stack};
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 use crate::slabs::cpus;
-use crate::stats::Stats;
 use crate::sync::Ordering;
 
 impl Upkeep for Sheaf {

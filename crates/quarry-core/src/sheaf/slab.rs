@@ -2,11 +2,11 @@
 
 use core::ptr::NonNull;
 
+use super::stats::{Stat, Stats};
 use super::types::{Sheaf, SheafBox, Stack};
 use crate::design::Env;
 use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Sheaf {

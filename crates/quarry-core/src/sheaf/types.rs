@@ -4,13 +4,14 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::geometry::{HEADER_BYTES, RunRules, sheaf_bytes};
+use super::stats::{Stat, Stats};
 use crate::design::Env;
 use crate::machine::{
     Access, Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock, StackLayout, access,
 };
 use crate::queue::{pop_run, push_run};
 use crate::slub::Slub;
-use crate::stats::{Stat, Stats};
+use crate::stats::Counter as _;
 use crate::sync::AtomicU32;
 
 /// State of one cache.
@@ -295,10 +296,8 @@ impl StackLayout for CpuSheaves {
     const TOP: usize = PerCpu::<Self>::STATE + offset_of!(Self, top);
     const BASE: usize = PerCpu::<Self>::STATE + offset_of!(Self, base);
     const LIMIT: usize = PerCpu::<Self>::STATE + offset_of!(Self, limit);
-    const POPS: usize =
-        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::AllocFastpath);
-    const PUSHES: usize =
-        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::FreeFastpath);
+    const POPS: usize = PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stat::POPS;
+    const PUSHES: usize = PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stat::PUSHES;
 }
 
 impl CpuSheaves {

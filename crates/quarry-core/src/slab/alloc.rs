@@ -4,11 +4,11 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::partial::{LockedNode, Room};
+use super::stats::{Stat, Stats};
 use super::types::{CpuArray, Slab};
 use crate::design::Env;
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Slab {

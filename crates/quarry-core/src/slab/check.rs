@@ -38,7 +38,7 @@ impl Show for Slab {
         let mut sum = env.cache.shared_stats.snapshot();
         for cpu in cpus(env) {
             self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                sum.add(&state.queue.stats);
+                state.queue.stats.add_to(&mut sum);
             });
         }
         sum

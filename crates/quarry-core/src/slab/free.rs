@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
+use super::stats::{Stat, Stats};
 use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::PageList;
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Slab {

@@ -3,13 +3,13 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use super::stats::{Stat, Stats};
 use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 
 impl CpuFront for Slab {
     type Cpu = CpuArray;

@@ -111,6 +111,7 @@ mod shrink;
     reason = "the designs have files of the same names"
 )]
 mod slab;
+mod stats;
 mod tunables;
 mod types;
 

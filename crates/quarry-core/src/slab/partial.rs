@@ -5,11 +5,11 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
 use super::geometry::{GrowRule, ReleaseRule, SharedUse};
+use super::stats::{Stat, Stats};
 use super::types::{Array, Beside, Lists, Slab};
 use crate::design::Env;
 use crate::machine::{Guard, Machine, NodeId};
 use crate::page::{PageList, Pfn};
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// Places for objects.

@@ -2,13 +2,13 @@
 
 use super::geometry::reaping;
 use super::partial::LockedNode;
+use super::stats::{Stat, Stats};
 use super::types;
 use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, Slab};
 use crate::design::{Env, Upkeep};
 use crate::machine::{Machine, NodeId, SpinLock};
 use crate::page::PageList;
 use crate::slabs::cpus;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// How many objects an idle array gives back, the oldest first.

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 
 use super::check::Bits;
 use super::geometry::ColourRule;
+use super::stats::{Stat, Stats};
 use super::types::Slab;
 use crate::debug;
 use crate::design::Env;
@@ -12,7 +13,6 @@ use crate::geometry::FreelistPlace;
 use crate::machine::{Access, Line, Machine, NodeId, access, access_run};
 use crate::page::{Page, Pfn};
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// How many of a slab's free objects a returning object is compared with.

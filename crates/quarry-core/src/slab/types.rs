@@ -2,20 +2,24 @@
 
 use core::ptr::NonNull;
 
+use super::stats::Stat;
 use crate::design::Env;
 use crate::machine::{Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
 use crate::page::PageList;
+use crate::queue;
 use crate::queue::BeginsWithQueue;
-pub(super) use crate::queue::{CpuQueue, QueueConfig, alloc_entries, free_entries};
+pub(super) use crate::queue::{QueueConfig, alloc_entries, free_entries};
 use crate::slab::geometry::SlabEra;
 use crate::slabs::Nodes;
-use crate::stats::Stat;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes in front of the entries of a shared array: what the kernel keeps of it there.
 const SHARED_HEADER: usize = 16;
 /// The same of an alien array, which has a lock besides.
 const ALIEN_HEADER: usize = 24;
+
+/// One CPU's queue.
+pub(super) type CpuQueue = queue::CpuQueue<Stat>;
 
 /// State of one cache.
 pub struct Slab {
@@ -97,7 +101,9 @@ pub(crate) struct CpuArray {
 }
 
 // SAFETY: `repr(C)`, and the queue is the first field.
-unsafe impl BeginsWithQueue for CpuArray {}
+unsafe impl BeginsWithQueue for CpuArray {
+    type Counter = Stat;
+}
 
 impl CpuArray {
     fn allocs(&self) -> u64 {

@@ -5,11 +5,11 @@ use core::ptr::NonNull;
 use super::geometry::{HEADER_BYTES, kmalloc_is_block};
 use super::owners::Mark;
 use super::slab::take_pages;
+use super::stats::Stat;
 use super::types::{Request, Slob};
 use crate::design::{Allocate, Env, Free};
 use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::MAX_ORDER;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Allocate for Slob {

@@ -4,13 +4,13 @@ use core::ptr::NonNull;
 
 use super::owners::{Block, Mark, Owners};
 use super::slab::{HeapPage, give_pages_back};
+use super::stats::Stat;
 use super::types::{Lists, Slob};
 use crate::design::{Env, Free, FreeError};
 use crate::geometry::WORD_BYTES;
 use crate::machine::Machine;
 use crate::page::{PageKind, PageList, Pfn};
 use crate::rcu;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Free for Slob {

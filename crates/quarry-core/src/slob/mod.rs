@@ -90,6 +90,7 @@ mod owners;
 mod partial;
 mod shrink;
 mod slab;
+mod stats;
 mod types;
 
 use core::ops::RangeInclusive;

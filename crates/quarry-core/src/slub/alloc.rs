@@ -3,13 +3,14 @@
 use core::ptr::NonNull;
 
 use super::geometry::{CpuPartialMismatch, ExplicitNode};
+use super::stats::{CountsSlabs, Stat, Stats};
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
-use crate::stats::{Stat, Stats};
+use crate::stats::Counters;
 use crate::sync::Ordering;
 
 impl Slub {
@@ -202,11 +203,11 @@ impl Slub {
     }
 
     /// One object of a new slab, whose others go on its node's list.
-    pub(crate) fn alloc_one_from_new<M: Machine>(
+    pub(crate) fn alloc_one_from_new<M: Machine, C: CountsSlabs>(
         &self,
         env: Env<'_, M>,
         pages: impl Fn(u32) -> Option<Pfn>,
-        stats: &mut Stats,
+        stats: &mut Counters<C>,
     ) -> Option<NonNull<u8>> {
         let (slab, first, objects) = self.new_slab(env, stats, pages)?;
         // SAFETY: the objects of a new slab are the caller's.

@@ -51,8 +51,9 @@ impl Show for Slub {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
         for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.pages.machine(), cpu, |state| sum.add(&state.stats));
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                state.stats.add_to(&mut sum)
+            });
         }
         sum
     }
@@ -130,7 +131,7 @@ impl Show for Slub {
         let found = self
             .cpu
             .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
-                stats: state.stats,
+                stats: state.stats.snapshot(),
                 slabs: u64::from(state.slab().is_some()),
                 partial_slabs: u64::from(state.partial_slabs),
                 partial_objects: u64::from(state.partial_objects),

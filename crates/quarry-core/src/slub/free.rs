@@ -5,12 +5,12 @@ use core::ptr::NonNull;
 use super::count;
 use super::geometry::ListEnd;
 use super::partial::CpuList;
+use super::stats::Stat;
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
 use crate::machine::Machine;
 use crate::page::Pfn;
-use crate::stats::Stat;
 
 /// How many objects of other slabs a bulk free looks past for more of the same slab.
 const LOOKAHEAD: usize = 3;

@@ -3,12 +3,12 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use super::stats::Stat;
 use super::types::{CpuSlab, Slub};
 use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
-use crate::stats::Stat;
 
 impl CpuFront for Slub {
     type Cpu = CpuSlab;

@@ -80,6 +80,7 @@ pub mod geometry;
 mod partial;
 mod shrink;
 mod slab;
+pub(crate) mod stats;
 pub(crate) mod tunables;
 pub(crate) mod types;
 pub(crate) mod word;
@@ -95,10 +96,10 @@ use crate::geometry::{
 use crate::machine::{Machine, PerCpu};
 use crate::merge::MergeRules;
 use crate::slabs::{self, RemoteSearch};
-use crate::stats::Stat;
 use crate::sync::{AtomicU32, Ordering};
 use crate::tunables::Table;
 
+use stats::Stat;
 use types::CpuSlab;
 pub use types::Slub;
 

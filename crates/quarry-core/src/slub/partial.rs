@@ -4,13 +4,13 @@ use core::ptr::NonNull;
 
 use super::count;
 use super::geometry::{DeactivateEnd, ListEnd, PartialTake};
+use super::stats::Stat;
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::page::{PageList, Pfn};
 use crate::slabs::Node;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 /// What a CPU's partial list may hold.

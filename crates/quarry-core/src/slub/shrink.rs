@@ -1,12 +1,12 @@
 //! Flush, shrink: emptying per-CPU state and giving empty slabs back (facts 2.9).
 
+use super::stats::Stat;
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
 use crate::slabs::cpus;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 /// Slabs with more free objects than this keep their place when a list is sorted.

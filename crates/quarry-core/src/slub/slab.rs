@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::geometry::{order_objects, slub_era};
+use super::stats::CountsSlabs;
 use super::types::{Detached, OBJECTS_MAX, Slub};
 use super::word::SlabWord;
 use crate::debug;
@@ -11,7 +12,7 @@ use crate::geometry::WORD_BYTES;
 use crate::machine::{Access, Line, Machine, access};
 use crate::page::{MAX_ORDER, PageKind, Pfn};
 use crate::slabs::{self, NewSlab};
-use crate::stats::{Stat, Stats};
+use crate::stats::Counters;
 use crate::sync::Ordering;
 
 impl Slub {
@@ -215,10 +216,10 @@ impl Slub {
 
     /// A new slab of pages that `pages` finds, whose objects are linked in ascending order and all
     /// count as in use. It belongs to the caller.
-    pub(crate) fn new_slab<M: Machine>(
+    pub(crate) fn new_slab<M: Machine, C: CountsSlabs>(
         &self,
         env: Env<'_, M>,
-        stats: &mut Stats,
+        stats: &mut Counters<C>,
         pages: impl Fn(u32) -> Option<Pfn>,
     ) -> Option<(Pfn, NonNull<u8>, u32)> {
         let NewSlab {
@@ -227,7 +228,7 @@ impl Slub {
             fallback,
         } = slabs::take_from(env, &self.nodes, self.orders(env), pages)?;
         if fallback {
-            stats.count(Stat::OrderFallback);
+            stats.count(C::ORDER_FALLBACK);
         }
         let map = env.pages.map();
         let page = map.page(slab);
@@ -251,7 +252,7 @@ impl Slub {
             // SAFETY: the slab is new, so all its objects are the caller's.
             unsafe { self.set_next_free(env, object, next) };
         }
-        stats.count(Stat::AllocSlab);
+        stats.count(C::ALLOC_SLAB);
         Some((slab, first, objects))
     }
 

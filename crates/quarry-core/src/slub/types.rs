@@ -4,10 +4,11 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::geometry::RunRules;
+use super::stats::{Stat, Stats};
 use crate::machine::{Line, ListLayout, PerCpu, PerCpuState};
 use crate::page::Pfn;
 use crate::slabs::{Nodes, RemoteSearch};
-use crate::stats::{Stat, Stats};
+use crate::stats::Counter as _;
 use crate::sync::AtomicU32;
 
 /// Most objects that a slab can hold (16 bits of the slab's word).
@@ -62,10 +63,8 @@ unsafe impl Send for CpuSlab {}
 impl ListLayout for CpuSlab {
     const HEAD: usize = PerCpu::<Self>::STATE + offset_of!(Self, freelist);
     const OWNER: usize = PerCpu::<Self>::STATE + offset_of!(Self, slab);
-    const POPS: usize =
-        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::AllocFastpath);
-    const PUSHES: usize =
-        PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stats::offset(Stat::FreeFastpath);
+    const POPS: usize = PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stat::POPS;
+    const PUSHES: usize = PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stat::PUSHES;
 }
 
 impl CpuSlab {

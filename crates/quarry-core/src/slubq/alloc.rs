@@ -4,10 +4,10 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::slab::LockedSlab;
+use super::stats::{Stat, Stats};
 use super::types::{CpuQueue, Slubq};
 use crate::design::Env;
 use crate::machine::{CpuId, Machine, NodeId};
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// Objects that a refill brings at most to a queue that was not used since its last expiry.

@@ -18,8 +18,9 @@ impl Show for Slubq {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
         for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.pages.machine(), cpu, |state| sum.add(&state.stats));
+            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+                state.stats.add_to(&mut sum)
+            });
         }
         sum
     }
@@ -89,7 +90,7 @@ impl Show for Slubq {
         let found = self
             .cpu
             .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
-                stats: state.stats,
+                stats: state.stats.snapshot(),
                 ..CpuUsage::default()
             });
         found.unwrap_or_default()

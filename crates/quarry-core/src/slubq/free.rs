@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
+use super::stats::Stat;
 use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine};
 use crate::page::Pfn;
 use crate::slabs;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Slubq {

@@ -3,13 +3,13 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use super::stats::Stat;
 use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
 use crate::slabs;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl CpuFront for Slubq {

@@ -83,6 +83,7 @@ mod partial;
 mod shared;
 mod shrink;
 mod slab;
+mod stats;
 mod tunables;
 mod types;
 
@@ -98,12 +99,12 @@ use crate::machine::{LockClass, Machine, PerCpu, SpinLock};
 use crate::merge::MergeRules;
 use crate::slabs::{self, RemoteSearch};
 use crate::slub::geometry::slub_era;
-use crate::stats::{Stat, Stats};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::tunables::Table;
 
 use crate::slub;
 use shared::Kind;
+use stats::{Stat, Stats};
 use types::QueueConfig;
 pub use types::Slubq;
 

@@ -4,12 +4,12 @@ use core::ptr::NonNull;
 
 use super::count;
 use super::slab::LockedSlab;
+use super::stats::{Stat, Stats};
 use super::types::{CpuQueue, Slubq};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::page::Pfn;
 use crate::slabs;
-use crate::stats::{Stat, Stats};
 
 impl Slubq {
     /// Whether the running thread holds a list lock already (it runs in a signal handler).

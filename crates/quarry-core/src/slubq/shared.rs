@@ -5,13 +5,13 @@
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use super::stats::Stat;
 use super::types::{CpuQueue, Slubq};
 use crate::design::{Busy, Env, FreeError};
 use crate::machine::{
     Access, Guard, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, access,
 };
 use crate::page::Pfn;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 /// One shared queue: a stack of free objects of the cache.
@@ -248,9 +248,7 @@ impl Slubq {
     ) {
         let n = n.min(queue.objects);
         let stats = self.drain_objects(env, &queue.filled()[..n as usize]);
-        for (stat, count) in stats.iter().filter(|(_, count)| *count > 0) {
-            env.cache.shared_stats.count_by(stat, count);
-        }
+        env.cache.shared_stats.add(&stats);
         queue.forget_oldest(n);
     }
 

@@ -1,11 +1,11 @@
 //! Flush, shrink, and resizing of the queues.
 
+use super::stats::Stat;
 use super::types;
 use super::types::{CpuQueue, QueueConfig, Slubq};
 use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::slabs::cpus;
-use crate::stats::Stat;
 use crate::sync::Ordering;
 
 impl Upkeep for Slubq {

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::stats::{Stat, Stats};
 use super::types::Slubq;
 use crate::debug;
 use crate::design::Env;
@@ -9,7 +10,6 @@ use crate::machine::{Access, Line, LockClass, Machine, NodeId, access};
 use crate::page::{Page, Pfn};
 use crate::slabs::{self, NewSlab};
 use crate::slubq::geometry::bitmap_bytes;
-use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 /// A slab whose lock is held; frees it when dropped.

@@ -1,10 +1,15 @@
 //! The data structures of SLUB+Queuing; the drawing is in the [module's documentation](super).
 
 use super::shared::SharedQueues;
+use super::stats::Stat;
 use crate::machine::{PerCpu, SpinLock};
-pub(super) use crate::queue::{CpuQueue, QueueConfig, alloc_entries, free_entries};
+use crate::queue;
+pub(super) use crate::queue::{QueueConfig, alloc_entries, free_entries};
 use crate::slabs::{Nodes, RemoteSearch};
 use crate::sync::{AtomicPtr, AtomicU32};
+
+/// One CPU's queue.
+pub(super) type CpuQueue = queue::CpuQueue<Stat>;
 
 /// State of one cache.
 pub struct Slubq {

@@ -1,0 +1,20 @@
+//! What SLAB counts.
+
+crate::stats::counters! {
+    /// A counter of SLAB.
+    AllocFastpath,
+    FreeFastpath,
+    AllocSlowpath,
+    FreeSlowpath,
+    FreeAddPartial,
+    FreeRemovePartial,
+    AllocFromPartial,
+    AllocSlab,
+    FreeSlab,
+    Reaped,
+    NodeAllocs,
+    NodeFrees,
+    AlienOverflow,
+    QueueFlush,
+    FreeDeferred,
+}

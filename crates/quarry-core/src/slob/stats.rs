@@ -1,0 +1,11 @@
+//! What SLOB counts.
+
+crate::stats::counters! {
+    /// A counter of SLOB.
+    shared:
+    AllocSlowpath,
+    FreeSlowpath,
+    AllocSlab,
+    FreeSlab,
+    FreeDeferred,
+}
