@@ -1,4 +1,4 @@
-//! Walks over caches that threads use: no contradiction that is not there, and every object that
+//! Walks over caches and pages that threads use: no contradiction that is not there, and every object that
 //! somebody holds. Each design in each mode.
 
 use std::collections::BTreeSet;
@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quarry::core::design::CheckError;
 use quarry::core::heap::Cache;
 use quarry::core::machine::Cpus;
+use quarry::core::page::PageInconsistency;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Design, HostMachine, Mode, Sheaf, Slab, Slob, Slub, Slubq,
+    Builder, CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, Sheaf, Slab, Slob, Slub,
+    Slubq,
 };
 
 const THREADS: usize = 4;
@@ -18,6 +20,8 @@ const THREADS: usize = 4;
 const HELD: usize = 300;
 /// Walks of each kind.
 const WALKS: usize = 60;
+/// Walks over all pages.
+const PAGE_WALKS: usize = 400;
 
 /// Allocates, writes to all of each object, and frees, until told to stop.
 fn churn<D: Design>(cache: Cache<'_, HostMachine, D>, seed: usize, stop: &AtomicBool) {
@@ -123,6 +127,76 @@ fn walked_while_in_use<D: Design>(mode: Mode, flags: CacheFlags) {
 fn in_both_modes<D: Design>() {
     for mode in [Mode::Rseq, Mode::Fallback] {
         walked_while_in_use::<D>(mode, CacheFlags::NONE);
+    }
+}
+
+/// Blocks of the lists' orders and larger ones, single pages in bulk, and slabs, until told to stop.
+fn churn_pages(heap: &HostHeap<Slub>, seed: usize, stop: &AtomicBool) {
+    let pages = heap.pages();
+    let cache = heap.create_cache(&CacheSpec::new("pages", 2048)).unwrap();
+    let (mut held, mut objects) = (Vec::new(), Vec::new());
+    let mut dice = seed * 7919 + 1;
+    while !stop.load(Ordering::Relaxed) {
+        dice = dice
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        match (dice >> 33) % 8 {
+            0..4 => held.extend(pages.alloc_owned((dice >> 40) as u32 % 6)),
+            4..6 => held.truncate(held.len() / 2),
+            6 => {
+                let mut slots = [None; 64];
+                pages.alloc_bulk(None, &mut slots);
+                // SAFETY: the pages are this thread's, which does not use them.
+                unsafe { pages.free_bulk(&mut slots) }.expect("allocated");
+            }
+            _ if objects.len() < 200 => objects.extend(cache.alloc()),
+            _ => {
+                for object in objects.drain(..) {
+                    // SAFETY: allocated from this cache, and given up here.
+                    unsafe { cache.free(object) }.expect("a live object");
+                }
+            }
+        }
+        held.truncate(400);
+    }
+}
+
+/// Pages move between lists, zones and threads all the time: none is ever missed, or found twice.
+#[test]
+fn pages_are_walked_while_in_use() {
+    for mode in [Mode::Rseq, Mode::Fallback] {
+        let builder = Builder::<Slub>::new().memory_bytes(64 << 20).mode(mode);
+        let heap = match builder.build() {
+            Ok(heap) => heap,
+            Err(error) if mode == Mode::Rseq => {
+                eprintln!("{mode:?} skipped: {error}");
+                continue;
+            }
+            Err(error) => panic!("{mode:?}: {error}"),
+        };
+        let (started, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
+        let done = std::thread::scope(|scope| {
+            for seed in 0..THREADS {
+                let (started, stop) = (&started, &stop);
+                scope.spawn(move || {
+                    started.wait();
+                    churn_pages(heap, seed, stop);
+                });
+            }
+            started.wait();
+            let mut walks = (0..PAGE_WALKS).map(|_| heap.pages().check_consistency());
+            let done = walks.try_fold(0, |done, walk| match walk {
+                Ok(_) => Ok(done + 1),
+                Err(PageInconsistency::Busy(_)) => Ok(done),
+                Err(found) => Err(found),
+            });
+            stop.store(true, Ordering::Relaxed);
+            done
+        });
+        let done = done.unwrap_or_else(|found| panic!("{mode:?}: {found}"));
+        assert!(done > PAGE_WALKS / 4, "{mode:?}: {done} of {PAGE_WALKS}");
+        let census = heap.pages().check_consistency().expect("at rest");
+        assert_eq!((census.allocated, census.in_hand), (0, 0));
     }
 }
 

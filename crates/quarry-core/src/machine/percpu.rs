@@ -228,11 +228,15 @@ impl<T> PerCpu<T> {
         unsafe { Self::lock_of(self.slot::<M>(cpu)).as_ref() }
     }
 
-    /// Takes the slots of all CPUs, or none: `None` if one cannot be had in bounded time.
+    /// Takes the slots of all CPUs, or none.
+    ///
+    /// # Errors
+    ///
+    /// The CPU whose slot cannot be had in bounded time.
     pub(crate) fn hold_all<'a, M: Machine>(
         &'a self,
         machine: &'a M,
-    ) -> Option<HeldSlots<'a, M, T>> {
+    ) -> Result<HeldSlots<'a, M, T>, CpuId> {
         let mut held = HeldSlots {
             slots: self,
             cpus: 0,
@@ -243,12 +247,12 @@ impl<T> PerCpu<T> {
             for cpu in (0..machine.topology().cpus).map(CpuId) {
                 // On a miss the drop releases what was taken.
                 if !self.lock_remote(machine, cpu) {
-                    return None;
+                    return Err(cpu);
                 }
                 held.cpus += 1;
             }
         }
-        Some(held)
+        Ok(held)
     }
 
     /// Takes the words of all CPUs and keeps them until [`PerCpu::resume`]. Returns how many

@@ -1,9 +1,15 @@
 //! The consistency walker: P1 and P2 of the page allocator.
+//!
+//! A zone is walked while all of its per-CPU slots and then its lock are held. So no block is on its way between
+//! lists, nor is one split or merged. What other threads may still do is to change one word: the kind of a
+//! block that is on no list, as they take it into their hands or are about to put it on a list. Its pages
+//! count as one kind or the other.
 
 use super::buddy::FreeArea;
+use super::pcp::Pcp;
 use super::zone::Zone;
 use super::{MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn};
-use crate::machine::{CpuId, Machine};
+use crate::machine::{CpuId, HeldSlots, Machine};
 
 /// Where all pages of a machine are, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,9 +20,9 @@ pub struct PageCensus {
     pub buddy: u64,
     /// On per-CPU lists, or deferred.
     pub pcp: u64,
-    /// Between a per-CPU list and a thread that is allocating or freeing them by a single step. In a
-    /// process that was made by a fork: those that threads which it does not have were just taking
-    /// or putting, one for each, and one for each signal handler that had interrupted them.
+    /// Between a list and a thread that is allocating, freeing or trimming them. In a process that was made by a
+    /// fork: those that threads which it does not have were just taking or putting by a single step, one
+    /// for each, and one for each signal handler that had interrupted them.
     pub in_hand: u64,
     /// Allocated by callers of the page allocator.
     pub allocated: u64,
@@ -40,7 +46,7 @@ impl PageCensus {
 /// What the walker found wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageInconsistency {
-    /// A CPU's lists could not be had in bounded time; try again when it is idle.
+    /// A CPU's lists could not be had in bounded time; try again when it is idle. The walk has not ended.
     Busy(CpuId),
     /// A lock is held by the calling thread.
     Reentered,
@@ -113,8 +119,8 @@ fn equal(what: &'static str, recorded: u64, found: u64) -> Result<(), PageIncons
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Walks every page and every list. Costs time proportional to the pages ever used; pages
-    /// must not be allocated or freed meanwhile, or the answer may be wrong.
+    /// Walks every page and every list, one zone after the other, of which each is held still meanwhile: other
+    /// threads wait for it or use another zone. Costs time proportional to the pages ever used.
     ///
     /// # Errors
     ///
@@ -122,56 +128,75 @@ impl<M: Machine> PageAllocator<M> {
     pub fn check_consistency(&self) -> Result<PageCensus, PageInconsistency> {
         let _pass = self.gate().enter(self.machine());
         let mut census = PageCensus::default();
-        let (mut listed_buddy, mut listed_pcp) = (0, 0);
         for zone in self.zones() {
-            listed_pcp += self.walk_pcp(zone)?;
-            let area = zone
-                .lock(self.machine(), self.map())
-                .ok_or(PageInconsistency::Reentered)?;
-            listed_buddy += self.walk_lists(&area)?;
-            let untouched = u64::from(area.end() - area.frontier());
-            census.untouched += untouched;
-            census.allocated += u64::from(zone.end - area.end());
-            let before = census.buddy;
-            self.walk_zone(zone.start, area.frontier(), &mut census)?;
-            let free = census.buddy - before + untouched;
-            equal("free pages of a zone", area.free_pages(), free)?;
+            self.check_zone(zone, &mut census)?;
         }
-        equal("pages on buddy lists", listed_buddy, census.buddy)?;
-        let noted_pcp = core::mem::replace(&mut census.pcp, listed_pcp);
-        // More on the lists than there are: one is on two, or not what it says.
-        census.in_hand = noted_pcp
-            .checked_sub(listed_pcp)
-            .ok_or(PageInconsistency::Count {
-                what: "pages on per-CPU lists",
-                recorded: listed_pcp,
-                found: noted_pcp,
-            })?;
         equal("all pages", self.managed(), census.total())?;
         Ok(census)
     }
 
+    /// Adds a zone's pages to the census.
+    fn check_zone(&self, zone: &Zone, census: &mut PageCensus) -> Result<(), PageInconsistency> {
+        let machine = self.machine();
+        let hot = zone.pcp.hold_all(machine);
+        let cold = zone.cold.hold_all(machine);
+        let (hot, cold) = (
+            hot.map_err(PageInconsistency::Busy)?,
+            cold.map_err(PageInconsistency::Busy)?,
+        );
+        let area = zone.lock(machine, self.map());
+        let area = area.ok_or(PageInconsistency::Reentered)?;
+        let mut listed_pcp = 0;
+        for slots in [&hot, &cold] {
+            listed_pcp += self.walk_pcp(zone, slots)?;
+        }
+        let listed_buddy = self.walk_lists(&area)?;
+        let mut of_zone = PageCensus {
+            untouched: u64::from(area.end() - area.frontier()),
+            ..PageCensus::default()
+        };
+        self.walk_zone(zone.start, area.frontier(), &mut of_zone)?;
+        equal("pages on buddy lists", listed_buddy, of_zone.buddy)?;
+        let free = of_zone.buddy + of_zone.untouched;
+        equal("free pages of a zone", area.free_pages(), free)?;
+        // More on the lists than there are: one is on two, or not what it says.
+        let in_hand = of_zone.pcp.checked_sub(listed_pcp);
+        census.in_hand += in_hand.ok_or(PageInconsistency::Count {
+            what: "pages on per-CPU lists",
+            recorded: listed_pcp,
+            found: of_zone.pcp,
+        })?;
+        census.pcp += listed_pcp;
+        census.untouched += of_zone.untouched;
+        census.buddy += of_zone.buddy;
+        census.allocated += of_zone.allocated + u64::from(zone.end - area.end());
+        census.slab += of_zone.slab;
+        census.large += of_zone.large;
+        census.pool += of_zone.pool;
+        Ok(())
+    }
+
     /// Pages on the CPUs' lists of a zone.
-    fn walk_pcp(&self, zone: &Zone) -> Result<u64, PageInconsistency> {
+    fn walk_pcp(
+        &self,
+        zone: &Zone,
+        slots: &HeldSlots<'_, M, Pcp>,
+    ) -> Result<u64, PageInconsistency> {
         let mut pages = 0;
-        for cpu in (0..self.machine().topology().cpus).map(CpuId) {
-            for (slots, at) in zone.sets(self.machine(), self.map()) {
-                let seen = at.with_remote(slots, cpu, |pcp| {
-                    let mut on_lists = 0;
-                    for entry in pcp.hot() {
-                        self.expect_block(entry.pfn(), PageKind::Pcp, 0)?;
-                        on_lists += 1;
-                    }
-                    for (pfn, list) in pcp.blocks(self.map()) {
-                        let order = u32::from(zone.rules.order_of[list]);
-                        self.expect_block(pfn, PageKind::Pcp, order)?;
-                        on_lists += 1 << order;
-                    }
-                    equal("pages of a CPU's lists", u64::from(pcp.pages()), on_lists)?;
-                    Ok(on_lists)
-                });
-                pages += seen.ok_or(PageInconsistency::Busy(cpu))??;
+        for pcp in slots.states() {
+            let mut on_lists = 0;
+            for entry in pcp.hot() {
+                self.expect_block(entry.pfn(), PageKind::Pcp, 0)?;
+                on_lists += 1;
             }
+            for (pfn, list) in pcp.blocks(self.map()) {
+                let order = u32::from(zone.rules.order_of[list]);
+                self.expect_block(pfn, PageKind::Pcp, order)?;
+                on_lists += 1 << order;
+            }
+            let recorded = u64::from(pcp.pages_now());
+            equal("pages of a CPU's lists", recorded, on_lists)?;
+            pages += on_lists;
         }
         Ok(pages)
     }
@@ -216,8 +241,7 @@ impl<M: Machine> PageAllocator<M> {
     ) -> Result<(), PageInconsistency> {
         let mut at = start;
         while at < end {
-            let page = self.map().page(Pfn(at));
-            let (kind, order) = (page.kind(), page.order());
+            let (kind, order, _) = self.map().page(Pfn(at)).seen();
             let pages = 1u64 << order;
             match kind {
                 PageKind::Buddy => {

@@ -200,6 +200,12 @@ impl Pcp {
         self.pages
     }
 
+    /// Pages on all lists, with those steps that nothing has taken into account yet.
+    pub(crate) fn pages_now(&self) -> u32 {
+        let grown = self.hot.steps().map_or(0, |steps| steps.grown);
+        self.pages.wrapping_add_signed(grown)
+    }
+
     /// The array, for those who take and put pages as steps do. They must not arm it: what steps have
     /// done since it was armed, theirs among it, is still to be taken into account.
     #[inline(always)]

@@ -71,7 +71,7 @@ impl Show for Sheaf {
     }
 
     fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let _sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
+        let _sheaves = self.cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
         let _rest = Rest::of(env, &self.slub.cpu)?;
         Ok(f())
     }
@@ -83,7 +83,7 @@ impl Show for Sheaf {
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
         self.flush_and_drain(env);
-        let sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
+        let sheaves = self.cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
         let rest = Rest::of(env, &self.slub.cpu)?;
         let queued = |found: &mut dyn FnMut(NonNull<u8>)| self.each_queued(env, &sheaves, found);
         self.slub
@@ -91,7 +91,7 @@ impl Show for Sheaf {
     }
 
     fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let sheaves = self.cpu.hold_all(env.pages.machine()).ok_or(Busy)?;
+        let sheaves = self.cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
         let rest = Rest::of(env, &self.slub.cpu)?;
         let checked = self.check_sheaves(env, &sheaves);
         rest.verdict(checked.and_then(|()| self.slub.check_at_rest(env, rest.slots())))
