@@ -20,7 +20,7 @@ use super::rules::Rules;
 use super::types::{AHEAD, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 use super::vacancy::Vacancy;
 use crate::era::Era;
-use crate::machine::{Access, Line, Machine, Work, access, work};
+use crate::machine::{Access, Line, Machine, access};
 
 /// Whether a request whose type has no block may have one of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,20 +318,13 @@ impl FreeArea {
             let cuts = if at == 0 { levels } else { at.trailing_zeros() };
             self.splits += u64::from(cuts);
             for level in (0..cuts).rev() {
-                work(machine, Work::BuddyStep);
-                let upper = pfn.0 + (1 << (order + level));
-                access(
-                    machine,
-                    Line::PageDescriptor,
-                    Access::Write,
-                    map.page(Pfn(upper)),
-                );
+                map.half(machine, Pfn(pfn.0 + (1 << (order + level))));
             }
+            let page = map.page_to_write(machine, pfn);
             match kind {
-                PageKind::Pcp => map.page(pfn).set_free(kind, order, migratetype),
-                _ => map.page(pfn).set_kind(kind, order),
+                PageKind::Pcp => page.set_free(kind, order, migratetype),
+                _ => page.set_kind(kind, order),
             }
-            access(machine, Line::PageDescriptor, Access::Write, map.page(pfn));
             if at == 0 || Vacancy::begins_unit(pfn) {
                 self.vacancy.occupy(pfn, order);
             }
@@ -424,8 +417,8 @@ impl FreeArea {
         if next.0 >= self.frontier {
             return false;
         }
-        access(machine, Line::PageDescriptor, Access::Read, map.page(next));
-        map.page(next).is_block(PageKind::Buddy, order + 1)
+        let page = map.page_to_read(machine, next);
+        page.is_block(PageKind::Buddy, order + 1)
     }
 
     /// [`FreeArea::free`] of blocks of one order, first to last.
@@ -505,22 +498,12 @@ impl FreeArea {
             map.page(*pfn).set_kind(PageKind::Tail, 0);
             let mut merged = pfn.0;
             for level in order..order + at.trailing_ones() {
-                access(
-                    machine,
-                    Line::PageDescriptor,
-                    Access::Write,
-                    map.page(Pfn(merged ^ (1 << level))),
-                );
-                work(machine, Work::BuddyStep);
+                map.half(machine, Pfn(merged ^ (1 << level)));
                 merged &= !(1 << level);
             }
             if at < last {
-                access(
-                    machine,
-                    Line::PageDescriptor,
-                    Access::Write,
-                    map.page(Pfn(merged)),
-                );
+                map.page_to_read(machine, Pfn(merged ^ (1 << (order + at.trailing_ones()))));
+                map.page_to_write(machine, Pfn(merged));
             }
         }
     }
@@ -539,17 +522,14 @@ impl FreeArea {
         while merged < MAX_ORDER {
             let buddy = Pfn(pfn.0 ^ (1 << merged));
             // A zone starts at a multiple of the largest block, so only its end can cut a pair.
-            if buddy.0 >= self.frontier || !map.page(buddy).is_block(PageKind::Buddy, merged) {
+            if buddy.0 >= self.frontier {
                 break;
             }
-            access(
-                machine,
-                Line::PageDescriptor,
-                Access::Write,
-                map.page(buddy),
-            );
-            work(machine, Work::BuddyStep);
-            let list = map.page(buddy).listed_as();
+            if !map.page(buddy).is_block(PageKind::Buddy, merged) {
+                map.page_to_read(machine, buddy);
+                break;
+            }
+            let list = map.half(machine, buddy).listed_as();
             self.list(merged, list)
                 .remove(Links::of_zone(machine, map), buddy);
             let upper = Pfn(pfn.0 | (1 << merged));
@@ -558,7 +538,7 @@ impl FreeArea {
             merged += 1;
             self.merges += 1;
         }
-        access(machine, Line::PageDescriptor, Access::Write, map.page(pfn));
+        map.page_to_write(machine, pfn);
         (pfn, merged, map.blocks().migratetype(pfn))
     }
 

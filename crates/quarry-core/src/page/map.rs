@@ -4,7 +4,9 @@ use core::ptr::NonNull;
 
 use super::blocks::{PageBlocks, Tag};
 use super::types::{Page, Pfn};
-use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
+use crate::machine::{
+    Access, DESCRIPTOR_BYTES, Line, Machine, RawRange, Region, Work, access, work,
+};
 
 /// The pages of a machine and their descriptors.
 #[derive(Clone, Copy)]
@@ -96,6 +98,38 @@ impl MemMap {
         // SAFETY: a descriptor is valid from the start, because all its fields are atomics and
         // the range is zero-filled (M2); it is never written but through them.
         unsafe { page.as_ref() }
+    }
+
+    /// Descriptor of a page whose state is looked at.
+    #[inline(always)]
+    pub(crate) fn page_to_read<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+        let page = self.page(pfn);
+        access(machine, Line::PageDescriptor, Access::Read, page);
+        page
+    }
+
+    /// Descriptor of a page whose state changes: it comes off a list, or goes on one.
+    #[inline(always)]
+    pub(crate) fn page_to_write<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+        let page = self.page(pfn);
+        access(machine, Line::PageDescriptor, Access::Write, page);
+        page
+    }
+
+    /// Descriptor of a page whose references are changed.
+    #[inline(always)]
+    pub(super) fn page_to_count<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+        let page = self.page(pfn);
+        access(machine, Line::PageDescriptor, Access::Atomic, page);
+        page
+    }
+
+    /// Descriptor of the first page of a half that a block is split into or merged from, which is one
+    /// level of it.
+    #[inline(always)]
+    pub(super) fn half<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+        work(machine, Work::BuddyStep);
+        self.page_to_write(machine, pfn)
     }
 
     /// Says that the descriptor of a page, if there is one of this number, will be written soon.

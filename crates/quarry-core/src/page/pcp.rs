@@ -27,9 +27,9 @@ use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
-use super::types::{MIGRATE_TYPES, MigrateType, PageKind, Pfn};
+use super::types::{MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
-use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, access};
+use crate::machine::{CpuId, Line, Machine, PerCpu, PerCpuState};
 
 /// Counters of the per-CPU lists, summed over CPUs in [`super::PageStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,15 +292,24 @@ impl Pcp {
     ) -> Option<Pfn> {
         let pfn = self.pop_front(at, list)?;
         self.lists[usize::from(list)].allocs += 1;
-        access(
-            at.machine,
-            Line::PageDescriptor,
-            Access::Write,
-            at.map.page(pfn),
-        );
-        self.pages -= 1 << order;
+        self.taken(at, pfn, order);
         self.spree >>= 1;
         Some(pfn)
+    }
+
+    /// A block has left the lists to be handed out.
+    #[inline(always)]
+    fn taken<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, order: u32) {
+        at.map.page_to_write(at.machine, pfn);
+        self.pages -= 1 << order;
+    }
+
+    /// A block has come back to the lists.
+    #[inline(always)]
+    fn put_back<'m, M: Machine>(&mut self, at: &Pageset<'m, M>, pfn: Pfn, order: u32) -> &'m Page {
+        self.pages += 1 << order;
+        self.alloc_factor >>= 1;
+        at.map.page_to_write(at.machine, pfn)
     }
 
     #[inline(always)]
@@ -338,13 +347,7 @@ impl Pcp {
         shape: Shape,
     ) -> Option<Pfn> {
         let pfn = self.refill(at, shape)?;
-        access(
-            at.machine,
-            Line::PageDescriptor,
-            Access::Write,
-            at.map.page(pfn),
-        );
-        self.pages -= 1 << shape.order;
+        self.taken(at, pfn, shape.order);
         self.spree >>= 1;
         Some(pfn)
     }
@@ -373,13 +376,7 @@ impl Pcp {
             }
             None => self.refill(at, shape)?,
         };
-        access(
-            at.machine,
-            Line::PageDescriptor,
-            Access::Write,
-            at.map.page(pfn),
-        );
-        self.pages -= 1 << shape.order;
+        self.taken(at, pfn, shape.order);
         Some(pfn)
     }
 
@@ -467,14 +464,7 @@ impl Pcp {
     ) -> bool {
         self.push_front(at, list, pfn);
         self.lists[usize::from(list)].frees += 1;
-        access(
-            at.machine,
-            Line::PageDescriptor,
-            Access::Write,
-            at.map.page(pfn),
-        );
-        self.pages += 1;
-        self.alloc_factor >>= 1;
+        self.put_back(at, pfn, 0);
         self.high_order_before = false;
         if self.spree < at.limits.spree_max() {
             self.spree += 1;
@@ -503,18 +493,10 @@ impl Pcp {
         let Shape {
             order, migratetype, ..
         } = shape;
-        access(
-            at.machine,
-            Line::PageDescriptor,
-            Access::Write,
-            at.map.page(pfn),
-        );
+        let page = self.put_back(at, pfn, order);
         if at.zone.rules.mixed {
-            let page = at.map.page(pfn);
             page.set_free(PageKind::Pcp, order, migratetype);
         }
-        self.pages += 1 << order;
-        self.alloc_factor >>= 1;
         let ends_spree = self.ends_spree(at, order);
         if self.spree < at.limits.spree_max() {
             self.spree += 1 << order;

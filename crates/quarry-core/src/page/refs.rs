@@ -10,7 +10,7 @@ use core::fmt;
 
 use super::PageAllocator;
 use super::types::{Page, PageError, PageKind, Pfn};
-use crate::machine::{Access, Line, Machine, access};
+use crate::machine::Machine;
 use crate::sync::Ordering;
 
 impl Page {
@@ -60,14 +60,11 @@ impl<M: Machine> PageAllocator<M> {
     /// # }
     /// ```
     pub fn page_count(&self, pfn: Pfn) -> u32 {
-        let Some(page) = self.map().get(pfn) else {
+        let Ok(page) = self.looked_at(pfn) else {
             return 0;
         };
         match page.seen() {
-            (PageKind::Allocated | PageKind::Pool, _, extra) => {
-                access(self.machine(), Line::PageDescriptor, Access::Read, page);
-                extra.saturating_add(1)
-            }
+            (PageKind::Allocated | PageKind::Pool, _, extra) => extra.saturating_add(1),
             (PageKind::Slab | PageKind::LargeKmalloc | PageKind::Owned, ..) => 1,
             (PageKind::Untouched | PageKind::Buddy | PageKind::Pcp | PageKind::Tail, ..) => 0,
         }
@@ -81,8 +78,10 @@ impl<M: Machine> PageAllocator<M> {
     /// [`PageError`] if `pfn` is not the first page of an allocated block or of one of a page pool,
     /// or if no more references can be counted.
     pub fn get_page(&self, pfn: Pfn) -> Result<(), PageError> {
-        let page = self.referenced(pfn)?;
-        access(self.machine(), Line::PageDescriptor, Access::Atomic, page);
+        if pfn.0 >= self.map().pages() {
+            return Err(PageError::Foreign(pfn));
+        }
+        let page = self.map().page_to_count(self.machine(), pfn);
         page.add_reference(pfn)
     }
 
@@ -103,12 +102,15 @@ impl<M: Machine> PageAllocator<M> {
 
     /// [`PageAllocator::put_page`], for calls whose own contract says that they have a reference.
     pub(crate) fn put_number(&self, pfn: Pfn) -> Result<bool, PageError> {
-        let page = self.referenced(pfn)?;
-        if !page.is_sole_reference() {
-            access(self.machine(), Line::PageDescriptor, Access::Atomic, page);
-            if page.drop_reference() {
-                return Ok(false);
-            }
+        let page = self.looked_at(pfn)?;
+        let shared = page.kind().counts_references() && !page.is_sole_reference();
+        if shared
+            && self
+                .map()
+                .page_to_count(self.machine(), pfn)
+                .drop_reference()
+        {
+            return Ok(false);
         }
         match page.kind() {
             PageKind::Allocated => self.free_number(pfn, page.order()).map(|()| true),
@@ -116,14 +118,12 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// The descriptor of a block whose references are counted.
-    fn referenced(&self, pfn: Pfn) -> Result<&Page, PageError> {
-        let page = self.map().get(pfn).ok_or(PageError::Foreign(pfn))?;
-        access(self.machine(), Line::PageDescriptor, Access::Write, page);
-        match page.kind() {
-            kind if kind.counts_references() => Ok(page),
-            kind => Err(PageError::NotAllocated(pfn, kind)),
+    /// The descriptor of a page whose state and references are looked at.
+    fn looked_at(&self, pfn: Pfn) -> Result<&Page, PageError> {
+        if pfn.0 >= self.map().pages() {
+            return Err(PageError::Foreign(pfn));
         }
+        Ok(self.map().page_to_read(self.machine(), pfn))
     }
 }
 

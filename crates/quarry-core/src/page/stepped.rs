@@ -6,7 +6,7 @@ use super::hot::{Entry, newest_to_slots, slots_to_vacant};
 use super::pcp::Pcp;
 use super::{MemMap, Page, PageAllocator, PageKind, Pfn};
 use super::{blocks::Tag, free::Claim};
-use crate::machine::{Access, Line, Machine, NodeId, PerCpu, access};
+use crate::machine::{Machine, NodeId, PerCpu};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
@@ -101,8 +101,8 @@ pub(super) fn fill_slots<M: Machine>(
             return false;
         }
         let pfn = entry.pfn();
-        access(machine, Line::PageDescriptor, Access::Write, map.page(pfn));
-        map.page(pfn).set_kind(PageKind::Allocated, 0);
+        map.page_to_write(machine, pfn)
+            .set_kind(PageKind::Allocated, 0);
         *slot = Some(pfn);
         true
     })
@@ -129,7 +129,7 @@ pub(super) fn empty_slots<M: Machine, const EXCLUSIVE: bool>(
         if !page.has_state(allocated) || !claim_of::<EXCLUSIVE>().make(page, 0) {
             return false;
         }
-        access(machine, Line::PageDescriptor, Access::Write, map.page(pfn));
+        map.page_to_write(machine, pfn);
         *entry = Entry::new(pfn);
         *slot = None;
         true

@@ -291,23 +291,11 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
 }
 
 impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
-    /// A page's descriptor is read and written.
-    #[inline(always)]
-    pub(super) fn touch_page(self, pfn: Pfn) {
-        access(
-            self.pages.machine(),
-            Line::PageDescriptor,
-            Access::Write,
-            self.pages.map().page(pfn),
-        );
-    }
-
     /// The descriptor of a page that was taken out of the alloc cache. `None` if it is not home: its
     /// entry is one of two that puts of the same moment made, and the page went with the other (I3).
     #[inline(always)]
     fn find_home(self, map: &MemMap, pfn: Pfn) -> Option<&Page> {
-        let page = map.page(pfn);
-        self.touch_page(pfn);
+        let page = map.page_to_write(self.pages.machine(), pfn);
         self.body()
             .is_marked(page, PoolState::InPool)
             .then_some(page)

@@ -90,11 +90,10 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     /// Takes a page out, which is then in flight by itself, as if it had been allocated alone.
     pub fn pop(&mut self) -> Option<Pfn> {
         let (&pfn, rest) = self.pages().split_last()?;
-        let map = self.pool.pages.map();
-        let page = map.page(pfn);
-        self.pool.touch_page(pfn);
+        let (map, machine) = (self.pool.pages.map(), self.pool.pages.machine());
+        let page = map.page_to_write(machine, pfn);
         if let Some(&first) = rest.first() {
-            let first = map.page(first);
+            let first = map.page_to_write(machine, first);
             let receipt = first.word.load(Ordering::Relaxed);
             page.word.store(receipt, Ordering::Relaxed);
             first.set_stamp(rest.len() as u64);
@@ -128,12 +127,10 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         let Some(&first) = self.pages().first() else {
             return;
         };
-        self.pool.touch_page(first);
         let map = self.pool.pages.map();
+        let page = map.page_to_write(self.pool.pages.machine(), first);
         // There are pages in flight, so the pool is there (I4).
-        self.pool
-            .body()
-            .set_state(map.page(first), PoolState::InPool);
+        self.pool.body().set_state(page, PoolState::InPool);
         if H::MAPS {
             for &pfn in self.pages() {
                 self.pool.sync_for_device(map.page(pfn), u32::MAX);
@@ -206,8 +203,8 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let clock = body.owner.clock.load(Ordering::Relaxed);
         let now = clock + added as u64;
         body.owner.clock.store(now, Ordering::Relaxed);
-        let page = raw.pages.map().page(first);
-        raw.touch_page(first);
+        let machine = raw.pages.machine();
+        let page = raw.pages.map().page_to_write(machine, first);
         page.set_stamp(batch.len as u64);
         if before == 0 {
             let receipt = receipt.stamped(clock + 1).0;

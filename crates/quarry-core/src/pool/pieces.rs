@@ -13,7 +13,7 @@ use crate::debug::CallSite;
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, access};
 use crate::page::{Page, Pfn};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Pieces of one page that can be in use at a time.
 pub const PIECES_MAX: u32 = 63;
@@ -150,14 +150,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if piece == OPEN {
             return None;
         }
-        access(
-            machine,
-            Line::PageDescriptor,
-            Access::Atomic,
-            core::ptr::from_ref(&page.word),
-        );
         // Relaxed: whoever gets the piece knows of it by getting it.
-        page.word.fetch_or(piece, Ordering::Relaxed);
+        pieces_of(machine, page).fetch_or(piece, Ordering::Relaxed);
         page.set_stamp(Receipt(page.stamp()).renewed(receipt).0);
         // The next one begins on a line of its own, and in another sixty-fourth.
         let unit = (body.block_bytes / 64).max(machine.topology().cache_line);
@@ -187,18 +181,22 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let Some(pfn) = self.open_page() else { return };
         self.pool.body().owner.open.store(0, Ordering::Relaxed);
         let page = self.pool.pages.map().page(pfn);
-        access(
-            self.pool.pages.machine(),
-            Line::PageDescriptor,
-            Access::Atomic,
-            core::ptr::from_ref(&page.word),
-        );
+        let pieces = pieces_of(self.pool.pages.machine(), page);
         // AcqRel: as in `return_piece`.
-        if page.word.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
+        if pieces.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
             let put = self.put_direct(page, pfn, u32::MAX);
             debug_assert!(put.is_ok(), "{put:?}");
         }
     }
+}
+
+/// The word with a bit for each piece that is in use, to change it.
+#[inline(always)]
+fn pieces_of<'p, M: Machine>(machine: &M, page: &'p Page) -> &'p AtomicU64 {
+    let pieces = &page.word;
+    let at = core::ptr::from_ref(pieces);
+    access(machine, Line::PageDescriptor, Access::Atomic, at);
+    pieces
 }
 
 impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
@@ -265,15 +263,9 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         if piece == OPEN || page.word.load(Ordering::Relaxed) & piece == 0 {
             return refused;
         }
-        access(
-            machine,
-            Line::PageDescriptor,
-            Access::Atomic,
-            core::ptr::from_ref(&page.word),
-        );
         // Release: what was done with the piece happens before what the page's next user does;
         // Acquire: that may be the caller.
-        let in_use = page.word.fetch_and(!piece, Ordering::AcqRel);
+        let in_use = pieces_of(machine, page).fetch_and(!piece, Ordering::AcqRel);
         if in_use & piece == 0 {
             return refused;
         }

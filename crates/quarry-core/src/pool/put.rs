@@ -244,8 +244,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// The descriptor of a page of this pool that is handed out in this way.
     #[inline(always)]
     fn find<'m>(&self, map: &'m MemMap, pfn: Pfn, state: PoolState) -> Option<&'m Page> {
-        let page = map.get(pfn)?;
-        self.touch_page(pfn);
+        map.get(pfn)?;
+        let page = map.page_to_write(self.pages.machine(), pfn);
         self.body().is_marked(page, state).then_some(page)
     }
 

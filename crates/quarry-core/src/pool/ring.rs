@@ -143,6 +143,39 @@ impl Ring {
         unsafe { slot.as_ref() }
     }
 
+    /// Puts a page into a slot.
+    #[inline(always)]
+    fn fill_slot<M: Machine>(&self, machine: &M, position: u64, pfn: Pfn) {
+        let slot = self.slot(position);
+        access(machine, Line::PoolRing, Access::Write, slot);
+        // Release: pairs with the Acquire in `empty_slot`: what was done with the page, and the word of
+        // its state, happen before its next use.
+        slot.store(Pfn::link(Some(pfn)), Ordering::Release);
+    }
+
+    /// Takes the page out of a slot, if there is one.
+    #[inline(always)]
+    fn empty_slot<M: Machine>(&self, machine: &M, position: u64) -> Option<Pfn> {
+        let slot = self.slot(position);
+        // Acquire: pairs with the Release in `fill_slot`.
+        let pfn = Pfn::from_link(slot.load(Ordering::Acquire));
+        if pfn.is_some() {
+            access(machine, Line::PoolRing, Access::Write, slot);
+            slot.store(0, Ordering::Relaxed);
+        } else {
+            access(machine, Line::PoolRing, Access::Read, slot);
+        }
+        pfn
+    }
+
+    /// The tail, to reserve slots.
+    #[inline(always)]
+    fn tail_to_move<M: Machine>(&self, machine: &M) -> &AtomicU64 {
+        let tail = &self.producers.tail;
+        access(machine, Line::PoolRing, Access::Atomic, tail);
+        tail
+    }
+
     /// Reserves one slot in the shortest way; [`Ring::reserve_late`] goes on if that is not enough.
     /// If more threads than the ring has spare slots are stopped between their look and their step, the
     /// rest waits for the consumer; on the consumer's own thread it would wait for itself.
@@ -155,13 +188,7 @@ impl Ring {
             return Err(Late::Full);
         }
         // Relaxed: as in `reserve`.
-        access(
-            machine,
-            Line::PoolRing,
-            Access::Atomic,
-            core::ptr::from_ref(tail),
-        );
-        let from = tail.fetch_add(1, Ordering::Relaxed);
+        let from = self.tail_to_move(machine).fetch_add(1, Ordering::Relaxed);
         if from > seen + u64::from(self.mask) {
             return Err(Late::Beyond(from));
         }
@@ -204,13 +231,7 @@ impl Ring {
             }
             let count = room.min(u64::from(wanted)) as u32;
             // Relaxed: it decides whose the slots are; what is in them goes by the slots.
-            access(
-                machine,
-                Line::PoolRing,
-                Access::Atomic,
-                core::ptr::from_ref(tail),
-            );
-            let moved = tail.compare_exchange_weak(
+            let moved = self.tail_to_move(machine).compare_exchange_weak(
                 at,
                 at + u64::from(count),
                 Ordering::Relaxed,
@@ -246,16 +267,7 @@ impl Ring {
     pub(super) fn fill<M: Machine>(&self, machine: &M, to: Reserved, number: u32, pfn: Pfn) {
         debug_assert!(number < to.count, "slot {number} of {}", to.count);
         let position = to.from + u64::from(number);
-        access(
-            machine,
-            Line::PoolRing,
-            Access::Write,
-            core::ptr::from_ref(self.slot(position)),
-        );
-        // Release: pairs with the Acquire in `take`: what was done with the page, and the word of
-        // its state, happen before its next use.
-        self.slot(position)
-            .store(Pfn::link(Some(pfn)), Ordering::Release);
+        self.fill_slot(machine, position, pfn);
     }
 
     /// Takes up to `limit` pages, oldest first, until `take` says that it is enough. Returns how
@@ -270,18 +282,9 @@ impl Ring {
         let mut at = self.consumed();
         let mut taken = 0;
         while taken < limit {
-            let slot = self.slot(at);
-            access(
-                machine,
-                Line::PoolRing,
-                Access::Write,
-                core::ptr::from_ref(slot),
-            );
-            // Acquire: pairs with the Release in `fill`.
-            let Some(pfn) = Pfn::from_link(slot.load(Ordering::Acquire)) else {
+            let Some(pfn) = self.empty_slot(machine, at) else {
                 break;
             };
-            slot.store(0, Ordering::Relaxed);
             at += 1;
             taken += 1;
             if !take(pfn) {

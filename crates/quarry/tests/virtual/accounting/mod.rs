@@ -17,6 +17,7 @@
 //! | `remote alloc` | CPU 1 allocates, right after |
 
 mod pages;
+mod pool;
 mod sheaf;
 mod slab;
 mod slob;

@@ -5,7 +5,7 @@
 //! one was freed.
 
 use quarry_core::era::Era;
-use quarry_core::page::PageAllocator;
+use quarry_core::page::{MigrateType, PageAllocator};
 use quarry_sim::{Config, VirtualMachine};
 
 use super::{Tables, compare, steps};
@@ -25,23 +25,23 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "block alloc",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write \
-                 page_descriptor 64, unlock zone",
+                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write page_descriptor \
+                 64, unlock zone",
             ),
             (
                 "block free",
-                "lock zone, write zone 8, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, unlock zone",
+                "lock zone, write zone 8, read page_descriptor 64, write page_descriptor 64, write zone \
+                 12, write page_descriptor 8, unlock zone",
             ),
             (
                 "large alloc",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write \
-                 page_descriptor 64, unlock zone",
+                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write page_descriptor \
+                 64, unlock zone",
             ),
             (
                 "large free",
-                "lock zone, write zone 8, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, unlock zone",
+                "lock zone, write zone 8, read page_descriptor 64, write page_descriptor 64, write zone \
+                 12, write page_descriptor 8, unlock zone",
             ),
         ],
     ),
@@ -66,26 +66,159 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "large alloc",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write \
-                 page_descriptor 64, unlock zone",
+                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write page_descriptor \
+                 64, unlock zone",
             ),
             (
                 "large free",
-                "lock zone, write zone 8, write page_descriptor 64, read page_descriptor 64, \
-                 write zone 12, write page_descriptor 8, unlock zone",
+                "lock zone, write zone 8, read page_descriptor 64, write page_descriptor 64, read \
+                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
             ),
         ],
     ),
 ];
 
-fn observed(era: Era) -> Vec<(&'static str, String)> {
+/// Splits, merges and calls that move many pages. `split` and `merge` find one free block of order 10, and the rest of
+/// memory unused; after them a block of order 2 is the smallest:
+///
+/// | operation | what it is |
+/// |---|---|
+/// | `split` | an allocation of order 8, which leaves halves of orders 9 and 8 |
+/// | `merge` | its free, which makes the block whole again |
+/// | `refill` | an allocation of one page, which fills the CPU's empty list |
+/// | `bulk alloc` | of two pages that are on the list |
+/// | `bulk free` | the free of these |
+/// | `drain` | the lists of both CPUs are emptied, of which one holds pages |
+const BULK_TABLES: &[(Era, Tables)] = &[
+    (
+        Era::V2_6_22,
+        &[
+            (
+                "split",
+                "lock zone, write zone 8, write zone 12, write page_descriptor 8, buddy_step, write \
+                 page_descriptor 64, buddy_step, write page_descriptor 64 x2, write zone 12, write \
+                 page_descriptor 8, write zone 12, write page_descriptor 8, unlock zone",
+            ),
+            (
+                "merge",
+                "lock zone, write zone 8, buddy_step, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, buddy_step, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, write page_descriptor 64, write zone 12, write page_descriptor 8, \
+                 unlock zone",
+            ),
+            (
+                "refill",
+                "slot, write pcp 64, lock zone, write zone 8, write zone 12, write page_descriptor 8, \
+                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x3, \
+                 buddy_step, write page_descriptor 64 x2, write zone 12, write page_descriptor 8, \
+                 unlock zone, write page_descriptor 64, free slot",
+            ),
+            (
+                "bulk alloc",
+                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+            ),
+            (
+                "bulk free",
+                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+            ),
+            (
+                "drain",
+                "remote slot, write pcp 64, lock zone, write zone 8, read page_descriptor 64, write \
+                 page_descriptor 64, write zone 12, write page_descriptor 8 x2, buddy_step, write \
+                 page_descriptor 64, write zone 12, write page_descriptor 8 x2, read page_descriptor \
+                 64, write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, \
+                 free slot, remote slot, write pcp 64, free slot, remote slot, write pcp 64, free slot, \
+                 remote slot, write pcp 64, free slot",
+            ),
+        ],
+    ),
+    (
+        Era::V6_18,
+        &[
+            (
+                "split",
+                "lock zone, write zone 8, write zone 12, write page_descriptor 8, buddy_step, write \
+                 page_descriptor 64, buddy_step, write page_descriptor 64 x2, write zone 12, write \
+                 page_descriptor 8, write zone 12, write page_descriptor 8, unlock zone",
+            ),
+            (
+                "merge",
+                "lock zone, write zone 8, buddy_step, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, buddy_step, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, write page_descriptor 64, write zone 12, write page_descriptor 8, \
+                 unlock zone",
+            ),
+            (
+                "refill",
+                "slot, write pcp 64, lock zone, write zone 8, write zone 12, write page_descriptor 8, \
+                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x3, \
+                 buddy_step, write page_descriptor 64 x2, write zone 12, write page_descriptor 8, \
+                 unlock zone, write page_descriptor 64, free slot",
+            ),
+            (
+                "bulk alloc",
+                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+            ),
+            (
+                "bulk free",
+                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+            ),
+            (
+                "drain",
+                "remote slot, write pcp 64, lock zone, write zone 8, read page_descriptor 64, write \
+                 page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor 8 \
+                 x2, buddy_step, write page_descriptor 64, write zone 12, write page_descriptor 8 x2, \
+                 read page_descriptor 64, write page_descriptor 64, read page_descriptor 64, write zone \
+                 12, write page_descriptor 8, unlock zone, free slot, remote slot, write pcp 64, free \
+                 slot",
+            ),
+        ],
+    ),
+];
+
+fn boot(era: Era) -> PageAllocator<VirtualMachine> {
     let config = Config {
         cpus: 2,
         memory_bytes: 64 << 20,
         ..Config::default()
     };
     let machine = VirtualMachine::new(config).expect("a machine");
-    let pages = PageAllocator::new(machine, era).expect("pages");
+    PageAllocator::new(machine, era).expect("pages")
+}
+
+fn observed_in_bulk(era: Era) -> Vec<(&'static str, String)> {
+    let pages = boot(era);
+    let machine = pages.machine();
+    drop(pages.alloc_owned(10).expect("memory"));
+    let mut block = None;
+    let mut rows = vec![("split", steps(machine, || block = pages.alloc_owned(8)))];
+    rows.push(("merge", steps(machine, || drop(block.take()))));
+    let _neighbour = pages.alloc_past_lists(2, MigrateType::Unmovable);
+    rows.push(("refill", steps(machine, || block = pages.alloc_owned(0))));
+    let mut slots = [None; 2];
+    rows.push((
+        "bulk alloc",
+        steps(machine, || {
+            assert_eq!(pages.alloc_bulk(None, &mut slots), 2);
+        }),
+    ));
+    rows.push((
+        "bulk free",
+        steps(machine, || {
+            assert_eq!(pages.free_numbers(&mut slots), Ok(()));
+        }),
+    ));
+    rows.push(("drain", steps(machine, || assert_eq!(pages.drain_all(), 0))));
+    rows
+}
+
+#[test]
+fn what_bulk_calls_and_the_buddy_lists_access() {
+    compare("the page allocator", BULK_TABLES, observed_in_bulk);
+}
+
+fn observed(era: Era) -> Vec<(&'static str, String)> {
+    let pages = boot(era);
     let mut rows = Vec::new();
     for (order, alloc, free) in [
         (0, "page alloc", "page free"),
