@@ -6,7 +6,7 @@
 //!
 //! A bulk allocation holds the CPU's lists for the whole array, and the zone lock once per refill.
 //! A bulk free lets go of the lists after as many slots as the kernel's batches have
-//! ([`free_hold`], [`super::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves
+//! ([`super::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves
 //! a batch of pages, as for single pages.
 //!
 //! # Departures from the kernel
@@ -15,23 +15,12 @@
 //! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
 //! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
-use super::hot::HOT_PAGES;
 use super::pcp::{Pageset, Pcp};
 use super::stepped::{claim_of, empty_slots};
+use super::types::HOT_PAGES;
 use super::zone::Zone;
 use super::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
-use crate::era::Era;
 use crate::machine::{Machine, NodeId};
-
-/// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
-/// folio batch, from 6.18 on; 32 before.
-pub(super) const fn free_hold(era: Era) -> usize {
-    if era as u32 >= Era::V6_18 as u32 {
-        31
-    } else {
-        32
-    }
-}
 
 impl<M: Machine> PageAllocator<M> {
     /// Fills the empty slots of an array with single pages, as the kernel does. Slots that are

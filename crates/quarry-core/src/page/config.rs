@@ -16,10 +16,8 @@
 
 use core::ops::Range;
 
-use super::bulk;
 use super::geometry::{PageEra, PageSysctls, page_era};
-use super::hot::HOT_PAGES;
-use super::types::{MAX_ORDER, ZONE_TYPES, ZoneType};
+use super::types::{HOT_PAGES, MAX_ORDER, ZONE_TYPES, ZoneType};
 use crate::era::Era;
 use crate::machine::{MAX_NODES, NodeId};
 
@@ -138,6 +136,16 @@ pub const CACHE_SHARE_BYTES: u64 = 1280 << 10;
 /// The most that [`PageConfig::batch_scale_max`] can be.
 pub(crate) const BATCH_SCALE_LIMIT: u32 = 6;
 
+/// Slots that a bulk free looks at under one hold of a CPU's lists (facts 7.5): 31, the size of a
+/// folio batch, from 6.18 on; 32 before.
+pub(super) const fn free_hold(era: Era) -> usize {
+    if era as u32 >= Era::V6_18 as u32 {
+        31
+    } else {
+        32
+    }
+}
+
 impl PageConfig {
     /// What a heap has: one zone per node, of which every page can be used.
     #[must_use]
@@ -150,7 +158,7 @@ impl PageConfig {
             batch_scale_max: 5,
             hold_pages: u32::MAX,
             cache_share_bytes: CACHE_SHARE_BYTES,
-            bulk_free_hold: bulk::free_hold(era),
+            bulk_free_hold: free_hold(era),
         }
     }
 

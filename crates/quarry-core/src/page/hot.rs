@@ -17,12 +17,9 @@ use core::ptr::NonNull;
 use super::map::MemMap;
 use super::pcp::Pcp;
 use super::stack::BlockStack;
-use super::types::{AHEAD, Pfn};
+use super::types::{AHEAD, HOT_PAGES, Pfn};
 use crate::machine::{PerCpu, StackLayout};
 
-/// Pages that the array holds: two batches of large zones (63), so that what a batch brings or takes
-/// does not move pages between the array and the list each time.
-pub(crate) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = HOT_PAGES / 2;
 

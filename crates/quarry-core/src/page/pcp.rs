@@ -18,16 +18,17 @@ mod drain;
 mod stock;
 mod tune;
 
+pub(super) use bulk::fill_slots;
 pub use stock::PcpStock;
 
 use core::mem::offset_of;
 
 use super::buddy::{Mixing, Wanted};
-use super::hot::{Entry, Fill, HOT_PAGES, HotPages, Steps};
+use super::hot::{Entry, Fill, HotPages, Steps};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
-use super::types::{MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
+use super::types::{HOT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
 use crate::machine::{CpuId, Line, Machine, PerCpu, PerCpuState};
 

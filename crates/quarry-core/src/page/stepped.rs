@@ -2,8 +2,8 @@
 //! for needs the slot, as a step must not be interrupted by another, but nothing of what a hold of the
 //! lists begins and ends with. Whoever holds them next takes it into account as steps.
 
-use super::hot::{Entry, newest_to_slots, slots_to_vacant};
-use super::pcp::Pcp;
+use super::hot::{Entry, slots_to_vacant};
+use super::pcp::{Pcp, fill_slots};
 use super::{MemMap, Page, PageAllocator, PageKind, Pfn};
 use super::{blocks::Tag, free::Claim};
 use crate::machine::{Machine, NodeId, PerCpu};
@@ -82,30 +82,6 @@ impl<M: Machine> PageAllocator<M> {
         });
         freed.unwrap_or(0)
     }
-}
-
-/// Fills slots from the first on, up to one that is filled already, with the newest of these pages; how
-/// many.
-#[inline(always)]
-pub(super) fn fill_slots<M: Machine>(
-    machine: &M,
-    // By value, or its fields would be loaded again for each page.
-    map: MemMap,
-    newest: &[Entry],
-    slots: &mut [Option<Pfn>],
-) -> usize {
-    let most = newest.len().min(slots.len());
-    let newest = &newest[newest.len() - most..];
-    newest_to_slots(newest, &mut slots[..most], |entry, slot| {
-        if slot.is_some() {
-            return false;
-        }
-        let pfn = entry.pfn();
-        map.page_to_write(machine, pfn)
-            .set_kind(PageKind::Allocated, 0);
-        *slot = Some(pfn);
-        true
-    })
 }
 
 /// Moves the pages of slots from the first on into free entries, up to a slot that is empty or whose

@@ -124,6 +124,9 @@ const REFERENCE: u64 = 1 << 32;
 /// Places between a block and the one that [`Page::set_ahead`] notes: with the work on each block between
 /// them, some less than the misses that a core has under way (10 to 16 line fill buffers on x86-64).
 pub(super) const AHEAD: usize = 6;
+/// Pages that the array in front of a CPU's list of single unmovable pages holds: two batches of large zones
+/// (63), so that what a batch brings or takes does not move pages between the array and the list each time.
+pub(super) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 
 /// Descriptor of one page.
 ///

@@ -8,8 +8,9 @@
 use core::fmt;
 
 use super::map::Mapper;
+use super::rules::REFILL_PAGES;
 use super::stats::{count, count_by};
-use super::types::{CACHE_PAGES, PoolError, PoolState, REFILL_PAGES};
+use super::types::{CACHE_PAGES, PoolError, PoolState};
 use super::{PagePool, PoolOwner, RawPool, ThinPool};
 use crate::debug::CallSite;
 use crate::machine::Machine;

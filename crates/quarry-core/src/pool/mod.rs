@@ -118,11 +118,9 @@ pub use inflight::{HOLDERS_MAX, Holder, InFlight, InFlightReport};
 pub use map::{Mapper, NoMapper};
 pub use pieces::{PIECES_MAX, Piece, PieceError};
 pub use raw::{RawPool, ThinPool};
-pub use rules::{PoolRules, pool_rules};
+pub use rules::{PoolRules, REFILL_PAGES, pool_rules};
 pub use stats::PoolStats;
-pub use types::{
-    CACHE_PAGES, PoolCreateError, PoolError, PoolParams, PoolState, Put, REFILL_PAGES,
-};
+pub use types::{CACHE_PAGES, PoolCreateError, PoolError, PoolParams, PoolState, Put};
 
 use core::ptr::NonNull;
 

@@ -3,8 +3,9 @@
 
 use super::map::Mapper;
 use super::ring::{Late, NoRoom, Reserved};
+use super::rules::REFILL_PAGES;
 use super::stats::{count, count_by};
-use super::types::{PoolError, PoolState, Put, REFILL_PAGES};
+use super::types::{PoolError, PoolState, Put};
 use super::{PagePool, PoolOwner, RawPool};
 use crate::machine::{Access, Line, Machine, access};
 use crate::page::{MemMap, Page, PageKind, Pfn};

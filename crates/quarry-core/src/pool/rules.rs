@@ -1,7 +1,9 @@
 //! What differs between eras, as data (`net/core/page_pool.c`).
 
-use super::types::REFILL_PAGES;
 use crate::era::Era;
+
+/// Pages that a refill or a slow allocation takes at a time at most (`PP_ALLOC_CACHE_REFILL`).
+pub const REFILL_PAGES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// The rules of a release for pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

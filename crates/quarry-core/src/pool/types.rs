@@ -14,8 +14,6 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Pages that the alloc cache holds (`PP_ALLOC_CACHE_SIZE`).
 pub const CACHE_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
-/// Pages that a refill or a slow allocation takes at a time at most (`PP_ALLOC_CACHE_REFILL`).
-pub const REFILL_PAGES: usize = if cfg!(loom) { 2 } else { 64 };
 /// Bytes of a pool's name, without the rest of a longer one.
 const NAME_BYTES: usize = 16;
 

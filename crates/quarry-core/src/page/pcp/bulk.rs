@@ -4,8 +4,8 @@
 
 use super::{Pageset, Pcp, Shape};
 use crate::machine::Machine;
-use crate::page::hot::Entry;
-use crate::page::stepped::fill_slots;
+use crate::page::hot::{Entry, newest_to_slots};
+use crate::page::map::MemMap;
 use crate::page::types::{PageKind, Pfn};
 
 impl Pcp {
@@ -107,4 +107,28 @@ impl Pcp {
         let most = at.limits.spree_max().max(self.spree);
         self.spree = (self.spree + pages).min(most);
     }
+}
+
+/// Fills slots from the first on, up to one that is filled already, with the newest of these pages; how
+/// many.
+#[inline(always)]
+pub(in crate::page) fn fill_slots<M: Machine>(
+    machine: &M,
+    // By value, or its fields would be loaded again for each page.
+    map: MemMap,
+    newest: &[Entry],
+    slots: &mut [Option<Pfn>],
+) -> usize {
+    let most = newest.len().min(slots.len());
+    let newest = &newest[newest.len() - most..];
+    newest_to_slots(newest, &mut slots[..most], |entry, slot| {
+        if slot.is_some() {
+            return false;
+        }
+        let pfn = entry.pfn();
+        map.page_to_write(machine, pfn)
+            .set_kind(PageKind::Allocated, 0);
+        *slot = Some(pfn);
+        true
+    })
 }
