@@ -1,5 +1,7 @@
 //! What the benchmarks have in common.
 
+use comfy_table::{CellAlignment, Table};
+
 /// Keeps the calling thread on one CPU, if the system lets it.
 pub(crate) fn pin(cpu: usize) {
     // SAFETY: all-zero is an empty set.
@@ -19,5 +21,12 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
         0 => f64::NAN,
         n if n % 2 == 1 => sorted[middle],
         _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Aligns all columns but the first to the right.
+pub(crate) fn right_align(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
 }

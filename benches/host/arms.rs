@@ -14,29 +14,7 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
 
-use crate::patterns::{Pattern, time};
-
-/// Most objects that are alive at a time in any pattern.
-pub(crate) const LIVE_MAX: usize = 1024;
-
-/// What is timed. Implementations are statically dispatched inside the loops.
-pub(crate) trait Allocator: Sync {
-    fn alloc(&self) -> NonNull<u8>;
-    /// Frees what `alloc` returned.
-    fn free(&self, object: NonNull<u8>);
-    fn alloc_many(&self, slots: &mut [Option<NonNull<u8>>]) {
-        for slot in slots {
-            *slot = Some(self.alloc());
-        }
-    }
-    fn free_many(&self, slots: &mut [Option<NonNull<u8>>]) {
-        for slot in slots {
-            if let Some(object) = slot.take() {
-                self.free(object);
-            }
-        }
-    }
-}
+use crate::patterns::{Allocator, LIVE_MAX, Pattern, time};
 
 /// One arm of the comparison.
 pub(crate) trait Arm {

@@ -6,8 +6,29 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Instant;
 
-use crate::arms::{Allocator, LIVE_MAX};
 use crate::common::pin;
+
+/// Most objects that are alive at a time in any pattern.
+pub(crate) const LIVE_MAX: usize = 1024;
+
+/// What is timed. Implementations are statically dispatched inside the loops.
+pub(crate) trait Allocator: Sync {
+    fn alloc(&self) -> NonNull<u8>;
+    /// Frees what `alloc` returned.
+    fn free(&self, object: NonNull<u8>);
+    fn alloc_many(&self, slots: &mut [Option<NonNull<u8>>]) {
+        for slot in slots {
+            *slot = Some(self.alloc());
+        }
+    }
+    fn free_many(&self, slots: &mut [Option<NonNull<u8>>]) {
+        for slot in slots {
+            if let Some(object) = slot.take() {
+                self.free(object);
+            }
+        }
+    }
+}
 
 /// Objects handed over at a time when another thread frees.
 const HAND_OVER: usize = 64;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use crate::common::median;
+use crate::common::{median, right_align};
 use crate::patterns::Pattern;
 
 /// The arm that the others are compared with.
@@ -66,9 +66,7 @@ impl Results {
             });
             table.add_row(std::iter::once(arm.clone()).chain(cells));
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        right_align(&mut table);
         println!("{table}");
     }
 

@@ -17,7 +17,7 @@ use quarry_core::page::{PageAllocator, PageConfig, PcpStats, Pfn};
 use quarry_host::{HostMachine, HugePages};
 use serde_json::{Value, json};
 
-use crate::report::right_align;
+use crate::common::right_align;
 
 /// Memory of the page allocator in bytes; with one zone of 16 GiB the batch is 63.
 const MEMORY_BYTES: usize = 16 << 30;

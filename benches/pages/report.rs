@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use crate::common::median;
+use crate::common::{median, right_align};
 use crate::dpdk::Missing;
 use crate::latency::Latency;
 use crate::patterns::Pattern;
@@ -146,13 +146,6 @@ impl Results {
             "arms": arms.collect::<Vec<_>>(),
             "latency": latencies.iter().map(Latency::json).collect::<Vec<_>>(),
         })
-    }
-}
-
-/// Aligns all columns but the first to the right.
-pub(crate) fn right_align(table: &mut Table) {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
 }
 

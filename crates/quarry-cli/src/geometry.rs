@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
+use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_lab::DesignSpec;
-use quarry_lab::setting::{Setting, Settings, resolve};
+use quarry_lab::setting::Setting;
 use serde::Serialize;
 
 use crate::error::usage;
+use crate::geometry_query::{Query, settings_of};
 use crate::{geometry_pages, geometry_rows, output, units};
 
 /// Arguments.
@@ -89,40 +90,6 @@ Examples:
   quarry geometry --pages --zone 16G --cpus 8 --page-size 4k,64k --era 4.13,6.18
   quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
   quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
-
-/// A question: one cache on one machine.
-pub(crate) struct Query {
-    /// Design and era.
-    pub(crate) design: DesignSpec,
-    /// The machine.
-    pub(crate) machine: MachineParams,
-    /// The cache.
-    pub(crate) cache: CacheParams,
-    /// Tunables.
-    pub(crate) settings: Settings,
-}
-
-impl Query {
-    /// The answer.
-    pub(crate) fn answer(&self) -> anyhow::Result<Geometry> {
-        let compute = self.design.design.geometry;
-        let mut geometry = compute(
-            self.design.era,
-            &self.machine,
-            &self.settings.boot,
-            &self.cache,
-        )
-        .map_err(|error| usage(format!("{}: {error}", self.design)))?;
-        self.settings.adjust(&mut geometry);
-        Ok(geometry)
-    }
-}
-
-/// Settings of a single design.
-pub(crate) fn settings_of(design: DesignSpec, settings: &[Setting]) -> anyhow::Result<Settings> {
-    let mut resolved = resolve(settings, &[design])?;
-    Ok(resolved.pop().unwrap_or_default())
-}
 
 #[derive(Serialize)]
 struct Answer {

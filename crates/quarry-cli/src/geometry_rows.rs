@@ -12,7 +12,7 @@ use quarry_lab::setting::Setting;
 use serde::{Deserialize, Serialize};
 
 use crate::error::usage;
-use crate::geometry::{Query, settings_of};
+use crate::geometry_query::{Query, settings_of};
 use crate::{output, units};
 
 #[derive(Deserialize)]

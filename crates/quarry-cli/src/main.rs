@@ -4,6 +4,7 @@
 mod error;
 mod geometry;
 mod geometry_pages;
+mod geometry_query;
 mod geometry_rows;
 mod import;
 mod output;

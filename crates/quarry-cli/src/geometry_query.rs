@@ -1,0 +1,41 @@
+//! What `quarry geometry` asks about a cache, whether one is named or a file has many.
+
+use quarry_core::geometry::{CacheParams, Geometry, MachineParams};
+use quarry_lab::DesignSpec;
+use quarry_lab::setting::{Setting, Settings, resolve};
+
+use crate::error::usage;
+
+/// A question: one cache on one machine.
+pub(crate) struct Query {
+    /// Design and era.
+    pub(crate) design: DesignSpec,
+    /// The machine.
+    pub(crate) machine: MachineParams,
+    /// The cache.
+    pub(crate) cache: CacheParams,
+    /// Tunables.
+    pub(crate) settings: Settings,
+}
+
+impl Query {
+    /// The answer.
+    pub(crate) fn answer(&self) -> anyhow::Result<Geometry> {
+        let compute = self.design.design.geometry;
+        let mut geometry = compute(
+            self.design.era,
+            &self.machine,
+            &self.settings.boot,
+            &self.cache,
+        )
+        .map_err(|error| usage(format!("{}: {error}", self.design)))?;
+        self.settings.adjust(&mut geometry);
+        Ok(geometry)
+    }
+}
+
+/// Settings of a single design.
+pub(crate) fn settings_of(design: DesignSpec, settings: &[Setting]) -> anyhow::Result<Settings> {
+    let mut resolved = resolve(settings, &[design])?;
+    Ok(resolved.pop().unwrap_or_default())
+}
