@@ -16,10 +16,10 @@ use quarry_core::slubq::Slubq;
 use quarry_core::tunables::{Table, Tunable};
 
 use crate::error::LabError;
-use crate::replay::{self, ReplayFn};
 
-/// One design, with its generic functions made concrete.
+/// One design, with its functions made concrete.
 pub struct DesignEntry {
+    which: Which,
     /// The name on the command line.
     pub name: &'static str,
     /// Releases that have it.
@@ -35,12 +35,19 @@ pub struct DesignEntry {
         fn(Era, &MachineParams, &BootParams, &CacheParams) -> Result<Geometry, GeometryError>,
     /// The kmalloc caches of an era that can be replayed.
     pub kmalloc_rules: fn(Era) -> Option<&'static KmallocRules>,
-    /// Replays a trace.
-    pub(crate) replay: ReplayFn,
 }
 
-const fn entry<D: Design>() -> DesignEntry {
+/// Work that is generic over the design ([`DesignEntry::run`]).
+pub(crate) trait ForDesign {
+    /// What it returns.
+    type Output;
+    /// Does the work with a design.
+    fn run<D: Design>(self) -> Self::Output;
+}
+
+const fn entry<D: Design>(which: Which) -> DesignEntry {
     DesignEntry {
+        which,
         name: D::NAME,
         releases: D::RELEASES,
         eras: D::ERAS,
@@ -48,18 +55,33 @@ const fn entry<D: Design>() -> DesignEntry {
         tunables: D::TUNABLES,
         geometry: D::geometry,
         kmalloc_rules: D::kmalloc_rules,
-        replay: replay::run::<D>,
     }
 }
 
-/// All designs. A new one is a new line here.
-pub static DESIGNS: &[DesignEntry] = &[
-    entry::<Slab>(),
-    entry::<Slub>(),
-    entry::<Slubq>(),
-    entry::<Slob>(),
-    entry::<Sheaf>(),
-];
+macro_rules! designs {
+    ($($design:ident),+) => {
+        /// The designs by their types.
+        #[derive(Clone, Copy)]
+        enum Which {
+            $($design),+
+        }
+
+        /// All designs.
+        pub static DESIGNS: &[DesignEntry] = &[$(entry::<$design>(Which::$design)),+];
+
+        impl DesignEntry {
+            /// Does work that is generic over the design with this one.
+            pub(crate) fn run<W: ForDesign>(&self, work: W) -> W::Output {
+                match self.which {
+                    $(Which::$design => work.run::<$design>()),+
+                }
+            }
+        }
+    };
+}
+
+// A new design is a new word here.
+designs!(Slab, Slub, Slubq, Slob, Sheaf);
 
 impl DesignEntry {
     /// The geometry of an ordinary cache with these flags.

@@ -49,11 +49,13 @@ pub mod infer;
 pub mod kernel;
 pub mod plan;
 pub mod replay;
+pub mod run;
 pub mod setting;
-pub mod sheaves;
+mod sheaves;
 pub mod whatif;
 
 pub use design::{DESIGNS, DesignEntry, DesignSpec};
 pub use error::LabError;
-pub use plan::{Plan, RunSpec};
+pub use plan::Plan;
 pub use replay::report::{CacheReport, RunReport};
+pub use run::RunSpec;

@@ -1,7 +1,7 @@
 //! Which runs an experiment has, and running them on several threads.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use quarry_sim::Config;
 use quarry_work::run_all;
@@ -9,44 +9,12 @@ use quarry_work::run_all;
 use crate::design::DesignSpec;
 use crate::error::LabError;
 use crate::replay::input::Input;
-use crate::replay::inspect;
 use crate::replay::report::RunReport;
-use crate::setting::{Setting, Settings, resolve};
+use crate::replay::{self, inspect};
+use crate::run::{Progress, RunSpec};
+use crate::setting::{Setting, resolve};
 
 pub use quarry_sim::PAGE_BYTES;
-
-/// One replay.
-#[derive(Clone, Debug)]
-pub struct RunSpec {
-    /// Design and era.
-    pub design: DesignSpec,
-    /// The virtual machine.
-    pub config: Config,
-    /// Tunables.
-    pub settings: Settings,
-    /// Where the heap's slabinfo and sysfs files are written at the end.
-    pub inspect: Option<PathBuf>,
-}
-
-impl RunSpec {
-    /// The run in words, for messages.
-    #[must_use]
-    pub fn label(&self) -> String {
-        let Config {
-            cpus, page_bytes, ..
-        } = self.config;
-        format!("{}, {}k pages, {cpus} CPUs", self.design, page_bytes >> 10)
-    }
-
-    /// The run as the name of a folder, such as `slub@6.18-4k-16`.
-    #[must_use]
-    pub fn folder(&self) -> String {
-        let Config {
-            cpus, page_bytes, ..
-        } = self.config;
-        format!("{}-{}k-{cpus}", self.design, page_bytes >> 10)
-    }
-}
 
 /// What a plan is made from: every design with every page size and every CPU count.
 #[derive(Clone, Debug)]
@@ -73,9 +41,6 @@ pub struct Plan {
     /// The runs.
     pub runs: Vec<RunSpec>,
 }
-
-/// Called with the number of events that were just done, by any thread.
-pub type Progress<'a> = &'a (dyn Fn(u64) + Sync);
 
 impl Plan {
     /// All combinations, designs first, then page sizes, then CPU counts.
@@ -158,8 +123,6 @@ impl Plan {
         jobs: usize,
         progress: Progress<'_>,
     ) -> Result<Vec<RunReport>, LabError> {
-        run_all(&self.runs, jobs, |run| {
-            (run.design.design.replay)(run, input, progress)
-        })
+        run_all(&self.runs, jobs, |run| replay::run(run, input, progress))
     }
 }

@@ -23,7 +23,7 @@ use super::report::Tally;
 use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
 use crate::kernel::Slabinfo;
-use crate::plan::RunSpec;
+use crate::run::RunSpec;
 use periodic::Periodic;
 
 /// [`Entry::cache`] of an object of kmalloc.
@@ -430,7 +430,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             });
         }
         self.outcome.tally.frees += 1;
-        self.outcome.tally.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
+        if event.flags.has(Flags::IMPLIED) {
+            self.outcome.tally.implied_frees += 1;
+        }
         if cache == KMALLOC && bytes > self.kmalloc_bytes_max {
             self.outcome.large_bytes -= self.large_bytes(bytes).unwrap_or_default();
         } else {

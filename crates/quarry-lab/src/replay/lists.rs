@@ -46,7 +46,7 @@ use super::pages::PageEvents;
 use crate::error::LabError;
 use crate::kernel::zoneinfo::{Pageset, Zone};
 use crate::kernel::{Pagetypeinfo, Zoneinfo};
-use crate::plan::RunSpec;
+use crate::run::RunSpec;
 
 /// A kernel moves at most this power of two times the batch at once (`pcp_batch_scale_max`).
 const BATCH_SCALE_MAX: u32 = PageConfig::new(Era::V6_18).batch_scale_max;

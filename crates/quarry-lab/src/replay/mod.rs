@@ -98,19 +98,33 @@ use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{self, Driver};
 use quarry_trace::ReplayEvent;
 
+use crate::design::ForDesign;
 use crate::error::LabError;
-use crate::plan::{Progress, RunSpec};
+use crate::run::{Progress, RunSpec};
 use check::Check;
 use engine::Engine;
 use input::Input;
 use lists::Start;
 use report::{CacheReport, PcpReport, RunReport, ZoneTraffic};
 
-/// A replay with its design made concrete.
-pub(crate) type ReplayFn = fn(&RunSpec, &Input, Progress<'_>) -> Result<RunReport, LabError>;
+/// Replays a trace in one run.
+pub(crate) fn run(
+    spec: &RunSpec,
+    input: &Input,
+    progress: Progress<'_>,
+) -> Result<RunReport, LabError> {
+    struct Replay<'a>(&'a RunSpec, &'a Input, Progress<'a>);
+    impl ForDesign for Replay<'_> {
+        type Output = Result<RunReport, LabError>;
+        fn run<D: Design>(self) -> Self::Output {
+            run_on::<D>(self.0, self.1, self.2)
+        }
+    }
+    spec.design.design.run(Replay(spec, input, progress))
+}
 
 /// Replays a trace on one design.
-pub(crate) fn run<D: Design>(
+fn run_on<D: Design>(
     spec: &RunSpec,
     input: &Input,
     progress: Progress<'_>,

@@ -3,9 +3,9 @@
 use quarry_core::geometry::{CacheFlags, Geometry};
 
 use crate::kernel::{CacheAttributes, SlabinfoRow};
+use crate::sheaves::Sheaves;
 
 use super::demand::{Demand, Hidden, pinned};
-use super::sheaves::Sheaves;
 use super::users::{Cpus, Range};
 use super::world::{self, World};
 
@@ -67,8 +67,8 @@ impl Shape {
         };
         let grain = if shared {
             1.0
-        } else if sheaves.capacity > 0.0 {
-            sheaves.capacity
+        } else if sheaves.capacity > 0 {
+            sheaves.capacity as f64
         } else if !world.has_cpu_slabs() {
             // Every object comes from the nodes' partial slabs.
             1.0
@@ -98,8 +98,8 @@ impl Shape {
 impl Shape {
     /// Takes other sheaves.
     pub(super) fn set_sheaves(&mut self, sheaves: Sheaves) {
-        if self.sheaves.capacity > 0.0 || sheaves.capacity > 0.0 {
-            self.grain = sheaves.capacity.max(1.0);
+        if self.sheaves.capacity > 0 || sheaves.capacity > 0 {
+            self.grain = sheaves.capacity.max(1) as f64;
         }
         self.sheaves = sheaves;
     }
@@ -107,7 +107,7 @@ impl Shape {
     /// Takes over the slabs that the kernel reports.
     pub(super) fn reshape(&mut self, row: &SlabinfoRow, page_bytes: u64) {
         let slots = row.objperslab.max(1) as f64;
-        if self.grain == self.slots && self.sheaves.capacity == 0.0 {
+        if self.grain == self.slots && self.sheaves.capacity == 0 {
             self.grain = slots;
         }
         self.slots = slots;
@@ -124,7 +124,7 @@ impl Lay {
         cpus: u32,
         sheaves: &Sheaves,
     ) -> Self {
-        if sheaves.capacity > 0.0 {
+        if sheaves.capacity > 0 {
             return Self::of_sheaves(row, sysfs, sheaves);
         }
         let slots = (row.objperslab.max(1)) as f64;

@@ -1,11 +1,12 @@
-//! The slabs of a cache with sheaves, from how its objects lie in the snapshot (`sheaves.rs` has the
+//! The slabs of a cache with sheaves, from how its objects lie in the snapshot (`pinned.rs` has the
 //! assumptions), and back.
 
 use crate::kernel::{CacheAttributes, SlabinfoRow};
+use crate::sheaves::Sheaves;
 
 use super::cache::{HIDDEN, Lay, Shape};
 use super::demand::{Demand, Hidden, thinned};
-use super::sheaves::{Beyond, Sheaves, occupied};
+use super::pinned::{Beyond, occupied};
 use super::users::{Cpus, Range};
 
 /// What becomes of a cache.
@@ -57,18 +58,19 @@ impl Lay {
         };
         let partial = partial.clamp(0.0, slabs);
         let partial_objects = (partial * slots - free).clamp(0.0, active);
-        let grains = (active - partial_objects) / sheaves.capacity;
-        let users = sheaves.cpus.min(grains.ceil());
+        let capacity = sheaves.capacity as f64;
+        let grains = (active - partial_objects) / capacity;
+        let users = (sheaves.cpus as f64).min(grains.ceil());
         Self {
             slots,
             slabs,
-            demand: Demand::new(sheaves.capacity, (grains - users).max(0.0), users),
+            demand: Demand::new(capacity, (grains - users).max(0.0), users),
             cpu_partial: 0.0,
             partial,
             partial_objects,
             half_full: number("partial").is_none(),
             reclaim: Self::is_reclaimed(sysfs),
-            kept: f64::from(has_burst) * sheaves.objects_kept().min(active),
+            kept: f64::from(has_burst) * (sheaves.after_load() as f64).min(active),
         }
     }
 
@@ -77,7 +79,7 @@ impl Lay {
         if self.kept > 0.0 {
             return self.rescaled(from, to, cpus);
         }
-        if to.sheaves.capacity == 0.0 {
+        if to.sheaves.capacity == 0 {
             let slabs = self.slabs_in(from, to, cpus);
             return Outcome {
                 slabs,
@@ -114,7 +116,7 @@ impl Lay {
     fn after_burst(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
         let users = cpus.users(self.demand.users);
         let ratio = self.slots / to.slots;
-        let kept = to.sheaves.objects_kept();
+        let kept = to.sheaves.after_load() as f64;
         let burst = |end| self.burst(end, users[end], from, cpus);
         let beyond = |burst: &Burst, kept: f64| Beyond {
             idle: burst.idle * ratio,
@@ -138,12 +140,12 @@ impl Lay {
         };
         let expected = middle.full * ratio + open + beyond(&middle, kept_beyond).expected();
         let worst = burst(2);
-        let most = to.sheaves.objects_max();
+        let most = to.sheaves.max() as f64;
         let high = (worst.full + worst.open) * ratio + beyond(&worst, most).most();
         Outcome {
             slabs: [low.ceil().min(expected), expected, high.max(expected)],
             kept: kept_here + kept_beyond * f64::from(middle.idle > 0.0),
-            sheaves: to.sheaves.beside_main(),
+            sheaves: to.sheaves.beside_main() as f64,
         }
     }
 
@@ -185,8 +187,8 @@ impl Lay {
     fn rescaled(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
         let users = cpus.users(self.demand.users);
         let ratio = self.slots / to.slots;
-        let before = from.sheaves.objects_kept();
-        let most = to.sheaves.objects_kept();
+        let before = from.sheaves.after_load() as f64;
+        let most = to.sheaves.after_load() as f64;
         let gone = self.kept * (1.0 - (most / before).min(1.0));
         let gone_partial = gone.min(self.partial_objects);
         let left = self.partial_objects - gone_partial;
@@ -216,7 +218,7 @@ impl Lay {
             slabs: [slabs[0].min(slabs[1]), slabs[1], slabs[2].max(slabs[1])],
             kept: (self.kept - gone + more.kept).min(most),
             sheaves: if most > 0.0 {
-                to.sheaves.beside_main()
+                to.sheaves.beside_main() as f64
             } else {
                 0.0
             },

@@ -24,7 +24,7 @@
 //! then counted in three parts: those that CPUs filled or hold, those on CPUs' partial lists, those
 //! on nodes' lists. Where neither geometry nor CPUs change, the cache stays as it was observed.
 //! Kernels with sheaves for all caches keep objects of loads that are gone, which pins slabs:
-//! `sheaves.rs`, `kept.rs`; the sheaves themselves are memory, too: `own.rs`. What a release changes in
+//! `kept.rs`, `pinned.rs`; the sheaves themselves are memory, too: `own.rs`. What a release changes in
 //! the sizes of its objects, and which caches it adds, is not in the prediction.
 //! With other pages some caches come or go: `pages.rs`. `observed` and `predicted` are slabs only;
 //! what goes to the page allocator is told beside them.
@@ -40,8 +40,8 @@ mod kept;
 mod layout;
 mod own;
 mod pages;
+mod pinned;
 mod report;
-mod sheaves;
 mod users;
 mod world;
 
@@ -150,7 +150,7 @@ impl Teller<'_> {
         let Some((from, to, is_same)) = self.shapes(row, sysfs) else {
             return (told, 0.0);
         };
-        told.sheaf_capacity = to.sheaves.capacity as u64;
+        told.sheaf_capacity = to.sheaves.capacity;
         told.kept_objects = lay.kept.round() as u64;
         let nodes_gone = match row.name.as_str() {
             "kernfs_node_cache" => self.sysfs_nodes_gone(),
@@ -170,7 +170,7 @@ impl Teller<'_> {
         lay.drop_full(nodes_gone);
         let outcome = lay.outcome(&from, &to, &self.cpus);
         let beside_main = if lay.kept > 0.0 {
-            from.sheaves.beside_main()
+            from.sheaves.beside_main() as f64
         } else {
             0.0
         };

@@ -37,13 +37,13 @@ impl OwnSheaves {
 
     fn count(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64, sign: f64) {
         let sheaves = &shape.sheaves;
-        if sheaves.capacity == 0.0 {
+        if sheaves.capacity == 0 {
             return;
         }
         let main = f64::from(world.nr_cpu_ids);
         // Nothing is known of the ends of what is there now: it is as expected.
         let (least, most) = if sign > 0.0 {
-            (0.0, sheaves.beside_main() + sheaves.in_barns)
+            (0.0, (sheaves.beside_main() + sheaves.in_barns) as f64)
         } else {
             (beside_main, beside_main)
         };

@@ -10,9 +10,9 @@ use crate::design::{DESIGNS, DesignSpec, list};
 use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::setting::{Setting, Settings, resolve};
+use crate::sheaves::Sheaves;
 
 use super::Question;
-use super::sheaves::Sheaves;
 
 /// The caches that exist before all others have no sheaves.
 const WITHOUT_SHEAVES: [&str; 2] = ["kmem_cache", "kmem_cache_node"];
@@ -179,7 +179,7 @@ impl World {
         Sheaves {
             capacity: capacity.into(),
             cpus: self.cpus.into(),
-            in_barns: full as f64 * f64::from(self.nodes),
+            in_barns: full * u64::from(self.nodes),
         }
     }
 

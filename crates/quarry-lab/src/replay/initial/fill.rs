@@ -12,8 +12,8 @@ use super::shape::{SeenSlab, Shape, known_free};
 use super::sheaves::{Home, InSheaves};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
-use crate::plan::RunSpec;
-use crate::sheaves::SheafStock;
+use crate::run::RunSpec;
+use crate::sheaves::Sheaves;
 
 /// Where the objects of a row come from and go to.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     /// Whether the trace tells pages.
     pub(super) tells_pages: bool,
     /// What its sheaves can hold; `None` if it has none.
-    pub(super) stock: Option<SheafStock>,
+    pub(super) stock: Option<Sheaves>,
 }
 
 /// A row's objects.
@@ -116,7 +116,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     fn fill_sheaves(
         &self,
         mut slabs: Slabs<'h>,
-        stock: &SheafStock,
+        stock: &Sheaves,
         driver: &Driver<'h, D>,
     ) -> Result<Filled<'h>, LabError> {
         let (row, geometry) = (self.row, self.view.head().geometry());
@@ -315,7 +315,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
 impl<'h> SheafObjects<'h> {
     /// Orders the objects of a plan, in the order of its places, as they are to be freed: a CPU's
     /// oldest first; those of the barn after its spare sheaf has become full.
-    fn of(plan: &InSheaves, stock: &SheafStock, objects: Vec<Option<ObjectRef<'h>>>) -> Self {
+    fn of(plan: &InSheaves, stock: &Sheaves, objects: Vec<Option<ObjectRef<'h>>>) -> Self {
         let capacity = stock.capacity as usize;
         let mut objects = objects.into_iter();
         let mut take = |count: usize| -> Vec<ObjectRef<'h>> {

@@ -119,8 +119,8 @@ use super::engine::NONE;
 use super::input::{Input, RecordedCache};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
-use crate::plan::RunSpec;
-use crate::sheaves::SheafStock;
+use crate::run::RunSpec;
+use crate::sheaves::Sheaves;
 use fill::{Filled, Filling, Source, is_of_row};
 use seen::Seen;
 
@@ -278,11 +278,11 @@ impl<'h> Held<'h> {
 
 impl Preparation<'_> {
     /// What a cache's sheaves can hold; `None` if it has none.
-    fn stock_of<D: Design>(&self, view: &CacheView<'_, D>) -> Option<SheafStock> {
+    fn stock_of<D: Design>(&self, view: &CacheView<'_, D>) -> Option<Sheaves> {
         let capacity = view.attribute("sheaf_capacity").filter(|n| *n > 0)?;
-        Some(SheafStock {
+        Some(Sheaves {
             capacity,
-            barn_full: view.attribute("barn_full").unwrap_or(0),
+            in_barns: view.attribute("barn_full").unwrap_or(0),
             cpus: self.spec.config.cpus.into(),
         })
     }

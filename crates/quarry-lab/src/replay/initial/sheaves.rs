@@ -3,7 +3,7 @@
 use super::seen::RowSeen;
 use super::shape::known_free;
 use crate::kernel::SlabinfoRow;
-use crate::sheaves::SheafStock;
+use crate::sheaves::Sheaves;
 
 /// Where an object lies: the index of its slab among those that are seen, if it is one of them.
 pub(super) type Home = Option<usize>;
@@ -29,7 +29,7 @@ fn own_modulo(seen: &RowSeen, cpu: u16, capacity: u64) -> Option<u64> {
 }
 
 /// How many free objects sheaves and barns held. `cpus` of the stock are those of the machine.
-fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &SheafStock) -> u64 {
+fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves) -> u64 {
     let known_free = known_free(row);
     let taken = seen.fresh.len() as u64;
     let died = seen.orphans.len() as u64;
@@ -47,7 +47,7 @@ fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &SheafStock) -> u64 {
         })
     } else if known_free >= row.objperslab {
         // More than refills leave: frees have overflowed.
-        taken.max(stock.after_overflow())
+        taken.max(stock.after_load())
     } else {
         taken
     };
@@ -56,7 +56,7 @@ fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &SheafStock) -> u64 {
 }
 
 impl InSheaves {
-    pub(super) fn of(row: &SlabinfoRow, seen: &RowSeen, stock: &SheafStock) -> Self {
+    pub(super) fn of(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves) -> Self {
         let mut left = held(row, seen, stock);
         let mut later = Vec::new();
         // Of each CPU: its objects, and how many it may have.
@@ -81,7 +81,7 @@ impl InSheaves {
                 None => later.push(*slab),
             }
         }
-        let sheaves = (left / stock.capacity).min(stock.barn_full);
+        let sheaves = (left / stock.capacity).min(stock.in_barns);
         let mut later = later.into_iter();
         let mut barn: Vec<Vec<Home>> = (0..sheaves)
             .map(|_| (0..stock.capacity).map(|_| later.next()).collect())
@@ -127,9 +127,9 @@ mod tests {
     use super::super::seen::{Flow, User};
     use super::*;
 
-    const STOCK: SheafStock = SheafStock {
+    const STOCK: Sheaves = Sheaves {
         capacity: 12,
-        barn_full: 10,
+        in_barns: 10,
         cpus: 2,
     };
 

@@ -1,9 +1,4 @@
-//! What sheaves and barns keep of a cache, and which slabs that pins.
-//!
-//! *What they keep.* A CPU has a main and a spare sheaf, a node's barn keeps full ones up to its
-//! limit. Objects in them count as active, and stay while memory lasts. When a load goes, frees
-//! fill the main sheaf, then the spare one, then the barn, and only then slabs. So after it barns and
-//! spare sheaves are full, and a main sheaf holds any number: half. Most is all of them full.
+//! Which slabs the objects pin that sheaves and barns keep (`crate::sheaves` has how many).
 //!
 //! *How far a load went* no snapshot of SLUB tells: it frees all slabs but some that stay idle (on
 //! CPUs, on their partial lists, and up to `min_partial` empty ones on a node's list). What is left
@@ -15,17 +10,6 @@
 //! first; only the rest lies in slabs that SLUB has given back, at random, and pins them.
 //!
 //! *A load that only grows* takes objects in whole sheaves. That is a demand of this grain (`demand.rs`).
-
-/// Sheaves that a cache can fill.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Sheaves {
-    /// Objects of a sheaf; 0 if the cache has none.
-    pub(super) capacity: f64,
-    /// CPUs at work.
-    pub(super) cpus: f64,
-    /// Full sheaves in all barns at most.
-    pub(super) in_barns: f64,
-}
 
 /// Of SLUB's idle slabs and the objects that sheaves keep beyond the free ones in the slabs that
 /// are there: what they pin where the load was larger.
@@ -39,33 +23,12 @@ pub(super) struct Beyond {
     pub(super) slots: f64,
 }
 
-/// Sheaves of each CPU: main and spare.
-const OF_A_CPU: f64 = 2.0;
-/// Sheaves of a CPU that are filled after a load: the spare one and half of the main one.
-const FILLED_OF_A_CPU: f64 = 1.5;
 /// How many times as large the load was at most, for the upper bound: the chance of more, 1/x, is
 /// that of two standard deviations to one side.
 const TIMES_MAX: f64 = 44.0;
 /// Steps of the integral over the size of the load, and their size. They reach 2^20 times as large.
 const STEPS: u32 = 320;
 const STEP: f64 = 20.0 * std::f64::consts::LN_2 / STEPS as f64;
-
-impl Sheaves {
-    /// Objects in all of them when they are full.
-    pub(super) fn objects_max(&self) -> f64 {
-        self.capacity * (OF_A_CPU * self.cpus + self.in_barns)
-    }
-
-    /// Objects that are expected in them when a load has gone.
-    pub(super) fn objects_kept(&self) -> f64 {
-        self.capacity * (FILLED_OF_A_CPU * self.cpus + self.in_barns)
-    }
-
-    /// Sheaves that exist after a burst, beside the main ones that each cache has from its creation.
-    pub(super) fn beside_main(&self) -> f64 {
-        (OF_A_CPU - 1.0) * self.cpus + self.in_barns
-    }
-}
 
 impl Beyond {
     /// Slabs that the objects pin if the load was `times` as large as what is idle.
@@ -102,21 +65,6 @@ pub(super) fn occupied(slabs: f64, objects: f64, slots: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn capacity_bounds_what_is_kept() {
-        let sheaves = |capacity, cpus| Sheaves {
-            capacity,
-            cpus,
-            in_barns: 10.0,
-        };
-        // kmalloc-cg-2k on two CPUs, kernel 7.0: about 180 objects active, 22 of them live.
-        assert_eq!(sheaves(12.0, 2.0).objects_max(), 168.0);
-        assert_eq!(sheaves(12.0, 2.0).objects_kept(), 156.0);
-        assert_eq!(sheaves(12.0, 8.0).objects_max(), 312.0);
-        assert_eq!(sheaves(0.0, 8.0).objects_max(), 0.0);
-        assert_eq!(sheaves(60.0, 2.0).beside_main(), 12.0);
-    }
 
     #[test]
     fn objects_pin_slabs() {
