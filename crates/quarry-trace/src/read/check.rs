@@ -26,6 +26,82 @@ fn below(column: &'static str, value: i32, good: bool, limit: u32, also: &str) -
     )
 }
 
+/// The columns of a chunk, equally long.
+#[derive(Clone, Copy)]
+pub(super) struct RawColumns<'a> {
+    pub(super) time: &'a [i64],
+    pub(super) cpu: &'a [i32],
+    pub(super) kind: &'a [i32],
+    pub(super) cache: &'a [i32],
+    pub(super) object: &'a [i32],
+    pub(super) bytes_req: &'a [i32],
+    pub(super) flags: &'a [i32],
+    pub(super) order: &'a [i32],
+    pub(super) node: &'a [i32],
+    pub(super) migratetype: &'a [i32],
+}
+
+impl<'a> RawColumns<'a> {
+    /// The first `count` rows of the columns. The order of `numbers` is that of the fields.
+    ///
+    /// # Panics
+    ///
+    /// If a column is shorter.
+    #[inline(always)]
+    pub(super) fn new(count: usize, time: &'a [i64], numbers: &'a [Vec<i32>; 9]) -> Self {
+        let [
+            cpu,
+            kind,
+            cache,
+            object,
+            bytes_req,
+            flags,
+            order,
+            node,
+            migratetype,
+        ] = numbers.each_ref().map(|column| &column[..count]);
+        let time = &time[..count];
+        Self {
+            time,
+            cpu,
+            kind,
+            cache,
+            object,
+            bytes_req,
+            flags,
+            order,
+            node,
+            migratetype,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn row(&self, at: usize) -> RawRow {
+        RawRow {
+            time: self.time[at],
+            cpu: self.cpu[at],
+            kind: self.kind[at],
+            cache: self.cache[at],
+            object: self.object[at],
+            bytes_req: self.bytes_req[at],
+            flags: self.flags[at],
+            order: self.order[at],
+            node: self.node[at],
+            migratetype: self.migratetype[at],
+        }
+    }
+
+    /// True if [`RawRow::fault`] finds nothing in any row.
+    #[inline(always)]
+    pub(super) fn are_possible(&self, limits: &Limits) -> bool {
+        let rows = 0..self.time.len();
+        let impossible = rows.fold(0, |sum, at| {
+            sum | u32::from(!self.row(at).is_possible(limits))
+        });
+        impossible == 0 && self.time.iter().fold(0, |all, time| all | time) >= 0
+    }
+}
+
 /// One row of the projection as it is in the file.
 #[derive(Clone, Copy)]
 pub(super) struct RawRow {
@@ -42,29 +118,26 @@ pub(super) struct RawRow {
 }
 
 impl RawRow {
-    /// True if [`RawRow::fault`] finds nothing; without branches.
+    /// True if [`RawRow::fault`] finds nothing but a negative time; without branches and with nothing
+    /// but 32-bit lanes, so that a loop over rows is done for several at once.
     #[inline(always)]
-    pub(super) fn is_possible(&self, limits: &Limits) -> bool {
-        let free = (1_u32 << Kind::Kfree as u32
-            | 1 << Kind::KmemCacheFree as u32
-            | 1 << Kind::MmPageFree as u32)
-            >> (self.kind as u32 & 31)
-            & 1
-            != 0;
+    fn is_possible(&self, limits: &Limits) -> bool {
+        let is = |kind: Kind| self.kind == kind as i32;
+        let free = is(Kind::Kfree) | is(Kind::KmemCacheFree) | is(Kind::MmPageFree);
         let page = self.kind >= Kind::MmPageAlloc as i32;
         let unknown = self.flags & i32::from(Flags::UNKNOWN.0) != 0;
         let slots = if page { limits.pages } else { limits.objects };
+        let flags = if page { 256 } else { 128 };
         let cache_known = (self.cache as u32) < limits.caches;
-        (self.time >= 0)
-            & ((self.cpu as u32) < limits.cpus)
+        ((self.cpu as u32) < limits.cpus)
             & ((self.kind as u32) < Kind::ALL.len() as u32)
             & ((cache_known & !page) | ((self.cache == -1) & (page | unknown)))
             & (((self.object as u32) < slots) & !unknown | (self.object == -1) & unknown & free)
             & (self.bytes_req >= 0)
-            & ((self.flags as u32) < 1 << (7 + u32::from(page)))
+            & ((self.flags as u32) < flags)
             & (self.order as u32 <= u32::from(ORDER_MAX))
-            & ((self.node as i64 + 1) as u64 <= 1024)
-            & ((self.migratetype as i64 + 1) as u64 <= 16)
+            & (self.node.wrapping_add(1) as u32 <= 1024)
+            & (self.migratetype.wrapping_add(1) as u32 <= 16)
     }
 
     /// What is impossible about the row: column, value, and what it could be.
@@ -166,3 +239,106 @@ impl RawRow {
 }
 
 const _: () = assert!(NO_OBJECT == -1_i32 as u32 && NO_CACHE == -1_i32 as u16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        cpus: 2,
+        caches: 3,
+        objects: 40,
+        pages: 50,
+    };
+
+    /// Values at both sides of each bound.
+    const EDGES: [i32; 22] = [
+        i32::MIN,
+        -2,
+        -1,
+        0,
+        1,
+        2,
+        3,
+        7,
+        8,
+        10,
+        11,
+        15,
+        16,
+        39,
+        40,
+        50,
+        127,
+        128,
+        255,
+        256,
+        1024,
+        i32::MAX,
+    ];
+
+    /// The quick check and the one that names a fault agree on every row with two values at an edge.
+    #[test]
+    fn the_quick_check_finds_what_has_a_fault() {
+        let mut faults = 0;
+        for kind in Kind::ALL {
+            let row = RawRow {
+                time: 5,
+                cpu: 1,
+                kind: kind as i32,
+                cache: if kind.is_page() { -1 } else { 2 },
+                object: 30,
+                bytes_req: 64,
+                flags: 0,
+                order: 0,
+                node: -1,
+                migratetype: -1,
+            };
+            assert!(row.is_possible(&LIMITS) && row.fault(&LIMITS).is_none());
+            for first in 0..9 {
+                for second in 0..9 {
+                    for (a, b) in EDGES.iter().flat_map(|a| EDGES.map(|b| (*a, b))) {
+                        let mut row = row;
+                        *field(&mut row, first) = a;
+                        *field(&mut row, second) = b;
+                        let possible = row.is_possible(&LIMITS);
+                        assert_eq!(
+                            possible,
+                            row.fault(&LIMITS).is_none(),
+                            "{a} {b} {first} {second}"
+                        );
+                        faults += u32::from(!possible);
+                    }
+                }
+            }
+        }
+        assert!(faults > 1000);
+    }
+
+    fn field(row: &mut RawRow, index: usize) -> &mut i32 {
+        let fields = [
+            &mut row.cpu,
+            &mut row.kind,
+            &mut row.cache,
+            &mut row.object,
+            &mut row.bytes_req,
+            &mut row.flags,
+            &mut row.order,
+            &mut row.node,
+            &mut row.migratetype,
+        ];
+        fields.into_iter().nth(index).expect("one of nine")
+    }
+
+    #[test]
+    fn one_negative_time_makes_a_chunk_impossible() {
+        let numbers: [Vec<i32>; 9] = [0, 0, 0, 0, 8, 0, 0, -1, -1].map(|value| vec![value; 20]);
+        let mut times = vec![1; 20];
+        assert!(RawColumns::new(20, &times, &numbers).are_possible(&LIMITS));
+        times[17] = -1;
+        let columns = RawColumns::new(20, &times, &numbers);
+        assert!(!columns.are_possible(&LIMITS));
+        assert!(columns.row(17).fault(&LIMITS).is_some());
+        assert!(RawColumns::new(17, &times, &numbers).are_possible(&LIMITS));
+    }
+}

@@ -1,7 +1,7 @@
 //! The columns that a replay needs, decoded chunk by chunk and checked row by row.
 //!
-//! The check that every row passes is branch-free; only when some row of a chunk fails it is the chunk
-//! walked again to name the row.
+//! The check that every row passes is branch-free, for several rows at once; only when some row of a
+//! chunk fails it is the chunk walked again to name the row.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 
 use super::Shared;
-use super::check::{Limits, RawRow};
+use super::check::{Limits, RawColumns};
 use super::group::Group;
 use crate::error::{Result, TraceError};
 use crate::event::{NO_CACHE, ReplayEvent};
@@ -161,73 +161,30 @@ impl EventReader {
 
     /// Columns to rows.
     fn assemble(&mut self, count: usize, out: &mut Vec<ReplayEvent>) -> Result<()> {
-        let times = &self.times[..count];
-        let [
-            cpu,
-            kind,
-            cache,
-            object,
-            bytes_req,
-            flags,
-            order,
-            node,
-            migratetype,
-        ] = &self.numbers;
-        let [cpu, kind, cache, object] = [cpu, kind, cache, object].map(|c| &c[..count]);
-        let [bytes_req, flags, order] = [bytes_req, flags, order].map(|c| &c[..count]);
-        let [node, migratetype] = [node, migratetype].map(|c| &c[..count]);
-        let (limits, resolved) = (self.limits, self.shared.resolved.as_slice());
-        let mut all_good = true;
-        out.extend((0..count).map(|i| {
-            let row = RawRow {
-                time: times[i],
-                cpu: cpu[i],
-                kind: kind[i],
-                cache: cache[i],
-                object: object[i],
-                bytes_req: bytes_req[i],
-                flags: flags[i],
-                order: order[i],
-                node: node[i],
-                migratetype: migratetype[i],
-            };
-            all_good &= row.is_possible(&limits);
-            let mut event = row.event();
+        let columns = RawColumns::new(count, &self.times, &self.numbers);
+        if !columns.are_possible(&self.limits) {
+            self.first_bad_row(columns)?;
+        }
+        let resolved = self.shared.resolved.as_slice();
+        out.extend((0..count).map(|at| {
+            let mut event = columns.row(at).event();
             event.cache = resolved
                 .get(usize::from(event.cache))
                 .copied()
                 .unwrap_or(NO_CACHE);
             event
         }));
-        if all_good {
-            Ok(())
-        } else {
-            self.first_bad_row(count)
-        }
+        Ok(())
     }
 
     /// Names the first row of the chunk that is impossible.
     #[cold]
-    fn first_bad_row(&self, count: usize) -> Result<()> {
-        for i in 0..count {
-            let at = |n: usize| self.numbers[n][i];
-            let row = RawRow {
-                time: self.times[i],
-                cpu: at(0),
-                kind: at(1),
-                cache: at(2),
-                object: at(3),
-                bytes_req: at(4),
-                flags: at(5),
-                order: at(6),
-                node: at(7),
-                migratetype: at(8),
-            };
-            if let Some((column, value, expected)) = row.fault(&self.limits) {
-                let (path, row) = (self.shared.path.clone(), self.row + i as u64 + 1);
+    fn first_bad_row(&self, columns: RawColumns<'_>) -> Result<()> {
+        for at in 0..columns.time.len() {
+            if let Some((column, value, expected)) = columns.row(at).fault(&self.limits) {
                 return Err(TraceError::BadRow {
-                    path,
-                    row,
+                    path: self.shared.path.clone(),
+                    row: self.row + at as u64 + 1,
                     column,
                     value,
                     expected,
