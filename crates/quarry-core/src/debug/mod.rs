@@ -52,7 +52,7 @@
 //! | used | 0xcc | the user's | a user |
 //! | quarantined | 0xbb | 0x6b, last 0xa5 | `Quarantine`; its slab counts it as in use |
 //!
-//! SLAB's red zones are words of its own ([`Rules::slab`]). A free object that holds its slab's
+//! SLAB's red zones are words of its own (the module `slab::geometry`). A free object that holds its slab's
 //! indices has these instead of poison.
 //!
 //! # 4 Locks and their order

@@ -326,7 +326,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     }
 
     /// Sets a tunable by its sysfs name. `false` if the design has no writable one of that name.
-    /// Ranges are the caller's to check ([`crate::tunables::check`]).
+    /// Ranges are the caller's to check ([`Table::check`](crate::tunables::Table::check)).
     pub fn set_attribute(&self, name: &str, value: u64) -> bool {
         self.body.design.set_attribute(self.env(), name, value)
     }

@@ -126,6 +126,23 @@ impl<T> PerCpu<T> {
         Some(new)
     }
 
+    /// Runs `f` on a CPU's state whether its word is held or not.
+    ///
+    /// # Safety
+    ///
+    /// No other code uses the slots meanwhile, on any CPU.
+    pub(crate) unsafe fn with_unused<M: Machine, R>(
+        &self,
+        cpu: CpuId,
+        f: impl FnOnce(&mut T) -> R,
+    ) -> R {
+        let slot = self.slot::<M>(cpu);
+        // SAFETY: the slot is valid (M3); only shared access to its fields is made from this reference.
+        let slot = unsafe { slot.as_ref() };
+        // SAFETY: by the caller's contract this is the only reference to the state.
+        f(unsafe { &mut *slot.state.get() })
+    }
+
     /// Returns the slots of all CPUs to the area; they are zeroed for the next user.
     ///
     /// # Safety

@@ -62,8 +62,8 @@
 //!
 //! # 7 Departures from the kernel
 //!
-//! CPUs have no main sheaves of kmalloc's caches until their first slow operation; a flush frees main
-//! sheaves, too, which the kernel keeps, and they come again. Sheaves come from and go to the slabs of their kmalloc class, past that class's own sheaves. The slot stays held
+//! CPUs have no main sheaves of kmalloc's caches until their first slow operation. Sheaves come from and go
+//! to the slabs of their kmalloc class, past that class's own sheaves. The slot stays held
 //! while a sheaf is filled or flushed, so nobody can have refilled it meanwhile; the kernel drops
 //! its lock there. A sheaf is always filled, as in 7.0 final; 6.18 only does so for callers that
 //! may sleep, and there is no such caller here to tell apart. A cache without sheaves, and an rcu
@@ -171,9 +171,9 @@ impl Design for Sheaf {
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
-        // A CPU that was busy when the cache was flushed may have kept an empty sheaf.
-        self.flush_and_drain(env);
         // SAFETY: the caller guarantees that the cache has no user left.
+        unsafe { self.free_all_sheaves(env) };
+        // SAFETY: as above.
         unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
         // SAFETY: as above.
         unsafe { self.slub.release(env) };

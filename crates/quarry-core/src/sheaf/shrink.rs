@@ -50,9 +50,9 @@ impl Sheaf {
         let busy = cpus(env).filter(|&cpu| {
             let taken = self.cpu.try_with_remote(machine, cpu, |state| {
                 self.hand_over(env, state, machine.node_of_cpu(cpu), true);
-                Self::take_sheaves(state)
+                self.take_sheaves(env, state, &mut stats)
             });
-            // What was taken is flushed without the slot: kmalloc, whose sheaves may be these, is
+            // What was taken is freed without the slot: kmalloc, whose sheaves may be these, is
             // called meanwhile.
             let was_busy = taken.is_none();
             if let Some(sheaves) = taken {
@@ -65,13 +65,26 @@ impl Sheaf {
         busy
     }
 
-    /// All sheaves of a CPU.
-    fn take_sheaves(cpu: &mut CpuSheaves) -> Stack {
+    /// Takes a CPU's sheaves but the main one, which stays, empty, if it has the cache's capacity.
+    fn take_sheaves<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSheaves,
+        stats: &mut Stats,
+    ) -> Stack {
         let mut taken = Stack::EMPTY;
-        let main = cpu.replace_main(None);
-        main.into_iter()
-            .chain(cpu.spare.take())
+        cpu.spare
+            .take()
+            .into_iter()
             .for_each(|sheaf| taken.push(sheaf));
+        match cpu.replace_main(None) {
+            Some(mut main) if main.capacity() == self.capacity() => {
+                self.flush_sheaf(env, &mut main, stats);
+                cpu.replace_main(Some(main));
+            }
+            Some(main) => taken.push(main),
+            None => {}
+        }
         taken
     }
 
@@ -92,12 +105,39 @@ impl Sheaf {
         env.cache.shared_stats.add(&stats);
     }
 
-    /// Brings all objects of sheaves back to their slabs and frees all sheaves. Returns how many
-    /// CPUs were busy.
+    /// Brings all objects of sheaves back to their slabs and frees all sheaves but the CPUs' main ones.
+    /// Returns how many CPUs were busy.
     pub(super) fn flush_and_drain<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let busy = self.flush(env);
         self.drain_barns(env);
         busy
+    }
+
+    /// Frees the sheaves of a cache that goes, and those of CPUs that look busy.
+    ///
+    /// # Safety
+    ///
+    /// The cache has no user left.
+    pub(super) unsafe fn free_all_sheaves<M: Machine>(&self, env: Env<'_, M>) {
+        // No sheaf has this capacity, so none stays with its CPU.
+        self.capacity.store(0, Ordering::Relaxed);
+        self.flush_and_drain(env);
+        let _pass = env.pages.gate().enter(env.pages.machine());
+        let mut stats = Stats::default();
+        for cpu in cpus(env) {
+            let take = |state: &mut CpuSheaves| {
+                let mut taken = self.take_sheaves(env, state, &mut stats);
+                state
+                    .rcu
+                    .take()
+                    .into_iter()
+                    .for_each(|sheaf| taken.push(sheaf));
+                taken
+            };
+            // SAFETY: the caller's contract.
+            let taken = unsafe { self.cpu.with_unused::<M, _>(cpu, take) };
+            self.dissolve(env, taken, &mut stats);
+        }
     }
 
     /// Gives new sheaves another capacity and frees the old ones; a CPU that is busy keeps its own

@@ -193,6 +193,8 @@ fn survives<D: Design>(
     // Other classes hold what a design keeps for this one, and for each other.
     for _ in 0..4 {
         heap.for_each_cache(|cache| {
+            // CPUs keep their main sheaf for as long as the cache has sheaves.
+            cache.set_attribute("sheaf_capacity", 0);
             cache.shrink();
         });
     }

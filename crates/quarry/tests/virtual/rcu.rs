@@ -49,6 +49,8 @@ fn frees_wait_for_readers<D: Design>(era: Era) {
     // What noted the frees is gone as well.
     for _ in 0..4 {
         heap.for_each_cache(|cache| {
+            // CPUs keep their main sheaf for as long as the cache has sheaves.
+            cache.set_attribute("sheaf_capacity", 0);
             cache.shrink();
         });
     }
@@ -178,6 +180,7 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
     give(cache, &places.held);
     cache.flush();
     heap.machine().grace_period();
+    assert!(cache.set_attribute("sheaf_capacity", 0));
     cache.shrink();
     let usage = cache.usage();
     assert_eq!(usage.slabs, 0, "{era}, {setup:?}: {usage:?}");
@@ -185,6 +188,8 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
     assert_eq!(made, freed, "{era}, {setup:?}");
     for _ in 0..2 {
         heap.for_each_cache(|cache| {
+            // CPUs keep their main sheaf for as long as the cache has sheaves.
+            cache.set_attribute("sheaf_capacity", 0);
             cache.shrink();
         });
     }

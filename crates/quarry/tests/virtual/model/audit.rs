@@ -330,6 +330,10 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             (false, true) => GENERAL_ROUNDS,
             (false, false) => 1,
         };
+        // CPUs keep their main sheaf for as long as the cache has sheaves.
+        self.heap.for_each_cache(|cache| {
+            cache.set_attribute("sheaf_capacity", 0);
+        });
         let mut left = None;
         for _ in 0..rounds {
             left = None;
