@@ -362,7 +362,14 @@ impl Pcp {
         oldest: bool,
     ) -> Option<Pfn> {
         let list = &mut self.lists[usize::from(shape.list)];
-        let fits = |pfn: &Pfn| at.map.page(*pfn).listed_as() == shape.migratetype;
+        // The block that is taken tells of itself.
+        let fits = |pfn: &Pfn| {
+            let fits = at.map.page(*pfn).listed_as() == shape.migratetype;
+            if !fits {
+                at.map.page_to_read(at.machine, *pfn);
+            }
+            fits
+        };
         let mut fitting = list.blocks.iter(at.map).filter(fits);
         let found = if oldest {
             fitting.last()

@@ -121,8 +121,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// The piece is in use and only the caller puts it, or nobody else puts this page or a piece of
-    /// it at the same time: as for [`PoolOwner::put`].
+    /// If the piece is handed out, it is the caller's to put, and no code uses its memory any longer. If it is
+    /// not, no other thread puts this page or a piece of it at the same time: as for [`PoolOwner::put`].
     pub unsafe fn put_piece(&mut self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         let page = raw.check(pfn, PoolState::InPieces)?;
@@ -209,8 +209,8 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// The piece is in use and only the caller puts it, or nobody else puts this page or a piece of
-    /// it at the same time: as for [`PagePool::put`].
+    /// If the piece is handed out, it is the caller's to put, and no code uses its memory any longer. If it is
+    /// not, no other thread puts this page or a piece of it at the same time: as for [`PagePool::put`].
     pub unsafe fn put_piece(&self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         self.raw().put_piece_used(pfn, offset)
     }
@@ -233,8 +233,9 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// The piece is in use and only the caller puts it; or a handle to the pool exists until the
-    /// call returns, and nobody else puts this page or a piece of it at the same time.
+    /// If the piece is handed out, it is the caller's to put, and no code uses its memory any longer. If it is
+    /// not, a handle to the pool exists until the call returns, and no other thread puts this page or a
+    /// piece of it at the same time.
     pub unsafe fn put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         self.put_piece_used(pfn, offset)
     }

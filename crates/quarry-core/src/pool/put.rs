@@ -21,7 +21,10 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// Nobody else puts this page, or a piece of it, at the same time. Of two at once one may write
+    /// If the page is handed out whole, it is the caller's to put: the pool gave it to the caller, or its user
+    /// handed it over, and no code uses its memory any longer but users with references of their own.
+    ///
+    /// No other thread puts this page, or a piece of it, at the same time. Of two at once one may write
     /// to the descriptor of a page that the other released and that has become a slab.
     #[inline]
     pub unsafe fn put(&mut self, pfn: Pfn) -> Result<Put, PoolError> {
@@ -169,7 +172,10 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     ///
     /// # Safety
     ///
-    /// Nobody else puts this page, or a piece of it, at the same time. Of two at once one may write
+    /// If the page is handed out whole, it is the caller's to put: the pool gave it to the caller, or its user
+    /// handed it over, and no code uses its memory any longer but users with references of their own.
+    ///
+    /// No other thread puts this page, or a piece of it, at the same time. Of two at once one may write
     /// to the descriptor of a page that the other released and that has become a slab.
     #[inline]
     pub unsafe fn put(&self, pfn: Pfn) -> Result<Put, PoolError> {
