@@ -134,6 +134,19 @@ impl CacheHead {
         self.flags
     }
 
+    /// An attribute that follows from the geometry, by its sysfs name.
+    pub(crate) fn attribute(&self, name: &str) -> Option<u64> {
+        let value = match name {
+            "order" => self.geometry.order,
+            "objs_per_slab" => self.geometry.objects,
+            "slab_size" => self.geometry.layout.size,
+            "object_size" => self.object_size(),
+            "align" => self.geometry.layout.align,
+            _ => return None,
+        };
+        Some(u64::from(value))
+    }
+
     pub(crate) fn id(&self) -> *mut () {
         core::ptr::from_ref(self).cast_mut().cast()
     }

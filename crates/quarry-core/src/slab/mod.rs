@@ -220,12 +220,8 @@ impl Design for Slab {
             "limit" => self.limit.load(Ordering::Relaxed),
             "batchcount" => self.batch.load(Ordering::Relaxed),
             "sharedfactor" => self.shared_factor.load(Ordering::Relaxed),
-            "order" => cache.geometry.order,
-            "objs_per_slab" => cache.geometry.objects,
-            "slab_size" => cache.geometry.layout.size,
             "object_size" => cache.geometry.layout.object_size,
-            "align" => cache.geometry.layout.align,
-            _ => return None,
+            _ => return cache.attribute(name),
         };
         Some(u64::from(value))
     }

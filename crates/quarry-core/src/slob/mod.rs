@@ -162,15 +162,10 @@ impl Design for Slob {
     }
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
-        let value = match name {
-            "order" => cache.geometry.order,
-            "objs_per_slab" => cache.geometry.objects,
-            "slab_size" => cache.geometry.layout.size,
-            "object_size" => cache.geometry.layout.object_size,
-            "align" => cache.geometry.layout.align,
-            _ => return None,
-        };
-        Some(u64::from(value))
+        match name {
+            "object_size" => Some(u64::from(cache.geometry.layout.object_size)),
+            _ => cache.attribute(name),
+        }
     }
 
     fn set_attribute<M: Machine>(&self, _: Env<'_, M>, _: &str, _: u64) -> bool {

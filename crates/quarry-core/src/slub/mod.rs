@@ -166,10 +166,7 @@ impl Design for Slub {
             "cpu_slabs_max" => self.cpu_slabs_max(),
             "order" | "slab_order" => self.normal_order().0,
             "objs_per_slab" => self.normal_order().1,
-            "slab_size" => cache.geometry.layout.size,
-            "object_size" => cache.object_size(),
-            "align" => cache.geometry.layout.align,
-            _ => return None,
+            _ => return cache.attribute(name),
         };
         Some(u64::from(value))
     }

@@ -203,12 +203,7 @@ impl Design for Slubq {
             "cpu_batch_size" => self.batch.load(Ordering::Relaxed),
             "shared_queue_size" => self.shared_queue_size.load(Ordering::Relaxed),
             "alien_queue_size" => self.alien_queue_size.load(Ordering::Relaxed),
-            "order" => cache.geometry.order,
-            "objs_per_slab" => cache.geometry.objects,
-            "slab_size" => cache.geometry.layout.size,
-            "object_size" => cache.object_size(),
-            "align" => cache.geometry.layout.align,
-            _ => return None,
+            _ => return cache.attribute(name),
         };
         Some(u64::from(value))
     }
