@@ -45,6 +45,7 @@ mod slabs;
 pub mod slob;
 pub mod slub;
 pub mod slubq;
+mod stack;
 pub mod stats;
 mod sync;
 pub mod system;

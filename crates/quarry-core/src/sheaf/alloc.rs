@@ -2,7 +2,7 @@
 
 use super::geometry::EmptyMain;
 use super::stats::Stat;
-use super::types::{CpuSheaves, Sheaf, Stack};
+use super::types::{CpuSheaves, Sheaf, SheafList};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
@@ -28,7 +28,7 @@ impl Sheaf {
         let Some(mut empty) = empty else { return false };
         self.fill_sheaf(env, &mut empty, node, &mut cpu.stats);
         if !empty.is_full() {
-            let mut partly = Stack::EMPTY;
+            let mut partly = SheafList::EMPTY;
             partly.push(empty);
             self.dissolve(env, partly, &mut cpu.stats);
             return false;

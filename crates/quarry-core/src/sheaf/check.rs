@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
+use super::types::{CpuSheaves, Sheaf, SheafBox, SheafList};
 use crate::design::{
     Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
 };
@@ -125,7 +125,7 @@ impl Sheaf {
     ) -> Result<(), Busy> {
         for cpu in sheaves.states() {
             let spare = cpu.spare.as_ref().map_or(&[][..], SheafBox::objects);
-            let free = cpu.filled().iter().chain(spare);
+            let free = cpu.stack.filled().iter().chain(spare);
             free.for_each(|object| found(*object));
         }
         for node in 0..env.pages.machine().topology().nodes {
@@ -143,7 +143,7 @@ impl Sheaf {
         sheaves: &HeldSlots<'_, M, CpuSheaves>,
     ) -> Result<(), CheckError> {
         for cpu in sheaves.states() {
-            Self::check_objects(env, cpu.room(), cpu.filled())?;
+            Self::check_objects(env, cpu.stack.room(), cpu.stack.filled())?;
             for sheaf in [&cpu.spare, &cpu.rcu].into_iter().flatten() {
                 Self::check_sheaf(env, sheaf)?;
             }
@@ -159,7 +159,7 @@ impl Sheaf {
 
     fn check_stack<M: Machine>(
         env: Env<'_, M>,
-        stack: &Stack,
+        stack: &SheafList,
         objects: bool,
     ) -> Result<(), SlabInconsistency> {
         let equal = SlabInconsistency::equal;

@@ -9,6 +9,7 @@ use crate::design::{Env, Free, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
+use crate::queue::CpuStack;
 use crate::slabs;
 use crate::slub::types::Detached;
 

@@ -12,6 +12,7 @@ use crate::design::{Allocate, Env, Free, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
+use crate::queue::CpuStack;
 use crate::slabs;
 
 impl CpuFront for Sheaf {
@@ -69,7 +70,7 @@ impl CpuFront for Sheaf {
         if !self.one_node && !slabs::is_local(env, slab, id) {
             return Ok(false);
         }
-        if cpu.newest() == Some(object) {
+        if cpu.stack.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
         Ok(cpu.push(env.pages.machine(), object))
@@ -88,11 +89,17 @@ impl CpuFront for Sheaf {
             self.count_mismatch(cpu);
             return None;
         }
-        if cpu.is_empty() && !self.replace_empty_main(env, cpu, local) {
+        if cpu.stack.is_empty() && !self.replace_empty_main(env, cpu, local) {
             return None;
         }
         // A sheaf can hold objects of other nodes: refills take them when theirs has none.
-        if node.is_some() && cpu.newest().and_then(|o| Self::node_of_object(env, o)) != node {
+        if node.is_some()
+            && cpu
+                .stack
+                .newest()
+                .and_then(|o| Self::node_of_object(env, o))
+                != node
+        {
             self.count_mismatch(cpu);
             return None;
         }
@@ -204,7 +211,7 @@ impl CpuFront for Sheaf {
         let local = env.pages.machine().node_of_cpu(id);
         let mut filled = 0;
         while filled < slots.len() {
-            if cpu.is_empty() && !self.swap_for_objects(env, cpu, local) {
+            if cpu.stack.is_empty() && !self.swap_for_objects(env, cpu, local) {
                 break;
             }
             filled += cpu.pop_many(env, &mut slots[filled..]);

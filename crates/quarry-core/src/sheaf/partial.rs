@@ -6,7 +6,7 @@ use super::geometry::RefillOrder;
 use super::stats::{Stat, Stats};
 use super::types::{Sheaf, SheafBox};
 use crate::design::{Allocate, Env, Free};
-use crate::machine::{Access, Line, Machine, NodeId, access_run};
+use crate::machine::{Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::slabs;
 use crate::slub::Slub;
@@ -45,9 +45,9 @@ impl Sheaf {
         node: NodeId,
         stats: &mut Stats,
     ) -> u32 {
-        let size = sheaf.size();
-        let came = self.fill(env, sheaf.room(), node, stats) as u32;
-        sheaf.set_size(size + came);
+        let came = sheaf.fill(env.pages.machine(), |slots| {
+            self.fill(env, slots, node, stats);
+        });
         stats.count_by(Stat::SheafRefill, u64::from(came));
         came
     }
@@ -259,16 +259,9 @@ impl Sheaf {
         stats: &mut Stats,
     ) {
         stats.count_by(Stat::SheafFlush, u64::from(sheaf.size()));
-        let objects = sheaf.objects();
-        access_run(
-            env.pages.machine(),
-            Line::CpuQueue,
-            Access::Read,
-            objects.as_ptr(),
-            objects.len(),
-        );
         while !sheaf.is_empty() {
-            self.free_to_slabs(env, sheaf.take_newest(FLUSH_BATCH));
+            let free = |objects: &mut _| self.free_to_slabs(env, objects);
+            sheaf.take(env.pages.machine(), FLUSH_BATCH, free);
         }
     }
 

@@ -104,7 +104,7 @@ impl Sheaf {
         env: Env<'_, M>,
         sheaf: &mut SheafBox,
     ) -> Option<NonNull<u8>> {
-        let object = *sheaf.take_newest(1).first()?;
+        let object = sheaf.pop(env.pages.machine())?;
         env.cache
             .shared_stats
             .count(if self.rules.sheaf_is_fastpath {
@@ -112,7 +112,7 @@ impl Sheaf {
             } else {
                 Stat::AllocCpuSheaf
             });
-        object
+        Some(object)
     }
 
     /// Brings a prefilled sheaf to at least so many objects, in place of it in a larger one if it

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{CpuSheaves, Sheaf, SheafBox, Stack};
+use super::types::{CpuSheaves, Sheaf, SheafBox, SheafList};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::rcu;
@@ -60,7 +60,7 @@ impl Sheaf {
         let Some(sheaf) = &mut cpu.rcu else {
             return false;
         };
-        if !sheaf.push(object) {
+        if !sheaf.push(env.pages.machine(), object) {
             // It is full because it could not be handed over.
             return false;
         }
@@ -103,10 +103,10 @@ impl Sheaf {
         }
         let machine = env.pages.machine();
         let over = |sheaf: &SheafBox| machine.rcu_elapsed(sheaf.cookie());
-        let mut elapsed = Stack::EMPTY;
+        let mut elapsed = SheafList::EMPTY;
         if let Some(mut barn) = self.barn(env, node) {
             let mut waiting = barn.waiting.take();
-            let mut kept = Stack::EMPTY;
+            let mut kept = SheafList::EMPTY;
             while let Some(sheaf) = waiting.pop() {
                 match over(&sheaf) {
                     true => elapsed.push(sheaf),

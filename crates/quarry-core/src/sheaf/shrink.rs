@@ -1,7 +1,7 @@
 //! Flush, shrink: emptying sheaves and barns, and giving empty slabs back (facts 2.9).
 
 use super::stats::Stats;
-use super::types::{CpuSheaves, Sheaf, Stack};
+use super::types::{CpuSheaves, Sheaf, SheafList};
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
@@ -71,8 +71,8 @@ impl Sheaf {
         env: Env<'_, M>,
         cpu: &mut CpuSheaves,
         stats: &mut Stats,
-    ) -> Stack {
-        let mut taken = Stack::EMPTY;
+    ) -> SheafList {
+        let mut taken = SheafList::EMPTY;
         cpu.spare
             .take()
             .into_iter()

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{Sheaf, SheafBox, Stack};
+use super::types::{Sheaf, SheafBox, SheafList};
 use crate::design::Env;
 use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::slabs;
@@ -72,7 +72,7 @@ impl Sheaf {
     pub(super) fn dissolve<M: Machine>(
         &self,
         env: Env<'_, M>,
-        mut sheaves: Stack,
+        mut sheaves: SheafList,
         stats: &mut Stats,
     ) {
         while let Some(mut sheaf) = sheaves.pop() {

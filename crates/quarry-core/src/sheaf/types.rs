@@ -5,12 +5,10 @@ use core::ptr::NonNull;
 
 use super::geometry::{HEADER_BYTES, RunRules, sheaf_bytes};
 use super::stats::{Stat, Stats};
-use crate::design::Env;
-use crate::machine::{
-    Access, Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock, StackLayout, access,
-};
-use crate::queue::{pop_run, push_run};
+use crate::machine::{Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
+use crate::queue::CpuStack;
 use crate::slub::Slub;
+use crate::stack::{HasStack, Stack};
 use crate::stats::Counter as _;
 use crate::sync::AtomicU32;
 
@@ -111,7 +109,7 @@ impl SheafBox {
         self.head().capacity
     }
 
-    pub(super) fn set_size(&mut self, size: u32) {
+    fn set_size(&mut self, size: u32) {
         debug_assert!(size <= self.capacity());
         self.head_mut().size = size;
     }
@@ -124,50 +122,60 @@ impl SheafBox {
         self.size() >= self.capacity()
     }
 
-    /// Entry 0.
-    fn base(&self) -> *mut NonNull<u8> {
-        let offset = HEADER_BYTES as usize;
-        self.0.as_ptr().wrapping_byte_add(offset).cast()
+    fn base(&self) -> NonNull<NonNull<u8>> {
+        // SAFETY: the entries follow the head in the sheaf's block (`new`).
+        unsafe { self.0.byte_add(HEADER_BYTES as usize) }.cast()
     }
 
-    /// The filled entries, oldest first.
+    /// The entries as a stack, filled as far as the head says. While it is used the box is kept, and
+    /// nothing else works on the entries.
+    fn stack(&self) -> Stack {
+        // SAFETY: I3 - `capacity` entries are there, the first `size` of them are filled, and they are
+        // this box's. Those who call this (`with`, `CpuSheaves`) use nothing but the stack.
+        unsafe { Stack::new(self.base(), self.size(), self.capacity()) }
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Stack) -> R) -> R {
+        let mut stack = self.stack();
+        let result = f(&mut stack);
+        self.set_size(stack.objects());
+        result
+    }
+
+    /// The filled entries, oldest first, for checks.
     pub(super) fn objects(&self) -> &[NonNull<u8>] {
         // SAFETY: I3 - the first `size` entries are filled; the box is borrowed.
-        unsafe { core::slice::from_raw_parts(self.base(), self.size() as usize) }
-    }
-
-    /// The room above the filled entries, cleared.
-    pub(super) fn room(&mut self) -> &mut [Option<NonNull<u8>>] {
-        let (size, room) = (self.size(), self.capacity() - self.size());
-        let first = self.base().wrapping_add(size as usize);
-        // SAFETY: I3 - `capacity` entries follow the head, of which `room` lie from here on; a
-        // pointer of all zero is `None`.
-        unsafe { first.write_bytes(0, room as usize) };
-        // SAFETY: as above, now initialised; the box is borrowed mutably.
-        unsafe { core::slice::from_raw_parts_mut(first.cast(), room as usize) }
-    }
-
-    /// Takes the newest objects out, at most so many, to be read before the sheaf is used again.
-    pub(super) fn take_newest(&mut self, most: usize) -> &mut [Option<NonNull<u8>>] {
-        let taken = most.min(self.size() as usize);
-        let size = self.size() - taken as u32;
-        self.set_size(size);
-        let first = self.base().wrapping_add(size as usize);
-        // SAFETY: I3 - these entries are filled, and a pointer that is not null is `Some` of it;
-        // the box is borrowed mutably.
-        unsafe { core::slice::from_raw_parts_mut(first.cast(), taken) }
+        unsafe { core::slice::from_raw_parts(self.base().as_ptr(), self.size() as usize) }
     }
 
     /// Adds an object; `false` if there is no room.
-    pub(super) fn push(&mut self, object: NonNull<u8>) -> bool {
-        if self.is_full() {
-            return false;
-        }
-        let size = self.size();
-        // SAFETY: I3 - size < capacity, so the entry lies in the sheaf.
-        unsafe { self.base().wrapping_add(size as usize).write(object) };
-        self.set_size(size + 1);
-        true
+    pub(super) fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
+        self.with(|stack| stack.push(machine, object))
+    }
+
+    /// Takes the newest object.
+    pub(super) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
+        self.with(|stack| stack.pop(machine))
+    }
+
+    /// Takes the newest objects, at most `most`, and hands them out.
+    pub(super) fn take<M: Machine>(
+        &mut self,
+        machine: &M,
+        most: usize,
+        give: impl FnOnce(&mut [Option<NonNull<u8>>]),
+    ) {
+        self.with(|stack| give(stack.take_newest(machine, most)));
+    }
+
+    /// Lets `put` fill the empty slots that stand for the room above the objects, from the first on.
+    /// Returns how many it filled.
+    pub(super) fn fill<M: Machine>(
+        &mut self,
+        machine: &M,
+        put: impl FnOnce(&mut [Option<NonNull<u8>>]),
+    ) -> u32 {
+        self.with(|stack| stack.fill(machine, put))
     }
 
     /// Notes what the sheaf waits for, and in whose barn it belongs then unless it is to be dissolved.
@@ -208,12 +216,12 @@ impl SheafBox {
 }
 
 /// Sheaves linked through their heads, last in first out. All-zero is the empty stack.
-pub(super) struct Stack {
+pub(super) struct SheafList {
     top: Option<SheafBox>,
     count: u32,
 }
 
-impl Stack {
+impl SheafList {
     pub(super) const EMPTY: Self = Self {
         top: None,
         count: 0,
@@ -250,18 +258,18 @@ impl Stack {
 /// A node's stock of sheaves, behind its lock (`struct node_barn`).
 pub(super) struct Barn {
     /// Sheaves with objects; all but those that came from elsewhere are full.
-    pub(super) full: Stack,
+    pub(super) full: SheafList,
     /// Sheaves without.
-    pub(super) empty: Stack,
+    pub(super) empty: SheafList,
     /// Sheaves of deferred frees that wait for readers; the newest waits longest.
-    pub(super) waiting: Stack,
+    pub(super) waiting: SheafList,
 }
 
 impl Barn {
     pub(super) const EMPTY: Self = Self {
-        full: Stack::EMPTY,
-        empty: Stack::EMPTY,
-        waiting: Stack::EMPTY,
+        full: SheafList::EMPTY,
+        empty: SheafList::EMPTY,
+        waiting: SheafList::EMPTY,
     };
 }
 
@@ -274,12 +282,8 @@ impl PerCpuState for CpuSheaves {
 /// word's cache line.
 #[repr(C)]
 pub(crate) struct CpuSheaves {
-    /// The entry of the main sheaf above its newest.
-    top: *mut NonNull<u8>,
-    /// Entry 0 of the main sheaf; null if there is none.
-    base: *mut NonNull<u8>,
-    /// Behind its last entry.
-    limit: *mut NonNull<u8>,
+    /// The entries of the main sheaf.
+    pub(super) stack: Stack,
     pub(super) stats: Stats,
     /// The sheaf that fast operations work on.
     main: Option<SheafBox>,
@@ -289,130 +293,34 @@ pub(crate) struct CpuSheaves {
     pub(super) rcu: Option<SheafBox>,
 }
 
-// SAFETY: `top` and its bounds point into the main sheaf, which the holder of the slot owns.
-unsafe impl Send for CpuSheaves {}
+impl HasStack for CpuSheaves {
+    const ENDS: usize = offset_of!(Self, stack);
+    const POPS: usize = offset_of!(Self, stats) + Stat::POPS;
+    const PUSHES: usize = offset_of!(Self, stats) + Stat::PUSHES;
+}
 
-impl StackLayout for CpuSheaves {
-    const TOP: usize = PerCpu::<Self>::STATE + offset_of!(Self, top);
-    const BASE: usize = PerCpu::<Self>::STATE + offset_of!(Self, base);
-    const LIMIT: usize = PerCpu::<Self>::STATE + offset_of!(Self, limit);
-    const POPS: usize = PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stat::POPS;
-    const PUSHES: usize = PerCpu::<Self>::STATE + offset_of!(Self, stats) + Stat::PUSHES;
+impl CpuStack for CpuSheaves {
+    type Counter = Stat;
+
+    #[inline(always)]
+    fn stack_and_stats(&mut self) -> (&mut Stack, &mut Stats) {
+        (&mut self.stack, &mut self.stats)
+    }
 }
 
 impl CpuSheaves {
-    /// Objects in the main sheaf.
-    #[inline(always)]
-    pub(super) fn objects(&self) -> u32 {
-        let bytes = self.top.addr() - self.base.addr();
-        (bytes / size_of::<NonNull<u8>>()) as u32
-    }
-
-    /// Room for objects in the main sheaf.
-    pub(super) fn room(&self) -> u32 {
-        self.main.as_ref().map_or(0, SheafBox::capacity)
-    }
-
-    /// The objects in the main sheaf, oldest first.
-    pub(super) fn filled(&self) -> &[NonNull<u8>] {
-        if self.is_empty() {
-            return &[];
-        }
-        // SAFETY: I3 - the entries of the main sheaf from base to top are filled.
-        unsafe { core::slice::from_raw_parts(self.base, self.objects() as usize) }
-    }
-
     pub(super) fn has_main(&self) -> bool {
         self.main.is_some()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.top == self.base
-    }
-
     /// Puts a sheaf, or none, in the place of the main one, which is returned.
     pub(super) fn replace_main(&mut self, new: Option<SheafBox>) -> Option<SheafBox> {
-        let objects = self.objects();
+        let objects = self.stack.objects();
         let mut old = core::mem::replace(&mut self.main, new);
         if let Some(old) = &mut old {
             old.set_size(objects);
         }
-        self.load();
+        self.stack = self.main.as_ref().map_or(Stack::NONE, SheafBox::stack);
         old
-    }
-
-    /// Takes the bounds of fast operations from the main sheaf.
-    fn load(&mut self) {
-        let (size, capacity, base) = match &self.main {
-            Some(main) => (main.size(), main.capacity(), main.base()),
-            None => (0, 0, core::ptr::null_mut()),
-        };
-        self.base = base;
-        self.top = base.wrapping_add(size as usize);
-        self.limit = base.wrapping_add(capacity as usize);
-    }
-
-    /// Takes the newest object; a fast allocation.
-    #[inline(always)]
-    pub(super) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
-        let newest = self.newest()?;
-        self.top = self.top.wrapping_sub(1);
-        access(machine, Line::CpuQueue, Access::Read, self.top);
-        self.stats.count(Stat::AllocFastpath);
-        Some(newest)
-    }
-
-    /// Adds an object, a fast free; `false` if there is no room.
-    #[inline(always)]
-    pub(super) fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
-        if self.top == self.limit {
-            return false;
-        }
-        access(machine, Line::CpuQueue, Access::Write, self.top);
-        // SAFETY: I3 - below the limit, so the entry lies in the main sheaf.
-        unsafe { self.top.write(object) };
-        self.top = self.top.wrapping_add(1);
-        self.stats.count(Stat::FreeFastpath);
-        true
-    }
-
-    /// Adds the objects of slots from the first on to the main sheaf, as
-    /// [`CpuQueue::push_many`](crate::queue::CpuQueue::push_many) does.
-    #[inline(always)]
-    pub(super) fn push_many<M: Machine>(
-        &mut self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        let newest = self.newest();
-        // SAFETY: I3 - top and limit are those of the main sheaf.
-        let pushed = unsafe { push_run(env, newest, self.top, self.limit, slots) };
-        self.top = self.top.wrapping_add(pushed);
-        self.stats.count_by(Stat::FreeFastpath, pushed as u64);
-        pushed
-    }
-
-    /// Takes up to as many objects as there are slots, newest first; fast allocations.
-    #[inline(always)]
-    pub(super) fn pop_many<M: Machine>(
-        &mut self,
-        env: Env<'_, M>,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        // SAFETY: I3 - the entries of the main sheaf from base to top are filled.
-        let popped = unsafe { pop_run(env, self.base, self.top, slots) };
-        self.top = self.top.wrapping_sub(popped);
-        self.stats.count_by(Stat::AllocFastpath, popped as u64);
-        popped
-    }
-
-    /// The newest object.
-    #[inline(always)]
-    pub(super) fn newest(&self) -> Option<NonNull<u8>> {
-        if self.is_empty() {
-            return None;
-        }
-        // SAFETY: I3 - the entry below the top is filled.
-        Some(unsafe { self.top.wrapping_sub(1).read() })
     }
 }

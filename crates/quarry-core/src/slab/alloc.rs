@@ -26,7 +26,7 @@ impl Slab {
         }
         let local = env.pages.machine().node_of_cpu(id);
         let past_array = match node {
-            Some(node) if node != local || cpu.queue.objects() > 0 => Some(node),
+            Some(node) if node != local || !cpu.queue.stack.is_empty() => Some(node),
             _ => None,
         };
         let object = match past_array {
@@ -36,7 +36,7 @@ impl Slab {
             }
             None => {
                 self.refill(env, cpu, id, local, &mut stats);
-                cpu.queue.take_newest(env.pages.machine())
+                cpu.queue.stack.pop(env.pages.machine())
             }
         };
         let through_array = object.is_some() && past_array.is_none();
@@ -61,7 +61,8 @@ impl Slab {
         let Some(config) = self.config.lock(env.pages.machine()) else {
             return false;
         };
-        cpu.queue.adopt::<M>(&config, id);
+        // SAFETY: the configured memory is that of `alloc_entries`, and the slot is `id`'s.
+        unsafe { cpu.queue.adopt::<M>(&config, id) };
         true
     }
 
@@ -74,7 +75,7 @@ impl Slab {
         local: NodeId,
         stats: &mut Stats,
     ) {
-        if cpu.queue.queue == 0 && !self.adopt_config(env, cpu, id) {
+        if cpu.queue.stack.room() == 0 && !self.adopt_config(env, cpu, id) {
             return;
         }
         self.make_shared(env, local);
@@ -82,10 +83,9 @@ impl Slab {
         if !cpu.touched() {
             batch = batch.min(self.era.run.untouched_batch);
         }
-        let before = cpu.queue.objects();
-        let room = cpu.queue.vacant(batch);
-        let filled = self.fill(env, local, room, stats);
-        cpu.queue.set_filled(env.pages.machine(), before + filled);
+        let filled = self.fill(env, local, cpu.queue.stack.vacant(batch as usize), stats);
+        // SAFETY: `fill` has written as many places as it says.
+        unsafe { cpu.queue.stack.grow(env.pages.machine(), filled) };
     }
 
     /// Fills places with objects of a node, which grows if it has none. Says how many.

@@ -161,7 +161,7 @@ impl Slab {
         slots: &HeldSlots<'_, M, CpuArray>,
         found: &mut dyn FnMut(NonNull<u8>),
     ) -> Result<(), Busy> {
-        let queued = slots.states().flat_map(|cpu| cpu.queue.filled());
+        let queued = slots.states().flat_map(|cpu| cpu.queue.stack.filled());
         queued.for_each(|object| found(*object));
         let nodes = || (0..env.pages.machine().topology().nodes).map(NodeId);
         for local in nodes() {

@@ -7,6 +7,7 @@ use super::types::{CpuArray, Slab};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::PageList;
+use crate::queue::CpuStack;
 use crate::slabs;
 use crate::sync::Ordering;
 
@@ -31,7 +32,7 @@ impl Slab {
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
         }
-        if cpu.queue.queue == 0
+        if cpu.queue.stack.room() == 0
             && self.adopt_config(env, cpu, id)
             && cpu.queue.push(env.pages.machine(), object)
         {
@@ -42,7 +43,7 @@ impl Slab {
         let local = env.pages.machine().node_of_cpu(id);
         self.make_shared(env, local);
         self.flush_batch(env, cpu, local, &mut stats);
-        if !cpu.queue.put_newest(env.pages.machine(), object) {
+        if !cpu.queue.stack.push(env.pages.machine(), object) {
             self.free_to_slabs(env, &[object], &mut stats);
         }
         cpu.queue.stats.add(&stats);
@@ -72,7 +73,7 @@ impl Slab {
         stats: &mut Stats,
     ) {
         let batch = self.batch.load(Ordering::Relaxed).max(1);
-        let oldest = &cpu.queue.filled()[..batch.min(cpu.queue.objects()) as usize];
+        let oldest = cpu.queue.stack.oldest(env.pages.machine(), batch);
         let Some(&first) = oldest.first() else { return };
         let node = self.node_of(env, first);
         let oldest = &oldest[..self.run_of(env, node, oldest)];
@@ -87,7 +88,7 @@ impl Slab {
                 self.free_block(env, &mut lists, oldest, &mut released, stats);
             }
         }
-        cpu.queue.forget_oldest(env.pages.machine(), moved);
+        cpu.queue.stack.forget_oldest(env.pages.machine(), moved);
         self.release_slabs(env, released, stats);
     }
 

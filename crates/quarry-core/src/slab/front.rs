@@ -9,6 +9,7 @@ use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
+use crate::queue::CpuStack;
 use crate::slabs;
 
 impl CpuFront for Slab {
@@ -61,7 +62,7 @@ impl CpuFront for Slab {
         if !self.takes_any_node() && !slabs::is_local(env, slab, id) {
             return Ok(false);
         }
-        if cpu.queue.newest() == Some(object) {
+        if cpu.queue.stack.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
         Ok(cpu.queue.push(env.pages.machine(), object))
@@ -164,7 +165,7 @@ impl Slab {
     /// Whether the newest entry is of the wanted node.
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: Option<NodeId>) -> bool {
         let Some(wanted) = node else { return true };
-        let newest = cpu.queue.newest();
+        let newest = cpu.queue.stack.newest();
         newest.is_some_and(|object| self.node_of(env, object) == wanted)
     }
 }

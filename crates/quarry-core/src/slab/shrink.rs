@@ -31,11 +31,11 @@ impl Upkeep for Slab {
             if self.numa {
                 self.reap_alien(env, cpu, local, &mut stats);
             }
-            if cpu.queue.objects() > 0 {
+            if !cpu.queue.stack.is_empty() {
                 if cpu.touched() {
                     cpu.clear_touched();
                 } else {
-                    let idle = idle_part(cpu.queue.queue, cpu.queue.objects());
+                    let idle = idle_part(cpu.queue.stack.room(), cpu.queue.stack.objects());
                     self.drain_cpu(env, cpu, idle, &mut stats);
                 }
             }
@@ -94,9 +94,9 @@ impl Slab {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, |cpu| {
-                if cpu.queue.objects() > 0 {
+                if !cpu.queue.stack.is_empty() {
                     stats.count(Stat::QueueFlush);
-                    self.drain_cpu(env, cpu, cpu.queue.objects(), &mut stats);
+                    self.drain_cpu(env, cpu, cpu.queue.stack.objects(), &mut stats);
                 }
                 then(&mut cpu.queue);
             });
@@ -115,9 +115,9 @@ impl Slab {
         n: u32,
         stats: &mut Stats,
     ) {
-        let n = n.min(cpu.queue.objects());
-        self.free_to_slabs(env, &cpu.queue.filled()[..n as usize], stats);
-        cpu.queue.forget_oldest(env.pages.machine(), n);
+        let machine = env.pages.machine();
+        self.free_to_slabs(env, cpu.queue.stack.oldest(machine, n), stats);
+        cpu.queue.stack.forget_oldest(machine, n);
     }
 
     fn node_ids<M: Machine>(&self, env: Env<'_, M>) -> impl Iterator<Item = NodeId> + use<M> {

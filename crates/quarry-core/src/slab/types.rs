@@ -1,5 +1,6 @@
 //! The data structures of SLAB; the drawing is in the [module's documentation](super).
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::stats::Stat;
@@ -7,10 +8,10 @@ use crate::design::Env;
 use crate::machine::{Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
 use crate::page::PageList;
 use crate::queue;
-use crate::queue::BeginsWithQueue;
 pub(super) use crate::queue::{QueueConfig, alloc_entries, free_entries};
 use crate::slab::geometry::SlabEra;
 use crate::slabs::Nodes;
+use crate::stack::HasStack;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes in front of the entries of a shared array: what the kernel keeps of it there.
@@ -100,9 +101,10 @@ pub(crate) struct CpuArray {
     pub(super) reap_node: u32,
 }
 
-// SAFETY: `repr(C)`, and the queue is the first field.
-unsafe impl BeginsWithQueue for CpuArray {
-    type Counter = Stat;
+impl HasStack for CpuArray {
+    const ENDS: usize = offset_of!(Self, queue) + CpuQueue::ENDS;
+    const POPS: usize = offset_of!(Self, queue) + CpuQueue::POPS;
+    const PUSHES: usize = offset_of!(Self, queue) + CpuQueue::PUSHES;
 }
 
 impl CpuArray {

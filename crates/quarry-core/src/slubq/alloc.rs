@@ -34,20 +34,20 @@ impl Slubq {
         {
             return self.alloc_alien(env, cpu, own, wanted);
         }
-        if cpu.objects() > 0 {
+        if !cpu.stack.is_empty() {
             // The patches keep one node per queue: another wish empties it.
             cpu.stats.count(Stat::QueueFlush);
-            self.drain(env, cpu, cpu.objects());
+            self.drain(env, cpu, cpu.stack.objects());
         }
-        if cpu.queue == 0 && !self.adopt_config(env, cpu, id) {
+        if cpu.stack.room() == 0 && !self.adopt_config(env, cpu, id) {
             return None;
         }
-        let batch = self.batch.load(Ordering::Relaxed).min(cpu.queue);
+        let batch = self.batch.load(Ordering::Relaxed).min(cpu.stack.room());
         let batch = if idle { batch.min(IDLE_REFILL) } else { batch };
         if node.is_some() || !self.pull_shared(env, cpu, own, batch) {
             self.refill(env, cpu, node, batch);
         }
-        cpu.take_newest(env.pages.machine())
+        cpu.stack.pop(env.pages.machine())
     }
 
     /// Gives a CPU the configured queue; `false` if the lock on it is re-entered.
@@ -60,7 +60,8 @@ impl Slubq {
         let Some(config) = self.config.lock(env.pages.machine()) else {
             return false;
         };
-        cpu.adopt::<M>(&config, id);
+        // SAFETY: the configured memory is that of `alloc_entries`, and the slot is `id`'s.
+        unsafe { cpu.adopt::<M>(&config, id) };
         true
     }
 
@@ -83,14 +84,15 @@ impl Slubq {
             };
             let portion = locked.free().min(batch - have);
             let mut at = have + portion;
-            let room = cpu.room(batch);
+            let room = cpu.stack.vacant(batch as usize);
             have += locked.take(self.size, portion, |object| {
                 at -= 1;
                 room[at as usize] = MaybeUninit::new(object);
             });
             self.put_partial(env, locked);
         }
-        cpu.set_filled(env.pages.machine(), have);
+        // SAFETY: the portions fill all entries below `have`.
+        unsafe { cpu.stack.grow(machine, have) };
     }
 
     fn lock_new<'a, M: Machine>(

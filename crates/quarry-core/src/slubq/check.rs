@@ -178,7 +178,7 @@ impl Slubq {
         slots: &HeldSlots<'_, M, CpuQueue>,
         object: NonNull<u8>,
     ) -> Result<bool, Busy> {
-        let mut of_cpus = slots.states().flat_map(CpuQueue::filled);
+        let mut of_cpus = slots.states().flat_map(|cpu| cpu.stack.filled());
         Ok(of_cpus.any(|queued| *queued == object) || self.is_shared(env, object)?)
     }
 

@@ -7,6 +7,7 @@ use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine};
 use crate::page::Pfn;
+use crate::queue::CpuStack;
 use crate::slabs;
 use crate::sync::Ordering;
 
@@ -24,7 +25,7 @@ impl Slubq {
         if env.cache.has_deferred() {
             self.settle_deferred(env, Some(&mut cpu.stats));
         }
-        if cpu.queue == 0
+        if cpu.stack.room() == 0
             && self.adopt_config(env, cpu, id)
             && cpu.push(env.pages.machine(), object)
         {
@@ -35,7 +36,7 @@ impl Slubq {
         let own = env.pages.machine().node_of_cpu(id);
         let shared = self.push_shared(env, cpu, own, batch);
         self.drain(env, cpu, batch - shared);
-        if !cpu.put_newest(env.pages.machine(), object) {
+        if !cpu.stack.push(env.pages.machine(), object) {
             let slab = slabs::slab_of(env, object)?;
             self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
         }

@@ -9,6 +9,7 @@ use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
+use crate::queue::CpuStack;
 use crate::slabs;
 use crate::sync::Ordering;
 
@@ -63,7 +64,7 @@ impl CpuFront for Slubq {
         if !self.takes_any_node() && !slabs::is_local(env, slab, id) {
             return Ok(false);
         }
-        if cpu.newest() == Some(object) {
+        if cpu.stack.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
         Ok(cpu.push(env.pages.machine(), object))
@@ -155,7 +156,10 @@ impl Slubq {
     /// Whether the newest entry is of the wanted node.
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: Option<NodeId>) -> bool {
         let Some(wanted) = node else { return true };
-        let newest = cpu.newest().and_then(|object| env.pages.pfn_of(object));
+        let newest = cpu
+            .stack
+            .newest()
+            .and_then(|object| env.pages.pfn_of(object));
         newest.is_none_or(|pfn| env.pages.node_of_page(pfn) == wanted)
     }
 }

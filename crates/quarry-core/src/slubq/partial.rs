@@ -82,10 +82,10 @@ impl Slubq {
 
     /// Gives the oldest entries of a queue back to their slabs.
     pub(super) fn drain<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, n: u32) {
-        let n = n.min(cpu.objects());
-        let stats = self.drain_objects(env, &cpu.filled()[..n as usize]);
+        let machine = env.pages.machine();
+        let stats = self.drain_objects(env, cpu.stack.oldest(machine, n));
         cpu.stats.add(&stats);
-        cpu.forget_oldest(env.pages.machine(), n);
+        cpu.stack.forget_oldest(machine, n);
     }
 
     /// Gives objects back to their slabs, neighbours of one slab at once. Returns what is to be

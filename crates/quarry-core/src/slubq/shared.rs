@@ -297,9 +297,10 @@ impl Slubq {
             return false;
         };
         touch_queue(env, &queue);
-        let pulled = queue.pop_many(cpu.room(batch));
+        let pulled = queue.pop_many(cpu.stack.vacant(batch as usize));
         drop(queue);
-        cpu.set_filled(env.pages.machine(), pulled);
+        // SAFETY: `pop_many` has written as many entries as it says.
+        unsafe { cpu.stack.grow(env.pages.machine(), pulled) };
         cpu.stats.count_by(Stat::AllocShared, u64::from(pulled));
         pulled > 0
     }
@@ -343,10 +344,9 @@ impl Slubq {
             return 0;
         };
         touch_queue(env, &queue);
-        let oldest = cpu.filled().len().min(batch as usize);
-        let pushed = queue.push_many(&cpu.filled()[..oldest]);
+        let pushed = queue.push_many(cpu.stack.oldest(env.pages.machine(), batch));
         drop(queue);
-        cpu.forget_oldest(env.pages.machine(), pushed);
+        cpu.stack.forget_oldest(env.pages.machine(), pushed);
         cpu.stats.count_by(Stat::FreeShared, u64::from(pushed));
         pushed
     }

@@ -44,9 +44,9 @@ impl Slubq {
         let machine = env.pages.machine();
         let _pass = env.pages.gate().enter(machine);
         self.cpu.try_with(machine, |cpu, _| {
-            if cpu.is_idle() && cpu.objects() > 0 {
+            if cpu.is_idle() && !cpu.stack.is_empty() {
                 cpu.stats.count(Stat::QueueFlush);
-                self.drain(env, cpu, cpu.objects());
+                self.drain(env, cpu, cpu.stack.objects());
             }
             cpu.set_expired();
         });
@@ -61,9 +61,9 @@ impl Slubq {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                if state.objects() > 0 {
+                if !state.stack.is_empty() {
                     state.stats.count(Stat::QueueFlush);
-                    self.drain(env, state, state.objects());
+                    self.drain(env, state, state.stack.objects());
                 }
                 then(state);
             });
