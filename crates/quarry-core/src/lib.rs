@@ -24,6 +24,7 @@
 #[cfg(any(test, loom))]
 extern crate std;
 
+mod array;
 pub mod debug;
 pub mod design;
 pub mod era;

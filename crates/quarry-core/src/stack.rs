@@ -58,6 +58,13 @@ impl Owner for OfCpu {
     const LINE: Line = Line::CpuQueue;
 }
 
+/// A stack that CPUs share, behind a lock.
+pub(crate) struct OfNode;
+
+impl Owner for OfNode {
+    const LINE: Line = Line::Node;
+}
+
 /// See the module's documentation. All-zero is a stack without room.
 ///
 /// Invariant: `base <= top <= limit`, all in one array of entries that only this value uses, and the
@@ -268,6 +275,51 @@ impl<O: Owner> Stack<O> {
         // SAFETY: so many entries are addresses.
         unsafe { self.grow(machine, filled) };
         filled
+    }
+
+    /// Adds as many objects as there is room for, from the first on. Returns how many.
+    pub(crate) fn append<M: Machine>(&mut self, machine: &M, objects: &[NonNull<u8>]) -> u32 {
+        let vacant = self.vacant(usize::MAX);
+        let added = vacant.len().min(objects.len());
+        vacant[..added].write_copy_of_slice(&objects[..added]);
+        // SAFETY: so many entries have been written.
+        unsafe { self.grow(machine, added as u32) };
+        added as u32
+    }
+
+    /// Moves the newest entries to other places in their order, the newest last: as many as there are
+    /// and as there are places. Returns how many.
+    pub(crate) fn move_newest<M: Machine>(
+        &mut self,
+        machine: &M,
+        room: &mut [MaybeUninit<NonNull<u8>>],
+    ) -> u32 {
+        let filled = self.filled();
+        let newest = &filled[filled.len().saturating_sub(room.len())..];
+        access_run(
+            machine,
+            O::LINE,
+            Access::Read,
+            newest.as_ptr(),
+            newest.len(),
+        );
+        room[..newest.len()].write_copy_of_slice(newest);
+        let moved = newest.len();
+        self.ends.top = self.ends.top.wrapping_sub(moved);
+        moved as u32
+    }
+
+    /// Adds the newest entries of another stack, at most `most`, in their order. Returns how many.
+    pub(crate) fn take_from<M: Machine, P: Owner>(
+        &mut self,
+        machine: &M,
+        other: &mut Stack<P>,
+        most: u32,
+    ) -> u32 {
+        let moved = other.move_newest(machine, self.vacant(most as usize));
+        // SAFETY: `move_newest` has written as many entries as it says.
+        unsafe { self.grow(machine, moved) };
+        moved
     }
 
     /// Takes the newest entries, at most `most`, to be read before the stack is used again.

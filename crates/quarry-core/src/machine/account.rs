@@ -24,7 +24,7 @@ pub enum Line {
     Slab,
     /// What a slab's free objects are named by in memory: a bitmap behind its objects, indices.
     Bitmap,
-    /// Node-level state: list heads, counters.
+    /// Node-level state: list heads, counters, arrays of objects that CPUs share.
     Node,
     /// Page descriptor on a page allocator's list.
     PageDescriptor,

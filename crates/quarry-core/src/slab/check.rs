@@ -57,7 +57,7 @@ impl Show for Slab {
             };
             free_objects += lists.free_objects;
             free_slabs += u64::from(lists.free.len());
-            usage.shared_avail += u64::from(lists.shared.avail);
+            usage.shared_avail += u64::from(lists.shared.avail());
             usage.partial_slabs += u64::from(lists.partial.len());
             let ones = lists
                 .partial
@@ -211,7 +211,7 @@ impl Slab {
                 free_objects,
             )?;
             let shared = &lists.shared;
-            let beyond = u64::from(shared.avail.saturating_sub(shared.limit));
+            let beyond = u64::from(shared.avail().saturating_sub(shared.limit()));
             equal("entries beyond a shared array", None, 0, beyond)?;
         }
         let recorded = self

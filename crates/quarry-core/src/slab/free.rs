@@ -72,8 +72,9 @@ impl Slab {
         local: NodeId,
         stats: &mut Stats,
     ) {
+        let machine = env.pages.machine();
         let batch = self.batch.load(Ordering::Relaxed).max(1);
-        let oldest = cpu.queue.stack.oldest(env.pages.machine(), batch);
+        let oldest = cpu.queue.stack.oldest(machine, batch);
         let Some(&first) = oldest.first() else { return };
         let node = self.node_of(env, first);
         let oldest = &oldest[..self.run_of(env, node, oldest)];
@@ -81,14 +82,14 @@ impl Slab {
         let mut released = PageList::EMPTY;
         match self.lock_node(env, node) {
             None => moved = Self::defer(env, oldest),
-            Some(mut lists) if node == local && lists.shared.room() > 0 => {
-                moved = lists.shared.push(oldest);
+            Some(mut lists) if node == local && lists.shared.has_room() => {
+                moved = lists.shared.append(machine, oldest);
             }
             Some(mut lists) => {
                 self.free_block(env, &mut lists, oldest, &mut released, stats);
             }
         }
-        cpu.queue.stack.forget_oldest(env.pages.machine(), moved);
+        cpu.queue.stack.forget_oldest(machine, moved);
         self.release_slabs(env, released, stats);
     }
 
@@ -121,19 +122,20 @@ impl Slab {
         object: NonNull<u8>,
         stats: &mut Stats,
     ) -> Result<(), FreeError> {
+        let machine = env.pages.machine();
         let node = self.node_of(env, object);
         self.make_alien(env, local, node);
         let alien = &self.beside[local.0 as usize].aliens[node.0 as usize];
         let mut released = PageList::EMPTY;
-        let put = alien.lock(env.pages.machine()).and_then(|mut alien| {
-            if alien.filled().last() == Some(&object) {
+        let put = alien.lock(machine).and_then(|mut alien| {
+            if alien.newest() == Some(object) {
                 return Some(Err(FreeError::DoubleFree));
             }
-            if !alien.is_none() && alien.room() == 0 {
+            if !alien.is_none() && !alien.has_room() {
                 stats.count(Stat::AlienOverflow);
                 self.drain_alien(env, &mut alien, node, &mut released, stats);
             }
-            (alien.push(&[object]) == 1).then_some(Ok(()))
+            alien.push(machine, object).then_some(Ok(()))
         });
         self.release_slabs(env, released, stats);
         // Without an array, or with a lock re-entered, the object goes home alone.

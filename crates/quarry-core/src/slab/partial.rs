@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::geometry::{GrowRule, ReleaseRule, SharedUse};
 use super::stats::{Stat, Stats};
-use super::types::{Array, Beside, Lists, Slab};
+use super::types::{Array, Beside, Lists, Slab, free_array, new_alien, new_shared};
 use crate::design::Env;
 use crate::machine::{Guard, Machine, NodeId};
 use crate::page::{PageList, Pfn};
@@ -44,10 +44,10 @@ impl<M: Machine> Drop for LockedNode<'_, M> {
             .store(lists.free_objects, Ordering::Relaxed);
         beside
             .shared_avail
-            .store(lists.shared.avail, Ordering::Relaxed);
+            .store(lists.shared.avail(), Ordering::Relaxed);
         beside
             .shared_limit
-            .store(lists.shared.limit, Ordering::Relaxed);
+            .store(lists.shared.limit(), Ordering::Relaxed);
     }
 }
 
@@ -89,13 +89,8 @@ impl Slab {
         ask_shared: bool,
         stats: &mut Stats,
     ) -> u32 {
-        if ask_shared && lists.shared.avail > 0 {
-            let newest = lists.shared.newest(room.len() as u32);
-            for (place, object) in room.iter_mut().zip(newest) {
-                place.write(*object);
-            }
-            let moved = newest.len() as u32;
-            lists.shared.forget_newest(moved);
+        if ask_shared && lists.shared.avail() > 0 {
+            let moved = lists.shared.move_newest(env.pages.machine(), room);
             lists.shared.touched |= self.era.run.shared_use == SharedUse::Refill;
             return moved;
         }
@@ -332,7 +327,7 @@ impl Slab {
             return;
         }
         beside.make_once(|| {
-            let Some(mut array) = Array::shared(env, limit, node) else {
+            let Some(mut array) = new_shared(env, limit, node) else {
                 return;
             };
             if let Some(mut lists) = self.lock_node(env, node)
@@ -340,7 +335,7 @@ impl Slab {
             {
                 core::mem::swap(&mut lists.shared, &mut array);
             }
-            array.free(env);
+            free_array(env, array);
         });
     }
 
@@ -355,7 +350,7 @@ impl Slab {
             return;
         }
         beside.make_once(|| {
-            let Some(mut array) = Array::alien(env, limit, local) else {
+            let Some(mut array) = new_alien(env, limit, local) else {
                 return;
             };
             if let Some(mut alien) = beside.aliens[node.0 as usize].lock(env.pages.machine())
@@ -364,7 +359,7 @@ impl Slab {
                 core::mem::swap(&mut *alien, &mut array);
                 beside.set_has_alien(node, true);
             }
-            array.free(env);
+            free_array(env, array);
         });
     }
 
@@ -381,13 +376,13 @@ impl Slab {
         let Some(mut lists) = self.lock_node(env, node) else {
             return false;
         };
-        let room = lists.shared.room();
-        let shared = lists.shared.push(alien.newest(room));
-        alien.forget_newest(shared);
+        let machine = env.pages.machine();
+        let shared = lists.shared.take_from(machine, alien);
         let used = shared > 0 && self.era.run.shared_use == SharedUse::AlienOverflow;
         lists.shared.touched |= used;
-        self.free_block(env, &mut lists, alien.filled(), released, stats);
-        alien.forget_oldest(alien.avail);
+        let rest = alien.oldest(machine, u32::MAX);
+        self.free_block(env, &mut lists, rest, released, stats);
+        alien.forget_oldest(machine, u32::MAX);
         true
     }
 }

@@ -4,7 +4,7 @@ use super::geometry::reaping;
 use super::partial::LockedNode;
 use super::stats::{Stat, Stats};
 use super::types;
-use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, Slab};
+use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, Slab, free_array};
 use crate::design::{Env, Upkeep};
 use crate::machine::{Machine, NodeId, SpinLock};
 use crate::page::PageList;
@@ -149,7 +149,7 @@ impl Slab {
     fn flush_shared<M: Machine>(&self, env: Env<'_, M>, node: NodeId, stats: &mut Stats) {
         let mut released = PageList::EMPTY;
         if let Some(mut lists) = self.lock_node(env, node) {
-            let all = lists.shared.avail;
+            let all = lists.shared.avail();
             self.drain_shared(env, &mut lists, all, &mut released, stats);
         }
         self.release_slabs(env, released, stats);
@@ -169,8 +169,9 @@ impl Slab {
         }
         // Out of the lists while these take its objects.
         let mut shared = core::mem::replace(&mut lists.shared, Array::NONE);
-        self.free_block(env, lists, &shared.filled()[..n as usize], released, stats);
-        shared.forget_oldest(n);
+        let machine = env.pages.machine();
+        self.free_block(env, lists, shared.oldest(machine, n), released, stats);
+        shared.forget_oldest(machine, n);
         lists.shared = shared;
     }
 
@@ -185,7 +186,7 @@ impl Slab {
                 shared = lists.shared.take_if_empty();
             }
             self.release_slabs(env, released, &mut stats);
-            shared.free(env);
+            free_array(env, shared);
             self.free_aliens(env, node);
         }
         env.cache.shared_stats.add(&stats);
@@ -197,12 +198,12 @@ impl Slab {
         for node in self.node_ids(env) {
             let mut array = Array::NONE;
             if let Some(mut alien) = self.alien(local, node).lock(env.pages.machine())
-                && alien.avail == 0
+                && alien.avail() == 0
             {
                 array = alien.take_if_empty();
                 self.beside[local.0 as usize].set_has_alien(node, false);
             }
-            array.free(env);
+            free_array(env, array);
         }
     }
 
@@ -212,7 +213,7 @@ impl Slab {
             if let Some(mut lists) = self.lock_node(env, node) {
                 let shared = lists.shared.take_if_empty();
                 drop(lists);
-                shared.free(env);
+                free_array(env, shared);
             }
             self.free_aliens(env, node);
         }
@@ -230,7 +231,7 @@ impl Slab {
         let node = NodeId((local.0 + cpu.reap_node) % nodes);
         let mut released = PageList::EMPTY;
         if let Some(mut alien) = self.alien(local, node).try_lock(env.pages.machine())
-            && alien.avail > 0
+            && alien.avail() > 0
         {
             self.drain_alien(env, &mut alien, node, &mut released, stats);
         }
@@ -254,9 +255,9 @@ impl Slab {
             return;
         }
         if lists.shared.touched {
-            lists.shared.touched &= lists.shared.avail == 0;
+            lists.shared.touched &= lists.shared.avail() == 0;
         } else {
-            let idle = idle_part(lists.shared.limit, lists.shared.avail);
+            let idle = idle_part(lists.shared.limit(), lists.shared.avail());
             self.drain_shared(env, lists, idle, released, stats);
         }
         if lists.free_touched {
@@ -292,12 +293,12 @@ impl Slab {
             let mut shared = Array::NONE;
             if let Some(mut lists) = self.lock_node(env, node) {
                 lists.free_limit = Self::free_limit(env, node, batch);
-                let all = lists.shared.avail;
+                let all = lists.shared.avail();
                 self.drain_shared(env, &mut lists, all, &mut released, &mut stats);
                 shared = lists.shared.take_if_empty();
             }
             self.release_slabs(env, released, &mut stats);
-            shared.free(env);
+            free_array(env, shared);
         }
         env.cache.shared_stats.add(&stats);
     }

@@ -4,6 +4,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::stats::Stat;
+pub(super) use crate::array::Array;
 use crate::design::Env;
 use crate::machine::{Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
 use crate::page::PageList;
@@ -222,123 +223,31 @@ impl Beside {
     }
 }
 
-/// A shared or alien array: a stack of objects in an object of a general cache.
-pub(super) struct Array {
-    /// The general object; `None` without an array.
-    object: Option<NonNull<u8>>,
-    entries: *mut NonNull<u8>,
-    /// Room for entries.
-    pub(super) limit: u32,
-    /// Filled entries.
-    pub(super) avail: u32,
-    /// It was used since the last reap of the node, as the era counts.
-    pub(super) touched: bool,
+/// A shared array for so many objects, in an object of a general cache. `None` when memory is exhausted.
+pub(super) fn new_shared<M: Machine>(env: Env<'_, M>, limit: u32, node: NodeId) -> Option<Array> {
+    new_array(env, SHARED_HEADER, limit, node)
 }
 
-// SAFETY: the entries are memory that only the holder of the array's lock uses.
-unsafe impl Send for Array {}
+/// An alien array for so many objects. `None` when memory is exhausted.
+pub(super) fn new_alien<M: Machine>(env: Env<'_, M>, limit: u32, node: NodeId) -> Option<Array> {
+    new_array(env, ALIEN_HEADER, limit, node)
+}
 
-impl Array {
-    pub(super) const NONE: Self = Self {
-        object: None,
-        entries: core::ptr::null_mut(),
-        limit: 0,
-        avail: 0,
-        touched: false,
-    };
+fn new_array<M: Machine>(
+    env: Env<'_, M>,
+    header: usize,
+    limit: u32,
+    node: NodeId,
+) -> Option<Array> {
+    let object = env.kmalloc(header + limit as usize * size_of::<usize>(), Some(node))?;
+    // SAFETY: the object has so many bytes and is this array's until `free_array`.
+    Some(unsafe { Array::new(object, header, limit) })
+}
 
-    /// A shared array for so many objects. `None` when memory is exhausted.
-    pub(super) fn shared<M: Machine>(env: Env<'_, M>, limit: u32, node: NodeId) -> Option<Self> {
-        Self::alloc(env, SHARED_HEADER, limit, node)
-    }
-
-    /// An alien array for so many objects. `None` when memory is exhausted.
-    pub(super) fn alien<M: Machine>(env: Env<'_, M>, limit: u32, node: NodeId) -> Option<Self> {
-        Self::alloc(env, ALIEN_HEADER, limit, node)
-    }
-
-    fn alloc<M: Machine>(env: Env<'_, M>, header: usize, limit: u32, node: NodeId) -> Option<Self> {
-        let bytes = header + limit as usize * size_of::<usize>();
-        let object = env.kmalloc(bytes, Some(node))?;
-        // SAFETY: the object has header + 8 * limit bytes.
-        let entries = unsafe { object.byte_add(header) };
-        Some(Self {
-            object: Some(object),
-            entries: entries.cast().as_ptr(),
-            limit,
-            avail: 0,
-            touched: false,
-        })
-    }
-
-    /// Gives the array's memory back. It must be empty.
-    pub(super) fn free<M: Machine>(self, env: Env<'_, M>) {
-        debug_assert!(self.avail == 0, "{} objects would be lost", self.avail);
-        if let Some(object) = self.object {
-            // SAFETY: `alloc` got it from there, and taking `self` makes this its last use.
-            unsafe { env.kfree(object) };
-        }
-    }
-
-    /// Takes the array away if it is empty.
-    pub(super) fn take_if_empty(&mut self) -> Self {
-        if self.avail > 0 {
-            return Self::NONE;
-        }
-        core::mem::replace(self, Self::NONE)
-    }
-
-    pub(super) fn is_none(&self) -> bool {
-        self.object.is_none()
-    }
-
-    /// Entries that can still be filled.
-    pub(super) fn room(&self) -> u32 {
-        self.limit - self.avail
-    }
-
-    /// The filled entries, oldest first.
-    pub(super) fn filled(&self) -> &[NonNull<u8>] {
-        if self.avail == 0 {
-            return &[];
-        }
-        // SAFETY: I3 - `avail` entries of the general object are filled.
-        unsafe { core::slice::from_raw_parts(self.entries, self.avail as usize) }
-    }
-
-    /// The newest entries, in their order; at most `n`.
-    pub(super) fn newest(&self, n: u32) -> &[NonNull<u8>] {
-        let filled = self.filled();
-        &filled[filled.len() - (n as usize).min(filled.len())..]
-    }
-
-    /// Adds as many objects as there is room for, and says how many.
-    pub(super) fn push(&mut self, objects: &[NonNull<u8>]) -> u32 {
-        let n = self.room().min(objects.len() as u32);
-        if n > 0 {
-            let end = self.entries.wrapping_add(self.avail as usize);
-            // SAFETY: the general object has room for `limit` entries, and avail + n are not
-            // more; the objects' slice is not part of it, as it is borrowed.
-            unsafe { core::ptr::copy_nonoverlapping(objects.as_ptr(), end, n as usize) };
-            self.avail += n;
-        }
-        n
-    }
-
-    /// Removes the newest entries.
-    pub(super) fn forget_newest(&mut self, n: u32) {
-        self.avail -= n.min(self.avail);
-    }
-
-    /// Removes the oldest entries.
-    pub(super) fn forget_oldest(&mut self, n: u32) {
-        let n = n.min(self.avail);
-        self.avail -= n;
-        if n > 0 && self.avail > 0 {
-            let from = self.entries.wrapping_add(n as usize);
-            // SAFETY: both ranges lie in the filled entries, as n + avail were filled; `copy`
-            // allows the overlap.
-            unsafe { core::ptr::copy(from, self.entries, self.avail as usize) };
-        }
+/// Gives an empty array's memory back.
+pub(super) fn free_array<M: Machine>(env: Env<'_, M>, array: Array) {
+    if let Some(object) = array.into_block() {
+        // SAFETY: `new_array` got it from there, and the array is gone.
+        unsafe { env.kfree(object) };
     }
 }

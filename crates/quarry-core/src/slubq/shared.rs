@@ -2,98 +2,25 @@
 //! that CPUs of one free and that lie on the other. Nobody has any until `shared_queue_size` or
 //! `alien_queue_size` is set.
 
-use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::stats::Stat;
 use super::types::{CpuQueue, Slubq};
+use crate::array::Array;
 use crate::design::{Busy, Env, FreeError};
-use crate::machine::{
-    Access, Guard, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, access,
-};
+use crate::machine::{Guard, LockClass, MAX_NODES, Machine, NodeId, SpinLock};
 use crate::page::Pfn;
 use crate::sync::Ordering;
 
-/// One shared queue: a stack of free objects of the cache.
-pub(super) struct SharedQueue {
-    entries: NonNull<NonNull<u8>>,
-    /// Room for entries.
-    size: u32,
-    objects: u32,
-    /// Used since the last expiry.
-    touched: bool,
-}
-
-// SAFETY: the entries are memory that only the holder of the queue's lock uses, and name objects
-// that the allocator owns (I3).
-unsafe impl Send for SharedQueue {}
-
-impl SharedQueue {
-    const NONE: Self = Self {
-        entries: NonNull::dangling(),
-        size: 0,
-        objects: 0,
-        touched: false,
-    };
-
-    fn filled(&self) -> &[NonNull<u8>] {
-        // SAFETY: I3 - this many entries of the block are filled (none of a dangling one); the
-        // borrow of `self` keeps others from changing them.
-        unsafe { core::slice::from_raw_parts(self.entries.as_ptr(), self.objects as usize) }
-    }
-
-    fn vacant(&mut self) -> &mut [MaybeUninit<NonNull<u8>>] {
-        let room = (self.size - self.objects) as usize;
-        // SAFETY: objects <= size, the entries of the block.
-        let first = unsafe { self.entries.add(self.objects as usize) };
-        // SAFETY: so many entries follow; `MaybeUninit` asks for no initialised value.
-        unsafe { core::slice::from_raw_parts_mut(first.as_ptr().cast(), room) }
-    }
-
-    /// Adds as many objects as there is room for and returns how many.
-    fn push_many(&mut self, objects: &[NonNull<u8>]) -> u32 {
-        self.touched = true;
-        let mut pushed = 0;
-        for (entry, object) in self.vacant().iter_mut().zip(objects) {
-            entry.write(*object);
-            pushed += 1;
-        }
-        self.objects += pushed;
-        pushed
-    }
-
-    /// Moves the newest objects, the newest last; as many as there are and as there is room for.
-    fn pop_many(&mut self, room: &mut [MaybeUninit<NonNull<u8>>]) -> u32 {
-        self.touched = true;
-        let filled = self.filled();
-        let taken = filled.len().min(room.len());
-        for (into, object) in room.iter_mut().zip(&filled[filled.len() - taken..]) {
-            into.write(*object);
-        }
-        // `taken` is at most `objects`.
-        self.objects -= taken as u32;
-        taken as u32
-    }
-
-    fn forget_oldest(&mut self, n: u32) {
-        let rest = self.objects - n;
-        // SAFETY: n <= objects, so both ranges lie in the block.
-        let from = unsafe { self.entries.add(n as usize) };
-        // SAFETY: as above; `copy` allows the overlap.
-        unsafe { from.copy_to(self.entries, rest as usize) };
-        self.objects = rest;
-    }
-}
-
 /// The queues of all nodes; in the heap's structures, made when a size is first set.
 pub(super) struct SharedQueues {
-    shared: [SpinLock<SharedQueue>; MAX_NODES],
+    shared: [SpinLock<Array>; MAX_NODES],
     /// By the node of the CPU, then by the node of the objects.
-    alien: [[SpinLock<SharedQueue>; MAX_NODES]; MAX_NODES],
+    alien: [[SpinLock<Array>; MAX_NODES]; MAX_NODES],
 }
 
-fn queue() -> SpinLock<SharedQueue> {
-    SpinLock::new(LockClass::SharedQueue, SharedQueue::NONE)
+fn queue() -> SpinLock<Array> {
+    SpinLock::new(LockClass::SharedQueue, Array::NONE)
 }
 
 /// Which queues a size is for.
@@ -109,7 +36,7 @@ impl SharedQueues {
         &self,
         env: Env<'_, M>,
         kind: Kind,
-    ) -> impl Iterator<Item = &SpinLock<SharedQueue>> {
+    ) -> impl Iterator<Item = &SpinLock<Array>> {
         let nodes = env.pages.machine().topology().nodes as usize;
         let alien = self.alien[..nodes]
             .iter()
@@ -190,32 +117,32 @@ impl Slubq {
     fn resize_queue<M: Machine>(
         &self,
         env: Env<'_, M>,
-        queue: &SpinLock<SharedQueue>,
+        queue: &SpinLock<Array>,
         size: u32,
     ) -> bool {
         let (machine, meta) = (env.pages.machine(), env.pages.meta());
         let bytes = |size: u32| size as usize * size_of::<usize>();
-        let mut new = SharedQueue::NONE;
+        let mut new = Array::NONE;
         if size > 0 {
-            let Some(entries) = meta.alloc(machine, bytes(size)) else {
+            let Some(block) = meta.alloc(machine, bytes(size)) else {
                 return false;
             };
-            (new.entries, new.size) = (entries.cast(), size);
+            // SAFETY: the block has so many bytes and is this queue's until the next resize.
+            new = unsafe { Array::new(block, 0, size) };
         }
         let swapped = queue.lock(machine).map(|mut queue| {
-            let objects = queue.objects;
-            self.drain_shared(env, &mut queue, objects);
+            self.drain_shared(env, &mut queue, u32::MAX);
             core::mem::replace(&mut *queue, new)
         });
-        let Some(old) = swapped.filter(|old| old.size > 0) else {
-            // Without the lock, which a handler may interrupt, the new entries are lost.
-            return true;
-        };
-        let block = old.entries.cast::<u8>();
-        // SAFETY: the old entries, which nobody can reach any more, have this many bytes.
-        unsafe { block.write_bytes(0, bytes(old.size)) };
-        // SAFETY: the region handed them out for these bytes, and they are zeroed.
-        unsafe { meta.free(machine, block, bytes(old.size)) };
+        // Without the lock, which a handler may interrupt, the new entries are lost.
+        let old = swapped.unwrap_or(Array::NONE);
+        let bytes = bytes(old.limit());
+        if let Some(block) = old.into_block() {
+            // SAFETY: the old entries, which no CPU can reach any more, have this many bytes.
+            unsafe { block.write_bytes(0, bytes) };
+            // SAFETY: the region handed them out for these bytes, and they are zeroed.
+            unsafe { meta.free(machine, block, bytes) };
+        }
         true
     }
 
@@ -240,16 +167,11 @@ impl Slubq {
     }
 
     /// Gives the oldest entries of a shared queue, whose lock is held, back to their slabs.
-    fn drain_shared<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        queue: &mut Guard<'_, M, SharedQueue>,
-        n: u32,
-    ) {
-        let n = n.min(queue.objects);
-        let stats = self.drain_objects(env, &queue.filled()[..n as usize]);
+    fn drain_shared<M: Machine>(&self, env: Env<'_, M>, queue: &mut Array, n: u32) {
+        let machine = env.pages.machine();
+        let stats = self.drain_objects(env, queue.oldest(machine, n));
         env.cache.shared_stats.add(&stats);
-        queue.forget_oldest(n);
+        queue.forget_oldest(machine, n);
     }
 
     /// Drains all shared queues.
@@ -260,8 +182,7 @@ impl Slubq {
         for kind in [Kind::Shared, Kind::Alien] {
             for queue in queues.of(env, kind) {
                 if let Some(mut queue) = queue.lock(env.pages.machine()) {
-                    let objects = queue.objects;
-                    self.drain_shared(env, &mut queue, objects);
+                    self.drain_shared(env, &mut queue, u32::MAX);
                 }
             }
         }
@@ -274,7 +195,7 @@ impl Slubq {
         queues
             .flat_map(|queues| kinds.clone().flat_map(move |kind| queues.of(env, kind)))
             .filter_map(|queue| queue.lock(env.pages.machine()))
-            .map(|queue| u64::from(queue.objects))
+            .map(|queue| u64::from(queue.avail()))
             .sum()
     }
 
@@ -293,14 +214,11 @@ impl Slubq {
         let Some(queues) = self.shared_queues() else {
             return false;
         };
-        let Some(mut queue) = queues.shared[node.0 as usize].lock(env.pages.machine()) else {
+        let Some(mut queue) = lock_used(env, &queues.shared[node.0 as usize]) else {
             return false;
         };
-        touch_queue(env, &queue);
-        let pulled = queue.pop_many(cpu.stack.vacant(batch as usize));
+        let pulled = queue.give(env.pages.machine(), &mut cpu.stack, batch);
         drop(queue);
-        // SAFETY: `pop_many` has written as many entries as it says.
-        unsafe { cpu.stack.grow(env.pages.machine(), pulled) };
         cpu.stats.count_by(Stat::AllocShared, u64::from(pulled));
         pulled > 0
     }
@@ -340,13 +258,13 @@ impl Slubq {
         let Some(queues) = self.shared_queues() else {
             return 0;
         };
-        let Some(mut queue) = queues.shared[node.0 as usize].lock(env.pages.machine()) else {
+        let Some(mut queue) = lock_used(env, &queues.shared[node.0 as usize]) else {
             return 0;
         };
-        touch_queue(env, &queue);
-        let pushed = queue.push_many(cpu.stack.oldest(env.pages.machine(), batch));
+        let machine = env.pages.machine();
+        let pushed = queue.append(machine, cpu.stack.oldest(machine, batch));
         drop(queue);
-        cpu.stack.forget_oldest(env.pages.machine(), pushed);
+        cpu.stack.forget_oldest(machine, pushed);
         cpu.stats.count_by(Stat::FreeShared, u64::from(pushed));
         pushed
     }
@@ -362,14 +280,10 @@ impl Slubq {
     ) -> Option<NonNull<u8>> {
         let queues = self.shared_queues()?;
         let queue = queues.alien[own.0 as usize].get(wanted.0 as usize)?;
-        if let Some(mut queue) = queue.lock(env.pages.machine()) {
-            touch_queue(env, &queue);
-            let mut room = [MaybeUninit::uninit()];
-            if queue.pop_many(&mut room) == 1 {
-                cpu.stats.count(Stat::AllocAlien);
-                // SAFETY: `pop_many` says that it wrote one entry.
-                return Some(unsafe { room[0].assume_init() });
-            }
+        let taken = lock_used(env, queue).and_then(|mut queue| queue.pop(env.pages.machine()));
+        if taken.is_some() {
+            cpu.stats.count(Stat::AllocAlien);
+            return taken;
         }
         cpu.stats.count(Stat::AllocDirect);
         self.take_one(env, Some(wanted), Some(&mut cpu.stats))
@@ -389,16 +303,15 @@ impl Slubq {
         let queue = self
             .shared_queues()
             .map(|queues| &queues.alien[own.0 as usize][theirs.0 as usize]);
-        if let Some(mut queue) = queue.and_then(|queue| queue.lock(env.pages.machine())) {
-            touch_queue(env, &queue);
-            if queue.filled().last() == Some(&object) {
+        if let Some(mut queue) = queue.and_then(|queue| lock_used(env, queue)) {
+            if queue.newest() == Some(object) {
                 return Err(FreeError::DoubleFree);
             }
-            if queue.size > 0 && queue.objects == queue.size {
+            if !queue.has_room() {
                 let batch = self.batch.load(Ordering::Relaxed).max(1);
                 self.drain_shared(env, &mut queue, batch);
             }
-            if queue.push_many(&[object]) == 1 {
+            if queue.push(env.pages.machine(), object) {
                 cpu.stats.count(Stat::FreeSlowpath);
                 cpu.stats.count(Stat::FreeAlien);
                 return Ok(());
@@ -424,19 +337,19 @@ impl Slubq {
                 continue;
             };
             if !queue.touched {
-                let objects = queue.objects;
-                self.drain_shared(env, &mut queue, objects);
+                self.drain_shared(env, &mut queue, u32::MAX);
             }
             queue.touched = false;
         }
     }
 }
 
-fn touch_queue<M: Machine>(env: Env<'_, M>, queue: &SharedQueue) {
-    access(
-        env.pages.machine(),
-        Line::Node,
-        Access::Write,
-        core::ptr::from_ref(queue),
-    );
+/// Locks a queue to use it.
+fn lock_used<'a, M: Machine>(
+    env: Env<'a, M>,
+    queue: &'a SpinLock<Array>,
+) -> Option<Guard<'a, M, Array>> {
+    let mut queue = queue.lock(env.pages.machine())?;
+    queue.touched = true;
+    Some(queue)
 }
