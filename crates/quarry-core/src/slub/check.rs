@@ -70,7 +70,8 @@ impl Show for Slub {
         }
         let map = env.pages.map();
         (usage.cpu_slabs, usage.cpu_partial_slabs) = self.mark(env);
-        for slab in slabs(env) {
+        // The walk ends with the last slab: behind it are the pages of all other caches.
+        for slab in slabs(env).take(usage.slabs as usize) {
             let page = map.page(slab);
             let order = page.order() as usize;
             usage.slabs_by_order[order] += 1;

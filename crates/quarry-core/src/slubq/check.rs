@@ -35,7 +35,8 @@ impl Show for Slubq {
             return usage;
         }
         let mut free = 0;
-        for slab in slabs(env) {
+        // The walk ends with the last slab: behind it are the pages of all other caches.
+        for slab in slabs(env).take(usage.slabs as usize) {
             let Some(locked) = LockedSlab::lock(env, slab) else {
                 continue;
             };

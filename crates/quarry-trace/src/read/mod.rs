@@ -149,7 +149,14 @@ impl TraceFile {
     /// A reader of what a replay needs, at the first event.
     #[must_use]
     pub fn events(&self) -> EventReader {
-        EventReader::new(self.shared.clone())
+        EventReader::new(self.shared.clone(), false)
+    }
+
+    /// A quicker reader for what only page events tell, at the first event. It gives every event; of
+    /// page events all but the CPU, of others the time and the kind.
+    #[must_use]
+    pub fn page_events(&self) -> EventReader {
+        EventReader::new(self.shared.clone(), true)
     }
 
     /// A reader of what a replay needs and of the places of objects, at the first event.

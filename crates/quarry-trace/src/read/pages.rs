@@ -26,7 +26,7 @@ pub struct PageReader {
 impl PageReader {
     pub(super) fn new(shared: Arc<Shared>) -> PageReader {
         PageReader {
-            events: EventReader::new(shared.clone()),
+            events: EventReader::new(shared.clone(), false),
             shared,
             open: None,
             levels: Vec::new(),

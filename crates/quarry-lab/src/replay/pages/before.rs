@@ -159,7 +159,7 @@ pub(super) fn find(input: &Input, skip_slabs: bool) -> Result<Found, LabError> {
         told: vec![ByType::default(); usize::from(ORDER_MAX) + 1],
     };
     let mut window = Window::new(input.part, meta.first_time_ns);
-    let (mut events, mut chunk) = (input.file.events(), Vec::new());
+    let (mut events, mut chunk) = (input.file.page_events(), Vec::new());
     'trace: while events.next_chunk(&mut chunk)? {
         for event in &chunk {
             let phase = window.phase(event.time_ns);
@@ -181,6 +181,7 @@ pub(super) fn find(input: &Input, skip_slabs: bool) -> Result<Found, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundled::Bundled;
 
     #[test]
     fn shares_are_handed_out_evenly() {
@@ -192,5 +193,27 @@ mod tests {
         assert_eq!(shares(10, &[0, 0, 0]), [0, 10, 0]);
         assert_eq!(shares(7, &[2, 2, 3]), [2, 2, 3]);
         assert_eq!(shares(0, &[1, 1, 1]), [0; MIGRATE_TYPES]);
+    }
+
+    /// What the scan reads is what a reader of all columns gives.
+    #[test]
+    fn page_events_are_those_of_the_whole_trace() {
+        let trace = Bundled::find("tbench").unwrap().open().unwrap();
+        let (mut all, mut pages) = (trace.events(), trace.page_events());
+        let (mut event_chunk, mut page_chunk, mut seen) = (Vec::new(), Vec::new(), 0);
+        while all.next_chunk(&mut event_chunk).unwrap() {
+            assert!(pages.next_chunk(&mut page_chunk).unwrap());
+            assert_eq!(event_chunk.len(), page_chunk.len());
+            for (event, page) in event_chunk.iter().zip(&page_chunk) {
+                assert_eq!((event.time_ns, event.kind), (page.time_ns, page.kind));
+                if event.kind.is_page() {
+                    let cpu = page.cpu;
+                    assert_eq!(ReplayEvent { cpu, ..*event }, *page);
+                    seen += 1;
+                }
+            }
+        }
+        assert!(!pages.next_chunk(&mut page_chunk).unwrap());
+        assert!(seen > 9000, "{seen}");
     }
 }
