@@ -50,18 +50,16 @@ impl Reports {
         let guest = !recording.run.is_empty();
         let (trace, reports) = if guest {
             let (file, run) = (recording.file, recording.run);
-            (
-                format!("{file}.{run}.kmem.txt.gz"),
-                format!("{file}.json.gz"),
-            )
+            (format!("{file}.{run}"), format!("{file}.json.gz"))
         } else {
             let file = recording.file;
-            (
-                format!("{file}.kmem.txt.gz"),
-                format!("{file}.meta.json.gz"),
-            )
+            (file.to_string(), format!("{file}.meta.json.gz"))
         };
-        let mut input = import_recording(&folder.join(trace), recording);
+        let imported = folder.join(format!("{trace}.parquet"));
+        let mut input = match imported.to_str().filter(|_| imported.exists()) {
+            Some(imported) => Input::open(imported).unwrap(),
+            None => import_recording(&folder.join(format!("{trace}.kmem.txt.gz")), recording),
+        };
         let json = read_json(&folder.join(reports));
         let reports = if guest {
             guest_reports(&json, recording, &times(&input))
