@@ -15,6 +15,17 @@
 //! | `remote free` | CPU 1 frees the first of the 40, as its first free |
 //! | `remote free 2` | CPU 1 frees the second of them |
 //! | `remote alloc` | CPU 1 allocates, right after |
+//!
+//! What moves many objects at once is shown of 64-byte objects, of which CPU 0 has allocated 40 and the
+//! rest of its state was flushed. Steps that repeat stand in parentheses:
+//!
+//! | operation | what it is |
+//! |---|---|
+//! | `refill` | the next allocation |
+//! | `bulk alloc` | 16 objects in one call, right after |
+//! | `bulk free` | the free of these in one call |
+//! | `flush` | all CPUs give back what they keep |
+//! | `drain` | of the frees of 440 objects, the last that takes a lock |
 
 mod pages;
 mod pool;
@@ -52,6 +63,39 @@ fn steps(machine: &VirtualMachine, f: impl FnOnce()) -> String {
     lines.join(", ")
 }
 
+/// The steps of one operation on many objects; groups that repeat stand once, with their number.
+fn grouped_steps(machine: &VirtualMachine, f: impl FnOnce()) -> String {
+    let (steps, ()) = machine.record_steps(f);
+    let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    let mut lines = Vec::new();
+    let mut rest = &steps[..];
+    while !rest.is_empty() {
+        let (period, times) = repeats(rest);
+        let group = rest[..period].join(", ");
+        lines.push(match (period, times) {
+            (_, 1) => group,
+            (1, _) => format!("{group} x{times}"),
+            _ => format!("({group}) x{times}"),
+        });
+        rest = &rest[period * times..];
+    }
+    lines.join(", ")
+}
+
+/// Of the groups that steps begin with, the shortest one that repeats, and how often it stands there;
+/// the first step if none does.
+fn repeats(steps: &[String]) -> (usize, usize) {
+    let times = |period: usize| {
+        let mut groups = steps.chunks_exact(period);
+        groups
+            .by_ref()
+            .take_while(|group| *group == &steps[..period])
+            .count()
+    };
+    let repeating = (1..=8).find(|&period| period <= steps.len() && times(period) > 1);
+    repeating.map_or((1, 1), |period| (period, times(period)))
+}
+
 /// What the operations do in one era.
 fn observed<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     let heap = small::<D>(era, 2);
@@ -76,6 +120,41 @@ fn observed<D: Design>(era: Era) -> Vec<(&'static str, String)> {
         steps(heap.machine(), || assert!(cache.alloc().is_some())),
     ));
     rows
+}
+
+/// What the operations on many objects do in one era.
+fn observed_many<D: Design>(era: Era) -> Vec<(&'static str, String)> {
+    let heap = small::<D>(era, 2);
+    let machine = heap.machine();
+    let cache = sized(&heap, "table", 64);
+    let mut objects = take(cache, 40);
+    cache.flush();
+    let mut slots = [None; 16];
+    let mut rows = vec![(
+        "refill",
+        grouped_steps(machine, || objects.extend(cache.alloc())),
+    )];
+    let alloc = || assert!(cache.alloc_bulk(&mut slots));
+    rows.push(("bulk alloc", grouped_steps(machine, alloc)));
+    // SAFETY: the objects were allocated just now.
+    let free = || unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    rows.push(("bulk free", grouped_steps(machine, free)));
+    rows.push((
+        "flush",
+        grouped_steps(machine, || assert_eq!(cache.flush(), 0)),
+    ));
+    objects.extend(take(cache, 400));
+    let frees = objects
+        .iter()
+        .map(|&object| grouped_steps(machine, || give(cache, &[object])));
+    let drain = frees.filter(|free| free.contains("lock ")).last();
+    rows.push(("drain", drain.unwrap_or_default()));
+    rows
+}
+
+/// Compares all tables of operations on many objects of a design.
+fn operations_on_many<D: Design>(tables: &[(Era, Tables)]) {
+    compare(D::NAME, tables, observed_many::<D>);
 }
 
 /// Compares all tables of a design.

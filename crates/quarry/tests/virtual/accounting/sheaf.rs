@@ -3,7 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::sheaf::Sheaf;
 
-use super::{Tables, operations};
+use super::{Tables, operations, operations_on_many};
 
 const TABLES: &[(Era, Tables)] = &[
     (
@@ -64,4 +64,81 @@ const TABLES: &[(Era, Tables)] = &[
 #[test]
 fn what_sheaf_accesses() {
     operations::<Sheaf>(TABLES);
+}
+
+const MANY: &[(Era, Tables)] = &[
+    (
+        Era::V6_18,
+        &[
+            (
+                "refill",
+                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
+                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+            ),
+            (
+                "bulk alloc",
+                "call, slot, write cpu_state 64, read object 8 x16, free slot",
+            ),
+            (
+                "bulk free",
+                "call, slot, write cpu_state 64, write object 8 x16, free slot",
+            ),
+            (
+                "flush",
+                "lock rcu, unlock rcu, (remote slot, write cpu_state 64, free slot) x2, remote \
+                 slot, write cpu_state 64, read object 8 x23, lock node_list, read slab 8, write \
+                 object 8, atomic slab 8, write node 12, write slab 8, unlock node_list, free \
+                 slot, remote slot, write cpu_state 64, free slot",
+            ),
+            (
+                "drain",
+                "call, read slab 64 x2, slot, write cpu_state 64, read slab 8 x2, lock node_list, \
+                 write object 8, atomic slab 8, unlock node_list, free slot",
+            ),
+        ],
+    ),
+    (
+        Era::V7_0,
+        &[
+            (
+                "refill",
+                "call, slot, write cpu_state 64, (lock barn, write node 48, unlock barn) x2, lock \
+                 node_list, read slab 8, read object 8, atomic slab 8, unlock node_list, lock \
+                 node_list, read slab 8, write node 12, write slab 8 x2, unlock node_list, write \
+                 slab 8, read slab 8, atomic slab 8, read object 8 x24, slot, write pcp 64, write \
+                 page_descriptor 64, free slot, write object 8 x64, read object 8 x36, lock \
+                 node_list, write node 12, write slab 8, unlock node_list, write cpu_queue 480, \
+                 read cpu_queue 8, free slot",
+            ),
+            (
+                "bulk alloc",
+                "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+            ),
+            (
+                "bulk free",
+                "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+            ),
+            (
+                "flush",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 256, read \
+                 slab 64, write object 8 x31, read slab 8, write object 8, atomic slab 8, read \
+                 cpu_queue 216, read slab 64, write object 8 x2, read slab 8, write object 8, \
+                 atomic slab 8, read slab 64, write object 8 x23, read slab 8, lock node_list, \
+                 write object 8, atomic slab 8, write node 12, write slab 8 x2, unlock node_list, \
+                 free slot, read slab 64, read slab 8 x2, write object 8, atomic slab 8, remote \
+                 slot, write cpu_state 64, free slot",
+            ),
+            (
+                "drain",
+                "call, read slab 64, slot, write cpu_state 64, lock barn, write node 48, unlock \
+                 barn, lock node_list, read slab 8, read object 8, atomic slab 8, unlock \
+                 node_list, lock barn, write node 48, unlock barn, write cpu_queue 8, free slot",
+            ),
+        ],
+    ),
+];
+
+#[test]
+fn what_sheaf_accesses_of_many() {
+    operations_on_many::<Sheaf>(MANY);
 }

@@ -3,7 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::slab::Slab;
 
-use super::{Tables, operations};
+use super::{Tables, operations, operations_on_many};
 
 const TABLES: &[(Era, Tables)] = &[
     (
@@ -63,4 +63,76 @@ const TABLES: &[(Era, Tables)] = &[
 #[test]
 fn what_slab_accesses() {
     operations::<Slab>(TABLES);
+}
+
+const MANY: &[(Era, Tables)] = &[
+    (
+        Era::V2_6_24,
+        &[
+            (
+                "refill",
+                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
+                 write slab 64, read bitmap 4 x19, write node 12, write slab 8, unlock node_list, \
+                 write cpu_queue 152, read cpu_queue 8, free slot",
+            ),
+            (
+                "bulk alloc",
+                "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+            ),
+            (
+                "bulk free",
+                "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+            ),
+            (
+                "flush",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 144, lock \
+                 node_list, (read slab 64, write slab 64, write bitmap 4, write node 12, write \
+                 slab 8, write node 12, write slab 8) x18, unlock node_list, free slot, remote \
+                 slot, write cpu_state 64, free slot, lock node_list, unlock node_list",
+            ),
+            (
+                "drain",
+                "call, read slab 64, slot, write cpu_state 64, read cpu_queue 480, lock \
+                 node_list, write node 40, write node 480, unlock node_list, read cpu_queue 480, \
+                 write cpu_queue 480, write cpu_queue 8, free slot",
+            ),
+        ],
+    ),
+    (
+        Era::V6_1,
+        &[
+            (
+                "refill",
+                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
+                 write slab 64, read bitmap 1 x24, write node 12, write slab 8, unlock node_list, \
+                 write cpu_queue 192, read cpu_queue 8, free slot",
+            ),
+            (
+                "bulk alloc",
+                "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+            ),
+            (
+                "bulk free",
+                "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+            ),
+            (
+                "flush",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 184, lock \
+                 node_list, (read slab 64, write slab 64, write bitmap 1, write node 12, write \
+                 slab 8, write node 12, write slab 8) x23, unlock node_list, free slot, remote \
+                 slot, write cpu_state 64, free slot, lock node_list, unlock node_list",
+            ),
+            (
+                "drain",
+                "call, read slab 64, slot, write cpu_state 64, read cpu_queue 480, lock \
+                 node_list, write node 40, write node 480, unlock node_list, read cpu_queue 480, \
+                 write cpu_queue 480, write cpu_queue 8, free slot",
+            ),
+        ],
+    ),
+];
+
+#[test]
+fn what_slab_accesses_of_many() {
+    operations_on_many::<Slab>(MANY);
 }

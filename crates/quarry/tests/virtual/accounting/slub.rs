@@ -3,7 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 
-use super::{Tables, operations};
+use super::{Tables, operations, operations_on_many};
 
 const TABLES: &[(Era, Tables)] = &[
     (
@@ -124,4 +124,74 @@ const TABLES: &[(Era, Tables)] = &[
 #[test]
 fn what_slub_accesses() {
     operations::<Slub>(TABLES);
+}
+
+const MANY: &[(Era, Tables)] = &[
+    (
+        Era::V2_6_22,
+        &[
+            (
+                "refill",
+                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
+                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+            ),
+            (
+                "bulk alloc",
+                "call, slot, write cpu_state 64, read object 8 x16, free slot",
+            ),
+            (
+                "bulk free",
+                "call, slot, write cpu_state 64, write object 8 x16, free slot",
+            ),
+            (
+                "flush",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read object 8 x23, lock \
+                 node_list, read slab 8, write object 8, atomic slab 8, write node 12, write slab \
+                 8, unlock node_list, free slot, remote slot, write cpu_state 64, free slot",
+            ),
+            (
+                "drain",
+                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, lock node_list, \
+                 write object 8, atomic slab 8, write node 12, write slab 8, unlock node_list, \
+                 slot, write pcp 64, write page_descriptor 64, free slot x2",
+            ),
+        ],
+    ),
+    (
+        Era::V6_1,
+        &[
+            (
+                "refill",
+                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
+                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+            ),
+            (
+                "bulk alloc",
+                "call, slot, write cpu_state 64, read object 8 x16, free slot",
+            ),
+            (
+                "bulk free",
+                "call, slot, write cpu_state 64, write object 8 x16, free slot",
+            ),
+            (
+                "flush",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read object 8 x23, lock \
+                 node_list, read slab 8, write object 8, atomic slab 8, write node 12, write slab \
+                 8, unlock node_list, free slot, remote slot, write cpu_state 64, free slot",
+            ),
+            (
+                "drain",
+                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
+                 atomic slab 8, lock node_list, (write slab 64, read slab 8, atomic slab 8, write \
+                 node 12, write slab 8) x2, (write slab 8, write slab 64, read slab 8, atomic \
+                 slab 8, write node 12, write slab 8) x2, write slab 8, unlock node_list, read \
+                 slab 8, write slab 64, free slot",
+            ),
+        ],
+    ),
+];
+
+#[test]
+fn what_slub_accesses_of_many() {
+    operations_on_many::<Slub>(MANY);
 }
