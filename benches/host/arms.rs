@@ -8,8 +8,8 @@ use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
@@ -197,10 +197,10 @@ fn heap<D: Design>() -> Heap<HostMachine, D> {
 /// Runs `f` with all arms for objects of this size.
 pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
     let spec = CacheSpec::new("bench", u32::try_from(size).expect("an object size"));
-    let slab_heap = heap::<Slab>();
+    let slab_heap = heap::<SlabCache>();
     let slub_heap = heap::<Slub>();
     let slubq_heap = heap::<Slubq>();
-    let sheaf_heap = heap::<Sheaf>();
+    let sheaf_heap = heap::<SheafCache>();
     let slab = QuarryCache(slab_heap.create_cache(&spec).expect("a cache"));
     let slub = QuarryCache(slub_heap.create_cache(&spec).expect("a cache"));
     let slubq = QuarryCache(slubq_heap.create_cache(&spec).expect("a cache"));

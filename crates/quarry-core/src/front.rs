@@ -219,7 +219,7 @@ pub(crate) trait CpuFront: Slots {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_to_its_slab(env, slab, object) }
     }
@@ -290,7 +290,7 @@ impl<T: CpuFront> Allocate for T {
     #[inline(always)]
     fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
         if self.is_on() {
-            let held = self.slots().try_with(env.pages.machine(), |cpu, id| {
+            let held = self.slots().try_with(env.machine(), |cpu, id| {
                 // No closure: its captures would be stored before every pop.
                 match self.pop_held(env, cpu, node) {
                     None => alloc_behind(self, env, cpu, id, node),
@@ -320,7 +320,7 @@ impl<T: CpuFront> Allocate for T {
         if node.is_none() && self.is_on() {
             let popped = self
                 .slots()
-                .try_with(env.pages.machine(), |cpu, _| self.pop_run(env, cpu, slots));
+                .try_with(env.machine(), |cpu, _| self.pop_run(env, cpu, slots));
             filled = popped.unwrap_or(0);
         }
         filled == slots.len() || alloc_rest(self, env, node, slots, filled)
@@ -331,7 +331,7 @@ impl<T: CpuFront> Allocate for T {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         self.alloc_from_slabs(env, node)
     }
 }
@@ -352,7 +352,7 @@ impl<T: CpuFront> Free for T {
         // `free_fast` has accounted the look at the object's page.
         let slab = slabs::lookup(env, object)?;
         if self.is_on() {
-            let held = self.slots().try_with(env.pages.machine(), |cpu, id| {
+            let held = self.slots().try_with(env.machine(), |cpu, id| {
                 // SAFETY: the caller's contract is the same.
                 unsafe { free_held(self, env, cpu, id, slab, object) }
             });
@@ -380,7 +380,7 @@ impl<T: CpuFront> Free for T {
             let pushed = self
                 .slots()
                 // SAFETY: the caller's contract is the same.
-                .try_with(env.pages.machine(), |cpu, _| unsafe {
+                .try_with(env.machine(), |cpu, _| unsafe {
                     self.push_run(env, cpu, slots)
                 });
             left = pushed.unwrap_or(left);
@@ -397,7 +397,7 @@ impl<T: CpuFront> Free for T {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let slab = slabs::slab_of(env, object)?;
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_to_its_slab(env, slab, object) }
@@ -515,7 +515,7 @@ fn alloc_rest<T: CpuFront, M: Machine>(
     mut filled: usize,
 ) -> bool {
     if front.is_on() {
-        let held = front.slots().try_with(env.pages.machine(), |cpu, id| {
+        let held = front.slots().try_with(env.machine(), |cpu, id| {
             front.fill_held(env, cpu, id, node, &mut slots[filled..])
         });
         match held {
@@ -545,7 +545,7 @@ unsafe fn free_rest<T: CpuFront, M: Machine>(
     slots: &mut [Option<NonNull<u8>>],
 ) -> Result<(), FreeError> {
     if front.is_on() {
-        let held = front.slots().try_with(env.pages.machine(), |cpu, id| {
+        let held = front.slots().try_with(env.machine(), |cpu, id| {
             // SAFETY: the caller's contract is the same.
             unsafe { front.empty_held(env, cpu, id, slots) }
         });

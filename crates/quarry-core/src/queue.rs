@@ -47,7 +47,7 @@ pub(crate) trait CpuStack {
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
         let (stack, stats) = self.stack_and_stats();
-        let popped = stack.pop_many(env.pages.machine(), slots);
+        let popped = stack.pop_many(env.machine(), slots);
         stats.count_by(Self::Counter::ALLOC_FASTPATH, popped as u64);
         popped
     }
@@ -64,7 +64,7 @@ pub(crate) trait CpuStack {
         let (stack, stats) = self.stack_and_stats();
         let mut seen = SeenSlab::NONE;
         let accept = |object| seen.holds(env, object);
-        let pushed = stack.push_many(env.pages.machine(), slots, accept);
+        let pushed = stack.push_many(env.machine(), slots, accept);
         stats.count_by(Self::Counter::FREE_FASTPATH, pushed as u64);
         pushed
     }
@@ -156,9 +156,9 @@ impl<C: Counter> CpuQueue<C> {
 
 /// Reserves entries for all CPUs.
 pub(crate) fn alloc_entries<M: Machine>(env: Env<'_, M>, queue: u32) -> Option<NonNull<u8>> {
-    env.pages
+    env.pages()
         .percpu()
-        .alloc(env.pages.machine(), queue as usize * size_of::<usize>())
+        .alloc(env.machine(), queue as usize * size_of::<usize>())
 }
 
 /// Returns the entries of all CPUs.
@@ -167,7 +167,7 @@ pub(crate) fn alloc_entries<M: Machine>(env: Env<'_, M>, queue: u32) -> Option<N
 ///
 /// No CPU's queue uses them.
 pub(crate) unsafe fn free_entries<M: Machine>(env: Env<'_, M>, config: &QueueConfig) {
-    let machine = env.pages.machine();
+    let machine = env.machine();
     let bytes = config.queue as usize * size_of::<usize>();
     for cpu in 0..machine.topology().cpus as usize {
         // SAFETY: the block lies at the same offset in the area of every CPU.
@@ -176,5 +176,5 @@ pub(crate) unsafe fn free_entries<M: Machine>(env: Env<'_, M>, config: &QueueCon
         unsafe { entries.write_bytes(0, bytes) };
     }
     // SAFETY: `alloc_entries` reserved exactly this block; it is zeroed and goes back once.
-    unsafe { env.pages.percpu().free(machine, config.entries, bytes) };
+    unsafe { env.pages().percpu().free(machine, config.entries, bytes) };
 }

@@ -37,7 +37,7 @@ unsafe impl Send for BatchBox {}
 
 impl BatchBox {
     fn new<M: Machine>(env: Env<'_, M>) -> Option<Self> {
-        let bytes = env.pages.machine().topology().page_size();
+        let bytes = env.machine().topology().page_size();
         let block = env.kmalloc(bytes, None)?.cast::<Batch>();
         let batch = Batch {
             next: None,
@@ -143,7 +143,7 @@ pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
     env: Env<'_, M>,
     object: NonNull<u8>,
 ) -> Result<(), FreeError> {
-    let (machine, map) = (env.pages.machine(), env.pages.map());
+    let (machine, map) = (env.machine(), env.map());
     let page = map.page(map.pfn_of(object).ok_or(FreeError::Foreign)?);
     page.head().ok_or(FreeError::Foreign)?;
     if page.cache.load(Ordering::Relaxed) != env.cache.id() {
@@ -153,7 +153,7 @@ pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
             return Err(FreeError::NotAnObject);
         }
     }
-    let _pass = env.pages.gate().enter(machine);
+    let _pass = env.enter();
     let mut spare: Option<BatchBox> = None;
     loop {
         let Some(mut batches) = env.cache.rcu.lock(machine) else {
@@ -191,8 +191,8 @@ pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
 /// Frees what was deferred and whose grace period is over. What is noted so far waits for the next
 /// one, which may be over at once.
 pub(crate) fn settle<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) {
-    let machine = env.pages.machine();
-    let _pass = env.pages.gate().enter(machine);
+    let machine = env.machine();
+    let _pass = env.enter();
     let Some(mut batches) = env.cache.rcu.lock(machine) else {
         return;
     };

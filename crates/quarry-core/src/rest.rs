@@ -22,8 +22,8 @@ impl<'a, M: Machine, T> Rest<'a, M, T> {
     /// Brings a cache with these slots to rest. Slots come first: who waits at a stopped gate may hold
     /// one.
     pub(crate) fn of(env: Env<'a, M>, cpu: &'a PerCpu<T>) -> Result<Self, Busy> {
-        let slots = cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
-        let stopped = env.pages.stop().ok_or(Busy)?;
+        let slots = cpu.hold_all(env.machine()).map_err(|_| Busy)?;
+        let stopped = env.system.stop().ok_or(Busy)?;
         Ok(Self { stopped, slots })
     }
 

@@ -75,12 +75,12 @@ pub(crate) fn take_on<M: Machine, L>(
 
 /// A block for a slab: pages of the cache's mobility, of the preferred node if it has any.
 pub(crate) fn block<M: Machine>(env: Env<'_, M>, order: u32, node: Option<NodeId>) -> Option<Pfn> {
-    env.pages.alloc_block_with(&request(env, order, node))
+    env.pages().alloc_block_with(&request(env, order, node))
 }
 
 /// [`block`] of one node's memory only.
 pub(crate) fn block_on<M: Machine>(env: Env<'_, M>, order: u32, node: NodeId) -> Option<Pfn> {
-    env.pages
+    env.pages()
         .alloc_block_there(&request(env, order, Some(node)))
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn take_from<M: Machine, L>(
     block: impl Fn(u32) -> Option<Pfn>,
 ) -> Option<NewSlab> {
     let block = |order| {
-        let pages = env.pages;
+        let pages = env.pages();
         pages.claimed_as(PageKind::Owned, order, || block(order))
     };
     let (slab, (order, objects)) = match block(normal.0) {
@@ -122,10 +122,10 @@ pub(crate) fn take_from<M: Machine, L>(
         None if fallback.0 < normal.0 => (block(fallback.0)?, fallback),
         None => return None,
     };
-    let map = env.pages.map();
+    let map = env.map();
     let page = map.page(slab);
     page.set_kind(PageKind::Slab, order);
-    env.pages.slab_made(order);
+    env.pages().slab_made(order);
     page.objects.store(objects, Ordering::Relaxed);
     page.set_on_list(false);
     for tail in 0..1 << order {
@@ -133,7 +133,7 @@ pub(crate) fn take_from<M: Machine, L>(
         page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.set_head(Some(slab));
     }
-    let node = &nodes[env.pages.node_of_page(slab).0 as usize];
+    let node = &nodes[env.pages().node_of_page(slab).0 as usize];
     node.nr_slabs.fetch_add(1, Ordering::Relaxed);
     node.total_objects
         .fetch_add(u64::from(objects), Ordering::Relaxed);
@@ -146,10 +146,10 @@ pub(crate) fn take_from<M: Machine, L>(
 
 /// Gives the pages of an empty slab back. It is on no list and the caller's; no list lock is held.
 pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: Pfn) {
-    let map = env.pages.map();
+    let map = env.map();
     let page = map.page(slab);
     let order = page.order();
-    let node = &nodes[env.pages.node_of_page(slab).0 as usize];
+    let node = &nodes[env.pages().node_of_page(slab).0 as usize];
     node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
     let objects = page.objects.load(Ordering::Relaxed);
     node.total_objects
@@ -159,41 +159,36 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
         page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         page.set_head(None);
     }
-    env.pages.slab_gone(order);
-    env.pages.free_block(slab, order, PageKind::Slab);
+    env.pages().slab_gone(order);
+    env.pages().free_block(slab, order, PageKind::Slab);
 }
 
 /// Whether an object lies in a slab of this cache.
 #[inline(always)]
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
-    env.pages.map().page_of(object).is_some_and(|(pfn, page)| {
-        let machine = env.pages.machine();
-        access(machine, Line::Slab, Access::Read, env.pages.map().page(pfn));
+    env.map().page_of(object).is_some_and(|(pfn, page)| {
+        let machine = env.machine();
+        access(machine, Line::Slab, Access::Read, env.map().page(pfn));
         page.cache.load(Ordering::Relaxed) == env.cache.id()
     })
 }
 
 /// Whether a page is of a CPU's node.
 pub(crate) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
-    env.pages.node_of_page(page) == env.pages.machine().node_of_cpu(cpu)
+    env.pages().node_of_page(page) == env.machine().node_of_cpu(cpu)
 }
 
 /// The slab of an object of this cache, whose descriptor is read for it.
 pub(crate) fn slab_of<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
     let slab = lookup(env, object)?;
-    let machine = env.pages.machine();
-    access(
-        machine,
-        Line::Slab,
-        Access::Read,
-        env.pages.map().page(slab),
-    );
+    let machine = env.machine();
+    access(machine, Line::Slab, Access::Read, env.map().page(slab));
     Ok(slab)
 }
 
 /// [`slab_of`] for callers that have accounted the read.
 pub(crate) fn lookup<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
-    let map = env.pages.map();
+    let map = env.map();
     let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
     let page = map.page(pfn);
     let slab = page.head().ok_or(FreeError::Foreign)?;
@@ -225,7 +220,7 @@ impl SeenSlab {
         let Ok(slab) = slab_of(env, object) else {
             return false;
         };
-        let map = env.pages.map();
+        let map = env.map();
         self.base = map.address(slab).addr().get();
         self.bytes = 1 << (map.page_shift() + map.page(slab).order());
         true
@@ -290,7 +285,7 @@ impl RemoteSearch {
 
 /// All CPUs of the machine.
 pub(crate) fn cpus<M: Machine>(env: Env<'_, M>) -> impl Iterator<Item = CpuId> + use<M> {
-    (0..env.pages.machine().topology().cpus).map(CpuId)
+    (0..env.machine().topology().cpus).map(CpuId)
 }
 
 /// A cache's slabs in address order.
@@ -304,7 +299,7 @@ pub(crate) fn slabs_from<'a, M: Machine>(
     env: Env<'a, M>,
     address: usize,
 ) -> impl Iterator<Item = Pfn> + use<'a, M> {
-    let (map, cache) = (env.pages.map(), env.cache.id());
+    let (map, cache) = (env.map(), env.cache.id());
     let base = map.address(Pfn(0)).addr().get();
     let pfn = (address.saturating_sub(base) >> map.page_shift()) as u32;
     // Every block begins at a multiple of its size, so one begins at a multiple of the largest.
@@ -328,7 +323,7 @@ fn slabs_at<'a, M: Machine, F: Fn(*mut ()) -> bool>(
     first: u32,
     wanted: F,
 ) -> impl Iterator<Item = Pfn> + use<'a, M, F> {
-    let map = env.pages.map();
+    let map = env.map();
     let mut at = first;
     core::iter::from_fn(move || {
         while at < map.pages() {

@@ -1,6 +1,5 @@
 //! What the caches of one heap hang on, whatever their design: pages, kmalloc, the list of caches.
 
-use core::ops::Deref;
 use core::ptr::NonNull;
 
 use crate::debug::HeapDebug;
@@ -26,7 +25,7 @@ pub(crate) struct General<M: Machine> {
     pub(crate) kfree_direct: unsafe fn(&System<M>, NonNull<u8>),
 }
 
-/// See the [module's documentation](self). It stands for the page allocator in it.
+/// See the [module's documentation](self).
 pub struct System<M: Machine> {
     pub(crate) pages: PageAllocator<M>,
     pub(crate) era: Era,
@@ -89,14 +88,5 @@ impl<M: Machine> System<M> {
         self.pages
             .gate()
             .stop(machine, self.caches.is_mine(machine))
-    }
-}
-
-impl<M: Machine> Deref for System<M> {
-    type Target = PageAllocator<M>;
-
-    #[inline(always)]
-    fn deref(&self) -> &PageAllocator<M> {
-        &self.pages
     }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::inspect::{ATTRIBUTES, SLABINFO_HEADER, SlabinfoRow, attributes_of};
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::tunables::{Scope, Table};
@@ -116,7 +116,7 @@ fn attributes_are_the_kernels() {
 #[test]
 fn tunables_of_caches_are_attributes() {
     let mut tried = 0;
-    for table in [Slub::TUNABLES, Slubq::TUNABLES, Sheaf::TUNABLES] {
+    for table in [Slub::TUNABLES, Slubq::TUNABLES, SheafCache::TUNABLES] {
         for era in Era::REFERENCE {
             let design = table.design;
             let names: Vec<_> = attributes_of(table, era).map(|own| own.name).collect();
@@ -132,7 +132,7 @@ fn tunables_of_caches_are_attributes() {
     }
     assert!(tried > 5);
     // No folder for SLAB's caches, whatever can be tuned.
-    assert_eq!(attributes_of(Slab::TUNABLES, Era::V6_1).count(), 0);
+    assert_eq!(attributes_of(SlabCache::TUNABLES, Era::V6_1).count(), 0);
 }
 
 #[test]

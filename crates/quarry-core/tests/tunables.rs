@@ -3,17 +3,17 @@
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::tunables::{DefaultValue, Table};
 
-const SLAB: &Table = Slab::TUNABLES;
+const SLAB: &Table = SlabCache::TUNABLES;
 const SLUB: &Table = Slub::TUNABLES;
 const SLUBQ: &Table = Slubq::TUNABLES;
-const SHEAF: &Table = Sheaf::TUNABLES;
+const SHEAF: &Table = SheafCache::TUNABLES;
 
 fn names(table: &Table, era: Era) -> Vec<&'static str> {
     table.of(era).map(|tunable| tunable.name).collect()

@@ -7,8 +7,8 @@ use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
@@ -70,10 +70,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     stay();
     let n = n.as_deref().unwrap_or("1000000").parse()?;
     match design.as_deref() {
-        Some("slab") => pairs::<Slab>(n),
+        Some("slab") => pairs::<SlabCache>(n),
         Some("slub") => pairs::<Slub>(n),
         Some("slubq") => pairs::<Slubq>(n),
-        Some("sheaf") => pairs::<Sheaf>(n),
+        Some("sheaf") => pairs::<SheafCache>(n),
         _ => Err("usage: pair_count slab|slub|slubq|sheaf [PAIRS]".into()),
     }
 }

@@ -8,8 +8,8 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -81,7 +81,7 @@ macro_rules! designs {
 }
 
 // A new design is a new word here.
-designs!(Slab, Slub, Slubq, Slob, Sheaf);
+designs!(SlabCache, Slub, Slubq, Slob, SheafCache);
 
 impl DesignEntry {
     /// The geometry of an ordinary cache with these flags.

@@ -434,7 +434,7 @@ impl<D: Design> CacheView<'_, D> {
 #[cfg(test)]
 mod tests {
     use quarry_core::geometry::CacheFlags;
-    use quarry_core::slab::Slab;
+    use quarry_core::slab::SlabCache;
     use quarry_core::slub::Slub;
     use quarry_core::slubq::Slubq;
 
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_page_count_follows_the_caches() {
-        fill_and_empty::<Slab>();
+        fill_and_empty::<SlabCache>();
         fill_and_empty::<Slub>();
         fill_and_empty::<Slubq>();
     }

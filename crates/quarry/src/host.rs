@@ -143,7 +143,7 @@ impl<D: Design> Builder<D> {
     ///
     /// ```
     /// use quarry::{Builder, Slub, TrimPolicy};
-    /// use quarry::core::machine::Cpus;
+    /// use quarry::kernel::machine::Cpus;
     ///
     /// let heap = Builder::<Slub>::new()
     ///     .memory_bytes(64 << 20)
@@ -193,7 +193,7 @@ impl<D: Design> Builder<D> {
     /// # Examples
     ///
     /// ```
-    /// use quarry::core::page::AllocOptions;
+    /// use quarry::kernel::page::AllocOptions;
     /// use quarry::{Builder, Era, MinFree, PageConfig, Slub};
     ///
     /// // 4 MiB are kept back for those who must not fail.

@@ -1,9 +1,9 @@
 //! Object caches, kmalloc and pages of the Linux kernel for user space.
 //!
 //! The allocators themselves are [`core`]: caches of equal objects after the kernel's designs
-//! ([`core::slab`], [`core::slub`], [`core::slubq`], [`core::slob`], [`core::sheaf`]), over a buddy
+//! ([`kernel::slab`], [`kernel::slub`], [`kernel::slubq`], [`kernel::slob`], [`kernel::sheaf`]), over a buddy
 //! page allocator with per-CPU lists. They run on any machine that implements
-//! [`core::machine::Machine`].
+//! [`kernel::machine::Machine`].
 //!
 //! On this process's own memory, with typed objects:
 //!
@@ -30,7 +30,7 @@
 //! `/sys/kernel/slab` can read it: [`Heap::write_slabinfo`], [`Cache::sysfs_read`] and, to set
 //! tunables or to shrink, [`Cache::sysfs_write`]. Its pages are shown as `/proc/zoneinfo` and others
 //! do ([`PageAllocator::write_page_file`]) and tuned by sysctls ([`PageAllocator::set_sysctl`]).
-//! [`core::inspect`] has the formats, and `examples/slabinfo.rs` all of it at work.
+//! [`kernel::inspect`] has the formats, and `examples/slabinfo.rs` all of it at work.
 //!
 //! ```
 //! use quarry::{Builder, Cache, PageFile, Slub};
@@ -64,11 +64,11 @@
 //!
 //!
 //! ```
-//! use quarry::core::design::CacheSpec;
-//! use quarry::core::era::Era;
-//! use quarry::core::geometry::{BootParams, CacheFlags};
-//! use quarry::core::heap::Heap;
-//! use quarry::core::slub::Slub;
+//! use quarry::kernel::design::CacheSpec;
+//! use quarry::kernel::era::Era;
+//! use quarry::kernel::geometry::{BootParams, CacheFlags};
+//! use quarry::kernel::heap::Heap;
+//! use quarry::kernel::slub::Slub;
 //! use quarry_sim::{Config, VirtualMachine};
 //!
 //! // Two CPUs and SLUB as of Linux 6.18.
@@ -97,7 +97,7 @@ mod typed;
 
 pub use host::{Builder, Error, HostHeap, fork_misses};
 pub use pool::{Fragment, Frame, FrameBatch, PagePool, PendingPool};
-pub use quarry_core as core;
+pub use quarry_core as kernel;
 pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
@@ -157,8 +157,8 @@ pub use quarry_core::page::{
 pub use quarry_core::pool::{
     Holder, InFlightReport, Mapper, NoMapper, PieceError, PoolCreateError, PoolParams, PoolStats,
 };
-pub use quarry_core::sheaf::Sheaf;
-pub use quarry_core::slab::Slab;
+pub use quarry_core::sheaf::SheafCache;
+pub use quarry_core::slab::SlabCache;
 pub use quarry_core::slob::Slob;
 pub use quarry_core::slub::Slub;
 pub use quarry_core::slubq::Slubq;

@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use quarry::core::design::Design;
+use quarry::kernel::design::Design;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Finding, FreeError, HostHeap, Mode, Report, Sheaf, Slab, Slob,
-    Slub, Slubq,
+    Builder, CacheFlags, CacheSpec, Finding, FreeError, HostHeap, Mode, Report, SheafCache,
+    SlabCache, Slob, Slub, Slubq,
 };
 
 /// Reports about caches of each name prefix: tests run side by side.
@@ -105,8 +105,8 @@ fn correct_use_gives_no_report() {
     for mode in [Mode::Rseq, Mode::Fallback] {
         storm::<Slub>(mode, "storm-slub");
         storm::<Slubq>(mode, "storm-slubq");
-        storm::<Slab>(mode, "storm-slab");
-        storm::<Sheaf>(mode, "storm-sheaf");
+        storm::<SlabCache>(mode, "storm-slab");
+        storm::<SheafCache>(mode, "storm-sheaf");
     }
 }
 
@@ -175,8 +175,8 @@ fn two_threads<D: Design>(name: &'static str) {
 fn a_double_free_names_three_threads() {
     two_threads::<Slub>("twice-slub");
     two_threads::<Slubq>("twice-slubq");
-    two_threads::<Slab>("twice-slab");
-    two_threads::<Sheaf>("twice-sheaf");
+    two_threads::<SlabCache>("twice-slab");
+    two_threads::<SheafCache>("twice-sheaf");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use quarry::Cache;
-use quarry::core::slub::Slub;
+use quarry::kernel::slub::Slub;
 
 static HEAP_RESTS: AtomicBool = AtomicBool::new(false);
 static ALLOCATED: AtomicBool = AtomicBool::new(false);

@@ -4,12 +4,12 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quarry::core::heap::Cache;
-use quarry::core::inspect::{SLABINFO_HEADER, Source};
-use quarry::core::page::SYSCTLS;
+use quarry::kernel::heap::Cache;
+use quarry::kernel::inspect::{SLABINFO_HEADER, Source};
+use quarry::kernel::page::SYSCTLS;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, Sheaf, Slub,
-    Slubq, SysfsError,
+    Builder, CacheFlags, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, SheafCache,
+    Slub, Slubq, SysfsError,
 };
 
 const THREADS: u64 = 4;
@@ -182,7 +182,7 @@ fn slub_is_inspected_while_in_use() {
 
 #[test]
 fn sheaf_is_inspected_while_in_use() {
-    inspected_while_in_use::<Sheaf>();
+    inspected_while_in_use::<SheafCache>();
 }
 
 #[test]

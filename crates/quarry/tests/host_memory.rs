@@ -1,7 +1,7 @@
 //! Memory of this process that comes and goes, as the operating system counts it.
 
-use quarry::core::machine::{Cpus as _, NodeId};
-use quarry::core::page::OwnedBlock;
+use quarry::kernel::machine::{Cpus as _, NodeId};
+use quarry::kernel::page::OwnedBlock;
 use quarry::{Era, HostMachine, HugePages, PageAllocator, TrimPolicy};
 
 const MEMORY: usize = 64 << 20;

@@ -1,9 +1,9 @@
 //! A heap's pages as they were asked for, or an error that says why not.
 
-use quarry::core::heap::CreateError;
-use quarry::core::machine::NodeId;
-use quarry::core::page::{AllocOptions, BootError, ZoneType};
-use quarry::{Builder, Era, Error, HostHeap, MinFree, PageConfig, Slab, Slub, ZoneLayout};
+use quarry::kernel::heap::CreateError;
+use quarry::kernel::machine::NodeId;
+use quarry::kernel::page::{AllocOptions, BootError, ZoneType};
+use quarry::{Builder, Era, Error, HostHeap, MinFree, PageConfig, SlabCache, Slub, ZoneLayout};
 
 const PAGES: u32 = 16 << 10;
 
@@ -123,7 +123,7 @@ fn the_era_is_the_last_that_was_named() {
         (heap.era(), heap.pages().era()),
         (Era::V4_13, Some(Era::V4_13))
     );
-    let unknown = Builder::<Slab>::new().page_config(PageConfig::in_process(Era::V6_18));
+    let unknown = Builder::<SlabCache>::new().page_config(PageConfig::in_process(Era::V6_18));
     assert!(matches!(unknown.build(), Err(Error::Heap(_))));
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use quarry::core::page::{PageAllocator, PageCensus};
-use quarry::core::slub::Slub;
+use quarry::kernel::page::{PageAllocator, PageCensus};
+use quarry::kernel::slub::Slub;
 use quarry::{Builder, HostMachine, Pfn};
 
 const FORKS: usize = 60;

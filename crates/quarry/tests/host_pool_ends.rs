@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quarry::core::pool::PoolParams;
+use quarry::kernel::pool::PoolParams;
 use quarry::{Builder, Frame, FrameBatch, Mode, PagePool, Slub};
 
 const CONSUMERS: usize = 3;

@@ -6,9 +6,9 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quarry::core::era::Era;
-use quarry::core::page::PageAllocator;
-use quarry::core::pool::{PoolOwner, PoolParams, PoolStats};
+use quarry::kernel::era::Era;
+use quarry::kernel::page::PageAllocator;
+use quarry::kernel::pool::{PoolOwner, PoolParams, PoolStats};
 use quarry::{HostMachine, Mode};
 
 const TIME: Duration = Duration::from_millis(700);

@@ -4,8 +4,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use quarry::core::heap::Cache;
-use quarry::{Builder, CacheFlags, CacheSpec, Design, HostMachine, Sheaf, Slab, Slob, Slub, Slubq};
+use quarry::kernel::heap::Cache;
+use quarry::{
+    Builder, CacheFlags, CacheSpec, Design, HostMachine, SheafCache, SlabCache, Slob, Slub, Slubq,
+};
 
 /// Deferred frees without readers, each of which ends in a grace period of its own batch.
 const FREES: usize = 2_000_000;
@@ -114,7 +116,7 @@ fn deferred_frees<D: Design>() {
 
 #[test]
 fn slab_defers_frees() {
-    deferred_frees::<Slab>();
+    deferred_frees::<SlabCache>();
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn slob_defers_frees() {
 
 #[test]
 fn sheaf_defers_frees() {
-    deferred_frees::<Sheaf>();
+    deferred_frees::<SheafCache>();
 }
 
 /// What is deferred and could be freed is memory: the page of pointers need not be full.

@@ -11,9 +11,9 @@ mod host;
 
 use std::sync::{Mutex, PoisonError};
 
-use quarry::core::design::Design;
-use quarry::core::machine::Machine;
-use quarry::{Builder, Era, Mode, Sheaf, Slab, Slob, Slub, Slubq};
+use quarry::kernel::design::Design;
+use quarry::kernel::machine::Machine;
+use quarry::{Builder, Era, Mode, SheafCache, SlabCache, Slob, Slub, Slubq};
 
 use host::broken::{self, Broken, Fault};
 use host::storm::{self, Outcome};
@@ -63,15 +63,15 @@ fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Out
 
 #[test]
 fn slab_with_sequences_holds() {
-    for &era in Slab::ERAS {
-        must_hold::<Slab>(Mode::Rseq, era);
+    for &era in SlabCache::ERAS {
+        must_hold::<SlabCache>(Mode::Rseq, era);
     }
 }
 
 #[test]
 fn slab_with_fallback_holds() {
-    for &era in Slab::ERAS {
-        must_hold::<Slab>(Mode::Fallback, era);
+    for &era in SlabCache::ERAS {
+        must_hold::<SlabCache>(Mode::Fallback, era);
     }
 }
 
@@ -108,8 +108,8 @@ fn slob_with_sequences_holds() {
 
 #[test]
 fn sheaf_with_sequences_holds() {
-    for &era in Sheaf::ERAS {
-        must_hold::<Sheaf>(Mode::Rseq, era);
+    for &era in SheafCache::ERAS {
+        must_hold::<SheafCache>(Mode::Rseq, era);
     }
 }
 
@@ -122,8 +122,8 @@ fn slob_with_fallback_holds() {
 
 #[test]
 fn sheaf_with_fallback_holds() {
-    for &era in Sheaf::ERAS {
-        must_hold::<Sheaf>(Mode::Fallback, era);
+    for &era in SheafCache::ERAS {
+        must_hold::<SheafCache>(Mode::Fallback, era);
     }
 }
 
@@ -162,11 +162,11 @@ fn one_fault() {
         return;
     };
     match design.as_str() {
-        Slab::NAME => with_fault::<Slab>(fault, mode, broken::SECONDS),
+        SlabCache::NAME => with_fault::<SlabCache>(fault, mode, broken::SECONDS),
         Slub::NAME => with_fault::<Slub>(fault, mode, broken::SECONDS),
         Slubq::NAME => with_fault::<Slubq>(fault, mode, broken::SECONDS),
         Slob::NAME => with_fault::<Slob>(fault, mode, broken::SECONDS),
-        Sheaf::NAME => with_fault::<Sheaf>(fault, mode, broken::SECONDS),
+        SheafCache::NAME => with_fault::<SheafCache>(fault, mode, broken::SECONDS),
         other => panic!("no design {other}"),
     }
 }
@@ -174,11 +174,11 @@ fn one_fault() {
 #[test]
 fn a_wrapped_machine_holds() {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
-    with_fault::<Slab>(Fault::None, Mode::Auto, seconds() / 2.0);
+    with_fault::<SlabCache>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slob>(Fault::None, Mode::Auto, seconds() / 2.0);
-    with_fault::<Sheaf>(Fault::None, Mode::Auto, seconds() / 2.0);
+    with_fault::<SheafCache>(Fault::None, Mode::Auto, seconds() / 2.0);
 }
 
 fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
@@ -196,7 +196,7 @@ fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
 }
 
 /// Designs with per-CPU state of their own.
-const WITH_SLOTS: [&str; 4] = [Slab::NAME, Slub::NAME, Slubq::NAME, Sheaf::NAME];
+const WITH_SLOTS: [&str; 4] = [SlabCache::NAME, Slub::NAME, Slubq::NAME, SheafCache::NAME];
 
 #[test]
 fn negative_control_unprotected_slot() {
@@ -206,7 +206,13 @@ fn negative_control_unprotected_slot() {
 
 #[test]
 fn negative_control_locks_do_not_exclude() {
-    let all = [Slab::NAME, Slub::NAME, Slubq::NAME, Slob::NAME, Sheaf::NAME];
+    let all = [
+        SlabCache::NAME,
+        Slub::NAME,
+        Slubq::NAME,
+        Slob::NAME,
+        SheafCache::NAME,
+    ];
     must_be_seen(&all, Fault::Lock, Mode::Auto);
 }
 

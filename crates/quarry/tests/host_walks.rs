@@ -6,13 +6,13 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quarry::core::design::CheckError;
-use quarry::core::heap::Cache;
-use quarry::core::machine::Cpus;
-use quarry::core::page::PageInconsistency;
+use quarry::kernel::design::CheckError;
+use quarry::kernel::heap::Cache;
+use quarry::kernel::machine::Cpus;
+use quarry::kernel::page::PageInconsistency;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, Sheaf, Slab, Slob, Slub,
-    Slubq,
+    Builder, CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, SheafCache, SlabCache,
+    Slob, Slub, Slubq,
 };
 
 const THREADS: usize = 4;
@@ -202,7 +202,7 @@ fn pages_are_walked_while_in_use() {
 
 #[test]
 fn slab_is_walked_while_in_use() {
-    in_both_modes::<Slab>();
+    in_both_modes::<SlabCache>();
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn slubq_is_walked_while_in_use() {
 
 #[test]
 fn sheaf_is_walked_while_in_use() {
-    in_both_modes::<Sheaf>();
+    in_both_modes::<SheafCache>();
 }
 
 #[test]

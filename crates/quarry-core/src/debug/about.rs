@@ -54,7 +54,7 @@ pub(super) fn with_slot(report: Report, slot: &Slot<'_>) -> Report {
 
 /// Adds a slab.
 pub(super) fn with_slab<M: Machine>(report: Report, env: Env<'_, M>, slab: Pfn) -> Report {
-    let address = env.pages.map().address(slab).addr().get();
+    let address = env.map().address(slab).addr().get();
     Report {
         slab: Some((slab, address)),
         ..report
@@ -67,11 +67,11 @@ pub(crate) fn deliver<M: Machine>(env: Env<'_, M>) {
         return;
     };
     let pending = {
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        debug.take_pending(env.pages.machine())
+        let _pass = env.enter();
+        debug.take_pending(env.machine())
     };
     for report in pending.iter().flatten() {
-        env.pages.debug.report(report);
+        env.system.debug.report(report);
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn note_damaged_lists<M: Machine>(
 ) {
     if let Some((slab, holder)) = debug.take_damaged() {
         let report = corrupt_list(env, debug, slab, holder, during, here);
-        debug.push_pending(env.pages.machine(), report);
+        debug.push_pending(env.machine(), report);
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn corrupt_list<M: Machine>(
 }
 
 pub(super) fn slab_of<M: Machine>(env: Env<'_, M>, address: NonNull<u8>) -> Option<Pfn> {
-    let map = env.pages.map();
+    let map = env.map();
     map.page(map.pfn_of(address)?).head()
 }
 
@@ -122,8 +122,8 @@ pub(crate) fn release<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) 
     let Some(debug) = env.cache.debug() else {
         return;
     };
-    let machine = env.pages.machine();
-    let _pass = env.pages.gate().enter(machine);
+    let machine = env.machine();
+    let _pass = env.enter();
     let Some(mut quarantine) = debug.ops.lock(machine) else {
         return;
     };
@@ -146,7 +146,7 @@ pub(crate) fn live<M: Machine>(
     let Some(debug) = env.cache.debug() else {
         return Some((base, None));
     };
-    let quarantine = debug.ops.lock(env.pages.machine())?;
+    let quarantine = debug.ops.lock(env.machine())?;
     if quarantine.contains(base) {
         return None;
     }

@@ -23,12 +23,12 @@ pub(crate) fn alloc<M: Machine, D: Allocate>(
     site: CallSite,
 ) -> Option<NonNull<u8>> {
     let debug = env.cache.debug()?;
-    let machine = env.pages.machine();
-    let _pass = env.pages.gate().enter(machine);
+    let machine = env.machine();
+    let _pass = env.enter();
     let here = here(machine, site);
     let flags = env.cache.flags();
     let injected =
-        flags.contains(CacheFlags::FAILSLAB) && env.pages.debug.should_fail(machine, bytes.into());
+        flags.contains(CacheFlags::FAILSLAB) && env.system.debug.should_fail(machine, bytes.into());
     let mut object = None;
     for _ in 0..DAMAGED_MAX {
         if injected {
@@ -38,7 +38,7 @@ pub(crate) fn alloc<M: Machine, D: Allocate>(
         object = attempt(design, env, debug, node, bytes, here, &mut damaged);
         deliver(env);
         match damaged {
-            Some(report) => env.pages.debug.report(&report),
+            Some(report) => env.system.debug.report(&report),
             None => break,
         }
     }
@@ -50,7 +50,7 @@ pub(crate) fn alloc<M: Machine, D: Allocate>(
             bytes_req: bytes,
             here,
         };
-        env.pages.debug.trace(&event);
+        env.system.debug.trace(&event);
     }
     object
 }
@@ -66,8 +66,8 @@ fn attempt<M: Machine, D: Allocate>(
     here: Track,
     damaged: &mut Option<Report>,
 ) -> Option<NonNull<u8>> {
-    let machine = env.pages.machine();
-    let _pass = env.pages.gate().enter(machine);
+    let machine = env.machine();
+    let _pass = env.enter();
     let mut quarantine = debug.ops.lock(machine)?;
     let allocated = design.alloc_direct(env, node);
     note_damaged_lists(env, debug, During::Alloc, here);

@@ -22,8 +22,8 @@ pub(crate) fn describe<M: Machine, D: Free + Slots>(
 ) -> Described {
     let tracks = env.cache.debug().and_then(|debug| {
         let place = design.find_slot(env, object).ok()?;
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        let _ops = debug.ops.lock(env.pages.machine())?;
+        let _pass = env.enter();
+        let _ops = debug.ops.lock(env.machine())?;
         // SAFETY: a slot of the cache (`find_slot`), whose debug lock is held.
         let slot = unsafe { Slot::new(env.cache, debug, place.base) };
         Some((slot.track(Which::Alloc), slot.track(Which::Free)))
@@ -57,10 +57,10 @@ pub(crate) fn refused<M: Machine>(
     site: CallSite,
     owner: Option<Described>,
 ) {
-    let here = here(env.pages.machine(), site);
+    let here = here(env.machine(), site);
     let owner = owner.filter(|_| error == FreeError::WrongCache);
     let report = refusal(env, object, error, here, owner);
-    env.pages.debug.report(&report);
+    env.system.debug.report(&report);
 }
 
 fn refusal<M: Machine>(
@@ -103,7 +103,7 @@ pub(crate) unsafe fn free<M: Machine, D: Free + Slots>(
     let Some(debug) = env.cache.debug() else {
         return Err(FreeError::Unchecked);
     };
-    let here = here(env.pages.machine(), site);
+    let here = here(env.machine(), site);
     let mut wrong = None;
     let freed = match design.find_slot(env, object) {
         // SAFETY: the caller's contract is the same.
@@ -116,7 +116,7 @@ pub(crate) unsafe fn free<M: Machine, D: Free + Slots>(
     };
     deliver(env);
     if let Some(report) = wrong {
-        env.pages.debug.report(&report);
+        env.system.debug.report(&report);
     }
     freed?;
     if env.cache.flags().contains(CacheFlags::TRACE) {
@@ -127,7 +127,7 @@ pub(crate) unsafe fn free<M: Machine, D: Free + Slots>(
             bytes_req: 0,
             here,
         };
-        env.pages.debug.trace(&event);
+        env.system.debug.trace(&event);
     }
     Ok(())
 }
@@ -146,8 +146,8 @@ unsafe fn free_at<M: Machine, D: Free + Slots>(
     here: Track,
     wrong: &mut Option<Report>,
 ) -> Result<(), FreeError> {
-    let _pass = env.pages.gate().enter(env.pages.machine());
-    let Some(mut quarantine) = debug.ops.lock(env.pages.machine()) else {
+    let _pass = env.enter();
+    let Some(mut quarantine) = debug.ops.lock(env.machine()) else {
         if place.exact {
             // A signal handler interrupted an operation on this cache: no checks are possible.
             // SAFETY: a slot of the cache, which its user has given up.

@@ -100,9 +100,9 @@ fn set_up_slots<M: Machine>(
     first: NonNull<u8>,
     objects: u32,
 ) {
-    let map = env.pages.map();
+    let map = env.map();
     if env.cache.flags().contains(CacheFlags::POISON) {
-        let bytes = env.pages.params.slab_bytes(map.page(slab).order()) as usize;
+        let bytes = env.system.params.slab_bytes(map.page(slab).order()) as usize;
         // SAFETY: the slab has this many bytes and is nobody else's yet.
         unsafe {
             map.address(slab)
@@ -124,8 +124,8 @@ pub(crate) fn discard<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>
 
 #[cold]
 fn check_gone<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, first: NonNull<u8>) {
-    let machine = env.pages.machine();
-    let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
+    let machine = env.machine();
+    let objects = env.map().page(slab).objects.load(Ordering::Relaxed);
     for slot in each_slot(env, debug, first, objects) {
         let Some((what, damage)) = slot.check(State::Free) else {
             continue;
@@ -155,16 +155,16 @@ pub(crate) fn validate<M: Machine, D: Show + Slots>(
     env: Env<'_, M>,
     site: CallSite,
 ) -> Validation {
-    let here = here(env.pages.machine(), site);
+    let here = here(env.machine(), site);
     let validation = look(design, env, here);
     for report in validation.reports() {
-        env.pages.debug.report(report);
+        env.system.debug.report(report);
     }
     validation
 }
 
 fn look<M: Machine, D: Show + Slots>(design: &D, env: Env<'_, M>, here: Track) -> Validation {
-    let machine = env.pages.machine();
+    let machine = env.machine();
     let mut validation = Validation::default();
     match design.check_consistency(env) {
         Ok(()) => {}
@@ -232,7 +232,7 @@ fn validate_slab<M: Machine, D: Show + Slots>(
         ));
         return;
     }
-    let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
+    let objects = env.map().page(slab).objects.load(Ordering::Relaxed);
     for (number, slot) in each_slot(env, debug, first, objects).enumerate() {
         let slot = match held {
             Some((base, bytes)) if base == slot.base() => slot.held(bytes),
@@ -287,14 +287,14 @@ fn slab_padding<M: Machine>(
     objects: u32,
 ) -> Option<Damage> {
     let geometry = &env.cache.geometry;
-    let page = env.pages.map().page(slab);
+    let page = env.map().page(slab);
     // What a slab of another order has at its end is not in the geometry.
     let poisoned = env.cache.flags().contains(CacheFlags::POISON) && objects > 0;
     if !poisoned || page.order() != geometry.order {
         return None;
     }
-    let base = env.pages.map().address(slab);
-    let slab_bytes = env.pages.params.slab_bytes(geometry.order) as usize;
+    let base = env.map().address(slab);
+    let slab_bytes = env.system.params.slab_bytes(geometry.order) as usize;
     let indices = match geometry.slab.freelist {
         FreelistPlace::SlabEnd => geometry.slab.freelist_bytes as usize,
         _ => 0,

@@ -3,37 +3,60 @@
 use core::ptr::NonNull;
 
 use super::head::CacheHead;
-use crate::machine::{Machine, NodeId};
-use crate::page::Links;
+use crate::machine::{Machine, NodeId, Pass};
+use crate::page::{Links, MemMap, PageAllocator};
 use crate::system::System;
 
 /// What an operation on a cache works with: two words, which travel in registers. More would be
 /// stored to the stack before every fast path.
 pub struct Env<'a, M: Machine> {
-    /// Where slabs come from, the machine, and all else that the caches of a heap hang on.
-    pub pages: &'a System<M>,
+    /// What the caches of the heap hang on.
+    pub system: &'a System<M>,
     /// The cache.
     pub cache: &'a CacheHead,
 }
 
 impl<'a, M: Machine> Env<'a, M> {
+    /// Where slabs come from.
+    #[inline(always)]
+    pub fn pages(&self) -> &'a PageAllocator<M> {
+        &self.system.pages
+    }
+
+    /// What all of it runs on.
+    #[inline(always)]
+    pub fn machine(&self) -> &'a M {
+        self.system.pages.machine()
+    }
+
+    /// The pages' descriptors and addresses.
+    #[inline(always)]
+    pub(crate) fn map(&self) -> &'a MemMap {
+        self.system.pages.map()
+    }
+
+    /// Enters the gate, for what works without a CPU's slot.
+    pub(crate) fn enter(&self) -> Pass<'a> {
+        self.system.pages.gate().enter(self.machine())
+    }
+
     /// Through what nodes' lists of slabs change.
     #[inline(always)]
     pub(crate) fn links(&self) -> Links<'a, M> {
-        Links::of_slabs(self.pages.machine(), self.pages.map())
+        Links::of_slabs(self.machine(), self.map())
     }
 
     /// Through what a function's own lists of slabs change.
     #[inline(always)]
     pub(crate) fn call_links(&self) -> Links<'a, M> {
-        Links::of_call(self.pages.machine(), self.pages.map())
+        Links::of_call(self.machine(), self.map())
     }
 
     /// kmalloc of the same heap, for what a design itself keeps in general caches: SLAB's arrays
     /// and off-slab management, sheaves. `None` when memory is exhausted.
     pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
         // SAFETY: the function is called with its own system.
-        unsafe { (self.pages.general.kmalloc)(self.pages, bytes, node) }
+        unsafe { (self.system.general.kmalloc)(self.system, bytes, node) }
     }
 
     /// Frees what [`Env::kmalloc`] allocated.
@@ -43,14 +66,14 @@ impl<'a, M: Machine> Env<'a, M> {
     /// The object has no user left.
     pub unsafe fn kfree(&self, object: NonNull<u8>) {
         // SAFETY: the function is called with its own system; the caller's contract is the same.
-        unsafe { (self.pages.general.kfree)(self.pages, object) }
+        unsafe { (self.system.general.kfree)(self.system, object) }
     }
 
     /// [`Env::kmalloc`] past all per-CPU state, so that a cache can allocate from itself while it
     /// holds a CPU's slot.
     pub fn kmalloc_direct(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
         // SAFETY: the function is called with its own system.
-        unsafe { (self.pages.general.kmalloc_direct)(self.pages, bytes, node) }
+        unsafe { (self.system.general.kmalloc_direct)(self.system, bytes, node) }
     }
 
     /// Frees what [`Env::kmalloc_direct`] allocated, past all per-CPU state.
@@ -60,7 +83,7 @@ impl<'a, M: Machine> Env<'a, M> {
     /// The object has no user left.
     pub unsafe fn kfree_direct(&self, object: NonNull<u8>) {
         // SAFETY: the function is called with its own system; the caller's contract is the same.
-        unsafe { (self.pages.general.kfree_direct)(self.pages, object) }
+        unsafe { (self.system.general.kfree_direct)(self.system, object) }
     }
 }
 

@@ -59,7 +59,7 @@ pub trait Show: Sized {
     /// that is all of them. Where fast operations count the entries of a stack by its counters
     /// ([`crate::machine::StackLayout`]), the stack's floor has to move along.
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, _stat: Stat) -> u32 {
-        env.pages.machine().topology().cpus
+        env.machine().topology().cpus
     }
 
     /// Runs `f` with the cache at rest. It takes no locks but the cache's own, and calls no users' code.

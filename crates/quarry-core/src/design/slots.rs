@@ -40,7 +40,7 @@ pub trait Slots: Sized {
         env: Env<'_, M>,
         address: NonNull<u8>,
     ) -> Result<Place, NoPlace> {
-        let map = env.pages.map();
+        let map = env.map();
         let slab = map.pfn_of(address).and_then(|pfn| map.page(pfn).head());
         let slab = slab.ok_or((FreeError::Foreign, None))?;
         let page = map.page(slab);
@@ -69,7 +69,7 @@ pub trait Slots: Sized {
 
     /// The first slot of a slab; the others follow at the distance of the geometry's `size`.
     fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {
-        env.pages.map().address(slab)
+        env.map().address(slab)
     }
 
     /// Calls `found` for the free slots of a slab of a cache with debugging, until it returns

@@ -418,7 +418,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     fn env<'a>(&'a self, head: &'a CacheHead) -> Env<'a, M> {
         Env {
-            pages: &self.system,
+            system: &self.system,
             cache: head,
         }
     }

@@ -4,17 +4,17 @@ use core::ptr::NonNull;
 
 use super::Cache;
 use crate::machine::Machine;
-use crate::sheaf::{Sheaf, SheafBox};
+use crate::sheaf::{Sheaf, SheafCache};
 
 /// A sheaf with objects that only its holder allocates. Dropping it returns it to the cache with
 /// what is left in it. While it exists its objects count as allocated.
 pub struct Prefilled<'h, M: Machine> {
-    cache: Cache<'h, M, Sheaf>,
+    cache: Cache<'h, M, SheafCache>,
     /// Always there but in `drop`.
-    sheaf: Option<SheafBox>,
+    sheaf: Option<Sheaf>,
 }
 
-impl<'h, M: Machine> Cache<'h, M, Sheaf> {
+impl<'h, M: Machine> Cache<'h, M, SheafCache> {
     /// Sets at least so many objects aside. `None` if memory is exhausted, and always in a cache with
     /// debugging, whose objects have to be checked one by one. More than the cache's
     /// `sheaf_capacity` cost a sheaf of their own, which is not kept when it is returned.
@@ -25,7 +25,7 @@ impl<'h, M: Machine> Cache<'h, M, Sheaf> {
     /// # use quarry_core::geometry::CacheFlags;
     /// # use quarry_core::heap::{Cache, Heap};
     /// # use quarry_core::machine::Machine;
-    /// # use quarry_core::sheaf::Sheaf;
+    /// # use quarry_core::sheaf::SheafCache;
     /// fn three<M: Machine>(cache: Cache<'_, M, Sheaf>) -> Option<()> {
     ///     let mut set_aside = cache.prefill(3)?;
     ///     for _ in 0..3 {
@@ -53,7 +53,7 @@ impl<M: Machine> Prefilled<'_, M> {
     /// Objects that are left.
     #[must_use]
     pub fn objects(&self) -> u32 {
-        self.sheaf.as_ref().map_or(0, SheafBox::size)
+        self.sheaf.as_ref().map_or(0, Sheaf::size)
     }
 
     /// Allocates one of the objects; `None` if none is left. The cache frees it like any other.

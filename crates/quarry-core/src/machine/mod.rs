@@ -66,7 +66,7 @@ mod traits;
 
 pub use account::{Access, Line, Work};
 pub(crate) use account::{access, access_run, work};
-pub(crate) use gate::{Gate, Stopped};
+pub(crate) use gate::{Gate, Pass, Stopped};
 pub(crate) use lock::{Guard, SpinLock};
 pub use lock::{LockClass, RawLock, Reentered};
 pub(crate) use percpu::{HeldSlots, PerCpu, PerCpuShared, PerCpuState};

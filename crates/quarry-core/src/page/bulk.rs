@@ -17,7 +17,7 @@
 
 use super::pcp::{Pageset, Pcp};
 use super::stepped::{claim_of, empty_slots};
-use super::types::HOT_PAGES;
+use super::types::FRONT_PAGES;
 use super::zone::Zone;
 use super::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
 use crate::machine::{Machine, NodeId};
@@ -264,7 +264,7 @@ impl<M: Machine> PageAllocator<M> {
         pcp: &mut Pcp,
         slots: &mut [Option<Pfn>],
     ) -> usize {
-        let room = pcp.room(lists).min(slots.len()).min(HOT_PAGES);
+        let room = pcp.room(lists).min(slots.len()).min(FRONT_PAGES);
         let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };

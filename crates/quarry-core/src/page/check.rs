@@ -185,7 +185,7 @@ impl<M: Machine> PageAllocator<M> {
         let mut pages = 0;
         for pcp in slots.states() {
             let mut on_lists = 0;
-            for entry in pcp.hot() {
+            for entry in pcp.front() {
                 self.expect_block(entry.pfn(), PageKind::Pcp, 0)?;
                 on_lists += 1;
             }

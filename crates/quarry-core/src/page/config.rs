@@ -17,7 +17,7 @@
 use core::ops::Range;
 
 use super::geometry::{PageEra, PageSysctls, page_era};
-use super::types::{HOT_PAGES, MAX_ORDER, ZONE_TYPES, ZoneType};
+use super::types::{FRONT_PAGES, MAX_ORDER, ZONE_TYPES, ZoneType};
 use crate::era::Era;
 use crate::machine::{MAX_NODES, NodeId};
 
@@ -173,7 +173,7 @@ impl PageConfig {
     pub const fn in_process(era: Era) -> Self {
         Self {
             hold_pages: 32,
-            bulk_free_hold: HOT_PAGES,
+            bulk_free_hold: FRONT_PAGES,
             ..Self::new(era)
         }
     }

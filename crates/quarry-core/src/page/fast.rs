@@ -1,6 +1,6 @@
 //! The shortest ways: an allocation of unmovable pages and a free of a single page that stay on the
 //! running CPU's lists. Where the machine has single steps, a single unmovable page takes one
-//! (`hot.rs`), and bulk calls are so many (`stepped.rs`); else the lists are held.
+//! (`front.rs`), and bulk calls are so many (`stepped.rs`); else the lists are held.
 //!
 //! # Between the list and the caller
 //!
@@ -20,7 +20,7 @@
 use super::free::{Claim, Freed};
 use super::pcp::Pcp;
 use super::zone::Zone;
-use super::{AllocOptions, MigrateType, Page, PageAllocator, PageError, PageKind, Pfn, hot};
+use super::{AllocOptions, MigrateType, Page, PageAllocator, PageError, PageKind, Pfn, front};
 use crate::machine::{Machine, NodeId};
 
 impl<M: Machine> PageAllocator<M> {
@@ -44,7 +44,7 @@ impl<M: Machine> PageAllocator<M> {
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
         // exists, as a single node has memory.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
-        let pfn = hot::page_of(entry);
+        let pfn = front::page_of(entry);
         self.map.page(pfn).set_kind(kind, 0);
         Some(pfn)
     }
@@ -197,7 +197,7 @@ impl<M: Machine> PageAllocator<M> {
         // exists, or no page's tag would be its node's. The claim made the page this caller's.
         let put = unsafe {
             self.machine
-                .percpu_push_stack::<Pcp>(near.slot0(), hot::entry_of(pfn))
+                .percpu_push_stack::<Pcp>(near.slot0(), front::entry_of(pfn))
         };
         if !put {
             // The slot may be held for a fork, which must find the page where it can be told of it.

@@ -5,7 +5,7 @@
 //! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10, split
 //! and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists of
 //! recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
-//! they do: `rules.rs`; the array that single steps use: `hot.rs`; migrate types: `buddy.rs` and `fallback.rs`; zones
+//! they do: `rules.rs`; the array that single steps use: `front.rs`; migrate types: `buddy.rs` and `fallback.rs`; zones
 //! and watermarks: `config.rs`; machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
 //!
 //! # Objects
@@ -67,8 +67,8 @@ mod fallback;
 mod fast;
 mod fill;
 mod free;
+mod front;
 pub mod geometry;
-mod hot;
 mod list;
 mod map;
 mod owned;
@@ -87,7 +87,7 @@ mod zone;
 pub use check::{PageCensus, PageInconsistency};
 pub use config::{CACHE_SHARE_BYTES, MinFree, PageConfig, ZoneLayout};
 pub use fill::FreeBlockCounts;
-pub(crate) use hot::entry_of;
+pub(crate) use front::entry_of;
 pub(crate) use list::{Links, PageList};
 pub(crate) use map::MemMap;
 pub use owned::OwnedBlock;

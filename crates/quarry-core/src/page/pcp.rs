@@ -2,7 +2,7 @@
 //!
 //! The fast paths are the same for all eras: what differs is in [`Rules`] and
 //! in the limits, and is looked at when a list is empty or the CPU holds `high` pages. The list of
-//! single unmovable pages begins in an array ([`HotPages`]), which the machine's single steps reach
+//! single unmovable pages begins in an array ([`FrontPages`]), which the machine's single steps reach
 //! without the lists being held, and bulk calls as so many steps (`stepped.rs`); everybody else goes by
 //! [`Pageset::with`], which first takes into account what steps have done.
 //!
@@ -24,11 +24,11 @@ pub use stock::PcpStock;
 use core::mem::offset_of;
 
 use super::buddy::{Mixing, Wanted};
-use super::hot::{Entry, Fill, HotPages, Steps};
+use super::front::{Entry, Fill, FrontPages, Steps};
 use super::map::MemMap;
 use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
-use super::types::{HOT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
+use super::types::{FRONT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
 use crate::machine::{CpuId, Line, Machine, PerCpu, PerCpuState};
 
@@ -83,8 +83,8 @@ impl PerCpuState for Pcp {
 #[repr(C)]
 pub(crate) struct Pcp {
     /// In front of the list [`Zone::hot_list`].
-    hot: HotPages,
-    /// Pages on all lists, [`Pcp::hot`] included, as far as steps are taken into account.
+    front: FrontPages,
+    /// Pages on all lists, [`Pcp::front`] included, as far as steps are taken into account.
     pages: u32,
     /// At so many pages [`Pcp::overflow`] looks what is to be done; 0 before it looked first, and
     /// after the limits were changed.
@@ -162,20 +162,20 @@ pub(crate) struct Shape {
 
 impl Pcp {
     /// Where the array is.
-    pub(crate) const HOT: usize = offset_of!(Pcp, hot);
+    pub(crate) const FRONT: usize = offset_of!(Pcp, front);
 
     /// Does something between taking steps into account and letting steps through again.
     #[inline(always)]
     fn held<M: Machine, R>(&mut self, at: &Pageset<'_, M>, f: impl FnOnce(&mut Self) -> R) -> R {
-        if let Some(steps) = self.hot.steps() {
+        if let Some(steps) = self.front.steps() {
             self.settle(at, &steps);
         }
         let result = f(self);
         if at.zone.hot_list != NO_LIST {
             // A step must not bring the pages to `high`, where somebody has to look; nor must one
             // follow where they are there already.
-            let elsewhere = self.pages - self.hot.len() as u32;
-            self.hot
+            let elsewhere = self.pages - self.front.len() as u32;
+            self.front
                 .arm(self.high.saturating_sub(1).saturating_sub(elsewhere));
         }
         result
@@ -186,7 +186,7 @@ impl Pcp {
     fn settle<M: Machine>(&mut self, at: &Pageset<'_, M>, steps: &Steps) {
         let of = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         // Only allocations of single blocks shorten a spree.
-        let single = steps.pops.saturating_sub(self.hot.take_bulk_pops());
+        let single = steps.pops.saturating_sub(self.front.take_bulk_pops());
         let (pops, pushes) = (of(single), of(steps.pushes));
         self.pages = self.pages.wrapping_add_signed(steps.grown);
         self.alloc_factor = self.alloc_factor.checked_shr(pushes).unwrap_or(0);
@@ -203,15 +203,15 @@ impl Pcp {
 
     /// Pages on all lists, with those steps that nothing has taken into account yet.
     pub(crate) fn pages_now(&self) -> u32 {
-        let grown = self.hot.steps().map_or(0, |steps| steps.grown);
+        let grown = self.front.steps().map_or(0, |steps| steps.grown);
         self.pages.wrapping_add_signed(grown)
     }
 
     /// The array, for those who take and put pages as steps do. They must not arm it: what steps have
     /// done since it was armed, theirs among it, is still to be taken into account.
     #[inline(always)]
-    pub(super) fn hot_mut(&mut self) -> &mut HotPages {
-        &mut self.hot
+    pub(super) fn front_mut(&mut self) -> &mut FrontPages {
+        &mut self.front
     }
 
     /// The pages at which the lists are drained.
@@ -239,7 +239,7 @@ impl Pcp {
     /// Blocks allocated and freed.
     fn uses(&self) -> u64 {
         let by_lists = self.lists.iter().map(|list| list.allocs + list.frees);
-        by_lists.chain(self.hot.traffic()).sum()
+        by_lists.chain(self.front.traffic()).sum()
     }
 
     /// Forgets what was tuned: the limits were changed.
@@ -249,7 +249,7 @@ impl Pcp {
 
     /// Pages allocated and freed.
     pub(crate) fn traffic(&self, rules: &Rules) -> [u64; 2] {
-        let mut pages = self.hot.traffic();
+        let mut pages = self.front.traffic();
         for (list, order) in self.lists.iter().zip(rules.order_of) {
             pages[0] += list.allocs << order;
             pages[1] += list.frees << order;
@@ -258,7 +258,7 @@ impl Pcp {
     }
 
     pub(crate) fn stats(&self) -> PcpStats {
-        let [pops, pushes] = self.hot.traffic();
+        let [pops, pushes] = self.front.traffic();
         PcpStats {
             allocs: pops + self.lists.iter().map(|list| list.allocs).sum::<u64>(),
             frees: pushes + self.lists.iter().map(|list| list.frees).sum::<u64>(),
@@ -317,7 +317,7 @@ impl Pcp {
     fn pop_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8) -> Option<Pfn> {
         let blocks = &mut self.lists.get_mut(usize::from(list))?.blocks;
         if list == at.zone.hot_list {
-            self.hot.pop(at.map, blocks)
+            self.front.pop(at.map, blocks)
         } else {
             blocks.pop_front(at.map)
         }
@@ -327,7 +327,7 @@ impl Pcp {
     fn push_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8, pfn: Pfn) {
         let blocks = &mut self.lists[usize::from(list)].blocks;
         if list == at.zone.hot_list {
-            self.hot.push(at.map, blocks, pfn);
+            self.front.push(at.map, blocks, pfn);
         } else {
             blocks.push_front(at.map, pfn);
         }
@@ -336,7 +336,7 @@ impl Pcp {
     /// Puts all pages of the array on their list.
     fn spill<M: Machine>(&mut self, at: &Pageset<'_, M>) {
         if let Some(behind) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
-            self.hot.spill(at.map, &mut behind.blocks, HOT_PAGES);
+            self.front.spill(at.map, &mut behind.blocks, FRONT_PAGES);
         }
     }
 
@@ -423,16 +423,16 @@ impl Pcp {
         let list = &mut self.lists[usize::from(shape.list)].blocks;
         // Both ends are empty, so what comes first goes in front.
         let in_front = if shape.list == at.zone.hot_list {
-            HOT_PAGES
+            FRONT_PAGES
         } else {
             0
         };
         let mut fill = Fill::new(in_front);
-        let (hot, mut first, mut got) = (&mut self.hot, None, 0);
+        let (front, mut first, mut got) = (&mut self.front, None, 0);
         // In the order of allocation, so that neighbours come out one after the other.
         let mut keep = |pfn| match first {
             None => first = Some(pfn),
-            Some(_) if !fill.is_full() => fill.put_below(hot, pfn),
+            Some(_) if !fill.is_full() => fill.put_below(front, pfn),
             Some(_) => list.push_back(at.map, pfn),
         };
         while got < blocks {
@@ -445,7 +445,7 @@ impl Pcp {
         self.pages += got << order;
         self.refilled += u64::from(got);
         if in_front > 0 {
-            fill.finish(&mut self.hot);
+            fill.finish(&mut self.front);
         }
         self.refills += 1;
         self.lists[usize::from(shape.list)].allocs += u64::from(first.is_some());
@@ -526,8 +526,8 @@ impl Pcp {
     }
 
     /// The pages of the array.
-    pub(crate) fn hot(&self) -> &[Entry] {
-        self.hot.entries()
+    pub(crate) fn front(&self) -> &[Entry] {
+        self.front.entries()
     }
 }
 

@@ -1,8 +1,8 @@
-//! Bulk calls that are so many steps: what the running CPU's array ([`super::hot`]) holds or has room
+//! Bulk calls that are so many steps: what the running CPU's array ([`super::front`]) holds or has room
 //! for needs the slot, as a step must not be interrupted by another, but nothing of what a hold of the
 //! lists begins and ends with. Whoever holds them next takes it into account as steps.
 
-use super::hot::{Entry, slots_to_vacant};
+use super::front::{Entry, slots_to_vacant};
 use super::pcp::{Pcp, fill_slots};
 use super::{MemMap, Page, PageAllocator, PageKind, Pfn};
 use super::{blocks::Tag, free::Claim};
@@ -56,9 +56,9 @@ impl<M: Machine> PageAllocator<M> {
                 if !one_node && self.machine.node_of_cpu(cpu) != node {
                     return 0;
                 }
-                let newest = pcp.hot_mut().entries();
+                let newest = pcp.front_mut().entries();
                 let taken = fill_slots(&self.machine, self.map, newest, slots);
-                pcp.hot_mut().popped_in_bulk(taken);
+                pcp.front_mut().popped_in_bulk(taken);
                 taken
             })
         });
@@ -74,9 +74,9 @@ impl<M: Machine> PageAllocator<M> {
         let near = self.near_of_running().filter(|_| self.machine.has_steps());
         let freed = near.and_then(|(near, tag)| {
             near.try_with(&self.machine, |pcp, _| {
-                let room = pcp.hot_mut().room();
+                let room = pcp.front_mut().room();
                 let freed = empty_slots::<M, EXCLUSIVE>(&self.machine, self.map, tag, slots, room);
-                pcp.hot_mut().pushed(freed);
+                pcp.front_mut().pushed(freed);
                 freed
             })
         });

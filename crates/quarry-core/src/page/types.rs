@@ -126,7 +126,7 @@ const REFERENCE: u64 = 1 << 32;
 pub(super) const AHEAD: usize = 6;
 /// Pages that the array in front of a CPU's list of single unmovable pages holds: two batches of large zones
 /// (63), so that what a batch brings or takes does not move pages between the array and the list each time.
-pub(super) const HOT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
+pub(super) const FRONT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 
 /// Descriptor of one page.
 ///

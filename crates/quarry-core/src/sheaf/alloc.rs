@@ -2,12 +2,12 @@
 
 use super::geometry::EmptyMain;
 use super::stats::Stat;
-use super::types::{CpuSheaves, Sheaf, SheafList};
+use super::types::{CpuSheaves, SheafCache, SheafList};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
 
-impl Sheaf {
+impl SheafCache {
     /// The main sheaf is empty: brings one with objects in its place (`__pcs_replace_empty_main()`;
     /// facts 6.3). `false` if there is none to be had.
     pub(super) fn replace_empty_main<M: Machine>(
@@ -72,7 +72,7 @@ impl Sheaf {
     /// Whether a node has so many partial slabs that others may take of them.
     pub(super) fn can_spare<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> bool {
         let partial = &self.slub.nodes[node.0 as usize].partial;
-        let list = partial.try_lock(env.pages.machine());
+        let list = partial.try_lock(env.machine());
         list.is_some_and(|list| list.len() > self.slub.min_partial.load(Ordering::Relaxed))
     }
 }

@@ -1,7 +1,7 @@
 //! The barns: what the nodes keep of full and empty sheaves.
 
 use super::stats::{Stat, Stats};
-use super::types::{Barn, Sheaf, SheafBox};
+use super::types::{Barn, Sheaf, SheafCache};
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::sync::Ordering;
@@ -9,23 +9,23 @@ use crate::sync::Ordering;
 /// What came of the attempt to put a full sheaf in the barn.
 pub(super) enum Put {
     /// It is there, and this empty one came for it.
-    Exchanged(SheafBox),
+    Exchanged(Sheaf),
     /// The barn has room for it but no empty one to give.
-    NoEmpty(SheafBox),
+    NoEmpty(Sheaf),
     /// The barn has enough full ones.
-    Full(SheafBox),
+    Full(Sheaf),
 }
 
-impl Sheaf {
+impl SheafCache {
     /// A node's barn; `None` if the calling thread has its lock already.
     pub(super) fn barn<'a, M: Machine>(
         &'a self,
         env: Env<'a, M>,
         node: NodeId,
     ) -> Option<Guard<'a, M, Barn>> {
-        let barn = self.barns[node.0 as usize].lock(env.pages.machine())?;
+        let barn = self.barns[node.0 as usize].lock(env.machine())?;
         access(
-            env.pages.machine(),
+            env.machine(),
             Line::Node,
             Access::Write,
             core::ptr::from_ref(&*barn),
@@ -38,8 +38,8 @@ impl Sheaf {
         &self,
         env: Env<'_, M>,
         node: NodeId,
-        main: &mut Option<SheafBox>,
-    ) -> Option<SheafBox> {
+        main: &mut Option<Sheaf>,
+    ) -> Option<Sheaf> {
         let mut barn = self.barn(env, node)?;
         let full = barn.full.pop()?;
         if let Some(main) = main.take() {
@@ -53,7 +53,7 @@ impl Sheaf {
         &self,
         env: Env<'_, M>,
         node: NodeId,
-        full: SheafBox,
+        full: Sheaf,
     ) -> Put {
         let Some(mut barn) = self.barn(env, node) else {
             return Put::Full(full);
@@ -76,7 +76,7 @@ impl Sheaf {
         env: Env<'_, M>,
         node: NodeId,
         stats: &mut Stats,
-    ) -> Option<SheafBox> {
+    ) -> Option<Sheaf> {
         let kept = self.barn(env, node).and_then(|mut barn| barn.empty.pop());
         kept.or_else(|| Self::new_sheaf(env, self.capacity(), stats))
     }
@@ -87,7 +87,7 @@ impl Sheaf {
         &self,
         env: Env<'_, M>,
         node: NodeId,
-        mut full: SheafBox,
+        mut full: Sheaf,
         stats: &mut Stats,
     ) {
         if let Some(mut barn) = self.barn(env, node) {
@@ -105,7 +105,7 @@ impl Sheaf {
         &self,
         env: Env<'_, M>,
         node: NodeId,
-        empty: SheafBox,
+        empty: Sheaf,
         limit: u32,
         stats: &mut Stats,
     ) {

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::types::{CpuSheaves, Sheaf, SheafBox, SheafList};
+use super::types::{CpuSheaves, Sheaf, SheafCache, SheafList};
 use crate::design::{
     Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
 };
@@ -13,13 +13,12 @@ use crate::slabs;
 use crate::slabs::cpus;
 use crate::stats::{Stat, Stats};
 
-impl Show for Sheaf {
+impl Show for SheafCache {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sheaves = Stats::default();
         for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                state.stats.add_to(&mut sheaves)
-            });
+            self.cpu
+                .try_with_remote(env.machine(), cpu, |state| state.stats.add_to(&mut sheaves));
         }
         self.rename(&mut sheaves);
         let mut sum = self.slub.stats(env);
@@ -40,7 +39,7 @@ impl Show for Sheaf {
         let mut usage = self.slub.cpu_usage(env, cpu);
         let found = self
             .cpu
-            .try_with_remote(env.pages.machine(), cpu, |state| state.stats.snapshot());
+            .try_with_remote(env.machine(), cpu, |state| state.stats.snapshot());
         let mut sheaves = found.unwrap_or_default();
         self.rename(&mut sheaves);
         usage.stats.add(&sheaves);
@@ -49,7 +48,7 @@ impl Show for Sheaf {
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         let below = self.slub.clear_stat(env, stat);
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let own = match stat {
             Stat::AllocCpuSheaf => Stat::AllocFastpath,
             Stat::FreeCpuSheaf => Stat::FreeFastpath,
@@ -71,7 +70,7 @@ impl Show for Sheaf {
     }
 
     fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let _sheaves = self.cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
+        let _sheaves = self.cpu.hold_all(env.machine()).map_err(|_| Busy)?;
         let _rest = Rest::of(env, &self.slub.cpu)?;
         Ok(f())
     }
@@ -83,7 +82,7 @@ impl Show for Sheaf {
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
         self.flush_and_drain(env);
-        let sheaves = self.cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
+        let sheaves = self.cpu.hold_all(env.machine()).map_err(|_| Busy)?;
         let rest = Rest::of(env, &self.slub.cpu)?;
         let queued = |found: &mut dyn FnMut(NonNull<u8>)| self.each_queued(env, &sheaves, found);
         self.slub
@@ -91,14 +90,14 @@ impl Show for Sheaf {
     }
 
     fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let sheaves = self.cpu.hold_all(env.pages.machine()).map_err(|_| Busy)?;
+        let sheaves = self.cpu.hold_all(env.machine()).map_err(|_| Busy)?;
         let rest = Rest::of(env, &self.slub.cpu)?;
         let checked = self.check_sheaves(env, &sheaves);
         rest.verdict(checked.and_then(|()| self.slub.check_at_rest(env, rest.slots())))
     }
 }
 
-impl Slots for Sheaf {
+impl Slots for SheafCache {
     type Shared = ();
 
     fn free_slots<M: Machine>(
@@ -115,7 +114,7 @@ impl Slots for Sheaf {
     }
 }
 
-impl Sheaf {
+impl SheafCache {
     /// Calls `found` for the free objects in all sheaves. The cache is at rest.
     fn each_queued<M: Machine>(
         &self,
@@ -124,13 +123,13 @@ impl Sheaf {
         found: &mut dyn FnMut(NonNull<u8>),
     ) -> Result<(), Busy> {
         for cpu in sheaves.states() {
-            let spare = cpu.spare.as_ref().map_or(&[][..], SheafBox::objects);
+            let spare = cpu.spare.as_ref().map_or(&[][..], Sheaf::objects);
             let free = cpu.stack.filled().iter().chain(spare);
             free.for_each(|object| found(*object));
         }
-        for node in 0..env.pages.machine().topology().nodes {
+        for node in 0..env.machine().topology().nodes {
             let barn = self.barn(env, NodeId(node)).ok_or(Busy)?;
-            let free = barn.full.iter().flat_map(SheafBox::objects);
+            let free = barn.full.iter().flat_map(Sheaf::objects);
             free.for_each(|object| found(*object));
         }
         Ok(())
@@ -148,7 +147,7 @@ impl Sheaf {
                 Self::check_sheaf(env, sheaf)?;
             }
         }
-        for node in 0..env.pages.machine().topology().nodes {
+        for node in 0..env.machine().topology().nodes {
             let barn = self.barn(env, NodeId(node)).ok_or(CheckError::Busy)?;
             Self::check_stack(env, &barn.full, true)?;
             Self::check_stack(env, &barn.empty, false)?;
@@ -179,7 +178,7 @@ impl Sheaf {
     }
 
     /// A sheaf's size, and that its objects are this cache's.
-    fn check_sheaf<M: Machine>(env: Env<'_, M>, sheaf: &SheafBox) -> Result<(), SlabInconsistency> {
+    fn check_sheaf<M: Machine>(env: Env<'_, M>, sheaf: &Sheaf) -> Result<(), SlabInconsistency> {
         let size = sheaf.size().min(sheaf.capacity());
         SlabInconsistency::equal("objects of a sheaf", None, size.into(), sheaf.size().into())?;
         Self::check_objects(env, sheaf.capacity(), sheaf.objects())

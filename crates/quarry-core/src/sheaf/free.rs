@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::barn::Put;
 use super::stats::Stat;
-use super::types::{CpuSheaves, Sheaf};
+use super::types::{CpuSheaves, SheafCache};
 use crate::design::{Env, Free, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId};
@@ -23,7 +23,7 @@ pub(super) struct Aside {
     pub(super) count: usize,
 }
 
-impl Sheaf {
+impl SheafCache {
     /// Puts an object of this cache in the main sheaf after making room there. `Ok(false)` if it has to
     /// go to its slab.
     ///
@@ -43,11 +43,11 @@ impl Sheaf {
             return Ok(false);
         }
         self.slub.check_object(env, slab, object)?;
-        let machine = env.pages.machine();
+        let machine = env.machine();
         Ok(make_room(cpu, machine.node_of_cpu(id)) && cpu.push(machine, object))
     }
 
-    /// [`CpuFront::push_held`], or [`Sheaf::push_behind`] where that has no room.
+    /// [`CpuFront::push_held`], or [`SheafCache::push_behind`] where that has no room.
     ///
     /// # Safety
     ///

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use super::free::{Aside, REMOTE_BATCH};
 use super::geometry::BulkOrder;
 use super::stats::{Stat, Stats};
-use super::types::{CpuSheaves, Sheaf};
+use super::types::{CpuSheaves, SheafCache};
 use crate::design::{Allocate, Env, Free, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
@@ -15,7 +15,7 @@ use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
 
-impl CpuFront for Sheaf {
+impl CpuFront for SheafCache {
     type Cpu = CpuSheaves;
 
     const PASSES: bool = true;
@@ -30,14 +30,14 @@ impl CpuFront for Sheaf {
 
     #[inline(always)]
     fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         // SAFETY: `cpu` is a slot of the per-CPU range with `CpuSheaves` (I3).
         unsafe { machine.percpu_pop_stack::<CpuSheaves>(self.cpu.slot0()) }
     }
 
     #[inline(always)]
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         if !self.owns_local(env, object) {
             return false;
         }
@@ -53,7 +53,7 @@ impl CpuFront for Sheaf {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         match node {
-            None => cpu.pop(env.pages.machine()),
+            None => cpu.pop(env.machine()),
             Some(_) => None,
         }
     }
@@ -73,7 +73,7 @@ impl CpuFront for Sheaf {
         if cpu.stack.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        Ok(cpu.push(env.pages.machine(), object))
+        Ok(cpu.push(env.machine(), object))
     }
 
     fn alloc_behind<M: Machine>(
@@ -83,7 +83,7 @@ impl CpuFront for Sheaf {
         id: CpuId,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let local = machine.node_of_cpu(id);
         if node.is_some_and(|wanted| wanted != local) {
             self.count_mismatch(cpu);
@@ -125,7 +125,7 @@ impl CpuFront for Sheaf {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let nodes = machine.topology().nodes;
         if env.cache.has_deferred() {
             self.slub.settle_deferred(env, None);
@@ -208,7 +208,7 @@ impl CpuFront for Sheaf {
         if node.is_some() {
             return 0;
         }
-        let local = env.pages.machine().node_of_cpu(id);
+        let local = env.machine().node_of_cpu(id);
         let mut filled = 0;
         while filled < slots.len() {
             if cpu.stack.is_empty() && !self.swap_for_objects(env, cpu, local) {
@@ -300,7 +300,7 @@ impl CpuFront for Sheaf {
             // SAFETY: the caller's contract is the same.
             return unsafe { self.slub.free(env, object) };
         }
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         // SAFETY: as above.
         unsafe { self.free_to_its_slab(env, slab, object) }
     }
@@ -320,8 +320,8 @@ impl CpuFront for Sheaf {
                 false => 0,
             };
         }
-        let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
+        let machine = env.machine();
+        let _pass = env.enter();
         if let Some(node) = node {
             return slots
                 .iter_mut()
@@ -344,7 +344,7 @@ impl CpuFront for Sheaf {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let mut result = Ok(());
         for batch in slots.chunks_mut(REMOTE_BATCH) {
             // SAFETY: the caller's contract is the same.
@@ -363,7 +363,7 @@ impl CpuFront for Sheaf {
     }
 }
 
-impl Sheaf {
+impl SheafCache {
     fn count_mismatch(&self, cpu: &mut CpuSheaves) {
         if self.rules.counts_node_mismatch {
             cpu.stats.count(Stat::AllocNodeMismatch);

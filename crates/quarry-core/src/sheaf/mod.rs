@@ -108,10 +108,10 @@ use crate::tunables::Table;
 
 use crate::slub;
 use types::Barn;
-pub use types::Sheaf;
-pub(crate) use types::SheafBox;
+pub(crate) use types::Sheaf;
+pub use types::SheafCache;
 
-impl Design for Sheaf {
+impl Design for SheafCache {
     const NAME: &'static str = "sheaf";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -148,7 +148,7 @@ impl Design for Sheaf {
             true => Slub::create(env, shared)?,
             false => Slub::without_cpu_slabs(env, &era.slub.run)?,
         };
-        let (machine, percpu) = (env.pages.machine(), env.pages.percpu());
+        let (machine, percpu) = (env.machine(), env.pages().percpu());
         // SAFETY: all-zero is a valid `CpuSheaves`: no sheaf, zero counters.
         let Some(cpu) = (unsafe { PerCpu::new(machine, percpu) }) else {
             // SAFETY: nobody has used the slots below.
@@ -174,7 +174,7 @@ impl Design for Sheaf {
         // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.free_all_sheaves(env) };
         // SAFETY: as above.
-        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+        unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
         // SAFETY: as above.
         unsafe { self.slub.release(env) };
     }
@@ -208,7 +208,7 @@ impl Design for Sheaf {
     }
 }
 
-impl Sheaf {
+impl SheafCache {
     /// Puts what fast operations counted under the names of the era: 6.18 counts sheaves apart.
     fn rename(&self, sheaves: &mut Stats) {
         if self.rules.sheaf_is_fastpath {

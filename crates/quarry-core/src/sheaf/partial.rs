@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::geometry::RefillOrder;
 use super::stats::{Stat, Stats};
-use super::types::{Sheaf, SheafBox};
+use super::types::{Sheaf, SheafCache};
 use crate::design::{Allocate, Env, Free};
 use crate::machine::{Machine, NodeId};
 use crate::page::{PageList, Pfn};
@@ -35,17 +35,17 @@ impl Filling<'_> {
     }
 }
 
-impl Sheaf {
+impl SheafCache {
     /// Fills a sheaf as far as memory allows, in 6.18 whole or not at all. Returns how many objects
     /// came. The caller holds a CPU's slot or has entered the gate.
     pub(super) fn fill_sheaf<M: Machine>(
         &self,
         env: Env<'_, M>,
-        sheaf: &mut SheafBox,
+        sheaf: &mut Sheaf,
         node: NodeId,
         stats: &mut Stats,
     ) -> u32 {
-        let came = sheaf.fill(env.pages.machine(), |slots| {
+        let came = sheaf.fill(env.machine(), |slots| {
             self.fill(env, slots, node, stats);
         });
         stats.count_by(Stat::SheafRefill, u64::from(came));
@@ -69,7 +69,7 @@ impl Sheaf {
         }
         let mut filling = Filling { slots, filled: 0 };
         self.fill_from_node(env, &mut filling, node, false);
-        let nodes = env.pages.machine().topology().nodes;
+        let nodes = env.machine().topology().nodes;
         if filling.wanted() > 0 && nodes > 1 && self.slub.remote.looks_at_other_nodes() {
             for other in (1..nodes).map(|i| NodeId((node.0 + i) % nodes)) {
                 self.fill_from_node(env, &mut filling, other, true);
@@ -89,7 +89,7 @@ impl Sheaf {
         node: NodeId,
         other: bool,
     ) {
-        let (machine, map) = (env.pages.machine(), env.pages.map());
+        let (machine, map) = (env.machine(), env.map());
         let wanted = filling.wanted();
         if wanted == 0 {
             return;
@@ -109,8 +109,8 @@ impl Sheaf {
             && let Some(slab) = list.first()
         {
             let page = map.page(slab);
-            available += page.objects.load(Ordering::Relaxed)
-                - SlabWord::load(env.pages.machine(), page).inuse;
+            available +=
+                page.objects.load(Ordering::Relaxed) - SlabWord::load(env.machine(), page).inuse;
             Slub::remove_partial(env, &mut list, slab);
             match self.rules.refill {
                 RefillOrder::LastFirst => taken.push_front(env.call_links(), slab),
@@ -149,19 +149,19 @@ impl Sheaf {
         rest: NonNull<u8>,
         count: u32,
     ) -> bool {
-        let page = env.pages.map().page(slab);
-        let node = &self.slub.nodes[env.pages.node_of_page(slab).0 as usize];
-        let Some(mut list) = node.partial.lock(env.pages.machine()) else {
+        let page = env.map().page(slab);
+        let node = &self.slub.nodes[env.pages().node_of_page(slab).0 as usize];
+        let Some(mut list) = node.partial.lock(env.machine()) else {
             return false;
         };
-        let old = SlabWord::load(env.pages.machine(), page);
+        let old = SlabWord::load(env.machine(), page);
         let objects = page.objects.load(Ordering::Relaxed);
         let new = SlabWord {
             first: Slub::place(env, slab, rest),
             inuse: objects - count,
             frozen: false,
         };
-        if old.first != 0 || old.replace(env.pages.machine(), page, new).is_err() {
+        if old.first != 0 || old.replace(env.machine(), page, new).is_err() {
             return false;
         }
         Slub::add_partial(env, &mut list, slab, ListEnd::Tail);
@@ -205,15 +205,15 @@ impl Sheaf {
     /// Puts a slab that was taken off its node's list for nothing back. At the head of it, its pages go if
     /// it is empty by now and the node has enough; nobody counts that.
     fn return_partial<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        let node = &self.slub.nodes[env.pages.node_of_page(slab).0 as usize];
-        let Some(mut list) = node.partial.lock(env.pages.machine()) else {
+        let node = &self.slub.nodes[env.pages().node_of_page(slab).0 as usize];
+        let Some(mut list) = node.partial.lock(env.machine()) else {
             // The lock was to be had before, so this is not reached; but no slab may be lost.
             if let Some((head, count)) = self.slub.take_objects(env, slab, false) {
                 self.give_back(env, slab, head, count);
             }
             return;
         };
-        let word = SlabWord::load(env.pages.machine(), env.pages.map().page(slab));
+        let word = SlabWord::load(env.machine(), env.map().page(slab));
         match self.rules.refill {
             RefillOrder::LastFirst if word.inuse == 0 && self.slub.has_enough(&list) => {
                 drop(list);
@@ -255,13 +255,13 @@ impl Sheaf {
     pub(super) fn flush_sheaf<M: Machine>(
         &self,
         env: Env<'_, M>,
-        sheaf: &mut SheafBox,
+        sheaf: &mut Sheaf,
         stats: &mut Stats,
     ) {
         stats.count_by(Stat::SheafFlush, u64::from(sheaf.size()));
         while !sheaf.is_empty() {
             let free = |objects: &mut _| self.free_to_slabs(env, objects);
-            sheaf.take(env.pages.machine(), FLUSH_BATCH, free);
+            sheaf.take(env.machine(), FLUSH_BATCH, free);
         }
     }
 

@@ -3,18 +3,18 @@
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{Sheaf, SheafBox};
+use super::types::{Sheaf, SheafCache};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
 
-impl Sheaf {
+impl SheafCache {
     /// A sheaf with at least so many objects (`kmem_cache_prefill_sheaf()`). `None` if memory is
     /// exhausted.
-    pub(crate) fn prefill<M: Machine>(&self, env: Env<'_, M>, objects: u32) -> Option<SheafBox> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+    pub(crate) fn prefill<M: Machine>(&self, env: Env<'_, M>, objects: u32) -> Option<Sheaf> {
+        let _pass = env.enter();
         let mut stats = Stats::default();
-        let node = env.pages.machine().current_node();
+        let node = env.machine().current_node();
         let oversize = objects > self.capacity();
         let sheaf = if oversize {
             stats.count(Stat::SheafPrefillOversize);
@@ -50,10 +50,8 @@ impl Sheaf {
         env: Env<'_, M>,
         node: NodeId,
         stats: &mut Stats,
-    ) -> Option<SheafBox> {
-        let spare = self
-            .cpu
-            .try_with(env.pages.machine(), |cpu, _| cpu.spare.take());
+    ) -> Option<Sheaf> {
+        let spare = self.cpu.try_with(env.machine(), |cpu, _| cpu.spare.take());
         if let Some(spare) = spare.flatten() {
             stats.count(Stat::SheafPrefillFast);
             return Some(spare);
@@ -73,11 +71,11 @@ impl Sheaf {
     fn fill_up<M: Machine>(
         &self,
         env: Env<'_, M>,
-        mut sheaf: SheafBox,
+        mut sheaf: Sheaf,
         objects: u32,
         node: NodeId,
         stats: &mut Stats,
-    ) -> Option<SheafBox> {
+    ) -> Option<Sheaf> {
         if sheaf.size() < objects {
             self.fill_sheaf(env, &mut sheaf, node, stats);
         }
@@ -90,7 +88,7 @@ impl Sheaf {
 
     /// Brings a sheaf's objects back to their slabs and frees it; an oversize one is counted where the era
     /// counts them.
-    fn dissolve_one<M: Machine>(&self, env: Env<'_, M>, mut sheaf: SheafBox, stats: &mut Stats) {
+    fn dissolve_one<M: Machine>(&self, env: Env<'_, M>, mut sheaf: Sheaf, stats: &mut Stats) {
         self.flush_sheaf(env, &mut sheaf, stats);
         let mut uncounted = Stats::default();
         let counts = self.rules.counts_oversize || !sheaf.is_oversize();
@@ -102,9 +100,9 @@ impl Sheaf {
     pub(crate) fn alloc_prefilled<M: Machine>(
         &self,
         env: Env<'_, M>,
-        sheaf: &mut SheafBox,
+        sheaf: &mut Sheaf,
     ) -> Option<NonNull<u8>> {
-        let object = sheaf.pop(env.pages.machine())?;
+        let object = sheaf.pop(env.machine())?;
         env.cache
             .shared_stats
             .count(if self.rules.sheaf_is_fastpath {
@@ -121,16 +119,16 @@ impl Sheaf {
     pub(crate) fn top_up<M: Machine>(
         &self,
         env: Env<'_, M>,
-        sheaf: &mut SheafBox,
+        sheaf: &mut Sheaf,
         objects: u32,
     ) -> bool {
         if sheaf.size() >= objects {
             return true;
         }
         if sheaf.capacity() >= objects {
-            let _pass = env.pages.gate().enter(env.pages.machine());
+            let _pass = env.enter();
             let mut stats = Stats::default();
-            self.fill_sheaf(env, sheaf, env.pages.machine().current_node(), &mut stats);
+            self.fill_sheaf(env, sheaf, env.machine().current_node(), &mut stats);
             env.cache.shared_stats.add(&stats);
             return sheaf.size() >= objects;
         }
@@ -143,13 +141,12 @@ impl Sheaf {
 
     /// Takes a prefilled sheaf back (`kmem_cache_return_sheaf()`): as the spare; else, filled, in
     /// the barn; else it is dissolved, as those are that have another size than new ones.
-    pub(crate) fn return_prefilled<M: Machine>(&self, env: Env<'_, M>, sheaf: SheafBox) {
-        let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
+    pub(crate) fn return_prefilled<M: Machine>(&self, env: Env<'_, M>, sheaf: Sheaf) {
+        let machine = env.machine();
+        let _pass = env.enter();
         let mut stats = Stats::default();
         let mut returned = Some(sheaf);
-        let regular =
-            |sheaf: &SheafBox| sheaf.capacity() == self.capacity() && !sheaf.is_oversize();
+        let regular = |sheaf: &Sheaf| sheaf.capacity() == self.capacity() && !sheaf.is_oversize();
         if returned.as_ref().is_some_and(regular) {
             self.cpu.try_with(machine, |cpu, _| {
                 if cpu.spare.is_none() {
@@ -173,10 +170,10 @@ impl Sheaf {
     fn return_to_barn<M: Machine>(
         &self,
         env: Env<'_, M>,
-        mut sheaf: SheafBox,
+        mut sheaf: Sheaf,
         stats: &mut Stats,
-    ) -> Option<SheafBox> {
-        let node = env.pages.machine().current_node();
+    ) -> Option<Sheaf> {
+        let node = env.machine().current_node();
         let limit = self.barn_full.load(Ordering::Relaxed);
         let wanted = self
             .barn(env, node)

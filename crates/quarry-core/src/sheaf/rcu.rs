@@ -3,14 +3,14 @@
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{CpuSheaves, Sheaf, SheafBox, SheafList};
+use super::types::{CpuSheaves, Sheaf, SheafCache, SheafList};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::rcu;
 use crate::slabs;
 use crate::sync::Ordering;
 
-impl Sheaf {
+impl SheafCache {
     /// Puts an object in the CPU's rcu sheaf, or notes it as other designs do.
     ///
     /// # Safety
@@ -29,7 +29,7 @@ impl Sheaf {
         self.slub.check_object(env, slab, object)?;
         let put = match self.capacity() {
             0 => None,
-            _ => self.cpu.try_with(env.pages.machine(), |cpu, id| {
+            _ => self.cpu.try_with(env.machine(), |cpu, id| {
                 (self.one_node || slabs::is_local(env, slab, id))
                     && self.put_rcu(env, cpu, id, object)
             }),
@@ -51,7 +51,7 @@ impl Sheaf {
         id: CpuId,
         object: NonNull<u8>,
     ) -> bool {
-        let node = env.pages.machine().node_of_cpu(id);
+        let node = env.machine().node_of_cpu(id);
         if cpu.rcu.is_none() {
             self.settle_waiting(env, node, &mut cpu.stats);
             let spare = cpu.spare.take_if(|spare| spare.is_empty());
@@ -60,7 +60,7 @@ impl Sheaf {
         let Some(sheaf) = &mut cpu.rcu else {
             return false;
         };
-        if !sheaf.push(env.pages.machine(), object) {
+        if !sheaf.push(env.machine(), object) {
             // It is full because it could not be handed over.
             return false;
         }
@@ -84,7 +84,7 @@ impl Sheaf {
             && let Some(mut barn) = self.barn(env, node)
             && let Some(mut sheaf) = cpu.rcu.take()
         {
-            sheaf.wait_for(env.pages.machine().rcu_cookie(), node, dissolve);
+            sheaf.wait_for(env.machine().rcu_cookie(), node, dissolve);
             barn.waiting.push(sheaf);
             self.waiting.fetch_add(1, Ordering::Relaxed);
         }
@@ -101,8 +101,8 @@ impl Sheaf {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let machine = env.pages.machine();
-        let over = |sheaf: &SheafBox| machine.rcu_elapsed(sheaf.cookie());
+        let machine = env.machine();
+        let over = |sheaf: &Sheaf| machine.rcu_elapsed(sheaf.cookie());
         let mut elapsed = SheafList::EMPTY;
         if let Some(mut barn) = self.barn(env, node) {
             let mut waiting = barn.waiting.take();
@@ -124,7 +124,7 @@ impl Sheaf {
     }
 
     /// A deferred sheaf's grace period is over.
-    fn settle_sheaf<M: Machine>(&self, env: Env<'_, M>, mut sheaf: SheafBox, stats: &mut Stats) {
+    fn settle_sheaf<M: Machine>(&self, env: Env<'_, M>, mut sheaf: Sheaf, stats: &mut Stats) {
         let node = sheaf.node();
         if sheaf.is_to_dissolve() {
             self.flush_sheaf(env, &mut sheaf, stats);
@@ -143,10 +143,10 @@ impl Sheaf {
         self.put_empty(env, node, sheaf, limit, stats);
     }
 
-    /// [`Sheaf::settle_waiting`] of all nodes. The gate has been entered.
+    /// [`SheafCache::settle_waiting`] of all nodes. The gate has been entered.
     pub(super) fn settle_all_waiting<M: Machine>(&self, env: Env<'_, M>) {
         let mut stats = Stats::default();
-        for node in 0..env.pages.machine().topology().nodes {
+        for node in 0..env.machine().topology().nodes {
             self.settle_waiting(env, NodeId(node), &mut stats);
         }
         env.cache.shared_stats.add(&stats);

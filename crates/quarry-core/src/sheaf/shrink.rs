@@ -1,14 +1,14 @@
 //! Flush, shrink: emptying sheaves and barns, and giving empty slabs back (facts 2.9).
 
 use super::stats::Stats;
-use super::types::{CpuSheaves, Sheaf, SheafList};
+use super::types::{CpuSheaves, SheafCache, SheafList};
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
-impl Upkeep for Sheaf {
+impl Upkeep for SheafCache {
     /// Empties every CPU's sheaves, and CPU slabs where the era has them. Returns how many CPUs
     /// were busy.
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
@@ -24,29 +24,29 @@ impl Upkeep for Sheaf {
     }
 
     fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         self.settle_all_waiting(env);
     }
 
     fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine()) + self.slub.quiesce(env)
+        self.cpu.quiesce(env.machine()) + self.slub.quiesce(env)
     }
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
         self.slub.resume(env);
-        self.cpu.resume(env.pages.machine());
+        self.cpu.resume(env.machine());
     }
 }
 
-impl Sheaf {
+impl SheafCache {
     fn flush_sheaves<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         if env.cache.has_deferred() {
             self.slub.settle_deferred(env, None);
         }
         self.settle_all_waiting(env);
         let mut stats = Stats::default();
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let busy = cpus(env).filter(|&cpu| {
             let taken = self.cpu.try_with_remote(machine, cpu, |state| {
                 self.hand_over(env, state, machine.node_of_cpu(cpu), true);
@@ -90,9 +90,9 @@ impl Sheaf {
 
     /// Empties the barns.
     pub(super) fn drain_barns<M: Machine>(&self, env: Env<'_, M>) {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let mut stats = Stats::default();
-        for node in 0..env.pages.machine().topology().nodes {
+        for node in 0..env.machine().topology().nodes {
             let Some((full, empty)) = self
                 .barn(env, NodeId(node))
                 .map(|mut barn| (barn.full.take(), barn.empty.take()))
@@ -122,7 +122,7 @@ impl Sheaf {
         // No sheaf has this capacity, so none stays with its CPU.
         self.capacity.store(0, Ordering::Relaxed);
         self.flush_and_drain(env);
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let mut stats = Stats::default();
         for cpu in cpus(env) {
             let take = |state: &mut CpuSheaves| {
@@ -157,7 +157,7 @@ impl Sheaf {
         let mut stats = Stats::default();
         for cpu in cpus(env) {
             let mut new = Self::new_sheaf(env, self.capacity(), &mut stats);
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+            self.cpu.try_with_remote(env.machine(), cpu, |state| {
                 if !state.has_main() {
                     state.replace_main(new.take());
                 }

@@ -3,28 +3,23 @@
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{Sheaf, SheafBox, SheafList};
+use super::types::{Sheaf, SheafCache, SheafList};
 use crate::design::Env;
 use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::slabs;
 use crate::sync::Ordering;
 
-impl Sheaf {
+impl SheafCache {
     /// Whether an object may enter this CPU's sheaves: it lies in a slab of this cache, on the node
     /// of the CPU. The thread may move to another node right after; its sheaf then holds a remote
     /// object, which costs locality and nothing else.
     #[inline(always)]
     pub(super) fn owns_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let map = env.pages.map();
+        let map = env.map();
         map.pfn_of(object).is_some_and(|pfn| {
-            access(
-                env.pages.machine(),
-                Line::Slab,
-                Access::Read,
-                env.pages.map().page(pfn),
-            );
+            access(env.machine(), Line::Slab, Access::Read, env.map().page(pfn));
             map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
-                && (self.one_node || slabs::is_local(env, pfn, env.pages.machine().current_cpu()))
+                && (self.one_node || slabs::is_local(env, pfn, env.machine().current_cpu()))
         })
     }
 
@@ -33,9 +28,9 @@ impl Sheaf {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Option<NodeId> {
-        env.pages
+        env.pages()
             .pfn_of(object)
-            .map(|pfn| env.pages.node_of_page(pfn))
+            .map(|pfn| env.pages().node_of_page(pfn))
     }
 
     /// Objects of a new sheaf; 0 while the cache has none.
@@ -49,19 +44,19 @@ impl Sheaf {
         env: Env<'_, M>,
         capacity: u32,
         stats: &mut Stats,
-    ) -> Option<SheafBox> {
+    ) -> Option<Sheaf> {
         if capacity == 0 {
             return None;
         }
-        let bytes = SheafBox::bytes(capacity);
+        let bytes = Sheaf::bytes(capacity);
         let block = env.kmalloc_direct(bytes, None)?;
         stats.count(Stat::SheafAlloc);
         // SAFETY: kmalloc hands out at least this many bytes, aligned to a word at least.
-        Some(unsafe { SheafBox::new(block, capacity) })
+        Some(unsafe { Sheaf::new(block, capacity) })
     }
 
     /// Frees a sheaf. No list lock is held.
-    pub(super) fn free_sheaf<M: Machine>(env: Env<'_, M>, sheaf: SheafBox, stats: &mut Stats) {
+    pub(super) fn free_sheaf<M: Machine>(env: Env<'_, M>, sheaf: Sheaf, stats: &mut Stats) {
         debug_assert!(sheaf.is_empty());
         stats.count(Stat::SheafFree);
         // SAFETY: `new_sheaf` got the block from there, and the box was its only user (I3).

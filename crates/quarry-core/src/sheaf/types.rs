@@ -13,7 +13,7 @@ use crate::stats::Counter as _;
 use crate::sync::AtomicU32;
 
 /// State of one cache.
-pub struct Sheaf {
+pub struct SheafCache {
     pub(super) cpu: PerCpu<CpuSheaves>,
     /// The slabs, and the nodes' lists of them; in 6.18 with CPU slabs.
     pub(super) slub: Slub,
@@ -35,7 +35,7 @@ pub struct Sheaf {
 #[repr(C)]
 struct SlabSheaf {
     /// Next sheaf in a stack of a barn.
-    next: Option<SheafBox>,
+    next: Option<Sheaf>,
     /// While the sheaf waits for readers: the grace period, as the machine names it.
     cookie: u64,
     /// Filled entries; of a main sheaf the CPU's top knows better.
@@ -57,13 +57,13 @@ const _: () = assert!(size_of::<SlabSheaf>() == HEADER_BYTES as usize);
 /// somewhere.
 #[repr(transparent)]
 #[must_use]
-pub(crate) struct SheafBox(NonNull<SlabSheaf>);
+pub(crate) struct Sheaf(NonNull<SlabSheaf>);
 
 // SAFETY: a sheaf is memory that only the holder of its box uses (I3), and its entries name
 // objects that the allocator owns (I1).
-unsafe impl Send for SheafBox {}
+unsafe impl Send for Sheaf {}
 
-impl SheafBox {
+impl Sheaf {
     /// A new, empty sheaf in a block of memory.
     ///
     /// # Safety
@@ -217,7 +217,7 @@ impl SheafBox {
 
 /// Sheaves linked through their heads, last in first out. All-zero is the empty stack.
 pub(super) struct SheafList {
-    top: Option<SheafBox>,
+    top: Option<Sheaf>,
     count: u32,
 }
 
@@ -231,13 +231,13 @@ impl SheafList {
         self.count
     }
 
-    pub(super) fn push(&mut self, mut sheaf: SheafBox) {
+    pub(super) fn push(&mut self, mut sheaf: Sheaf) {
         sheaf.head_mut().next = self.top.take();
         self.top = Some(sheaf);
         self.count += 1;
     }
 
-    pub(super) fn pop(&mut self) -> Option<SheafBox> {
+    pub(super) fn pop(&mut self) -> Option<Sheaf> {
         let mut sheaf = self.top.take()?;
         self.top = sheaf.head_mut().next.take();
         self.count -= 1;
@@ -245,7 +245,7 @@ impl SheafList {
     }
 
     /// The sheaves from the newest on.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &SheafBox> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Sheaf> {
         core::iter::successors(self.top.as_ref(), |sheaf| sheaf.head().next.as_ref())
     }
 
@@ -286,11 +286,11 @@ pub(crate) struct CpuSheaves {
     pub(super) stack: Stack,
     pub(super) stats: Stats,
     /// The sheaf that fast operations work on.
-    main: Option<SheafBox>,
+    main: Option<Sheaf>,
     /// A second one, to swap with it.
-    pub(super) spare: Option<SheafBox>,
+    pub(super) spare: Option<Sheaf>,
     /// Objects whose free is deferred (`rcu_free`).
-    pub(super) rcu: Option<SheafBox>,
+    pub(super) rcu: Option<Sheaf>,
 }
 
 impl HasStack for CpuSheaves {
@@ -314,13 +314,13 @@ impl CpuSheaves {
     }
 
     /// Puts a sheaf, or none, in the place of the main one, which is returned.
-    pub(super) fn replace_main(&mut self, new: Option<SheafBox>) -> Option<SheafBox> {
+    pub(super) fn replace_main(&mut self, new: Option<Sheaf>) -> Option<Sheaf> {
         let objects = self.stack.objects();
         let mut old = core::mem::replace(&mut self.main, new);
         if let Some(old) = &mut old {
             old.set_size(objects);
         }
-        self.stack = self.main.as_ref().map_or(Stack::NONE, SheafBox::stack);
+        self.stack = self.main.as_ref().map_or(Stack::NONE, Sheaf::stack);
         old
     }
 }

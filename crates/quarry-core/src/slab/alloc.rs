@@ -5,13 +5,13 @@ use core::ptr::NonNull;
 
 use super::partial::{LockedNode, Room};
 use super::stats::{Stat, Stats};
-use super::types::{CpuArray, Slab};
+use super::types::{CpuArray, SlabCache};
 use crate::design::Env;
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::sync::Ordering;
 
-impl Slab {
+impl SlabCache {
     /// The array is empty, or of the wrong node.
     pub(super) fn refill_and_pop<M: Machine>(
         &self,
@@ -24,7 +24,7 @@ impl Slab {
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
         }
-        let local = env.pages.machine().node_of_cpu(id);
+        let local = env.machine().node_of_cpu(id);
         let past_array = match node {
             Some(node) if node != local || !cpu.queue.stack.is_empty() => Some(node),
             _ => None,
@@ -36,7 +36,7 @@ impl Slab {
             }
             None => {
                 self.refill(env, cpu, id, local, &mut stats);
-                cpu.queue.stack.pop(env.pages.machine())
+                cpu.queue.stack.pop(env.machine())
             }
         };
         let through_array = object.is_some() && past_array.is_none();
@@ -58,7 +58,7 @@ impl Slab {
         cpu: &mut CpuArray,
         id: CpuId,
     ) -> bool {
-        let Some(config) = self.config.lock(env.pages.machine()) else {
+        let Some(config) = self.config.lock(env.machine()) else {
             return false;
         };
         // SAFETY: the configured memory is that of `alloc_entries`, and the slot is `id`'s.
@@ -85,7 +85,7 @@ impl Slab {
         }
         let filled = self.fill(env, local, cpu.queue.stack.vacant(batch as usize), stats);
         // SAFETY: `fill` has written as many places as it says.
-        unsafe { cpu.queue.stack.grow(env.pages.machine(), filled) };
+        unsafe { cpu.queue.stack.grow(env.machine(), filled) };
     }
 
     /// Fills places with objects of a node, which grows if it has none. Says how many.
@@ -127,7 +127,7 @@ impl Slab {
         stats: &mut Stats,
     ) -> Option<(LockedNode<'a, M>, Pfn)> {
         let slab = self.new_slab(env, node, anywhere, stats)?;
-        let lists = self.lock_node(env, env.pages.node_of_page(slab));
+        let lists = self.lock_node(env, env.pages().node_of_page(slab));
         if lists.is_none() {
             stats.count(Stat::FreeSlab);
             self.discard(env, slab);
@@ -190,7 +190,7 @@ impl Slab {
         wanted: NodeId,
         stats: &mut Stats,
     ) -> Option<NonNull<u8>> {
-        let nodes = env.pages.machine().topology().nodes;
+        let nodes = env.machine().topology().nodes;
         if !self.numa || wanted.0 >= nodes {
             return None;
         }

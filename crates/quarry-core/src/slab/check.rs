@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::types::{CpuArray, Shrinks, Slab};
+use super::types::{CpuArray, Shrinks, SlabCache};
 use crate::design::{Busy, CheckError, Env, Show, SlabInconsistency, Slots, Upkeep, Usage};
 use crate::machine::{HeldSlots, Machine, NodeId};
 use crate::page::{PageList, Pfn};
@@ -33,11 +33,11 @@ impl Bits {
     }
 }
 
-impl Show for Slab {
+impl Show for SlabCache {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
         for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+            self.cpu.try_with_remote(env.machine(), cpu, |state| {
                 state.queue.stats.add_to(&mut sum);
             });
         }
@@ -46,9 +46,9 @@ impl Show for Slab {
 
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
-        let map = env.pages.map();
+        let map = env.map();
         let (mut free_objects, mut free_slabs) = (0, 0);
-        for node in 0..env.pages.machine().topology().nodes {
+        for node in 0..env.machine().topology().nodes {
             let counts = &self.nodes[node as usize];
             usage.slabs += counts.nr_slabs.load(Ordering::Relaxed);
             usage.num_objs += counts.total_objects.load(Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl Show for Slab {
             let mut free = Bits::new();
             let open = self.open(env, slab);
             let lists = self
-                .lock_node(env, env.pages.node_of_page(slab))
+                .lock_node(env, env.pages().node_of_page(slab))
                 .ok_or(Busy)?;
             open.each_free(|number| {
                 free.set(number);
@@ -118,7 +118,7 @@ impl Show for Slab {
     }
 }
 
-impl Slots for Slab {
+impl Slots for SlabCache {
     type Shared = Shrinks;
 
     fn first_slot<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> NonNull<u8> {
@@ -130,7 +130,7 @@ impl Slots for Slab {
     }
 
     fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        if let Some(mut lists) = self.lock_node(env, env.pages.node_of_page(slab)) {
+        if let Some(mut lists) = self.lock_node(env, env.pages().node_of_page(slab)) {
             self.isolate_listed(env, &mut lists, slab);
         }
     }
@@ -153,7 +153,7 @@ impl Slots for Slab {
     }
 }
 
-impl Slab {
+impl SlabCache {
     /// Calls `found` for the objects in all arrays. The cache is at rest.
     fn each_queued<M: Machine>(
         &self,
@@ -163,7 +163,7 @@ impl Slab {
     ) -> Result<(), Busy> {
         let queued = slots.states().flat_map(|cpu| cpu.queue.stack.filled());
         queued.for_each(|object| found(*object));
-        let nodes = || (0..env.pages.machine().topology().nodes).map(NodeId);
+        let nodes = || (0..env.machine().topology().nodes).map(NodeId);
         for local in nodes() {
             let lists = self.lock_node(env, local).ok_or(Busy)?;
             lists
@@ -174,7 +174,7 @@ impl Slab {
             drop(lists);
             for node in nodes() {
                 let alien = &self.beside[local.0 as usize].aliens[node.0 as usize];
-                let alien = alien.lock(env.pages.machine()).ok_or(Busy)?;
+                let alien = alien.lock(env.machine()).ok_or(Busy)?;
                 alien.filled().iter().for_each(|object| found(*object));
             }
         }
@@ -184,7 +184,7 @@ impl Slab {
     fn check_at_rest<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         let equal = SlabInconsistency::equal;
         let mut listed = 0;
-        for node in (0..env.pages.machine().topology().nodes).map(NodeId) {
+        for node in (0..env.machine().topology().nodes).map(NodeId) {
             let mut lists = self.lock_node(env, node).ok_or(CheckError::Busy)?;
             let objects = env.cache.geometry.objects;
             let mut free_objects = 0;
@@ -237,7 +237,7 @@ impl Slab {
             SlabInconsistency::equal(what, Some(slab), recorded, found)
         };
         let (mut slabs, mut free_objects) = (0, 0);
-        for slab in list.iter(env.pages.map()) {
+        for slab in list.iter(env.map()) {
             let open = self.open(env, slab);
             let (active, objects) = (open.active(), open.objects());
             if !valid.contains(&active) {
@@ -248,7 +248,7 @@ impl Slab {
                     found: u64::from(active),
                 });
             }
-            let of = env.pages.node_of_page(slab).0;
+            let of = env.pages().node_of_page(slab).0;
             wrong("node of a listed slab", slab, node.0.into(), of.into())?;
             let mut seen = Bits::new();
             let mut named = 0;

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{CpuArray, Slab};
+use super::types::{CpuArray, SlabCache};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::PageList;
@@ -11,11 +11,11 @@ use crate::queue::CpuStack;
 use crate::slabs;
 use crate::sync::Ordering;
 
-impl Slab {
+impl SlabCache {
     /// Whether an object is of the running CPU's node. If the thread moves meanwhile, an array gets
     /// an object of another node, which the flush sends home.
     pub(super) fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         machine.current_node() == self.node_of(env, object)
     }
 
@@ -34,16 +34,16 @@ impl Slab {
         }
         if cpu.queue.stack.room() == 0
             && self.adopt_config(env, cpu, id)
-            && cpu.queue.push(env.pages.machine(), object)
+            && cpu.queue.push(env.machine(), object)
         {
             cpu.queue.stats.add(&stats);
             return Ok(());
         }
         stats.count(Stat::FreeSlowpath);
-        let local = env.pages.machine().node_of_cpu(id);
+        let local = env.machine().node_of_cpu(id);
         self.make_shared(env, local);
         self.flush_batch(env, cpu, local, &mut stats);
-        if !cpu.queue.stack.push(env.pages.machine(), object) {
+        if !cpu.queue.stack.push(env.machine(), object) {
             self.free_to_slabs(env, &[object], &mut stats);
         }
         cpu.queue.stats.add(&stats);
@@ -72,7 +72,7 @@ impl Slab {
         local: NodeId,
         stats: &mut Stats,
     ) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let batch = self.batch.load(Ordering::Relaxed).max(1);
         let oldest = cpu.queue.stack.oldest(machine, batch);
         let Some(&first) = oldest.first() else { return };
@@ -122,7 +122,7 @@ impl Slab {
         object: NonNull<u8>,
         stats: &mut Stats,
     ) -> Result<(), FreeError> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let node = self.node_of(env, object);
         self.make_alien(env, local, node);
         let alien = &self.beside[local.0 as usize].aliens[node.0 as usize];

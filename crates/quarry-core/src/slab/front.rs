@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
-use super::types::{CpuArray, Slab};
+use super::types::{CpuArray, SlabCache};
 use crate::design::{Env, FreeError};
 use crate::front::CpuFront;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
@@ -12,7 +12,7 @@ use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
 
-impl CpuFront for Slab {
+impl CpuFront for SlabCache {
     type Cpu = CpuArray;
 
     fn slots(&self) -> &PerCpu<CpuArray> {
@@ -21,14 +21,14 @@ impl CpuFront for Slab {
 
     #[inline(always)]
     fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         // SAFETY: `cpu` is a slot of the per-CPU range with `CpuArray` (I3).
         unsafe { machine.percpu_pop_stack::<CpuArray>(self.cpu.slot0()) }
     }
 
     #[inline(always)]
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         if !(slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
             return false;
         }
@@ -47,7 +47,7 @@ impl CpuFront for Slab {
         if node.is_some() && !self.matches(env, cpu, node) {
             return None;
         }
-        cpu.queue.pop(env.pages.machine())
+        cpu.queue.pop(env.machine())
     }
 
     #[inline(always)]
@@ -65,7 +65,7 @@ impl CpuFront for Slab {
         if cpu.queue.stack.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        Ok(cpu.queue.push(env.pages.machine(), object))
+        Ok(cpu.queue.push(env.machine(), object))
     }
 
     fn alloc_behind<M: Machine>(
@@ -89,7 +89,7 @@ impl CpuFront for Slab {
         if self.takes_any_node() || slabs::is_local(env, slab, id) {
             self.flush_and_push(env, cpu, id, object)?;
         } else {
-            let own = env.pages.machine().node_of_cpu(id);
+            let own = env.machine().node_of_cpu(id);
             self.free_alien(env, cpu, own, object)?;
         }
         Ok(true)
@@ -100,7 +100,7 @@ impl CpuFront for Slab {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
             self.settle_deferred(env, &mut stats);
@@ -161,7 +161,7 @@ impl CpuFront for Slab {
     }
 }
 
-impl Slab {
+impl SlabCache {
     /// Whether the newest entry is of the wanted node.
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: Option<NodeId>) -> bool {
         let Some(wanted) = node else { return true };

@@ -131,9 +131,9 @@ use crate::tunables::Table;
 
 use geometry::slab_era;
 use types::{Beside, HeapWide, Lists, QueueConfig};
-pub use types::{Shrinks, Slab};
+pub use types::{Shrinks, SlabCache};
 
-impl Design for Slab {
+impl Design for SlabCache {
     const NAME: &'static str = "slab";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -164,13 +164,13 @@ impl Design for Slab {
 
     fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shrinks>) -> Option<Self> {
         let geometry = &env.cache.geometry;
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let era = slab_era(env.cache.era)?;
         // SAFETY: all-zero is a valid `CpuArray`: no entries, no room for any, zero counters.
-        let cpu = unsafe { PerCpu::new(machine, env.pages.percpu()) }?;
+        let cpu = unsafe { PerCpu::new(machine, env.pages().percpu()) }?;
         let Some(entries) = types::alloc_entries(env, geometry.queue) else {
             // SAFETY: nobody has used the slots.
-            unsafe { cpu.free(machine, env.pages.percpu()) };
+            unsafe { cpu.free(machine, env.pages().percpu()) };
             return None;
         };
         let config = QueueConfig {
@@ -203,12 +203,12 @@ impl Design for Slab {
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
         self.free_arrays(env);
-        if let Some(config) = self.config.lock(env.pages.machine()) {
+        if let Some(config) = self.config.lock(env.machine()) {
             // SAFETY: the caller guarantees that the cache has no user left.
             unsafe { types::free_entries(env, &config) };
         }
         // SAFETY: as above.
-        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+        unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
     }
 
     fn debug_rules(era: Era) -> Option<DebugRules> {

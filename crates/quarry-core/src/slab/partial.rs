@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::geometry::{GrowRule, ReleaseRule, SharedUse};
 use super::stats::{Stat, Stats};
-use super::types::{Array, Beside, Lists, Slab, free_array, new_alien, new_shared};
+use super::types::{Array, Beside, Lists, SlabCache, free_array, new_alien, new_shared};
 use crate::design::Env;
 use crate::machine::{Guard, Machine, NodeId};
 use crate::page::{PageList, Pfn};
@@ -51,14 +51,14 @@ impl<M: Machine> Drop for LockedNode<'_, M> {
     }
 }
 
-impl Slab {
+impl SlabCache {
     /// Waits for a node's lists; `None` if there is no such node, or if the calling thread has them.
     pub(super) fn lock_node<'a, M: Machine>(
         &'a self,
         env: Env<'a, M>,
         node: NodeId,
     ) -> Option<LockedNode<'a, M>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         if node.0 >= machine.topology().nodes {
             return None;
         }
@@ -75,8 +75,8 @@ impl Slab {
         if !self.numa {
             return NodeId(0);
         }
-        let pfn = env.pages.map().pfn_of(object);
-        pfn.map_or(NodeId(0), |pfn| env.pages.node_of_page(pfn))
+        let pfn = env.map().pfn_of(object);
+        pfn.map_or(NodeId(0), |pfn| env.pages().node_of_page(pfn))
     }
 
     /// Takes objects of the node: the shared array's newest if it has any and is asked, else from
@@ -90,7 +90,7 @@ impl Slab {
         stats: &mut Stats,
     ) -> u32 {
         if ask_shared && lists.shared.avail() > 0 {
-            let moved = lists.shared.move_newest(env.pages.machine(), room);
+            let moved = lists.shared.move_newest(env.machine(), room);
             lists.shared.touched |= self.era.run.shared_use == SharedUse::Refill;
             return moved;
         }
@@ -353,7 +353,7 @@ impl Slab {
             let Some(mut array) = new_alien(env, limit, local) else {
                 return;
             };
-            if let Some(mut alien) = beside.aliens[node.0 as usize].lock(env.pages.machine())
+            if let Some(mut alien) = beside.aliens[node.0 as usize].lock(env.machine())
                 && alien.is_none()
             {
                 core::mem::swap(&mut *alien, &mut array);
@@ -376,7 +376,7 @@ impl Slab {
         let Some(mut lists) = self.lock_node(env, node) else {
             return false;
         };
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let shared = lists.shared.take_from(machine, alien);
         let used = shared > 0 && self.era.run.shared_use == SharedUse::AlienOverflow;
         lists.shared.touched |= used;

@@ -4,7 +4,7 @@ use super::geometry::reaping;
 use super::partial::LockedNode;
 use super::stats::{Stat, Stats};
 use super::types;
-use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, Slab, free_array};
+use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, SlabCache, free_array};
 use crate::design::{Env, Upkeep};
 use crate::machine::{Machine, NodeId, SpinLock};
 use crate::page::PageList;
@@ -21,10 +21,10 @@ fn idle_part(limit: u32, avail: u32) -> u32 {
     }
 }
 
-impl Upkeep for Slab {
+impl Upkeep for SlabCache {
     /// One round of `cache_reap()` for this cache on the running CPU.
     fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let mut stats = Stats::default();
         let reaped = self.cpu.try_with(machine, |cpu, id| {
             let local = machine.node_of_cpu(id);
@@ -53,7 +53,7 @@ impl Upkeep for Slab {
 
     /// Moves all free objects into their slabs. Returns how many CPUs were busy.
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let busy = self.flush_cpus(env, |_| ());
         let mut stats = Stats::default();
         for local in self.node_ids(env) {
@@ -72,20 +72,20 @@ impl Upkeep for Slab {
     /// again when it is next of use. Returns how many CPUs were busy.
     fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         // A fork waits for the end, so that no child inherits a shrink under way.
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         self.heap.shrink(|| self.shrink_quietly(env))
     }
 
     fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine())
+        self.cpu.quiesce(env.machine())
     }
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
-        self.cpu.resume(env.pages.machine());
+        self.cpu.resume(env.machine());
     }
 }
 
-impl Slab {
+impl SlabCache {
     /// Empties every CPU's array and then does something with it.
     fn flush_cpus<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
         let mut stats = Stats::default();
@@ -93,7 +93,7 @@ impl Slab {
             self.settle_deferred(env, &mut stats);
         }
         let busy = cpus(env).filter(|&cpu| {
-            let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, |cpu| {
+            let flushed = self.cpu.try_with_remote(env.machine(), cpu, |cpu| {
                 if !cpu.queue.stack.is_empty() {
                     stats.count(Stat::QueueFlush);
                     self.drain_cpu(env, cpu, cpu.queue.stack.objects(), &mut stats);
@@ -115,13 +115,13 @@ impl Slab {
         n: u32,
         stats: &mut Stats,
     ) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         self.free_to_slabs(env, cpu.queue.stack.oldest(machine, n), stats);
         cpu.queue.stack.forget_oldest(machine, n);
     }
 
     fn node_ids<M: Machine>(&self, env: Env<'_, M>) -> impl Iterator<Item = NodeId> + use<M> {
-        (0..env.pages.machine().topology().nodes).map(NodeId)
+        (0..env.machine().topology().nodes).map(NodeId)
     }
 
     fn alien(&self, local: NodeId, node: NodeId) -> &SpinLock<Array> {
@@ -135,7 +135,7 @@ impl Slab {
         node: NodeId,
         stats: &mut Stats,
     ) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         if !self.beside[local.0 as usize].has_alien(node) {
             return;
         }
@@ -169,7 +169,7 @@ impl Slab {
         }
         // Out of the lists while these take its objects.
         let mut shared = core::mem::replace(&mut lists.shared, Array::NONE);
-        let machine = env.pages.machine();
+        let machine = env.machine();
         self.free_block(env, lists, shared.oldest(machine, n), released, stats);
         shared.forget_oldest(machine, n);
         lists.shared = shared;
@@ -197,7 +197,7 @@ impl Slab {
     fn free_aliens<M: Machine>(&self, env: Env<'_, M>, local: NodeId) {
         for node in self.node_ids(env) {
             let mut array = Array::NONE;
-            if let Some(mut alien) = self.alien(local, node).lock(env.pages.machine())
+            if let Some(mut alien) = self.alien(local, node).lock(env.machine())
                 && alien.avail() == 0
             {
                 array = alien.take_if_empty();
@@ -226,11 +226,11 @@ impl Slab {
         local: NodeId,
         stats: &mut Stats,
     ) {
-        let nodes = env.pages.machine().topology().nodes;
+        let nodes = env.machine().topology().nodes;
         cpu.reap_node = (cpu.reap_node + 1) % nodes;
         let node = NodeId((local.0 + cpu.reap_node) % nodes);
         let mut released = PageList::EMPTY;
-        if let Some(mut alien) = self.alien(local, node).try_lock(env.pages.machine())
+        if let Some(mut alien) = self.alien(local, node).try_lock(env.machine())
             && alien.avail() > 0
         {
             self.drain_alien(env, &mut alien, node, &mut released, stats);
@@ -278,13 +278,13 @@ impl Slab {
 
     /// Objects that a node may have free before it gives slabs back.
     pub(super) fn free_limit<M: Machine>(env: Env<'_, M>, node: NodeId, batch: u32) -> u64 {
-        let cpus = env.pages.machine().cpus_of_node(node);
+        let cpus = env.machine().cpus_of_node(node);
         (1 + u64::from(cpus)) * u64::from(batch) + u64::from(env.cache.geometry.objects)
     }
 
     /// Empties and replaces all arrays after a tunable was changed (`do_tune_cpucache()`).
     pub(super) fn tune<M: Machine>(&self, env: Env<'_, M>) {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         self.flush_cpus(env, |_| ());
         let batch = self.batch.load(Ordering::Relaxed);
         let mut stats = Stats::default();
@@ -306,7 +306,7 @@ impl Slab {
     /// Gives all CPUs arrays of another size; a CPU that is busy keeps its old one. `false`, with
     /// nothing changed, if there is no room.
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, limit: u32) -> bool {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let Some(entries) = types::alloc_entries(env, limit) else {
             return false;
         };
@@ -314,7 +314,7 @@ impl Slab {
             entries,
             queue: limit,
         };
-        let Some(mut config) = self.config.lock(env.pages.machine()) else {
+        let Some(mut config) = self.config.lock(env.machine()) else {
             // SAFETY: nobody has seen the entries.
             unsafe { types::free_entries(env, &new) };
             return false;

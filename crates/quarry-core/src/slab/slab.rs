@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use super::check::Bits;
 use super::geometry::ColourRule;
 use super::stats::{Stat, Stats};
-use super::types::Slab;
+use super::types::SlabCache;
 use crate::debug;
 use crate::design::Env;
 use crate::geometry::FreelistPlace;
@@ -31,7 +31,7 @@ pub(super) struct OpenSlab<'a, M: Machine> {
 
 impl<'a, M: Machine> OpenSlab<'a, M> {
     fn page(&self) -> &'a Page {
-        self.env.pages.map().page(self.slab)
+        self.env.map().page(self.slab)
     }
 
     pub(super) fn objects(&self) -> u32 {
@@ -51,7 +51,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     pub(super) fn first(&self) -> NonNull<u8> {
         let offset = self.page().private.load(Ordering::Relaxed) as usize;
         // SAFETY: I4 - `new_slab` stored an offset inside the slab.
-        unsafe { self.env.pages.map().address(self.slab).byte_add(offset) }
+        unsafe { self.env.map().address(self.slab).byte_add(offset) }
     }
 
     pub(super) fn object(&self, number: u32) -> NonNull<u8> {
@@ -71,7 +71,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         let address = self.page().private2.load(Ordering::Relaxed) as usize;
         let address = NonZeroUsize::new(address)?;
         // Slabs and general objects all lie in the machine's pages.
-        Some(self.env.pages.map().address(Pfn(0)).with_addr(address))
+        Some(self.env.map().address(Pfn(0)).with_addr(address))
     }
 
     fn set_indices(&self, indices: Option<NonNull<u8>>) {
@@ -90,13 +90,13 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     /// Accounts the descriptor, which has the numbers of objects and where the indices are.
     fn account(&self) {
         let env = self.env;
-        let page = env.pages.map().page(self.slab);
-        access(env.pages.machine(), Line::Slab, Access::Write, page);
+        let page = env.map().page(self.slab);
+        access(env.machine(), Line::Slab, Access::Write, page);
     }
 
     /// Accounts an entry of the indices.
     fn account_index(&self, at: *const u8, kind: Access) {
-        let machine = self.env.pages.machine();
+        let machine = self.env.machine();
         access_run(machine, Line::Bitmap, kind, at, self.index_bytes as usize);
     }
 
@@ -242,7 +242,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 }
 
-impl Slab {
+impl SlabCache {
     /// A slab that nobody else changes: it is new, or its node's `list_lock` is held.
     pub(super) fn open<'a, M: Machine>(&self, env: Env<'a, M>, slab: Pfn) -> OpenSlab<'a, M> {
         OpenSlab {
@@ -296,9 +296,9 @@ impl Slab {
             return None;
         };
         let slab = new.slab;
-        let map = env.pages.map();
+        let map = env.map();
         let (page, objects) = (map.page(slab), new.objects);
-        let colour = self.next_colour(env, env.pages.node_of_page(slab)) * place.colour_off;
+        let colour = self.next_colour(env, env.pages().node_of_page(slab)) * place.colour_off;
         let in_front = match place.freelist {
             FreelistPlace::SlabStart => place.freelist_bytes,
             _ => 0,

@@ -24,7 +24,7 @@ const ALIEN_HEADER: usize = 24;
 pub(super) type CpuQueue = queue::CpuQueue<Stat>;
 
 /// State of one cache.
-pub struct Slab {
+pub struct SlabCache {
     pub(super) cpu: PerCpu<CpuArray>,
     /// Whether the machine has more than one node.
     pub(super) numa: bool,

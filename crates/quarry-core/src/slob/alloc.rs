@@ -18,12 +18,11 @@ impl Allocate for Slob {
     }
 
     fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
+        let _pass = env.enter();
         let geometry = &env.cache.geometry;
         let layout = &geometry.layout;
         env.cache.shared_stats.count(Stat::AllocSlowpath);
-        if u64::from(layout.size) >= 1 << env.pages.map().page_shift() {
+        if u64::from(layout.size) >= 1 << env.map().page_shift() {
             return self.alloc_run(env, geometry.order, node);
         }
         let request = Request {
@@ -73,10 +72,9 @@ impl Allocate for Slob {
         bytes: usize,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
+        let _pass = env.enter();
         env.cache.shared_stats.count(Stat::AllocSlowpath);
-        if !kmalloc_is_block(env.pages.map().page_shift(), bytes as u64) {
+        if !kmalloc_is_block(env.map().page_shift(), bytes as u64) {
             return self.kmalloc_run(env, bytes, node);
         }
         let bytes = bytes as u32;
@@ -88,7 +86,7 @@ impl Allocate for Slob {
         let object = self.alloc_block(env, node, &request, Mark::new(self.id, true))?;
         // SAFETY: the block begins with the header.
         let header = unsafe { object.byte_sub(HEADER_BYTES as usize) }.cast::<u32>();
-        access(machine, Line::Object, Access::Write, header.as_ptr());
+        access(env.machine(), Line::Object, Access::Write, header.as_ptr());
         // SAFETY: the header is the caller's and aligned to a word.
         unsafe { header.write(bytes) };
         Some(object)
@@ -103,7 +101,7 @@ impl Slob {
         bytes: usize,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let map = env.pages.map();
+        let map = env.map();
         let pages = bytes.div_ceil(1 << map.page_shift());
         let order = (0..=MAX_ORDER).find(|&order| pages <= 1 << order)?;
         self.alloc_run(env, order, node)
@@ -121,7 +119,7 @@ impl Slob {
         self.live.fetch_add(1, Ordering::Relaxed);
         self.block_bytes
             .fetch_add(request.bytes.into(), Ordering::Relaxed);
-        let first = env.pages.map().address(pfn);
+        let first = env.map().address(pfn);
         // SAFETY: `take_block` returns an offset inside the page.
         Some(unsafe { first.byte_add(offset as usize) })
     }
@@ -137,6 +135,6 @@ impl Slob {
         env.cache.shared_stats.count(Stat::AllocSlab);
         self.live.fetch_add(1, Ordering::Relaxed);
         self.runs[order as usize].fetch_add(1, Ordering::Relaxed);
-        Some(env.pages.map().address(pfn))
+        Some(env.map().address(pfn))
     }
 }

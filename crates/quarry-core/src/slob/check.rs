@@ -55,8 +55,8 @@ impl Show for Slob {
         self.flush(env);
         let no_slots = PerCpu::<()>::absent();
         let _rest = Rest::of(env, &no_slots)?;
-        let lists = self.shared().lists.lock(env.pages.machine()).ok_or(Busy)?;
-        let map = env.pages.map();
+        let lists = self.shared().lists.lock(env.machine()).ok_or(Busy)?;
+        let map = env.map();
         let mut more = true;
         for pfn in slabs_of(env, |_| true) {
             let mine = map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id();
@@ -81,7 +81,7 @@ impl Show for Slob {
         let no_slots = PerCpu::<()>::absent();
         let rest = Rest::of(env, &no_slots)?;
         let shared = self.shared();
-        let lists = shared.lists.lock(env.pages.machine());
+        let lists = shared.lists.lock(env.machine());
         let lists = lists.ok_or(CheckError::Busy)?;
         let listed = shared.check_lists(env, &lists);
         let checked = listed.and_then(|listed| self.check_pages(env, listed));
@@ -92,12 +92,12 @@ impl Show for Slob {
 impl Slob {
     /// The objects of this cache on a heap page.
     fn blocks_of<M: Machine>(&self, env: Env<'_, M>, pfn: Pfn, found: &mut dyn FnMut(NonNull<u8>)) {
-        let page = env.pages.map().page(pfn);
+        let page = env.map().page(pfn);
         let heap = page.cache.load(Ordering::Relaxed).is_null();
-        let owners = heap.then(|| Owners::of(env.pages, pfn)).flatten();
+        let owners = heap.then(|| Owners::of(env.pages(), pfn)).flatten();
         for (offset, mark) in owners.into_iter().flat_map(Owners::objects) {
             if mark.id() == self.id && !mark.is_deferred() {
-                let first = env.pages.map().address(pfn);
+                let first = env.map().address(pfn);
                 // SAFETY: the table has entries for words of the page.
                 found(unsafe { first.byte_add(offset as usize) });
             }
@@ -105,7 +105,7 @@ impl Slob {
     }
 
     fn check_pages<M: Machine>(&self, env: Env<'_, M>, listed: u64) -> Check {
-        let map = env.pages.map();
+        let map = env.map();
         let (mut objects, mut bytes, mut marked) = (0, 0, 0);
         for pfn in slabs_of(env, |_| true) {
             let cache = map.page(pfn).cache.load(Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Slob {
             on_list,
             u32::from(state.units > 0),
         )?;
-        let mut objects = Owners::of(env.pages, pfn)
+        let mut objects = Owners::of(env.pages(), pfn)
             .into_iter()
             .flat_map(Owners::objects);
         let (mut at, mut free, mut free_units) = (0, state.first, 0);
@@ -171,10 +171,10 @@ impl Slob {
                 equal("block or free block at unit", at, page.total())?;
                 break;
             };
-            let first = env.pages.map().address(pfn);
+            let first = env.map().address(pfn);
             // SAFETY: the table has entries for words of the page.
             let object = unsafe { first.byte_add(offset as usize) };
-            let Some(block) = shared.registry.block_of(env.pages, object, mark) else {
+            let Some(block) = shared.registry.block_of(env.pages(), object, mark) else {
                 equal("header overwritten at byte", offset, page.total())?;
                 break;
             };
@@ -204,7 +204,7 @@ impl Shared {
         lists: &Lists,
     ) -> Result<u64, SlabInconsistency> {
         let equal = SlabInconsistency::equal;
-        let map = env.pages.map();
+        let map = env.map();
         let mut listed = 0;
         for (number, list) in lists.pages.iter().enumerate() {
             let mut len = 0;

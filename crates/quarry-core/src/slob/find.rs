@@ -19,7 +19,7 @@ impl Slots for Slob {
         env: Env<'_, M>,
         address: NonNull<u8>,
     ) -> Result<Place, NoPlace> {
-        let map = env.pages.map();
+        let map = env.map();
         let slab = Self::first_page(env, address).map_err(|error| (error, None))?;
         let owner = map.page(slab).cache.load(Ordering::Relaxed);
         let base = if owner == env.cache.id() {
@@ -59,7 +59,7 @@ impl Slob {
             true => FreeError::DoubleFree,
             false => FreeError::NotAnObject,
         };
-        let at = Owners::of(env.pages, slab).and_then(|owners| owners.object_before(offset));
+        let at = Owners::of(env.pages(), slab).and_then(|owners| owners.object_before(offset));
         let Some((start, mark)) = at.filter(|(_, mark)| !mark.is_deferred()) else {
             return Err(nobodys);
         };
@@ -70,9 +70,9 @@ impl Slob {
             });
         }
         // SAFETY: the table has entries for words of the page.
-        let object = unsafe { env.pages.map().address(slab).byte_add(start as usize) };
+        let object = unsafe { env.map().address(slab).byte_add(start as usize) };
         let registry = &self.shared().registry;
-        match registry.block_of(env.pages, object, mark) {
+        match registry.block_of(env.pages(), object, mark) {
             None => Err(FreeError::Corrupt),
             Some(block) if offset - start >= block.bytes - block.lead => Err(nobodys),
             Some(_) => Ok(object),

@@ -85,10 +85,9 @@ impl Slob {
         object: NonNull<u8>,
         kfree: bool,
     ) -> Result<(), FreeError> {
-        let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
+        let _pass = env.enter();
         let first = Self::first_page(env, object)?;
-        let owner = env.pages.map().page(first).cache.load(Ordering::Relaxed);
+        let owner = env.map().page(first).cache.load(Ordering::Relaxed);
         if owner.is_null() {
             let freed = self.shared().with_lists(env, |lists, empty| {
                 self.free_block(env, lists, empty, object, kfree)
@@ -114,7 +113,7 @@ impl Slob {
         object: NonNull<u8>,
         mark: Mark,
     ) -> Result<Block, FreeError> {
-        let block = self.shared().registry.block_of(env.pages, object, mark);
+        let block = self.shared().registry.block_of(env.pages(), object, mark);
         block.ok_or(FreeError::NotAnObject)
     }
 
@@ -123,7 +122,7 @@ impl Slob {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<Pfn, FreeError> {
-        let map = env.pages.map();
+        let map = env.map();
         let pfn = map.pfn_of(object).ok_or(FreeError::Foreign)?;
         let first = map.page(pfn).head().ok_or(FreeError::Foreign)?;
         let ours = map.page(first).kind() == PageKind::Slab;
@@ -131,7 +130,7 @@ impl Slob {
     }
 
     pub(super) fn offset<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {
-        object.addr().get() as u32 & ((1 << env.pages.map().page_shift()) - 1)
+        object.addr().get() as u32 & ((1 << env.map().page_shift()) - 1)
     }
 
     /// Frees an object on a heap page, with the lock held. Returns the bytes of its block.
@@ -162,7 +161,7 @@ impl Slob {
 
     /// Whether there is no object, with the lock held: a free block, or one that waits to be.
     fn is_free<M: Machine>(env: Env<'_, M>, pfn: Pfn, offset: u32) -> bool {
-        let deferred = Owners::of(env.pages, pfn).is_some_and(|at| at.get(offset).is_deferred());
+        let deferred = Owners::of(env.pages(), pfn).is_some_and(|at| at.get(offset).is_deferred());
         let page = HeapPage::new(env, pfn);
         deferred || page.is_free(page.at(offset))
     }
@@ -180,7 +179,7 @@ impl Slob {
         object: NonNull<u8>,
         kfree: bool,
     ) -> Result<(Owners, Mark), FreeError> {
-        let owners = Owners::of(env.pages, pfn).ok_or(FreeError::Foreign)?;
+        let owners = Owners::of(env.pages(), pfn).ok_or(FreeError::Foreign)?;
         let offset = Self::offset(env, object);
         let starts = offset.is_multiple_of(WORD_BYTES);
         let mark = if starts {
@@ -232,7 +231,7 @@ impl Slob {
         first: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let map = env.pages.map();
+        let map = env.map();
         let page = map.page(first);
         if page.cache.load(Ordering::Relaxed) != env.cache.id() {
             return Err(FreeError::WrongCache);

@@ -185,8 +185,8 @@ impl Registry {
     }
 
     fn make_part<M: Machine>(&self, env: Env<'_, M>, number: usize) -> Option<&Part> {
-        let machine = env.pages.machine();
-        let block = env.pages.meta().alloc(machine, size_of::<Part>())?;
+        let machine = env.machine();
+        let block = env.pages().meta().alloc(machine, size_of::<Part>())?;
         // Release: publishes the zeroes. Relaxed on failure: another thread's part is used.
         let stored = self.parts[number].compare_exchange(
             core::ptr::null_mut(),
@@ -196,7 +196,7 @@ impl Registry {
         );
         if stored.is_err() {
             // SAFETY: the region handed out this block just now, and nobody has written to it.
-            unsafe { env.pages.meta().free(machine, block, size_of::<Part>()) };
+            unsafe { env.pages().meta().free(machine, block, size_of::<Part>()) };
         }
         self.part(number)
     }

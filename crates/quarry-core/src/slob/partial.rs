@@ -17,7 +17,7 @@ impl Shared {
         env: Env<'_, M>,
         f: impl FnOnce(&mut Lists, &mut PageList) -> R,
     ) -> Option<R> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let mut empty = PageList::EMPTY;
         let mut lists = self.lists.lock(machine)?;
         if self.has_deferred() {
@@ -69,7 +69,7 @@ impl Shared {
     }
 
     fn mark<M: Machine>(env: Env<'_, M>, pfn: Pfn, offset: u32, mark: Mark) {
-        if let Some(owners) = Owners::of(env.pages, pfn) {
+        if let Some(owners) = Owners::of(env.pages(), pfn) {
             owners.set(offset, mark);
         }
     }
@@ -83,11 +83,11 @@ impl Shared {
         node: Option<NodeId>,
         request: &Request,
     ) -> Option<(Pfn, u32)> {
-        let map = env.pages.map();
-        let machine = env.pages.machine();
+        let map = env.map();
+        let machine = env.machine();
         let (pfn, offset) = list.iter(map).find_map(|pfn| {
-            access(machine, Line::Slab, Access::Read, env.pages.map().page(pfn));
-            if node.is_some_and(|node| env.pages.node_of_page(pfn) != node) {
+            access(machine, Line::Slab, Access::Read, env.map().page(pfn));
+            if node.is_some_and(|node| env.pages().node_of_page(pfn) != node) {
                 return None;
             }
             let page = HeapPage::new(env, pfn);
@@ -96,12 +96,7 @@ impl Shared {
             }
             Some((pfn, page.take(request)?))
         })?;
-        access(
-            machine,
-            Line::Slab,
-            Access::Write,
-            env.pages.map().page(pfn),
-        );
+        access(machine, Line::Slab, Access::Write, env.map().page(pfn));
         let full = HeapPage::new(env, pfn).state().units == 0;
         if !full || self.era.head_moves_past_full {
             list.rotate_to(env.links(), pfn);
@@ -116,7 +111,7 @@ impl Shared {
     /// A heap page that is one free block, on no list, with its table of owners.
     fn new_page<M: Machine>(env: Env<'_, M>, node: Option<NodeId>, list: usize) -> Option<Pfn> {
         let pfn = take_pages(env, 0, node, core::ptr::null_mut())?;
-        if !Owners::make(env.pages, pfn) {
+        if !Owners::make(env.pages(), pfn) {
             give_pages_back(env, pfn, PageKind::Slab);
             return None;
         }
@@ -140,10 +135,10 @@ impl Shared {
         bytes: u32,
     ) -> Result<(), FreeError> {
         access(
-            env.pages.machine(),
+            env.machine(),
             Line::Slab,
             Access::Write,
-            env.pages.map().page(pfn),
+            env.map().page(pfn),
         );
         let page = HeapPage::new(env, pfn);
         let mut state = page.state();

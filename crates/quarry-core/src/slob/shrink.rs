@@ -13,7 +13,7 @@ impl Upkeep for Slob {
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let shared = self.shared();
         if shared.has_deferred() {
-            let _pass = env.pages.gate().enter(env.pages.machine());
+            let _pass = env.enter();
             shared.with_lists(env, |_, _| ());
         }
         0
@@ -34,7 +34,7 @@ impl Upkeep for Slob {
 impl Shared {
     /// Puts a page on the stack of those with deferred frees, unless it is there.
     pub(super) fn push_deferred<M: Machine>(&self, env: Env<'_, M>, pfn: Pfn) {
-        let link = &env.pages.map().page(pfn).private;
+        let link = &env.map().page(pfn).private;
         // 0 is "not on the stack", so links are one larger. Claimed before it is linked, so that
         // nobody else pushes the page too. SeqCst: see `owners`.
         let claimed = link.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst);
@@ -68,11 +68,11 @@ impl Shared {
         // Acquire: pairs with the Release in `push_deferred`.
         let mut next = Pfn::from_link(self.deferred.swap(0, Ordering::Acquire));
         while let Some(pfn) = next {
-            let link = &env.pages.map().page(pfn).private;
+            let link = &env.map().page(pfn).private;
             // The link goes first: who defers from now on pushes the page again. SeqCst: see `owners`.
             let below = link.swap(0, Ordering::SeqCst);
             next = Pfn::from_link(below.saturating_sub(1) as u32);
-            let Some(owners) = Owners::of(env.pages, pfn) else {
+            let Some(owners) = Owners::of(env.pages(), pfn) else {
                 continue;
             };
             for (offset, mark) in owners.objects() {
@@ -93,12 +93,12 @@ impl Shared {
         offset: u32,
         mark: Mark,
     ) {
-        let first = env.pages.map().address(pfn);
+        let first = env.map().address(pfn);
         // SAFETY: the table has entries for words of the page.
         let object = unsafe { first.byte_add(offset as usize) };
         // A block whose header or neighbours were overwritten meanwhile is lost: its free has been
         // answered.
-        if let Some(block) = self.registry.block_of(env.pages, object, mark) {
+        if let Some(block) = self.registry.block_of(env.pages(), object, mark) {
             let start = offset - block.lead;
             let given = self.give_block(env, lists, empty, pfn, start, block.bytes);
             debug_assert!(given.is_ok(), "{given:?}");

@@ -46,17 +46,17 @@ pub(super) struct HeapPage<'a, M: Machine> {
 
 impl<'a, M: Machine> HeapPage<'a, M> {
     pub(super) fn new(env: Env<'a, M>, pfn: Pfn) -> Self {
-        let unit = unit_bytes(env.pages.map().page_shift());
+        let unit = unit_bytes(env.map().page_shift());
         Self { env, pfn, unit }
     }
 
     pub(super) fn page(&self) -> &'a Page {
-        self.env.pages.map().page(self.pfn)
+        self.env.map().page(self.pfn)
     }
 
     /// Units of the page; also the offset of its end.
     pub(super) fn total(&self) -> u32 {
-        (1 << self.env.pages.map().page_shift()) / self.unit
+        (1 << self.env.map().page_shift()) / self.unit
     }
 
     /// Bytes as whole units.
@@ -89,7 +89,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
 
     fn place(&self, at: u32) -> NonNull<u8> {
         debug_assert!(at < self.total(), "unit {at}");
-        let base = self.env.pages.map().address(self.pfn);
+        let base = self.env.map().address(self.pfn);
         // SAFETY: callers ask for units below `total`, so the place is inside the page.
         unsafe { base.byte_add((at * self.unit) as usize) }
     }
@@ -120,7 +120,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
 
     fn account(&self, at: u32, kind: Access) {
         let head = self.place(at).as_ptr();
-        access(self.env.pages.machine(), Line::Object, kind, head);
+        access(self.env.machine(), Line::Object, kind, head);
     }
 
     /// Size of a free block and where the next one is, in units; `None` if its memory has been
@@ -275,10 +275,10 @@ pub(super) fn take_pages<M: Machine>(
     node: Option<NodeId>,
     cache: *mut (),
 ) -> Option<Pfn> {
-    let pages = env.pages;
+    let pages = env.pages();
     let block = || pages.alloc_block(order, node);
     let pfn = pages.claimed_as(PageKind::Owned, order, block)?;
-    let map = env.pages.map();
+    let map = env.map();
     map.page(pfn).set_on_list(false);
     for tail in 0..1 << order {
         let page = map.page(Pfn(pfn.0 + tail));
@@ -286,19 +286,19 @@ pub(super) fn take_pages<M: Machine>(
         page.set_head(Some(pfn));
     }
     map.page(pfn).set_kind(PageKind::Slab, order);
-    env.pages.slab_made(order);
+    env.pages().slab_made(order);
     Some(pfn)
 }
 
 /// Gives pages back to the page allocator; they are on no list and the caller's.
 pub(super) fn give_pages_back<M: Machine>(env: Env<'_, M>, pfn: Pfn, kind: PageKind) {
-    let map = env.pages.map();
+    let map = env.map();
     let order = map.page(pfn).order();
     for tail in 0..1 << order {
         let page = map.page(Pfn(pfn.0 + tail));
         page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         page.set_head(None);
     }
-    env.pages.slab_gone(order);
-    env.pages.free_block(pfn, order, kind);
+    env.pages().slab_gone(order);
+    env.pages().free_block(pfn, order, kind);
 }

@@ -114,7 +114,7 @@ impl Slub {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
         while let Some(slab) = self.pop_cpu_partial(env, cpu) {
-            if node.is_some_and(|node| env.pages.node_of_page(slab) != node) {
+            if node.is_some_and(|node| env.pages().node_of_page(slab) != node) {
                 if !self.let_go_of_cpu_partial(env, cpu, slab) {
                     return None;
                 }
@@ -161,7 +161,7 @@ impl Slub {
         cpu: &mut CpuSlab,
         node: Option<NodeId>,
     ) -> Option<(Pfn, NonNull<u8>)> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let wanted = node.unwrap_or_else(|| machine.current_node());
         if let Some(found) = self.take_from_node(env, cpu, wanted) {
             return Some(found);
@@ -190,7 +190,7 @@ impl Slub {
         env: Env<'_, M>,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let wanted = node.unwrap_or_else(|| machine.current_node());
         if let Some(object) = self.alloc_one_from_node(env, wanted) {
             return Some(object);
@@ -227,7 +227,7 @@ impl Slub {
         objects: u32,
         taken: u32,
     ) -> bool {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         SlabWord {
             first: rest.map_or(0, |rest| Self::place(env, slab, rest)),
             inuse: if rest.is_some() { taken } else { objects },
@@ -237,8 +237,8 @@ impl Slub {
         if rest.is_none() {
             return true;
         }
-        let owner = &self.nodes[env.pages.node_of_page(slab).0 as usize];
-        let Some(mut list) = owner.partial.lock(env.pages.machine()) else {
+        let owner = &self.nodes[env.pages().node_of_page(slab).0 as usize];
+        let Some(mut list) = owner.partial.lock(env.machine()) else {
             // Nobody else knows the slab yet.
             self.discard(env, slab);
             return false;
@@ -255,13 +255,11 @@ impl Slub {
         env: Env<'_, M>,
         node: NodeId,
     ) -> Option<NonNull<u8>> {
-        let map = env.pages.map();
-        let mut list = self.nodes[node.0 as usize]
-            .partial
-            .lock(env.pages.machine())?;
+        let map = env.map();
+        let mut list = self.nodes[node.0 as usize].partial.lock(env.machine())?;
         let slab = list.first()?;
         let page = map.page(slab);
-        let mut old = SlabWord::load(env.pages.machine(), page);
+        let mut old = SlabWord::load(env.machine(), page);
         loop {
             let object = NonNull::new(Self::first(env, slab, old))?;
             // SAFETY: I3 - the list lock is held, so the slab's list is this caller's but for
@@ -287,7 +285,7 @@ impl Slub {
                 page.set_on_list(false);
                 list.remove(env.links(), slab);
             }
-            match old.replace(env.pages.machine(), page, new) {
+            match old.replace(env.machine(), page, new) {
                 Ok(()) => {
                     if let Some(debug) = env.cache.debug().filter(|_| astray) {
                         debug.note_damaged(slab, None);

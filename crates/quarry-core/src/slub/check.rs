@@ -51,9 +51,8 @@ impl Show for Slub {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
         for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                state.stats.add_to(&mut sum)
-            });
+            self.cpu
+                .try_with_remote(env.machine(), cpu, |state| state.stats.add_to(&mut sum));
         }
         sum
     }
@@ -61,14 +60,14 @@ impl Show for Slub {
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
         let mut free_on_nodes = 0;
-        for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
+        for node in &self.nodes[..env.machine().topology().nodes as usize] {
             usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
             usage.num_objs += node.total_objects.load(Ordering::Relaxed);
         }
         if usage.slabs == 0 {
             return usage;
         }
-        let map = env.pages.map();
+        let map = env.map();
         (usage.cpu_slabs, usage.cpu_partial_slabs) = self.mark(env);
         // The walk ends with the last slab: behind it are the pages of all other caches.
         for slab in slabs(env).take(usage.slabs as usize) {
@@ -95,7 +94,7 @@ impl Show for Slub {
     }
 
     fn node_usage<M: Machine>(&self, env: Env<'_, M>, id: NodeId) -> NodeUsage {
-        let (map, machine) = (env.pages.map(), env.pages.machine());
+        let (map, machine) = (env.map(), env.machine());
         let node = &self.nodes[id.0 as usize];
         let mut usage = NodeUsage {
             slabs: node.nr_slabs.load(Ordering::Relaxed),
@@ -121,7 +120,7 @@ impl Show for Slub {
                     .slab()
                     .into_iter()
                     .chain(listed)
-                    .filter(|&slab| env.pages.node_of_page(slab) == id)
+                    .filter(|&slab| env.pages().node_of_page(slab) == id)
                     .count() as u64;
             });
         }
@@ -131,7 +130,7 @@ impl Show for Slub {
     fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
         let found = self
             .cpu
-            .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
+            .try_with_remote(env.machine(), cpu, |state| CpuUsage {
                 stats: state.stats.snapshot(),
                 slabs: u64::from(state.slab().is_some()),
                 partial_slabs: u64::from(state.partial_slabs),
@@ -142,7 +141,7 @@ impl Show for Slub {
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         env.cache.shared_stats.clear(stat);
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let clear = |cpu: &CpuId| {
             self.cpu
                 .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
@@ -162,7 +161,7 @@ impl Show for Slub {
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
         if env.cache.has_deferred() {
-            let _pass = env.pages.gate().enter(env.pages.machine());
+            let _pass = env.enter();
             self.settle_deferred(env, None);
         }
         let rest = Rest::of(env, &self.cpu)?;
@@ -185,7 +184,7 @@ impl Slots for Slub {
         slab: Pfn,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), SlabInconsistency> {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         let word = SlabWord::peek(page);
         let free = u64::from(
             page.objects
@@ -215,8 +214,8 @@ impl Slots for Slub {
     }
 
     fn isolate<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        let page = env.pages.map().page(slab);
-        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+        let page = env.map().page(slab);
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.machine()) else {
             return;
         };
         if page.on_list() {
@@ -228,7 +227,7 @@ impl Slots for Slub {
             frozen: false,
         };
         let mut old = SlabWord::peek(page);
-        while let Err(now) = old.replace(env.pages.machine(), page, full) {
+        while let Err(now) = old.replace(env.machine(), page, full) {
             old = now;
         }
     }
@@ -240,11 +239,11 @@ impl Slub {
     fn mark<M: Machine>(&self, env: Env<'_, M>) -> (u64, u64) {
         let (mut cpu_slabs, mut partial) = (0, 0);
         for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+            self.cpu.try_with_remote(env.machine(), cpu, |state| {
                 partial += u64::from(state.partial_slabs);
                 if let Some(slab) = state.slab() {
                     cpu_slabs += 1;
-                    let page = env.pages.map().page(slab);
+                    let page = env.map().page(slab);
                     page.private2.store(u64::from(cpu.0) + 1, Ordering::Relaxed);
                 }
             });
@@ -254,16 +253,12 @@ impl Slub {
 
     fn unmark<M: Machine>(&self, env: Env<'_, M>) {
         for slab in slabs(env) {
-            env.pages
-                .map()
-                .page(slab)
-                .private2
-                .store(0, Ordering::Relaxed);
+            env.map().page(slab).private2.store(0, Ordering::Relaxed);
         }
     }
 
     fn marked<M: Machine>(env: Env<'_, M>, slab: Pfn) -> Option<CpuId> {
-        let mark = env.pages.map().page(slab).private2.load(Ordering::Relaxed);
+        let mark = env.map().page(slab).private2.load(Ordering::Relaxed);
         mark.checked_sub(1).map(|cpu| CpuId(cpu as u32))
     }
 
@@ -275,8 +270,8 @@ impl Slub {
         mut object: *mut u8,
         free: &mut ObjectSet,
     ) -> Result<u32, SlabInconsistency> {
-        let base = env.pages.map().address(slab).addr().get();
-        let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
+        let base = env.map().address(slab).addr().get();
+        let objects = env.map().page(slab).objects.load(Ordering::Relaxed) as usize;
         let mut count = 0;
         while let Some(at) = NonNull::new(object) {
             let offset = at.addr().get().wrapping_sub(base);
@@ -314,9 +309,9 @@ impl Slub {
         slab: Pfn,
     ) -> Result<FreeObjects, CheckError> {
         let node = &self.node_of(env, slab).partial;
-        let _list = node.lock(env.pages.machine()).ok_or(CheckError::Busy)?;
+        let _list = node.lock(env.machine()).ok_or(CheckError::Busy)?;
         let mut free = ObjectSet::new();
-        let word = SlabWord::peek(env.pages.map().page(slab));
+        let word = SlabWord::peek(env.map().page(slab));
         let own = self.collect(env, slab, Self::first(env, slab, word), &mut free)?;
         // A CPU's slab is frozen; a slab on a cpu partial list, which may be too, is no CPU's.
         let mut cpus = word.frozen.then(|| slots.states()).into_iter().flatten();
@@ -348,8 +343,8 @@ impl Slub {
                 Err(CheckError::Busy) => return Err(Busy),
                 Err(CheckError::Inconsistent(_)) => continue,
             };
-            let first = env.pages.map().address(slab);
-            let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
+            let first = env.map().address(slab);
+            let objects = env.map().page(slab).objects.load(Ordering::Relaxed) as usize;
             queued(&mut |object| {
                 let number = object.addr().get().wrapping_sub(first.addr().get()) / self.size;
                 if number < objects {
@@ -375,12 +370,12 @@ impl Slub {
     ) -> Result<(), CheckError> {
         let equal = SlabInconsistency::equal;
         let mut listed = 0;
-        for node in (0..env.pages.machine().topology().nodes).map(NodeId) {
+        for node in (0..env.machine().topology().nodes).map(NodeId) {
             listed += self.check_list(env, node)?;
         }
         let (mut total, mut marked) = (0, 0);
         for slab in slabs(env) {
-            let page = env.pages.map().page(slab);
+            let page = env.map().page(slab);
             let objects = page.objects.load(Ordering::Relaxed);
             let counted = self.free_objects(env, slots, slab)?;
             let recorded = u64::from(objects.saturating_sub(counted.word.inuse));
@@ -403,15 +398,15 @@ impl Slub {
     /// Slabs on a node's list.
     fn check_list<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> Result<u64, CheckError> {
         let equal = SlabInconsistency::equal;
-        let map = env.pages.map();
+        let map = env.map();
         let partial = &self.nodes[node.0 as usize].partial;
-        let list = partial.lock(env.pages.machine()).ok_or(CheckError::Busy)?;
+        let list = partial.lock(env.machine()).ok_or(CheckError::Busy)?;
         let mut len = 0;
         for slab in list.iter(map) {
             let page = map.page(slab);
             let marked = u64::from(page.on_list());
             equal("listed slab's mark", Some(slab), marked, 1)?;
-            let of = u64::from(env.pages.node_of_page(slab).0);
+            let of = u64::from(env.pages().node_of_page(slab).0);
             equal("listed slab's node", Some(slab), node.0.into(), of)?;
             let word = SlabWord::peek(page);
             equal("listed slab frozen", Some(slab), word.frozen.into(), 0)?;

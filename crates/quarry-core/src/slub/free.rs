@@ -29,7 +29,7 @@ impl Slub {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         self.check_object(env, slab, object)?;
-        let word = SlabWord::load(env.pages.machine(), env.pages.map().page(slab));
+        let word = SlabWord::load(env.machine(), env.map().page(slab));
         if word.first == Self::place(env, slab, object) || word.inuse == 0 {
             return Err(FreeError::DoubleFree);
         }
@@ -55,11 +55,11 @@ impl Slub {
         slab: Pfn,
         list: Detached,
     ) {
-        let machine = env.pages.machine();
-        let page = env.pages.map().page(slab);
+        let machine = env.machine();
+        let page = env.map().page(slab);
         let may_keep = cpu.is_some() && self.cpu_list() != CpuList::None;
         let mut locked = None;
-        let mut old = SlabWord::load(env.pages.machine(), page);
+        let mut old = SlabWord::load(env.machine(), page);
         let (before, after) = loop {
             let was_full = old.first == 0;
             let keeps = was_full && !old.frozen && may_keep;
@@ -181,7 +181,7 @@ impl Slub {
             };
             slots[last] = None;
             // An object of the same slab is told by its address, without the descriptor.
-            let map = env.pages.map();
+            let map = env.map();
             let base = map.address(slab).addr().get();
             let bytes = 1 << (map.page_shift() + map.page(slab).order());
             let inside = |other: NonNull<u8>| other.addr().get().wrapping_sub(base) < bytes;

@@ -22,12 +22,12 @@ impl CpuFront for Slub {
         let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
         // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuSlab`, whose list holds free
         // objects with links at `free_pointer` (I1).
-        unsafe { env.pages.machine().percpu_pop_list::<CpuSlab>(slot0, at) }
+        unsafe { env.machine().percpu_pop_list::<CpuSlab>(slot0, at) }
     }
 
     #[inline(always)]
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let link = Self::slab_link(env, object);
         if link == 0 {
             return false;
@@ -164,7 +164,7 @@ impl CpuFront for Slub {
         let Some(slab) = cpu.slab() else {
             return 0..slots.len();
         };
-        let map = env.pages.map();
+        let map = env.map();
         let base = map.address(slab).addr().get();
         let bytes = 1 << (map.page_shift() + map.page(slab).order());
         let free_pointer = self.free_pointer;
@@ -209,7 +209,7 @@ impl CpuFront for Slub {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         // SAFETY: the caller's contract is the same.
         unsafe { self.free_lists(env, None, slots) }
     }
@@ -223,7 +223,7 @@ impl Slub {
         node: Option<NodeId>,
     ) -> bool {
         cpu.slab()
-            .is_some_and(|slab| node.is_none_or(|node| env.pages.node_of_page(slab) == node))
+            .is_some_and(|slab| node.is_none_or(|node| env.pages().node_of_page(slab) == node))
     }
 
     /// Counts n objects that a bulk free put in front of the CPU's list at once.

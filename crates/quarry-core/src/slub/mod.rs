@@ -149,13 +149,13 @@ impl Design for Slub {
     fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let era = geometry::slub_era(env.cache.era)?;
         // SAFETY: all-zero is a valid `CpuSlab`: no list, no slab, zero counters.
-        let cpu = unsafe { PerCpu::new(env.pages.machine(), env.pages.percpu()) }?;
+        let cpu = unsafe { PerCpu::new(env.machine(), env.pages().percpu()) }?;
         Self::on(env, &era.run, cpu)
     }
 
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
         // SAFETY: the caller guarantees that the cache has no user left.
-        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+        unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
     }
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {

@@ -26,7 +26,7 @@ pub(super) enum CpuList {
 
 impl Slub {
     pub(super) fn node_of<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> &Node {
-        &self.nodes[env.pages.node_of_page(slab).0 as usize]
+        &self.nodes[env.pages().node_of_page(slab).0 as usize]
     }
 
     /// Whether a node with so many partial slabs gives empty ones back.
@@ -42,7 +42,7 @@ impl Slub {
         slab: Pfn,
         end: ListEnd,
     ) {
-        let map = env.pages.map();
+        let map = env.map();
         map.page(slab).set_on_list(true);
         match end {
             ListEnd::Head => list.push_front(env.links(), slab),
@@ -56,7 +56,7 @@ impl Slub {
         list: &mut Guard<'_, M, PageList>,
         slab: Pfn,
     ) {
-        let map = env.pages.map();
+        let map = env.map();
         map.page(slab).set_on_list(false);
         list.remove(env.links(), slab);
     }
@@ -70,7 +70,7 @@ impl Slub {
         node: NodeId,
     ) -> Option<(Pfn, NonNull<u8>)> {
         let node = self.nodes.get(node.0 as usize)?;
-        let mut list = node.partial.lock(env.pages.machine())?;
+        let mut list = node.partial.lock(env.machine())?;
         let slab = list.first()?;
         Self::remove_partial(env, &mut list, slab);
         // A slab on the list always has a free object: the list lock is needed to take the last.
@@ -143,24 +143,24 @@ impl Slub {
         slab: Pfn,
         freeze: bool,
     ) -> u32 {
-        let page = env.pages.map().page(slab);
-        let mut word = SlabWord::load(env.pages.machine(), page);
+        let page = env.map().page(slab);
+        let mut word = SlabWord::load(env.machine(), page);
         while freeze && !word.frozen {
             let frozen = SlabWord {
                 frozen: true,
                 ..word
             };
-            match word.replace(env.pages.machine(), page, frozen) {
+            match word.replace(env.machine(), page, frozen) {
                 Ok(()) => word = frozen,
                 Err(now) => word = now,
             }
         }
         let free = page.objects.load(Ordering::Relaxed) - word.inuse;
         access(
-            env.pages.machine(),
+            env.machine(),
             Line::Slab,
             Access::Write,
-            env.pages.map().page(slab),
+            env.map().page(slab),
         );
         page.set_next(cpu.partial());
         cpu.set_partial(Some(slab));
@@ -180,17 +180,17 @@ impl Slub {
     ) -> Option<Pfn> {
         let slab = cpu.partial()?;
         access(
-            env.pages.machine(),
+            env.machine(),
             Line::Slab,
             Access::Write,
-            env.pages.map().page(slab),
+            env.map().page(slab),
         );
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         cpu.set_partial(page.next());
         page.set_next(None);
         cpu.partial_slabs -= 1;
         cpu.partial_objects = cpu.partial().map_or(0, |below| {
-            env.pages.map().page(below).private.load(Ordering::Relaxed) as u32
+            env.map().page(below).private.load(Ordering::Relaxed) as u32
         });
         Some(slab)
     }
@@ -230,7 +230,7 @@ impl Slub {
     pub(super) fn drain_cpu_partial<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) {
         while self.rules.drain_frees_an_empty_slab
             && let Some(slab) = cpu.partial()
-            && SlabWord::load(env.pages.machine(), env.pages.map().page(slab)).inuse == 0
+            && SlabWord::load(env.machine(), env.map().page(slab)).inuse == 0
         {
             self.pop_cpu_partial(env, cpu);
             self.unfreeze(env, slab);
@@ -239,21 +239,18 @@ impl Slub {
             self.discard(env, slab);
         }
         while let Some(slab) = cpu.partial() {
-            let node = env.pages.node_of_page(slab);
+            let node = env.pages().node_of_page(slab);
             let mut discards = None;
-            let Some(mut list) = self.nodes[node.0 as usize]
-                .partial
-                .lock(env.pages.machine())
-            else {
+            let Some(mut list) = self.nodes[node.0 as usize].partial.lock(env.machine()) else {
                 return;
             };
             while let Some(slab) = cpu
                 .partial()
-                .filter(|&slab| env.pages.node_of_page(slab) == node)
+                .filter(|&slab| env.pages().node_of_page(slab) == node)
             {
                 self.pop_cpu_partial(env, cpu);
                 if self.unfreeze(env, slab).inuse == 0 && self.has_enough(&list) {
-                    env.pages.map().page(slab).set_next(discards);
+                    env.map().page(slab).set_next(discards);
                     discards = Some(slab);
                 } else {
                     Self::add_partial(env, &mut list, slab, ListEnd::Tail);
@@ -262,7 +259,7 @@ impl Slub {
             }
             drop(list);
             while let Some(slab) = discards {
-                discards = env.pages.map().page(slab).next();
+                discards = env.map().page(slab).next();
                 cpu.stats.count(Stat::DeactivateEmpty);
                 cpu.stats.count(Stat::FreeSlab);
                 self.discard(env, slab);
@@ -272,14 +269,14 @@ impl Slub {
 
     /// Clears a slab's frozen mark; the caller owns it and holds its node's lock.
     fn unfreeze<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) -> SlabWord {
-        let page = env.pages.map().page(slab);
-        let mut word = SlabWord::load(env.pages.machine(), page);
+        let page = env.map().page(slab);
+        let mut word = SlabWord::load(env.machine(), page);
         while word.frozen {
             let thawed = SlabWord {
                 frozen: false,
                 ..word
             };
-            match word.replace(env.pages.machine(), page, thawed) {
+            match word.replace(env.machine(), page, thawed) {
                 Ok(()) => return thawed,
                 Err(now) => word = now,
             }
@@ -296,7 +293,7 @@ impl Slub {
         cpu: &mut CpuSlab,
         slab: Pfn,
     ) -> bool {
-        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.machine()) else {
             self.push_cpu_partial(env, cpu, slab, false);
             return false;
         };
@@ -316,10 +313,10 @@ impl Slub {
     /// (`deactivate_slab()`). `false` if the list lock is re-entered; nothing has changed then.
     pub(super) fn deactivate<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) -> bool {
         let Some(slab) = cpu.slab() else { return true };
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         // SAFETY: I1 - the list is this CPU's, whose slot the caller holds.
         let detached = unsafe { self.detach(env, slab, cpu.freelist) };
-        let Some(mut list) = self.node_of(env, slab).partial.lock(env.pages.machine()) else {
+        let Some(mut list) = self.node_of(env, slab).partial.lock(env.machine()) else {
             return false;
         };
         let (before, after) = self.give_back(env, slab, detached);
@@ -404,8 +401,8 @@ impl Slub {
         slab: Pfn,
         list: Option<Detached>,
     ) -> (SlabWord, SlabWord) {
-        let page = env.pages.map().page(slab);
-        let mut old = SlabWord::load(env.pages.machine(), page);
+        let page = env.map().page(slab);
+        let mut old = SlabWord::load(env.machine(), page);
         let Some(list) = list else {
             return (old, self.unfreeze(env, slab));
         };

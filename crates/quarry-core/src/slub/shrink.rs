@@ -14,7 +14,7 @@ const SHRINK_PROMOTE_MAX: usize = 32;
 
 impl Upkeep for Slub {
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
@@ -23,7 +23,7 @@ impl Upkeep for Slub {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flush = |state: &mut CpuSlab| self.flush_cpu(env, state);
-            let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, flush);
+            let flushed = self.cpu.try_with_remote(env.machine(), cpu, flush);
             flushed != Some(true)
         });
         busy.count() as u32
@@ -32,17 +32,17 @@ impl Upkeep for Slub {
     /// Flushes, then gives every empty slab back and sorts the partial lists, fullest first.
     fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let busy = self.flush(env);
-        let _pass = env.pages.gate().enter(env.pages.machine());
-        let map = env.pages.map();
-        for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
-            let Some(mut list) = node.partial.lock(env.pages.machine()) else {
+        let _pass = env.enter();
+        let map = env.map();
+        for node in &self.nodes[..env.machine().topology().nodes as usize] {
+            let Some(mut list) = node.partial.lock(env.machine()) else {
                 continue;
             };
             let mut discards = None;
             let mut next = list.first();
             while let Some(slab) = next {
                 next = map.page(slab).next();
-                if SlabWord::load(env.pages.machine(), map.page(slab)).inuse == 0 {
+                if SlabWord::load(env.machine(), map.page(slab)).inuse == 0 {
                     Self::remove_partial(env, &mut list, slab);
                     map.page(slab).set_next(discards);
                     discards = Some(slab);
@@ -66,11 +66,11 @@ impl Upkeep for Slub {
     }
 
     fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine())
+        self.cpu.quiesce(env.machine())
     }
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
-        self.cpu.resume(env.pages.machine());
+        self.cpu.resume(env.machine());
     }
 }
 
@@ -88,10 +88,10 @@ impl Slub {
 
     /// Brings the slabs with at most `limit` free objects to the front, fewest free first.
     fn promote<M: Machine>(env: Env<'_, M>, list: &mut PageList, limit: u32) {
-        let map = env.pages.map();
+        let map = env.map();
         let free = |slab: Pfn| {
             let page = map.page(slab);
-            page.objects.load(Ordering::Relaxed) - SlabWord::load(env.pages.machine(), page).inuse
+            page.objects.load(Ordering::Relaxed) - SlabWord::load(env.machine(), page).inuse
         };
         // A selection by increasing count: each pass moves the slabs of one count behind those
         // moved before. The number of passes is bounded by the distinct counts.

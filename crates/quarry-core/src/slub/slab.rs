@@ -29,12 +29,7 @@ impl Slub {
     ) -> *mut u8 {
         // SAFETY: geometry puts the free pointer inside the slot.
         let link = unsafe { object.byte_add(self.free_pointer) }.cast::<*mut u8>();
-        access(
-            env.pages.machine(),
-            Line::Object,
-            Access::Read,
-            link.as_ptr(),
-        );
+        access(env.machine(), Line::Object, Access::Read, link.as_ptr());
         // SAFETY: the slot and the offset are multiples of a word, and I1 says that the object is
         // the allocator's and holds a link.
         unsafe { link.read() }
@@ -70,12 +65,7 @@ impl Slub {
     ) {
         // SAFETY: geometry puts the free pointer inside the slot.
         let link = unsafe { object.byte_add(free_pointer) }.cast::<*mut u8>();
-        access(
-            env.pages.machine(),
-            Line::Object,
-            Access::Write,
-            link.as_ptr(),
-        );
+        access(env.machine(), Line::Object, Access::Write, link.as_ptr());
         // SAFETY: word-aligned as in `next_free`; the caller owns the object.
         unsafe { link.write(next) };
     }
@@ -83,7 +73,7 @@ impl Slub {
     /// An object's place as a slab's word names it.
     #[inline(always)]
     pub(crate) fn place<M: Machine>(env: Env<'_, M>, slab: Pfn, object: NonNull<u8>) -> u32 {
-        let base = env.pages.map().address(slab);
+        let base = env.map().address(slab);
         ((object.addr().get() - base.addr().get()) / WORD_BYTES as usize) as u32 + 1
     }
 
@@ -94,20 +84,16 @@ impl Slub {
             return core::ptr::null_mut();
         }
         let offset = (word.first - 1) as usize * WORD_BYTES as usize;
-        env.pages
-            .map()
-            .address(slab)
-            .as_ptr()
-            .wrapping_byte_add(offset)
+        env.map().address(slab).as_ptr().wrapping_byte_add(offset)
     }
 
     /// Link to the slab that an object would be in, whichever cache's it is; 0 for none.
     #[inline(always)]
     pub(super) fn slab_link<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {
-        let Some((_, page)) = env.pages.map().page_of(object) else {
+        let Some((_, page)) = env.map().page_of(object) else {
             return 0;
         };
-        access(env.pages.machine(), Line::Slab, Access::Read, page);
+        access(env.machine(), Line::Slab, Access::Read, page);
         page.head_link()
     }
 
@@ -126,7 +112,7 @@ impl Slub {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         if page.kind() != PageKind::Slab {
             return Err(FreeError::Foreign);
         }
@@ -146,9 +132,9 @@ impl Slub {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> bool {
-        let base = env.pages.map().address(slab).addr().get();
+        let base = env.map().address(slab).addr().get();
         let offset = object.addr().get().wrapping_sub(base);
-        let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed) as usize;
+        let objects = env.map().page(slab).objects.load(Ordering::Relaxed) as usize;
         offset.is_multiple_of(self.size) && offset / self.size < objects
     }
 
@@ -171,16 +157,16 @@ impl Slub {
         slab: Pfn,
         freeze: bool,
     ) -> Option<(NonNull<u8>, u32)> {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         let objects = page.objects.load(Ordering::Relaxed);
-        let mut old = SlabWord::load(env.pages.machine(), page);
+        let mut old = SlabWord::load(env.machine(), page);
         loop {
             let taken = SlabWord {
                 first: 0,
                 inuse: objects,
                 frozen: freeze && old.first != 0,
             };
-            match old.replace(env.pages.machine(), page, taken) {
+            match old.replace(env.machine(), page, taken) {
                 Ok(()) => break,
                 Err(now) => old = now,
             }
@@ -202,7 +188,7 @@ impl Slub {
         list: Detached,
         freeze: bool,
     ) -> Result<SlabWord, SlabWord> {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         // SAFETY: the caller owns the tail object.
         unsafe { self.set_next_free(env, list.tail, Self::first(env, slab, old)) };
         let new = SlabWord {
@@ -211,7 +197,7 @@ impl Slub {
             inuse: old.inuse.saturating_sub(list.count),
             frozen: freeze,
         };
-        old.replace(env.pages.machine(), page, new).map(|()| new)
+        old.replace(env.machine(), page, new).map(|()| new)
     }
 
     /// A new slab of pages that `pages` finds, whose objects are linked in ascending order and all
@@ -230,7 +216,7 @@ impl Slub {
         if fallback {
             stats.count(C::ORDER_FALLBACK);
         }
-        let map = env.pages.map();
+        let map = env.map();
         let page = map.page(slab);
         SlabWord {
             first: 0,
@@ -276,7 +262,7 @@ impl Slub {
 
     /// Sets the order of new slabs if the boot parameters allow it (`order_store()`, 2.6.35).
     pub(super) fn set_order<M: Machine>(&self, env: Env<'_, M>, order: u32) -> bool {
-        let (machine, boot) = (&env.pages.params, &env.pages.boot);
+        let (machine, boot) = (&env.system.params, &env.system.boot);
         let orders = slub_era(env.cache.era).map(|era| era.order.effective_orders(machine, boot));
         let allowed = orders.is_some_and(|(min, max)| (min..=max).contains(&order));
         if allowed {
@@ -287,7 +273,7 @@ impl Slub {
 
     /// Sets the order of slabs while there are none.
     pub(super) fn choose_order<M: Machine>(&self, env: Env<'_, M>, order: u32) -> bool {
-        let nodes = env.pages.machine().topology().nodes as usize;
+        let nodes = env.machine().topology().nodes as usize;
         let unused = self.nodes[..nodes]
             .iter()
             .all(|node| node.nr_slabs.load(Ordering::Relaxed) == 0);
@@ -300,7 +286,7 @@ impl Slub {
     /// Makes new slabs of this order, or of the nearest that one object and the limit of objects in
     /// a slab allow.
     fn use_order<M: Machine>(&self, env: Env<'_, M>, order: u32) {
-        let machine = &env.pages.params;
+        let machine = &env.system.params;
         let size = env.cache.geometry.layout.size;
         let lowest = machine.order_for(size.into());
         let fits = |order| order_objects(machine, order, size) <= OBJECTS_MAX;
@@ -312,7 +298,7 @@ impl Slub {
 
     /// Gives an empty slab's pages back. The caller owns the slab and holds no list lock.
     pub(crate) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        debug::discard(env, slab, env.pages.map().address(slab));
+        debug::discard(env, slab, env.map().address(slab));
         slabs::give_back(env, &self.nodes, slab);
     }
 }

@@ -27,7 +27,7 @@ impl Slubq {
         }
         let idle = cpu.is_idle();
         cpu.stats.count(Stat::AllocSlowpath);
-        let own = env.pages.machine().node_of_cpu(id);
+        let own = env.machine().node_of_cpu(id);
         if let Some(wanted) = node
             && wanted != own
             && self.alien_queue_size.load(Ordering::Relaxed) > 0
@@ -47,7 +47,7 @@ impl Slubq {
         if node.is_some() || !self.pull_shared(env, cpu, own, batch) {
             self.refill(env, cpu, node, batch);
         }
-        cpu.stack.pop(env.pages.machine())
+        cpu.stack.pop(env.machine())
     }
 
     /// Gives a CPU the configured queue; `false` if the lock on it is re-entered.
@@ -57,7 +57,7 @@ impl Slubq {
         cpu: &mut CpuQueue,
         id: CpuId,
     ) -> bool {
-        let Some(config) = self.config.lock(env.pages.machine()) else {
+        let Some(config) = self.config.lock(env.machine()) else {
             return false;
         };
         // SAFETY: the configured memory is that of `alloc_entries`, and the slot is `id`'s.
@@ -74,7 +74,7 @@ impl Slubq {
         node: Option<NodeId>,
         batch: u32,
     ) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let wanted = node.unwrap_or_else(|| machine.current_node());
         let mut have = 0;
         while have < batch {
@@ -115,7 +115,7 @@ impl Slubq {
         node: Option<NodeId>,
         mut stats: Option<&mut Stats>,
     ) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let wanted = node.unwrap_or_else(|| machine.current_node());
         let locked = match self.find_partial(env, wanted, stats.as_deref_mut()) {
             Some(locked) => locked,

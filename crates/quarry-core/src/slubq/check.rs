@@ -18,16 +18,15 @@ impl Show for Slubq {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
         for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
-                state.stats.add_to(&mut sum)
-            });
+            self.cpu
+                .try_with_remote(env.machine(), cpu, |state| state.stats.add_to(&mut sum));
         }
         sum
     }
 
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
-        for node in &self.nodes[..env.pages.machine().topology().nodes as usize] {
+        for node in &self.nodes[..env.machine().topology().nodes as usize] {
             usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
             usage.num_objs += node.total_objects.load(Ordering::Relaxed);
         }
@@ -40,7 +39,7 @@ impl Show for Slubq {
             let Some(locked) = LockedSlab::lock(env, slab) else {
                 continue;
             };
-            let order = env.pages.map().page(slab).order() as usize;
+            let order = env.map().page(slab).order() as usize;
             usage.slabs_by_order[order] += 1;
             usage.pages += 1 << order;
             free += u64::from(locked.free());
@@ -70,7 +69,7 @@ impl Show for Slubq {
         }
         let mut free = 0;
         // Not by the list: slab locks come before the list's lock.
-        for slab in slabs(env).filter(|&slab| env.pages.node_of_page(slab) == id) {
+        for slab in slabs(env).filter(|&slab| env.pages().node_of_page(slab) == id) {
             let Some(locked) = LockedSlab::lock(env, slab) else {
                 continue;
             };
@@ -90,7 +89,7 @@ impl Show for Slubq {
     fn cpu_usage<M: Machine>(&self, env: Env<'_, M>, cpu: CpuId) -> CpuUsage {
         let found = self
             .cpu
-            .try_with_remote(env.pages.machine(), cpu, |state| CpuUsage {
+            .try_with_remote(env.machine(), cpu, |state| CpuUsage {
                 stats: state.stats.snapshot(),
                 ..CpuUsage::default()
             });
@@ -99,7 +98,7 @@ impl Show for Slubq {
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         env.cache.shared_stats.clear(stat);
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let clear = |cpu: &CpuId| {
             self.cpu
                 .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
@@ -121,8 +120,8 @@ impl Show for Slubq {
         self.flush(env);
         let rest = Rest::of(env, &self.cpu)?;
         for slab in slabs_from(env, from) {
-            let first = env.pages.map().address(slab);
-            let objects = env.pages.map().page(slab).objects.load(Ordering::Relaxed);
+            let first = env.map().address(slab);
+            let objects = env.map().page(slab).objects.load(Ordering::Relaxed);
             for number in 0..objects {
                 // SAFETY: number < objects, and the objects lie in the slab (geometry).
                 let object = unsafe { first.byte_add(number as usize * self.size) };
@@ -160,7 +159,7 @@ impl Slots for Slubq {
         let Some(locked) = LockedSlab::lock(env, slab) else {
             return Ok(());
         };
-        let first = env.pages.map().address(slab);
+        let first = env.map().address(slab);
         for number in (0..locked.objects()).filter(|&n| locked.is_free(self.size, n)) {
             // SAFETY: number < objects, and the objects lie in the slab (geometry).
             if !found(unsafe { first.byte_add(number as usize * self.size) }) {
@@ -185,14 +184,10 @@ impl Slubq {
 
     fn check_at_rest<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
         let equal = SlabInconsistency::equal;
-        let map = env.pages.map();
+        let map = env.map();
         let mut listed = 0;
-        for (node, at) in self
-            .nodes
-            .iter()
-            .zip(0..env.pages.machine().topology().nodes)
-        {
-            let list = node.partial.lock(env.pages.machine());
+        for (node, at) in self.nodes.iter().zip(0..env.machine().topology().nodes) {
+            let list = node.partial.lock(env.machine());
             let list = list.ok_or(CheckError::Busy)?;
             let mut len = 0;
             for slab in list.iter(map) {
@@ -202,7 +197,7 @@ impl Slubq {
                     u64::from(map.page(slab).on_list()),
                     1,
                 )?;
-                let node_number = u64::from(env.pages.node_of_page(slab).0);
+                let node_number = u64::from(env.pages().node_of_page(slab).0);
                 equal("listed slab's node", Some(slab), u64::from(at), node_number)?;
                 len += 1;
             }

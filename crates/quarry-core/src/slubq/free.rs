@@ -27,16 +27,16 @@ impl Slubq {
         }
         if cpu.stack.room() == 0
             && self.adopt_config(env, cpu, id)
-            && cpu.push(env.pages.machine(), object)
+            && cpu.push(env.machine(), object)
         {
             return Ok(());
         }
         cpu.stats.count(Stat::FreeSlowpath);
         let batch = self.batch.load(Ordering::Relaxed).max(1);
-        let own = env.pages.machine().node_of_cpu(id);
+        let own = env.machine().node_of_cpu(id);
         let shared = self.push_shared(env, cpu, own, batch);
         self.drain(env, cpu, batch - shared);
-        if !cpu.stack.push(env.pages.machine(), object) {
+        if !cpu.stack.push(env.machine(), object) {
             let slab = slabs::slab_of(env, object)?;
             self.free_to_slab(env, slab, &[object], Some(&mut cpu.stats));
         }
@@ -50,7 +50,7 @@ impl Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let map = env.pages.map();
+        let map = env.map();
         let offset = object.addr().get() - map.address(slab).addr().get();
         let objects = map.page(slab).objects.load(Ordering::Relaxed) as usize;
         match offset.is_multiple_of(self.size) && offset / self.size < objects {

@@ -22,14 +22,14 @@ impl CpuFront for Slubq {
 
     #[inline(always)]
     fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         // SAFETY: `cpu` is a slot of the per-CPU range with `CpuQueue` (I3).
         unsafe { machine.percpu_pop_stack::<CpuQueue>(self.cpu.slot0()) }
     }
 
     #[inline(always)]
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let aliens = self.alien_queue_size.load(Ordering::Relaxed) > 0;
         if aliens || !slabs::owns(env, object) {
             return false;
@@ -49,7 +49,7 @@ impl CpuFront for Slubq {
         if node.is_some() && !self.matches(env, cpu, node) {
             return None;
         }
-        cpu.pop(env.pages.machine())
+        cpu.pop(env.machine())
     }
 
     #[inline(always)]
@@ -67,7 +67,7 @@ impl CpuFront for Slubq {
         if cpu.stack.newest() == Some(object) {
             return Err(FreeError::DoubleFree);
         }
-        Ok(cpu.push(env.pages.machine(), object))
+        Ok(cpu.push(env.machine(), object))
     }
 
     fn alloc_behind<M: Machine>(
@@ -91,7 +91,7 @@ impl CpuFront for Slubq {
         if self.takes_any_node() || slabs::is_local(env, slab, id) {
             self.drain_and_push(env, cpu, id, slab, object)?;
         } else {
-            let own = env.pages.machine().node_of_cpu(id);
+            let own = env.machine().node_of_cpu(id);
             self.check_object(env, slab, object)?;
             self.free_alien(env, cpu, own, slab, object)?;
         }
@@ -159,7 +159,7 @@ impl Slubq {
         let newest = cpu
             .stack
             .newest()
-            .and_then(|object| env.pages.pfn_of(object));
-        newest.is_none_or(|pfn| env.pages.node_of_page(pfn) == wanted)
+            .and_then(|object| env.pages().pfn_of(object));
+        newest.is_none_or(|pfn| env.pages().node_of_page(pfn) == wanted)
     }
 }

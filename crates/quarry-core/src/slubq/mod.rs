@@ -156,10 +156,10 @@ impl Design for Slubq {
     fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let geometry = &env.cache.geometry;
         // SAFETY: all-zero is a valid `CpuQueue`: no entries, no room for any, zero counters.
-        let cpu = unsafe { PerCpu::new(env.pages.machine(), env.pages.percpu()) }?;
+        let cpu = unsafe { PerCpu::new(env.machine(), env.pages().percpu()) }?;
         let Some(entries) = types::alloc_entries(env, geometry.queue) else {
             // SAFETY: nobody has used the slots.
-            unsafe { cpu.free(env.pages.machine(), env.pages.percpu()) };
+            unsafe { cpu.free(env.machine(), env.pages().percpu()) };
             return None;
         };
         let config = QueueConfig {
@@ -185,12 +185,12 @@ impl Design for Slubq {
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
         // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.free_shared(env) };
-        if let Some(config) = self.config.lock(env.pages.machine()) {
+        if let Some(config) = self.config.lock(env.machine()) {
             // SAFETY: as above.
             unsafe { types::free_entries(env, &config) };
         }
         // SAFETY: as above.
-        unsafe { self.cpu.free(env.pages.machine(), env.pages.percpu()) };
+        unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
     }
 
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {

@@ -14,10 +14,10 @@ use crate::slabs;
 impl Slubq {
     /// Whether the running thread holds a list lock already (it runs in a signal handler).
     pub(super) fn lists_reentered<M: Machine>(&self, env: Env<'_, M>) -> bool {
-        let nodes = &self.nodes[..env.pages.machine().topology().nodes as usize];
+        let nodes = &self.nodes[..env.machine().topology().nodes as usize];
         nodes
             .iter()
-            .any(|node| node.partial.lock(env.pages.machine()).is_none())
+            .any(|node| node.partial.lock(env.machine()).is_none())
     }
 
     /// Takes a slab of the wanted node's list, or else of another's that has more than
@@ -28,7 +28,7 @@ impl Slubq {
         wanted: NodeId,
         mut stats: Option<&mut Stats>,
     ) -> Option<LockedSlab<'a, M>> {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         if let Some(found) = self.take_partial(env, wanted, stats.as_deref_mut()) {
             return Some(found);
         }
@@ -46,12 +46,12 @@ impl Slubq {
         node: NodeId,
         stats: Option<&mut Stats>,
     ) -> Option<LockedSlab<'a, M>> {
-        let map = env.pages.map();
+        let map = env.map();
         let mut list = self
             .nodes
             .get(node.0 as usize)?
             .partial
-            .lock(env.pages.machine())?;
+            .lock(env.machine())?;
         let locked = list
             .iter(map)
             .find_map(|slab| LockedSlab::try_lock(env, slab))?;
@@ -67,9 +67,9 @@ impl Slubq {
         if locked.free() == 0 {
             return;
         }
-        let map = env.pages.map();
-        let node = &self.nodes[env.pages.node_of_page(locked.slab).0 as usize];
-        if let Some(mut list) = node.partial.lock(env.pages.machine()) {
+        let map = env.map();
+        let node = &self.nodes[env.pages().node_of_page(locked.slab).0 as usize];
+        if let Some(mut list) = node.partial.lock(env.machine()) {
             map.page(locked.slab).set_on_list(true);
             list.push_back(env.links(), locked.slab);
             return;
@@ -82,7 +82,7 @@ impl Slubq {
 
     /// Gives the oldest entries of a queue back to their slabs.
     pub(super) fn drain<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, n: u32) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let stats = self.drain_objects(env, cpu.stack.oldest(machine, n));
         cpu.stats.add(&stats);
         cpu.stack.forget_oldest(machine, n);
@@ -121,7 +121,7 @@ impl Slubq {
         objects: &[NonNull<u8>],
         mut stats: Option<&mut Stats>,
     ) -> bool {
-        let map = env.pages.map();
+        let map = env.map();
         let defer = || {
             for &object in objects {
                 // SAFETY: the objects are this cache's and given up by their users (I1).
@@ -134,10 +134,10 @@ impl Slubq {
         };
         let before = locked.free();
         let may_empty = before + objects.len() as u32 >= locked.objects();
-        let node = &self.nodes[env.pages.node_of_page(slab).0 as usize];
+        let node = &self.nodes[env.pages().node_of_page(slab).0 as usize];
         let mut list = None;
         if before == 0 || may_empty {
-            list = node.partial.lock(env.pages.machine());
+            list = node.partial.lock(env.machine());
             if list.is_none() {
                 return defer();
             }

@@ -37,7 +37,7 @@ impl SharedQueues {
         env: Env<'_, M>,
         kind: Kind,
     ) -> impl Iterator<Item = &SpinLock<Array>> {
-        let nodes = env.pages.machine().topology().nodes as usize;
+        let nodes = env.machine().topology().nodes as usize;
         let alien = self.alien[..nodes]
             .iter()
             .enumerate()
@@ -64,8 +64,8 @@ impl Slubq {
         if let Some(queues) = self.shared_queues() {
             return Some(queues);
         }
-        let (machine, bytes) = (env.pages.machine(), size_of::<SharedQueues>());
-        let block = env.pages.meta().alloc(machine, bytes)?;
+        let (machine, bytes) = (env.machine(), size_of::<SharedQueues>());
+        let block = env.pages().meta().alloc(machine, bytes)?;
         let queues = block.cast::<SharedQueues>();
         let made = SharedQueues {
             shared: core::array::from_fn(|_| queue()),
@@ -84,14 +84,14 @@ impl Slubq {
             // SAFETY: nobody else has seen the block, which has this many bytes.
             unsafe { block.write_bytes(0, bytes) };
             // SAFETY: the region handed it out for these bytes, and it is zeroed.
-            unsafe { env.pages.meta().free(machine, block, bytes) };
+            unsafe { env.pages().meta().free(machine, block, bytes) };
         }
         self.shared_queues()
     }
 
     /// Gives all queues of a kind another size. `false` if there is no room: they have none then.
     pub(super) fn resize_shared<M: Machine>(&self, env: Env<'_, M>, kind: Kind, size: u32) -> bool {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let configured = match kind {
             Kind::Shared => &self.shared_queue_size,
             Kind::Alien => &self.alien_queue_size,
@@ -120,7 +120,7 @@ impl Slubq {
         queue: &SpinLock<Array>,
         size: u32,
     ) -> bool {
-        let (machine, meta) = (env.pages.machine(), env.pages.meta());
+        let (machine, meta) = (env.machine(), env.pages().meta());
         let bytes = |size: u32| size as usize * size_of::<usize>();
         let mut new = Array::NONE;
         if size > 0 {
@@ -163,12 +163,12 @@ impl Slubq {
         // SAFETY: the block has this many bytes, and by the caller's contract nobody uses it.
         unsafe { block.write_bytes(0, bytes) };
         // SAFETY: the region handed it out for these bytes, and it is zeroed.
-        unsafe { env.pages.meta().free(env.pages.machine(), block, bytes) };
+        unsafe { env.pages().meta().free(env.machine(), block, bytes) };
     }
 
     /// Gives the oldest entries of a shared queue, whose lock is held, back to their slabs.
     fn drain_shared<M: Machine>(&self, env: Env<'_, M>, queue: &mut Array, n: u32) {
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let stats = self.drain_objects(env, queue.oldest(machine, n));
         env.cache.shared_stats.add(&stats);
         queue.forget_oldest(machine, n);
@@ -181,7 +181,7 @@ impl Slubq {
         };
         for kind in [Kind::Shared, Kind::Alien] {
             for queue in queues.of(env, kind) {
-                if let Some(mut queue) = queue.lock(env.pages.machine()) {
+                if let Some(mut queue) = queue.lock(env.machine()) {
                     self.drain_shared(env, &mut queue, u32::MAX);
                 }
             }
@@ -194,7 +194,7 @@ impl Slubq {
         let queues = self.shared_queues().into_iter();
         queues
             .flat_map(|queues| kinds.clone().flat_map(move |kind| queues.of(env, kind)))
-            .filter_map(|queue| queue.lock(env.pages.machine()))
+            .filter_map(|queue| queue.lock(env.machine()))
             .map(|queue| u64::from(queue.avail()))
             .sum()
     }
@@ -217,7 +217,7 @@ impl Slubq {
         let Some(mut queue) = lock_used(env, &queues.shared[node.0 as usize]) else {
             return false;
         };
-        let pulled = queue.give(env.pages.machine(), &mut cpu.stack, batch);
+        let pulled = queue.give(env.machine(), &mut cpu.stack, batch);
         drop(queue);
         cpu.stats.count_by(Stat::AllocShared, u64::from(pulled));
         pulled > 0
@@ -234,7 +234,7 @@ impl Slubq {
         };
         for kind in [Kind::Shared, Kind::Alien] {
             for queue in queues.of(env, kind) {
-                let queue = queue.lock(env.pages.machine()).ok_or(Busy)?;
+                let queue = queue.lock(env.machine()).ok_or(Busy)?;
                 if queue.filled().contains(&object) {
                     return Ok(true);
                 }
@@ -261,7 +261,7 @@ impl Slubq {
         let Some(mut queue) = lock_used(env, &queues.shared[node.0 as usize]) else {
             return 0;
         };
-        let machine = env.pages.machine();
+        let machine = env.machine();
         let pushed = queue.append(machine, cpu.stack.oldest(machine, batch));
         drop(queue);
         cpu.stack.forget_oldest(machine, pushed);
@@ -280,7 +280,7 @@ impl Slubq {
     ) -> Option<NonNull<u8>> {
         let queues = self.shared_queues()?;
         let queue = queues.alien[own.0 as usize].get(wanted.0 as usize)?;
-        let taken = lock_used(env, queue).and_then(|mut queue| queue.pop(env.pages.machine()));
+        let taken = lock_used(env, queue).and_then(|mut queue| queue.pop(env.machine()));
         if taken.is_some() {
             cpu.stats.count(Stat::AllocAlien);
             return taken;
@@ -299,7 +299,7 @@ impl Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        let theirs = env.pages.node_of_page(slab);
+        let theirs = env.pages().node_of_page(slab);
         let queue = self
             .shared_queues()
             .map(|queues| &queues.alien[own.0 as usize][theirs.0 as usize]);
@@ -311,7 +311,7 @@ impl Slubq {
                 let batch = self.batch.load(Ordering::Relaxed).max(1);
                 self.drain_shared(env, &mut queue, batch);
             }
-            if queue.push(env.pages.machine(), object) {
+            if queue.push(env.machine(), object) {
                 cpu.stats.count(Stat::FreeSlowpath);
                 cpu.stats.count(Stat::FreeAlien);
                 return Ok(());
@@ -333,7 +333,7 @@ impl Slubq {
         let own = node.0 as usize;
         let shared = core::iter::once(&queues.shared[own]);
         for queue in shared.chain(&queues.alien[own]) {
-            let Some(mut queue) = queue.lock(env.pages.machine()) else {
+            let Some(mut queue) = queue.lock(env.machine()) else {
                 continue;
             };
             if !queue.touched {
@@ -349,7 +349,7 @@ fn lock_used<'a, M: Machine>(
     env: Env<'a, M>,
     queue: &'a SpinLock<Array>,
 ) -> Option<Guard<'a, M, Array>> {
-    let mut queue = queue.lock(env.pages.machine())?;
+    let mut queue = queue.lock(env.machine())?;
     queue.touched = true;
     Some(queue)
 }

@@ -12,7 +12,7 @@ impl Upkeep for Slubq {
     /// Drains every queue. Returns how many CPUs were busy.
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let busy = self.flush_with(env, |_| ());
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         self.flush_shared(env);
         busy
     }
@@ -29,11 +29,11 @@ impl Upkeep for Slubq {
     }
 
     fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.pages.machine())
+        self.cpu.quiesce(env.machine())
     }
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {
-        self.cpu.resume(env.pages.machine());
+        self.cpu.resume(env.machine());
     }
 }
 
@@ -41,8 +41,8 @@ impl Slubq {
     /// Drains the running CPU's queue, and those that it shares, if nobody used them since the last
     /// time.
     pub(super) fn expire<M: Machine>(&self, env: Env<'_, M>) {
-        let machine = env.pages.machine();
-        let _pass = env.pages.gate().enter(machine);
+        let machine = env.machine();
+        let _pass = env.enter();
         self.cpu.try_with(machine, |cpu, _| {
             if cpu.is_idle() && !cpu.stack.is_empty() {
                 cpu.stats.count(Stat::QueueFlush);
@@ -55,12 +55,12 @@ impl Slubq {
 
     /// Drains every CPU's queue and then does something with it.
     fn flush_with<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         if env.cache.has_deferred() {
             self.settle_deferred(env, None);
         }
         let busy = cpus(env).filter(|&cpu| {
-            let flushed = self.cpu.try_with_remote(env.pages.machine(), cpu, |state| {
+            let flushed = self.cpu.try_with_remote(env.machine(), cpu, |state| {
                 if !state.stack.is_empty() {
                     state.stats.count(Stat::QueueFlush);
                     self.drain(env, state, state.stack.objects());
@@ -75,12 +75,12 @@ impl Slubq {
     /// Gives all CPUs queues of another size and batches of half of it; a CPU that is busy keeps its old one. `false`, with
     /// nothing changed, if there is no room.
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, queue: u32) -> bool {
-        let _pass = env.pages.gate().enter(env.pages.machine());
+        let _pass = env.enter();
         let Some(entries) = types::alloc_entries(env, queue) else {
             return false;
         };
         let new = QueueConfig { entries, queue };
-        let Some(mut config) = self.config.lock(env.pages.machine()) else {
+        let Some(mut config) = self.config.lock(env.machine()) else {
             // SAFETY: nobody has seen the entries.
             unsafe { types::free_entries(env, &new) };
             return false;

@@ -21,35 +21,35 @@ pub(super) struct LockedSlab<'a, M: Machine> {
 impl<'a, M: Machine> LockedSlab<'a, M> {
     /// Waits for the lock; `None` if the calling thread has it.
     pub(super) fn lock(env: Env<'a, M>, slab: Pfn) -> Option<Self> {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         access(
-            env.pages.machine(),
+            env.machine(),
             Line::Slab,
             Access::Write,
-            env.pages.map().page(slab),
+            env.map().page(slab),
         );
-        env.pages.machine().lock(&page.lock, LockClass::Slab).ok()?;
+        env.machine().lock(&page.lock, LockClass::Slab).ok()?;
         Some(Self { env, slab })
     }
 
     /// Takes the lock if it is free.
     pub(super) fn try_lock(env: Env<'a, M>, slab: Pfn) -> Option<Self> {
-        let page = env.pages.map().page(slab);
+        let page = env.map().page(slab);
         access(
-            env.pages.machine(),
+            env.machine(),
             Line::Slab,
             Access::Write,
-            env.pages.map().page(slab),
+            env.map().page(slab),
         );
         // The guard must not exist unless the lock was taken: its drop would free another's.
-        if !env.pages.machine().try_lock(&page.lock, LockClass::Slab) {
+        if !env.machine().try_lock(&page.lock, LockClass::Slab) {
             return None;
         }
         Some(Self { env, slab })
     }
 
     fn page(&self) -> &'a Page {
-        self.env.pages.map().page(self.slab)
+        self.env.map().page(self.slab)
     }
 
     pub(super) fn objects(&self) -> u32 {
@@ -74,7 +74,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
         }
         let word = self.in_slab_word(size, i);
         access(
-            self.env.pages.machine(),
+            self.env.machine(),
             Line::Bitmap,
             Access::Read,
             word.as_ptr(),
@@ -91,7 +91,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
         }
         let word = self.in_slab_word(size, i);
         access(
-            self.env.pages.machine(),
+            self.env.machine(),
             Line::Bitmap,
             Access::Write,
             word.as_ptr(),
@@ -103,7 +103,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
     fn in_slab_word(&self, size: usize, i: usize) -> NonNull<u64> {
         let objects = self.objects() as usize;
         debug_assert!(i * 8 < bitmap_bytes(objects as u32) as usize);
-        let first = self.env.pages.map().address(self.slab);
+        let first = self.env.map().address(self.slab);
         // SAFETY: geometry leaves room for the bitmap behind the last object, word-aligned.
         unsafe { first.byte_add(objects * size + i * 8) }.cast()
     }
@@ -120,7 +120,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
 
     /// Takes up to `wanted` free objects, lowest address first, handing each to `give`.
     pub(super) fn take(&self, size: usize, wanted: u32, mut give: impl FnMut(NonNull<u8>)) -> u32 {
-        let first = self.env.pages.map().address(self.slab);
+        let first = self.env.map().address(self.slab);
         let taken = wanted.min(self.free());
         let mut left = taken;
         let mut i = 0;
@@ -142,7 +142,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
 
     /// The number of the object that starts at an address; `None` if none does.
     pub(super) fn number(&self, size: usize, object: NonNull<u8>) -> Option<usize> {
-        let first = self.env.pages.map().address(self.slab);
+        let first = self.env.map().address(self.slab);
         let offset = object.addr().get().checked_sub(first.addr().get())?;
         let number = offset / size;
         (offset.is_multiple_of(size) && number < self.objects() as usize).then_some(number)
@@ -174,7 +174,6 @@ impl<M: Machine> Drop for LockedSlab<'_, M> {
         // SAFETY: the constructors took the lock, and this frees it once.
         unsafe {
             self.env
-                .pages
                 .machine()
                 .unlock(&self.page().lock, LockClass::Slab)
         };
@@ -197,7 +196,7 @@ impl Slubq {
         if fallback {
             super::count(env, stats.as_deref_mut(), Stat::OrderFallback);
         }
-        debug::set_up(env, slab, env.pages.map().address(slab), objects);
+        debug::set_up(env, slab, env.map().address(slab), objects);
         // Nobody else knows the slab, so its lock is free unless a mistaken free looks at it.
         LockedSlab::lock(env, slab)?.fill(self.size);
         super::count(env, stats, Stat::AllocSlab);
@@ -206,7 +205,7 @@ impl Slubq {
 
     /// Gives an empty slab's pages back. The slab is on no list and its lock is free.
     pub(super) fn discard<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
-        debug::discard(env, slab, env.pages.map().address(slab));
+        debug::discard(env, slab, env.map().address(slab));
         slabs::give_back(env, &self.nodes, slab);
     }
 }

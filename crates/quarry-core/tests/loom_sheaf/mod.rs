@@ -11,12 +11,12 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::Heap;
 use quarry_core::machine::{Line, LockClass};
-use quarry_core::sheaf::Sheaf;
+use quarry_core::sheaf::SheafCache;
 
 use super::loom_machine::{LoomMachine, Me, be};
 use super::{CPU0, CPU1, NODE, Objects, alloc, cache, explore_within, finish, free, spawn};
 
-type SheafHeap = Heap<LoomMachine, Sheaf>;
+type SheafHeap = Heap<LoomMachine, SheafCache>;
 
 /// Objects before the frees that a model begins with.
 const OBJECTS: usize = 5;

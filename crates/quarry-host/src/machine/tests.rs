@@ -6,8 +6,8 @@ use quarry_core::geometry::BootParams;
 use quarry_core::heap::Heap;
 use quarry_core::machine::{Memory as _, RawRange};
 use quarry_core::page::PageAllocator;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -118,10 +118,10 @@ fn memory_is_of_the_node_that_the_table_tells() {
             assert_eq!(node, Some(NodeId(1 - cpu)), "order {order}");
         }
     });
-    objects_are_local::<Slab>(Era::V6_1);
+    objects_are_local::<SlabCache>(Era::V6_1);
     objects_are_local::<Slub>(Era::V6_18);
     objects_are_local::<Slubq>(Era::V2_6_35);
-    objects_are_local::<Sheaf>(Era::V7_0);
+    objects_are_local::<SheafCache>(Era::V7_0);
 }
 
 /// The flags that `/proc/self/smaps` shows of the mapping that an address lies in.

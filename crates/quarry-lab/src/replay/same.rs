@@ -26,7 +26,7 @@ pub struct SameSlabs {
 }
 
 /// A slab: its order, and the number of its first page by that order.
-type Slab = (u32, u32);
+type SlabCache = (u32, u32);
 
 /// The comparison under way.
 #[derive(Debug, Default)]
@@ -35,8 +35,8 @@ pub(super) struct Comparison {
     /// Events of the chunk so far.
     at: usize,
     /// The replay's slab by the recorded one, and the other way round.
-    replayed: HashMap<Slab, Slab>,
-    recorded: HashMap<Slab, Slab>,
+    replayed: HashMap<SlabCache, SlabCache>,
+    recorded: HashMap<SlabCache, SlabCache>,
     caches: BTreeMap<String, SameSlabs>,
 }
 
@@ -61,7 +61,7 @@ impl Comparison {
     }
 
     /// The slab that the event's object, or its first page, lies on in the recording.
-    fn recorded_slab(&self, order: u32) -> Option<Slab> {
+    fn recorded_slab(&self, order: u32) -> Option<SlabCache> {
         let place = self.places.get(self.at.checked_sub(1)?).copied()??;
         (order <= PAGE_GROUP_ORDER).then_some((order, place.page >> order))
     }
@@ -83,7 +83,7 @@ impl Comparison {
         self.count(cache.head().name(), recorded, replayed, row);
     }
 
-    fn count(&mut self, cache: &str, recorded: Slab, replayed: Slab, row: u64) {
+    fn count(&mut self, cache: &str, recorded: SlabCache, replayed: SlabCache, row: u64) {
         let known = (self.replayed.get(&recorded), self.recorded.get(&replayed));
         let same = match known {
             (None, None) => {

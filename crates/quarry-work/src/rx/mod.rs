@@ -63,7 +63,7 @@ use quarry_core::design::Design;
 use quarry_core::geometry::BootParams;
 use quarry_core::machine::NodeId;
 use quarry_core::page::PageAllocator;
-use quarry_core::sheaf::Sheaf;
+use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_sim::driver::{Driver, drive};
 use quarry_sim::{Config, VirtualMachine};
@@ -87,7 +87,7 @@ pub fn run(spec: &RxSpec, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError>
     if Slub::RELEASES.contains(&spec.era) {
         run_with::<Slub>(spec, progress)
     } else {
-        run_with::<Sheaf>(spec, progress)
+        run_with::<SheafCache>(spec, progress)
     }
 }
 

@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use quarry::core::page::{PageAllocator, Pfn};
-use quarry::core::pool::{Mapper, PagePool, PoolOwner, PoolParams};
+use quarry::kernel::page::{PageAllocator, Pfn};
+use quarry::kernel::pool::{Mapper, PagePool, PoolOwner, PoolParams};
 use quarry::{Builder, Era, HostMachine, Slub};
 
 use bpf::Redirect;

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use quarry::core::machine::{
+use quarry::kernel::machine::{
     CpuId, Cpus, LockClass, Locks, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, RawLock, Reentered,
     SlotLock, Slots,
 };
@@ -49,7 +49,7 @@ impl Broken {
     }
 }
 
-quarry::core::forward_machine! {
+quarry::kernel::forward_machine! {
     unsafe Cpus, Memory, Steps, Threads, Readers, Clock, Accounting for Broken
         => machine: HostMachine
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use quarry::core::design::Design;
-use quarry::core::machine::Machine;
+use quarry::kernel::design::Design;
+use quarry::kernel::machine::Machine;
 
 use super::owner::Held;
 use super::sys;

@@ -1,6 +1,6 @@
 //! The page allocator alone: every page has an owner in a table.
 
-use quarry::core::machine::Cpus as _;
+use quarry::kernel::machine::Cpus as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quarry::core::design::Design;
-use quarry::core::machine::Machine;
+use quarry::kernel::design::Design;
+use quarry::kernel::machine::Machine;
 
 use super::forks;
 use super::sys::{self, Random};

@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use quarry::core::design::Design;
-use quarry::core::machine::Machine;
+use quarry::kernel::design::Design;
+use quarry::kernel::machine::Machine;
 
 use super::owner::{Held, Source};
 use super::sys::{self, Random};

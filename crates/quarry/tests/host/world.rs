@@ -4,9 +4,9 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use quarry::core::design::{CheckError, Design};
-use quarry::core::heap::Cache;
-use quarry::core::machine::Machine;
+use quarry::kernel::design::{CheckError, Design};
+use quarry::kernel::heap::Cache;
+use quarry::kernel::machine::Machine;
 use quarry::{CacheFlags, CacheSpec, FreeError, Heap, Stat};
 
 use super::owner::{Held, Source};

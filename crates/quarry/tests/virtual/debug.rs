@@ -10,8 +10,8 @@ use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
 use quarry_core::inspect::{SysfsError, attributes_of};
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_sim::Rng;
@@ -22,11 +22,11 @@ macro_rules! on_all {
         $check::<Slub>(Era::V5_9);
         $check::<Slub>(Era::V6_1);
         $check::<Slub>(Era::V6_18);
-        $check::<Slab>(Era::V2_6_24);
-        $check::<Slab>(Era::V6_1);
+        $check::<SlabCache>(Era::V2_6_24);
+        $check::<SlabCache>(Era::V6_1);
         $check::<Slubq>(Era::V2_6_35);
-        $check::<Sheaf>(Era::V6_18);
-        $check::<Sheaf>(Era::V7_0);
+        $check::<SheafCache>(Era::V6_18);
+        $check::<SheafCache>(Era::V7_0);
     };
 }
 

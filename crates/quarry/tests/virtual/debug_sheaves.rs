@@ -7,8 +7,8 @@ use crate::model::scenario::{cache_of, give, reap_at, small, take};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
@@ -36,15 +36,15 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
 fn deferred_frees_pass_debugging() {
     deferred_frees_arrive::<Slub>(Era::V6_18);
     deferred_frees_arrive::<Slubq>(Era::V2_6_35);
-    deferred_frees_arrive::<Slab>(Era::V6_1);
-    deferred_frees_arrive::<Sheaf>(Era::V6_18);
-    deferred_frees_arrive::<Sheaf>(Era::V7_0);
+    deferred_frees_arrive::<SlabCache>(Era::V6_1);
+    deferred_frees_arrive::<SheafCache>(Era::V6_18);
+    deferred_frees_arrive::<SheafCache>(Era::V7_0);
 }
 
 #[test]
 fn nothing_is_set_aside_unchecked() {
     for era in [Era::V6_18, Era::V7_0] {
-        let heap = told::<Sheaf>(era);
+        let heap = told::<SheafCache>(era);
         let cache = cache_of(&heap, "aside", 100, letters("FZP"));
         assert!(cache.prefill(4).is_none());
         give(cache, &take(cache, 4));
@@ -56,7 +56,7 @@ fn nothing_is_set_aside_unchecked() {
 fn sheaves_lie_in_checked_classes() {
     for text in ["P,kmalloc-*", "FZPU,kmalloc-*"] {
         for era in [Era::V6_18, Era::V7_0] {
-            let heap = told::<Sheaf>(era);
+            let heap = told::<SheafCache>(era);
             let setting = SlubDebug::parse(text, era).expect("a setting");
             heap.set_slub_debug(Some(setting))
                 .expect("a design with debugging");
@@ -80,7 +80,7 @@ fn sheaves_lie_in_checked_classes() {
 /// A sheaf from before the capacity was raised is too small for what is wanted.
 #[test]
 fn a_raised_capacity_holds_for_prefills() {
-    let heap = small::<Sheaf>(Era::V7_0, 1);
+    let heap = small::<SheafCache>(Era::V7_0, 1);
     let cache = heap
         .create_cache(&CacheSpec::new("grown", 100))
         .expect("a cache");

@@ -7,7 +7,7 @@ use crate::model::setup::Setup;
 use quarry_core::debug::{During, Finding, Fix, SlubDebug};
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
-use quarry_core::slab::Slab;
+use quarry_core::slab::SlabCache;
 use quarry_core::stats::Stat;
 
 const ERAS: [Era; 2] = [Era::V2_6_24, Era::V6_1];
@@ -27,7 +27,7 @@ fn word(object: Object, offset: isize) -> u64 {
 fn red_zones_are_words() {
     for era in ERAS {
         for (size, behind) in [(60u32, 64), (64, 64), (1, 8), (200, 200)] {
-            let heap = told::<Slab>(era);
+            let heap = told::<SlabCache>(era);
             let cache = cache_of(&heap, "words", size, letters("Z"));
             let object = take(cache, 2)[1];
             assert_eq!((word(object, -8), word(object, behind)), (ACTIVE, ACTIVE));
@@ -43,7 +43,7 @@ fn red_zones_are_words() {
 #[test]
 fn one_word_names_both_users() {
     for era in ERAS {
-        let heap = told::<Slab>(era);
+        let heap = told::<SlabCache>(era);
         let cache = cache_of(&heap, "users", 64, letters("U"));
         assert_eq!(cache.head().geometry().layout.size, 72);
         let keeps_the_slab = take(cache, 1);
@@ -78,7 +78,7 @@ fn arrays_are_capped_and_stay_empty() {
             nodes: 2,
             ..Setup::default()
         };
-        let heap = boot::<Slab>(era, setup);
+        let heap = boot::<SlabCache>(era, setup);
         for (size, limit, batch) in [(64, 32, 16), (2000, 24, 12), (8000, 8, 4)] {
             let cache = cache_of(&heap, "arrays", size, letters("FZPU"));
             let values = ["limit", "batchcount"].map(|name| cache.attribute(name));
@@ -117,7 +117,7 @@ fn places() -> [(Era, u32, CacheFlags, FreelistPlace); 5] {
 fn indices_anywhere_are_no_mistake() {
     for (era, size, kind, place) in places() {
         for text in ["F", "P", "FZPU"] {
-            let heap = told::<Slab>(era);
+            let heap = told::<SlabCache>(era);
             let cache = cache_of(&heap, "places", size, letters(text) | kind);
             if text == "P" {
                 assert_eq!(cache.head().geometry().slab.freelist, place, "{era} {size}");
@@ -146,7 +146,7 @@ fn indices_anywhere_are_no_mistake() {
 fn overwritten_indices_name_the_object_that_held_them() {
     for text in ["U", "FZPU"] {
         for validated in [false, true] {
-            let heap = told::<Slab>(Era::V6_1);
+            let heap = told::<SlabCache>(Era::V6_1);
             let cache = cache_of(&heap, "held", 128, letters(text));
             let slab = cache.head().geometry().objects as usize;
             let mut objects = take(cache, slab - 1);
@@ -192,7 +192,7 @@ fn overwritten_indices_name_the_object_that_held_them() {
 /// object finds them.
 #[test]
 fn indices_behind_the_last_object_are_watched() {
-    let heap = told::<Slab>(Era::V6_1);
+    let heap = told::<SlabCache>(Era::V6_1);
     let cache = cache_of(&heap, "ends", 100, letters("F") | CacheFlags::CTOR);
     let geometry = *cache.head().geometry();
     assert_eq!(geometry.slab.freelist, FreelistPlace::SlabEnd);
@@ -216,7 +216,7 @@ fn indices_behind_the_last_object_are_watched() {
 fn kmalloc_is_watched_in_both_eras() {
     for era in ERAS {
         for bytes in [8usize, 50, 64, 96, 192, 1000, 4096] {
-            let heap = told::<Slab>(era);
+            let heap = told::<SlabCache>(era);
             heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")))
                 .expect("a design with debugging");
             let object = heap.kmalloc(bytes, None).expect("memory");

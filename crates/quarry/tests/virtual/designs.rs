@@ -6,8 +6,8 @@ use crate::model::script::scripts;
 use crate::model::setup::setups;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -38,11 +38,11 @@ fn every_release_agrees_with_the_model() {
             );
         }
     }
-    of::<Slab>();
+    of::<SlabCache>();
     of::<Slub>();
     of::<Slubq>();
     of::<Slob>();
-    of::<Sheaf>();
+    of::<SheafCache>();
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn slub_4_13_agrees_with_the_model() {
 
 #[test]
 fn slab_2_6_24_agrees_with_the_model() {
-    agrees_with_the_model::<Slab>("slab_2_6_24_agrees_with_the_model", Era::V2_6_24);
+    agrees_with_the_model::<SlabCache>("slab_2_6_24_agrees_with_the_model", Era::V2_6_24);
 }
 
 #[test]
 fn slab_6_1_agrees_with_the_model() {
-    agrees_with_the_model::<Slab>("slab_6_1_agrees_with_the_model", Era::V6_1);
+    agrees_with_the_model::<SlabCache>("slab_6_1_agrees_with_the_model", Era::V6_1);
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn slob_6_1_agrees_with_the_model() {
 
 #[test]
 fn sheaf_7_0_agrees_with_the_model() {
-    agrees_with_the_model::<Sheaf>("sheaf_7_0_agrees_with_the_model", Era::V7_0);
+    agrees_with_the_model::<SheafCache>("sheaf_7_0_agrees_with_the_model", Era::V7_0);
 }
 
 #[test]
 fn sheaf_6_18_agrees_with_the_model() {
-    agrees_with_the_model::<Sheaf>("sheaf_6_18_agrees_with_the_model", Era::V6_18);
+    agrees_with_the_model::<SheafCache>("sheaf_6_18_agrees_with_the_model", Era::V6_18);
 }
 
 /// The same script twice: the same counts, down to each cache line touched.
@@ -132,8 +132,8 @@ fn repeats<D: Design>(name: &str, era: Era) {
 
 #[test]
 fn slab_repeats() {
-    repeats::<Slab>("slab_repeats", Era::V2_6_24);
-    repeats::<Slab>("slab_repeats", Era::V6_1);
+    repeats::<SlabCache>("slab_repeats", Era::V2_6_24);
+    repeats::<SlabCache>("slab_repeats", Era::V6_1);
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn slob_repeats() {
 
 #[test]
 fn sheaf_repeats() {
-    repeats::<Sheaf>("sheaf_repeats", Era::V7_0);
-    repeats::<Sheaf>("sheaf_repeats", Era::V6_18);
+    repeats::<SheafCache>("sheaf_repeats", Era::V7_0);
+    repeats::<SheafCache>("sheaf_repeats", Era::V6_18);
 }
 
 /// With debugging the same scripts give the same answers, and no report.
@@ -186,6 +186,6 @@ fn slubq_agrees_with_debugging() {
 #[test]
 fn slab_agrees_with_debugging() {
     for era in [Era::V2_6_24, Era::V6_1] {
-        agrees_with_debugging::<Slab>("slab_agrees_with_debugging", era);
+        agrees_with_debugging::<SlabCache>("slab_agrees_with_debugging", era);
     }
 }

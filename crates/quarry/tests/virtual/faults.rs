@@ -10,8 +10,8 @@ use quarry_core::design::{CacheHead, CheckError, Design, FreeError, SlabInconsis
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Memory as _};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -149,7 +149,7 @@ fn mistakes_are_refused<D: Design>(era: Era) {
 #[test]
 fn slab_refuses_mistakes() {
     // In 2.6.24 nothing is too large for a slab, which is what the test begins with.
-    mistakes_are_refused::<Slab>(Era::V6_1);
+    mistakes_are_refused::<SlabCache>(Era::V6_1);
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn slob_refuses_mistakes() {
 
 #[test]
 fn sheaf_refuses_mistakes() {
-    for &era in Sheaf::ERAS {
-        mistakes_are_refused::<Sheaf>(era);
+    for &era in SheafCache::ERAS {
+        mistakes_are_refused::<SheafCache>(era);
     }
 }
 
@@ -234,8 +234,8 @@ fn queue_full<D: Design>(attribute: &str) -> impl Fn(VirtualCache<'_, D>, &[Obje
 
 #[test]
 fn slab_refuses_addresses_inside_objects() {
-    for &era in Slab::ERAS {
-        addresses_inside::<Slab>(era, Ok(()), queue_full("limit"));
+    for &era in SlabCache::ERAS {
+        addresses_inside::<SlabCache>(era, Ok(()), queue_full("limit"));
     }
 }
 
@@ -256,8 +256,8 @@ fn slubq_refuses_addresses_inside_objects() {
 
 #[test]
 fn sheaf_refuses_addresses_inside_objects() {
-    for &era in Sheaf::ERAS {
-        addresses_inside::<Sheaf>(era, Ok(()), queue_full("sheaf_capacity"));
+    for &era in SheafCache::ERAS {
+        addresses_inside::<SheafCache>(era, Ok(()), queue_full("sheaf_capacity"));
     }
 }
 
@@ -408,7 +408,7 @@ fn slubq_finds_damaged_bitmaps() {
 #[test]
 fn slab_finds_damaged_indices() {
     for (era, indices_at, index_bytes) in [(Era::V2_6_24, 48, 4), (Era::V6_1, 4096 - 124, 1)] {
-        let heap = small::<Slab>(era, 1);
+        let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "one", 32);
         let objects = take(cache, 10);
         cache.flush();
@@ -444,8 +444,8 @@ fn slab_finds_damaged_indices() {
 /// An object of another cache in a sheaf, and a slab below that has one free object too many.
 #[test]
 fn sheaf_finds_damaged_sheaves() {
-    for &era in Sheaf::ERAS {
-        let heap = small::<Sheaf>(era, 1);
+    for &era in SheafCache::ERAS {
+        let heap = small::<SheafCache>(era, 1);
         let cache = sized(&heap, "one", 192);
         assert!(cache.set_attribute("sheaf_capacity", 8));
         let objects = take(cache, 21);

@@ -1,8 +1,8 @@
 //! Slabinfo and sysfs: formats in states that can be counted by hand, and errors.
 
 use crate::model::inspect::{cache, heap, read};
-use quarry::core::inspect::{SlabinfoError, SysfsError};
-use quarry::core::machine::{CpuId, NodeId};
+use quarry::kernel::inspect::{SlabinfoError, SysfsError};
+use quarry::kernel::machine::{CpuId, NodeId};
 use quarry::{CacheFlags, CacheSpec, Era, Slub, Slubq};
 
 /// Every byte of the formats with parts, in a state that can be counted by hand.

@@ -1,9 +1,9 @@
 //! Slabinfo and sysfs of every design in every era, on virtual machines.
 
 use crate::model::inspect::{CPUS, NODES, cache, heap, read, use_it};
-use quarry::core::heap::Cache;
-use quarry::core::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
-use quarry::core::tunables::{Scope, Tunable};
+use quarry::kernel::heap::Cache;
+use quarry::kernel::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
+use quarry::kernel::tunables::{Scope, Tunable};
 use quarry::{Design, Era, Slub, Slubq, Stat};
 use quarry_sim::VirtualMachine;
 
@@ -279,9 +279,9 @@ macro_rules! designs {
 }
 
 designs! {
-    slab: quarry::Slab;
+    slab: quarry::SlabCache;
     slub: Slub;
     slubq: Slubq;
     slob: quarry::Slob;
-    sheaf: quarry::Sheaf;
+    sheaf: quarry::SheafCache;
 }

@@ -18,8 +18,8 @@ use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::CpuId;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -245,12 +245,12 @@ fn slub_2_6_35_survives_interrupts() {
 
 #[test]
 fn slab_2_6_24_survives_interrupts() {
-    survives_all::<Slab>(Era::V2_6_24);
+    survives_all::<SlabCache>(Era::V2_6_24);
 }
 
 #[test]
 fn slab_6_1_survives_interrupts() {
-    survives_all::<Slab>(Era::V6_1);
+    survives_all::<SlabCache>(Era::V6_1);
 }
 
 #[test]
@@ -298,12 +298,12 @@ fn slob_survives_interrupts() {
 
 #[test]
 fn sheaf_7_0_survives_interrupts() {
-    survives_all::<Sheaf>(Era::V7_0);
+    survives_all::<SheafCache>(Era::V7_0);
 }
 
 #[test]
 fn sheaf_6_18_survives_interrupts() {
-    survives_all::<Sheaf>(Era::V6_18);
+    survives_all::<SheafCache>(Era::V6_18);
 }
 
 /// A handler that finds the debug lock held is refused or deferred, unchecked, and nothing that it
@@ -315,8 +315,8 @@ fn debugging_survives_interrupts() {
             survives_with::<Slub>(era, &[], Some(letters));
         }
         survives_with::<Slubq>(Era::V2_6_35, &[], Some(letters));
-        for &era in Slab::ERAS {
-            survives_with::<Slab>(era, &[], Some(letters));
+        for &era in SlabCache::ERAS {
+            survives_with::<SlabCache>(era, &[], Some(letters));
         }
     }
 }

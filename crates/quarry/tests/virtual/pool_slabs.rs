@@ -8,8 +8,8 @@ use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::page::Pfn;
 use quarry_core::pool::{Mapper, PoolOwner, PoolParams};
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -98,12 +98,12 @@ fn of_slub() {
 
 #[test]
 fn of_sheaf() {
-    pool_pages_become_slabs::<Sheaf>(Era::V7_0);
+    pool_pages_become_slabs::<SheafCache>(Era::V7_0);
 }
 
 #[test]
 fn of_slab() {
-    pool_pages_become_slabs::<Slab>(Era::V6_1);
+    pool_pages_become_slabs::<SlabCache>(Era::V6_1);
 }
 
 #[test]

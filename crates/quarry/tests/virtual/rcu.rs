@@ -6,8 +6,8 @@ use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::Prefilled;
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
@@ -59,8 +59,8 @@ fn frees_wait_for_readers<D: Design>(era: Era) {
 
 #[test]
 fn slab_waits_for_readers() {
-    frees_wait_for_readers::<Slab>(Era::V2_6_24);
-    frees_wait_for_readers::<Slab>(Era::V6_1);
+    frees_wait_for_readers::<SlabCache>(Era::V2_6_24);
+    frees_wait_for_readers::<SlabCache>(Era::V6_1);
 }
 
 #[test]
@@ -83,15 +83,15 @@ fn slubq_waits_for_readers() {
 
 #[test]
 fn sheaf_waits_for_readers() {
-    for &era in Sheaf::ERAS {
-        frees_wait_for_readers::<Sheaf>(era);
+    for &era in SheafCache::ERAS {
+        frees_wait_for_readers::<SheafCache>(era);
     }
 }
 
 /// A cache of 6.18 without sheaves notes its deferred frees like other designs.
 #[test]
 fn without_sheaves_frees_are_noted() {
-    let heap = small::<Sheaf>(Era::V6_18, 1);
+    let heap = small::<SheafCache>(Era::V6_18, 1);
     let cache = sized(&heap, "one", 100);
     let objects = take(cache, 5);
     for &object in &objects {
@@ -126,7 +126,7 @@ impl Places {
 /// Random calls; no object comes out again before its readers have finished, and none is lost.
 fn keeps_what_readers_see(era: Era, setup: Setup) {
     let mut rng = Rng::new(setup.seed);
-    let heap = boot::<Sheaf>(era, setup);
+    let heap = boot::<SheafCache>(era, setup);
     let spec = CacheSpec {
         name: "random",
         object_size: 8 << rng.below(8),

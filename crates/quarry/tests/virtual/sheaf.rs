@@ -8,20 +8,20 @@ use quarry_core::design::CacheSpec;
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::machine::NodeId;
-use quarry_core::sheaf::Sheaf;
+use quarry_core::sheaf::SheafCache;
 use quarry_core::stats::Stat;
 
-fn small(cpus: u32) -> VirtualHeap<Sheaf> {
+fn small(cpus: u32) -> VirtualHeap<SheafCache> {
     crate::model::scenario::small(Era::V7_0, cpus)
 }
 
 /// Values of counters, side by side.
-fn stats<const N: usize>(cache: VirtualCache<'_, Sheaf>, wanted: [Stat; N]) -> [u64; N] {
+fn stats<const N: usize>(cache: VirtualCache<'_, SheafCache>, wanted: [Stat; N]) -> [u64; N] {
     wanted.map(|counter| stat(cache, counter))
 }
 
 /// Objects that are allocated, without a walk.
-fn active(cache: VirtualCache<'_, Sheaf>) -> u64 {
+fn active(cache: VirtualCache<'_, SheafCache>) -> u64 {
     cache.usage().active_objs
 }
 
@@ -157,7 +157,7 @@ fn empty_slabs_stay_up_to_min_partial() {
 /// Facts 6.4, step 1, and 6.3, step 1.
 #[test]
 fn other_nodes_bypass_the_sheaves() {
-    let heap = boot::<Sheaf>(
+    let heap = boot::<SheafCache>(
         Era::V7_0,
         Setup {
             cpus: 2,
@@ -303,7 +303,10 @@ fn tunables_work_while_in_use() {
     assert_eq!(active(cache), 0);
 }
 
-fn with_capacity<'h>(heap: &'h VirtualHeap<Sheaf>, sheaf_capacity: u32) -> VirtualCache<'h, Sheaf> {
+fn with_capacity<'h>(
+    heap: &'h VirtualHeap<SheafCache>,
+    sheaf_capacity: u32,
+) -> VirtualCache<'h, SheafCache> {
     let spec = CacheSpec {
         name: "scenario",
         object_size: 256,
@@ -317,7 +320,7 @@ fn with_capacity<'h>(heap: &'h VirtualHeap<Sheaf>, sheaf_capacity: u32) -> Virtu
 /// Facts 6.2 and 6.3 for 6.18: only where asked for, over CPU slabs; the old main goes to the barn.
 #[test]
 fn in_6_18_sheaves_are_asked_for() {
-    let heap = crate::model::scenario::small::<Sheaf>(Era::V6_18, 1);
+    let heap = crate::model::scenario::small::<SheafCache>(Era::V6_18, 1);
     let plain = with_capacity(&heap, 0);
     let objects = take(plain, 100);
     give(plain, &objects);
@@ -452,7 +455,7 @@ fn caches_can_be_without_sheaves() {
 /// What a refill of four takes of two slabs with three free objects each, and how many slabs went to a
 /// list, counted.
 fn refill_of_two_slabs(era: Era) -> ([usize; 2], u64) {
-    let heap = crate::model::scenario::small::<Sheaf>(era, 1);
+    let heap = crate::model::scenario::small::<SheafCache>(era, 1);
     let cache = sized(&heap, "scenario", 256);
     assert!(cache.set_attribute("sheaf_capacity", 0));
     let objects = take(cache, 48);
@@ -550,7 +553,7 @@ fn prefilled_sheaves_cannot_fail() {
 #[test]
 fn a_prefill_without_memory_gives_all_back() {
     for era in [Era::V6_18, Era::V7_0] {
-        let heap = boot::<Sheaf>(
+        let heap = boot::<SheafCache>(
             era,
             Setup {
                 pages: 4096,

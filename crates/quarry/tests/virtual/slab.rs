@@ -8,14 +8,14 @@ use crate::model::slab_class::{ERAS, free_objects};
 use quarry_core::design::{CacheSpec, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
-use quarry_core::slab::Slab;
+use quarry_core::slab::SlabCache;
 use quarry_core::stats::Stat;
 
 fn cache_with<'h>(
-    heap: &'h VirtualHeap<Slab>,
+    heap: &'h VirtualHeap<SlabCache>,
     object_size: u32,
     flags: CacheFlags,
-) -> VirtualCache<'h, Slab> {
+) -> VirtualCache<'h, SlabCache> {
     let spec = CacheSpec {
         name: "scenario",
         object_size,
@@ -28,8 +28,8 @@ fn cache_with<'h>(
 
 /// Number of an object in its slab of order 0, and bytes in front of the slab's first object.
 fn place(
-    heap: &VirtualHeap<Slab>,
-    cache: VirtualCache<'_, Slab>,
+    heap: &VirtualHeap<SlabCache>,
+    cache: VirtualCache<'_, SlabCache>,
     object: Object,
 ) -> (usize, usize) {
     let slab = heap
@@ -46,7 +46,7 @@ fn place(
 #[test]
 fn a_fresh_slab_is_handed_out_in_descending_order() {
     for era in ERAS {
-        let heap = small::<Slab>(era, 1);
+        let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "scenario", 64);
         let numbers = |objects: Vec<Object>| -> Vec<usize> {
             objects
@@ -86,7 +86,7 @@ fn a_fresh_slab_is_handed_out_in_descending_order() {
 #[test]
 fn the_oldest_batch_goes_to_the_shared_array() {
     for era in ERAS {
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 240);
         cache.flush();
@@ -131,7 +131,7 @@ fn the_oldest_batch_goes_to_the_shared_array() {
 #[test]
 fn a_shared_array_with_little_room_takes_little() {
     for era in ERAS {
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         assert!(cache.set_attribute("batchcount", 50), "{era}");
         assert!(cache.set_attribute("sharedfactor", 1), "{era}");
@@ -163,7 +163,7 @@ fn a_shared_array_with_little_room_takes_little() {
 }
 
 /// Which of the slabs, by the first of their objects, the cache still has.
-fn kept(heap: &VirtualHeap<Slab>, slabs: &[&[Object]]) -> Vec<bool> {
+fn kept(heap: &VirtualHeap<SlabCache>, slabs: &[&[Object]]) -> Vec<bool> {
     slabs
         .iter()
         // SAFETY: the handle is not used.
@@ -176,7 +176,7 @@ fn kept(heap: &VirtualHeap<Slab>, slabs: &[&[Object]]) -> Vec<bool> {
 #[test]
 fn a_node_keeps_free_limit_objects() {
     for (era, per_slab) in [(Era::V2_6_24, 15), (Era::V6_1, 16)] {
-        let heap = small::<Slab>(era, 1);
+        let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "scenario", 256);
         let free_limit = 2 * 60 + per_slab as u64;
         let mut objects = take(cache, 20 * per_slab);
@@ -223,7 +223,7 @@ fn a_node_keeps_free_limit_objects() {
 #[test]
 fn early_caches_have_a_lower_limit() {
     for (era, per_slab) in [(Era::V2_6_24, 15), (Era::V6_1, 16)] {
-        let heap = small::<Slab>(era, 4);
+        let heap = small::<SlabCache>(era, 4);
         let caches = [
             (heap.kmalloc_cache(256).expect("a class"), 4),
             (cache_of(&heap, "dentry", 256, CacheFlags::EARLY), 4),
@@ -257,7 +257,7 @@ fn slabs_take_turns_with_colours() {
         (Era::V2_6_24, 232, aligned, 128, [0, 1, 0, 1]),
         (Era::V6_1, 648, kept, 0, [1, 2, 0, 1]),
     ] {
-        let heap = small::<Slab>(era, 1);
+        let heap = small::<SlabCache>(era, 1);
         let cache = cache_with(&heap, size, flags);
         let geometry = *cache.head().geometry();
         assert_eq!(geometry.order, 0, "{era}");
@@ -285,7 +285,7 @@ fn slabs_take_turns_with_colours() {
 /// Facts 1.3: the indices really lie where the kernel has them.
 #[test]
 fn indices_lie_in_the_slab() {
-    let heap = small::<Slab>(Era::V6_1, 1);
+    let heap = small::<SlabCache>(Era::V6_1, 1);
     let cache = sized(&heap, "scenario", 64);
     assert_eq!(
         cache.head().geometry().slab.freelist,
@@ -326,7 +326,7 @@ fn general_caches_hold_what_the_cache_needs() {
         (Era::V2_6_24, 512, CacheFlags::NONE, 80),
         (Era::V6_1, 256, CacheFlags::RCU, 16),
     ] {
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = cache_with(&heap, size, flags);
         let geometry = *cache.head().geometry();
         assert_eq!(geometry.slab.freelist, FreelistPlace::OffSlab, "{era}");
@@ -358,7 +358,7 @@ fn a_busy_slot_leads_to_the_slab() {
             slot_per_mille: 1000,
             ..Setup::default()
         };
-        let heap = boot::<Slab>(era, setup);
+        let heap = boot::<SlabCache>(era, setup);
         let cache = sized(&heap, "scenario", 192);
         let objects = take(cache, 25);
         assert!(objects[..20].is_sorted(), "{era}: one by one, so ascending");
@@ -390,7 +390,7 @@ fn freed_objects_keep_their_contents() {
         (Era::V2_6_24, CacheFlags::NONE),
         (Era::V6_1, CacheFlags::CTOR),
     ] {
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = cache_with(&heap, 100, flags);
         let bytes = cache.head().geometry().layout.size as usize;
         let objects = take(cache, 300);

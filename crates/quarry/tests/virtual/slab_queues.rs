@@ -8,7 +8,7 @@ use crate::model::slab_class::{ERAS, free_objects};
 use quarry_core::design::FreeError;
 use quarry_core::era::Era;
 use quarry_core::machine::NodeId;
-use quarry_core::slab::Slab;
+use quarry_core::slab::SlabCache;
 use quarry_core::stats::Stat;
 
 /// Facts 1.11, 3.7: an array that was not touched since the last round gives a fifth of its limit.
@@ -23,7 +23,7 @@ fn idle_arrays_are_reaped_by_fifths() {
     ];
     for era in ERAS {
         for (size, limit, part) in table {
-            let heap = small::<Slab>(era, 1);
+            let heap = small::<SlabCache>(era, 1);
             let cache = sized(&heap, "scenario", size);
             assert_eq!(cache.attribute("limit"), Some(limit as u64), "{era}");
             let objects = take(cache, limit);
@@ -39,7 +39,7 @@ fn idle_arrays_are_reaped_by_fifths() {
             reap_at(&heap, 3);
             assert_eq!(free_objects(cache), before, "{era}, {size}: touched again");
         }
-        let heap = small::<Slab>(era, 1);
+        let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 9);
         cache.flush();
@@ -58,7 +58,7 @@ fn idle_arrays_are_reaped_by_fifths() {
 fn idle_nodes_are_reaped_every_four_seconds() {
     const SECOND: u64 = 1_000_000_000;
     for (era, per_slab) in [(Era::V2_6_24, 15u64), (Era::V6_1, 16)] {
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 400);
         give(cache, &objects);
@@ -100,7 +100,7 @@ fn uses_of_the_shared_array_by_era() {
     const SECOND: u64 = 1_000_000_000;
     for era in ERAS {
         let old = era == Era::V2_6_24;
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         give(cache, &take(cache, 600));
         reap_at(&heap, 10 * SECOND);
@@ -144,7 +144,7 @@ fn alien_arrays_of_large_objects_hold_one() {
     }
 }
 
-fn two_nodes(era: Era) -> VirtualHeap<Slab> {
+fn two_nodes(era: Era) -> VirtualHeap<SlabCache> {
     let setup = Setup {
         cpus: 2,
         nodes: 2,
@@ -229,7 +229,7 @@ fn another_nodes_objects_pass_the_arrays_by() {
 #[test]
 fn arrays_are_tuned_while_in_use() {
     for era in ERAS {
-        let heap = small::<Slab>(era, 2);
+        let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 64);
         let tunable = |name| cache.attribute(name);
         assert_eq!(

@@ -15,8 +15,8 @@ use quarry_core::era::Era;
 use quarry_core::heap::Heap;
 use quarry_core::machine::{CpuId, NodeId};
 use quarry_core::page::{PageAllocator, PageConfig, PageError, PageKind};
-use quarry_core::sheaf::Sheaf;
-use quarry_core::slab::Slab;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stats;
@@ -50,8 +50,8 @@ fn steps_change_nothing<D: Design>(name: &str, era: Era) {
 
 #[test]
 fn slab_agrees_in_steps() {
-    steps_change_nothing::<Slab>("slab_agrees_in_steps", Era::V2_6_24);
-    steps_change_nothing::<Slab>("slab_agrees_in_steps", Era::V6_1);
+    steps_change_nothing::<SlabCache>("slab_agrees_in_steps", Era::V2_6_24);
+    steps_change_nothing::<SlabCache>("slab_agrees_in_steps", Era::V6_1);
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn slubq_agrees_in_steps() {
 
 #[test]
 fn sheaf_agrees_in_steps() {
-    steps_change_nothing::<Sheaf>("sheaf_agrees_in_steps", Era::V7_0);
-    steps_change_nothing::<Sheaf>("sheaf_agrees_in_steps", Era::V6_18);
+    steps_change_nothing::<SheafCache>("sheaf_agrees_in_steps", Era::V7_0);
+    steps_change_nothing::<SheafCache>("sheaf_agrees_in_steps", Era::V6_18);
 }
 
 #[test]

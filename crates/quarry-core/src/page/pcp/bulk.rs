@@ -4,7 +4,7 @@
 
 use super::{Pageset, Pcp, Shape};
 use crate::machine::Machine;
-use crate::page::hot::{Entry, newest_to_slots};
+use crate::page::front::{Entry, newest_to_slots};
 use crate::page::map::MemMap;
 use crate::page::types::{PageKind, Pfn};
 
@@ -61,10 +61,10 @@ impl Pcp {
         let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
             return 0;
         };
-        let newest = self.hot.newest(at.map, &mut list.blocks);
+        let newest = self.front.newest(at.map, &mut list.blocks);
         let taken = fill_slots(at.machine, *at.map, newest, slots);
         let pages = taken as u32;
-        self.hot.take(taken);
+        self.front.take(taken);
         list.allocs += u64::from(pages);
         self.pages -= pages;
         taken
@@ -89,7 +89,7 @@ impl Pcp {
         pages: usize,
     ) -> Option<&mut [Entry]> {
         let behind = self.lists.get_mut(usize::from(at.zone.hot_list))?;
-        Some(self.hot.vacant(at.map, &mut behind.blocks, pages))
+        Some(self.front.vacant(at.map, &mut behind.blocks, pages))
     }
 
     /// The rest of [`Pcp::push_single`] for pages that were put where [`Pcp::vacant`] says, no more
@@ -99,7 +99,7 @@ impl Pcp {
         let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
             return;
         };
-        self.hot.put(pages as usize);
+        self.front.put(pages as usize);
         list.frees += u64::from(pages);
         self.pages += pages;
         self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Sheaves: two per CPU, more in the node's barn, on SLUB's slabs.
 
 use quarry_core::era::Era;
-use quarry_core::sheaf::Sheaf;
+use quarry_core::sheaf::SheafCache;
 
 use super::{Tables, operations, operations_on_many};
 
@@ -63,7 +63,7 @@ const TABLES: &[(Era, Tables)] = &[
 
 #[test]
 fn what_sheaf_accesses() {
-    operations::<Sheaf>(TABLES);
+    operations::<SheafCache>(TABLES);
 }
 
 const MANY: &[(Era, Tables)] = &[
@@ -140,5 +140,5 @@ const MANY: &[(Era, Tables)] = &[
 
 #[test]
 fn what_sheaf_accesses_of_many() {
-    operations_on_many::<Sheaf>(MANY);
+    operations_on_many::<SheafCache>(MANY);
 }

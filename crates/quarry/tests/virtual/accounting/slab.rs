@@ -1,7 +1,7 @@
 //! SLAB: an array per CPU, and a descriptor with indices per slab.
 
 use quarry_core::era::Era;
-use quarry_core::slab::Slab;
+use quarry_core::slab::SlabCache;
 
 use super::{Tables, operations, operations_on_many};
 
@@ -62,7 +62,7 @@ const TABLES: &[(Era, Tables)] = &[
 
 #[test]
 fn what_slab_accesses() {
-    operations::<Slab>(TABLES);
+    operations::<SlabCache>(TABLES);
 }
 
 const MANY: &[(Era, Tables)] = &[
@@ -134,5 +134,5 @@ const MANY: &[(Era, Tables)] = &[
 
 #[test]
 fn what_slab_accesses_of_many() {
-    operations_on_many::<Slab>(MANY);
+    operations_on_many::<SlabCache>(MANY);
 }

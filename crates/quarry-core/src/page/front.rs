@@ -1,4 +1,4 @@
-//! The hot end of a CPU's list of single unmovable pages: an array, on which an allocation and a
+//! The front of a CPU's list of single unmovable pages: an array, on which an allocation and a
 //! free are one step of the machine each.
 //!
 //! The array holds the pages that come out next, newest at the top; the list holds all older ones.
@@ -7,7 +7,7 @@
 //! lower half is loaded from the list's front, when it is full its older half is spilled there, so
 //! that pages that come and go around either end do not move with each call.
 //!
-//! Steps know nothing of limits. Whoever has held the lists leaves the array armed ([`HotPages::arm`]):
+//! Steps know nothing of limits. Whoever has held the lists leaves the array armed ([`FrontPages::arm`]):
 //! so many steps fit in as may go before somebody has to look at `high` again.
 
 use core::mem::offset_of;
@@ -17,11 +17,11 @@ use core::ptr::NonNull;
 use super::map::MemMap;
 use super::pcp::Pcp;
 use super::stack::BlockStack;
-use super::types::{AHEAD, HOT_PAGES, Pfn};
+use super::types::{AHEAD, FRONT_PAGES, Pfn};
 use crate::machine::{PerCpu, StackLayout};
 
 /// Pages that are loaded or spilled at a time.
-const HALF: usize = HOT_PAGES / 2;
+const HALF: usize = FRONT_PAGES / 2;
 
 /// A page's link ([`Pfn::link`]), which is never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Entry {
 
 /// See the module's documentation. All-zero is empty and not armed: no step gets through.
 #[repr(C)]
-pub(crate) struct HotPages {
+pub(crate) struct FrontPages {
     /// The entry above the newest.
     top: *mut Entry,
     base: *mut Entry,
@@ -51,8 +51,8 @@ pub(crate) struct HotPages {
     /// Pages taken and put by steps, in bulk too; an interrupted step may count twice.
     pops: u64,
     pushes: u64,
-    entries: [Entry; HOT_PAGES],
-    /// Of [`HotPages::pops`], those of bulk calls since the lists were held last.
+    entries: [Entry; FRONT_PAGES],
+    /// Of [`FrontPages::pops`], those of bulk calls since the lists were held last.
     bulk_pops: u64,
     /// The length and the counters when the array was armed.
     armed: Seen,
@@ -60,7 +60,7 @@ pub(crate) struct HotPages {
 
 // SAFETY: the pointers lead into the value itself, which stays in its slot; only the holder of the
 // slot and its steps use them.
-unsafe impl Send for HotPages {}
+unsafe impl Send for FrontPages {}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
@@ -78,15 +78,15 @@ pub(crate) struct Steps {
 }
 
 impl StackLayout for Pcp {
-    const TOP: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, top);
-    const BASE: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, base);
-    const LIMIT: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, limit);
-    const POPS: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, pops);
-    const PUSHES: usize = PerCpu::<Pcp>::STATE + Pcp::HOT + offset_of!(HotPages, pushes);
+    const TOP: usize = PerCpu::<Pcp>::STATE + Pcp::FRONT + offset_of!(FrontPages, top);
+    const BASE: usize = PerCpu::<Pcp>::STATE + Pcp::FRONT + offset_of!(FrontPages, base);
+    const LIMIT: usize = PerCpu::<Pcp>::STATE + Pcp::FRONT + offset_of!(FrontPages, limit);
+    const POPS: usize = PerCpu::<Pcp>::STATE + Pcp::FRONT + offset_of!(FrontPages, pops);
+    const PUSHES: usize = PerCpu::<Pcp>::STATE + Pcp::FRONT + offset_of!(FrontPages, pushes);
 }
 
 // The word in front of the first entry is a counter, as large as any page's link at least.
-const _: () = assert!(offset_of!(HotPages, entries) >= size_of::<Entry>());
+const _: () = assert!(offset_of!(FrontPages, entries) >= size_of::<Entry>());
 
 /// A page as an entry that a step takes.
 #[inline(always)]
@@ -100,7 +100,7 @@ pub(crate) fn page_of(entry: NonNull<u8>) -> Pfn {
     Entry(entry.addr().get()).pfn()
 }
 
-impl HotPages {
+impl FrontPages {
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         (self.top.addr() - self.base.addr()) / size_of::<Entry>()
@@ -119,7 +119,7 @@ impl HotPages {
         [self.pops, self.pushes]
     }
 
-    /// What steps did since [`HotPages::arm`]; `None` if nothing.
+    /// What steps did since [`FrontPages::arm`]; `None` if nothing.
     #[inline(always)]
     pub(crate) fn steps(&self) -> Option<Steps> {
         let (pops, pushes) = (
@@ -138,7 +138,7 @@ impl HotPages {
     pub(crate) fn arm(&mut self, room: u32) {
         let len = self.len();
         self.set_len(len);
-        let end = (room as usize).min(HOT_PAGES);
+        let end = (room as usize).min(FRONT_PAGES);
         self.limit = self.base.wrapping_add(end);
         self.armed = Seen {
             len: len as u32,
@@ -216,7 +216,7 @@ impl HotPages {
         behind: &mut BlockStack,
         pages: usize,
     ) -> &mut [Entry] {
-        let missing = (self.len() + pages).saturating_sub(HOT_PAGES);
+        let missing = (self.len() + pages).saturating_sub(FRONT_PAGES);
         if missing > 0 {
             self.spill(map, behind, missing.max(HALF));
         }
@@ -337,7 +337,7 @@ pub(crate) struct Fill {
 impl Fill {
     /// Room for so many pages, as far as the array has it.
     pub(crate) fn new(pages: usize) -> Self {
-        let end = pages.min(HOT_PAGES);
+        let end = pages.min(FRONT_PAGES);
         Self { below: end, end }
     }
 
@@ -347,13 +347,13 @@ impl Fill {
 
     /// Puts a page that comes out after all that were put before.
     #[inline(always)]
-    pub(crate) fn put_below(&mut self, hot: &mut HotPages, pfn: Pfn) {
+    pub(crate) fn put_below(&mut self, front: &mut FrontPages, pfn: Pfn) {
         self.below -= 1;
-        hot.entries[self.below] = Entry::new(pfn);
+        front.entries[self.below] = Entry::new(pfn);
     }
 
-    pub(crate) fn finish(self, hot: &mut HotPages) {
-        hot.entries.copy_within(self.below..self.end, 0);
-        hot.set_len(self.end - self.below);
+    pub(crate) fn finish(self, front: &mut FrontPages) {
+        front.entries.copy_within(self.below..self.end, 0);
+        front.set_len(self.end - self.below);
     }
 }
