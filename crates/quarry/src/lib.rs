@@ -1,6 +1,6 @@
 //! Object caches, kmalloc and pages of the Linux kernel for user space.
 //!
-//! The allocators themselves are [`core`]: caches of equal objects after the kernel's designs
+//! The allocators themselves are [`kernel`]: caches of equal objects after the kernel's designs
 //! ([`kernel::slab`], [`kernel::slub`], [`kernel::slubq`], [`kernel::slob`], [`kernel::sheaf`]), over a buddy
 //! page allocator with per-CPU lists. They run on any machine that implements
 //! [`kernel::machine::Machine`].
