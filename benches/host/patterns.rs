@@ -69,9 +69,9 @@ impl Pattern {
 
 #[inline(always)]
 fn use_object(object: NonNull<u8>) -> NonNull<u8> {
-    // Volatile, so that the object is written even though nobody reads it; the calls themselves
+    // Volatile, so that the object is written even though no code reads it; the calls themselves
     // are opaque to the compiler.
-    // SAFETY: every arm hands out at least 8 aligned bytes that nobody else uses.
+    // SAFETY: every arm hands out at least 8 aligned bytes that no other code uses.
     unsafe { object.cast::<u64>().write_volatile(1) };
     object
 }

@@ -33,7 +33,7 @@ pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
         .expect("a fresh machine")
 }
 
-/// Blocks of one order; what the patterns free nobody else frees, which `EXCLUSIVE` makes use of.
+/// Blocks of one order; what the patterns free no other code frees, which `EXCLUSIVE` makes use of.
 struct Blocks<'p, const EXCLUSIVE: bool, const ORDER: u32> {
     pages: &'p PageAllocator<HostMachine>,
 }

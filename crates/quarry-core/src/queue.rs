@@ -124,7 +124,7 @@ impl<C: Counter> CpuQueue<C> {
         calls.into_iter().map(|call| self.stats.get(call)).sum()
     }
 
-    /// Whether nobody used the queue since its last expiry.
+    /// Whether no code used the queue since its last expiry.
     pub(crate) fn is_idle(&self) -> bool {
         self.expired_at == self.uses().wrapping_add(1)
     }
@@ -172,7 +172,7 @@ pub(crate) unsafe fn free_entries<M: Machine>(env: Env<'_, M>, config: &QueueCon
     for cpu in 0..machine.topology().cpus as usize {
         // SAFETY: the block lies at the same offset in the area of every CPU.
         let entries = unsafe { config.entries.byte_add(cpu << M::PERCPU_SHIFT) };
-        // SAFETY: the block has this many bytes, and nobody uses it.
+        // SAFETY: the block has this many bytes, and no code uses it.
         unsafe { entries.write_bytes(0, bytes) };
     }
     // SAFETY: `alloc_entries` reserved exactly this block; it is zeroed and goes back once.

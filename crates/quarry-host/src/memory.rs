@@ -186,7 +186,7 @@ impl Memory {
                 in_use: HugePages::Hugetlb,
                 reason: None,
             },
-            // SAFETY: the range is part of the mapping just made, which nobody uses yet.
+            // SAFETY: the range is part of the mapping just made, which no code uses yet.
             None => unsafe { advise(pages, wanted, reason) },
         };
         let pages = pool.as_ref().map_or(pages, |pool| pool.cut(0, page_bytes));

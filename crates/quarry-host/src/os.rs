@@ -131,7 +131,7 @@ pub(crate) unsafe fn advise(range: RawRange, advice: libc::c_int) -> Result<(), 
         return Err(libc::ENOSYS);
     }
     keeping_errno(|| {
-        // SAFETY: by the caller's contract at most memory changes that nobody uses.
+        // SAFETY: by the caller's contract at most memory changes that no code uses.
         let status = unsafe { libc::madvise(range.base.as_ptr().cast(), range.bytes, advice) };
         if status == 0 { Ok(()) } else { Err(errno()) }
     })

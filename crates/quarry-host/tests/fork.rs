@@ -12,7 +12,7 @@ use quarry_host::{HostMachine, Mode};
 /// The table is the process's.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A lock and what it protects: two numbers that are equal when nobody is at work.
+/// A lock and what it protects: two numbers that are equal when no code is at work.
 struct Pair {
     machine: HostMachine,
     lock: RawLock,

@@ -135,7 +135,7 @@ fn ranges_are_disjoint_aligned_and_zero() {
             assert_eq!(unsafe { base.read() }, 0);
             // SAFETY: the last byte of the range.
             let last = unsafe { base.add(bytes - 1) };
-            // SAFETY: as above; nobody else uses the range.
+            // SAFETY: as above; no other code uses the range.
             unsafe { last.write(1) };
         }
         all.sort_by_key(|range| range.base);

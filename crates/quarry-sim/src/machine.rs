@@ -46,7 +46,7 @@ pub struct VirtualMachine {
 }
 
 impl VirtualMachine {
-    /// A machine whose memory nobody has used.
+    /// A machine whose memory no code has used.
     ///
     /// # Errors
     ///

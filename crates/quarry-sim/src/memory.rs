@@ -50,7 +50,7 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// The range is part of a mapping, whole pages of the operating system, and nobody uses it.
+    /// The range is part of a mapping, whole pages of the operating system, and no code uses it.
     pub(crate) unsafe fn discard(range: RawRange) -> bool {
         let address = range.base.as_ptr().cast();
         // SAFETY: by the caller's contract only unused memory of a mapping changes.

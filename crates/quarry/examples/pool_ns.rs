@@ -113,7 +113,7 @@ fn pool_of_numbers(owner: &mut PoolOwner<'_, HostMachine>, rounds: usize) {
     measure("numbers: alloc, put", rounds, || {
         for _ in 0..PAGES {
             let pfn = owner.alloc().expect("memory");
-            // SAFETY: nobody else knows the page.
+            // SAFETY: no other code knows the page.
             assert!(unsafe { owner.put(black_box(pfn)) }.is_ok());
         }
     });
@@ -121,7 +121,7 @@ fn pool_of_numbers(owner: &mut PoolOwner<'_, HostMachine>, rounds: usize) {
         for _ in 0..PAGES / HAND {
             hand.extend((0..HAND).map(|_| owner.alloc().expect("memory")));
             for pfn in hand.drain(..) {
-                // SAFETY: nobody else knows the page.
+                // SAFETY: no other code knows the page.
                 assert!(unsafe { owner.put(pfn) }.is_ok());
             }
         }
@@ -134,7 +134,7 @@ fn pool_of_numbers(owner: &mut PoolOwner<'_, HostMachine>, rounds: usize) {
             for _ in 0..PAGES / HAND {
                 hand.extend((0..HAND).map(|_| owner.alloc().expect("memory")));
                 for pfn in hand.drain(..) {
-                    // SAFETY: nobody else knows the page.
+                    // SAFETY: no other code knows the page.
                     assert!(unsafe { pool.put(pfn) }.is_ok());
                 }
             }
@@ -144,14 +144,14 @@ fn pool_of_numbers(owner: &mut PoolOwner<'_, HostMachine>, rounds: usize) {
     measure("numbers: bulk of 64, by the owner", rounds, || {
         for _ in 0..PAGES / HAND {
             assert_eq!(owner.alloc_bulk(&mut slots), HAND);
-            // SAFETY: nobody else knows the pages.
+            // SAFETY: no other code knows the pages.
             assert!(unsafe { owner.put_bulk(black_box(&mut slots)) }.is_ok());
         }
     });
     measure("numbers: bulk of 64, through the ring", rounds, || {
         for _ in 0..PAGES / HAND {
             assert_eq!(owner.alloc_bulk(&mut slots), HAND);
-            // SAFETY: nobody else knows the pages.
+            // SAFETY: no other code knows the pages.
             assert!(unsafe { pool.put_bulk(black_box(&mut slots)) }.is_ok());
         }
     });

@@ -259,7 +259,7 @@ impl<D: Design> Builder<D> {
     pub fn report_to_stderr(self) -> Self {
         self.reporter(|report| {
             use std::io::Write;
-            // Nobody can be told that nobody can be told.
+            // No code can be told that no code can be told.
             let _ = writeln!(std::io::stderr().lock(), "{report}");
         })
     }

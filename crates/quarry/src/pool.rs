@@ -241,7 +241,7 @@ impl<H: Mapper> PagePool<H> {
         frame.pool == self.owner.pool().raw().thin()
     }
 
-    /// Counters; exact if nobody uses the pool at this moment.
+    /// Counters; exact if no code uses the pool at this moment.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         self.owner.pool().stats()

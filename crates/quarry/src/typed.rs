@@ -222,7 +222,7 @@ impl<T, D: Design> Deref for Owned<'_, T, D> {
 
 impl<T, D: Design> DerefMut for Owned<'_, T, D> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; nobody else has the object.
+        // SAFETY: as in `deref`; no other code has the object.
         unsafe { self.object.as_mut() }
     }
 }

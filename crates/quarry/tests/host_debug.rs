@@ -129,7 +129,7 @@ fn two_threads<D: Design>(name: &'static str) {
     let freed = std::thread::scope(|scope| {
         let free = move || {
             let Sent(object) = { object };
-            // SAFETY: nobody uses the object.
+            // SAFETY: no code uses the object.
             (Sent(object), unsafe { cache.free(object) })
         };
         let (object, first) = scope.spawn(free).join().expect("no panic");

@@ -32,7 +32,7 @@ fn memory_is_bounded<D: Design>() {
     let mut most = 0;
     for at in 0..FREES {
         let object = cache.alloc().expect("memory");
-        // SAFETY: nobody has seen the object.
+        // SAFETY: no code has seen the object.
         unsafe { cache.free_rcu(object) }.expect("a live object");
         if at % 1000 == 0 {
             most = most.max(heap.pages().slab_pages());
@@ -151,7 +151,7 @@ fn an_allocation_without_memory_frees_what_was_deferred() {
     let mut objects: Vec<_> = std::iter::from_fn(|| cache.alloc()).collect();
     assert!((100..400).contains(&objects.len()), "{}", objects.len());
     for object in objects.drain(..) {
-        // SAFETY: nobody has seen the object.
+        // SAFETY: no code has seen the object.
         if unsafe { cache.free_rcu(object) }.is_err() {
             // There was no memory for the page of pointers.
             // SAFETY: as above.

@@ -21,7 +21,7 @@ unsafe impl Sync for CallSite {}
 const _: () = assert!(align_of::<Location<'static>>() >= 2);
 
 impl CallSite {
-    /// Nobody knows.
+    /// No code knows.
     pub const UNKNOWN: Self = Self(ptr::null());
 
     /// The caller of the function that calls this, as far up as `#[track_caller]` reaches.
@@ -65,7 +65,7 @@ impl CallSite {
         (self.0.addr() & 1 != 0).then_some(((self.0.addr() as i64) >> 1) as u64)
     }
 
-    /// Whether nobody knows.
+    /// Whether no code knows.
     #[must_use]
     pub fn is_unknown(self) -> bool {
         self.0.is_null()

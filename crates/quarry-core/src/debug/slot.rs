@@ -66,7 +66,7 @@ pub(super) struct Slot<'c> {
 impl<'c> Slot<'c> {
     /// # Safety
     ///
-    /// `base` is the start of a slot in a slab of the cache. While the value is used nobody else
+    /// `base` is the start of a slot in a slab of the cache. While the value is used no other code
     /// in the allocator accesses the slot: its cache's debug lock is held, or its slab is nobody
     /// else's.
     pub(super) unsafe fn new(

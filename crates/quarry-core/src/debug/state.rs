@@ -102,7 +102,7 @@ pub(crate) struct Quarantine {
     len: usize,
 }
 
-// SAFETY: the addresses are of slots that nobody else uses (`Quarantine::add`).
+// SAFETY: the addresses are of slots that no other code uses (`Quarantine::add`).
 unsafe impl Send for Quarantine {}
 
 impl Quarantine {

@@ -78,7 +78,7 @@ fn each_slot<'a, M: Machine>(
     (0..objects as usize).map(move |number| {
         // SAFETY: a slab holds `objects` slots from the first on.
         let base = unsafe { first.byte_add(number * size) };
-        // SAFETY: as above; the callers hold the debug lock, or the slab is nobody else's.
+        // SAFETY: as above; the callers hold the debug lock, or the slab is no other code's.
         unsafe { Slot::new(env.cache, debug, base) }
     })
 }
@@ -103,7 +103,7 @@ fn set_up_slots<M: Machine>(
     let map = env.map();
     if env.cache.flags().contains(CacheFlags::POISON) {
         let bytes = env.system.params.slab_bytes(map.page(slab).order()) as usize;
-        // SAFETY: the slab has this many bytes and is nobody else's yet.
+        // SAFETY: the slab has this many bytes and is no other code's yet.
         unsafe {
             map.address(slab)
                 .write_bytes(debug.rules.poison_inuse, bytes)
@@ -143,7 +143,7 @@ fn check_gone<M: Machine>(env: Env<'_, M>, debug: &CacheDebug, slab: Pfn, first:
 #[inline]
 pub(crate) fn cover<M: Machine>(env: Env<'_, M>, slot: NonNull<u8>, bytes: u32) {
     if let Some(debug) = env.cache.debug() {
-        // SAFETY: a free slot of the cache, whose slab is nobody else's at this moment.
+        // SAFETY: a free slot of the cache, whose slab is no other code's at this moment.
         let slot = unsafe { Slot::new(env.cache, debug, slot) };
         slot.held(bytes).cover_held();
     }
@@ -305,7 +305,7 @@ fn slab_padding<M: Machine>(
     let start = used.max(bytes - (geometry.slack_bytes as usize).min(bytes));
     // SAFETY: the slots end inside the slab, and so does what follows them.
     let rest = unsafe { base.byte_add(start) };
-    // SAFETY: the rest of the slab was filled when it was set up, and nobody uses it.
+    // SAFETY: the rest of the slab was filled when it was set up, and no code uses it.
     let rest = unsafe { core::slice::from_raw_parts_mut(rest.as_ptr(), bytes.checked_sub(start)?) };
     let wrong = |byte: &u8| *byte != debug.rules.poison_inuse;
     let from = rest.iter().position(wrong)?;

@@ -197,7 +197,7 @@ impl CacheHead {
             let object = NonNull::new(next)?;
             // SAFETY: the offset is 0, or one inside the slot (geometry).
             let link = unsafe { object.byte_add(at) };
-            // SAFETY: `defer` wrote the link there, and nobody else has taken the object.
+            // SAFETY: `defer` wrote the link there, and no other code has taken the object.
             next = unsafe { link.cast::<*mut u8>().read() };
             debug::settle(self, object);
             Some(object)

@@ -73,7 +73,7 @@ pub trait Slots: Sized {
     }
 
     /// Calls `found` for the free slots of a slab of a cache with debugging, until it returns
-    /// `false`. Nobody allocates from the cache meanwhile. Slots with free objects are given as
+    /// `false`. No code allocates from the cache meanwhile. Slots with free objects are given as
     /// `alloc_direct` gives them.
     ///
     /// # Errors

@@ -410,11 +410,11 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 Ordering::Relaxed,
             );
         }
-        // SAFETY: the cache is off the list, and by the caller's contract nobody else uses it.
+        // SAFETY: the cache is off the list, and by the caller's contract no other code uses it.
         unsafe { self.heap.free_aliases(&self.body.head) };
-        // SAFETY: no slab is left, and by the caller's contract nobody else uses the cache.
+        // SAFETY: no slab is left, and by the caller's contract no other code uses the cache.
         unsafe { self.body.design.release(self.env()) };
-        // SAFETY: the cache is off the list, and nobody else uses it.
+        // SAFETY: the cache is off the list, and no other code uses it.
         unsafe { self.heap.free_body(NonNull::from(self.body)) };
         Ok(())
     }

@@ -170,7 +170,7 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
             if slots[filled].is_none() {
                 for slot in &mut slots[..filled] {
                     let Some(object) = slot.take() else { continue };
-                    // SAFETY: allocated just now, and nobody has seen it.
+                    // SAFETY: allocated just now, and no code has seen it.
                     let undone = unsafe { self.free_at(object, site) };
                     debug_assert!(undone.is_ok(), "{undone:?}");
                 }

@@ -230,7 +230,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return Err(FreeError::NotAnObject);
         }
         let order = page.order();
-        // Nobody else frees an owner's block, or counts references to it.
+        // No other code frees an owner's block, or counts references to it.
         if !page.claim_kind(PageKind::LargeKmalloc, PageKind::Owned, order) {
             return Err(FreeError::DoubleFree);
         }

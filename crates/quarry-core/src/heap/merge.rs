@@ -61,7 +61,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 }
             });
             if let Some(body) = found {
-                // SAFETY: `new_alias` made it just now, and nobody else knows it.
+                // SAFETY: `new_alias` made it just now, and no other code knows it.
                 unsafe { Self::add_alias(&body.head, alias, spec.object_size) };
             }
         }
@@ -91,7 +91,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// The alias is initialised and nobody else's.
+    /// The alias is initialised and no other code's.
     unsafe fn add_alias(head: &CacheHead, mut alias: NonNull<Alias>, object_size: u32) {
         let merged = &head.merged;
         merged.references.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// # Safety
     ///
-    /// `new_alias` made it, and nobody uses it any more.
+    /// `new_alias` made it, and no code uses it any more.
     unsafe fn free_alias(&self, alias: NonNull<Alias>) {
         let block = alias.cast::<u8>();
         let bytes = size_of::<Alias>();

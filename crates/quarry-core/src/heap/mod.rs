@@ -283,7 +283,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let mut head = CacheHead::new(&spec, self.system.era, geometry);
         if let Some(rules) = D::debug_rules(self.system.era).filter(|_| spec.flags.debug()) {
             let Some(debug) = self.create_debug(rules) else {
-                // SAFETY: nobody else knows the block, and it is still zeroed.
+                // SAFETY: no other code knows the block, and it is still zeroed.
                 unsafe { self.free_block(place.cast(), size_of::<CacheBody<D>>()) };
                 return Err(CreateError::NoRoom);
             };
@@ -296,7 +296,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: initialised just now, and the block is never moved (M3).
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
         let Some(design) = D::create(self.env(head), self.system.shared.cast()) else {
-            // SAFETY: nobody else knows the block.
+            // SAFETY: no other code knows the block.
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
         };
@@ -307,7 +307,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: both fields are initialised; the block lives as long as the heap.
         let body = unsafe { place.as_ref() };
         let Some(mut newest) = self.system.caches.lock(machine) else {
-            // SAFETY: nobody else knows the cache.
+            // SAFETY: no other code knows the cache.
             unsafe { body.design.release(self.env(head)) };
             // SAFETY: as above.
             unsafe { self.free_body(place) };
@@ -370,7 +370,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// `create_body` took the block from the region and wrote the head, and nobody uses it any
+    /// `create_body` took the block from the region and wrote the head, and no code uses it any
     /// more.
     unsafe fn free_body(&self, place: NonNull<CacheBody<D>>) {
         // SAFETY: the head was written and is first in the block.
@@ -385,7 +385,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// # Safety
     ///
-    /// The region handed out the block for these bytes, and nobody uses it any more.
+    /// The region handed out the block for these bytes, and no code uses it any more.
     unsafe fn free_block(&self, block: NonNull<u8>, bytes: usize) {
         // SAFETY: the block has this many bytes; zeroing them is what the region asks for.
         unsafe { block.write_bytes(0, bytes) };
@@ -487,7 +487,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Stops all operations of other threads, so that the process can fork: takes every per-CPU
-    /// slot, then waits until nobody works without one. Returns how much could not be brought to
+    /// slot, then waits until no code works without one. Returns how much could not be brought to
     /// rest in bounded time, 0 if all is well. In the child of a fork after a miss, allocation may
     /// wait for ever: that child should do no more than `exec`.
     pub fn quiesce(&self) -> u32 {

@@ -30,7 +30,7 @@ impl<'h, M: Machine> Cache<'h, M, SheafCache> {
     ///     let mut set_aside = cache.prefill(3)?;
     ///     for _ in 0..3 {
     ///         let object = set_aside.alloc().expect("cannot fail");
-    ///         // SAFETY: nobody else knows the object.
+    ///         // SAFETY: no other code knows the object.
     ///         unsafe { cache.free(object) }.expect("a live object");
     ///     }
     ///     Some(())

@@ -9,7 +9,7 @@
 //!
 //! A closed gate can be what the fork itself waits for: the C library takes the locks of its own
 //! `malloc` after the gate was closed, and a signal handler that interrupted their holder may come
-//! here. Nobody can tell that from a long fork, so whoever has waited for [`PATIENCE_NS`] goes
+//! here. No code can tell that from a long fork, so whoever has waited for [`PATIENCE_NS`] goes
 //! through, and is counted as a miss. If the fork was only long, or the process stopped meanwhile,
 //! and was copied at that moment, the child may find a lock taken or a structure half changed.
 //!
@@ -130,7 +130,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until nobody is inside. `false` if somebody stays, or if a walk does
+    /// Closes the gate and waits until no code is inside. `false` if somebody stays, or if a walk does
     /// not end.
     pub(crate) fn close<M: Machine>(&self, machine: &M) -> bool {
         let thread = machine.thread_id();
@@ -186,7 +186,7 @@ impl Gate {
         })
     }
 
-    /// Whether nobody is inside but perhaps this thread.
+    /// Whether no code is inside but perhaps this thread.
     fn is_empty_but(&self, thread: usize) -> bool {
         // SeqCst: see `enter`.
         let other = |occupant: &AtomicUsize| {

@@ -117,7 +117,7 @@ impl<T> PerCpu<T> {
         #[cfg(loom)]
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             let word = AtomicU32::new(PERCPU_FREE);
-            // SAFETY: the block was reserved just now, and nobody else knows it. A modelled atomic
+            // SAFETY: the block was reserved just now, and no other code knows it. A modelled atomic
             // is not valid when it is all zero.
             unsafe {
                 Self::lock_of(new.slot::<M>(cpu)).write(SlotLock { word });
@@ -147,7 +147,7 @@ impl<T> PerCpu<T> {
     ///
     /// # Safety
     ///
-    /// Nobody uses this handle or a clone of it any more.
+    /// No code uses this handle or a clone of it any more.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
         if !self.exists() {
             return;
@@ -155,7 +155,7 @@ impl<T> PerCpu<T> {
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             let slot = self.slot::<M>(cpu).cast::<u8>();
             // SAFETY: the slot is `BYTES` long, inside the per-CPU range (`new` reserved it), and
-            // by the caller's contract nobody else looks at it.
+            // by the caller's contract no other code looks at it.
             unsafe { slot.write_bytes(0, Self::BYTES) };
         }
         // SAFETY: `new` reserved exactly this block, and it goes back once.
@@ -390,7 +390,7 @@ impl<T: Sync + PerCpuState> PerCpuShared<T> {
         // SAFETY: nobody sees the zeroed values, which are replaced here.
         let new = Self(unsafe { PerCpu::new(machine, areas) }?);
         for cpu in (0..machine.topology().cpus).map(CpuId) {
-            // SAFETY: the slot was reserved just now, and nobody else knows it.
+            // SAFETY: the slot was reserved just now, and no other code knows it.
             unsafe { new.state::<M>(cpu).write(value()) };
         }
         Some(new)
@@ -447,7 +447,7 @@ impl<T: Sync + PerCpuState> PerCpuShared<T> {
     ///
     /// # Safety
     ///
-    /// As for [`PerCpu::free`]; nobody holds a slot.
+    /// As for [`PerCpu::free`]; no code holds a slot.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
         // SAFETY: the caller's contract is the same.
         unsafe { self.0.free(machine, areas) };

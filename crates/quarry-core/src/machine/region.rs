@@ -34,7 +34,7 @@ unsafe impl Sync for Region {}
 unsafe impl Send for Region {}
 
 impl Region {
-    /// A region over a zero-filled range that nobody else uses.
+    /// A region over a zero-filled range that no other code uses.
     ///
     /// # Safety
     ///
@@ -85,7 +85,7 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// `alloc` returned it for the same number of bytes, nobody uses it any more, and all its
+    /// `alloc` returned it for the same number of bytes, no code uses it any more, and all its
     /// bytes are zero.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, block: NonNull<u8>, bytes: usize) {
         let (class, _) = Self::class(bytes);

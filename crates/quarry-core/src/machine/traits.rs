@@ -49,7 +49,7 @@ pub unsafe trait Memory {
     ///
     /// # Safety
     ///
-    /// The range is whole pages of [`Ranges::pages`] that nobody uses.
+    /// The range is whole pages of [`Ranges::pages`] that no code uses.
     unsafe fn release(&self, range: RawRange) -> bool;
 
     /// Makes the pages of a range a node's, before they are first touched, where the machine can.

@@ -70,7 +70,7 @@ impl PageBlocks {
         Some(blocks)
     }
 
-    /// No tags; nobody may ask for one.
+    /// No tags; no code may ask for one.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn none() -> Self {
         Self {

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 pub(super) enum Claim {
     /// It is an allocated block, which somebody else may be freeing too.
     Allocated,
-    /// It is an allocated block of this kind, as was just seen, which nobody else is freeing.
+    /// It is an allocated block of this kind, as was just seen, which no other code is freeing.
     Exclusive(PageKind),
     /// It is already.
     Made,
@@ -31,7 +31,7 @@ impl Claim {
         }
     }
 
-    /// Takes back what [`Claim::make`] did. Nobody can have seen the block since, on no list.
+    /// Takes back what [`Claim::make`] did. No code can have seen the block since, on no list.
     pub(super) fn undo(self, page: &Page, order: u32) {
         match self {
             Self::Allocated => page.set_kind(PageKind::Allocated, order),

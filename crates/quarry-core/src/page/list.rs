@@ -44,7 +44,7 @@ impl<'a, M: Accounting> Links<'a, M> {
         }
     }
 
-    /// Lists of a function, which nobody else sees.
+    /// Lists of a function, which no other code sees.
     #[inline(always)]
     pub(crate) fn of_call(machine: &'a M, map: &'a MemMap) -> Self {
         Self {

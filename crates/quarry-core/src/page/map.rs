@@ -41,7 +41,7 @@ impl MemMap {
             .min(u32::MAX as usize - 1);
         #[cfg(loom)]
         for page in 0..pages {
-            // SAFETY: the range has room for this many descriptors and nobody uses it yet (M2).
+            // SAFETY: the range has room for this many descriptors and no code uses it yet (M2).
             unsafe {
                 ranges
                     .descriptors

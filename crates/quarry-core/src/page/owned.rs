@@ -1,4 +1,4 @@
-//! Blocks whose owner is known to the compiler: freed when they are dropped, once, by nobody else.
+//! Blocks whose owner is known to the compiler: freed when they are dropped, once, by no other code.
 
 use core::fmt;
 use core::mem::MaybeUninit;

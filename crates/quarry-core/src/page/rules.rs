@@ -207,7 +207,7 @@ impl Rules {
         }
     }
 
-    /// The type of pageblocks that nobody has used.
+    /// The type of pageblocks that no code has used.
     pub(crate) fn boot_type(&self) -> MigrateType {
         self.group(MigrateType::Movable)
     }

@@ -148,7 +148,7 @@ pub(super) const FRONT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 ///
 /// In `state` a slab's holder of the node list lock notes as well whether it is on the partial list,
 /// which it leaves before its pages go back. Kind and references are one word, so that one comparison
-/// tells whether a block may be freed, and nobody counts references to what is no more theirs.
+/// tells whether a block may be freed, and no code counts references to what is no more theirs.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
@@ -343,7 +343,7 @@ impl Page {
 
     #[inline]
     pub(crate) fn set_on_list(&self, on: bool) {
-        // A load and a store: nobody else changes the word of a slab.
+        // A load and a store: no other code changes the word of a slab.
         let rest = self.state() & !ON_LIST;
         let state = if on { rest | ON_LIST } else { rest };
         self.state.store(state, Ordering::Relaxed);

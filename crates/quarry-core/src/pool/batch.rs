@@ -37,7 +37,7 @@ const _: () = assert!(BATCH_PAGES <= CACHE_PAGES);
 ///         assert!(unsafe { pool.put(pfn) }.is_err());
 ///     }
 ///     if let Some(pfn) = batch.pop() {
-///         // SAFETY: nobody else knows the page.
+///         // SAFETY: no other code knows the page.
 ///         unsafe { pool.put(pfn) }.unwrap();
 ///     }
 ///     owner.put_batch(&mut batch).unwrap();

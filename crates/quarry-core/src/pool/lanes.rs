@@ -222,7 +222,7 @@ impl Lanes {
             producer.base.load(Ordering::Relaxed).is_null() && self.add(lane, producer, cpu)
         });
         if taken != Some(true) {
-            // SAFETY: nobody has seen it.
+            // SAFETY: no code has seen it.
             unsafe { Lane::free(lane, machine, meta) };
         }
         taken.is_some()
@@ -230,7 +230,7 @@ impl Lanes {
 
     /// Gives a lane to the CPU whose slot the caller holds.
     fn add(&self, mut lane: NonNull<Lane>, producer: &Producer, cpu: CpuId) -> bool {
-        // SAFETY: `make` made it, and nobody else has seen it.
+        // SAFETY: `make` made it, and no other code has seen it.
         let new = unsafe { lane.as_mut() };
         new.cpu = cpu;
         let base = new.entries.as_ptr();
@@ -370,7 +370,7 @@ impl Lanes {
     ///
     /// # Safety
     ///
-    /// Nobody else uses the pool any more.
+    /// No other code uses the pool any more.
     pub(super) unsafe fn free<M: Machine>(&self, machine: &M, meta: &Region, percpu: &Region) {
         // A lane that was never closed may have a holder that was stopped before it let go: it is
         // lost, and so are the slots.
@@ -424,7 +424,7 @@ impl Lane {
 
     /// # Safety
     ///
-    /// `new` made it in this region, and nobody uses it any more.
+    /// `new` made it in this region, and no code uses it any more.
     unsafe fn free<M: Machine>(lane: NonNull<Self>, machine: &M, meta: &Region) {
         // SAFETY: the caller's contract.
         let bytes = Self::bytes(unsafe { lane.as_ref() }.size);

@@ -159,7 +159,7 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M,
 ///     let mut owner = PoolOwner::create(pages, Era::V6_18, &params).unwrap();
 ///     let pool = owner.handle();
 ///     let (first, second) = (owner.alloc().unwrap(), owner.alloc().unwrap());
-///     // SAFETY: nobody else knows the page.
+///     // SAFETY: no other code knows the page.
 ///     assert_eq!(unsafe { owner.put(first) }, Ok(Put::Cached));
 ///     // SAFETY: likewise.
 ///     assert_eq!(unsafe { pool.put(second) }, Ok(Put::Ring));
@@ -231,7 +231,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
             (Some(ring), Some(lanes)) => (ring, lanes),
             (ring, lanes) => {
                 if let Some(lanes) = lanes {
-                    // SAFETY: nobody knows them.
+                    // SAFETY: no code knows them.
                     unsafe { lanes.free(machine, pages.meta(), pages.percpu()) };
                 }
                 let ring = ring.map(|ring| ring.range());
@@ -240,7 +240,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
                     bytes,
                 };
                 for block in ring.into_iter().chain([body]) {
-                    // SAFETY: nobody knows the block.
+                    // SAFETY: no code knows the block.
                     unsafe { give_back(machine, pages.meta(), block) };
                 }
                 return Err(PoolCreateError::NoRoom);
@@ -366,7 +366,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         }
     }
 
-    /// Counters; exact if nobody uses the pool at this moment.
+    /// Counters; exact if no code uses the pool at this moment.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let body = self.body();
@@ -419,7 +419,7 @@ impl<M: Machine, H: Mapper> Drop for PagePool<'_, M, H> {
 ///
 /// # Safety
 ///
-/// The region handed it out for these bytes, and nobody uses it any more.
+/// The region handed it out for these bytes, and no code uses it any more.
 unsafe fn give_back<M: Machine>(machine: &M, meta: &Region, block: RawRange) {
     // SAFETY: the block has this many bytes.
     unsafe { NonNull::write_bytes(block.base, 0, block.bytes) };

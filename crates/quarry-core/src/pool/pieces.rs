@@ -163,7 +163,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         Some(Piece { pfn, offset, bytes })
     }
 
-    /// Begins the open page anew if all its pieces have come home and nobody else uses it.
+    /// Begins the open page anew if all its pieces have come home and no other code uses it.
     fn reopen(&mut self, pfn: Pfn) -> bool {
         let page = self.pool.pages.map().page(pfn);
         // Acquire: pairs with the Release in `return_piece`.

@@ -288,7 +288,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
     }
 
-    /// Puts a checked page, which nobody else uses, into the ring or out of the pool. Nothing of
+    /// Puts a checked page, which no other code uses, into the ring or out of the pool. Nothing of
     /// the pool may be touched after it.
     #[inline]
     pub(super) fn put_ring(self, page: &Page, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
@@ -457,7 +457,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     }
 
     /// Takes the pool's mark off a page: of several that try, one does. Its kind is still a pool's, so
-    /// that nobody frees it by number before [`RawPool::give_back`] has cleaned its descriptor.
+    /// that no code frees it by number before [`RawPool::give_back`] has cleaned its descriptor.
     fn disown(&self, page: &Page) -> bool {
         access(
             self.pages.machine(),

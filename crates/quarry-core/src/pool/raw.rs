@@ -191,10 +191,10 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
         let meta = self.pages.meta();
         let _pass = self.pages.gate().enter(machine);
         let slots = self.body().ring.range();
-        // SAFETY: I4 - nobody else can reach the pool any more.
+        // SAFETY: I4 - no other code can reach the pool any more.
         unsafe { self.body().lanes.free(machine, meta, self.pages.percpu()) };
         let bytes = size_of::<Body<H>>().max(align_of::<Body<H>>());
-        // SAFETY: I4 - nobody else can reach the pool any more: there are no handles, and no page
+        // SAFETY: I4 - no other code can reach the pool any more: there are no handles, and no page
         // that one could put. It was initialised when it was made.
         unsafe { self.body.drop_in_place() };
         let body = RawRange {

@@ -88,7 +88,7 @@ impl Ring {
         for slot in 0..count as usize {
             // SAFETY: the block has room for `count` slots.
             let slot = unsafe { slots.add(slot) };
-            // SAFETY: the slot lies in the block, which is aligned to a cache line, and nobody else
+            // SAFETY: the slot lies in the block, which is aligned to a cache line, and no other code
             // knows it.
             unsafe { slot.write(AtomicU32::new(0)) };
         }

@@ -64,7 +64,7 @@
 //!
 //! CPUs have no main sheaves of kmalloc's caches until their first slow operation. Sheaves come from and go
 //! to the slabs of their kmalloc class, past that class's own sheaves. The slot stays held
-//! while a sheaf is filled or flushed, so nobody can have refilled it meanwhile; the kernel drops
+//! while a sheaf is filled or flushed, so no code can have refilled it meanwhile; the kernel drops
 //! its lock there. A sheaf is always filled, as in 7.0 final; 6.18 only does so for callers that
 //! may sleep, and there is no such caller here to tell apart. A cache without sheaves, and an rcu
 //! sheaf that is not to be had, note deferred frees as the other designs do. A thread that moves to
@@ -151,7 +151,7 @@ impl Design for SheafCache {
         let (machine, percpu) = (env.machine(), env.pages().percpu());
         // SAFETY: all-zero is a valid `CpuSheaves`: no sheaf, zero counters.
         let Some(cpu) = (unsafe { PerCpu::new(machine, percpu) }) else {
-            // SAFETY: nobody has used the slots below.
+            // SAFETY: no code has used the slots below.
             unsafe { slub.release(env) };
             return None;
         };

@@ -203,7 +203,7 @@ impl SheafCache {
     }
 
     /// Puts a slab that was taken off its node's list for nothing back. At the head of it, its pages go if
-    /// it is empty by now and the node has enough; nobody counts that.
+    /// it is empty by now and the node has enough; no code counts that.
     fn return_partial<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
         let node = &self.slub.nodes[env.pages().node_of_page(slab).0 as usize];
         let Some(mut list) = node.partial.lock(env.machine()) else {
@@ -246,7 +246,7 @@ impl SheafCache {
         }
         filling.slots[before..].fill(None);
         filling.filled = before;
-        // Made and given back; nobody has seen it.
+        // Made and given back; no code has seen it.
         stats.count(Stat::FreeSlab);
         false
     }
@@ -277,7 +277,7 @@ impl SheafCache {
             unsafe { self.slub.free_bulk(env, objects) }
         } else {
             let free = |slab, list| {
-                // SAFETY: the list holds objects of one slab, which nobody uses (I1).
+                // SAFETY: the list holds objects of one slab, which no code uses (I1).
                 unsafe { self.slub.free_to_slab(env, None, slab, list) };
             };
             // SAFETY: as above.

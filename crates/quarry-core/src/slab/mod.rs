@@ -169,7 +169,7 @@ impl Design for SlabCache {
         // SAFETY: all-zero is a valid `CpuArray`: no entries, no room for any, zero counters.
         let cpu = unsafe { PerCpu::new(machine, env.pages().percpu()) }?;
         let Some(entries) = types::alloc_entries(env, geometry.queue) else {
-            // SAFETY: nobody has used the slots.
+            // SAFETY: no code has used the slots.
             unsafe { cpu.free(machine, env.pages().percpu()) };
             return None;
         };

@@ -315,7 +315,7 @@ impl SlabCache {
             queue: limit,
         };
         let Some(mut config) = self.config.lock(env.machine()) else {
-            // SAFETY: nobody has seen the entries.
+            // SAFETY: no code has seen the entries.
             unsafe { types::free_entries(env, &new) };
             return false;
         };

@@ -18,7 +18,7 @@ use crate::sync::Ordering;
 /// How many of a slab's free objects a returning object is compared with.
 const COMPARED: u32 = 64;
 
-/// A slab that nobody else changes: it is new, or its node's `list_lock` is held (I2).
+/// A slab that no other code changes: it is new, or its node's `list_lock` is held (I2).
 ///
 /// The indices of the objects are a stack: entries `active..objects` name the free ones, the next
 /// to be taken first.
@@ -104,7 +104,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         let at = self.entry(entry)?;
         self.account_index(at.as_ptr(), Access::Read);
         Some(match self.index_bytes {
-            // SAFETY: I2 and I4 - the entry is inside the array, which nobody else changes.
+            // SAFETY: I2 and I4 - the entry is inside the array, which no other code changes.
             1 => u32::from(unsafe { at.read() }),
             // SAFETY: as above; the entries are aligned to their width (geometry).
             2 => u32::from(unsafe { at.cast::<u16>().read() }),
@@ -117,7 +117,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         let Some(at) = self.entry(entry) else { return };
         self.account_index(at.as_ptr(), Access::Write);
         match self.index_bytes {
-            // SAFETY: I2 and I4 - the entry is inside the array, which nobody else uses.
+            // SAFETY: I2 and I4 - the entry is inside the array, which no other code uses.
             1 => unsafe { at.write(number as u8) },
             // SAFETY: as above; the entries are aligned to their width (geometry).
             2 => unsafe { at.cast::<u16>().write(number as u16) },
@@ -220,7 +220,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
             return false;
         };
         match self.index_bytes {
-            // SAFETY: I2 and I4 - entries from `active` on are indices that nobody changes.
+            // SAFETY: I2 and I4 - entries from `active` on are indices that no code changes.
             1 => unsafe { core::slice::from_raw_parts(at.as_ptr(), compared) }
                 .contains(&(number as u8)),
             // SAFETY: as above; the entries are aligned to their width (geometry).
@@ -243,7 +243,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
 }
 
 impl SlabCache {
-    /// A slab that nobody else changes: it is new, or its node's `list_lock` is held.
+    /// A slab that no other code changes: it is new, or its node's `list_lock` is held.
     pub(super) fn open<'a, M: Machine>(&self, env: Env<'a, M>, slab: Pfn) -> OpenSlab<'a, M> {
         OpenSlab {
             env,

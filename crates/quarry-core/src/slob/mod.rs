@@ -51,7 +51,7 @@
 //! # 6 Invariants
 //!
 //! * **I1** Free blocks, a heap page's descriptor word and the lists change only under the lock;
-//!   the memory of a free block is nobody else's.
+//!   the memory of a free block is no other code's.
 //! * **I2** Blocks and free blocks of a heap page lie end to end from its start to its end, the
 //!   free ones in ascending order of address. Where merging is complete no two are neighbours.
 //! * **I3** A heap page is on a list exactly if it has free units, whenever the lock is free.

@@ -36,7 +36,7 @@ impl Shared {
     pub(super) fn push_deferred<M: Machine>(&self, env: Env<'_, M>, pfn: Pfn) {
         let link = &env.map().page(pfn).private;
         // 0 is "not on the stack", so links are one larger. Claimed before it is linked, so that
-        // nobody else pushes the page too. SeqCst: see `owners`.
+        // no other code pushes the page too. SeqCst: see `owners`.
         let claimed = link.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst);
         if claimed.is_err() {
             return;

@@ -35,7 +35,7 @@ impl State {
     }
 }
 
-/// A heap page whose free blocks the caller may change: the lock is held, or nobody else knows the
+/// A heap page whose free blocks the caller may change: the lock is held, or no other code knows the
 /// page (I1).
 #[derive(Clone, Copy)]
 pub(super) struct HeapPage<'a, M: Machine> {
@@ -97,7 +97,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
     fn load(&self, at: u32) -> i32 {
         let place = self.place(at);
         if self.unit == 2 {
-            // SAFETY: I1 - the unit is part of a free block, which nobody else uses; it is inside
+            // SAFETY: I1 - the unit is part of a free block, which no other code uses; it is inside
             // the page and a multiple of 2 bytes from its start.
             let unit = unsafe { place.cast::<i16>().read() };
             i32::from(unit)

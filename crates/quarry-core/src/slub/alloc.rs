@@ -239,7 +239,7 @@ impl Slub {
         }
         let owner = &self.nodes[env.pages().node_of_page(slab).0 as usize];
         let Some(mut list) = owner.partial.lock(env.machine()) else {
-            // Nobody else knows the slab yet.
+            // No other code knows the slab yet.
             self.discard(env, slab);
             return false;
         };
@@ -249,7 +249,7 @@ impl Slub {
     }
 
     /// One object off the first slab of a node's list. The list lock makes the caller the slab's
-    /// owner (I3), so nobody else takes objects off it.
+    /// owner (I3), so no other code takes objects off it.
     pub(crate) fn alloc_one_from_node<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -292,7 +292,7 @@ impl Slub {
                 });
             }
             count += 1;
-            // SAFETY: I1 - the object is on a list and inside its slab (checked above). Nobody takes
+            // SAFETY: I1 - the object is on a list and inside its slab (checked above). No code takes
             // objects off the list: other threads do not work on the cache (`Rest`), and a signal
             // handler of this one finds the lock of the node re-entered.
             object = unsafe { self.next_free(env, at) };

@@ -44,7 +44,7 @@
 //!
 //! # 6 Invariants
 //!
-//! * **I1** An object on a CPU's list or a slab's list belongs to the allocator: nobody else reads
+//! * **I1** An object on a CPU's list or a slab's list belongs to the allocator: no other code reads
 //!   or writes it. Its free pointer holds the next object of the same list or null.
 //! * **I2** A slab's list and `inuse` change only together, by compare-and-swap on its word; only
 //!   a slab's owner (I3) takes objects off, others only push.

@@ -13,7 +13,7 @@
 //!
 //! Reuse of an object cannot fool the compare-and-swap (ABA): all but the owner of a slab only
 //! push, and the owner takes the whole list or, under the list lock, the first object, which
-//! nobody else can take off meanwhile.
+//! no other code can take off meanwhile.
 
 use crate::machine::{Access, Line, Machine, access};
 use crate::page::Page;
@@ -49,7 +49,7 @@ impl SlabWord {
         Self::decode(slab.word.load(Ordering::Acquire))
     }
 
-    /// Sets the word of a slab that nobody else knows yet.
+    /// Sets the word of a slab that no other code knows yet.
     pub(crate) fn init(self, slab: &Page) {
         slab.word.store(self.encode(), Ordering::Relaxed);
     }

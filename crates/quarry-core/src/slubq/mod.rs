@@ -158,7 +158,7 @@ impl Design for Slubq {
         // SAFETY: all-zero is a valid `CpuQueue`: no entries, no room for any, zero counters.
         let cpu = unsafe { PerCpu::new(env.machine(), env.pages().percpu()) }?;
         let Some(entries) = types::alloc_entries(env, geometry.queue) else {
-            // SAFETY: nobody has used the slots.
+            // SAFETY: no code has used the slots.
             unsafe { cpu.free(env.machine(), env.pages().percpu()) };
             return None;
         };

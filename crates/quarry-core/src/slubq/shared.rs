@@ -81,7 +81,7 @@ impl Slubq {
             Ordering::Relaxed,
         );
         if shown.is_err() {
-            // SAFETY: nobody else has seen the block, which has this many bytes.
+            // SAFETY: no other code has seen the block, which has this many bytes.
             unsafe { block.write_bytes(0, bytes) };
             // SAFETY: the region handed it out for these bytes, and it is zeroed.
             unsafe { env.pages().meta().free(machine, block, bytes) };
@@ -160,7 +160,7 @@ impl Slubq {
             return;
         };
         let bytes = size_of::<SharedQueues>();
-        // SAFETY: the block has this many bytes, and by the caller's contract nobody uses it.
+        // SAFETY: the block has this many bytes, and by the caller's contract no code uses it.
         unsafe { block.write_bytes(0, bytes) };
         // SAFETY: the region handed it out for these bytes, and it is zeroed.
         unsafe { env.pages().meta().free(env.machine(), block, bytes) };

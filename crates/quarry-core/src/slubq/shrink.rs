@@ -38,7 +38,7 @@ impl Upkeep for Slubq {
 }
 
 impl Slubq {
-    /// Drains the running CPU's queue, and those that it shares, if nobody used them since the last
+    /// Drains the running CPU's queue, and those that it shares, if no code used them since the last
     /// time.
     pub(super) fn expire<M: Machine>(&self, env: Env<'_, M>) {
         let machine = env.machine();
@@ -81,7 +81,7 @@ impl Slubq {
         };
         let new = QueueConfig { entries, queue };
         let Some(mut config) = self.config.lock(env.machine()) else {
-            // SAFETY: nobody has seen the entries.
+            // SAFETY: no code has seen the entries.
             unsafe { types::free_entries(env, &new) };
             return false;
         };

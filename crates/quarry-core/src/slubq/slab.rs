@@ -197,7 +197,7 @@ impl Slubq {
             super::count(env, stats.as_deref_mut(), Stat::OrderFallback);
         }
         debug::set_up(env, slab, env.map().address(slab), objects);
-        // Nobody else knows the slab, so its lock is free unless a mistaken free looks at it.
+        // No other code knows the slab, so its lock is free unless a mistaken free looks at it.
         LockedSlab::lock(env, slab)?.fill(self.size);
         super::count(env, stats, Stat::AllocSlab);
         Some(slab)

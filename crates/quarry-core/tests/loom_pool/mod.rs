@@ -48,7 +48,7 @@ impl World {
 
     /// Every page has come back.
     fn finish(self) {
-        // SAFETY: `new` made it, and nobody uses it any more.
+        // SAFETY: `new` made it, and no code uses it any more.
         let pages = unsafe { Box::from_raw(self.pages) };
         let census = pages.check_consistency().unwrap();
         assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
@@ -205,7 +205,7 @@ fn the_last_bulk_put_against_the_end() {
     });
 }
 
-/// Puts that break their contract, of a page that nobody takes meanwhile: whatever they return, the
+/// Puts that break their contract, of a page that no code takes meanwhile: whatever they return, the
 /// page is in one place afterwards.
 fn put_twice(by_owner: bool) {
     explore(move || {
@@ -215,14 +215,14 @@ fn put_twice(by_owner: bool) {
         let pool = owner.handle();
         let thread = spawn(move || {
             be(CPU1);
-            // SAFETY: the contract is broken on purpose; nobody takes released pages meanwhile.
+            // SAFETY: the contract is broken on purpose; no code takes released pages meanwhile.
             unsafe { pool.put(pfn) }
         });
         let mine = if by_owner {
-            // SAFETY: the contract is broken on purpose; nobody takes released pages meanwhile.
+            // SAFETY: the contract is broken on purpose; no code takes released pages meanwhile.
             unsafe { owner.put(pfn) }
         } else {
-            // SAFETY: the contract is broken on purpose; nobody takes released pages meanwhile.
+            // SAFETY: the contract is broken on purpose; no code takes released pages meanwhile.
             unsafe { owner.pool().put(pfn) }
         };
         let theirs = thread.join().unwrap();
@@ -308,7 +308,7 @@ fn pieces_against_their_owner() {
         homes.fetch_add(usize::from(put != Put::Piece), Ordering::Relaxed);
         thread.join().unwrap();
         assert_eq!(homes.load(Ordering::Relaxed), 1);
-        // SAFETY: nobody else puts the page any more.
+        // SAFETY: no other code puts the page any more.
         let again = unsafe { owner.put_piece(pieces[1].pfn, pieces[1].offset) }.unwrap_err();
         assert!(matches!(
             again,

@@ -153,7 +153,7 @@ fn an_allocation_from_the_barn_against_a_free_past_the_sheaves() {
     );
 }
 
-/// The exchange is broken: nobody is kept out of the barn meanwhile.
+/// The exchange is broken: no code is kept out of the barn meanwhile.
 #[test]
 #[should_panic]
 fn without_the_barns_lock_an_exchange_clashes() {

@@ -26,7 +26,7 @@ fn memory_of_the_pool_is_kept() {
         base,
         bytes: HUGE_PAGE_BYTES,
     };
-    // SAFETY: the range is the machine's, which nobody else uses.
+    // SAFETY: the range is the machine's, which no other code uses.
     unsafe { base.write(0x5a) };
     machine.memory.huge_pages.in_use = HugePages::Hugetlb;
     // SAFETY: as above.

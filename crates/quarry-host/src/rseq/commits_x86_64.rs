@@ -9,7 +9,7 @@
 //! (end), 6 (failure), 7 (abort). The commit is the last instruction. Inputs are read only, outputs
 //! are made anew after a restart. What may happen twice when a restart falls between them: the
 //! store to the object's link (the caller owns the object), the store to the stack's free entry
-//! (nobody reads it), and the counter, which may thus run ahead by one per restart.
+//! (no code reads it), and the counter, which may thus run ahead by one per restart.
 //!
 //! Memory order (S1 to S3 of `quarry_core::machine`): x86-64 makes a CPU's stores visible in program
 //! order, so the commit is a release, and whoever reads the top elsewhere sees the entry. No plain store

@@ -232,7 +232,7 @@ impl Arena {
             .count() as u32
     }
 
-    /// Counts every token that lies in a slot or in the stash. Nobody else may be at work.
+    /// Counts every token that lies in a slot or in the stash. No other code may be at work.
     pub(crate) fn census(&self, found: &mut [u8]) {
         for cpu in self.cpus() {
             let slot = self.slot(cpu);

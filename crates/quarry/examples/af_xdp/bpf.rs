@@ -48,7 +48,7 @@ fn bpf<T>(command: libc::c_int, attribute: &T) -> io::Result<libc::c_int> {
 
 fn descriptor<T>(command: libc::c_int, attribute: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attribute)?;
-    // SAFETY: the command returned a new descriptor that nobody else knows.
+    // SAFETY: the command returned a new descriptor that no other code knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

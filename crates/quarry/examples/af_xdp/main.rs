@@ -271,7 +271,7 @@ fn receive(
     let interface = cable.enter_receiver().map_err(skipped)?;
     let base = pages.address(Pfn(0)).expect("a first page");
     let bytes = pages.pages() as usize * FRAME as usize;
-    // SAFETY: the socket gets pages that the pool has handed out and nobody else has, and the heap
+    // SAFETY: the socket gets pages that the pool has handed out and no other code has, and the heap
     // is never unmapped.
     let mut socket = unsafe { Socket::open(base, bytes, FRAME) }.map_err(skipped)?;
     socket.bind(interface).map_err(skipped)?;
@@ -435,7 +435,7 @@ unsafe fn check(pages: &Pages, packet: &Packet) -> Result<bool, String> {
     let base = pages.address(Pfn(0)).expect("a first page");
     // SAFETY: the packet lies in the allocator's memory, by the caller's contract.
     let start = unsafe { base.byte_add(packet.addr as usize) };
-    // SAFETY: as above, and nobody writes to it.
+    // SAFETY: as above, and no code writes to it.
     let frame = unsafe { std::slice::from_raw_parts(start.as_ptr(), packet.len as usize) };
     let port = frame.get(36..38);
     if frame.len() != HEADERS + PAYLOAD || port != Some(&PORT.to_be_bytes()[..]) {

@@ -143,7 +143,7 @@ impl Socket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else knows it.
+        // SAFETY: the descriptor is new and no other code knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let umem = libc::xdp_umem_reg {
             addr: memory.addr().get() as u64,

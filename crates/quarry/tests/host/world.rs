@@ -138,7 +138,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         self.check(&held, in_handler);
         let freed = match held.source {
             Source::Cache(DEFERRED) if !in_handler => {
-                // SAFETY: the owner gives the object up, and nobody else knows it.
+                // SAFETY: the owner gives the object up, and no other code knows it.
                 match unsafe { self.caches[DEFERRED].free_rcu(held.object) } {
                     // SAFETY: as above; it was not noted.
                     Err(FreeError::NoRoom) => unsafe { self.caches[DEFERRED].free(held.object) },
@@ -222,7 +222,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         }
     }
 
-    /// Frees what lies in mailboxes and stash. Nobody else is at work.
+    /// Frees what lies in mailboxes and stash. No other code is at work.
     pub(crate) fn empty(&self) {
         for mailbox in &self.mailboxes {
             let letters = std::mem::take(&mut *mailbox.lock().unwrap());

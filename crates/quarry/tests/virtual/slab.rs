@@ -293,7 +293,7 @@ fn indices_lie_in_the_slab() {
     );
     let objects = take(cache, 64);
     let bytes = |object: Object| -> [u8; 64] {
-        // SAFETY: the object has 64 bytes that nobody writes meanwhile.
+        // SAFETY: the object has 64 bytes that no code writes meanwhile.
         unsafe { object.cast::<[u8; 64]>().read() }
     };
     // Handed out were 15 to 0 and 63 to 16; the last object held the indices until it left.
@@ -404,7 +404,7 @@ fn freed_objects_keep_their_contents() {
             // SAFETY: the handle is not used.
             unsafe { heap.cache_of(object) }.is_some()
         }) {
-            // SAFETY: the bytes of the object's slot, which nobody writes while this runs.
+            // SAFETY: the bytes of the object's slot, which no code writes while this runs.
             let found = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes) };
             assert!(
                 found.iter().all(|byte| *byte == 0xa5),

@@ -197,7 +197,7 @@ fn objects_are_never_touched() {
     let cache = sized(&heap, "scenario", 100);
     let bytes = cache.head().geometry().layout.size as usize;
     let read = |object: Object| -> Vec<u8> {
-        // SAFETY: the bytes of the object's slot, which nobody writes while this runs.
+        // SAFETY: the bytes of the object's slot, which no code writes while this runs.
         unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes) }.to_vec()
     };
     let objects = take(cache, 300);

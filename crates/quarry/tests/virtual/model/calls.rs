@@ -105,7 +105,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             return Ok(None);
         };
         tracked.frees += 1;
-        // SAFETY: the ledger has just forgotten the object, so nobody uses it any more.
+        // SAFETY: the ledger has just forgotten the object, so no code uses it any more.
         let freed = unsafe { tracked.cache.free(live.object) };
         ensure_eq!(freed, Ok(()), "freeing {:p}", live.object);
         Ok(Some(live))

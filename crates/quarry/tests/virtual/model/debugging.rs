@@ -71,7 +71,7 @@ pub(crate) fn combinations() -> impl Iterator<Item = CacheFlags> {
 
 /// Writes where the test has no business.
 pub(crate) fn poke(object: Object, offset: isize, byte: u8) {
-    // SAFETY: the tests stay inside the pages of the machine; nobody else runs.
+    // SAFETY: the tests stay inside the pages of the machine; no other code runs.
     let at = unsafe { object.byte_offset(offset) };
     // SAFETY: as above.
     unsafe { at.write(byte) };

@@ -82,7 +82,7 @@ pub(crate) struct Driver<'h, M: Machine, D: Design, P> {
 }
 
 impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
-    /// A driver of a heap that nobody has used.
+    /// A driver of a heap that no code has used.
     pub(crate) fn new(heap: &'h Heap<M, D>, place: P, limits: Limits) -> Self {
         Self {
             heap,

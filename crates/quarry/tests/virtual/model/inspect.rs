@@ -52,7 +52,7 @@ pub(crate) fn use_it<D: Design>(
         machine.run_on(CpuId((n / 3) % CPUS));
         // A stride that visits all slabs.
         let object = kept.swap_remove(n as usize * 7 % kept.len());
-        // SAFETY: the object is this cache's, and nobody else knows it.
+        // SAFETY: the object is this cache's, and no other code knows it.
         unsafe { cache.free(object) }.unwrap();
     }
     kept

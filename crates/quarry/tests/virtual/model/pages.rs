@@ -32,7 +32,7 @@ pub(crate) struct PageDriver<'a, M: Machine, P> {
 }
 
 impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
-    /// A driver of a page allocator that nobody has used.
+    /// A driver of a page allocator that no code has used.
     pub(crate) fn new(pages: &'a PageAllocator<M>, place: P, limits: Limits) -> Self {
         Self {
             pages,

@@ -49,7 +49,7 @@ pub(crate) fn offset(object: Object) -> usize {
 
 /// What lies at an address.
 pub(crate) fn read<T: Copy>(place: Object) -> T {
-    // SAFETY: the tests read what the allocator wrote there, while nobody writes.
+    // SAFETY: the tests read what the allocator wrote there, while no code writes.
     unsafe { place.cast::<T>().read() }
 }
 

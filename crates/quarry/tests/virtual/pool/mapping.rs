@@ -127,7 +127,7 @@ fn a_page_on_its_way_into_a_pool_or_out_of_it_is_nobody_elses() {
     assert_eq!(census.allocated, 0);
     assert!(census.pool >= 200);
     for pfn in got {
-        // SAFETY: nobody else puts the page.
+        // SAFETY: no other code puts the page.
         unsafe { owner.put(pfn) }.unwrap();
     }
     owner.destroy().map_err(|_| "pages in flight").unwrap();
