@@ -259,7 +259,7 @@ impl<D: Design> Builder<D> {
     pub fn report_to_stderr(self) -> Self {
         self.reporter(|report| {
             use std::io::Write;
-            // No code can be told that no code can be told.
+            // A failure to write has nowhere to be reported.
             let _ = writeln!(std::io::stderr().lock(), "{report}");
         })
     }

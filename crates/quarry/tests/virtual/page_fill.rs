@@ -316,7 +316,7 @@ fn free_blocks_of_a_recorded_kernel_are_laid_as_told() {
     let [unmovable, movable, reclaimable] = report.pageblocks;
     assert_eq!((unmovable, reclaimable), (1, 2), "{movable} movable");
     pages.check_consistency().unwrap();
-    // What others use no code frees, and it needs no memory.
+    // What others use is not freed, and it needs no memory.
     for pfn in (0..pages.pages()).step_by(7).map(Pfn) {
         for order in 0..=MAX_ORDER {
             assert!(

@@ -116,7 +116,7 @@ fn a_group_that_contradicts_itself_still_passes() {
     ];
     let (orphans, rows) = run(&steps);
     assert_eq!((orphans.unknown_kfree, rows.len()), (1, 4));
-    // A free of what no code allocates waits for nobody.
+    // A free of what is never allocated waits for nothing.
     assert_eq!(run(&[(0, 5, 'f', 1), (1, 5, 'f', 1)]).0.unknown_kfree, 2);
 }
 
