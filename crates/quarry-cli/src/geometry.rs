@@ -61,8 +61,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-All eras of the formulas are known here, from slub@2.6.22 to slub@6.18;
-`quarry replay` runs fewer.
+Every release of a design is known: slab@2.6.22 to slab@6.7, slub@2.6.22 to
+slub@6.19, sheaf@6.18 to sheaf@7.3, also as slub@v6.6.30.
 
 A row of --from:
   {\"design\": \"slub@6.1\", \"page_size\": \"64k\", \"cpus\": 16,
