@@ -161,6 +161,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
 
     /// Fills all slots with objects, or none (then `false`). Slots must be empty.
     #[track_caller]
+    #[inline]
     pub fn alloc_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> bool {
         work(self.heap.machine(), Work::Call);
         self.body.design.alloc_bulk(self.env(), None, slots)
@@ -177,6 +178,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// The objects have no user left.
     #[track_caller]
+    #[inline]
     pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
         work(self.heap.machine(), Work::Call);
         // SAFETY: the caller's contract is the same.
