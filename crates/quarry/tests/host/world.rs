@@ -236,6 +236,10 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
     /// What must hold when everything has been freed.
     pub(crate) fn check_end(&self, aborts: u64) {
         assert_eq!(self.thread_misses.load(Relaxed), 0, "allocations failed");
+        // CPUs keep their main sheaf for as long as the cache has sheaves.
+        self.heap.for_each_cache(|cache| {
+            cache.set_attribute("sheaf_capacity", 0);
+        });
         // Some designs keep objects of their own in the general caches.
         for _ in 0..4 {
             self.heap.for_each_cache(|cache| {
