@@ -26,7 +26,7 @@ impl<'h, M: Machine> Cache<'h, M, SheafCache> {
     /// # use quarry_core::heap::{Cache, Heap};
     /// # use quarry_core::machine::Machine;
     /// # use quarry_core::sheaf::SheafCache;
-    /// fn three<M: Machine>(cache: Cache<'_, M, Sheaf>) -> Option<()> {
+    /// fn three<M: Machine>(cache: Cache<'_, M, SheafCache>) -> Option<()> {
     ///     let mut set_aside = cache.prefill(3)?;
     ///     for _ in 0..3 {
     ///         let object = set_aside.alloc().expect("cannot fail");
