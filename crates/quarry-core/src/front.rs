@@ -136,9 +136,15 @@ pub(crate) trait CpuFront: Slots {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Range<usize>;
 
-    /// Whether objects of any node may be moved by [`CpuFront::push_run`] now.
+    /// Whether objects of any node may be put on a CPU's state now.
     fn takes_any_node(&self) -> bool {
         true
+    }
+
+    /// Whether objects of a slab may be put on a CPU's state now.
+    #[inline(always)]
+    fn takes<M: Machine>(&self, env: Env<'_, M>, id: CpuId, slab: Pfn) -> bool {
+        self.takes_any_node() || slabs::is_local(env, slab, id)
     }
 
     /// Fills slots from the first on with the CPU's slot held, as far as memory or the CPU's state
@@ -231,11 +237,7 @@ pub(crate) trait CpuFront: Slots {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize {
-        let filled = slots.iter_mut().map_while(|slot| {
-            *slot = self.alloc_past(env, node);
-            *slot
-        });
-        filled.count()
+        slabs::fill_each(slots, || self.alloc_past(env, node))
     }
 
     /// [`CpuFront::empty_held`] past the CPU's slot.
@@ -248,19 +250,11 @@ pub(crate) trait CpuFront: Slots {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        let mut result = Ok(());
-        for slot in slots {
-            let Some(object) = *slot else { continue };
-            let freed = slabs::slab_of(env, object).and_then(|slab| {
-                // SAFETY: the caller's contract is the same.
-                unsafe { self.free_past(env, slab, object) }
-            });
-            match freed {
-                Ok(()) => *slot = None,
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
+        slabs::free_each(slots, |object| {
+            let slab = slabs::slab_of(env, object)?;
+            // SAFETY: the caller's contract is the same.
+            unsafe { self.free_past(env, slab, object) }
+        })
     }
 
     /// Notes a free that waits for readers.

@@ -4,7 +4,7 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use crate::design::Env;
+use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Line, Machine, PerCpuState};
 use crate::slabs::SeenSlab;
 use crate::stack::{HasStack, Stack};
@@ -36,6 +36,19 @@ pub(crate) trait CpuStack {
             stats.count(Self::Counter::FREE_FASTPATH);
         }
         pushed
+    }
+
+    /// [`CpuStack::push`], which refuses the newest object: it is free already.
+    #[inline(always)]
+    fn push_freed<M: Machine>(
+        &mut self,
+        machine: &M,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        if self.stack_and_stats().0.newest() == Some(object) {
+            return Err(FreeError::DoubleFree);
+        }
+        Ok(self.push(machine, object))
     }
 
     /// Takes up to as many objects as there are slots, newest first; fast allocations. Returns how
@@ -143,7 +156,7 @@ impl<C: Counter> CpuQueue<C> {
         debug_assert!(self.stack.is_empty());
         // SAFETY: the block lies at the same offset in the area of every CPU.
         let entries = unsafe { config.entries.byte_add((cpu.0 as usize) << M::PERCPU_SHIFT) };
-        // SAFETY: the block has so many entries, which only this CPU's queue uses.
+        // SAFETY: the block has this many entries, which only this CPU's queue uses.
         self.stack = unsafe { Stack::new(entries.cast(), 0, config.queue) };
     }
 

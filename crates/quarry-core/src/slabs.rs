@@ -5,7 +5,8 @@ use core::ptr::NonNull;
 use crate::design::{Env, FreeError};
 use crate::geometry::CacheFlags;
 use crate::machine::{
-    Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, SpinLock, access,
+    Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock,
+    access,
 };
 use crate::page::{AllocOptions, MAX_ORDER, MigrateType, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -196,6 +197,46 @@ pub(crate) fn lookup<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result
         return Err(FreeError::WrongCache);
     }
     Ok(slab)
+}
+
+/// Fills slots from the first on, one by one, until an allocation fails. Returns how many.
+pub(crate) fn fill_each(
+    slots: &mut [Option<NonNull<u8>>],
+    mut alloc: impl FnMut() -> Option<NonNull<u8>>,
+) -> usize {
+    let filled = slots.iter_mut().map_while(|slot| {
+        *slot = alloc();
+        *slot
+    });
+    filled.count()
+}
+
+/// Frees the objects of all filled slots one by one and empties these; the first error, and the
+/// slots of objects that could not be freed stay filled.
+pub(crate) fn free_each(
+    slots: &mut [Option<NonNull<u8>>],
+    mut free: impl FnMut(NonNull<u8>) -> Result<(), FreeError>,
+) -> Result<(), FreeError> {
+    let mut result = Ok(());
+    for slot in slots {
+        let Some(object) = *slot else { continue };
+        match free(object) {
+            Ok(()) => *slot = None,
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    result
+}
+
+/// Runs `f` on the state of every CPU. Returns how many CPUs were busy and were passed over.
+pub(crate) fn on_each_cpu<M: Machine, T: PerCpuState, R>(
+    env: Env<'_, M>,
+    states: &PerCpu<T>,
+    mut f: impl FnMut(&mut T) -> R,
+) -> u32 {
+    let busy =
+        cpus(env).filter(|&cpu| states.try_with_remote(env.machine(), cpu, &mut f).is_none());
+    busy.count() as u32
 }
 
 /// The slab of a cache that an object was last seen in: further objects of it are told by their

@@ -10,16 +10,12 @@ use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
 use crate::slabs;
-use crate::slabs::cpus;
 use crate::stats::{Stat, Stats};
 
 impl Show for SheafCache {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sheaves = Stats::default();
-        for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.machine(), cpu, |state| state.stats.add_to(&mut sheaves));
-        }
+        slabs::on_each_cpu(env, &self.cpu, |state| state.stats.add_to(&mut sheaves));
         self.rename(&mut sheaves);
         let mut sum = self.slub.stats(env);
         sum.add(&sheaves);
@@ -48,7 +44,6 @@ impl Show for SheafCache {
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         let below = self.slub.clear_stat(env, stat);
-        let machine = env.machine();
         let own = match stat {
             Stat::AllocCpuSheaf => Stat::AllocFastpath,
             Stat::FreeCpuSheaf => Stat::FreeFastpath,
@@ -57,11 +52,7 @@ impl Show for SheafCache {
             }
             other => other,
         };
-        let clear = |cpu: &CpuId| {
-            self.cpu
-                .try_with_remote(machine, *cpu, |state| state.stats.clear(own))
-        };
-        let busy = cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32;
+        let busy = slabs::on_each_cpu(env, &self.cpu, |state| state.stats.clear(own));
         if self.rules.sheaf_is_fastpath {
             busy
         } else {

@@ -39,7 +39,7 @@ impl SheafCache {
         object: NonNull<u8>,
         make_room: impl FnOnce(&mut CpuSheaves, NodeId) -> bool,
     ) -> Result<bool, FreeError> {
-        if !self.one_node && !slabs::is_local(env, slab, id) {
+        if !self.takes(env, id, slab) {
             return Ok(false);
         }
         self.slub.check_object(env, slab, object)?;

@@ -67,13 +67,10 @@ impl CpuFront for SheafCache {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        if !self.one_node && !slabs::is_local(env, slab, id) {
-            return Ok(false);
+        match self.takes(env, id, slab) {
+            true => cpu.push_freed(env.machine(), object),
+            false => Ok(false),
         }
-        if cpu.stack.newest() == Some(object) {
-            return Err(FreeError::DoubleFree);
-        }
-        Ok(cpu.push(env.machine(), object))
     }
 
     fn alloc_behind<M: Machine>(
@@ -242,7 +239,7 @@ impl CpuFront for SheafCache {
                 continue;
             };
             let slab = slabs::slab_of(env, object);
-            let local = |slab| self.one_node || slabs::is_local(env, slab, id);
+            let local = |slab| self.takes(env, id, slab);
             match slab {
                 Err(error) => result = result.and(Err(error)),
                 Ok(slab) if !local(slab) => {
@@ -323,13 +320,7 @@ impl CpuFront for SheafCache {
         let machine = env.machine();
         let _pass = env.enter();
         if let Some(node) = node {
-            return slots
-                .iter_mut()
-                .map_while(|slot| {
-                    *slot = self.alloc_from_slabs(env, Some(node));
-                    *slot
-                })
-                .count();
+            return slabs::fill_each(slots, || self.alloc_from_slabs(env, Some(node)));
         }
         let mut stats = Stats::default();
         let local = machine.current_node();

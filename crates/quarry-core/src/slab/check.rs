@@ -7,7 +7,7 @@ use crate::design::{Busy, CheckError, Env, Show, SlabInconsistency, Slots, Upkee
 use crate::machine::{HeldSlots, Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::rest::Rest;
-use crate::slabs::{cpus, slabs, slabs_from};
+use crate::slabs::{self, slabs, slabs_from};
 use crate::stats::Stats;
 use crate::sync::Ordering;
 
@@ -36,11 +36,7 @@ impl Bits {
 impl Show for SlabCache {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
-        for cpu in cpus(env) {
-            self.cpu.try_with_remote(env.machine(), cpu, |state| {
-                state.queue.stats.add_to(&mut sum);
-            });
-        }
+        slabs::on_each_cpu(env, &self.cpu, |state| state.queue.stats.add_to(&mut sum));
         sum
     }
 

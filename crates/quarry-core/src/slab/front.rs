@@ -44,7 +44,7 @@ impl CpuFront for SlabCache {
         cpu: &mut CpuArray,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if node.is_some() && !self.matches(env, cpu, node) {
+        if node.is_some_and(|node| !self.matches(env, cpu, node)) {
             return None;
         }
         cpu.queue.pop(env.machine())
@@ -59,13 +59,10 @@ impl CpuFront for SlabCache {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        if !self.takes_any_node() && !slabs::is_local(env, slab, id) {
-            return Ok(false);
+        match self.takes(env, id, slab) {
+            true => cpu.queue.push_freed(env.machine(), object),
+            false => Ok(false),
         }
-        if cpu.queue.stack.newest() == Some(object) {
-            return Err(FreeError::DoubleFree);
-        }
-        Ok(cpu.queue.push(env.machine(), object))
     }
 
     fn alloc_behind<M: Machine>(
@@ -86,7 +83,7 @@ impl CpuFront for SlabCache {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        if self.takes_any_node() || slabs::is_local(env, slab, id) {
+        if self.takes(env, id, slab) {
             self.flush_and_push(env, cpu, id, object)?;
         } else {
             let own = env.machine().node_of_cpu(id);
@@ -163,9 +160,8 @@ impl CpuFront for SlabCache {
 
 impl SlabCache {
     /// Whether the newest entry is of the wanted node.
-    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: Option<NodeId>) -> bool {
-        let Some(wanted) = node else { return true };
+    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: NodeId) -> bool {
         let newest = cpu.queue.stack.newest();
-        newest.is_some_and(|object| self.node_of(env, object) == wanted)
+        newest.is_some_and(|object| self.node_of(env, object) == node)
     }
 }

@@ -10,6 +10,7 @@ use super::types::{Request, Slob};
 use crate::design::{Allocate, Env, Free};
 use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::MAX_ORDER;
+use crate::slabs;
 use crate::sync::Ordering;
 
 impl Allocate for Slob {
@@ -40,14 +41,7 @@ impl Allocate for Slob {
         node: Option<NodeId>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> bool {
-        let mut filled = 0;
-        for slot in slots.iter_mut() {
-            *slot = self.alloc(env, node);
-            if slot.is_none() {
-                break;
-            }
-            filled += 1;
-        }
+        let filled = slabs::fill_each(slots, || self.alloc(env, node));
         if filled == slots.len() {
             return true;
         }

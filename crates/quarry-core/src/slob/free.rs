@@ -11,6 +11,7 @@ use crate::geometry::WORD_BYTES;
 use crate::machine::Machine;
 use crate::page::{PageKind, PageList, Pfn};
 use crate::rcu;
+use crate::slabs;
 use crate::sync::Ordering;
 
 impl Free for Slob {
@@ -33,16 +34,8 @@ impl Free for Slob {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        let mut result = Ok(());
-        for slot in slots {
-            let Some(object) = *slot else { continue };
-            // SAFETY: the caller's contract is the same.
-            match unsafe { self.free(env, object) } {
-                Ok(()) => *slot = None,
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
+        // SAFETY: the caller's contract is the same.
+        slabs::free_each(slots, |object| unsafe { self.free(env, object) })
     }
 
     unsafe fn free_direct<M: Machine>(

@@ -11,7 +11,7 @@ use crate::design::{
 use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
-use crate::slabs::{cpus, slabs, slabs_from};
+use crate::slabs::{self, cpus, slabs, slabs_from};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
@@ -50,10 +50,7 @@ struct FreeObjects {
 impl Show for Slub {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
-        for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.machine(), cpu, |state| state.stats.add_to(&mut sum));
-        }
+        slabs::on_each_cpu(env, &self.cpu, |state| state.stats.add_to(&mut sum));
         sum
     }
 
@@ -141,12 +138,7 @@ impl Show for Slub {
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         env.cache.shared_stats.clear(stat);
-        let machine = env.machine();
-        let clear = |cpu: &CpuId| {
-            self.cpu
-                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
-        };
-        cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
+        slabs::on_each_cpu(env, &self.cpu, |state| state.stats.clear(stat))
     }
 
     fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
@@ -206,7 +198,7 @@ impl Slots for Slub {
             if !found(slot) {
                 return Ok(());
             }
-            // SAFETY: I1 - the object is on a list and inside its slab (checked above); nobody
+            // SAFETY: I1 - the object is on a list and inside its slab (checked above); no code
             // allocates from the cache meanwhile, and frees leave links alone.
             at = unsafe { self.next_free(env, slot) };
         }

@@ -10,17 +10,14 @@ use crate::design::{
 use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
-use crate::slabs::{cpus, slabs, slabs_from};
+use crate::slabs::{self, slabs, slabs_from};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
 
 impl Show for Slubq {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sum = env.cache.shared_stats.snapshot();
-        for cpu in cpus(env) {
-            self.cpu
-                .try_with_remote(env.machine(), cpu, |state| state.stats.add_to(&mut sum));
-        }
+        slabs::on_each_cpu(env, &self.cpu, |state| state.stats.add_to(&mut sum));
         sum
     }
 
@@ -98,12 +95,7 @@ impl Show for Slubq {
 
     fn clear_stat<M: Machine>(&self, env: Env<'_, M>, stat: Stat) -> u32 {
         env.cache.shared_stats.clear(stat);
-        let machine = env.machine();
-        let clear = |cpu: &CpuId| {
-            self.cpu
-                .try_with_remote(machine, *cpu, |state| state.stats.clear(stat))
-        };
-        cpus(env).filter(|cpu| clear(cpu).is_none()).count() as u32
+        slabs::on_each_cpu(env, &self.cpu, |state| state.stats.clear(stat))
     }
 
     fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {

@@ -46,7 +46,7 @@ impl CpuFront for Slubq {
         cpu: &mut CpuQueue,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
-        if node.is_some() && !self.matches(env, cpu, node) {
+        if node.is_some_and(|node| !self.matches(env, cpu, node)) {
             return None;
         }
         cpu.pop(env.machine())
@@ -61,13 +61,10 @@ impl CpuFront for Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        if !self.takes_any_node() && !slabs::is_local(env, slab, id) {
-            return Ok(false);
+        match self.takes(env, id, slab) {
+            true => cpu.push_freed(env.machine(), object),
+            false => Ok(false),
         }
-        if cpu.stack.newest() == Some(object) {
-            return Err(FreeError::DoubleFree);
-        }
-        Ok(cpu.push(env.machine(), object))
     }
 
     fn alloc_behind<M: Machine>(
@@ -88,7 +85,7 @@ impl CpuFront for Slubq {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
-        if self.takes_any_node() || slabs::is_local(env, slab, id) {
+        if self.takes(env, id, slab) {
             self.drain_and_push(env, cpu, id, slab, object)?;
         } else {
             let own = env.machine().node_of_cpu(id);
@@ -154,12 +151,11 @@ impl CpuFront for Slubq {
 
 impl Slubq {
     /// Whether the newest entry is of the wanted node.
-    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: Option<NodeId>) -> bool {
-        let Some(wanted) = node else { return true };
+    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: NodeId) -> bool {
         let newest = cpu
             .stack
             .newest()
             .and_then(|object| env.pages().pfn_of(object));
-        newest.is_none_or(|pfn| env.pages().node_of_page(pfn) == wanted)
+        newest.is_none_or(|pfn| env.pages().node_of_page(pfn) == node)
     }
 }
