@@ -95,7 +95,7 @@ impl<O: Owner> Stack<O> {
     /// # Safety
     ///
     /// The memory lives, aligned, as long as the stack is used, and nothing else uses it meanwhile.
-    /// `filled <= room`, and so many entries name objects.
+    /// `filled <= room`, and the first `filled` entries name objects.
     #[inline(always)]
     pub(crate) unsafe fn new(base: NonNull<NonNull<u8>>, filled: u32, room: u32) -> Self {
         debug_assert!(filled <= room);
@@ -272,7 +272,7 @@ impl<O: Owner> Stack<O> {
         let slots = unsafe { core::slice::from_raw_parts_mut(first.cast(), room) };
         put(slots);
         let filled = slots.iter().take_while(|slot| slot.is_some()).count() as u32;
-        // SAFETY: so many entries are addresses.
+        // SAFETY: this many entries are addresses.
         unsafe { self.grow(machine, filled) };
         filled
     }
@@ -282,7 +282,7 @@ impl<O: Owner> Stack<O> {
         let vacant = self.vacant(usize::MAX);
         let added = vacant.len().min(objects.len());
         vacant[..added].write_copy_of_slice(&objects[..added]);
-        // SAFETY: so many entries have been written.
+        // SAFETY: this many entries have been written.
         unsafe { self.grow(machine, added as u32) };
         added as u32
     }

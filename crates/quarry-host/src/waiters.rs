@@ -9,7 +9,7 @@
 //! one that does. So a waiting thread registers, and whoever waits for a lock of that thread tells
 //! it to give up: to its caller the lock is then as good as re-entered.
 //!
-//! # Why no code is told wrongly
+//! # Why no caller gets a wrong answer
 //!
 //! V tells T only if, after it saw the number of this very wait, T is the owner of the lock that V
 //! wants, and that lock ranks no lower than the one that T wants. Signals are blocked while a

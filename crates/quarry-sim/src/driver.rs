@@ -267,7 +267,7 @@ impl<'h, D: Design> Driver<'h, D> {
     ) -> Result<(), FreeError> {
         self.heap.machine().note_free(allocated_on);
         let cache = &self.caches[usize::from(cache.0)];
-        // SAFETY: no code uses the object: it is this heap's (D1, D3), nobody ever had access to
+        // SAFETY: no code uses the object: it is this heap's (D1, D3), no user ever had access to
         // its memory, and the only receipt for it is consumed here (D2).
         unsafe { cache.free(object.address) }
     }

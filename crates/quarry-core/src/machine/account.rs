@@ -77,7 +77,7 @@ impl Access {
     pub const COUNT: usize = 3;
 }
 
-/// Work that is not a memory access. A search in a list is told as the accesses to what it looks at.
+/// Work that is not a memory access. A list search counts as the accesses to what it looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Work {

@@ -9,8 +9,8 @@
 //!
 //! A closed gate can be what the fork itself waits for: the C library takes the locks of its own
 //! `malloc` after the gate was closed, and a signal handler that interrupted their holder may come
-//! here. No code can tell that from a long fork, so whoever has waited for [`PATIENCE_NS`] goes
-//! through, and is counted as a miss. If the fork was only long, or the process stopped meanwhile,
+//! here. No code can tell that from a long fork, so a waiter goes through after
+//! [`PATIENCE_NS`], which is counted as a miss. If the fork was only long, or the process stopped meanwhile,
 //! and was copied at that moment, the child may find a lock taken or a structure half changed.
 //!
 //! [`Gate::stop`] closes the gate for a walk over a cache whose slots the caller holds. A walk waits
@@ -130,7 +130,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until no code is inside. `false` if somebody stays, or if a walk does
+    /// Closes the gate and waits until no code is inside. `false` if a thread stays, or if a walk does
     /// not end.
     pub(crate) fn close<M: Machine>(&self, machine: &M) -> bool {
         let thread = machine.thread_id();

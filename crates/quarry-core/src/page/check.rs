@@ -119,7 +119,7 @@ fn equal(what: &'static str, recorded: u64, found: u64) -> Result<(), PageIncons
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Walks every page and every list, one zone after the other, of which each is held still meanwhile: other
+    /// Walks every page and every list, one zone after the other, and holds each still meanwhile: other
     /// threads wait for it or use another zone. Costs time proportional to the pages ever used.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The shortest ways: an allocation of unmovable pages and a free of a single page that stay on the
 //! running CPU's lists. Where the machine has single steps, a single unmovable page takes one
-//! (`front.rs`), and bulk calls are so many (`stepped.rs`); else the lists are held.
+//! (`front.rs`), and bulk calls are n of them (`stepped.rs`); else the lists are held.
 //!
 //! # Between the list and the caller
 //!

@@ -7,7 +7,7 @@
 //! lower half is loaded from the list's front, when it is full its older half is spilled there, so
 //! that pages that come and go around either end do not move with each call.
 //!
-//! Steps know nothing of limits. Whoever has held the lists leaves the array armed ([`FrontPages::arm`]):
+//! Steps know nothing of limits. The holder of the lists leaves the array armed ([`FrontPages::arm`]):
 //! so many steps fit in as may go before somebody has to look at `high` again.
 
 use core::mem::offset_of;

@@ -4,7 +4,7 @@ use super::map::MemMap;
 use super::types::{Page, Pfn};
 use crate::machine::{Access, Accounting, Line, access};
 
-/// Through what a list changes: the descriptors, and the machine that is told of each access.
+/// Through what a list changes: the descriptors, and the machine that counts each access.
 pub(crate) struct Links<'a, M> {
     machine: &'a M,
     map: &'a MemMap,

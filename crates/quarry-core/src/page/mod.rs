@@ -208,7 +208,7 @@ pub struct PageAllocator<M: Machine> {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Takes over a machine whose memory no code has used yet, of which every page can be used;
+    /// Takes over a machine whose memory no code has used yet, all of whose pages can be used;
     /// `era` says what the per-CPU lists do and how long locks are held. A process has
     /// [`PageConfig::in_process`] for [`PageAllocator::with_config`].
     ///

@@ -223,12 +223,12 @@ impl Beside {
     }
 }
 
-/// A shared array for so many objects, in an object of a general cache. `None` when memory is exhausted.
+/// A shared array of `limit` objects, in an object of a general cache. `None` when memory is exhausted.
 pub(super) fn new_shared<M: Machine>(env: Env<'_, M>, limit: u32, node: NodeId) -> Option<Array> {
     new_array(env, SHARED_HEADER, limit, node)
 }
 
-/// An alien array for so many objects. `None` when memory is exhausted.
+/// An alien array of `limit` objects. `None` when memory is exhausted.
 pub(super) fn new_alien<M: Machine>(env: Env<'_, M>, limit: u32, node: NodeId) -> Option<Array> {
     new_array(env, ALIEN_HEADER, limit, node)
 }
@@ -240,7 +240,7 @@ fn new_array<M: Machine>(
     node: NodeId,
 ) -> Option<Array> {
     let object = env.kmalloc(header + limit as usize * size_of::<usize>(), Some(node))?;
-    // SAFETY: the object has so many bytes and is this array's until `free_array`.
+    // SAFETY: the object has this many bytes and is this array's until `free_array`.
     Some(unsafe { Array::new(object, header, limit) })
 }
 

@@ -42,7 +42,7 @@ impl SlabWord {
         Self::peek(slab)
     }
 
-    /// [`SlabWord::load`] for those who check a heap, which costs nobody anything.
+    /// [`SlabWord::load`] for checks of a heap, which are not accounted.
     #[inline(always)]
     pub(crate) fn peek(slab: &Page) -> Self {
         // Acquire: pairs with the Release in `replace`, by which a free publishes its link.

@@ -127,7 +127,7 @@ impl Slubq {
             let Some(block) = meta.alloc(machine, bytes(size)) else {
                 return false;
             };
-            // SAFETY: the block has so many bytes and is this queue's until the next resize.
+            // SAFETY: the block has this many bytes and is this queue's until the next resize.
             new = unsafe { Array::new(block, 0, size) };
         }
         let swapped = queue.lock(machine).map(|mut queue| {

@@ -195,7 +195,7 @@ impl EventReader {
     fn first_bad_row(&self, columns: RawColumns<'_>) -> Result<()> {
         for at in 0..columns.time.len() {
             let row = columns.row(at);
-            // A time is told of every row.
+            // Every row has a time.
             let fault = row.fault(&self.limits);
             let fault =
                 fault.filter(|(column, ..)| row.is_checked(&self.limits) || *column == "time_ns");

@@ -90,7 +90,7 @@ impl<'p, M: Machine> RxCache<'p, M> {
         self.ring.iter().map(SharedBlock::pfn)
     }
 
-    /// The oldest page, with the driver's reference, if no other code has one. If somebody has, the
+    /// The oldest page, with the driver's reference, if no other code has one. If other code has, the
     /// younger pages behind it are not looked at (head-of-line blocking).
     pub fn get(&mut self) -> Option<SharedBlock<'p, M>> {
         let Some(oldest) = self.ring.front() else {

@@ -14,7 +14,7 @@ pub struct RxPage<'p, M: Machine> {
 }
 
 impl<'p, M: Machine> RxPage<'p, M> {
-    /// A page of which nothing is used, with the driver's reference to it.
+    /// A page with nothing in use, and the driver's reference to it.
     #[must_use]
     pub fn new(block: SharedBlock<'p, M>) -> Self {
         Self { block, offset: 0 }

@@ -16,7 +16,7 @@
 //! | `remote free 2` | CPU 1 frees the second of them |
 //! | `remote alloc` | CPU 1 allocates, right after |
 //!
-//! What moves many objects at once is shown of 64-byte objects, of which CPU 0 has allocated 40 and the
+//! What moves many objects at once is shown of 64-byte objects: CPU 0 has allocated 40 and the
 //! rest of its state was flushed. Steps that repeat stand in parentheses:
 //!
 //! | operation | what it is |

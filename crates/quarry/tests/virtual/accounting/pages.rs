@@ -88,7 +88,7 @@ const TABLES: &[(Era, Tables)] = &[
 /// | `refill` | an allocation of one page, which fills the CPU's empty list |
 /// | `bulk alloc` | of two pages that are on the list |
 /// | `bulk free` | the free of these |
-/// | `drain` | the lists of both CPUs are emptied, of which one holds pages |
+/// | `drain` | the lists of both CPUs are emptied; one holds pages |
 const BULK_TABLES: &[(Era, Tables)] = &[
     (
         Era::V2_6_22,
