@@ -121,7 +121,8 @@ pub(crate) use validate::{cover, discard, set_up, validate};
 
 use core::ptr::NonNull;
 
-use crate::design::CacheHead;
+use crate::design::{CacheHead, Env};
+use crate::machine::Machine;
 use slot::{Slot, State};
 
 /// Where a deferred object keeps its link, in bytes from the slot's start: where a free object's
@@ -132,6 +133,16 @@ pub(crate) fn deferred_link(cache: &CacheHead) -> usize {
         Some(pointer) if cache.flags.debug() => (layout.red_left_pad + pointer) as usize,
         _ => 0,
     }
+}
+
+/// Runs `f`, which changes slots, as an operation on the cache: with debugging, no check sees a part
+/// of it. `None` in a signal handler that interrupted such an operation.
+pub(crate) fn exclusively<M: Machine, R>(env: Env<'_, M>, f: impl FnOnce() -> R) -> Option<R> {
+    let Some(debug) = env.cache.debug() else {
+        return Some(f());
+    };
+    let _ops = debug.ops.lock(env.machine())?;
+    Some(f())
 }
 
 /// Makes a slot look free again that was deferred: its free was not checked, and its link may lie

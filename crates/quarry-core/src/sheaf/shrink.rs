@@ -2,6 +2,7 @@
 
 use super::stats::Stats;
 use super::types::{CpuSheaves, SheafCache, SheafList};
+use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
@@ -42,7 +43,7 @@ impl SheafCache {
     fn flush_sheaves<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.enter();
         if env.cache.has_deferred() {
-            self.slub.settle_deferred(env, None);
+            debug::exclusively(env, || self.slub.settle_deferred(env, None));
         }
         self.settle_all_waiting(env);
         let mut stats = Stats::default();

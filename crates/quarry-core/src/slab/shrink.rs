@@ -5,6 +5,7 @@ use super::partial::LockedNode;
 use super::stats::{Stat, Stats};
 use super::types;
 use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, SlabCache, free_array};
+use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::machine::{Machine, NodeId, SpinLock};
 use crate::page::PageList;
@@ -90,7 +91,7 @@ impl SlabCache {
     fn flush_cpus<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
         let mut stats = Stats::default();
         if env.cache.has_deferred() {
-            self.settle_deferred(env, &mut stats);
+            debug::exclusively(env, || self.settle_deferred(env, &mut stats));
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |cpu| {

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use super::types::CpuSlab;
 use super::types::{OBJECTS_MAX, Slub};
 use super::word::SlabWord;
+use crate::debug;
 use crate::design::{
     Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
 };
@@ -154,7 +155,7 @@ impl Show for Slub {
     ) -> Result<(), Busy> {
         if env.cache.has_deferred() {
             let _pass = env.enter();
-            self.settle_deferred(env, None);
+            debug::exclusively(env, || self.settle_deferred(env, None));
         }
         let rest = Rest::of(env, &self.cpu)?;
         self.walk_live_at_rest(env, rest.slots(), |_| Ok(()), from, found)

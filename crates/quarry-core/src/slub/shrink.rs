@@ -3,6 +3,7 @@
 use super::stats::Stat;
 use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
+use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
@@ -16,7 +17,7 @@ impl Upkeep for Slub {
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.enter();
         if env.cache.has_deferred() {
-            self.settle_deferred(env, None);
+            debug::exclusively(env, || self.settle_deferred(env, None));
         }
         if !self.cpu.exists() {
             return 0;

@@ -3,6 +3,7 @@
 use super::stats::Stat;
 use super::types;
 use super::types::{CpuQueue, QueueConfig, Slubq};
+use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::machine::Machine;
 use crate::slabs::cpus;
@@ -57,7 +58,7 @@ impl Slubq {
     fn flush_with<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
         let _pass = env.enter();
         if env.cache.has_deferred() {
-            self.settle_deferred(env, None);
+            debug::exclusively(env, || self.settle_deferred(env, None));
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |state| {
