@@ -16,6 +16,8 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::design::{Allocate, Env, Free, FreeError, Slots};
+use crate::era::Era;
+use crate::guard::Guards;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState};
 use crate::page::Pfn;
 use crate::rcu;
@@ -29,6 +31,9 @@ pub(crate) trait CpuFront: Slots {
 
     /// Whether an allocation, or a free, that had the slot may still have to go past it.
     const PASSES: bool = false;
+
+    /// What the release does to keep other users off a CPU's state.
+    fn guards(era: Era) -> Guards;
 
     /// The slots.
     fn slots(&self) -> &PerCpu<Self::Cpu>;
@@ -288,7 +293,10 @@ impl<T: CpuFront> Allocate for T {
                 // No closure: its captures would be stored before every pop.
                 match self.pop_held(env, cpu, node) {
                     None => alloc_behind(self, env, cpu, id, node),
-                    object => object,
+                    object => {
+                        guards::<Self, M>(env).alloc.hit(env.machine());
+                        object
+                    }
                 }
             });
             match held {
@@ -312,9 +320,10 @@ impl<T: CpuFront> Allocate for T {
         }
         let mut filled = 0;
         if node.is_none() && self.is_on() {
-            let popped = self
-                .slots()
-                .try_with(env.machine(), |cpu, _| self.pop_run(env, cpu, slots));
+            let popped = self.slots().try_with(env.machine(), |cpu, _| {
+                guards::<Self, M>(env).alloc.bulk(env.machine());
+                self.pop_run(env, cpu, slots)
+            });
             filled = popped.unwrap_or(0);
         }
         filled == slots.len() || alloc_rest(self, env, node, slots, filled)
@@ -371,12 +380,11 @@ impl<T: CpuFront> Free for T {
         }
         let mut left = 0..slots.len();
         if self.is_on() && self.takes_any_node() {
-            let pushed = self
-                .slots()
+            let pushed = self.slots().try_with(env.machine(), |cpu, _| {
+                guards::<Self, M>(env).free.bulk(env.machine());
                 // SAFETY: the caller's contract is the same.
-                .try_with(env.machine(), |cpu, _| unsafe {
-                    self.push_run(env, cpu, slots)
-                });
+                unsafe { self.push_run(env, cpu, slots) }
+            });
             left = pushed.unwrap_or(left);
         }
         match slots.get_mut(left) {
@@ -407,6 +415,12 @@ impl<T: CpuFront> Free for T {
     }
 }
 
+/// The guards of the cache's release.
+#[inline(always)]
+fn guards<T: CpuFront, M: Machine>(env: Env<'_, M>) -> Guards {
+    T::guards(env.cache.era)
+}
+
 #[cold]
 fn count_busy<M: Machine>(env: Env<'_, M>) {
     env.cache.shared_stats.count(Stat::CpuSlotBusy);
@@ -424,6 +438,7 @@ fn alloc_behind<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return None;
     }
+    guards::<T, M>(env).alloc.behind(env.machine());
     front.alloc_behind(env, cpu, id, node)
 }
 
@@ -443,10 +458,12 @@ unsafe fn free_held<T: CpuFront, M: Machine>(
 ) -> Result<bool, FreeError> {
     // SAFETY: the caller's contract is the same.
     match unsafe { front.push_held(env, cpu, id, slab, object) } {
+        Ok(true) => guards::<T, M>(env).free.hit(env.machine()),
         // SAFETY: as above; the object has not been freed.
-        Ok(false) => unsafe { free_behind(front, env, cpu, id, slab, object) },
-        pushed => pushed,
+        Ok(false) => return unsafe { free_behind(front, env, cpu, id, slab, object) },
+        Err(error) => return Err(error),
     }
+    Ok(true)
 }
 
 /// # Safety
@@ -464,6 +481,7 @@ unsafe fn free_behind<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return Err(FreeError::Unchecked);
     }
+    guards::<T, M>(env).free.behind(env.machine());
     // SAFETY: the caller's contract is the same.
     unsafe { front.free_behind(env, cpu, id, slab, object) }
 }
@@ -510,6 +528,7 @@ fn alloc_rest<T: CpuFront, M: Machine>(
 ) -> bool {
     if front.is_on() {
         let held = front.slots().try_with(env.machine(), |cpu, id| {
+            guards::<T, M>(env).alloc.bulk(env.machine());
             front.fill_held(env, cpu, id, node, &mut slots[filled..])
         });
         match held {
@@ -540,6 +559,7 @@ unsafe fn free_rest<T: CpuFront, M: Machine>(
 ) -> Result<(), FreeError> {
     if front.is_on() {
         let held = front.slots().try_with(env.machine(), |cpu, id| {
+            guards::<T, M>(env).free.bulk(env.machine());
             // SAFETY: the caller's contract is the same.
             unsafe { front.empty_held(env, cpu, id, slots) }
         });

@@ -30,6 +30,7 @@ pub mod design;
 pub mod era;
 mod front;
 pub mod geometry;
+mod guard;
 pub mod heap;
 pub mod inspect;
 pub mod machine;

@@ -16,6 +16,10 @@ pub struct Counters {
     pub remote_tries: u64,
     /// Frees on another CPU than the one that allocated the object, as the driver tells.
     pub cross_cpu_frees: u64,
+    /// Bytes of objects and pages that were filled with zeros for their users.
+    pub zeroed_bytes: u64,
+    /// Bytes that were copied to and from processes.
+    pub copied_bytes: u64,
     /// Ranges of free pages whose memory was given back.
     pub releases: u64,
     /// Their bytes.
@@ -23,7 +27,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Work of a kind; [`Work::Call`] counts the calls into the allocator.
+    /// Work of a kind; [`Work::Call`] counts the calls into the allocator. Interrupts and preemption that
+    /// were off already are not counted again ([`Work::guards`]).
     #[must_use]
     pub fn work(&self, work: Work) -> u64 {
         self.work[work as usize]

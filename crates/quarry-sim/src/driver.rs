@@ -67,7 +67,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
-use quarry_core::machine::{CpuId, Cpus as _};
+use quarry_core::machine::{Accounting as _, CpuId, Cpus as _};
 use quarry_core::page::{PageAllocator, PageConfig, SYSCTLS};
 use quarry_core::stats::Stats;
 
@@ -247,6 +247,12 @@ impl<'h, D: Design> Driver<'h, D> {
         self.caches[usize::from(cache.0)]
             .alloc()
             .map(ObjectRef::new)
+    }
+
+    /// Tells the machine that an object's first bytes were filled with zeros for its user.
+    #[inline(always)]
+    pub fn zero(&self, object: &ObjectRef<'h>, bytes: u32) {
+        self.machine().zero(object.address.as_ptr(), bytes as usize);
     }
 
     /// Frees an object that `allocated_on` allocated. If it is refused, it stays allocated.

@@ -33,6 +33,7 @@
 mod config;
 mod counters;
 pub mod driver;
+mod guarded;
 mod held;
 mod machine;
 mod memory;

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crate::config::{Config, ConfigError, Faults};
 use crate::counters::Counters;
+use crate::guarded::Guarded;
 use crate::held::Held;
 use crate::memory::Mapping;
 use crate::rng::Rng;
@@ -39,6 +40,7 @@ pub struct VirtualMachine {
     counters: UnsafeCell<Counters>,
     faults: Option<(Faults, RefCell<Rng>)>,
     held: Held,
+    guarded: Guarded,
     /// Whether steps are recorded, and those so far.
     records: Cell<bool>,
     steps: RefCell<Vec<Step>>,
@@ -105,6 +107,7 @@ impl VirtualMachine {
             counters: UnsafeCell::new(Counters::default()),
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
             held: Held::default(),
+            guarded: Guarded::default(),
             records: Cell::new(false),
             steps: RefCell::default(),
             _mappings: mappings,
@@ -150,7 +153,7 @@ impl VirtualMachine {
     /// given its locks back when it ends.
     pub fn interrupt<R>(&self, f: impl FnOnce() -> R) -> R {
         let below = self.held.begin();
-        let result = f();
+        let result = self.guarded.anew(f);
         self.held.end(below);
         result
     }
@@ -289,6 +292,7 @@ unsafe impl Slots for VirtualMachine {
             return None;
         }
         word.store(PERCPU_OWNER, Ordering::Relaxed);
+        self.guarded.enter();
         Some(lock)
     }
 
@@ -301,12 +305,14 @@ unsafe impl Slots for VirtualMachine {
             return false;
         }
         slot.word().store(PERCPU_REMOTE, Ordering::Relaxed);
+        self.guarded.enter();
         true
     }
 
     #[inline(always)]
     unsafe fn percpu_unlock(&self, slot: &SlotLock) {
         self.record(|| Step::FreeSlot);
+        self.guarded.leave();
         slot.release();
     }
 }
@@ -336,6 +342,7 @@ unsafe impl Locks for VirtualMachine {
             return Err(Reentered);
         }
         self.held.take(class, true);
+        self.guarded.enter();
         Ok(())
     }
 
@@ -346,6 +353,7 @@ unsafe impl Locks for VirtualMachine {
         let taken = lock.acquire(1);
         if taken {
             self.held.take(class, false);
+            self.guarded.enter();
         }
         taken
     }
@@ -354,6 +362,7 @@ unsafe impl Locks for VirtualMachine {
     unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
         self.record(|| Step::Unlock(class));
         self.held.give(class);
+        self.guarded.leave();
         lock.release();
     }
 }
@@ -390,7 +399,27 @@ impl Accounting for VirtualMachine {
 
     #[inline(always)]
     fn work(&self, work: Work) {
-        self.record(|| Step::Work(work));
-        self.count(|counters| counters.add_work(work));
+        if self.guarded.does(work) {
+            self.record(|| Step::Work(work));
+            self.count(|counters| counters.add_work(work));
+        }
+    }
+
+    #[inline]
+    fn zero(&self, at: *const u8, bytes: usize) {
+        self.record(|| Step::Zero {
+            bytes,
+            at: at.addr(),
+        });
+        self.count(|counters| counters.zeroed_bytes += bytes as u64);
+    }
+
+    #[inline]
+    fn copy(&self, kernel: *const u8, bytes: usize) {
+        self.record(|| Step::Copy {
+            bytes,
+            at: kernel.addr(),
+        });
+        self.count(|counters| counters.copied_bytes += bytes as u64);
     }
 }

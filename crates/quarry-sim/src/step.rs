@@ -20,6 +20,20 @@ pub enum Step {
     },
     /// Work that is no access.
     Work(Work),
+    /// A run of bytes was filled with zeros.
+    Zero {
+        /// Its length.
+        bytes: usize,
+        /// The address of its first byte.
+        at: usize,
+    },
+    /// A run of bytes was copied to or from a process.
+    Copy {
+        /// Its length.
+        bytes: usize,
+        /// The address of its first byte on the kernel's side.
+        at: usize,
+    },
     /// The running CPU's slot was asked for.
     TakeSlot,
     /// Another CPU's slot was asked for.
@@ -54,6 +68,8 @@ impl fmt::Display for Step {
                 write!(f, "{kind} {} {bytes}", Line::ALL[line as usize].1)
             }
             Self::Work(work) => f.write_str(Work::ALL[work as usize].1),
+            Self::Zero { bytes, at: _ } => write!(f, "zero {bytes}"),
+            Self::Copy { bytes, at: _ } => write!(f, "copy {bytes}"),
             Self::TakeSlot => f.write_str("slot"),
             Self::TakeRemoteSlot => f.write_str("remote slot"),
             Self::FreeSlot => f.write_str("free slot"),

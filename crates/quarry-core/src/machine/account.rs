@@ -77,7 +77,12 @@ impl Access {
     pub const COUNT: usize = 3;
 }
 
-/// Work that is not a memory access. A list search counts as the accesses to what it looks at.
+/// Work that is not a memory access. A locked read-modify-write is an access ([`Access::Atomic`]), a
+/// list search the accesses to what it looks at; runs of bytes have calls of their own
+/// ([`Accounting::zero`], [`Accounting::copy`]).
+///
+/// The kinds that keep others away ([`Work::guards`]) are pairs: what is done when a slot or lock is
+/// taken, and undone when it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Work {
@@ -85,14 +90,55 @@ pub enum Work {
     Call,
     /// One level of a buddy split or merge.
     BuddyStep,
+    /// Interrupts off, and later as they were (`local_irq_save()`, `spin_lock_irqsave()`).
+    IrqSave,
+    /// Interrupts off, and later on (`local_irq_disable()`).
+    IrqDisable,
+    /// Preemption off, and later on.
+    Preempt,
+    /// Interrupts off for moments of a path that takes its locks outside of them (`local_lock_irqsave()`
+    /// of SLUB since 5.15).
+    LocalLock,
+    /// A double-word compare-and-swap of this CPU's own state, which no bus lock protects
+    /// (`this_cpu_cmpxchg_double()`).
+    LocalCmpxchg,
+    /// An interrupt of another CPU, and the wait for its handler, which does what follows.
+    Ipi,
+    /// The wake-up of a thread on another CPU, beside the switch to it.
+    RemoteWake,
+    /// A context switch on the running CPU.
+    Switch,
+    /// Entry to and exit from the kernel.
+    Syscall,
 }
 
 impl Work {
     /// Number of kinds.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 11;
     /// All kinds with the names that reports use, in the order of their numbers.
-    pub const ALL: [(Work, &'static str); Work::COUNT] =
-        [(Work::Call, "call"), (Work::BuddyStep, "buddy_step")];
+    pub const ALL: [(Work, &'static str); Work::COUNT] = [
+        (Work::Call, "call"),
+        (Work::BuddyStep, "buddy_step"),
+        (Work::IrqSave, "irq_save"),
+        (Work::IrqDisable, "irq_disable"),
+        (Work::Preempt, "preempt"),
+        (Work::LocalLock, "local_lock"),
+        (Work::LocalCmpxchg, "local_cmpxchg"),
+        (Work::Ipi, "ipi"),
+        (Work::RemoteWake, "remote_wake"),
+        (Work::Switch, "switch"),
+        (Work::Syscall, "syscall"),
+    ];
+
+    /// Whether the kernel keeps this up while the slot or lock is held that was taken last: interrupts or
+    /// preemption are off, and inside, it does not turn them off again.
+    #[must_use]
+    pub const fn guards(self) -> bool {
+        matches!(
+            self,
+            Self::IrqSave | Self::IrqDisable | Self::Preempt | Self::Ipi
+        )
+    }
 }
 
 /// Tells the machine of an access to a whole `T`.

@@ -215,6 +215,14 @@ macro_rules! forward_machine {
             fn work(&self, work: $crate::machine::Work) {
                 $crate::machine::Accounting::work(&self.$field, work);
             }
+            #[inline(always)]
+            fn zero(&self, at: *const u8, bytes: usize) {
+                $crate::machine::Accounting::zero(&self.$field, at, bytes);
+            }
+            #[inline(always)]
+            fn copy(&self, kernel: *const u8, bytes: usize) {
+                $crate::machine::Accounting::copy(&self.$field, kernel, bytes);
+            }
         }
     };
 }

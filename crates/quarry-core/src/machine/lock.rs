@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
-use super::Machine;
+use super::{Machine, Work, work};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// What a lock protects; machines count and time acquisitions by class.
@@ -85,6 +85,16 @@ impl LockClass {
     #[must_use]
     pub const fn nests_in(self, outer: LockClass) -> bool {
         matches!((self, outer), (LockClass::Debug, LockClass::Debug))
+    }
+
+    /// Whether the kernel takes the lock with interrupts off. The bit lock of a slab, too, is taken so, but
+    /// inside of calls that have turned them off.
+    #[must_use]
+    pub const fn irqs_off(self) -> bool {
+        matches!(
+            self,
+            Self::NodeList | Self::Zone | Self::Slob | Self::Alien | Self::SharedQueue | Self::Barn
+        )
     }
 
     /// Place of the class in [`LockClass::ORDER`].
@@ -191,10 +201,7 @@ impl<T> SpinLock<T> {
         if !machine.try_lock(&self.raw, self.class) {
             return None;
         }
-        Some(Guard {
-            lock: self,
-            machine,
-        })
+        Some(self.taken(machine))
     }
 
     /// Whether the calling thread holds the lock.
@@ -207,10 +214,19 @@ impl<T> SpinLock<T> {
     #[inline]
     pub(crate) fn lock<'a, M: Machine>(&'a self, machine: &'a M) -> Option<Guard<'a, M, T>> {
         machine.lock(&self.raw, self.class).ok()?;
-        Some(Guard {
+        Some(self.taken(machine))
+    }
+
+    /// The guard of a lock that the machine has taken.
+    #[inline]
+    fn taken<'a, M: Machine>(&'a self, machine: &'a M) -> Guard<'a, M, T> {
+        if self.class.irqs_off() {
+            work(machine, Work::IrqSave);
+        }
+        Guard {
             lock: self,
             machine,
-        })
+        }
     }
 }
 

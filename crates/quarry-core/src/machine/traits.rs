@@ -232,6 +232,12 @@ pub trait Accounting {
 
     /// Work that costs time without touching memory.
     fn work(&self, work: Work);
+
+    /// A run of bytes is filled with zeros, by the kernel for the user of an object or page.
+    fn zero(&self, at: *const u8, bytes: usize);
+
+    /// A run of bytes is copied to or from a process.
+    fn copy(&self, kernel: *const u8, bytes: usize);
 }
 
 /// What an allocator runs on: whatever has all the parts.

@@ -440,6 +440,9 @@ impl<M: Machine> PageAllocator<M> {
     /// Gives the blocks of all per-CPU lists back to their zones.
     fn drain_lists(&self) -> u32 {
         self.each_pcp(|_, at, pcp| {
+            if pcp.pages() > 0 {
+                at.zone.rules.pcp_reach().tell(&self.machine);
+            }
             pcp.flush(at);
         })
     }

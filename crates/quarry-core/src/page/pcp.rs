@@ -30,7 +30,7 @@ use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
 use super::types::{FRONT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
-use crate::machine::{CpuId, Line, Machine, PerCpu, PerCpuState};
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, access, work};
 
 /// Counters of the per-CPU lists, summed over CPUs in [`super::PageStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,7 +138,11 @@ impl<M: Machine> Pageset<'_, M> {
         slots: &PerCpu<Pcp>,
         f: impl FnOnce(&mut Pcp, CpuId) -> R,
     ) -> Option<R> {
-        slots.try_with(self.machine, |pcp, cpu| pcp.held(self, |pcp| f(pcp, cpu)))
+        slots.try_with(self.machine, |pcp, cpu| {
+            work(self.machine, self.zone.rules.pcp_guard());
+            self.account_lock(pcp);
+            pcp.held(self, |pcp| f(pcp, cpu))
+        })
     }
 
     /// Does something with a CPU's lists; `None` if they cannot be had in bounded time.
@@ -148,7 +152,19 @@ impl<M: Machine> Pageset<'_, M> {
         cpu: CpuId,
         f: impl FnOnce(&mut Pcp) -> R,
     ) -> Option<R> {
-        slots.try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
+        slots.try_with_remote(self.machine, cpu, |pcp| {
+            self.account_lock(pcp);
+            pcp.held(self, f)
+        })
+    }
+
+    /// Accounts the lock of a CPU's lists, in releases that have one.
+    #[inline(always)]
+    fn account_lock(&self, pcp: &Pcp) {
+        if self.zone.rules.has_pcp_lock() {
+            let lock = core::ptr::from_ref(pcp).cast::<u32>();
+            access(self.machine, Line::Pcp, Access::Atomic, lock);
+        }
     }
 }
 

@@ -36,6 +36,8 @@ use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
 use super::types::{MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
+use crate::guard::Reach;
+use crate::machine::Work;
 
 /// Lists that a CPU has at most for a zone: 5.14 to 5.19.
 pub(crate) const PCP_LISTS: usize = 15;
@@ -142,6 +144,30 @@ impl Rules {
     #[inline]
     fn groups(&self) -> bool {
         self.era >= Era::V2_6_24
+    }
+
+    /// What keeps a CPU's lists to one user: interrupts are off, from 6.2 on only preemption (versions.md,
+    /// locks of the lists).
+    pub(crate) fn pcp_guard(&self) -> Work {
+        match self.era >= Era::V6_2 {
+            true => Work::Preempt,
+            false => Work::IrqSave,
+        }
+    }
+
+    /// Each CPU's lists have a spin lock, besides.
+    pub(crate) fn has_pcp_lock(&self) -> bool {
+        self.era >= Era::V6_0
+    }
+
+    /// How the lists of other CPUs are drained: an interrupt up to 4.10, their workers up to 5.19, then
+    /// under the lists' locks.
+    pub(crate) fn pcp_reach(&self) -> Reach {
+        match self.era {
+            era if era < Era::V4_11 => Reach::Interrupt,
+            era if era < Era::V6_0 => Reach::Worker,
+            _ => Reach::Lock,
+        }
     }
 
     /// Lower zones are tried before types are mixed in Normal: `ALLOC_NOFRAGMENT`, by which kernels

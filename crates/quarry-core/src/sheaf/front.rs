@@ -9,8 +9,10 @@ use super::geometry::BulkOrder;
 use super::stats::{Stat, Stats};
 use super::types::{CpuSheaves, SheafCache};
 use crate::design::{Allocate, Env, Free, FreeError};
+use crate::era::Era;
 use crate::front::CpuFront;
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::guard::Guards;
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
@@ -19,6 +21,12 @@ impl CpuFront for SheafCache {
     type Cpu = CpuSheaves;
 
     const PASSES: bool = true;
+
+    /// The local lock is tried, which keeps the thread on its CPU; interrupts stay on.
+    #[inline]
+    fn guards(_: Era) -> Guards {
+        Guards::all(Work::Preempt)
+    }
 
     fn slots(&self) -> &PerCpu<CpuSheaves> {
         &self.cpu

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::stats::{Stat, Stats};
 use super::types::{Sheaf, SheafCache};
 use crate::design::Env;
-use crate::machine::{Machine, NodeId};
+use crate::machine::{Machine, NodeId, Work, work};
 use crate::sync::Ordering;
 
 impl SheafCache {
@@ -51,7 +51,11 @@ impl SheafCache {
         node: NodeId,
         stats: &mut Stats,
     ) -> Option<Sheaf> {
-        let spare = self.cpu.try_with(env.machine(), |cpu, _| cpu.spare.take());
+        let machine = env.machine();
+        let spare = self.cpu.try_with(machine, |cpu, _| {
+            work(machine, Work::Preempt);
+            cpu.spare.take()
+        });
         if let Some(spare) = spare.flatten() {
             stats.count(Stat::SheafPrefillFast);
             return Some(spare);
@@ -149,6 +153,7 @@ impl SheafCache {
         let regular = |sheaf: &Sheaf| sheaf.capacity() == self.capacity() && !sheaf.is_oversize();
         if returned.as_ref().is_some_and(regular) {
             self.cpu.try_with(machine, |cpu, _| {
+                work(machine, Work::Preempt);
                 if cpu.spare.is_none() {
                     cpu.spare = returned.take();
                 }

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::stats::{Stat, Stats};
 use super::types::{CpuSheaves, Sheaf, SheafCache, SheafList};
 use crate::design::{Env, FreeError};
-use crate::machine::{CpuId, Machine, NodeId};
+use crate::machine::{CpuId, Machine, NodeId, Work, work};
 use crate::rcu;
 use crate::slabs;
 use crate::sync::Ordering;
@@ -30,6 +30,7 @@ impl SheafCache {
         let put = match self.capacity() {
             0 => None,
             _ => self.cpu.try_with(env.machine(), |cpu, id| {
+                work(env.machine(), Work::Preempt);
                 (self.one_node || slabs::is_local(env, slab, id))
                     && self.put_rcu(env, cpu, id, object)
             }),

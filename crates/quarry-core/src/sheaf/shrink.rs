@@ -5,6 +5,7 @@ use super::types::{CpuSheaves, SheafCache, SheafList};
 use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
+use crate::guard::Reach;
 use crate::machine::{Machine, NodeId};
 use crate::slabs::cpus;
 use crate::sync::Ordering;
@@ -50,6 +51,7 @@ impl SheafCache {
         let machine = env.machine();
         let busy = cpus(env).filter(|&cpu| {
             let taken = self.cpu.try_with_remote(machine, cpu, |state| {
+                Reach::Worker.tell(machine);
                 self.hand_over(env, state, machine.node_of_cpu(cpu), true);
                 self.take_sheaves(env, state, &mut stats)
             });

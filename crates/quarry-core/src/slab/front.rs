@@ -6,14 +6,25 @@ use core::ptr::NonNull;
 use super::stats::{Stat, Stats};
 use super::types::{CpuArray, SlabCache};
 use crate::design::{Env, FreeError};
+use crate::era::Era;
 use crate::front::CpuFront;
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::guard::Guards;
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
 
 impl CpuFront for SlabCache {
     type Cpu = CpuArray;
+
+    /// Interrupts off for every call; a bulk call need not save what they were.
+    #[inline]
+    fn guards(_: Era) -> Guards {
+        let bulk = Some(Work::IrqDisable);
+        let mut guards = Guards::all(Work::IrqSave);
+        (guards.alloc.bulk, guards.free.bulk) = (bulk, bulk);
+        guards
+    }
 
     fn slots(&self) -> &PerCpu<CpuArray> {
         &self.cpu

@@ -7,7 +7,8 @@ use super::types;
 use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, SlabCache, free_array};
 use crate::debug;
 use crate::design::{Env, Upkeep};
-use crate::machine::{Machine, NodeId, SpinLock};
+use crate::guard::Reach;
+use crate::machine::{Machine, NodeId, SpinLock, Work, work};
 use crate::page::PageList;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
@@ -28,6 +29,7 @@ impl Upkeep for SlabCache {
         let machine = env.machine();
         let mut stats = Stats::default();
         let reaped = self.cpu.try_with(machine, |cpu, id| {
+            work(machine, Work::IrqDisable);
             let local = machine.node_of_cpu(id);
             if self.numa {
                 self.reap_alien(env, cpu, local, &mut stats);
@@ -95,6 +97,7 @@ impl SlabCache {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |cpu| {
+                Reach::Interrupt.tell(env.machine());
                 if !cpu.queue.stack.is_empty() {
                     stats.count(Stat::QueueFlush);
                     self.drain_cpu(env, cpu, cpu.queue.stack.objects(), &mut stats);

@@ -6,12 +6,49 @@ use core::ptr::NonNull;
 use super::stats::Stat;
 use super::types::{CpuSlab, Slub};
 use crate::design::{Env, FreeError};
+use crate::era::Era;
 use crate::front::CpuFront;
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::guard::{Guard, Guards};
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
+
+/// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list. Behind
+/// the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab; frees do
+/// up to 3.0. Bulk allocations keep them off from list to list; bulk frees, one list of a slab after the
+/// other, go as single frees do (facts 2.5, 2.13; versions.md 2).
+pub(super) const fn guards(era: Era) -> Guards {
+    if !era.since(Era::V2_6_39) {
+        return Guards::all(Work::IrqSave);
+    }
+    let behind_alloc = match era.since(Era::V5_15) {
+        true => Work::LocalLock,
+        false => Work::IrqSave,
+    };
+    let behind_free = match era.since(Era::V3_1) {
+        true => None,
+        false => Some(Work::IrqSave),
+    };
+    Guards {
+        alloc: Guard {
+            hit: Work::LocalCmpxchg,
+            behind: Some(behind_alloc),
+            bulk: Some(Work::IrqDisable),
+        },
+        free: Guard {
+            hit: Work::LocalCmpxchg,
+            behind: behind_free,
+            bulk: None,
+        },
+    }
+}
 
 impl CpuFront for Slub {
     type Cpu = CpuSlab;
+
+    #[inline]
+    fn guards(era: Era) -> Guards {
+        guards(era)
+    }
 
     fn slots(&self) -> &PerCpu<CpuSlab> {
         &self.cpu
@@ -185,6 +222,7 @@ impl CpuFront for Slub {
         }
         let run = &mut slots[first..];
         if !run.is_empty() {
+            guards(env.cache.era).free.hit(env.machine());
             cpu.freelist = head;
             self.count_fast_list(cpu, run.len() as u32);
             run.fill(None);

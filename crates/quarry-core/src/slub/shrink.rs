@@ -5,6 +5,8 @@ use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::debug;
 use crate::design::{Env, Upkeep};
+use crate::era::Era;
+use crate::guard::Reach;
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
 use crate::slabs::cpus;
@@ -12,6 +14,14 @@ use crate::sync::Ordering;
 
 /// Slabs with more free objects than this keep their place when a list is sorted.
 const SHRINK_PROMOTE_MAX: usize = 32;
+
+/// How CPUs that have a slab are made to give it up.
+const fn reach(era: Era) -> Reach {
+    match era.since(Era::V5_15) {
+        true => Reach::Worker,
+        false => Reach::Interrupt,
+    }
+}
 
 impl Upkeep for Slub {
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
@@ -23,7 +33,12 @@ impl Upkeep for Slub {
             return 0;
         }
         let busy = cpus(env).filter(|&cpu| {
-            let flush = |state: &mut CpuSlab| self.flush_cpu(env, state);
+            let flush = |state: &mut CpuSlab| {
+                if state.slab().is_some() || state.partial().is_some() {
+                    reach(env.cache.era).tell(env.machine());
+                }
+                self.flush_cpu(env, state)
+            };
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, flush);
             flushed != Some(true)
         });

@@ -6,8 +6,10 @@ use core::ptr::NonNull;
 use super::stats::Stat;
 use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
+use crate::era::Era;
 use crate::front::CpuFront;
-use crate::machine::{CpuId, Machine, NodeId, PerCpu};
+use crate::guard::Guards;
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
 use crate::slabs;
@@ -15,6 +17,12 @@ use crate::sync::Ordering;
 
 impl CpuFront for Slubq {
     type Cpu = CpuQueue;
+
+    /// Interrupts off for every call (facts 5).
+    #[inline]
+    fn guards(_: Era) -> Guards {
+        Guards::all(Work::IrqSave)
+    }
 
     fn slots(&self) -> &PerCpu<CpuQueue> {
         &self.cpu

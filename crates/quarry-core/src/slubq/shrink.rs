@@ -5,7 +5,8 @@ use super::types;
 use super::types::{CpuQueue, QueueConfig, Slubq};
 use crate::debug;
 use crate::design::{Env, Upkeep};
-use crate::machine::Machine;
+use crate::guard::Reach;
+use crate::machine::{Machine, Work, work};
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
@@ -45,6 +46,7 @@ impl Slubq {
         let machine = env.machine();
         let _pass = env.enter();
         self.cpu.try_with(machine, |cpu, _| {
+            work(machine, Work::IrqSave);
             if cpu.is_idle() && !cpu.stack.is_empty() {
                 cpu.stats.count(Stat::QueueFlush);
                 self.drain(env, cpu, cpu.stack.objects());
@@ -62,6 +64,7 @@ impl Slubq {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |state| {
+                Reach::Interrupt.tell(env.machine());
                 if !state.stack.is_empty() {
                     state.stats.count(Stat::QueueFlush);
                     self.drain(env, state, state.stack.objects());

@@ -344,4 +344,8 @@ impl Accounting for LoomMachine {
     }
 
     fn work(&self, _work: Work) {}
+
+    fn zero(&self, _at: *const u8, _bytes: usize) {}
+
+    fn copy(&self, _kernel: *const u8, _bytes: usize) {}
 }

@@ -255,4 +255,10 @@ impl Accounting for HostMachine {
 
     #[inline(always)]
     fn work(&self, _work: Work) {}
+
+    #[inline(always)]
+    fn zero(&self, _at: *const u8, _bytes: usize) {}
+
+    #[inline(always)]
+    fn copy(&self, _kernel: *const u8, _bytes: usize) {}
 }

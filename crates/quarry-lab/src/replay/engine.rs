@@ -373,6 +373,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         if self.comparison.is_some() {
             self.compare_slab(event, cache, &object);
         }
+        if event.flags.has(Flags::ZERO) {
+            self.driver.zero(&object, event.bytes_req);
+        }
         self.table[event.object as usize] = Entry {
             object: Some(object),
             bytes: event.bytes_req,

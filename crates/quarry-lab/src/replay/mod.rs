@@ -297,6 +297,8 @@ fn report<D: Design>(
         pages: outcome.pages,
         locks: report::locks(&counters),
         touches: report::touches(&counters),
+        work: report::work(&counters),
+        zeroed_bytes: counters.zeroed_bytes,
         overhead_bytes: driver.overhead_bytes() as u64,
         check: Check::new(input, &caches, &outcome.same_slabs),
         caches,

@@ -336,6 +336,9 @@ impl<'h> Pages<'h> {
             *slot = Slot::Unserved;
             return Ok(());
         };
+        if event.flags.has(Flags::ZERO) {
+            driver.zero_pages(&block);
+        }
         report.allocs += 1;
         report.allocs_by_order[order as usize] += 1;
         report.allocs_by_migratetype[migratetype as usize] += 1;

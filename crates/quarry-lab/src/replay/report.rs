@@ -1,7 +1,7 @@
 //! What a run reports.
 
 use quarry_core::design::{Design, Usage};
-use quarry_core::machine::{Access, CpuId, Cpus as _, Line, LockClass};
+use quarry_core::machine::{Access, CpuId, Cpus as _, Line, LockClass, Work};
 use quarry_core::page::ORDERS;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Counters;
@@ -84,6 +84,12 @@ pub struct RunReport {
     /// Cache-line touches by kind: reads and writes, of the whole run.
     #[serde(serialize_with = "as_map")]
     pub touches: Vec<(&'static str, Touches)>,
+    /// What the allocators did beside touching memory, by kind, of the whole run; interrupts that were
+    /// off already are not turned off again.
+    #[serde(serialize_with = "as_map")]
+    pub work: Vec<(&'static str, u64)>,
+    /// Bytes that were filled with zeros, as the trace's allocations ask.
+    pub zeroed_bytes: u64,
     /// Bytes of the allocators' own structures.
     pub overhead_bytes: u64,
     /// Predicted beside observed, if there is an observation.
@@ -320,6 +326,14 @@ pub(crate) fn touches(counters: &Counters) -> Vec<(&'static str, Touches)> {
             };
             (*name, touches)
         })
+        .collect()
+}
+
+/// The machine's counters of work.
+pub(crate) fn work(counters: &Counters) -> Vec<(&'static str, u64)> {
+    Work::ALL
+        .iter()
+        .map(|(work, name)| (*name, counters.work(*work)))
         .collect()
 }
 

@@ -110,6 +110,34 @@ fn a_few_objects_by_hand() {
     }
 }
 
+/// Each release keeps a CPU's state to one user in its own way, and zeroes what a trace asks zeroed.
+#[test]
+fn work_is_that_of_the_release() {
+    let objects: Vec<_> = (0..200).map(|n| alloc(n, 0, "box", 500)).collect();
+    let mut events = objects.clone();
+    events.extend(objects.iter().map(|object| free(object, 1)));
+    events[7].gfp_flags = Some(b"GFP_KERNEL|__GFP_ZERO");
+    let input = input(&events);
+    let of = |design| {
+        let run = replay(&axes(design), &input).unwrap();
+        let work = |name| run.work.iter().find(|(it, _)| *it == name).unwrap().1;
+        assert_eq!(run.zeroed_bytes, 500, "{design}");
+        let fast = run.alloc_fastpath + run.free_fastpath;
+        let kinds = ["call", "local_cmpxchg", "irq_save", "preempt"];
+        (fast, kinds.map(work))
+    };
+    let (fast, [calls, cmpxchg, irq_save, preempt]) = of("slub@6.1");
+    assert_eq!((calls, cmpxchg, preempt), (400, fast, 0));
+    assert!(irq_save < 400, "only lists and pages: {irq_save}");
+    for design in ["slub@2.6.24", "slab@6.1"] {
+        let (_, [calls, cmpxchg, irq_save, preempt]) = of(design);
+        assert_eq!((cmpxchg, irq_save, preempt), (0, calls, 0), "{design}");
+    }
+    let (_, [_, cmpxchg, _, preempt]) = of("sheaf@7.0");
+    assert_eq!(cmpxchg, 0);
+    assert!(preempt >= 400, "{preempt}");
+}
+
 #[test]
 fn cpus_fold() {
     let a = alloc(1, 1, "box", 64);

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use quarry_core::design::Design;
-use quarry_core::machine::{Cpus as _, LockClass};
+use quarry_core::machine::{Accounting as _, Cpus as _, LockClass};
 use quarry_core::page::geometry::{page_era, pageblock_order};
 use quarry_core::page::{
     AllocOptions, MigrateType, PageCensus, PageError, PageInconsistency, PageStats, Pfn,
@@ -45,6 +45,15 @@ impl<'h, D: Design> Driver<'h, D> {
             order: u8::try_from(order).ok()?,
             brand: PhantomData,
         })
+    }
+
+    /// Tells the machine that a block was filled with zeros for its user.
+    #[inline]
+    pub fn zero_pages(&self, block: &PageRef<'h>) {
+        let bytes = self.machine().topology().page_size() << block.order;
+        if let Some(at) = self.heap.pages().address(block.pfn) {
+            self.machine().zero(at.as_ptr(), bytes);
+        }
     }
 
     /// As [`Driver::alloc_pages`], but past the per-CPU lists: a block that was allocated before.

@@ -185,6 +185,7 @@ fn report(spec: &RxSpec, pages: &PageAllocator<VirtualMachine>, counts: &Counts)
         alloc_failures: counts.alloc_failures,
         waiting_max: counts.waiting_max,
         zone_lock_cpus: counts.zone_lock_cpus,
+        readers: counts.readers,
         pages: counts.pages,
         recycling: counts.recycling,
         recycled: counts.recycling.buffers.saturating_sub(counts.pages.allocs),

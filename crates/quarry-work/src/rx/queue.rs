@@ -20,6 +20,16 @@ pub(super) enum RxFrame<'p> {
     Pool(Pfn),
 }
 
+impl RxFrame<'_> {
+    /// The page that the packet lies in.
+    pub(super) fn pfn(&self) -> Pfn {
+        match self {
+            Self::Block(block) => block.pfn(),
+            Self::Pool(pfn) => *pfn,
+        }
+    }
+}
+
 /// A buffer for the card.
 enum Posted<'p> {
     /// In a page that packets may share.

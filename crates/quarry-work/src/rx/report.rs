@@ -1,6 +1,8 @@
 //! What a run counts.
 
+use quarry_core::machine::Work;
 use quarry_core::page::PageStats;
+use quarry_sim::Counters;
 use serde::Serialize;
 
 use super::heads::HeadCounts;
@@ -79,6 +81,35 @@ impl PageCounts {
     #[must_use]
     pub fn zone_blocks(&self) -> u64 {
         self.pcp_refilled + self.pcp_drained + self.direct_allocs + self.direct_frees
+    }
+}
+
+/// What readers did beside freeing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReaderCounts {
+    /// Calls by which a reader took what its socket had.
+    pub reads: u64,
+    /// Readers woken on another CPU than the ring's.
+    pub remote_wakes: u64,
+    /// Bytes of user data copied to readers.
+    pub copied_bytes: u64,
+}
+
+impl ReaderCounts {
+    pub(super) fn of(counters: &Counters) -> Self {
+        Self {
+            reads: counters.work(Work::Syscall),
+            remote_wakes: counters.work(Work::RemoteWake),
+            copied_bytes: counters.copied_bytes,
+        }
+    }
+
+    pub(super) fn since(&self, start: &Self) -> Self {
+        Self {
+            reads: self.reads - start.reads,
+            remote_wakes: self.remote_wakes - start.remote_wakes,
+            copied_bytes: self.copied_bytes - start.copied_bytes,
+        }
     }
 }
 
@@ -197,6 +228,8 @@ pub struct RxReport {
     pub waiting_max: u64,
     /// CPUs that took the zone lock.
     pub zone_lock_cpus: u32,
+    /// The readers.
+    pub readers: ReaderCounts,
     /// The page allocator.
     pub pages: PageCounts,
     /// Recycling.

@@ -532,3 +532,19 @@ fn the_thread_s_arithmetic() {
     let one = AtRate::of(&RxSpec { rings: 1, ..spec }, 31, &pages);
     assert_eq!((one.packets_per_second / 1e3).round(), 2056.0);
 }
+
+/// The reader wakes once a poll, takes all that there is in one call, and copies the user data.
+#[test]
+fn readers_copy_what_they_read() {
+    for (consumer, wakes) in [(Consumer::Other, 1), (Consumer::Same, 0)] {
+        let spec = RxSpec {
+            consumer,
+            ..smooth("none")
+        };
+        let readers = counts(&spec).readers;
+        assert_eq!(readers.remote_wakes, readers.reads * wakes);
+        assert_eq!(readers.reads, spec.packets / u64::from(NAPI_BUDGET));
+        let packets = readers.copied_bytes / u64::from(spec.payload_bytes());
+        assert!(packets.abs_diff(spec.packets) <= u64::from(spec.gro_packets()));
+    }
+}

@@ -1,14 +1,14 @@
 //! A run: rings take turns, streams send, sockets fill, readers read.
 
 use quarry_core::design::Design;
-use quarry_core::machine::{CpuId, LockClass};
+use quarry_core::machine::{Accounting as _, CpuId, LockClass, Work};
 use quarry_core::page::PageAllocator;
 use quarry_sim::driver::Driver;
 use quarry_sim::{Rng, VirtualMachine};
 
 use super::heads::{HEAD_CACHE, Head, HeadCounts, Heads};
 use super::queue::{RxFrame, RxQueue};
-use super::report::{PageCounts, RecycleCounts};
+use super::report::{PageCounts, ReaderCounts, RecycleCounts};
 use super::spec::{Consumer, NAPI_BUDGET, RxSpec};
 use crate::error::WorkError;
 
@@ -56,6 +56,7 @@ pub(super) struct Counts {
     pub(super) alloc_failures: u64,
     pub(super) waiting_max: u64,
     pub(super) zone_lock_cpus: u32,
+    pub(super) readers: ReaderCounts,
     pub(super) pages: PageCounts,
     pub(super) recycling: RecycleCounts,
     pub(super) heads: HeadCounts,
@@ -69,6 +70,7 @@ impl Counts {
             alloc_failures: self.alloc_failures - start.alloc_failures,
             waiting_max: self.waiting_max,
             zone_lock_cpus: self.zone_lock_cpus,
+            readers: self.readers.since(&start.readers),
             pages: self.pages.since(&start.pages),
             recycling: self.recycling.since(&start.recycling),
             heads: self.heads.since(&start.heads),
@@ -252,15 +254,25 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         (before < backlog && socket.packets >= backlog).then_some(stream)
     }
 
-    /// The reader of a stream takes everything that its socket has.
+    /// The reader of a stream wakes and takes everything that its socket has, in one call.
     fn read(&mut self, stream: u32) {
         let cpu = self.readers[stream as usize];
         self.run_on(cpu);
         let ring = stream % self.spec.rings;
+        let machine = self.pages.machine();
+        if cpu != ring {
+            machine.work(Work::RemoteWake);
+        }
+        machine.work(Work::Switch);
+        machine.work(Work::Syscall);
+        let payload_bytes = self.spec.payload_bytes() as usize;
         let socket = std::mem::take(&mut self.sockets[stream as usize]);
         for skb in socket.queue {
             self.waiting -= skb.pages.len() as u64;
             for frame in skb.pages {
+                if let Some(page) = self.pages.address(frame.pfn()) {
+                    machine.copy(page.as_ptr(), payload_bytes);
+                }
                 self.queues[ring as usize].read(frame);
             }
             self.heads.read(CpuId(cpu), skb.head);
@@ -281,6 +293,7 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             dropped: self.heads_failed,
             waiting_max: self.waiting_max,
             zone_lock_cpus: self.took_lock.iter().filter(|&&took| took).count() as u32,
+            readers: ReaderCounts::of(&self.pages.machine().counters()),
             heads: self.heads.counts(),
             ..Counts::default()
         };

@@ -17,31 +17,31 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "page alloc",
-                "slot, write pcp 64, write page_descriptor 64, free slot",
+                "slot, write pcp 64, irq_save, write page_descriptor 64, free slot",
             ),
             (
                 "page free",
-                "slot, write pcp 64, write page_descriptor 64, free slot",
+                "slot, write pcp 64, irq_save, write page_descriptor 64, free slot",
             ),
             (
                 "block alloc",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write page_descriptor \
-                 64, unlock zone",
+                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                 write page_descriptor 64, unlock zone",
             ),
             (
                 "block free",
-                "lock zone, write zone 8, read page_descriptor 64, write page_descriptor 64, write zone \
-                 12, write page_descriptor 8, unlock zone",
+                "lock zone, irq_save, write zone 8, read page_descriptor 64, write \
+                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
             ),
             (
                 "large alloc",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write page_descriptor \
-                 64, unlock zone",
+                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                 write page_descriptor 64, unlock zone",
             ),
             (
                 "large free",
-                "lock zone, write zone 8, read page_descriptor 64, write page_descriptor 64, write zone \
-                 12, write page_descriptor 8, unlock zone",
+                "lock zone, irq_save, write zone 8, read page_descriptor 64, write \
+                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
             ),
         ],
     ),
@@ -50,29 +50,30 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "page alloc",
-                "slot, write pcp 64, write page_descriptor 64, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
             ),
             (
                 "page free",
-                "slot, write pcp 64, write page_descriptor 64, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
             ),
             (
                 "block alloc",
-                "slot, write pcp 64, write page_descriptor 64, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
             ),
             (
                 "block free",
-                "slot, write pcp 64, write page_descriptor 64, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
             ),
             (
                 "large alloc",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, write page_descriptor \
-                 64, unlock zone",
+                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                 write page_descriptor 64, unlock zone",
             ),
             (
                 "large free",
-                "lock zone, write zone 8, read page_descriptor 64, write page_descriptor 64, read \
-                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
+                "lock zone, irq_save, write zone 8, read page_descriptor 64, write \
+                 page_descriptor 64, read page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, unlock zone",
             ),
         ],
     ),
@@ -95,40 +96,42 @@ const BULK_TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "split",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, buddy_step, write \
-                 page_descriptor 64, buddy_step, write page_descriptor 64 x2, write zone 12, write \
-                 page_descriptor 8, write zone 12, write page_descriptor 8, unlock zone",
+                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
+                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor \
+                 8, unlock zone",
             ),
             (
                 "merge",
-                "lock zone, write zone 8, buddy_step, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, buddy_step, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, write page_descriptor 64, write zone 12, write page_descriptor 8, \
-                 unlock zone",
+                "lock zone, irq_save, write zone 8, buddy_step, write page_descriptor 64, write \
+                 zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, write \
+                 zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
+                 write page_descriptor 8, unlock zone",
             ),
             (
                 "refill",
-                "slot, write pcp 64, lock zone, write zone 8, write zone 12, write page_descriptor 8, \
-                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x3, \
-                 buddy_step, write page_descriptor 64 x2, write zone 12, write page_descriptor 8, \
-                 unlock zone, write page_descriptor 64, free slot",
+                "slot, write pcp 64, irq_save, lock zone, write zone 8, write zone 12, write \
+                 page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step, write \
+                 page_descriptor 64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, \
+                 write page_descriptor 8, unlock zone, write page_descriptor 64, free slot",
             ),
             (
                 "bulk alloc",
-                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+                "slot, write pcp 64, irq_save, write page_descriptor 64 x2, free slot",
             ),
             (
                 "bulk free",
-                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+                "slot, write pcp 64, irq_save, write page_descriptor 64 x2, free slot",
             ),
             (
                 "drain",
-                "remote slot, write pcp 64, lock zone, write zone 8, read page_descriptor 64, write \
-                 page_descriptor 64, write zone 12, write page_descriptor 8 x2, buddy_step, write \
-                 page_descriptor 64, write zone 12, write page_descriptor 8 x2, read page_descriptor \
-                 64, write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, \
-                 free slot, remote slot, write pcp 64, free slot, remote slot, write pcp 64, free slot, \
-                 remote slot, write pcp 64, free slot",
+                "remote slot, write pcp 64, ipi, lock zone, write zone 8, read page_descriptor \
+                 64, write page_descriptor 64, write zone 12, write page_descriptor 8 x2, \
+                 buddy_step, write page_descriptor 64, write zone 12, write page_descriptor 8 \
+                 x2, read page_descriptor 64, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, unlock zone, free slot, remote slot, write pcp 64, free \
+                 slot, remote slot, write pcp 64, free slot, remote slot, write pcp 64, free \
+                 slot",
             ),
         ],
     ),
@@ -137,40 +140,45 @@ const BULK_TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "split",
-                "lock zone, write zone 8, write zone 12, write page_descriptor 8, buddy_step, write \
-                 page_descriptor 64, buddy_step, write page_descriptor 64 x2, write zone 12, write \
-                 page_descriptor 8, write zone 12, write page_descriptor 8, unlock zone",
+                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
+                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor \
+                 8, unlock zone",
             ),
             (
                 "merge",
-                "lock zone, write zone 8, buddy_step, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, buddy_step, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, write page_descriptor 64, write zone 12, write page_descriptor 8, \
-                 unlock zone",
+                "lock zone, irq_save, write zone 8, buddy_step, write page_descriptor 64, write \
+                 zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, write \
+                 zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
+                 write page_descriptor 8, unlock zone",
             ),
             (
                 "refill",
-                "slot, write pcp 64, lock zone, write zone 8, write zone 12, write page_descriptor 8, \
-                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x3, \
-                 buddy_step, write page_descriptor 64 x2, write zone 12, write page_descriptor 8, \
-                 unlock zone, write page_descriptor 64, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write zone 8, \
+                 write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, \
+                 buddy_step, write page_descriptor 64 x3, buddy_step, write page_descriptor 64 \
+                 x2, write zone 12, write page_descriptor 8, unlock zone, write page_descriptor \
+                 64, free slot",
             ),
             (
                 "bulk alloc",
-                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64 x2, free \
+                 slot",
             ),
             (
                 "bulk free",
-                "slot, write pcp 64, write page_descriptor 64 x2, free slot",
+                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64 x2, free \
+                 slot",
             ),
             (
                 "drain",
-                "remote slot, write pcp 64, lock zone, write zone 8, read page_descriptor 64, write \
-                 page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor 8 \
-                 x2, buddy_step, write page_descriptor 64, write zone 12, write page_descriptor 8 x2, \
-                 read page_descriptor 64, write page_descriptor 64, read page_descriptor 64, write zone \
-                 12, write page_descriptor 8, unlock zone, free slot, remote slot, write pcp 64, free \
-                 slot",
+                "remote slot, write pcp 64, atomic pcp 4, lock zone, irq_save, write zone 8, \
+                 read page_descriptor 64, write page_descriptor 64, read page_descriptor 64, \
+                 write zone 12, write page_descriptor 8 x2, buddy_step, write page_descriptor \
+                 64, write zone 12, write page_descriptor 8 x2, read page_descriptor 64, write \
+                 page_descriptor 64, read page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, unlock zone, free slot, remote slot, write pcp 64, atomic \
+                 pcp 4, free slot",
             ),
         ],
     ),

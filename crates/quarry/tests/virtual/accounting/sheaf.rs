@@ -11,11 +11,12 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read object 8, free slot",
+                "call, slot, write cpu_state 64, read object 8, local_cmpxchg, free slot",
             ),
             (
                 "free",
-                "call, read slab 64 x2, slot, write cpu_state 64, write object 8, free slot",
+                "call, read slab 64 x2, slot, write cpu_state 64, write object 8, \
+                 local_cmpxchg, free slot",
             ),
             (
                 "remote free",
@@ -29,8 +30,8 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, write slab 64, read slab 8, atomic slab 8, \
-                 read object 8, free slot",
+                "call, slot, write cpu_state 64, local_lock, write slab 64, read slab 8, atomic \
+                 slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -39,23 +40,26 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, read cpu_queue 8, preempt, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, preempt, free \
+                 slot",
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, preempt, free \
+                 slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, preempt, free \
+                 slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, read cpu_queue 8, preempt, free slot",
             ),
         ],
     ),
@@ -72,28 +76,31 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
-                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, write \
+                 node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read \
+                 object 8, free slot",
             ),
             (
                 "bulk alloc",
-                "call, slot, write cpu_state 64, read object 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_disable, read object 8 x16, free slot",
             ),
             (
                 "bulk free",
-                "call, slot, write cpu_state 64, write object 8 x16, free slot",
+                "call, slot, write cpu_state 64, write object 8 x16, local_cmpxchg, free slot",
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, (remote slot, write cpu_state 64, free slot) x2, remote \
-                 slot, write cpu_state 64, read object 8 x23, lock node_list, read slab 8, write \
-                 object 8, atomic slab 8, write node 12, write slab 8, unlock node_list, free \
-                 slot, remote slot, write cpu_state 64, free slot",
+                "lock rcu, unlock rcu, (remote slot, write cpu_state 64, remote_wake, switch, \
+                 free slot) x2, remote slot, write cpu_state 64, remote_wake, switch, read \
+                 object 8 x23, lock node_list, irq_save, read slab 8, write object 8, atomic \
+                 slab 8, write node 12, write slab 8, unlock node_list, free slot, remote slot, \
+                 write cpu_state 64, free slot",
             ),
             (
                 "drain",
-                "call, read slab 64 x2, slot, write cpu_state 64, read slab 8 x2, lock node_list, \
-                 write object 8, atomic slab 8, unlock node_list, free slot",
+                "call, read slab 64 x2, slot, write cpu_state 64, read slab 8 x2, lock \
+                 node_list, irq_save, write object 8, atomic slab 8, unlock node_list, free \
+                 slot",
             ),
         ],
     ),
@@ -102,37 +109,41 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, (lock barn, write node 48, unlock barn) x2, lock \
-                 node_list, read slab 8, read object 8, atomic slab 8, unlock node_list, lock \
-                 node_list, read slab 8, write node 12, write slab 8 x2, unlock node_list, write \
-                 slab 8, read slab 8, atomic slab 8, read object 8 x24, slot, write pcp 64, write \
-                 page_descriptor 64, free slot, write object 8 x64, read object 8 x36, lock \
-                 node_list, write node 12, write slab 8, unlock node_list, write cpu_queue 480, \
+                "call, slot, write cpu_state 64, preempt, (lock barn, irq_save, write node 48, \
+                 unlock barn) x2, lock node_list, irq_save, read slab 8, read object 8, atomic \
+                 slab 8, unlock node_list, lock node_list, irq_save, read slab 8, write node \
+                 12, write slab 8 x2, unlock node_list, write slab 8, read slab 8, atomic slab \
+                 8, read object 8 x24, slot, write pcp 64, atomic pcp 4, write page_descriptor \
+                 64, free slot, write object 8 x64, read object 8 x36, lock node_list, \
+                 irq_save, write node 12, write slab 8, unlock node_list, write cpu_queue 480, \
                  read cpu_queue 8, free slot",
             ),
             (
                 "bulk alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+                "call, slot, write cpu_state 64, preempt, read cpu_queue 8 x16, free slot",
             ),
             (
                 "bulk free",
-                "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+                "call, slot, write cpu_state 64, preempt, read slab 64, write cpu_queue 8 x16, \
+                 free slot",
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 256, read \
-                 slab 64, write object 8 x31, read slab 8, write object 8, atomic slab 8, read \
-                 cpu_queue 216, read slab 64, write object 8 x2, read slab 8, write object 8, \
-                 atomic slab 8, read slab 64, write object 8 x23, read slab 8, lock node_list, \
-                 write object 8, atomic slab 8, write node 12, write slab 8 x2, unlock node_list, \
-                 free slot, read slab 64, read slab 8 x2, write object 8, atomic slab 8, remote \
-                 slot, write cpu_state 64, free slot",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, remote_wake, switch, \
+                 read cpu_queue 256, read slab 64, write object 8 x31, read slab 8, write \
+                 object 8, atomic slab 8, read cpu_queue 216, read slab 64, write object 8 x2, \
+                 read slab 8, write object 8, atomic slab 8, read slab 64, write object 8 x23, \
+                 read slab 8, lock node_list, irq_save, write object 8, atomic slab 8, write \
+                 node 12, write slab 8 x2, unlock node_list, free slot, read slab 64, read slab \
+                 8 x2, write object 8, atomic slab 8, remote slot, write cpu_state 64, \
+                 remote_wake, switch, free slot",
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, lock barn, write node 48, unlock \
-                 barn, lock node_list, read slab 8, read object 8, atomic slab 8, unlock \
-                 node_list, lock barn, write node 48, unlock barn, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, preempt, lock barn, irq_save, \
+                 write node 48, unlock barn, lock node_list, irq_save, read slab 8, read object \
+                 8, atomic slab 8, unlock node_list, lock barn, irq_save, write node 48, unlock \
+                 barn, write cpu_queue 8, free slot",
             ),
         ],
     ),

@@ -11,24 +11,26 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, read cpu_queue 8, irq_save, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, irq_save, \
+                 free slot",
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, lock queue_config, unlock \
-                 queue_config, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, lock queue_config, \
+                 unlock queue_config, write cpu_queue 8, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, irq_save, \
+                 free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, read cpu_queue 8, irq_save, free slot",
             ),
         ],
     ),
@@ -37,24 +39,26 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, read cpu_queue 8, irq_save, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, irq_save, \
+                 free slot",
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, lock queue_config, unlock \
-                 queue_config, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, lock queue_config, \
+                 unlock queue_config, write cpu_queue 8, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, irq_save, \
+                 free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, read cpu_queue 8, irq_save, free slot",
             ),
         ],
     ),
@@ -71,30 +75,32 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
-                 write slab 64, read bitmap 4 x19, write node 12, write slab 8, unlock node_list, \
-                 write cpu_queue 152, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
+                 slab 8, write slab 64, read bitmap 4 x19, write node 12, write slab 8, unlock \
+                 node_list, write cpu_queue 152, read cpu_queue 8, free slot",
             ),
             (
                 "bulk alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_disable, read cpu_queue 8 x16, free slot",
             ),
             (
                 "bulk free",
-                "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_disable, read slab 64, write cpu_queue 8 \
+                 x16, free slot",
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 144, lock \
-                 node_list, (read slab 64, write slab 64, write bitmap 4, write node 12, write \
-                 slab 8, write node 12, write slab 8) x18, unlock node_list, free slot, remote \
-                 slot, write cpu_state 64, free slot, lock node_list, unlock node_list",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read cpu_queue \
+                 144, lock node_list, (read slab 64, write slab 64, write bitmap 4, write node \
+                 12, write slab 8, write node 12, write slab 8) x18, unlock node_list, free \
+                 slot, remote slot, write cpu_state 64, ipi, free slot, lock node_list, \
+                 irq_save, unlock node_list",
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, read cpu_queue 480, lock \
-                 node_list, write node 40, write node 480, unlock node_list, read cpu_queue 480, \
-                 write cpu_queue 480, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
+                 lock node_list, write node 40, write node 480, unlock node_list, read \
+                 cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot",
             ),
         ],
     ),
@@ -103,30 +109,32 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
-                 write slab 64, read bitmap 1 x24, write node 12, write slab 8, unlock node_list, \
-                 write cpu_queue 192, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
+                 slab 8, write slab 64, read bitmap 1 x24, write node 12, write slab 8, unlock \
+                 node_list, write cpu_queue 192, read cpu_queue 8, free slot",
             ),
             (
                 "bulk alloc",
-                "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_disable, read cpu_queue 8 x16, free slot",
             ),
             (
                 "bulk free",
-                "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_disable, read slab 64, write cpu_queue 8 \
+                 x16, free slot",
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 184, lock \
-                 node_list, (read slab 64, write slab 64, write bitmap 1, write node 12, write \
-                 slab 8, write node 12, write slab 8) x23, unlock node_list, free slot, remote \
-                 slot, write cpu_state 64, free slot, lock node_list, unlock node_list",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read cpu_queue \
+                 184, lock node_list, (read slab 64, write slab 64, write bitmap 1, write node \
+                 12, write slab 8, write node 12, write slab 8) x23, unlock node_list, free \
+                 slot, remote slot, write cpu_state 64, ipi, free slot, lock node_list, \
+                 irq_save, unlock node_list",
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, read cpu_queue 480, lock \
-                 node_list, write node 40, write node 480, unlock node_list, read cpu_queue 480, \
-                 write cpu_queue 480, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
+                 lock node_list, write node 40, write node 480, unlock node_list, read \
+                 cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot",
             ),
         ],
     ),

@@ -11,27 +11,28 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, lock slob, read slab 64, read object 1, write slab 64, write slab 8, \
-                 write node 12, write slab 8, unlock slob",
+                "call, lock slob, irq_save, read slab 64, read object 1, write slab 64, write \
+                 slab 8, write node 12, write slab 8, unlock slob",
             ),
             (
                 "free",
-                "call, lock slob, write slab 64, write object 1, write node 12, write slab 8, \
-                 unlock slob",
+                "call, lock slob, irq_save, write slab 64, write object 1, write node 12, write \
+                 slab 8, unlock slob",
             ),
             (
                 "remote free",
-                "call, lock slob, write slab 64, write object 1, write node 12, write slab 8 \
-                 x2, unlock slob",
+                "call, lock slob, irq_save, write slab 64, write object 1, write node 12, write \
+                 slab 8 x2, unlock slob",
             ),
             (
                 "remote free 2",
-                "call, lock slob, write slab 64, read object 1, write object 1, unlock slob",
+                "call, lock slob, irq_save, write slab 64, read object 1, write object 1, \
+                 unlock slob",
             ),
             (
                 "remote alloc",
-                "call, lock slob, read slab 64, read object 1, write object 1, write slab 64, \
-                 write slab 8, unlock slob",
+                "call, lock slob, irq_save, read slab 64, read object 1, write object 1, write \
+                 slab 64, write slab 8, unlock slob",
             ),
         ],
     ),
@@ -40,27 +41,28 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, lock slob, read slab 64, read object 1, write slab 64, write node 12, \
-                 write slab 8, unlock slob",
+                "call, lock slob, irq_save, read slab 64, read object 1, write slab 64, write \
+                 node 12, write slab 8, unlock slob",
             ),
             (
                 "free",
-                "call, lock slob, write slab 64, write object 1, write node 12, write slab 8, \
-                 unlock slob",
+                "call, lock slob, irq_save, write slab 64, write object 1, write node 12, write \
+                 slab 8, unlock slob",
             ),
             (
                 "remote free",
-                "call, lock slob, write slab 64, write object 1, write node 12, write slab 8 \
-                 x2, unlock slob",
+                "call, lock slob, irq_save, write slab 64, write object 1, write node 12, write \
+                 slab 8 x2, unlock slob",
             ),
             (
                 "remote free 2",
-                "call, lock slob, write slab 64, read object 1, write object 1, unlock slob",
+                "call, lock slob, irq_save, write slab 64, read object 1, write object 1, \
+                 unlock slob",
             ),
             (
                 "remote alloc",
-                "call, lock slob, read slab 64, read object 1, write object 1, write slab 64, \
-                 write slab 8, unlock slob",
+                "call, lock slob, irq_save, read slab 64, read object 1, write object 1, write \
+                 slab 64, write slab 8, unlock slob",
             ),
         ],
     ),

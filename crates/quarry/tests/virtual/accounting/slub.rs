@@ -11,27 +11,28 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read object 8, free slot",
+                "call, slot, write cpu_state 64, read object 8, irq_save, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write object 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write object 8, irq_save, free \
+                 slot",
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, lock node_list, \
-                 write object 8, atomic slab 8, write node 12, write slab 8, unlock node_list, \
-                 free slot",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, lock \
+                 node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
+                 node_list, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, write \
+                 object 8, atomic slab 8, free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
-                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
+                 slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
             ),
         ],
     ),
@@ -40,11 +41,12 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read object 8, free slot",
+                "call, slot, write cpu_state 64, read object 8, local_cmpxchg, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write object 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write object 8, local_cmpxchg, \
+                 free slot",
             ),
             (
                 "remote free",
@@ -58,8 +60,8 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, write slab 64, read slab 8, atomic slab 8, \
-                 read object 8, free slot",
+                "call, slot, write cpu_state 64, irq_save, write slab 64, read slab 8, atomic \
+                 slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -68,11 +70,12 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read object 8, free slot",
+                "call, slot, write cpu_state 64, read object 8, local_cmpxchg, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write object 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write object 8, local_cmpxchg, \
+                 free slot",
             ),
             (
                 "remote free",
@@ -86,8 +89,8 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, write slab 64, read slab 8, atomic slab 8, \
-                 read object 8, free slot",
+                "call, slot, write cpu_state 64, local_lock, write slab 64, read slab 8, atomic \
+                 slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -96,11 +99,12 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read object 8, free slot",
+                "call, slot, write cpu_state 64, read object 8, local_cmpxchg, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write object 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, write object 8, local_cmpxchg, \
+                 free slot",
             ),
             (
                 "remote free",
@@ -114,8 +118,8 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, write slab 64, read slab 8, atomic slab 8, \
-                 read object 8, free slot",
+                "call, slot, write cpu_state 64, local_lock, write slab 64, read slab 8, atomic \
+                 slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -132,28 +136,29 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
-                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
+                 slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
             ),
             (
                 "bulk alloc",
-                "call, slot, write cpu_state 64, read object 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_save, read object 8 x16, free slot",
             ),
             (
                 "bulk free",
-                "call, slot, write cpu_state 64, write object 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_save, write object 8 x16, free slot",
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read object 8 x23, lock \
-                 node_list, read slab 8, write object 8, atomic slab 8, write node 12, write slab \
-                 8, unlock node_list, free slot, remote slot, write cpu_state 64, free slot",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read object 8 x23, \
+                 lock node_list, read slab 8, write object 8, atomic slab 8, write node 12, \
+                 write slab 8, unlock node_list, free slot, remote slot, write cpu_state 64, \
+                 free slot",
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, lock node_list, \
-                 write object 8, atomic slab 8, write node 12, write slab 8, unlock node_list, \
-                 slot, write pcp 64, write page_descriptor 64, free slot x2",
+                "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, lock \
+                 node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
+                 node_list, slot, write pcp 64, write page_descriptor 64, free slot x2",
             ),
         ],
     ),
@@ -162,30 +167,32 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, lock node_list, write node 12, write slab 8, \
-                 read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, write \
+                 node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read \
+                 object 8, free slot",
             ),
             (
                 "bulk alloc",
-                "call, slot, write cpu_state 64, read object 8 x16, free slot",
+                "call, slot, write cpu_state 64, irq_disable, read object 8 x16, free slot",
             ),
             (
                 "bulk free",
-                "call, slot, write cpu_state 64, write object 8 x16, free slot",
+                "call, slot, write cpu_state 64, write object 8 x16, local_cmpxchg, free slot",
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, read object 8 x23, lock \
-                 node_list, read slab 8, write object 8, atomic slab 8, write node 12, write slab \
-                 8, unlock node_list, free slot, remote slot, write cpu_state 64, free slot",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, remote_wake, switch, \
+                 read object 8 x23, lock node_list, irq_save, read slab 8, write object 8, \
+                 atomic slab 8, write node 12, write slab 8, unlock node_list, free slot, \
+                 remote slot, write cpu_state 64, free slot",
             ),
             (
                 "drain",
                 "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, lock node_list, (write slab 64, read slab 8, atomic slab 8, write \
-                 node 12, write slab 8) x2, (write slab 8, write slab 64, read slab 8, atomic \
-                 slab 8, write node 12, write slab 8) x2, write slab 8, unlock node_list, read \
-                 slab 8, write slab 64, free slot",
+                 atomic slab 8, lock node_list, irq_save, (write slab 64, read slab 8, atomic \
+                 slab 8, write node 12, write slab 8) x2, (write slab 8, write slab 64, read \
+                 slab 8, atomic slab 8, write node 12, write slab 8) x2, write slab 8, unlock \
+                 node_list, read slab 8, write slab 64, free slot",
             ),
         ],
     ),

@@ -10,24 +10,26 @@ const TABLES: &[(Era, Tables)] = &[(
     &[
         (
             "alloc",
-            "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+            "call, slot, write cpu_state 64, read cpu_queue 8, irq_save, free slot",
         ),
         (
             "free",
-            "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+            "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, irq_save, \
+                 free slot",
         ),
         (
             "remote free",
-            "call, read slab 64, slot, write cpu_state 64, lock queue_config, unlock \
-                 queue_config, write cpu_queue 8, free slot",
+            "call, read slab 64, slot, write cpu_state 64, irq_save, lock queue_config, \
+                 unlock queue_config, write cpu_queue 8, free slot",
         ),
         (
             "remote free 2",
-            "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, free slot",
+            "call, read slab 64, slot, write cpu_state 64, write cpu_queue 8, irq_save, \
+                 free slot",
         ),
         (
             "remote alloc",
-            "call, slot, write cpu_state 64, read cpu_queue 8, free slot",
+            "call, slot, write cpu_state 64, read cpu_queue 8, irq_save, free slot",
         ),
     ],
 )];
@@ -42,37 +44,39 @@ const MANY: &[(Era, Tables)] = &[(
     &[
         (
             "refill",
-            "call, slot, write cpu_state 64, lock node_list, write slab 64, try slab, write \
-                 node 12, write slab 8, unlock node_list, unlock slab, (lock node_list, unlock \
-                 node_list) x2, slot, write pcp 64, write page_descriptor 64, free slot, write \
-                 slab 64, lock slab, unlock slab, write slab 64, lock slab, lock node_list, write \
-                 node 12, write slab 8, unlock node_list, unlock slab, write cpu_queue 480, read \
-                 cpu_queue 8, free slot",
+            "call, slot, write cpu_state 64, irq_save, lock node_list, write slab 64, try \
+                 slab, write node 12, write slab 8, unlock node_list, unlock slab, (lock \
+                 node_list, unlock node_list) x2, slot, write pcp 64, write page_descriptor 64, \
+                 free slot, write slab 64, lock slab, unlock slab, write slab 64, lock slab, \
+                 lock node_list, write node 12, write slab 8, unlock node_list, unlock slab, \
+                 write cpu_queue 480, read cpu_queue 8, free slot",
         ),
         (
             "bulk alloc",
-            "call, slot, write cpu_state 64, read cpu_queue 8 x16, free slot",
+            "call, slot, write cpu_state 64, irq_save, read cpu_queue 8 x16, free slot",
         ),
         (
             "bulk free",
-            "call, slot, write cpu_state 64, read slab 64, write cpu_queue 8 x16, free slot",
+            "call, slot, write cpu_state 64, irq_save, read slab 64, write cpu_queue 8 x16, \
+                 free slot",
         ),
         (
             "flush",
-            "lock rcu, unlock rcu, remote slot, write cpu_state 64, read cpu_queue 472, read \
-                 slab 64 x26, write slab 64, lock slab, lock node_list, write node 12, write slab \
-                 8 x2, unlock node_list, unlock slab, read slab 64 x36, write slab 64, lock slab, \
-                 unlock slab, free slot, remote slot, write cpu_state 64, free slot",
+            "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read cpu_queue \
+                 472, read slab 64 x26, write slab 64, lock slab, lock node_list, write node \
+                 12, write slab 8 x2, unlock node_list, unlock slab, read slab 64 x36, write \
+                 slab 64, lock slab, unlock slab, free slot, remote slot, write cpu_state 64, \
+                 ipi, free slot",
         ),
         (
             "drain",
-            "call, read slab 64, slot, write cpu_state 64, read cpu_queue 480, read slab 64 \
-                 x3, write slab 64, lock slab, lock node_list, write node 12, write slab 8 x3, \
-                 unlock node_list, unlock slab, slot, write pcp 64, write page_descriptor 64, \
-                 free slot, read slab 64 x23, write slab 64, lock slab, lock node_list, write \
-                 node 12, write slab 8 x2, unlock node_list, unlock slab, read slab 64 x39, write \
-                 slab 64, lock slab, unlock slab, read cpu_queue 480, write cpu_queue 480, write \
-                 cpu_queue 8, free slot",
+            "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
+                 read slab 64 x3, write slab 64, lock slab, lock node_list, write node 12, \
+                 write slab 8 x3, unlock node_list, unlock slab, slot, write pcp 64, write \
+                 page_descriptor 64, free slot, read slab 64 x23, write slab 64, lock slab, \
+                 lock node_list, write node 12, write slab 8 x2, unlock node_list, unlock slab, \
+                 read slab 64 x39, write slab 64, lock slab, unlock slab, read cpu_queue 480, \
+                 write cpu_queue 480, write cpu_queue 8, free slot",
         ),
     ],
 )];

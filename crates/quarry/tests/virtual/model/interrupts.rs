@@ -171,4 +171,12 @@ impl Accounting for Interrupted {
         self.inner.work(work);
         self.hook();
     }
+
+    fn zero(&self, at: *const u8, bytes: usize) {
+        self.inner.zero(at, bytes);
+    }
+
+    fn copy(&self, kernel: *const u8, bytes: usize) {
+        self.inner.copy(kernel, bytes);
+    }
 }

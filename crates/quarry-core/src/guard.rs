@@ -1,0 +1,93 @@
+//! How the kernel keeps a CPU's state to one user, and how it has other CPUs empty theirs.
+//!
+//! A slot is taken in one way, whatever the release ([`crate::machine`]). What the kernel does instead
+//! costs time and differs: interrupts are turned off, preemption is, or one instruction does all. The
+//! fronts of designs tell the machine of it as [`Work`].
+
+use crate::machine::{Machine, Work, work};
+
+/// What the kernel does for a call, by the way that it takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard {
+    /// The call finds what it needs with the CPU.
+    pub(crate) hit: Work,
+    /// It goes on behind the CPU's state; `None` if it leaves that alone.
+    pub(crate) behind: Option<Work>,
+    /// It is a bulk call, whose objects are not guarded one by one.
+    pub(crate) bulk: Option<Work>,
+}
+
+impl Guard {
+    /// The same for all ways.
+    pub(crate) const fn all(work: Work) -> Self {
+        Self {
+            hit: work,
+            behind: Some(work),
+            bulk: Some(work),
+        }
+    }
+
+    /// Tells of a call that ends with the CPU's state.
+    #[inline(always)]
+    pub(crate) fn hit<M: Machine>(&self, machine: &M) {
+        work(machine, self.hit);
+    }
+
+    /// Tells of a call that goes on behind it.
+    #[inline(always)]
+    pub(crate) fn behind<M: Machine>(&self, machine: &M) {
+        if let Some(behind) = self.behind {
+            work(machine, behind);
+        }
+    }
+
+    /// Tells of a bulk call.
+    #[inline(always)]
+    pub(crate) fn bulk<M: Machine>(&self, machine: &M) {
+        if let Some(bulk) = self.bulk {
+            work(machine, bulk);
+        }
+    }
+}
+
+/// The guards of allocations and frees.
+#[derive(Clone, Copy)]
+pub(crate) struct Guards {
+    pub(crate) alloc: Guard,
+    pub(crate) free: Guard,
+}
+
+impl Guards {
+    /// The same for both.
+    pub(crate) const fn all(work: Work) -> Self {
+        Self {
+            alloc: Guard::all(work),
+            free: Guard::all(work),
+        }
+    }
+}
+
+/// How the kernel has another CPU empty what it holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Reach {
+    /// By an interrupt, which the caller waits for.
+    Interrupt,
+    /// By a worker thread of that CPU.
+    Worker,
+    /// The caller does it under a lock.
+    Lock,
+}
+
+impl Reach {
+    /// Tells of one CPU.
+    pub(crate) fn tell<M: Machine>(self, machine: &M) {
+        match self {
+            Self::Interrupt => work(machine, Work::Ipi),
+            Self::Worker => {
+                work(machine, Work::RemoteWake);
+                work(machine, Work::Switch);
+            }
+            Self::Lock => {}
+        }
+    }
+}
