@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 use quarry_core::era::Era;
 use serde::Serialize;
 
-/// Width of a table if nobody says how wide the output is.
+/// Width of a table if neither `COLUMNS` nor a terminal gives one.
 const WIDTH_DEFAULT: u16 = 100;
 
 /// A line under the header and nothing else, so that a table can be searched and cut.

@@ -159,7 +159,7 @@ Page events:
   What was on the lists at the beginning is not recorded: they begin empty, which
   makes refills extra, unless --zoneinfo tells. The machine then has the kernel's
   zones with as much free memory as they had, of movable pageblocks, unless
-  --pagetypeinfo tells; the rest is used by others, and nobody reclaims it.
+  --pagetypeinfo tells; the rest is used by others and never reclaimed.
   Free memory is sampled up to 64 times. What of it lies in blocks too small for
   an order is, as a part of it, the order's unusable free space index.
 
@@ -244,7 +244,7 @@ impl<'a> TraceInfo<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    // What is wrong with the question is told before the trace is opened.
+    // Refuse wrong arguments before opening the trace.
     let mut axes = axes(args)?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let trace = args.trace.as_deref().unwrap_or(default);
@@ -296,7 +296,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.inspect {
         plan.inspect_into(dir)?;
     }
-    // Whoever sees a run fail is to know how it began.
+    // Print the notes before the runs: they explain a run that fails.
     let notes = unheeded(args, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));

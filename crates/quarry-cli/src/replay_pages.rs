@@ -17,7 +17,7 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 type Row = (&'static str, fn(&PageReport) -> String);
 
-/// What is told of a run that drives page events, top to bottom.
+/// Rows of a run that drives page events, top to bottom.
 const ROWS: &[Row] = &[
     ("page event allocs", |pages| count(pages.allocs)),
     ("  by order", orders),
@@ -79,7 +79,7 @@ pub(crate) fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
 
 type ZoneRow = (&'static str, fn(&ZoneTraffic) -> u64);
 
-/// What is told of each zone.
+/// Rows of each zone.
 const ZONE_ROWS: &[ZoneRow] = &[
     ("blocks from", |zone| zone.allocs),
     ("  refilled", |zone| zone.refilled),

@@ -195,7 +195,7 @@ const LAST_ROW: &str = "events/s";
 
 type Row = (&'static str, fn(&RunReport) -> String);
 
-/// What is told of a run, top to bottom.
+/// Rows of a run, top to bottom.
 const ROWS: &[Row] = &[
     ("peak slab memory", |run| bytes(run.peak_slab_bytes)),
     ("  asked for by objects", |run| bytes(run.object_bytes)),

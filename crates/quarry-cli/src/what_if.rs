@@ -76,7 +76,7 @@ How it is predicted:
   objects that the new release made larger, and caches that it added.
   Caches that cannot exist with other pages (kmalloc above the largest class,
   thread_stack with pages below its size) leave the slabs for the page
-  allocator, and are told.
+  allocator; the output gives their bytes.
 
 Exit codes:
   0 done; 1 SNAPSHOT cannot be read; 2 wrong usage

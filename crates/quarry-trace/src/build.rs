@@ -16,7 +16,7 @@ use crate::meta::{Table, TraceMeta};
 use crate::pages::{HELD_ROWS, Pages};
 use crate::write::{Row, Texts, TraceWriter};
 
-/// Page size of a machine that nobody described.
+/// Page size that a trace gets if its source names none.
 pub const PAGE_SIZE_ASSUMED: u32 = 4096;
 /// What `kmalloc(0)` returns.
 const ZERO_SIZE_PTR: u64 = 16;

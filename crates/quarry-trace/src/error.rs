@@ -158,7 +158,7 @@ pub enum TraceError {
         /// What the decoder said.
         source: ParquetError,
     },
-    /// A Parquet file of somebody else.
+    /// A Parquet file that Quarry did not write.
     #[error("{}: a Parquet file, but not a Quarry trace (its footer has no `{key}`); make one with `quarry import`", path.display())]
     ForeignParquet {
         /// The file.

@@ -1,6 +1,6 @@
 //! What one event is: its kind, its flags, and the two shapes that it takes in memory.
 //!
-//! [`RawEvent`] borrows from the text (or from whoever makes events) and still carries addresses.
+//! [`RawEvent`] borrows from the text (or from the maker of the events) and still carries addresses.
 //! [`ReplayEvent`] is what a replay reads: 24 bytes, no address, only dense object ids.
 
 use serde::{Deserialize, Serialize};
@@ -173,7 +173,7 @@ impl Flags {
     /// The caller could not sleep (no direct reclaim).
     pub const ATOMIC: Flags = Flags(1 << 6);
     /// On page events: objects lay in the block, so it was a slab or a large kmalloc. What happened to it
-    /// follows from the events of these objects. Only where [`crate::TraceMeta::slab_memory`] is told.
+    /// follows from the events of these objects. Only where [`crate::TraceMeta::slab_memory`] is known.
     pub const SLAB: Flags = Flags(1 << 7);
 
     /// True if every bit of `other` is set.

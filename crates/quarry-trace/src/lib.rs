@@ -85,9 +85,9 @@
 //! allocation flags of page events, which tell slabs from others for most flags: of all blocks
 //! whose flags and order are those of a slab none was left unmarked, and no other was marked.
 //!
-//! Which objects lie together is told by the column `page`: rows of allocations, and of frees
-//! without a known allocation, have the id of the page that their object lies on, and page events
-//! of slabs the id of the first page of the block. [`PAGE_GROUP_ORDER`] says how ids of one slab
+//! The column `page` tells which objects lie together. Rows of allocations, and of frees
+//! without a known allocation, have the id of the page that their object lies on; page events
+//! of slabs have the id of the first page of the block. [`PAGE_GROUP_ORDER`] says how ids of one slab
 //! are found. An allocation also tells whether its place is *fresh*, not used before in the
 //! recording. With this a replay can find out in which state the recording, or any later moment of
 //! it, found the slabs. [`PageReader`] gives it with the events. Ids are dense numbers in the order

@@ -40,7 +40,7 @@ pub struct TraceMeta {
     pub command: Option<String>,
     /// Page size of the recorded machine.
     pub page_size: u32,
-    /// True if nobody told the page size and 4096 was assumed.
+    /// True if the page size was unknown and 4096 was assumed.
     pub page_size_assumed: bool,
     /// Number of CPUs: every event's CPU is below it.
     pub cpus: u32,

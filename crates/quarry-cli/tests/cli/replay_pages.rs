@@ -214,7 +214,7 @@ fn zoneinfos_that_do_not_fit_are_refused() {
     assert_fails(&quarry(&wrong), 1, &["Cargo.toml", "Page block order"]);
 }
 
-/// A file that is not heeded is told on stderr; stdout is JSON still.
+/// Stderr names a file that the run does not use; stdout is still JSON.
 #[test]
 fn options_without_effect_are_told() {
     let file = |name: &str| format!("{}/../../traces/{name}", env!("CARGO_MANIFEST_DIR"));

@@ -259,7 +259,7 @@ fn wrong_questions_and_snapshots() {
     assert_fails(&not_json, 1, &["line 1", "quarry snapshot makes one"]);
 }
 
-/// Whoever runs this: a snapshot that can be asked, or word of what is missing.
+/// On any machine: a snapshot that `what-if` reads, or an error that names the missing file.
 #[test]
 fn this_machine() {
     let dir = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ fn counts(text: &str) -> Result<Vec<u64>, String> {
         .split_whitespace()
         .map(|word| number("blocks", word))
         .collect::<Result<_, _>>()?;
-    // No kernel has so many orders that blocks could not be counted in pages.
+    // No kernel has more than 32 orders, and up to there `u64` can count a block's pages.
     if counts.is_empty() || counts.len() > 32 {
         return Err(format!("{} numbers of blocks, not 1 to 32", counts.len()));
     }

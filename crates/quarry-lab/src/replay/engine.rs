@@ -82,11 +82,11 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     cache_of: Vec<u16>,
     table: Vec<Entry<'h>>,
     window: Window,
-    /// What the kernel held before the part, if it is told.
+    /// What the kernel held before the part, if the input has it.
     held: Option<Held<'h>>,
     /// The page events, if they are driven.
     pages: Option<Pages<'h>>,
-    /// Which slabs objects come from beside the recording, if that is asked for and told.
+    /// Which slabs objects come from beside the recording, if the run asks for it and the trace has it.
     comparison: Option<Comparison>,
     row: u64,
     /// Time of the last event of the part so far.
@@ -180,7 +180,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     }
 
     /// Allocates the blocks from before the part that it frees, and fills the CPUs' page lists.
-    /// Then the zones are as `start` says, if that is told.
+    /// Then brings the zones to the state of `start`, if there is one.
     pub(super) fn prepare_pages(&mut self, start: Option<&Start<'_>>) -> Result<(), LabError> {
         let Some(pages) = &mut self.pages else {
             return Ok(());

@@ -42,7 +42,7 @@ pub struct Input {
     pub part: Part,
     /// What the kernel held before that part.
     pub initial: Option<Slabinfo>,
-    /// How many of these slabs were on each CPU's partial list, of caches of which that is told.
+    /// How many of these slabs were on each CPU's partial list, for caches whose lists sysfs reported.
     pub initial_lists: CpuPartialLists,
     /// What it held after it.
     pub check: Option<Slabinfo>,
@@ -62,8 +62,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// A table with an entry for each of so many objects or blocks of the trace that may be alive at
-    /// once.
+    /// Makes a table with `slots` entries, one for each object or block of the trace that may be alive
+    /// at once.
     pub(super) fn table<T>(
         &self,
         slots: u32,

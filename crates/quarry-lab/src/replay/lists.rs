@@ -7,7 +7,7 @@
 //! more or fewer free pages. Watermarks, reserves and limits of the lists follow from the sizes by
 //! the rules of the replayed era; what they are all scaled by (`min_free_kbytes`) and what a zone's
 //! watermarks are raised by for a while (`boost`) are taken from the report. The boost stays as it
-//! was: nobody reclaims.
+//! was, as there is no reclaim.
 //!
 //! # What is not reported, and assumed
 //!
@@ -175,9 +175,9 @@ fn most_free(zone: &Zone) -> u64 {
     late.fold(zone.managed(), u64::saturating_add)
 }
 
-/// Whether a zone can have had so many free pages and so many on lists. Pages may go to a CPU's lists, or
-/// from one to another, between two lines of the report; no more of them, it is taken, than a CPU's lists
-/// move under one hold of the zone lock.
+/// Checks that a zone can have had the free pages and the pages on lists that the report gives. Between two
+/// lines of the report pages may go to a CPU's lists, or from one to another. The check allows as many as a
+/// CPU's lists move under one hold of the zone lock.
 fn possible(zone: &Zone) -> Result<(), LabError> {
     let managed = zone.managed();
     let all = |number: fn(&Pageset) -> u64| {
@@ -227,7 +227,7 @@ pub fn memory_bytes(zoneinfo: &Zoneinfo, page_bytes: u64) -> Result<u64, LabErro
 }
 
 impl<'a> Start<'a> {
-    /// How the machine of a run begins, if that is told.
+    /// Returns how the machine of a run begins, if the input has a zoneinfo that the run uses.
     pub(super) fn of(spec: &RunSpec, input: &'a Input) -> Result<Option<Self>, LabError> {
         let (config, meta) = (&spec.config, input.file.meta());
         let Some(zoneinfo) = &input.zoneinfo else {
@@ -341,7 +341,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Adds movable blocks of so many pages, as few as can be.
+/// Adds movable blocks with `pages` pages in total, as few blocks as can be.
 fn lay(blocks: &mut FreeBlockCounts, pages: u64, largest: u32) {
     let mut left = pages;
     for order in (0..=largest).rev() {
@@ -351,7 +351,7 @@ fn lay(blocks: &mut FreeBlockCounts, pages: u64, largest: u32) {
     }
 }
 
-/// Takes away so many pages, of the largest blocks first, or all if there are less.
+/// Takes away `pages` pages, of the largest blocks first, or all if there are fewer.
 fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
     let mut left = pages;
     for order in (0..=MAX_ORDER).rev() {
@@ -371,11 +371,12 @@ fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
     }
 }
 
-/// Adds the blocks that a report tells, those above the largest order as so many of that, and no
-/// more than the zone has. Types that only special requests get are left out. What the kernel
-/// stopped counting has the pages that the zone has beyond the counted ones: the smallest such
-/// blocks, if there are several, as those are the most; of that order movable ones, as is assumed
-/// without such a report, else those that are told first.
+/// Adds the blocks of a report, no more than the zone has. A block above the largest order becomes
+/// several of that order. Types that only special requests get are left out.
+///
+/// Where the kernel stopped counting blocks of an order and type, these get the pages that the zone has
+/// beyond the counted ones. Of several such orders the smallest gets them, as it has the most blocks; of
+/// its types movable, which is also the assumption without such a report, else the first of the report.
 fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
     let unfit = |what: &str| {
         LabError::Usage(format!(

@@ -60,8 +60,8 @@
 //! * Reclaim and compaction, which have no events here, empty lists: in a recording in which the
 //!   kernel compacted memory, its lists gave 31 226 blocks back, a replay's 5 014.
 //! * Frees in interrupts or by CPUs whose lists are busy, which pass the lists.
-//! * Slab pages from before: the replayed design has no slabs then, unless the initial state is told,
-//!   so the recorded kernel's frees of them are left out.
+//! * Slab pages from before: the replayed design has no slabs then, unless the input has the initial
+//!   state, so the recorded kernel's frees of them are left out.
 //! * Slab pages whose objects no event shows (bulk calls have no events) are taken for others.
 //!
 //! How near it comes, beside what the kernel's own tracepoints counted, is in

@@ -268,7 +268,7 @@ impl<'h> Pages<'h> {
         Ok(())
     }
 
-    /// The periodic work took so many zone locks.
+    /// Counts the zone locks that the periodic work took.
     pub(super) fn periodic(&mut self, zone_locks: u64) {
         self.report.periodic_zone_locks += zone_locks;
     }

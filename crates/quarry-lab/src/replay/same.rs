@@ -17,7 +17,7 @@ use serde::Serialize;
 /// Allocations of a cache beside the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SameSlabs {
-    /// Those whose recorded slab is told.
+    /// Those whose slab the recording tells.
     pub told: u64,
     /// Those of them that took an object of the slab that the kernel took one of.
     pub same: u64,

@@ -6,8 +6,8 @@
 //!
 //! The demand of a CPU is taken as memoryless: each object after the first is followed by another
 //! with the same chance, so the number of used-up grains is geometric, and the used part of the
-//! last one is of the same law, cut off at the grain's end. How large the demand is nobody says; a
-//! prior that prefers no scale (Jeffreys' for this law, which is flat in the logarithm of the mean)
+//! last one is of the same law, cut off at the grain's end. The demand's mean is unknown. Its
+//! prior prefers no scale (Jeffreys' for this law, which is flat in the logarithm of the mean) and
 //! is weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled
 //! its slab of 8" says that the demand is far below 8, without saying that it is nothing.
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn smaller_grains_show_the_hidden_part() {
-        // Nobody has filled a grain of 8: at least one object each, at most 8.
+        // No CPU has filled a grain of 8: at least one object each, at most 8.
         let demand = Demand::new(8.0, 0.0, 16.0);
         close(demand.grains(2.0, Hidden::Least), 16.0);
         close(demand.grains(2.0, Hidden::Most), 64.0);

@@ -27,7 +27,7 @@
 //! `kept.rs`, `pinned.rs`; the sheaves themselves are memory, too: `own.rs`. What a release changes in
 //! the sizes of its objects, and which caches it adds, is not in the prediction.
 //! With other pages some caches come or go: `pages.rs`. `observed` and `predicted` are slabs only;
-//! what goes to the page allocator is told beside them.
+//! the report gives what goes to the page allocator beside them.
 //!
 //! `low` and `high` put every unknown at its best and its worst, in all caches at once: one object
 //! or all in what CPUs hold, left-over objects packed or each in a slab of its own, full slabs

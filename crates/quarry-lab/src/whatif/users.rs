@@ -84,7 +84,7 @@ impl Cpus {
         ]
     }
 
-    /// CPUs of the new machine that so many visits reach.
+    /// Returns the number of CPUs of the new machine that `visits` visits reach.
     pub(super) fn reached(&self, visits: f64) -> f64 {
         reached(visits, self.new)
     }

@@ -167,7 +167,7 @@ impl Boot {
             compare("promo", promo, promo.and(marks.promo));
             for set in &zone.pagesets {
                 compare("batch", Some(set.batch), Some(sizes.pcp.batch.into()));
-                // Where it is tuned, it is told beside its range; none is in force before its
+                // Kernels that tune `high` report it beside its range; none is in force before its
                 // first use.
                 let tuned = set.high_min.is_some();
                 let lists = (u64::from(sizes.pcp.high), u64::from(sizes.pcp.high_max));

@@ -1,7 +1,8 @@
 //! Text to trace: `perf script` and ftrace's `trace`, line by line.
 //!
-//! The reader never holds more than one block of text. Each line is one of ours, somebody else's, or bad;
-//! [`line`] decides, [`fields`] reads the event, [`crate::TraceBuilder`] makes rows of it.
+//! The reader never holds more than one block of text. [`line`] decides whether a line is one of our events,
+//! belongs to another tracepoint, or is bad. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
+//! of it.
 
 pub(crate) mod caches;
 mod fields;
@@ -29,7 +30,7 @@ use input::Lines;
 use line::{Line, Writer};
 use refills::Refills;
 
-/// What an import is told beside the text. Everything has a default.
+/// What the caller adds to the text of an import. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
     /// Kernel release; otherwise from `perf script --header`.

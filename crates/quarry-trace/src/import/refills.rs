@@ -26,12 +26,12 @@
 //! before that, and what a slab that is given back tells of the lists (that there were enough of
 //! others) is as true at the time of the free.
 //!
-//! A new slab is told by its first object: it lies in pages that the same thread allocated on the
-//! same CPU not long before, and in between the CPU does nothing but allocations of other caches,
+//! The first object of a new slab shows it: the object lies in pages that the same thread allocated on
+//! the same CPU not long before. In between the CPU does nothing but allocations of other caches,
 //! for what is kept beside a slab. (Where objects come in bulk the pages were for others.) So the
 //! last [`WINDOW_EVENTS`] events are held back. Where pages are is known as soon as the direct map
-//! is found; before, nothing is moved. Of events of one time the times tell nothing, and
-//! [`super::ties`] finds the order; it is told which events belong to such an allocation.
+//! is found; before, nothing is moved. The order of events of one time comes from [`super::ties`],
+//! which receives the events that belong to such an allocation.
 
 use std::collections::VecDeque;
 use std::io::Write;

@@ -21,7 +21,7 @@ const RECENT_BLOCKS: usize = 8;
 const VOTES_MIN: usize = 16;
 /// How many times more they must be than those for any other base.
 const VOTES_RATIO: usize = 4;
-/// Candidates that are kept; with so many none of them can be right.
+/// Candidates that are kept at most: with more the search gives up, as none of them can be right.
 const CANDIDATES_MAX: usize = 1 << 14;
 
 /// The search for the base, and what it found.

@@ -1,4 +1,4 @@
-//! Marks and ids, on a machine whose direct map starts where nobody expects it.
+//! Marks and ids, on a machine whose direct map starts at an unusual address.
 
 use std::path::Path;
 

@@ -44,8 +44,8 @@ impl PageReader {
         self.events.group()
     }
 
-    /// Replaces `events` by the next ones, and `places` by the place of each, where it is told. False at
-    /// the end of the trace.
+    /// Replaces `events` by the next ones, and `places` by the place of each, where the trace has it.
+    /// Returns false at the end of the trace.
     ///
     /// # Errors
     /// As [`EventReader::next_chunk`].

@@ -32,7 +32,7 @@
 //!
 //! # What is counted, and what is not
 //!
-//! Counting starts when rings and sockets are filled. Nothing takes time here: nobody waits for the
+//! Counting starts when rings and sockets are filled. No operation takes time here: no CPU waits for the
 //! lock, readers are never late, no bandwidth comes out. [`AtRate`] multiplies counts with a rate that
 //! the thread measured; it says what is asked of the lock, not what it bears.
 //!
@@ -76,8 +76,8 @@ use world::{Counts, World};
 /// becomes resident.
 const HEADS_MEMORY_BYTES: u64 = 16 << 30;
 
-/// Runs the model. `progress` is told of packets that have arrived, warm-up included; a poll may bring
-/// up to 64 per ring more than were asked for.
+/// Runs the model. Calls `progress` with the number of packets that arrived since its last call, warm-up
+/// included; a poll may bring up to 64 per ring more than were asked for.
 ///
 /// # Errors
 ///

@@ -167,8 +167,8 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         self.counts().since(&start)
     }
 
-    /// The driver of a ring takes a budget of packets and refills the ring; then whoever has enough
-    /// to read reads.
+    /// The driver of a ring takes a budget of packets and refills the ring; then each reader with
+    /// enough to read reads.
     fn poll(&mut self, ring: u32) {
         let mut ready = Vec::new();
         let at = ring as usize;
@@ -218,7 +218,7 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
     }
 
     /// A packet was dropped: its stream sends nothing more for a while, so its reader takes what
-    /// there is. Nobody would wait for more of it.
+    /// there is. No more of it arrives that the reader could wait for.
     fn lost(&mut self, ring: u32, stream: u32) -> impl Iterator<Item = u32> + use<D> {
         let delivered = self.arrivals[ring as usize].merging.take();
         let other = delivered.and_then(|(stream, skb)| self.deliver(stream, skb));

@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub stage: Option<String>,
     /// The kernel's release, such as `6.1.0-50-powerpc64le`.
     pub release: Option<String>,
-    /// Page size in bytes; if nobody says, the smallest that the slabs fit in.
+    /// Page size in bytes; if the snapshot has none, the smallest that the slabs fit in.
     pub page_bytes: u64,
     /// One more than the highest possible CPU (`nr_cpu_ids`).
     pub nr_cpu_ids: Option<u32>,
@@ -71,8 +71,8 @@ impl Snapshot {
         Self::parse(&file, &read_report(path)?, stage)
     }
 
-    /// Reads the caches of one moment, and how many slabs were on CPUs' lists as far as that is told
-    /// ([`Self::cpu_partial_lists`]): a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it.
+    /// Reads the caches of one moment: a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it. Returns
+    /// them with the numbers of slabs on CPUs' lists that the snapshot has ([`Self::cpu_partial_lists`]).
     ///
     /// # Errors
     ///

@@ -36,7 +36,7 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) source: Source,
     pub(super) view: CacheView<'h, D>,
     pub(super) seen: &'a RowSeen,
-    /// Slabs on the CPUs' own lists, if that is told.
+    /// Slabs on the CPUs' own lists, if sysfs reported them.
     pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
     /// Whether the trace tells pages.
     pub(super) tells_pages: bool,
@@ -72,7 +72,7 @@ struct Slabs<'h> {
 }
 
 impl<'h, D: Design> Filling<'_, 'h, D> {
-    /// Makes the row's slabs. Caches have no sheaves meanwhile: what they hold is told apart.
+    /// Makes the row's slabs. Caches have no sheaves meanwhile; `stock` says what these can hold.
     pub(super) fn fill(&self, driver: &Driver<'h, D>) -> Result<Filled<'h>, LabError> {
         let (row, view) = (self.row, &self.view);
         let geometry = view.head().geometry();

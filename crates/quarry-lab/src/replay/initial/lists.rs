@@ -14,7 +14,7 @@ const SUMS_MAX: usize = 4096;
 pub(super) struct Takes {
     pub(super) cpu: u16,
     pub(super) slabs: Vec<SeenSlab>,
-    /// So many of them were on its own list.
+    /// How many of them were on its own list.
     pub(super) listed: usize,
 }
 

@@ -12,7 +12,7 @@
 //!
 //! # What is assumed
 //!
-//! Only the first of these is a fact; the others replace what nobody reported.
+//! Only the first of these is a fact; the others replace what no report contains.
 //!
 //! 1. Each cache has its `num_slabs` slabs, and all are full but for the free objects named here.
 //! 2. Its `num_objs - active_objs` free objects lie on the nodes' lists, as far as possible in slabs
@@ -44,10 +44,10 @@
 //! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
 //! 2. a CPU uses its own list before it takes slabs of the nodes' lists: of the slabs that it took, the first
 //!    ones lay on its list, and the others on the nodes' lists. The report tells how many free objects the
-//!    nodes' lists held: so many slabs of each CPU are put on its list that the others come as near to that
-//!    as possible and not above. (Where the recording goes through all free slabs they come to it exactly,
-//!    and mostly in one way alone.) A CPU takes several slabs of a node's list at once, and uses the last of
-//!    them first after the first one; their order on that list follows from this;
+//!    nodes' lists held. The replay puts enough slabs of each CPU on its list that the others have as nearly
+//!    as many free objects as possible, and not more. (Where the recording goes through all free slabs the
+//!    numbers agree, mostly in one way alone.) A CPU takes several slabs of a node's list at once, and uses
+//!    the last of them first after the first one; their order on that list follows from this;
 //! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
 //!    recording does not show are taken to be free. Of every other slab all free places were taken;
 //! 4. places that the recording does not touch are full but for the rest of what the report says is
@@ -56,8 +56,8 @@
 //!
 //! # What sysfs tells
 //!
-//! If the lengths of the CPUs' lists are told ([`Input::initial_lists`]), they take the place of
-//! the search in 2: so many of the first slabs that a CPU took lay on its list. If it took fewer,
+//! If the input has the lengths of the CPUs' lists ([`Input::initial_lists`]), they take the place of
+//! the search in 2: with a length of n, the first n slabs that the CPU took lay on its list. If it took fewer,
 //! the others of its list are slabs that are free as a whole (assumption 4), below these. Whether a
 //! list is full decides what the next free of an object of a full slab does: a full list goes to
 //! the node, which gives empty slabs back. sysfs is read before the recording begins, and lists
@@ -287,8 +287,8 @@ impl Preparation<'_> {
         })
     }
 
-    /// Gives caches their sheaves back. These are kmalloc objects, which the rows of kmalloc's caches
-    /// count: so many objects there, of which nothing is known, were sheaves.
+    /// Gives caches their sheaves back. Sheaves are kmalloc objects, which the rows of kmalloc's caches
+    /// count: each takes the place of one object there with an unknown use.
     fn make_room_for_sheaves<'h, D: Design>(
         &self,
         fillings: &[Filling<'_, 'h, D>],

@@ -4,8 +4,8 @@
 //! recording, and which slabs were made in the part. In the others,
 //!
 //! * a place that is used for the first time by an allocation of the part was free when the part began;
-//! * of the places that were used before, so many were free as allocations of the part are ahead of
-//!   frees at most;
+//! * of the places that were used before, n were free, where n is the most by which the part's
+//!   allocations are ahead of its frees;
 //! * an object from before the part that is freed lay in the slab that its page tells.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::replay::part::{Phase, Window};
 /// A slab from before the part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlabSeen {
-    /// Places that were free when the part began: so many at least.
+    /// Least number of places that were free when the part began.
     pub(super) free: u32,
     /// Objects that were alive then and are freed in the part.
     pub(super) died: u32,

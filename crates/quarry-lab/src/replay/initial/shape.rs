@@ -25,7 +25,7 @@ pub(super) struct Shape {
     pub(super) shared_objects: u64,
     /// Slabs of the nodes' lists whose free places are seen, in the order of the lists.
     pub(super) seen_on_nodes: Vec<SeenSlab>,
-    /// What each CPU has that allocates, or of whose list is told.
+    /// What each CPU has that allocates, or whose list sysfs reported.
     pub(super) seen_on_cpus: Vec<SeenCpu>,
 }
 
@@ -120,7 +120,7 @@ impl Shape {
         for (of_cpu, takes) in shape.seen_on_cpus.iter_mut().zip(&takes) {
             of_cpu.listed = takes.listed().to_vec();
         }
-        // So many as kernels take whose lists are counted in slabs; none if there are no such lists.
+        // As kernels take that count these lists in slabs; none if there are no such lists.
         let more_max = if listed_max == 0 {
             0
         } else {
@@ -145,8 +145,8 @@ impl Shape {
         shape
     }
 
-    /// What is told of the CPUs' lists beyond the slabs that are seen: slabs that are free as a
-    /// whole, at most `slabs` of them.
+    /// Fills the CPUs' lists up to their reported lengths, beyond the slabs that are seen, with slabs
+    /// that are free as a whole: at most `slabs` of them.
     fn list_free(&mut self, lists: &[u64], listed_max: u64, mut slabs: u64) {
         // A machine has at most 4096 CPUs.
         for (cpu, told) in (0_u16..).zip(lists) {
@@ -169,8 +169,8 @@ impl Shape {
         }
     }
 
-    /// Free objects on the nodes' lists: in slabs that are free as a whole, as far as so many are
-    /// kept, then in slabs that are half free.
+    /// Spreads free objects on the nodes' lists: first over slabs that are free as a whole, at most
+    /// `kept_free` of them, then over slabs that are half free.
     pub(super) fn spread(&mut self, free: u64, slabs: u64, objects: u64, kept_free: u64) {
         self.free_slabs = kept_free.min(free / objects);
         self.partial_objects = free - self.free_slabs * objects;

@@ -90,7 +90,7 @@ impl InSheaves {
         if cpus.is_empty() && left + sheaves > 0 {
             cpus.push((0, Vec::new(), stock.cpu_max()));
         }
-        // What is left: of the CPUs whose number is told first.
+        // Give the rest to the CPUs: first up to their known numbers, then up to the most they can have.
         for full in [false, true] {
             for (_, own, max) in &mut cpus {
                 let max = if full { stock.cpu_max() } else { *max };
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A recording in which CPU 0 takes so many free places, each of another slab.
+    /// A recording in which CPU 0 takes `taken` free places, each of another slab.
     fn seen(taken: usize, grew: bool) -> RowSeen {
         let mut seen = RowSeen::default();
         seen.users.push(User {

@@ -361,7 +361,7 @@ fn lists_that_are_told_are_full_or_not() {
     };
     // A list that is full goes to the node, which keeps five slabs that are free as a whole.
     assert_eq!(pages(1, 12), 13);
-    // It holds no more, whatever is told.
+    // It holds no more, whatever the input says.
     assert_eq!(pages(1, 19), 13);
     // There is room for one, or it is another CPU's.
     assert_eq!(pages(1, 11), 20);

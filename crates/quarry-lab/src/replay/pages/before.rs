@@ -1,9 +1,9 @@
 //! Blocks from before the part that is replayed, which it frees: found by reading the trace once,
 //! and allocated before the replay begins.
 //!
-//! What they are is told by their frees: the order, the CPU, and mostly the migrate type
-//! ([`quarry_trace::ReplayEvent::migratetype`]). Where no type is told, the types of the part's
-//! other blocks of that order are handed out in their proportions.
+//! Their frees tell what they are: the order, the CPU, and mostly the migrate type
+//! ([`quarry_trace::ReplayEvent::migratetype`]). Frees without a type get the types of the part's
+//! other blocks of that order, in their proportions.
 
 use quarry_core::page::{MIGRATE_TYPES, MigrateType};
 use quarry_trace::{Flags, ORDER_MAX, ReplayEvent};
@@ -26,7 +26,7 @@ pub(super) type ByType = [u64; MIGRATE_TYPES];
 pub(super) struct Found {
     /// The blocks, in the order of their frees.
     pub(super) blocks: Vec<Block>,
-    /// All blocks of single pages whose type is told.
+    /// All blocks of single pages with a known type.
     pub(super) singles: ByType,
 }
 
@@ -46,7 +46,7 @@ enum Slot {
 struct Scan {
     slots: Vec<Slot>,
     skip_slabs: bool,
-    /// Order, and the type if it is told.
+    /// Order, and the type if the free has one.
     found: Vec<(u8, Option<MigrateType>)>,
     told: Vec<ByType>,
 }
@@ -140,7 +140,7 @@ fn next_type(weights: &ByType, given: &mut ByType) -> MigrateType {
     next
 }
 
-/// So many pages by type, in the proportions of `weights`.
+/// Divides `pages` among the types, in the proportions of `weights`.
 pub(super) fn shares(pages: u32, weights: &ByType) -> [u32; MIGRATE_TYPES] {
     let mut given = ByType::default();
     for _ in 0..pages {

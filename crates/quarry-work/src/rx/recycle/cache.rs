@@ -19,7 +19,7 @@ pub struct RxCacheStats {
     pub cache_reuse: u64,
     /// The ring was empty.
     pub cache_empty: u64,
-    /// Somebody else still used the oldest page; younger ones are not looked at.
+    /// Another user still had the oldest page; younger ones are not looked at.
     pub cache_busy: u64,
     /// The ring was full, and a page was given up.
     pub cache_full: u64,
