@@ -40,7 +40,7 @@ const RING: usize = LIVE_MAX / HAND_OVER;
 pub(crate) enum Pattern {
     /// Allocate one, free it.
     Single,
-    /// Allocate so many, free them in the same order.
+    /// Allocate n, free them in the same order.
     Batch(usize),
     /// The same with one call each way, where the allocator has such calls.
     Bulk(usize),

@@ -150,7 +150,7 @@ fn pool_owner(pages: &PageAllocator<HostMachine>) -> PoolOwner<'_, HostMachine> 
     PoolOwner::create(pages, Era::V6_18, &params).expect("a pool")
 }
 
-/// A page pool. With `RING` pages go back as anybody's do, through the ring; else as the owner's.
+/// A page pool. With `RING` pages go back through the ring, as from any thread; else as the owner's.
 struct PoolPages<'p, const RING: bool> {
     owner: UnsafeCell<PoolOwner<'p, HostMachine>>,
     pool: PagePool<'p, HostMachine>,
@@ -182,12 +182,12 @@ impl<const RING: bool> Source for PoolPages<'_, RING> {
     #[inline(always)]
     fn put(&self, page: Pfn) {
         let put = if RING {
-            // SAFETY: whoever got the page puts it, once.
+            // SAFETY: the thread that got the page puts it, once.
             unsafe { self.pool.put(page) }
         } else {
             // SAFETY: as in `get`.
             let owner = unsafe { &mut *self.owner.get() };
-            // SAFETY: whoever got the page puts it, once.
+            // SAFETY: the thread that got the page puts it, once.
             unsafe { owner.put(page) }
         };
         put.expect("a page in flight");
@@ -201,12 +201,12 @@ impl<const RING: bool> Source for PoolPages<'_, RING> {
 
     fn put_many(&self, slots: &mut [Option<Pfn>]) {
         let put = if RING {
-            // SAFETY: whoever got the pages puts them, once.
+            // SAFETY: the thread that got the pages puts them, once.
             unsafe { self.pool.put_bulk(slots) }
         } else {
             // SAFETY: as in `get`.
             let owner = unsafe { &mut *self.owner.get() };
-            // SAFETY: whoever got the pages puts them, once.
+            // SAFETY: the thread that got the pages puts them, once.
             unsafe { owner.put_bulk(slots) }
         };
         put.expect("pages in flight");

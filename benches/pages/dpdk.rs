@@ -95,28 +95,28 @@ mod present {
 
         fn get_many(&self, slots: &mut [Option<Object>]) {
             fill(slots, |objects, count| {
-                // SAFETY: as in `get`, for so many objects.
+                // SAFETY: as in `get`, for `count` objects.
                 unsafe { quarry_dpdk_get(self.0, objects, count) }
             });
         }
 
         fn put_many(&self, slots: &mut [Option<Object>]) {
             empty(slots, |objects, count| {
-                // SAFETY: as in `put`, for so many objects.
+                // SAFETY: as in `put`, for `count` objects.
                 unsafe { quarry_dpdk_put(self.0, objects, count) }
             });
         }
 
         fn get_each(&self, slots: &mut [Option<Object>]) {
             fill(slots, |objects, count| {
-                // SAFETY: as in `get`, for so many objects.
+                // SAFETY: as in `get`, for `count` objects.
                 unsafe { quarry_dpdk_get_each(self.0, objects, count) }
             });
         }
 
         fn put_each(&self, slots: &mut [Option<Object>]) {
             empty(slots, |objects, count| {
-                // SAFETY: as in `put`, for so many objects.
+                // SAFETY: as in `put`, for `count` objects.
                 unsafe { quarry_dpdk_put_each(self.0, objects, count) }
             });
         }

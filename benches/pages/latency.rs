@@ -61,7 +61,7 @@ impl Latency {
         }
     }
 
-    /// The time that so many of a million operations stay below.
+    /// Returns the time that `per_million` of a million operations stay below.
     fn quantile(&self, per_million: usize) -> u64 {
         quantile(&self.ns, per_million)
     }
@@ -186,7 +186,7 @@ fn quantile(ns: &[u64], per_million: usize) -> u64 {
     ns.get(at).copied().unwrap_or(0)
 }
 
-/// Nanoseconds of so many turns of a loop that does nothing.
+/// Returns the nanoseconds of `turns` turns of an empty loop.
 fn nothing(turns: u64) -> u64 {
     let start = Instant::now();
     for turn in 0..turns {
@@ -206,7 +206,7 @@ fn ns_of_a_turn() -> f64 {
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and drains of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
-         one hold of the zone lock each, of so many pages at most\n({} in a process, by \
+         one hold of the zone lock each, of a bounded number of pages\n({} in a process, by \
          PageConfig::hold_pages; a kernel of today has no such bound; {PAGES} pages come and go);\nnull: the \
          99.9th percentile of a loop that takes what the median is and touches no memory",
         PageConfig::in_process(Era::V6_18).hold_pages

@@ -106,7 +106,7 @@ pub(crate) fn singles<S: Source>(source: &S, pages: usize) -> f64 {
 #[inline(never)]
 pub(crate) fn batches<S: Source>(source: &S, pages: usize) -> f64 {
     let mut batch = [None; HAND_OVER];
-    // The length is hidden, or the compiler makes so many copies of the fast paths.
+    // Hide the length from the compiler, which would unroll the loops to a fast path per page.
     let batch = &mut batch[..black_box(HAND_OVER)];
     timed(|| {
         for _ in 0..pages / HAND_OVER {

@@ -14,7 +14,7 @@ const MAY_BE_UNSAFE: [&str; 5] = [
 ];
 const LINES_MAX: usize = 800;
 const LINES_NOTED: usize = 400;
-/// Directories of somebody's machine. Written in halves, so that this line is not found.
+/// Directories of a developer's machine. Written in halves, so that this line is not found.
 const MACHINE_PATHS: [&str; 3] = [
     concat!("/ro", "ot/"),
     concat!("/wo", "rk/"),
