@@ -5,41 +5,33 @@ use std::cell::Cell;
 use quarry_core::machine::Work;
 
 /// The slots and locks that are held, and which of them turned off what.
-#[derive(Clone, Copy, Default)]
-struct Depths {
-    /// Slots and locks held.
-    held: u32,
-    /// How many were, with the one that turned interrupts off; 0 while they are on.
-    irqs: u32,
-    /// The same for preemption.
-    preempt: u32,
-}
-
-/// See the [module](self).
 #[derive(Default)]
-pub(crate) struct Guarded(Cell<Depths>);
+pub(crate) struct Guarded {
+    /// Slots and locks held.
+    held: Cell<u32>,
+    /// How many were, with the one that turned interrupts off; 0 while they are on.
+    irqs: Cell<u32>,
+    /// The same for preemption.
+    preempt: Cell<u32>,
+}
 
 impl Guarded {
     /// A slot or lock was taken.
     #[inline(always)]
     pub(crate) fn enter(&self) {
-        let mut depths = self.0.get();
-        depths.held += 1;
-        self.0.set(depths);
+        self.held.set(self.held.get() + 1);
     }
 
     /// The last of them was freed; what it turned off is on again.
     #[inline(always)]
     pub(crate) fn leave(&self) {
-        let mut depths = self.0.get();
-        depths.held = depths.held.saturating_sub(1);
-        if depths.irqs > depths.held {
-            depths.irqs = 0;
+        let held = self.held.get().saturating_sub(1);
+        self.held.set(held);
+        for off in [&self.irqs, &self.preempt] {
+            if off.get() > held {
+                off.set(0);
+            }
         }
-        if depths.preempt > depths.held {
-            depths.preempt = 0;
-        }
-        self.0.set(depths);
     }
 
     /// Whether work is done: a guard is not where another one stands already.
@@ -48,32 +40,26 @@ impl Guarded {
         if !work.guards() {
             return true;
         }
-        let mut depths = self.0.get();
-        // Its handler runs whatever the sender has turned off, and has interrupts off itself.
-        if work == Work::Ipi {
-            depths.irqs = match depths.irqs {
-                0 => depths.held,
-                outer => outer,
-            };
-            self.0.set(depths);
-            return true;
-        }
-        let off = depths.irqs != 0 || (depths.preempt != 0 && work == Work::Preempt);
+        let begins = match work {
+            Work::Preempt => &self.preempt,
+            _ => &self.irqs,
+        };
+        let off = self.irqs.get() != 0 || begins.get() != 0;
         if !off {
-            match work {
-                Work::Preempt => depths.preempt = depths.held,
-                _ => depths.irqs = depths.held,
-            }
-            self.0.set(depths);
+            begins.set(self.held.get());
         }
-        !off
+        // The handler on another CPU runs whatever the sender has turned off.
+        !off || work == Work::Ipi
     }
 
     /// Does `f` as a handler would, to which all is new.
     pub(crate) fn anew<R>(&self, f: impl FnOnce() -> R) -> R {
-        let below = self.0.take();
+        let cells = [&self.held, &self.irqs, &self.preempt];
+        let below = cells.map(Cell::take);
         let result = f();
-        self.0.set(below);
+        for (cell, value) in cells.into_iter().zip(below) {
+            cell.set(value);
+        }
         result
     }
 }
