@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use crate::debug::{self, CallSite};
 use crate::design::{Env, Free, FreeError, Slots};
-use crate::machine::{LockClass, Machine, SpinLock};
+use crate::machine::{Access, Line, LockClass, Machine, SpinLock, access, access_run};
 use crate::sync::Ordering;
 
 /// Head of a batch; the pointers follow it.
@@ -75,15 +75,20 @@ impl BatchBox {
         self.0.as_ptr().wrapping_byte_add(offset).cast()
     }
 
-    fn push(&mut self, object: NonNull<u8>) {
+    fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) {
         let at = self.head().count;
         debug_assert!(at < self.head().room);
+        let entry = self.entries().wrapping_add(at);
+        access(machine, Line::Object, Access::Write, self.0.as_ptr());
+        access(machine, Line::Object, Access::Write, entry);
         // SAFETY: at < room, so the entry lies in the block.
-        unsafe { self.entries().wrapping_add(at).write(Some(object)) };
+        unsafe { entry.write(Some(object)) };
         self.head_mut().count += 1;
     }
 
-    fn objects(&mut self) -> &mut [Option<NonNull<u8>>] {
+    fn objects<M: Machine>(&mut self, machine: &M) -> &mut [Option<NonNull<u8>>] {
+        let count = self.head().count;
+        access_run(machine, Line::Object, Access::Read, self.entries(), count);
         // SAFETY: so many entries are filled, and the box is borrowed mutably.
         unsafe { core::slice::from_raw_parts_mut(self.entries(), self.head().count) }
     }
@@ -166,7 +171,7 @@ pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
             batches.filling = spare.take();
         }
         if let Some(batch) = &mut batches.filling {
-            batch.push(object);
+            batch.push(machine, object);
             let mut elapsed = None;
             if batch.is_full() {
                 batches.seal(machine);
@@ -224,13 +229,13 @@ fn free_batches<M: Machine, D: Free + Slots>(
         elapsed = batch.head_mut().next.take();
         // The objects that are refused were freed otherwise, too, against the contract of `defer`.
         if env.cache.flags().debug() {
-            for object in batch.objects().iter().flatten() {
+            for object in batch.objects(env.machine()).iter().flatten() {
                 // SAFETY: the object was given up, and its readers have finished.
                 let _ = unsafe { debug::free(design, env, *object, CallSite::UNKNOWN, || None) };
             }
         } else {
             // SAFETY: as above.
-            let _ = unsafe { design.free_bulk(env, batch.objects()) };
+            let _ = unsafe { design.free_bulk(env, batch.objects(env.machine())) };
         }
         batch.free(env);
     }

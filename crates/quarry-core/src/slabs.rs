@@ -8,7 +8,7 @@ use crate::machine::{
     Access, CpuId, Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock,
     access,
 };
-use crate::page::{AllocOptions, MAX_ORDER, MigrateType, PageKind, PageList, Pfn};
+use crate::page::{AllocOptions, MAX_ORDER, MigrateType, Page, PageKind, PageList, Pfn};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// One node's part. `L` is what `list_lock` protects.
@@ -129,12 +129,11 @@ pub(crate) fn take_from<M: Machine, L>(
     env.pages().slab_made(order);
     page.objects.store(objects, Ordering::Relaxed);
     page.set_on_list(false);
-    for tail in 0..1 << order {
-        let page = map.page(Pfn(slab.0 + tail));
+    for page in pages_to_write(env, slab, order) {
         page.cache.store(env.cache.id(), Ordering::Relaxed);
         page.set_head(Some(slab));
     }
-    let node = &nodes[env.pages().node_of_page(slab).0 as usize];
+    let node = counted(env, nodes, slab);
     node.nr_slabs.fetch_add(1, Ordering::Relaxed);
     node.total_objects
         .fetch_add(u64::from(objects), Ordering::Relaxed);
@@ -150,18 +149,35 @@ pub(crate) fn give_back<M: Machine, L>(env: Env<'_, M>, nodes: &Nodes<L>, slab: 
     let map = env.map();
     let page = map.page(slab);
     let order = page.order();
-    let node = &nodes[env.pages().node_of_page(slab).0 as usize];
+    let node = counted(env, nodes, slab);
     node.nr_slabs.fetch_sub(1, Ordering::Relaxed);
     let objects = page.objects.load(Ordering::Relaxed);
     node.total_objects
         .fetch_sub(u64::from(objects), Ordering::Relaxed);
-    for tail in 0..1 << order {
-        let page = map.page(Pfn(slab.0 + tail));
+    for page in pages_to_write(env, slab, order) {
         page.cache.store(core::ptr::null_mut(), Ordering::Relaxed);
         page.set_head(None);
     }
     env.pages().slab_gone(order);
     env.pages().free_block(slab, order, PageKind::Slab);
+}
+
+/// The descriptors of a slab's pages, to say whose they are.
+fn pages_to_write<M: Machine>(
+    env: Env<'_, M>,
+    slab: Pfn,
+    order: u32,
+) -> impl Iterator<Item = &Page> {
+    (0..1 << order).map(move |at| env.map().page_to_write(env.machine(), Pfn(slab.0 + at)))
+}
+
+/// The part of a slab's node, to count the slab in it, and its objects.
+fn counted<'a, M: Machine, L>(env: Env<'_, M>, nodes: &'a Nodes<L>, slab: Pfn) -> &'a Node<L> {
+    let node = &nodes[env.pages().node_of_page(slab).0 as usize];
+    for counter in [&node.nr_slabs, &node.total_objects] {
+        access(env.machine(), Line::Node, Access::Atomic, counter);
+    }
+    node
 }
 
 /// Whether an object lies in a slab of this cache.

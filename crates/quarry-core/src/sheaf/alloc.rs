@@ -29,11 +29,11 @@ impl SheafCache {
         self.fill_sheaf(env, &mut empty, node, &mut cpu.stats);
         if !empty.is_full() {
             let mut partly = SheafList::EMPTY;
-            partly.push(empty);
+            partly.push(env.machine(), empty);
             self.dissolve(env, partly, &mut cpu.stats);
             return false;
         }
-        let old = cpu.replace_main(Some(empty));
+        let old = cpu.replace_main(env.machine(), Some(empty));
         match (old, self.rules.empty_main) {
             (Some(old), EmptyMain::SpareFirst) => cpu.spare = Some(old),
             (Some(old), EmptyMain::Barn) => {
@@ -53,13 +53,13 @@ impl SheafCache {
         node: NodeId,
     ) -> bool {
         if let Some(spare) = cpu.spare.take_if(|spare| !spare.is_empty()) {
-            cpu.spare = cpu.replace_main(Some(spare));
+            cpu.spare = cpu.replace_main(env.machine(), Some(spare));
             return true;
         }
-        let mut main = cpu.replace_main(None);
+        let mut main = cpu.replace_main(env.machine(), None);
         let full = self.exchange_empty(env, node, &mut main);
         let got = full.is_some();
-        cpu.replace_main(full.or(main));
+        cpu.replace_main(env.machine(), full.or(main));
         let stat = if got {
             Stat::BarnGet
         } else {

@@ -41,9 +41,9 @@ impl SheafCache {
         main: &mut Option<Sheaf>,
     ) -> Option<Sheaf> {
         let mut barn = self.barn(env, node)?;
-        let full = barn.full.pop()?;
+        let full = barn.full.pop(env.machine())?;
         if let Some(main) = main.take() {
-            barn.empty.push(main);
+            barn.empty.push(env.machine(), main);
         }
         Some(full)
     }
@@ -61,9 +61,9 @@ impl SheafCache {
         if barn.full.count() >= self.barn_full.load(Ordering::Relaxed) {
             return Put::Full(full);
         }
-        match barn.empty.pop() {
+        match barn.empty.pop(env.machine()) {
             Some(empty) => {
-                barn.full.push(full);
+                barn.full.push(env.machine(), full);
                 Put::Exchanged(empty)
             }
             None => Put::NoEmpty(full),
@@ -77,7 +77,9 @@ impl SheafCache {
         node: NodeId,
         stats: &mut Stats,
     ) -> Option<Sheaf> {
-        let kept = self.barn(env, node).and_then(|mut barn| barn.empty.pop());
+        let kept = self
+            .barn(env, node)
+            .and_then(|mut barn| barn.empty.pop(env.machine()));
         kept.or_else(|| Self::new_sheaf(env, self.capacity(), stats))
     }
 
@@ -91,7 +93,7 @@ impl SheafCache {
         stats: &mut Stats,
     ) {
         if let Some(mut barn) = self.barn(env, node) {
-            barn.full.push(full);
+            barn.full.push(env.machine(), full);
             stats.count(Stat::BarnPut);
             return;
         }
@@ -113,7 +115,7 @@ impl SheafCache {
             && let Some(mut barn) = self.barn(env, node)
             && barn.empty.count() < limit
         {
-            barn.empty.push(empty);
+            barn.empty.push(env.machine(), empty);
             return;
         }
         Self::free_sheaf(env, empty, stats);

@@ -83,7 +83,7 @@ impl SheafCache {
         self.settle_waiting(env, node, &mut cpu.stats);
         if !cpu.has_main() {
             let empty = self.empty_sheaf(env, node, &mut cpu.stats);
-            cpu.replace_main(empty);
+            cpu.replace_main(env.machine(), empty);
             return cpu.has_main();
         }
         match cpu.spare.take() {
@@ -91,9 +91,11 @@ impl SheafCache {
                 let Some(empty) = self.empty_sheaf(env, node, &mut cpu.stats) else {
                     return false;
                 };
-                cpu.spare = cpu.replace_main(Some(empty));
+                cpu.spare = cpu.replace_main(env.machine(), Some(empty));
             }
-            Some(spare) if !spare.is_full() => cpu.spare = cpu.replace_main(Some(spare)),
+            Some(spare) if !spare.is_full() => {
+                cpu.spare = cpu.replace_main(env.machine(), Some(spare))
+            }
             full => {
                 cpu.spare = full;
                 self.put_main(env, cpu, node);
@@ -105,12 +107,12 @@ impl SheafCache {
     /// Main and spare sheaf are full: the main one goes to the barn for an empty one. If the barn
     /// has enough, the spare is flushed and becomes the main one.
     fn put_main<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSheaves, node: NodeId) {
-        let Some(main) = cpu.replace_main(None) else {
+        let Some(main) = cpu.replace_main(env.machine(), None) else {
             return;
         };
         match self.exchange_full(env, node, main) {
             Put::Exchanged(empty) => {
-                cpu.replace_main(Some(empty));
+                cpu.replace_main(env.machine(), Some(empty));
                 cpu.stats.count(Stat::BarnPut);
             }
             Put::Full(main) => {
@@ -119,17 +121,17 @@ impl SheafCache {
                 if let Some(spare) = &mut spare {
                     self.flush_sheaf(env, spare, &mut cpu.stats);
                 }
-                cpu.replace_main(spare);
+                cpu.replace_main(env.machine(), spare);
             }
             Put::NoEmpty(mut main) => match Self::new_sheaf(env, self.capacity(), &mut cpu.stats) {
                 Some(empty) => {
                     self.put_full(env, node, main, &mut cpu.stats);
-                    cpu.replace_main(Some(empty));
+                    cpu.replace_main(env.machine(), Some(empty));
                 }
                 None => {
                     cpu.stats.count(Stat::BarnPutFail);
                     self.flush_sheaf(env, &mut main, &mut cpu.stats);
-                    cpu.replace_main(Some(main));
+                    cpu.replace_main(env.machine(), Some(main));
                 }
             },
         }
@@ -147,31 +149,35 @@ impl SheafCache {
         if !cpu.has_main() {
             // Stands for the one that CPUs have from the start.
             let empty = self.empty_sheaf(env, node, &mut cpu.stats);
-            cpu.replace_main(empty);
+            cpu.replace_main(env.machine(), empty);
             return cpu.has_main();
         }
         match cpu.spare.take() {
-            Some(spare) if !spare.is_full() => cpu.spare = cpu.replace_main(Some(spare)),
+            Some(spare) if !spare.is_full() => {
+                cpu.spare = cpu.replace_main(env.machine(), Some(spare))
+            }
             Some(full) => {
                 cpu.spare = Some(full);
-                let Some(main) = cpu.replace_main(None) else {
+                let Some(main) = cpu.replace_main(env.machine(), None) else {
                     return false;
                 };
                 match self.exchange_full(env, node, main) {
                     Put::Exchanged(empty) => {
-                        cpu.replace_main(Some(empty));
+                        cpu.replace_main(env.machine(), Some(empty));
                         cpu.stats.count(Stat::BarnPut);
                     }
                     Put::Full(main) | Put::NoEmpty(main) => {
-                        cpu.replace_main(Some(main));
+                        cpu.replace_main(env.machine(), Some(main));
                         return false;
                     }
                 }
             }
             None => {
-                let empty = self.barn(env, node).and_then(|mut barn| barn.empty.pop());
+                let empty = self
+                    .barn(env, node)
+                    .and_then(|mut barn| barn.empty.pop(env.machine()));
                 let Some(empty) = empty else { return false };
-                cpu.spare = cpu.replace_main(Some(empty));
+                cpu.spare = cpu.replace_main(env.machine(), Some(empty));
             }
         }
         true

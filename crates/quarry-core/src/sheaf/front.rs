@@ -303,7 +303,7 @@ impl CpuFront for SheafCache {
     ) -> Result<(), FreeError> {
         if self.rules.cpu_slabs {
             // SAFETY: the caller's contract is the same.
-            return unsafe { self.slub.free(env, object) };
+            return unsafe { self.slub.free_slow(env, object) };
         }
         let _pass = env.enter();
         // SAFETY: as above.

@@ -61,7 +61,9 @@ impl SheafCache {
             return Some(spare);
         }
         stats.count(Stat::SheafPrefillSlow);
-        let full = self.barn(env, node).and_then(|mut barn| barn.full.pop());
+        let full = self
+            .barn(env, node)
+            .and_then(|mut barn| barn.full.pop(env.machine()));
         let stat = match full {
             Some(_) => Stat::BarnGet,
             None => Stat::BarnGetFail,

@@ -86,7 +86,7 @@ impl SheafCache {
             && let Some(mut sheaf) = cpu.rcu.take()
         {
             sheaf.wait_for(env.machine().rcu_cookie(), node, dissolve);
-            barn.waiting.push(sheaf);
+            barn.waiting.push(env.machine(), sheaf);
             self.waiting.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -108,18 +108,18 @@ impl SheafCache {
         if let Some(mut barn) = self.barn(env, node) {
             let mut waiting = barn.waiting.take();
             let mut kept = SheafList::EMPTY;
-            while let Some(sheaf) = waiting.pop() {
+            while let Some(sheaf) = waiting.pop(env.machine()) {
                 match over(&sheaf) {
-                    true => elapsed.push(sheaf),
-                    false => kept.push(sheaf),
+                    true => elapsed.push(env.machine(), sheaf),
+                    false => kept.push(env.machine(), sheaf),
                 }
             }
-            while let Some(sheaf) = kept.pop() {
-                barn.waiting.push(sheaf);
+            while let Some(sheaf) = kept.pop(env.machine()) {
+                barn.waiting.push(env.machine(), sheaf);
             }
         }
         self.waiting.fetch_sub(elapsed.count(), Ordering::Relaxed);
-        while let Some(sheaf) = elapsed.pop() {
+        while let Some(sheaf) = elapsed.pop(env.machine()) {
             self.settle_sheaf(env, sheaf, stats);
         }
     }
@@ -134,7 +134,7 @@ impl SheafCache {
         if let Some(mut barn) = self.barn(env, node)
             && barn.full.count() < self.barn_full.load(Ordering::Relaxed)
         {
-            barn.full.push(sheaf);
+            barn.full.push(env.machine(), sheaf);
             stats.count(Stat::BarnPut);
             return;
         }

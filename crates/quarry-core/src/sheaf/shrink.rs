@@ -79,13 +79,13 @@ impl SheafCache {
         cpu.spare
             .take()
             .into_iter()
-            .for_each(|sheaf| taken.push(sheaf));
-        match cpu.replace_main(None) {
+            .for_each(|sheaf| taken.push(env.machine(), sheaf));
+        match cpu.replace_main(env.machine(), None) {
             Some(mut main) if main.capacity() == self.capacity() => {
                 self.flush_sheaf(env, &mut main, stats);
-                cpu.replace_main(Some(main));
+                cpu.replace_main(env.machine(), Some(main));
             }
-            Some(main) => taken.push(main),
+            Some(main) => taken.push(env.machine(), main),
             None => {}
         }
         taken
@@ -134,7 +134,7 @@ impl SheafCache {
                     .rcu
                     .take()
                     .into_iter()
-                    .for_each(|sheaf| taken.push(sheaf));
+                    .for_each(|sheaf| taken.push(env.machine(), sheaf));
                 taken
             };
             // SAFETY: the caller's contract.
@@ -162,7 +162,7 @@ impl SheafCache {
             let mut new = Self::new_sheaf(env, self.capacity(), &mut stats);
             self.cpu.try_with_remote(env.machine(), cpu, |state| {
                 if !state.has_main() {
-                    state.replace_main(new.take());
+                    state.replace_main(env.machine(), new.take());
                 }
             });
             if let Some(sheaf) = new {

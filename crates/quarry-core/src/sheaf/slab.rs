@@ -70,7 +70,7 @@ impl SheafCache {
         mut sheaves: SheafList,
         stats: &mut Stats,
     ) {
-        while let Some(mut sheaf) = sheaves.pop() {
+        while let Some(mut sheaf) = sheaves.pop(env.machine()) {
             self.flush_sheaf(env, &mut sheaf, stats);
             Self::free_sheaf(env, sheaf, stats);
         }

@@ -5,7 +5,9 @@ use core::ptr::NonNull;
 
 use super::geometry::{HEADER_BYTES, RunRules, sheaf_bytes};
 use super::stats::{Stat, Stats};
-use crate::machine::{Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
+use crate::machine::{
+    Access, Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock, access,
+};
 use crate::queue::CpuStack;
 use crate::slub::Slub;
 use crate::stack::{HasStack, Stack};
@@ -135,7 +137,13 @@ impl Sheaf {
         unsafe { Stack::new(self.base(), self.size(), self.capacity()) }
     }
 
-    fn with<R>(&mut self, f: impl FnOnce(&mut Stack) -> R) -> R {
+    /// Accounts the head, which changes.
+    fn account<M: Machine>(&self, machine: &M) {
+        access(machine, Line::CpuQueue, Access::Write, self.0.as_ptr());
+    }
+
+    fn with<M: Machine, R>(&mut self, machine: &M, f: impl FnOnce(&mut Stack) -> R) -> R {
+        self.account(machine);
         let mut stack = self.stack();
         let result = f(&mut stack);
         self.set_size(stack.objects());
@@ -150,12 +158,12 @@ impl Sheaf {
 
     /// Adds an object; `false` if there is no room.
     pub(super) fn push<M: Machine>(&mut self, machine: &M, object: NonNull<u8>) -> bool {
-        self.with(|stack| stack.push(machine, object))
+        self.with(machine, |stack| stack.push(machine, object))
     }
 
     /// Takes the newest object.
     pub(super) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
-        self.with(|stack| stack.pop(machine))
+        self.with(machine, |stack| stack.pop(machine))
     }
 
     /// Takes the newest objects, at most `most`, and hands them out.
@@ -165,7 +173,7 @@ impl Sheaf {
         most: usize,
         give: impl FnOnce(&mut [Option<NonNull<u8>>]),
     ) {
-        self.with(|stack| give(stack.take_newest(machine, most)));
+        self.with(machine, |stack| give(stack.take_newest(machine, most)));
     }
 
     /// Lets `put` fill the empty slots that stand for the room above the objects, from the first on.
@@ -175,7 +183,7 @@ impl Sheaf {
         machine: &M,
         put: impl FnOnce(&mut [Option<NonNull<u8>>]),
     ) -> u32 {
-        self.with(|stack| stack.fill(machine, put))
+        self.with(machine, |stack| stack.fill(machine, put))
     }
 
     /// Notes what the sheaf waits for, and in whose barn it belongs then unless it is to be dissolved.
@@ -231,14 +239,16 @@ impl SheafList {
         self.count
     }
 
-    pub(super) fn push(&mut self, mut sheaf: Sheaf) {
+    pub(super) fn push<M: Machine>(&mut self, machine: &M, mut sheaf: Sheaf) {
+        sheaf.account(machine);
         sheaf.head_mut().next = self.top.take();
         self.top = Some(sheaf);
         self.count += 1;
     }
 
-    pub(super) fn pop(&mut self) -> Option<Sheaf> {
+    pub(super) fn pop<M: Machine>(&mut self, machine: &M) -> Option<Sheaf> {
         let mut sheaf = self.top.take()?;
+        sheaf.account(machine);
         self.top = sheaf.head_mut().next.take();
         self.count -= 1;
         Some(sheaf)
@@ -314,11 +324,19 @@ impl CpuSheaves {
     }
 
     /// Puts a sheaf, or none, in the place of the main one, which is returned.
-    pub(super) fn replace_main(&mut self, new: Option<Sheaf>) -> Option<Sheaf> {
+    pub(super) fn replace_main<M: Machine>(
+        &mut self,
+        machine: &M,
+        new: Option<Sheaf>,
+    ) -> Option<Sheaf> {
         let objects = self.stack.objects();
         let mut old = core::mem::replace(&mut self.main, new);
         if let Some(old) = &mut old {
+            old.account(machine);
             old.set_size(objects);
+        }
+        if let Some(new) = &self.main {
+            new.account(machine);
         }
         self.stack = self.main.as_ref().map_or(Stack::NONE, Sheaf::stack);
         old

@@ -165,10 +165,10 @@ impl Slub {
         page.set_next(cpu.partial());
         cpu.set_partial(Some(slab));
         cpu.partial_slabs += 1;
-        cpu.partial_objects += free;
-        // Each slab remembers the sum up to itself, so that a pop restores the sum below it.
+        // Each slab remembers the sum below it, which a pop restores.
         page.private
             .store(u64::from(cpu.partial_objects), Ordering::Relaxed);
+        cpu.partial_objects += free;
         free
     }
 
@@ -189,9 +189,7 @@ impl Slub {
         cpu.set_partial(page.next());
         page.set_next(None);
         cpu.partial_slabs -= 1;
-        cpu.partial_objects = cpu.partial().map_or(0, |below| {
-            env.map().page(below).private.load(Ordering::Relaxed) as u32
-        });
+        cpu.partial_objects = page.private.load(Ordering::Relaxed) as u32;
         Some(slab)
     }
 

@@ -26,6 +26,7 @@
 //! | `bulk free` | the free of these in one call |
 //! | `flush` | all CPUs give back what they keep |
 //! | `drain` | of the frees of 440 objects, the last that takes a lock |
+//! | `new slab` | the first allocation of an object of 2048 bytes |
 
 mod pages;
 mod pool;
@@ -149,6 +150,9 @@ fn observed_many<D: Design>(era: Era) -> Vec<(&'static str, String)> {
         .map(|&object| grouped_steps(machine, || give(cache, &[object])));
     let drain = frees.filter(|free| free.contains("lock ")).last();
     rows.push(("drain", drain.unwrap_or_default()));
+    let large = sized(&heap, "large", 2048);
+    let alloc = || assert!(large.alloc().is_some());
+    rows.push(("new slab", grouped_steps(machine, alloc)));
     rows
 }
 

@@ -102,6 +102,17 @@ const MANY: &[(Era, Tables)] = &[
                  lock node_list, write node 40, write node 480, unlock node_list, read \
                  cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot",
             ),
+            (
+                "new slab",
+                "call, slot, write cpu_state 64, irq_save, lock queue_config, unlock \
+                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, \
+                 (lock node_list, unlock node_list) x2, call, slot, write cpu_state 64, read \
+                 cpu_queue 8, free slot, slot, write pcp 64, write page_descriptor 64, free \
+                 slot, write page_descriptor 64, atomic node 8 x2, write slab 64, write bitmap \
+                 4 x2, lock node_list, (write node 12, write slab 8) x2, write slab 64, read \
+                 bitmap 4 x2, write node 12, write slab 8, unlock node_list, write cpu_queue \
+                 16, read cpu_queue 8, free slot",
+            ),
         ],
     ),
     (
@@ -135,6 +146,16 @@ const MANY: &[(Era, Tables)] = &[
                 "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
                  lock node_list, write node 40, write node 480, unlock node_list, read \
                  cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot",
+            ),
+            (
+                "new slab",
+                "call, slot, write cpu_state 64, irq_save, lock queue_config, unlock \
+                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, \
+                 lock node_list, unlock node_list, slot, write pcp 64, atomic pcp 4, write \
+                 page_descriptor 64, free slot, write page_descriptor 64, atomic node 8 x2, \
+                 write slab 64, write bitmap 1 x2, lock node_list, write slab 64, read bitmap 1 \
+                 x2, write node 12, write slab 8, unlock node_list, write cpu_queue 16, read \
+                 cpu_queue 8, free slot",
             ),
         ],
     ),

@@ -158,7 +158,16 @@ const MANY: &[(Era, Tables)] = &[
                 "drain",
                 "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, lock \
                  node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
-                 node_list, slot, write pcp 64, write page_descriptor 64, free slot x2",
+                 node_list, atomic node 8 x2, write page_descriptor 64, slot, write pcp 64, \
+                 write page_descriptor 64, free slot x2",
+            ),
+            (
+                "new slab",
+                "call, slot, write cpu_state 64, irq_save, lock node_list, unlock node_list, \
+                 lock zone, write zone 8, write zone 12, write page_descriptor 8, (buddy_step, \
+                 write page_descriptor 64) x4, write page_descriptor 64, (write zone 12, write \
+                 page_descriptor 8) x4, unlock zone, write page_descriptor 64 x2, atomic node 8 \
+                 x2, write object 8 x4, read object 8, free slot",
             ),
         ],
     ),
@@ -193,6 +202,18 @@ const MANY: &[(Era, Tables)] = &[
                  slab 8, write node 12, write slab 8) x2, (write slab 8, write slab 64, read \
                  slab 8, atomic slab 8, write node 12, write slab 8) x2, write slab 8, unlock \
                  node_list, read slab 8, write slab 64, free slot",
+            ),
+            (
+                "new slab",
+                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, unlock \
+                 node_list, slot, write pcp 64, irq_save, atomic pcp 4, lock zone, write zone \
+                 8, write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor \
+                 64) x3, write page_descriptor 64 x2, (buddy_step, write page_descriptor 64, \
+                 write page_descriptor 64, write page_descriptor 64, buddy_step, write \
+                 page_descriptor 64) x2, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8, unlock zone, write page_descriptor 64, free slot, write \
+                 page_descriptor 64 x8, atomic node 8 x2, write object 8 x16, read object 8, \
+                 free slot",
             ),
         ],
     ),

@@ -47,9 +47,10 @@ const MANY: &[(Era, Tables)] = &[(
             "call, slot, write cpu_state 64, irq_save, lock node_list, write slab 64, try \
                  slab, write node 12, write slab 8, unlock node_list, unlock slab, (lock \
                  node_list, unlock node_list) x2, slot, write pcp 64, write page_descriptor 64, \
-                 free slot, write slab 64, lock slab, unlock slab, write slab 64, lock slab, \
-                 lock node_list, write node 12, write slab 8, unlock node_list, unlock slab, \
-                 write cpu_queue 480, read cpu_queue 8, free slot",
+                 free slot, write page_descriptor 64, atomic node 8 x2, write slab 64, lock \
+                 slab, unlock slab, write slab 64, lock slab, lock node_list, write node 12, \
+                 write slab 8, unlock node_list, unlock slab, write cpu_queue 480, read \
+                 cpu_queue 8, free slot",
         ),
         (
             "bulk alloc",
@@ -72,11 +73,23 @@ const MANY: &[(Era, Tables)] = &[(
             "drain",
             "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
                  read slab 64 x3, write slab 64, lock slab, lock node_list, write node 12, \
-                 write slab 8 x3, unlock node_list, unlock slab, slot, write pcp 64, write \
-                 page_descriptor 64, free slot, read slab 64 x23, write slab 64, lock slab, \
-                 lock node_list, write node 12, write slab 8 x2, unlock node_list, unlock slab, \
-                 read slab 64 x39, write slab 64, lock slab, unlock slab, read cpu_queue 480, \
-                 write cpu_queue 480, write cpu_queue 8, free slot",
+                 write slab 8 x3, unlock node_list, unlock slab, atomic node 8 x2, write \
+                 page_descriptor 64, slot, write pcp 64, write page_descriptor 64, free slot, \
+                 read slab 64 x23, write slab 64, lock slab, lock node_list, write node 12, \
+                 write slab 8 x2, unlock node_list, unlock slab, read slab 64 x39, write slab \
+                 64, lock slab, unlock slab, read cpu_queue 480, write cpu_queue 480, write \
+                 cpu_queue 8, free slot",
+        ),
+        (
+            "new slab",
+            "call, slot, write cpu_state 64, irq_save, lock queue_config, unlock \
+                 queue_config, (lock node_list, unlock node_list) x2, lock zone, write zone 8, \
+                 write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) \
+                 x2, write page_descriptor 64, (write zone 12, write page_descriptor 8) x2, \
+                 unlock zone, write page_descriptor 64 x8, atomic node 8 x2, write slab 64, \
+                 lock slab, unlock slab, write slab 64, lock slab, lock node_list, write node \
+                 12, write slab 8, unlock node_list, unlock slab, write cpu_queue 96, read \
+                 cpu_queue 8, free slot",
         ),
     ],
 )];
