@@ -271,7 +271,8 @@ fn a_closed_gate_keeps_everybody_out() {
             be(NODE);
             free(&other, first);
         });
-        if heap.quiesce() == 0 {
+        // SAFETY: `resume` follows, on this thread.
+        if unsafe { heap.quiesce() } == 0 {
             // Acquire would say nothing more: what `quiesce` has seen orders this load.
             assert_eq!(
                 heap.machine().held.load(Ordering::Relaxed),
@@ -279,7 +280,8 @@ fn a_closed_gate_keeps_everybody_out() {
                 "not at rest"
             );
         }
-        heap.resume(false);
+        // SAFETY: ends what began above.
+        unsafe { heap.resume(false) };
         thread.join().unwrap();
         finish(&heap, objects[1..].to_vec());
     });

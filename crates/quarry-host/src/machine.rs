@@ -138,7 +138,11 @@ impl HostMachine {
     }
 
     /// In the child of a fork, which has one thread: ends the read-side sections of the parent.
-    pub fn forget_readers(&self) {
+    ///
+    /// # Safety
+    ///
+    /// No thread of the process is in such a section, and the calling thread uses none of its guards.
+    pub unsafe fn forget_readers(&self) {
         self.readers.forget();
     }
 

@@ -137,7 +137,11 @@ impl VirtualMachine {
     }
 
     /// Tells that every reader that runs now has finished: deferred frees made so far may be done.
-    pub fn grace_period(&self) {
+    ///
+    /// # Safety
+    ///
+    /// It has: no code uses an object any longer whose free was deferred.
+    pub unsafe fn grace_period(&self) {
         self.grace_periods.set(self.grace_periods.get() + 1);
     }
 

@@ -320,7 +320,9 @@ pub fn fork_misses() -> u64 {
 /// `heap` is a `HostHeap<D>` that lives.
 unsafe fn prepare<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    let missed = unsafe { heap.cast::<HostHeap<D>>().as_ref() }.quiesce();
+    let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
+    // SAFETY: `parent` and `child` follow a fork, and forks exclude each other (`fork::register`).
+    let missed = unsafe { heap.quiesce() };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
 }
 
@@ -329,7 +331,9 @@ unsafe fn prepare<D: Design>(heap: NonNull<()>) {
 /// As for [`prepare`].
 unsafe fn parent<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    let missed = unsafe { heap.cast::<HostHeap<D>>().as_ref() }.resume(false);
+    let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
+    // SAFETY: `prepare` came before, on this thread.
+    let missed = unsafe { heap.resume(false) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
 }
 
@@ -339,7 +343,9 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
 unsafe fn child<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
     let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
-    heap.machine().forget_readers();
-    let missed = heap.resume(true);
+    // SAFETY: a child has one thread, and it runs this hook instead of a section.
+    unsafe { heap.machine().forget_readers() };
+    // SAFETY: `prepare` came before the fork.
+    let missed = unsafe { heap.resume(true) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
 }

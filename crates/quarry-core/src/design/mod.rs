@@ -45,7 +45,15 @@ pub use usage::{CpuUsage, NodeUsage, Usage};
 ///
 /// The methods take the cache's [`Env`]; callers go through [`crate::heap::Heap`], which keeps the
 /// two together.
-pub trait Design: Allocate + Free + Slots + Show + Upkeep + Send + Sync + 'static {
+///
+/// # Safety
+///
+/// [`Allocate`] hands out memory of the cache's slabs that no other user has, as large and as aligned as the
+/// cache's geometry says, until it is freed. [`Slots`] and [`Show`] name such memory only. All methods keep
+/// to what [`Env`] gives them.
+pub unsafe trait Design:
+    Allocate + Free + Slots + Show + Upkeep + Send + Sync + 'static
+{
     /// The name on the command line: `slub`, `slubq`.
     const NAME: &'static str;
     /// The tunables and the eras that have them.
@@ -82,8 +90,13 @@ pub trait Design: Allocate + Free + Slots + Show + Upkeep + Send + Sync + 'stati
     /// What the caches of a new heap share.
     fn share(era: Era) -> Self::Shared;
 
-    /// State of a new cache. `None` if there is no room for it. `shared` outlives the cache.
-    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Self::Shared>) -> Option<Self>;
+    /// State of a new cache. `None` if there is no room for it.
+    ///
+    /// # Safety
+    ///
+    /// `shared` is what [`Design::share`] made for the heap's release; it does not move and outlives the
+    /// cache.
+    unsafe fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Self::Shared>) -> Option<Self>;
 
     /// Returns the state's per-CPU slots. Only after [`Upkeep::flush`] and when no slab is left.
     ///

@@ -295,7 +295,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         unsafe { place.cast::<CacheHead>().write(head) };
         // SAFETY: initialised just now, and the block is never moved (M3).
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
-        let Some(design) = D::create(self.env(head), self.system.shared.cast()) else {
+        // SAFETY: the heap made `shared` (`D::share`) and frees it after its caches.
+        let design = unsafe { D::create(self.env(head), self.system.shared.cast()) };
+        let Some(design) = design else {
             // SAFETY: no other code knows the block.
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
@@ -490,7 +492,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// slot, then waits until no code works without one. Returns how much could not be brought to
     /// rest in bounded time, 0 if all is well. In the child of a fork after a miss, allocation may
     /// wait for ever: that child should do no more than `exec`.
-    pub fn quiesce(&self) -> u32 {
+    ///
+    /// # Safety
+    ///
+    /// [`Heap::resume`] follows before another call of this function.
+    pub unsafe fn quiesce(&self) -> u32 {
         /// How often a cache may be made between the walk and the closing of the gate.
         const ATTEMPTS: u32 = 8;
         let mut missed = 0;
@@ -516,14 +522,20 @@ impl<M: Machine, D: Design> Heap<M, D> {
             if !closed {
                 return missed;
             }
-            missed += self.resume(false);
+            // SAFETY: this attempt began above.
+            missed += unsafe { self.resume(false) };
         }
         missed
     }
 
     /// Ends what [`Heap::quiesce`] began. `in_child` says that all other threads are gone. Returns how
     /// many threads did not wait for it: to be counted as misses.
-    pub fn resume(&self, in_child: bool) -> u32 {
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has called [`Heap::quiesce`], or its parent had when it forked, and ends that once.
+    /// `in_child` is true only in a process that has no other thread.
+    pub unsafe fn resume(&self, in_child: bool) -> u32 {
         if in_child {
             self.system.pages.gate().forget_others(self.machine());
         }

@@ -143,7 +143,8 @@ impl<M: Machine> PageAllocator<M> {
     /// As for [`PageAllocator::free`], for each page. A page that is twice in the array is freed once and
     /// then refused.
     pub unsafe fn free_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        self.free_bulk_by::<false>(slots)
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_bulk_by::<false>(slots) }
     }
 
     /// [`PageAllocator::free_bulk`] for those who alone free these pages; cheaper by a
@@ -159,11 +160,15 @@ impl<M: Machine> PageAllocator<M> {
     /// freed once and then refused.
     #[inline]
     pub unsafe fn free_bulk_exclusive(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        self.free_bulk_by::<true>(slots)
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_bulk_by::<true>(slots) }
     }
 
+    /// # Safety
+    ///
+    /// As for [`PageAllocator::free_bulk`]; with `EXCLUSIVE`, [`PageAllocator::free_bulk_exclusive`].
     #[inline(always)]
-    fn free_bulk_by<const EXCLUSIVE: bool>(
+    unsafe fn free_bulk_by<const EXCLUSIVE: bool>(
         &self,
         slots: &mut [Option<Pfn>],
     ) -> Result<(), PageError> {
@@ -173,15 +178,20 @@ impl<M: Machine> PageAllocator<M> {
             let freed = self.free_stepped::<EXCLUSIVE>(&mut rest[..hold]);
             rest = &mut rest[freed..];
             if freed < hold {
-                return self.free_bulk_unstepped::<EXCLUSIVE>(rest);
+                // SAFETY: the caller's contract is the same.
+                return unsafe { self.free_bulk_unstepped::<EXCLUSIVE>(rest) };
             }
         }
         Ok(())
     }
 
     /// [`PageAllocator::free_bulk_by`] of what steps could not free.
+    ///
+    /// # Safety
+    ///
+    /// As for that.
     #[inline(never)]
-    fn free_bulk_unstepped<const EXCLUSIVE: bool>(
+    unsafe fn free_bulk_unstepped<const EXCLUSIVE: bool>(
         &self,
         slots: &mut [Option<Pfn>],
     ) -> Result<(), PageError> {
@@ -194,7 +204,8 @@ impl<M: Machine> PageAllocator<M> {
                 && let [slot] = hold
                 && let Some(pfn) = *slot
             {
-                match self.free_number(pfn, 0) {
+                // SAFETY: the caller's contract is the same.
+                match unsafe { self.free(pfn, 0) } {
                     Ok(()) => *slot = None,
                     error => result = result.and(error),
                 }

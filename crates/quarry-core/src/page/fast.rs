@@ -127,14 +127,9 @@ impl<M: Machine> PageAllocator<M> {
     /// numbers are refused too, so they may be any.
     #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        self.free_number(pfn, order)
-    }
-
-    /// [`PageAllocator::free`], for calls whose own contract says that the block is theirs to free.
-    #[inline(always)]
-    pub(super) fn free_number(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        self.free_claimed(page, pfn, order, Claim::Allocated)
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_claimed(page, pfn, order, Claim::Allocated) }
     }
 
     /// [`PageAllocator::free`] for those who alone free the block; without a compare-and-swap.
@@ -151,12 +146,17 @@ impl<M: Machine> PageAllocator<M> {
     pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
         let claim = Claim::Exclusive(PageKind::Allocated);
-        self.free_claimed(page, pfn, order, claim)
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.free_claimed(page, pfn, order, claim) }
     }
 
     /// Frees a block with this first page.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PageAllocator::free`]; an exclusive claim needs [`PageAllocator::free_exclusive`]'s.
     #[inline(always)]
-    pub(super) fn free_claimed(
+    pub(super) unsafe fn free_claimed(
         &self,
         page: &Page,
         pfn: Pfn,

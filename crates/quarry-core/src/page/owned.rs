@@ -67,7 +67,8 @@ impl<M: Machine> Drop for OwnedBlock<'_, M> {
         let page = self.pages.map().page(self.pfn);
         debug_assert!(page.is_block(PageKind::Owned, self.order));
         let claim = Claim::Exclusive(PageKind::Owned);
-        let freed = self.pages.free_claimed(page, self.pfn, self.order, claim);
+        // SAFETY: the handle alone has the block, and ends here.
+        let freed = unsafe { self.pages.free_claimed(page, self.pfn, self.order, claim) };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }

@@ -97,11 +97,6 @@ impl<M: Machine> PageAllocator<M> {
     /// If `pfn` is the first page of a block whose references are counted, the caller has one of them and gives
     /// it up: it does not use the block's memory after this. All other numbers are refused.
     pub unsafe fn put_page(&self, pfn: Pfn) -> Result<bool, PageError> {
-        self.put_number(pfn)
-    }
-
-    /// [`PageAllocator::put_page`], for calls whose own contract says that they have a reference.
-    pub(crate) fn put_number(&self, pfn: Pfn) -> Result<bool, PageError> {
         let page = self.looked_at(pfn)?;
         let shared = page.kind().counts_references() && !page.is_sole_reference();
         if shared
@@ -113,7 +108,8 @@ impl<M: Machine> PageAllocator<M> {
             return Ok(false);
         }
         match page.kind() {
-            PageKind::Allocated => self.free_number(pfn, page.order()).map(|()| true),
+            // SAFETY: the caller's reference was the last one.
+            PageKind::Allocated => unsafe { self.free(pfn, page.order()) }.map(|()| true),
             kind => Err(PageError::NotAllocated(pfn, kind)),
         }
     }
@@ -175,7 +171,8 @@ impl<M: Machine> SharedBlock<'_, M> {
 
 impl<M: Machine> Drop for SharedBlock<'_, M> {
     fn drop(&mut self) {
-        let put = self.pages.put_number(self.pfn);
+        // SAFETY: the handle has a reference, and ends here.
+        let put = unsafe { self.pages.put_page(self.pfn) };
         debug_assert!(put.is_ok(), "{put:?}");
     }
 }

@@ -129,7 +129,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if !raw.return_piece(page, pfn, offset)? {
             return Ok(Put::Piece);
         }
-        self.put_direct(page, pfn, u32::MAX)
+        // SAFETY: the last piece was the caller's, so the page is.
+        unsafe { self.put_direct(page, pfn, u32::MAX) }
     }
 
     fn open_page(&self) -> Option<Pfn> {
@@ -184,7 +185,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let pieces = pieces_of(self.pool.pages.machine(), page);
         // AcqRel: as in `return_piece`.
         if pieces.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
-            let put = self.put_direct(page, pfn, u32::MAX);
+            // SAFETY: no piece is left, and the page was the owner's to cut.
+            let put = unsafe { self.put_direct(page, pfn, u32::MAX) };
             debug_assert!(put.is_ok(), "{put:?}");
         }
     }

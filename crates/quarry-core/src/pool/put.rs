@@ -46,7 +46,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     pub unsafe fn put_used(&mut self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         let page = raw.check(pfn, PoolState::InFlight)?;
-        self.put_direct(page, pfn, used)
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.put_direct(page, pfn, used) }
     }
 
     /// Puts the pages of all filled slots, each as [`PoolOwner::put`] does; every one that can be put
@@ -125,8 +126,12 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     }
 
     /// Puts a page that was checked.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PoolOwner::put`].
     #[inline(always)]
-    pub(super) fn put_direct(
+    pub(super) unsafe fn put_direct(
         &mut self,
         page: &Page,
         pfn: Pfn,
@@ -486,7 +491,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
         page.word.store(0, Ordering::Relaxed);
         page.change_kind(PageKind::Pool, PageKind::Allocated);
-        let put = self.pages.put_number(pfn);
+        // SAFETY: the pool's reference, which it gives up; no code uses the page for it any more.
+        let put = unsafe { self.pages.put_page(pfn) };
         debug_assert!(put.is_ok(), "{put:?}");
         self.drop_alive(1);
     }

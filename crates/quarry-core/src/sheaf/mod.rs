@@ -111,7 +111,8 @@ use types::Barn;
 pub(crate) use types::Sheaf;
 pub use types::SheafCache;
 
-impl Design for SheafCache {
+// SAFETY: objects come from slabs of `slub`, and a sheaf holds those that have no user (I1); its memory is a slot of the cache's geometry.
+unsafe impl Design for SheafCache {
     const NAME: &'static str = "sheaf";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -142,10 +143,11 @@ impl Design for SheafCache {
         Some(slub::geometry::debug_rules(era))
     }
 
-    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<()>) -> Option<Self> {
+    unsafe fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<()>) -> Option<Self> {
         let era = geometry::sheaf_era(env.cache.era)?;
         let slub = match era.run.cpu_slabs {
-            true => Slub::create(env, shared)?,
+            // SAFETY: the caller's contract is the same; both share nothing.
+            true => unsafe { Slub::create(env, shared) }?,
             false => Slub::without_cpu_slabs(env, &era.slub.run)?,
         };
         let (machine, percpu) = (env.machine(), env.pages().percpu());

@@ -132,11 +132,13 @@ impl SheafCache {
         let Some((head, count)) = self.slub.take_objects(env, slab, false) else {
             return;
         };
-        let (rest, left) = self.move_objects(env, filling, head, count);
+        // SAFETY: `take_objects` gave the list.
+        let (rest, left) = unsafe { self.move_objects(env, filling, head, count) };
         let Some(rest) = rest else { return };
         match self.rules.refill {
             RefillOrder::FirstFirst if self.hand_back(env, slab, rest, left) => {}
-            _ => self.give_back(env, slab, rest, left),
+            // SAFETY: as above; these are the rest.
+            _ => unsafe { self.give_back(env, slab, rest, left) },
         }
     }
 
@@ -170,7 +172,11 @@ impl SheafCache {
 
     /// Moves objects of a list that the caller owns into slots as far as these reach. Returns the
     /// rest of the list and its length.
-    fn move_objects<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// The list has these objects, and they are the caller's.
+    unsafe fn move_objects<M: Machine>(
         &self,
         env: Env<'_, M>,
         filling: &mut Filling<'_>,
@@ -191,7 +197,17 @@ impl SheafCache {
     }
 
     /// Gives a list of objects of one slab back to it.
-    fn give_back<M: Machine>(&self, env: Env<'_, M>, slab: Pfn, head: NonNull<u8>, count: u32) {
+    ///
+    /// # Safety
+    ///
+    /// The list has these objects of the slab, and they are the caller's.
+    unsafe fn give_back<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        head: NonNull<u8>,
+        count: u32,
+    ) {
         let mut tail = head;
         // SAFETY: the caller owns the list.
         while let Some(next) = NonNull::new(unsafe { self.slub.next_free(env, tail) }) {
@@ -209,7 +225,8 @@ impl SheafCache {
         let Some(mut list) = node.partial.lock(env.machine()) else {
             // The lock was to be had before, so this is not reached; but no slab may be lost.
             if let Some((head, count)) = self.slub.take_objects(env, slab, false) {
-                self.give_back(env, slab, head, count);
+                // SAFETY: `take_objects` gave the list.
+                unsafe { self.give_back(env, slab, head, count) };
             }
             return;
         };
@@ -237,7 +254,8 @@ impl SheafCache {
             return false;
         };
         let before = filling.filled;
-        let (rest, left) = self.move_objects(env, filling, first, objects);
+        // SAFETY: `new_slab` gave the list of all its objects.
+        let (rest, left) = unsafe { self.move_objects(env, filling, first, objects) };
         if self
             .slub
             .put_new_slab(env, slab, rest, objects, objects - left)
@@ -260,24 +278,30 @@ impl SheafCache {
     ) {
         stats.count_by(Stat::SheafFlush, u64::from(sheaf.size()));
         while !sheaf.is_empty() {
-            let free = |objects: &mut _| self.free_to_slabs(env, objects);
-            sheaf.take(env.machine(), FLUSH_BATCH, free);
+            sheaf.take(env.machine(), FLUSH_BATCH, |objects| {
+                // SAFETY: the objects of a sheaf have no user (I1), and these leave it.
+                unsafe { self.free_to_slabs(env, objects) };
+            });
         }
     }
 
     /// Brings objects back to their slabs, those of one slab together. The caller holds a CPU's
     /// slot or has entered the gate.
-    pub(super) fn free_to_slabs<M: Machine>(
+    ///
+    /// # Safety
+    ///
+    /// The objects have no user left.
+    unsafe fn free_to_slabs<M: Machine>(
         &self,
         env: Env<'_, M>,
         objects: &mut [Option<NonNull<u8>>],
     ) {
         let freed = if self.rules.cpu_slabs {
-            // SAFETY: the objects were in a sheaf or given up by their users (I1).
+            // SAFETY: the caller's contract is the same.
             unsafe { self.slub.free_bulk(env, objects) }
         } else {
             let free = |slab, list| {
-                // SAFETY: the list holds objects of one slab, which no code uses (I1).
+                // SAFETY: the list holds objects of one slab that have no user.
                 unsafe { self.slub.free_to_slab(env, None, slab, list) };
             };
             // SAFETY: as above.

@@ -133,7 +133,8 @@ use geometry::slab_era;
 use types::{Beside, HeapWide, Lists, QueueConfig};
 pub use types::{Shrinks, SlabCache};
 
-impl Design for SlabCache {
+// SAFETY: an object is free in its slab, in one array, or its user's (I1); its memory is a slot of the cache's geometry.
+unsafe impl Design for SlabCache {
     const NAME: &'static str = "slab";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -162,7 +163,7 @@ impl Design for SlabCache {
         Shrinks::new()
     }
 
-    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shrinks>) -> Option<Self> {
+    unsafe fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shrinks>) -> Option<Self> {
         let geometry = &env.cache.geometry;
         let machine = env.machine();
         let era = slab_era(env.cache.era)?;

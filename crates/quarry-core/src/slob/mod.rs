@@ -108,7 +108,8 @@ use crate::tunables::Table;
 use geometry::{ERAS, slob_era};
 pub use types::{Shared, Slob};
 
-impl Design for Slob {
+// SAFETY: a block is on its page's list or its user's; its memory is a slot of the cache's geometry.
+unsafe impl Design for Slob {
     const NAME: &'static str = "slob";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -141,7 +142,7 @@ impl Design for Slob {
         Shared::new(slob_era(era).unwrap_or(&ERAS[0]))
     }
 
-    fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shared>) -> Option<Self> {
+    unsafe fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<Shared>) -> Option<Self> {
         let mut slob = Self {
             id: 0,
             shared,

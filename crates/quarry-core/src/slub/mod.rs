@@ -103,7 +103,8 @@ use stats::Stat;
 use types::CpuSlab;
 pub use types::Slub;
 
-impl Design for Slub {
+// SAFETY: an object is on one list of free objects or its user's (I1); its memory is a slot of the cache's geometry.
+unsafe impl Design for Slub {
     const NAME: &'static str = "slub";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -146,7 +147,7 @@ impl Design for Slub {
         Some(geometry::debug_rules(era))
     }
 
-    fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
+    unsafe fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let era = geometry::slub_era(env.cache.era)?;
         // SAFETY: all-zero is a valid `CpuSlab`: no list, no slab, zero counters.
         let cpu = unsafe { PerCpu::new(env.machine(), env.pages().percpu()) }?;

@@ -108,7 +108,8 @@ use stats::{Stat, Stats};
 use types::QueueConfig;
 pub use types::Slubq;
 
-impl Design for Slubq {
+// SAFETY: an object is free in its slab, on one queue, or its user's (I1); its memory is a slot of the cache's geometry.
+unsafe impl Design for Slubq {
     const NAME: &'static str = "slubq";
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
@@ -153,7 +154,7 @@ impl Design for Slubq {
         Some(slub::geometry::debug_rules(era))
     }
 
-    fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
+    unsafe fn create<M: Machine>(env: Env<'_, M>, _: NonNull<()>) -> Option<Self> {
         let geometry = &env.cache.geometry;
         // SAFETY: all-zero is a valid `CpuQueue`: no entries, no room for any, zero counters.
         let cpu = unsafe { PerCpu::new(env.machine(), env.pages().percpu()) }?;
