@@ -77,8 +77,8 @@ impl<M: Machine> PageAllocator<M> {
         })
     }
 
-    /// A block that `block` hands out, as one of a kind that no free by number accepts: another one if
-    /// somebody who frees a page by a number that is not theirs was faster.
+    /// Claims a block that `block` hands out as one of a kind that no free by number accepts. Takes
+    /// another block if a free by a number that is not its caller's was faster.
     pub(crate) fn claimed_as(
         &self,
         kind: PageKind,

@@ -1,6 +1,6 @@
 //! Pageblocks: the migrate type and the zone of every run of [`pageblock_order`] pages.
 //!
-//! A tag is one byte; whoever holds the zone lock may change its type, everybody may read it. What
+//! A tag is one byte; the holder of the zone lock may change its type, any thread may read it. What
 //! a reader sees decides on which list a page goes, never whether it may be used.
 //!
 //! In front of the tags is a byte for each node: the tag of those pages that a free may put into the
@@ -29,7 +29,7 @@ pub(crate) struct PageBlocks {
 pub(crate) struct Tag(u8);
 
 impl Tag {
-    /// No pageblock has it: there are not so many zones.
+    /// No pageblock has it: there are fewer zones.
     const NONE: Self = Self(u8::MAX);
 
     /// The tag of a pageblock of a zone, given the zone's number.
@@ -56,7 +56,7 @@ impl Tag {
 }
 
 impl PageBlocks {
-    /// Tags for so many pages. `None` when the range for structures is full.
+    /// Tags for `pages` pages. `None` when the range for structures is full.
     pub(crate) fn new<M: Machine>(machine: &M, meta: &Region, pages: u32) -> Option<Self> {
         let order = pageblock_order(machine.topology().page_shift);
         let count = pages.div_ceil(1 << order).max(1);
@@ -131,7 +131,7 @@ impl PageBlocks {
         self.tag(pfn).migratetype()
     }
 
-    /// Gives a pageblock to a zone, before anybody uses its pages.
+    /// Gives a pageblock to a zone, before its pages are used.
     pub(crate) fn assign(&self, pfn: Pfn, zone: usize, migratetype: MigrateType) {
         debug_assert!(zone < 1 << (u8::BITS as u8 - TYPE_BITS));
         let Tag(tag) = Tag::new(zone, migratetype);

@@ -60,7 +60,7 @@ impl<M: Machine> PageAllocator<M> {
         self.alloc_bulk_unstepped(node, slots, stepped)
     }
 
-    /// The rest of [`PageAllocator::alloc_bulk`] after so many slots that steps have filled.
+    /// The rest of [`PageAllocator::alloc_bulk`], after steps have filled the first `stepped` slots.
     #[inline(never)]
     fn alloc_bulk_unstepped(
         &self,
@@ -92,7 +92,7 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
-    /// reach; how many. So many slots are filled before them.
+    /// reach. Returns their number. `filled` slots of the array come before these.
     ///
     /// Where watermarks count, that zone has as many pages above its low one as the array has slots, from
     /// 7.1 on as many as are missing.

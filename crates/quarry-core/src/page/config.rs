@@ -33,7 +33,7 @@ pub enum ZoneLayout {
     /// DMA, DMA32 and Normal by address, as on x86-64. A limit that is not at a multiple of the
     /// largest block (64 KiB pages: 16 MiB) makes no zone.
     Kernel,
-    /// DMA, DMA32 and Normal of so many pages each, wherever their limits are; a zone of 0 pages does
+    /// DMA, DMA32 and Normal with these numbers of pages, wherever their limits are; a zone of 0 pages does
     /// not exist. They are those of the first node. Each begins at a multiple of the largest block,
     /// and pages in between belong to no zone.
     Sized([u32; ZONE_TYPES]),
@@ -116,9 +116,9 @@ pub struct PageConfig {
     /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. Frees are counted as far, which
     /// raises `high` and tells sprees of larger blocks: with less than 2 nothing is a spree.
     pub batch_scale_max: u32,
-    /// At most so many pages, or two larger blocks, move under one hold of a zone lock, whatever the
-    /// era says of it; at least 1. What else is to move does so under the holds of the next calls.
-    /// Kernels have no such bound.
+    /// Most pages that move under one hold of a zone lock, or two larger blocks, whatever the era says
+    /// of it; at least 1. The next calls move the rest under holds of their own. Kernels have no such
+    /// bound.
     pub hold_pages: u32,
     /// Bytes of a CPU's share of the last-level cache: its size by the CPUs that share it. Above three
     /// batches (756 KiB for a batch of 63) the frees of larger blocks drain the lists from 6.7 on only if

@@ -14,8 +14,8 @@
 //! at the same time on two CPUs, one is refused. The swap waits for all earlier stores of the CPU,
 //! which is a third of the time of an allocation and a free. [`PageAllocator::free_exclusive`] looks
 //! and then stores: a second free that comes after the first, on whatever CPU, still sees that the
-//! block is free and is refused. Only two at the same time could both pass, and that nobody does
-//! this its caller promises. All of them are unsafe: a number does not say who owns its block.
+//! block is free and is refused. Only two at the same time could both pass; the caller promises that no
+//! other thread frees the block meanwhile. All of them are unsafe: a number does not name its block's owner.
 
 use super::free::{Claim, Freed};
 use super::pcp::Pcp;

@@ -20,8 +20,8 @@ struct Site<'m, M> {
 }
 
 impl FreeArea {
-    /// Makes all free pages used by nobody who is known, but for these blocks: they are laid behind
-    /// what was handed out so far, in pageblocks of their types, so that no two merge. If there are too
+    /// Makes all free pages used, by unknown users, but for these blocks. The blocks lie behind what was
+    /// handed out so far, in pageblocks of their types, so that no two merge. If there are too
     /// few pages in use to part them, the last ones are one piece. Returns the free pages.
     ///
     /// Pages in use that part no blocks are cut off at the end of the zone, so that their descriptors
@@ -144,7 +144,7 @@ impl FreeArea {
         past == 0 || self.skip(site, (1 << order) - past)
     }
 
-    /// Uses so many pages, or those up to the end; false if that would be too many.
+    /// Uses `pages` pages, or those up to the end; false if that would be too many.
     fn skip<M: Machine>(&self, site: &mut Site<'_, M>, pages: u32) -> bool {
         let pages = pages.min(self.end() - site.at);
         if u64::from(pages) > site.used {
@@ -175,7 +175,7 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// Leaves these free blocks in a zone and nothing else: the other free pages are used by others,
-    /// who never free them. For machines whose beginning is told: the blocks lie in pageblocks of their
+    /// who never free them. For machines with a known initial state: the blocks lie in pageblocks of their
     /// types, behind all that was allocated before. Returns the pages that are free then; `None` if there
     /// is no such zone, or its lock is the caller's.
     pub fn leave_free(&self, zone: ZoneType, blocks: &FreeBlockCounts) -> Option<u64> {
@@ -192,9 +192,9 @@ impl<M: Machine> PageAllocator<M> {
         Some(area.leave_free(self.machine(), self.map(), &by_group))
     }
 
-    /// Raises a zone's watermarks by so many pages, at most all of its own, as kernels do for a while
-    /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Whether there
-    /// is such a zone.
+    /// Raises a zone's watermarks by `pages` pages, at most all of its own, as kernels do for a while
+    /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Returns whether
+    /// there is such a zone.
     pub fn set_boost(&self, zone: ZoneType, pages: u64) -> bool {
         let _pass = self.gate().enter(self.machine());
         let Some(zone) = self.zone_of_type(zone) else {

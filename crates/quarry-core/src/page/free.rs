@@ -9,7 +9,7 @@ use crate::machine::Machine;
 /// How a block becomes the lists' own.
 #[derive(Clone, Copy)]
 pub(super) enum Claim {
-    /// It is an allocated block, which somebody else may be freeing too.
+    /// It is an allocated block, which another caller may be freeing too.
     Allocated,
     /// It is an allocated block of this kind, as was just seen, which no other code is freeing.
     Exclusive(PageKind),
@@ -18,7 +18,7 @@ pub(super) enum Claim {
 }
 
 impl Claim {
-    /// Of the block whose first page this is. `false` if somebody else was faster.
+    /// Claims the block whose first page this is. Returns `false` if another caller was faster.
     #[inline(always)]
     pub(super) fn make(self, page: &Page, order: u32) -> bool {
         match self {
@@ -130,7 +130,7 @@ impl<M: Machine> PageAllocator<M> {
                 pfn,
                 count: extra.saturating_add(1),
             },
-            // An allocated one, too: somebody was faster, and it is allocated anew.
+            // An allocated one, too: another free was faster, and the block is allocated anew.
             (kind, ..) => PageError::NotAllocated(pfn, kind),
         }
     }

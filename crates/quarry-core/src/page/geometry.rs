@@ -140,7 +140,7 @@ impl PageEra {
         (1 << (part + part / 2).ilog2()) - 1
     }
 
-    /// What the kernel sets `min_free_kbytes` to when it boots, in KiB, for a machine of so many
+    /// What the kernel sets `min_free_kbytes` to when it boots, in KiB, for a machine of `all_pages`
     /// pages. Huge pages raise it afterwards: the recorded kernels that have them set 11 pageblocks
     /// for each zone.
     #[must_use]

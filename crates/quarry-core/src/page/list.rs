@@ -69,7 +69,7 @@ impl<'a, M: Accounting> Links<'a, M> {
     }
 }
 
-/// A list of pages. All-zero is the empty list. Whoever may change the list may change the links
+/// A list of pages. All-zero is the empty list. Code that may change the list may change the links
 /// of the pages on it.
 pub(crate) struct PageList {
     head: u32,

@@ -139,9 +139,9 @@ impl MemMap {
         machine.prefetch_for_write(page.cast());
     }
 
-    /// Says that whoever takes blocks one after the other off the list of this one will soon come to
-    /// others ([`Page::set_ahead`]). Following a list waits for each descriptor in turn; this way it
-    /// waits for several at a time.
+    /// Prefetches the descriptor of a block further on the list of this one ([`Page::set_ahead`]), for a
+    /// caller that takes blocks off it one after the other. Following a list waits for each descriptor in
+    /// turn; this way it waits for several at a time.
     #[inline(always)]
     pub(super) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
         if let Some(further) = page.ahead() {

@@ -24,8 +24,8 @@
 //!
 //! untouched -> buddy -> (pcp) -> allocated | owned | slab | large kmalloc | pool -> (pcp) -> buddy.
 //! A free by number claims its block by one compare-and-swap on the descriptor, so the second of two
-//! frees is refused; blocks of the other kinds only their owners free. Who takes a block for another
-//! kind claims it as well, since anybody can free an allocated one.
+//! frees is refused; blocks of the other kinds only their owners free. A caller that takes a block for
+//! another kind claims it as well, since any thread can free an allocated one by its number.
 //! An allocated block may have several users, who count as references: the last one frees it.
 //!
 //! # Locks and their order
@@ -48,8 +48,8 @@
 //!
 //! * Memory that was never handed out is on no list; it is taken from the frontier, lowest address
 //!   first, and counts as free blocks of movable pageblocks, behind those that are on the lists.
-//! * There is no reclaim, so no list is shortened because of it, and watermarks are raised by nobody but
-//!   [`PageAllocator::set_boost`], for good.
+//! * There is no reclaim, so no list is shortened because of it. Only [`PageAllocator::set_boost`] raises
+//!   watermarks, for good.
 //! * The reserve, high-atomic, isolated and CMA types do not exist. A machine that is too small for types has
 //!   them nevertheless.
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
@@ -295,7 +295,7 @@ impl<M: Machine> PageAllocator<M> {
         Some(self.config.lock(&self.machine)?.era)
     }
 
-    /// Number of pages, of which those between zones ([`ZoneLayout::Sized`]) are nobody's.
+    /// Number of pages; those between zones ([`ZoneLayout::Sized`]), which no zone has, included.
     pub fn pages(&self) -> u32 {
         self.map.pages()
     }

@@ -2,15 +2,15 @@
 //!
 //! The fast paths are the same for all eras: what differs is in [`Rules`] and
 //! in the limits, and is looked at when a list is empty or the CPU holds `high` pages. The list of
-//! single unmovable pages begins in an array ([`FrontPages`]), which the machine's single steps reach
-//! without the lists being held, and bulk calls as so many steps (`stepped.rs`); everybody else goes by
+//! single unmovable pages begins in an array ([`FrontPages`]). The machine's single steps reach it
+//! without the lists being held, and bulk calls as n steps (`stepped.rs`). All other code goes by
 //! [`Pageset::with`], which first takes into account what steps have done.
 //!
 //! # Departure from the kernel
 //!
-//! From 6.7 on each free lengthens a spree and each allocation of a single block halves it. Steps are only counted, so of
-//! steps in both directions since the lists were held last the difference counts: a spree is exact
-//! when they went one way, and else off by the array's length at most. A machine without steps has
+//! From 6.7 on each free lengthens a spree and each allocation of a single block halves it. Steps are only
+//! counted, so of steps in both directions since the lists were held last the difference counts. A spree is
+//! exact when they went one way, and else off by the array's length at most. A machine without steps has
 //! no such difference.
 
 mod bulk;
@@ -86,7 +86,7 @@ pub(crate) struct Pcp {
     front: FrontPages,
     /// Pages on all lists, [`Pcp::front`] included, as far as steps are taken into account.
     pages: u32,
-    /// At so many pages [`Pcp::overflow`] looks what is to be done; 0 before it looked first, and
+    /// Number of pages at which [`Pcp::overflow`] looks what is to be done; 0 before it looked first, and
     /// after the limits were changed.
     high: u32,
     /// `free_factor` with [`Tuning::FreeFactor`], `free_count` with [`Tuning::Auto`].
@@ -188,7 +188,7 @@ impl Pcp {
         }
         let result = f(self);
         if at.zone.hot_list != NO_LIST {
-            // A step must not bring the pages to `high`, where somebody has to look; nor must one
+            // A step must not bring the pages to `high`, where `overflow` has to look; nor must one
             // follow where they are there already.
             let elsewhere = self.pages - self.front.len() as u32;
             self.front
@@ -236,8 +236,8 @@ impl Pcp {
         self.high.max(limits.high_min()).min(limits.high_max())
     }
 
-    /// What `/proc/zoneinfo` shows of that: 0 of lists that were never used, where it is tuned. 6.18 was
-    /// recorded with 0 for DMA, which nobody had used, and with the least for DMA32, which somebody had.
+    /// What `/proc/zoneinfo` shows of that: 0 of lists that were never used, where it is tuned. A recorded
+    /// 6.18 shows 0 for DMA, which was never used, and the least for DMA32, which was.
     pub(crate) fn shown_high<M: Machine>(&self, at: &Pageset<'_, M>) -> u32 {
         let tuned =
             at.zone.rules.tuning == Tuning::Auto && at.limits.high_min() < at.limits.high_max();

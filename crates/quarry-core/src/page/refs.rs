@@ -41,7 +41,7 @@ impl Page {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// References to a block: 1 for an allocated one that nobody shares, 0 for a page that is free
+    /// References to a block: 1 for an allocated one with a single user, 0 for a page that is free
     /// or not the first of its block.
     ///
     /// A count of 1 is ordered behind the [`put_page`](Self::put_page) of every other user: what they

@@ -67,7 +67,7 @@ impl BlockStack {
         Some(pfn)
     }
 
-    /// Takes up to so many blocks from the back, as far as there is room for them, to be freed.
+    /// Takes up to `most` blocks from the back, as far as there is room for them, to be freed.
     pub(crate) fn pop_back_many<'a, M: Machine>(
         &mut self,
         machine: &M,

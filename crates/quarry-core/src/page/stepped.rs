@@ -1,6 +1,6 @@
 //! Bulk calls that are one step per page: what the running CPU's array ([`super::front`]) holds or has room
 //! for needs the slot, as a step must not be interrupted by another, but nothing of what a hold of the
-//! lists begins and ends with. Whoever holds them next takes it into account as steps.
+//! lists begins and ends with. Their next holder takes it into account as steps.
 
 use super::front::{Entry, slots_to_vacant};
 use super::pcp::{Pcp, fill_slots};

@@ -80,7 +80,7 @@ pub struct Residency {
     pub untouched: u64,
     /// Free, and without memory because it was given back or never touched.
     pub vacant: u64,
-    /// Free in the zones, and with memory, unless nobody ever wrote to it.
+    /// Free in the zones, and with memory, unless it was never written to.
     pub resident_free: u64,
     /// Given back so far, counted each time.
     pub released: u64,

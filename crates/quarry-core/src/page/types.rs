@@ -135,14 +135,14 @@ pub(super) const FRONT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 ///
 /// | field | buddy, pcp | slab | allocated | pool |
 /// |---|---|---|---|---|
-/// | `state`: kind and order, with the list of a free block | zone lock; pcp word; between list and owner, whoever made the step | whoever allocated the block | likewise | likewise |
-/// | in the upper half of `state` | 0 | 0 | references beyond the owner's (`page::refs`): whoever has one, by compare-and-swap | likewise |
+/// | `state`: kind and order, with the list of a free block | zone lock; pcp word; between list and owner, the thread that made the step | the block's owner | likewise | likewise |
+/// | in the upper half of `state` | 0 | 0 | references beyond the owner's (`page::refs`): the holder of one, by compare-and-swap | likewise |
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | of a page in pieces, the owner: who has it (`pool::types`) |
-/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, whoever puts one takes it away; 0 again before the page leaves |
+/// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, a put takes one away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |
-/// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: whoever has the page |
+/// | `cache` | null | set before the slab is used, constant while it lives | null | the pool and the page's state: the page's holder |
 /// | `head` | - | likewise | - | - |
-/// | `objects` | where the list may go on ([`Page::set_ahead`]): whoever puts the block there | likewise | - | - |
+/// | `objects` | where the list may go on ([`Page::set_ahead`]): the code that puts the block there | likewise | - | - |
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
 ///
@@ -231,8 +231,8 @@ impl Page {
 
     /// Notes which block came [`AHEAD`] places further on a list when this one was put there. It may
     /// have left since: it is good for [`MemMap::prefetch_ahead`](super::map::MemMap::prefetch_ahead)
-    /// and nothing else. Whoever puts a block on a list says that nothing is known, at least, or what
-    /// a slab left there would be taken for a page that somebody else is busy with.
+    /// and nothing else. Code that puts a block on a list stores at least `None`: the field may hold what
+    /// a slab left there, which would name a page that another CPU may be using.
     #[inline(always)]
     pub(super) fn set_ahead(&self, further: Option<Pfn>) {
         self.objects.store(Pfn::link(further), Ordering::Relaxed);
@@ -256,8 +256,8 @@ impl Page {
         self.state() & 0xffff == Self::sole_state(kind, order)
     }
 
-    /// What the descriptor of a block's first page says while the block is on no list and nobody but
-    /// its owner has a reference. That of an order that no block has is nobody's.
+    /// What the descriptor of a block's first page says while the block is on no list and has no
+    /// reference but its owner's. That of an order that no block has matches no descriptor.
     #[inline(always)]
     pub(crate) const fn sole_state(kind: PageKind, order: u32) -> u64 {
         let order = if order <= MAX_ORDER { order } else { 0xff };
@@ -277,8 +277,8 @@ impl Page {
         self.state.load(Ordering::Acquire) == sole
     }
 
-    /// Changes the kind of the first page of a block that nobody but its owner has a reference to, if
-    /// it is `from`: of two that try, one wins.
+    /// Changes the kind of the first page of a block that has no reference but its owner's, if the kind
+    /// is `from`: of two callers that try, one wins.
     #[inline]
     pub(crate) fn claim_kind(&self, from: PageKind, to: PageKind, order: u32) -> bool {
         // Acquire: pairs with the Release by which others gave their references back: what they did
@@ -385,9 +385,9 @@ impl Page {
     }
 
     /// Makes an allocated block one of a kind that no free by number accepts, with its owner's
-    /// reference alone: another may have been taken by somebody who had no right to, in the moment
-    /// between the list and the owner. `false` if somebody was faster who freed it by a number that is
-    /// not theirs.
+    /// reference alone. Code without a right to the block may have taken another reference in the moment
+    /// between the list and the owner. Returns `false` if such code was faster and freed the block by
+    /// its number.
     pub(crate) fn claim_as(&self, kind: PageKind, order: u32) -> bool {
         let allocated = Self::sole_state(PageKind::Allocated, order);
         let claimed = self
@@ -399,8 +399,8 @@ impl Page {
         claimed.is_ok()
     }
 
-    /// A number that whoever owns the block keeps in the place of the links, which it is on no list
-    /// to need.
+    /// A number that the block's owner keeps in the place of the links, which a block on no list does
+    /// not need.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
         let (low, high) = (&self.next, &self.prev);

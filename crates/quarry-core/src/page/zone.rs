@@ -143,7 +143,7 @@ pub(crate) struct Shared {
     pub(crate) numa: NumaMisses,
 }
 
-/// The per-CPU slots of a zone; without cold lists nobody has a slot of the second kind.
+/// The per-CPU slots of a zone; without cold lists no CPU has a slot of the second kind.
 pub(crate) struct Slots {
     pub(crate) pcp: PerCpu<Pcp>,
     pub(crate) cold: PerCpu<Pcp>,
@@ -257,7 +257,7 @@ impl Zone {
         self.boost.load(Ordering::Relaxed)
     }
 
-    /// Raises the watermarks by so many pages, at most all of the zone's; the next holder of the zone
+    /// Raises the watermarks by `pages` pages, at most all of the zone's; the next holder of the zone
     /// lock tells others whether the zone is below its high one.
     pub(crate) fn set_boost(&self, pages: u64) {
         self.boost.store(pages.min(self.pages()), Ordering::Relaxed);
@@ -307,8 +307,8 @@ impl Zone {
         machine.node_of_cpu(cpu) != self.id.node
     }
 
-    /// Whether so many single pages can be taken and leave more than the low watermark, and than is
-    /// kept back.
+    /// Whether `pages` single pages can be taken and leave at least the low watermark and what is kept
+    /// back.
     pub(crate) fn has_above_low(&self, pages: u64) -> bool {
         let low = self.mark(1);
         let kept = self.lowmem_reserve[ZoneType::Normal as usize].load(Ordering::Relaxed);

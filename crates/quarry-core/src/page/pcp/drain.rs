@@ -10,8 +10,8 @@ const FREED_TOGETHER: usize = 64;
 
 impl Pcp {
     /// Gives at least `pages` pages back to the zone, oldest first, as far as there are any and one
-    /// hold of the zone lock moves so many, and returns the number of blocks. Nothing happens if the
-    /// zone lock is re-entered: the lists then stay longer until the next free.
+    /// hold of the zone lock moves them. Returns the number of blocks. Does nothing if the zone lock is
+    /// re-entered: the lists then stay longer until the next free.
     ///
     /// `from` is the list of the block that was freed last, 0 if none was.
     fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>, from: u8, pages: u32) -> u64 {
@@ -95,8 +95,8 @@ impl Pcp {
         gone
     }
 
-    /// Gives so many pages back, with holds of so many each at most. Returns the number of holds and of
-    /// blocks.
+    /// Gives `pages` pages back, at most `hold` under each hold of the zone lock. Returns the number of
+    /// holds and of blocks.
     fn drain_by<M: Machine>(
         &mut self,
         at: &Pageset<'_, M>,

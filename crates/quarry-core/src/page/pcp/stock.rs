@@ -1,5 +1,5 @@
 //! The state of a machine that has run for a while: lists as `/proc/zoneinfo` reports them, and
-//! blocks that were allocated before anybody looked.
+//! blocks that were allocated before the report.
 
 use super::{Pageset, Pcp, Tuning};
 use crate::machine::{CpuId, Machine};
