@@ -3,7 +3,7 @@
 //! The kernel does this unless booted with `slub_nomerge`; here it is done only on request
 //! ([`BootParams::merge`]), because a program that makes a cache for one type wants its counters,
 //! its limits and its memory to itself. A cache that is merged is one cache with several names:
-//! whoever made one of them holds a reference, and the last to destroy its own destroys the cache.
+//! each name holds a reference, and destroying the last name destroys the cache.
 //!
 //! [`BootParams::merge`]: crate::geometry::BootParams::merge
 

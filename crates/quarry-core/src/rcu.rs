@@ -2,9 +2,9 @@
 //!
 //! Objects are noted in a page of pointers. A full page, or one that a flush or a reap finds, waits
 //! for the grace period that the machine then names; when it is over the objects are freed in bulk.
-//! Whoever fills a page frees those whose grace period is over, so with readers that finish a cache
-//! holds its page of pointers and what was deferred during two sections at most. An allocation that
-//! finds no memory frees what it can, too.
+//! The free that fills a page frees those pages whose grace period is over. So with readers that finish,
+//! a cache holds its page of pointers and what was deferred during two sections at most. An allocation
+//! that finds no memory frees what it can, too.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -89,7 +89,7 @@ impl BatchBox {
     fn objects<M: Machine>(&mut self, machine: &M) -> &mut [Option<NonNull<u8>>] {
         let count = self.head().count;
         access_run(machine, Line::Object, Access::Read, self.entries(), count);
-        // SAFETY: so many entries are filled, and the box is borrowed mutably.
+        // SAFETY: `count` entries are filled, and the box is borrowed mutably.
         unsafe { core::slice::from_raw_parts_mut(self.entries(), self.head().count) }
     }
 }

@@ -255,8 +255,8 @@ pub(crate) fn on_each_cpu<M: Machine, T: PerCpuState, R>(
     busy.count() as u32
 }
 
-/// The slab of a cache that an object was last seen in: further objects of it are told by their
-/// address, without a look at a descriptor.
+/// The slab of a cache that an object was last seen in: the address alone tells its further objects,
+/// without a look at a descriptor.
 pub(crate) struct SeenSlab {
     base: usize,
     bytes: usize,
@@ -366,7 +366,7 @@ pub(crate) fn slabs_from<'a, M: Machine>(
     .skip_while(move |&slab| slab.0 + (1 << map.page(slab).order()) <= pfn)
 }
 
-/// Slabs of all caches that are asked for, in address order; the null cache is nobody's.
+/// Slabs of all caches that `wanted` accepts, in address order; a slab with a null cache is no cache's.
 pub(crate) fn slabs_of<'a, M: Machine, F: Fn(*mut ()) -> bool>(
     env: Env<'a, M>,
     wanted: F,

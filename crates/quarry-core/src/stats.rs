@@ -142,7 +142,7 @@ stats! {
     SheafReturnFast = "sheaf_return_fast",
     /// Prefilled sheaf that went to the barn or was freed when it was returned.
     SheafReturnSlow = "sheaf_return_slow",
-    /// A slab's free list and counters were changed by somebody else first.
+    /// Another operation changed a slab's free list and counters first.
     CmpxchgDoubleFail = "cmpxchg_double_fail",
     /// The CPU's slot was held, so the operation took the node-level path. Quarry's own.
     CpuSlotBusy = "cpu_slot_busy",

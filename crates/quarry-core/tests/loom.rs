@@ -94,7 +94,7 @@ fn explore_within(switches: usize, f: impl Fn() + Copy + Send + Sync + 'static) 
     builder.check(move || spawn(f).join().unwrap());
 }
 
-/// Three slabs of two objects: `objects[0..4]` fill two that nobody owns, the others the slab of
+/// Three slabs of two objects: `objects[0..4]` fill two without an owner, the others the slab of
 /// CPU 0. Then runs each actor on its own thread, and checks what is left.
 fn model(
     era: Era,
@@ -354,7 +354,7 @@ fn a_free_comes_after_what_others_did() {
     });
 }
 
-/// Somebody takes a reference while the page is freed: one of the two is refused.
+/// A thread takes a reference while another frees the page: one of the two is refused.
 #[test]
 fn a_reference_and_a_free_exclude_each_other() {
     explore(|| {

@@ -6,7 +6,7 @@
 pub struct FailSlab {
     /// How likely an allocation fails, in percent; 0 switches injection off.
     pub probability: u32,
-    /// Only one in so many allocations may fail; 0 and 1 are all.
+    /// Only one in `interval` allocations may fail; with 0 or 1, each may.
     pub interval: u32,
     /// How many may fail; `None` for any number.
     pub times: Option<u32>,
@@ -60,7 +60,7 @@ impl Injector {
         self.failed
     }
 
-    /// Whether an allocation of so many bytes fails.
+    /// Whether an allocation of `bytes` bytes fails.
     pub(super) fn should_fail(&mut self, bytes: u64) -> bool {
         if self.settings.probability == 0 || self.left == Some(0) {
             return false;

@@ -1,4 +1,4 @@
-//! Frees to caches with debugging, and what is told of frees that are refused.
+//! Frees to caches with debugging, and the reports of frees that are refused.
 
 use core::ptr::NonNull;
 

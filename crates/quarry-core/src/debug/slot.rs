@@ -67,8 +67,8 @@ impl<'c> Slot<'c> {
     /// # Safety
     ///
     /// `base` is the start of a slot in a slab of the cache. While the value is used no other code
-    /// in the allocator accesses the slot: its cache's debug lock is held, or its slab is nobody
-    /// else's.
+    /// in the allocator accesses the slot: its cache's debug lock is held, or its slab belongs to the
+    /// caller alone.
     pub(super) unsafe fn new(
         cache: &'c CacheHead,
         debug: &'c CacheDebug,
@@ -82,7 +82,7 @@ impl<'c> Slot<'c> {
         }
     }
 
-    /// The same slot, with so many bytes of the free object that are the design's.
+    /// The same slot, with `held` bytes of the free object that are the design's.
     pub(super) fn held(self, held: u32) -> Self {
         Self { held, ..self }
     }

@@ -278,7 +278,7 @@ fn validate_slot<M: Machine>(
     validation.add(report);
 }
 
-/// Checks and restores what lies behind the last slot of a poisoned slab and is nobody's.
+/// Checks and restores the padding behind the last slot of a poisoned slab.
 fn slab_padding<M: Machine>(
     env: Env<'_, M>,
     debug: &CacheDebug,

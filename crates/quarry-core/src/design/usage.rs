@@ -27,7 +27,7 @@ pub struct Usage {
     pub one_object_slabs: u64,
     /// Slabs by order, orders 0..=10.
     pub slabs_by_order: [u64; crate::page::ORDERS],
-    /// Bytes of objects in pages that caches share, which are nobody's slabs (SLOB).
+    /// Bytes of objects in pages that caches share, which are no cache's slabs (SLOB).
     pub shared_bytes: u64,
 }
 

@@ -3,7 +3,7 @@
 /// What a track record keeps, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrackLayout {
-    /// The address first; the other fields so many bytes from the record's start.
+    /// The address first; each other field at its offset from the record's start, in bytes.
     Record {
         /// Bytes of a record.
         bytes: u32,
@@ -51,7 +51,7 @@ impl TrackLayout {
         }
     }
 
-    /// The layout of records of so many bytes.
+    /// The layout of records of `bytes` bytes.
     pub(crate) const fn of_bytes(bytes: u32) -> Self {
         match bytes {
             24 => Self::PLAIN,

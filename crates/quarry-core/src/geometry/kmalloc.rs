@@ -125,7 +125,7 @@ impl fmt::Display for KmallocClass {
 /// Who serves a kmalloc request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KmallocTarget {
-    /// Nobody: a request of 0 bytes gets the special pointer (`ZERO_SIZE_PTR`).
+    /// No memory: a request of 0 bytes gets the special pointer (`ZERO_SIZE_PTR`).
     ZeroSize,
     /// A cache.
     Class(KmallocClass),
@@ -136,7 +136,7 @@ pub enum KmallocTarget {
         /// The smallest order that holds the request.
         order: u32,
     },
-    /// Nobody: it is too large and fails.
+    /// No memory: the request is too large and fails.
     TooLarge,
 }
 

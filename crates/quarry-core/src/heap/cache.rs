@@ -199,7 +199,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// # Safety
     ///
-    /// Nobody but readers that run already uses the object any more.
+    /// Only readers that run already may still use the object.
     pub unsafe fn free_rcu(&self, object: NonNull<u8>) -> Result<(), FreeError> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.body.design.free_rcu(self.env(), object) }

@@ -28,14 +28,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok(())
     }
 
-    /// Who is told of mistakes: of all that caches with debugging find, and of frees that others
-    /// refuse. Nobody by default. The function runs on the thread that found it and may use the
-    /// heap.
+    /// Sets the function that receives reports of mistakes: all that caches with debugging find, and
+    /// frees that other caches refuse. There is none by default. The function runs on the thread that
+    /// found the mistake and may use the heap.
     pub fn set_reporter(&self, reporter: Option<Reporter>) {
         self.system.debug.set_reporter(reporter);
     }
 
-    /// Who is told of the allocations and frees of caches with the letter T.
+    /// Sets the function that receives the allocations and frees of caches with the letter T.
     pub fn set_tracer(&self, tracer: Option<Tracer>) {
         self.system.debug.set_tracer(tracer);
     }

@@ -15,7 +15,7 @@ pub struct Prefilled<'h, M: Machine> {
 }
 
 impl<'h, M: Machine> Cache<'h, M, SheafCache> {
-    /// Sets at least so many objects aside. `None` if memory is exhausted, and always in a cache with
+    /// Sets at least `objects` objects aside. `None` if memory is exhausted, and always in a cache with
     /// debugging, whose objects have to be checked one by one. More than the cache's
     /// `sheaf_capacity` cost a sheaf of their own, which is not kept when it is returned.
     ///
@@ -65,8 +65,8 @@ impl<M: Machine> Prefilled<'_, M> {
             .alloc_prefilled(self.cache.env(), sheaf)
     }
 
-    /// Sets more objects aside, so that at least so many are left. `false` if memory is exhausted;
-    /// what was left is so still.
+    /// Sets more objects aside, so that at least `objects` are left. Returns `false` if memory is
+    /// exhausted, and keeps what was left.
     pub fn top_up(&mut self, objects: u32) -> bool {
         let env = self.cache.env();
         self.sheaf

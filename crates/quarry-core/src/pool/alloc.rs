@@ -76,7 +76,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         }
     }
 
-    /// Fills the empty slots of an array with blocks of the pool's order, as so many allocations
+    /// Fills the n empty slots of an array with blocks of the pool's order, as n allocations
     /// would. Slots that are filled already are skipped. Returns the number of filled slots before
     /// the first empty one: less than the array's length if memory is exhausted.
     #[inline]

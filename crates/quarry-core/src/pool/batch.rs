@@ -1,6 +1,6 @@
 //! Batches: pages that go out and come home together, with one look at the first of them.
 //!
-//! A page number is a name that anybody can copy, so each put of one has to be compared with the
+//! A page number is a name that any code can copy, so each put of one has to be compared with the
 //! page's descriptor. A batch cannot be copied: its pages need no look. Their descriptors say what
 //! they said in the alloc cache, that the pages are home, so a put by number is refused; the first
 //! page's speaks for all, and says to which call site and CPU they were handed out, and how many.
@@ -227,7 +227,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         }
     }
 
-    /// Moves pages of the alloc cache into a batch until it has so many.
+    /// Moves pages of the alloc cache into a batch until it has `wanted`.
     #[inline(always)]
     fn move_to(&mut self, batch: &mut PageBatch<'p, M, H>, wanted: usize) {
         let room = &mut batch.pages[batch.len..wanted];
@@ -306,8 +306,8 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
 
 /// Copies as many pages of a batch as there is room for, and returns how many.
 ///
-/// So many pages are always copied in the same pieces: a load waits if it needs what several stores have
-/// just written, so what came in by narrow stores must not go out by wide loads.
+/// The same number of pages is always copied in the same pieces. A load waits if it needs what several
+/// stores have just written, so what came in by narrow stores must not go out by wide loads.
 #[inline(always)]
 fn copy(from: &[Pfn], to: &mut [Pfn]) -> usize {
     let count = from.len().min(to.len());
@@ -324,7 +324,7 @@ fn copy(from: &[Pfn], to: &mut [Pfn]) -> usize {
     count
 }
 
-/// Copies the first `N` pages if there are so many; those that are left.
+/// Copies the first `N` pages if there are at least `N`; returns those that are left.
 #[inline(always)]
 fn copy_piece<'f, 't, const N: usize>(
     (from, to): (&'f [Pfn], &'t mut [Pfn]),

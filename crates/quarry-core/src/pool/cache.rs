@@ -23,7 +23,7 @@ impl AllocCache {
         }
     }
 
-    /// The stack, of which so many are filled.
+    /// The stack, with the first `cached` entries filled.
     #[inline(always)]
     pub(super) fn open<'c>(&'c mut self, cached: &'c AtomicUsize) -> Stack<'c> {
         Stack {
@@ -50,7 +50,7 @@ impl Stack<'_> {
         Some(pfn)
     }
 
-    /// Takes up to so many of the newest pages; the last is the newest.
+    /// Takes up to `pages` of the newest pages; the last is the newest.
     #[inline(always)]
     pub(super) fn take(&mut self, pages: usize) -> &[Pfn] {
         let end = self.len.min(CACHE_PAGES);

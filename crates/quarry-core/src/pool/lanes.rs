@@ -13,10 +13,10 @@
 //! ```
 //!
 //! The entries are used round and round. A step puts an entry at the top unless it is at the limit;
-//! whoever finds it there takes the CPU's slot, looks how far the owner has come, and moves the limit,
+//! a put that finds it there takes the CPU's slot, looks how far the owner has come, and moves the limit,
 //! or the top to the beginning. The top never comes to the head from below, so that equality means
-//! empty. A CPU gets its lane with the first page that is put there; a full lane sends its pages to
-//! the ring, and so does a slot that somebody holds.
+//! empty. A CPU gets its lane with the first page that is put there. Puts go to the ring if the lane is
+//! full or its slot is held.
 //!
 //! A lane's pages are published by the store of the top, with which a step ends and which releases what
 //! was stored before (S3 of [`crate::machine`]). The owner reads the top with Acquire.
@@ -46,7 +46,7 @@ impl PerCpuState for Producer {
     const LINE: Line = Line::PoolLane;
 }
 
-/// Where pages of one CPU go: in its per-CPU slot, written by whoever holds it and by steps. All null
+/// Where pages of one CPU go: in its per-CPU slot, written by the slot's holder and by steps. All null
 /// without a lane.
 #[repr(C)]
 struct Producer {
@@ -121,9 +121,9 @@ impl Progress {
 
 /// A lane takes pages.
 const OPEN: u32 = 0;
-/// It takes no more once whoever holds its slot has let go.
+/// It takes no more once the holder of its slot has let go.
 const SEALED: u32 = 1;
-/// It takes no more, and whoever held its slot has let go.
+/// It takes no more, and the holder of its slot has let go.
 const CLOSED: u32 = 2;
 
 /// Times that counters of a lane in use are looked at again, at most.
@@ -339,8 +339,8 @@ impl Lanes {
         page
     }
 
-    /// Lets no more pages in. A lane whose slot cannot be had is sealed: whoever holds it stops the
-    /// steps, unless it was stopped itself after its last look. Only for the owner.
+    /// Lets no more pages in. Seals a lane whose slot cannot be had: the slot's holder stops the steps,
+    /// unless it was stopped itself after its last look. Only for the owner.
     pub(super) fn close<M: Machine>(&self, machine: &M) {
         let mut first = self.first.load(Ordering::Relaxed);
         while first.addr() & NO_MORE == 0 {
@@ -458,7 +458,7 @@ impl Lane {
             "{from} to {to} of {}",
             self.size
         );
-        // SAFETY: `new` made so many entries.
+        // SAFETY: `new` made `size` entries, and `from` is not above that.
         let first = unsafe { self.entries.add(from as usize) };
         // SAFETY: as above; they live as long as the lane, and are atomics.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), (to - from) as usize) }

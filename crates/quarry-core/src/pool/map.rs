@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-/// Maps a pool's blocks for whoever fills them: for a device's DMA, for another process. A block is
+/// Maps a pool's blocks for the device (DMA) or the process that fills them. A block is
 /// mapped when it comes from the page allocator and stays so while it is the pool's
 /// (`PP_FLAG_DMA_MAP`), in flight or not. The pool may call from any thread that puts pages.
 ///

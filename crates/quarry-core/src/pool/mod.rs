@@ -47,8 +47,8 @@
 //! (`ring_full`). A page that has other users (`get_page`), and is not in a batch, leaves the pool
 //! when it is put (`released_refcnt`), and its last user frees it.
 //!
-//! Bulk calls are so many single ones in the same order, with less of their cost: one look at the
-//! call site, the CPU and the alloc cache's length, one hold of the CPU's lane or one reservation of
+//! A bulk call for n pages is n single ones in the same order, at less cost. It takes one look at the
+//! call site, the CPU and the alloc cache's length, and one hold of the CPU's lane or one reservation of
 //! the ring's slots for up to 64 pages. A batch is one look at one descriptor, and copies. Counters
 //! count pages.
 //!
@@ -73,8 +73,8 @@
 //!   and make two entries (the owner drops the one that it meets while the page is in flight,
 //!   `stale`; a batch takes its entries as they are), or one releases the page and the other writes to
 //!   what is no more the pool's.
-//! * **I4** The pool's memory goes back when it has neither handles nor pages: whoever has a page
-//!   in flight may use the pool until the page is put, and a put touches the pool no more once the
+//! * **I4** The pool's memory goes back when it has neither handles nor pages. The holder of a page
+//!   in flight may use the pool until the page is put. A put touches the pool no more once the
 //!   page may have gone on, except for the word of the lane's slot, which it frees. The closing of the
 //!   ring waits for producers, and that of a lane takes its slot, for that reason; the memory of a
 //!   lane whose slot could not be had is never given back.

@@ -3,7 +3,7 @@
 //!
 //! A word of the descriptor names the pieces in use by the sixty-fourth of the page in which they
 //! begin: the owner adds a piece when it hands it out, a put takes it away. No piece begins in the
-//! last sixty-fourth; its bit is the owner's until it gives the page up. Whoever makes the word 0
+//! last sixty-fourth; its bit is the owner's until it gives the page up. The call that makes the word 0
 //! has the page, and nothing of its pieces is left in the descriptor.
 
 use super::map::Mapper;
@@ -151,7 +151,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if piece == OPEN {
             return None;
         }
-        // Relaxed: whoever gets the piece knows of it by getting it.
+        // Relaxed: a user can put the piece only after the owner passed it on, which orders the two.
         pieces_of(machine, page).fetch_or(piece, Ordering::Relaxed);
         page.set_stamp(Receipt(page.stamp()).renewed(receipt).0);
         // The next one begins on a line of its own, and in another sixty-fourth.

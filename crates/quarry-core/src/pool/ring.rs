@@ -3,9 +3,9 @@
 //! A producer reserves slots by moving the tail in one atomic step, and fills them. A slot holds a
 //! page or 0: the consumer goes from slot to slot until it finds one that is not filled, empties
 //! those before it, and then says how far it has come; a producer looks at that only when the ring
-//! seems full. So whoever is preempted between the two steps, or left behind there by a fork, holds
-//! up the pages behind its slot but makes nobody wait, and a signal handler may put while the thread
-//! that it interrupted does.
+//! seems full. So a producer that is preempted between the two steps, or that a fork left behind there,
+//! holds up the pages behind its slot but makes no thread wait. A signal handler may put while the
+//! thread that it interrupted does.
 //!
 //! Positions count entries from the ring's beginning and do not wrap. Many slots are reserved by a
 //! compare-and-swap, which sees that the tail is where the room was looked for. One slot is reserved
@@ -261,7 +261,7 @@ impl Ring {
         }
     }
 
-    /// Fills the slot `number` of those that were reserved. Whoever fills the last one must not
+    /// Fills the slot `number` of those that were reserved. The caller that fills the last one must not
     /// touch the ring after it: the pool may be gone by then.
     #[inline(always)]
     pub(super) fn fill<M: Machine>(&self, machine: &M, to: Reserved, number: u32, pfn: Pfn) {
@@ -298,8 +298,8 @@ impl Ring {
 
     /// Lets no more pages in. Only for the consumer.
     pub(super) fn close(&self) {
-        // Relaxed: who reserved before fills its slots, which the consumer waits for; whoever comes
-        // later keeps its page.
+        // Relaxed: a producer that reserved before fills its slots, which the consumer waits for; a
+        // later one keeps its page.
         let tail = self.producers.tail.fetch_or(CLOSED, Ordering::Relaxed);
         if tail & CLOSED == 0 {
             self.consumer.end.store(tail, Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub const CACHE_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// Bytes of a pool's name, without the rest of a longer one.
 const NAME_BYTES: usize = 16;
 
-/// Pages that a ring holds where nobody says how many (`page_pool_init()`).
+/// Pages that a ring holds if the parameters give no number (`page_pool_init()`).
 pub(super) const DEFAULT_POOL_SIZE: u32 = 1024;
 
 /// How a pool is made.
@@ -210,7 +210,7 @@ impl<H: Mapper> Body<H> {
         self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.sole as u32)
     }
 
-    /// Whether nobody but its owner has a reference to a page of this pool, for the pool's owner.
+    /// Whether a page of this pool has no reference but its owner's, for the pool's owner.
     #[inline(always)]
     pub(super) fn is_sole(&self, page: &Page) -> bool {
         page.has_state(self.owner.sole)

@@ -57,7 +57,7 @@
 //! * **I1** An object is in exactly one place: with a user (or waiting for readers), in one sheaf,
 //!   or free in its slab.
 //! * **I2** SLUB's invariants hold for all slabs.
-//! * **I3** A sheaf belongs to whoever holds its box: a CPU's slot, a barn, an operation. Its first
+//! * **I3** A sheaf belongs to the holder of its box: a CPU's slot, a barn, an operation. Its first
 //!   `size` entries are objects of this cache. Of a main sheaf the CPU's counters tell the size.
 //!
 //! # 7 Departures from the kernel

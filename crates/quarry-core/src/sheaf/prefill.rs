@@ -9,7 +9,7 @@ use crate::machine::{Machine, NodeId, Work, work};
 use crate::sync::Ordering;
 
 impl SheafCache {
-    /// A sheaf with at least so many objects (`kmem_cache_prefill_sheaf()`). `None` if memory is
+    /// A sheaf with at least `objects` objects (`kmem_cache_prefill_sheaf()`). `None` if memory is
     /// exhausted.
     pub(crate) fn prefill<M: Machine>(&self, env: Env<'_, M>, objects: u32) -> Option<Sheaf> {
         let _pass = env.enter();
@@ -119,8 +119,8 @@ impl SheafCache {
         Some(object)
     }
 
-    /// Brings a prefilled sheaf to at least so many objects, in place of it in a larger one if it
-    /// is too small (`kmem_cache_refill_sheaf()`). `false`, with its objects kept, if memory is
+    /// Brings a prefilled sheaf to at least `objects` objects; a larger sheaf replaces one that is too
+    /// small (`kmem_cache_refill_sheaf()`). Returns `false`, with its objects kept, if memory is
     /// exhausted.
     pub(crate) fn top_up<M: Machine>(
         &self,

@@ -15,7 +15,7 @@ impl SheafCache {
     ///
     /// # Safety
     ///
-    /// Nobody but readers that run already uses the object any more.
+    /// Only readers that run already may still use the object.
     pub(super) unsafe fn defer_free<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -375,7 +375,7 @@ fn place_array(era: &SlabEra, search: &Search<'_>, in_object: bool) -> Option<Fi
     })
 }
 
-/// Bytes that a general object of so many bytes takes; `None` if nobody serves it.
+/// Bytes that a general object of `bytes` bytes takes; `None` for 0 bytes and if it is too large.
 fn general_bytes(era: &SlabEra, machine: &MachineParams, bytes: u64) -> Option<u64> {
     match kmalloc_index(&era.kmalloc, machine, bytes) {
         KmallocTarget::Class(class) => {

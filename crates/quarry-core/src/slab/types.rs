@@ -162,7 +162,7 @@ impl Lists {
         }
     }
 
-    /// The list of slabs with so many objects taken out of `objects`.
+    /// The list of slabs with `active` objects taken out of `objects`.
     pub(super) fn of(&mut self, active: u32, objects: u32) -> &mut PageList {
         match active {
             0 => &mut self.free,
@@ -181,7 +181,7 @@ pub(super) struct Beside {
     pub(super) shared_limit: AtomicU32,
     /// Colour counter (`colour_next`).
     pub(super) colour_next: AtomicU32,
-    /// 1 while somebody allocates an array for the node: it may need an object of this very cache.
+    /// 1 while a thread allocates an array for the node: it may need an object of this very cache.
     making: AtomicU32,
     /// Objects of other nodes, by node, that CPUs of this one freed.
     pub(super) aliens: [SpinLock<Array>; MAX_NODES],
@@ -214,7 +214,7 @@ impl Beside {
         }
     }
 
-    /// Runs `make` unless somebody does already.
+    /// Runs `make`, unless another thread or an earlier call on this one runs it already.
     pub(super) fn make_once(&self, make: impl FnOnce()) {
         if self.making.swap(1, Ordering::Relaxed) == 0 {
             make();

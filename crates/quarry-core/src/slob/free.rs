@@ -135,7 +135,7 @@ impl Slob {
         object: NonNull<u8>,
         kfree: bool,
     ) -> Result<u32, FreeError> {
-        // A mistaken free may have been overtaken by whoever gave the page back.
+        // Look again under the lock: before a mistaken free, a right one may have given the page back.
         let pfn = Self::first_page(env, object)?;
         let offset = Self::offset(env, object);
         let (owners, mark) = match self.marked(env, pfn, object, kfree) {

@@ -65,7 +65,7 @@ pub struct SlobEra {
 }
 
 impl SlobEra {
-    /// The page list that serves blocks of so many bytes, header included.
+    /// The page list that serves blocks of `block_bytes` bytes, header included.
     pub fn list_of(&self, block_bytes: u32) -> usize {
         let limits = self.list_limits.iter();
         limits.take_while(|&&limit| block_bytes >= limit).count()
@@ -94,7 +94,7 @@ pub const fn unit_bytes(page_shift: u32) -> u32 {
     if page_shift < 16 { 2 } else { 4 }
 }
 
-/// Whether a kmalloc of so many bytes is a block, not pages.
+/// Whether a kmalloc of `bytes` bytes is a block, not pages.
 pub const fn kmalloc_is_block(page_shift: u32, bytes: u64) -> bool {
     bytes < (1 << page_shift) - HEADER_BYTES as u64
 }

@@ -11,8 +11,8 @@
 //! holder frees it. Pages with such entries are on a stack, linked through their descriptors'
 //! `private`, from which the lock's holder takes all at once.
 //!
-//! No such free is lost: whoever defers one marks the entry and then pushes the page unless it is on
-//! the stack; whoever holds the lock takes the page off the stack and then reads its entries. These
+//! No such free is lost: the deferring thread marks the entry and then pushes the page unless it is on
+//! the stack. The lock's holder takes the page off the stack and then reads its entries. These
 //! four steps are `SeqCst`, so either the first sees the page gone and pushes it again, or the second
 //! sees the mark.
 
@@ -112,7 +112,7 @@ impl Owners {
         unsafe { entry.as_ref() }
     }
 
-    /// Who owns the object that starts so many bytes into the page, a multiple of a word.
+    /// The mark of the object that starts `offset` bytes into the page, a multiple of a word.
     pub(super) fn get(&self, offset: u32) -> Mark {
         // SeqCst: see the module's documentation. It also orders what the user and `kmalloc` wrote
         // before the free that `defer` noted.
@@ -125,7 +125,7 @@ impl Owners {
             .store(mark.0, Ordering::Relaxed);
     }
 
-    /// Notes that an object waits to be freed; `false` if somebody else has freed it.
+    /// Notes that an object waits to be freed; `false` if another free of it was faster.
     pub(super) fn defer(&self, offset: u32, mark: Mark) -> bool {
         let entry = self.entry(offset / WORD_BYTES);
         // SeqCst: see the module's documentation.
@@ -195,7 +195,7 @@ impl Registry {
             Ordering::Relaxed,
         );
         if stored.is_err() {
-            // SAFETY: the region handed out this block just now, and nobody has written to it.
+            // SAFETY: the region handed out this block just now, and no code has written to it.
             unsafe { env.pages().meta().free(machine, block, size_of::<Part>()) };
         }
         self.part(number)
@@ -238,8 +238,8 @@ impl Registry {
         NonNull::new(part[id % PART].load(Ordering::Acquire))
     }
 
-    /// Bytes of the block of an object that starts at `object`, and of
-    /// the header in front of it. `None` if the header cannot be one, or if the mark is nobody's.
+    /// Bytes of the block of an object that starts at `object`, and of the header in front of it.
+    /// `None` if the header cannot be one, or if the mark names no cache.
     pub(super) fn block_of<M: Machine>(
         &self,
         pages: &PageAllocator<M>,

@@ -119,7 +119,7 @@ impl Shared {
         Some(pfn)
     }
 
-    /// Gives a block of so many bytes back, with the lock held.
+    /// Gives a block of `bytes` bytes back, with the lock held.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
         bytes.div_ceil(self.unit)
     }
 
-    /// Units of so many bytes from the page's start.
+    /// Units up to `offset_bytes` bytes from the page's start.
     pub(super) fn at(&self, offset_bytes: u32) -> u32 {
         offset_bytes / self.unit
     }

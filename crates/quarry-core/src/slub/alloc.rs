@@ -50,7 +50,7 @@ impl Slub {
                     // SAFETY: the list was taken whole, so it is this CPU's.
                     return Some(unsafe { self.load(env, cpu, slab, head) });
                 }
-                // Full and nobody's: its next free will find it.
+                // Full, with no owner: its next free will find it.
                 cpu.set_slab(None);
                 cpu.stats.count(if self.rules.exhausted_is_deactivated {
                     Stat::DeactivateFull
@@ -216,8 +216,8 @@ impl Slub {
         kept.then_some(first)
     }
 
-    /// Puts a new slab, of whose objects the caller keeps the first `taken`, at the head of its
-    /// node's list; if that is all, it is a full slab of nobody's. `false` if the list's lock is
+    /// Puts a new slab at the head of its node's list. The caller keeps the slab's first `taken` objects;
+    /// if that is all, the slab is full and has no owner. Returns `false` if the list's lock is
     /// re-entered: the slab has gone back then as if never made, and its objects with it.
     pub(crate) fn put_new_slab<M: Machine>(
         &self,

@@ -99,7 +99,7 @@ impl Slub {
         }
         let Some(mut node_list) = locked else { return };
         if !was_full && !page.on_list() {
-            // On some CPU's partial list or in somebody's hands; its owner will see it empty.
+            // It is a CPU's, or an operation has it off the list; its owner (I3) will see it empty.
             return;
         }
         let keeps_empty = self.rules.empty_kept_if_below_min_partial;
@@ -181,7 +181,7 @@ impl Slub {
                 }
             };
             slots[last] = None;
-            // An object of the same slab is told by its address, without the descriptor.
+            // The address alone tells whether another object is in the same slab.
             let map = env.map();
             let base = map.address(slab).addr().get();
             let bytes = 1 << (map.page_shift() + map.page(slab).order());

@@ -49,13 +49,13 @@
 //! * **I2** A slab's list and `inuse` change only together, by compare-and-swap on its word; only
 //!   a slab's owner (I3) takes objects off, others only push.
 //! * **I3** The owner of a slab is: the CPU whose slot holds it (CPU slab, cpu partial list); the
-//!   holder of the list lock (on the node's list); whoever took its list whole.
+//!   holder of the list lock (on the node's list); the operation that took its list whole.
 //! * **I4** `objects`, `cache` and `head` of a slab's pages do not change while it is a slab.
 //!
 //! # 7 Departures from the kernel
 //!
 //! The fast path runs under the CPU's try-lock instead of a double-word compare-and-swap on a
-//! transaction id; when the lock is held by somebody else the operation goes to the node's list
+//! transaction id; an operation that finds the lock held goes to the node's list
 //! (counted as `cpu_slot_busy`). A slab's list and counters share one 64-bit word. A free that
 //! finds the list lock re-entered is deferred through its first word, even in caches with
 //! constructors. An operation without a slot takes single objects and does not count
@@ -63,7 +63,7 @@
 //! slabs in any era ([`crate::debug`]); 2.6 kept them. A node list's slab whose free pointers lead
 //! astray counts as full from there on.
 //!
-//! Knobs of its own: `cpu_slabs` gives a CPU so many slabs in any era, by means of the cpu partial
+//! Knobs of its own: `cpu_slabs` sets a CPU's number of slabs in any era, by means of the cpu partial
 //! list, whose slabs are not frozen until 3.1; `slab_order` chooses the order before the first
 //! slab, where the kernel's file `order` can be written from 2.6.25 to 5.8 only.
 //!

@@ -20,7 +20,7 @@ pub(super) enum CpuList {
     None,
     /// What the era says by `cpu_partial`.
     Era,
-    /// At most so many slabs, as `cpu_slabs` says.
+    /// At most this number of slabs, as `cpu_slabs` says.
     Slabs(u32),
 }
 
@@ -29,7 +29,7 @@ impl Slub {
         &self.nodes[env.pages().node_of_page(slab).0 as usize]
     }
 
-    /// Whether a node with so many partial slabs gives empty ones back.
+    /// Whether a node with this partial list gives empty slabs back.
     pub(crate) fn has_enough(&self, list: &PageList) -> bool {
         let kept = self.min_partial.load(Ordering::Relaxed);
         list.len() >= kept.saturating_add(self.rules.keeps_one_more.into())

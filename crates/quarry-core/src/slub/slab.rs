@@ -139,7 +139,7 @@ impl Slub {
     }
 
     /// Takes a slab's whole list of free objects, counting all its objects as in use. `None` if
-    /// the list is empty; the slab then stops being frozen, as it belongs to nobody.
+    /// the list is empty; the slab then stops being frozen, as it has no owner.
     ///
     /// The caller owns the slab (I3).
     pub(super) fn take_freelist<M: Machine>(
@@ -150,7 +150,7 @@ impl Slub {
         self.take_objects(env, slab, true)
     }
 
-    /// The same, freezing the slab only if asked to; if not, it is a full slab of nobody's.
+    /// The same, freezing the slab only if `freeze`; if not, the slab is full and has no owner.
     pub(crate) fn take_objects<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -75,7 +75,7 @@ impl Slubq {
             return;
         }
         locked.take(self.size, locked.free(), |object| {
-            // SAFETY: the object was free in the slab, so it is this cache's and nobody's (I1).
+            // SAFETY: the object was free in the slab, so it is this cache's and has no user (I1).
             unsafe { env.cache.defer(object) };
         });
     }

@@ -38,7 +38,7 @@ loom::thread_local! {
     static ME: Cell<(u32, bool)> = Cell::new((0, false));
 }
 
-/// Makes the calling thread somebody.
+/// Makes the calling thread `me`.
 pub(crate) fn be(me: Me) {
     ME.with(|cell| cell.set((me.cpu, me.reentered)));
 }

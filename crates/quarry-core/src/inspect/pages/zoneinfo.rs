@@ -71,7 +71,7 @@ impl fmt::Display for PagesetRow {
             Some(pcp) => writeln!(f, " pcp: {pcp}")?,
             None => writeln!(f)?,
         }
-        // What is told of high made the names longer.
+        // Eras that print the range of high pad all names to the longer ones.
         let width = if self.tuned.is_some() { 9 } else { 6 };
         let [min, max] = self.tuned.map_or([None; 2], |range| range.map(Some));
         let lines = [

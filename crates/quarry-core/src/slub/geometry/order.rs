@@ -167,7 +167,8 @@ impl Search<'_> {
             .or_else(|| self.slab_order(1, PAGE_ORDER_MAX, 1))
     }
 
-    /// The lowest order up to `max_order` for so many objects and so much slack (`slab_order()`).
+    /// The lowest order up to `max_order` that holds `objects` objects and wastes at most 1/`fraction` of
+    /// the slab (`slab_order()`).
     fn slab_order(&self, objects: u32, max_order: u32, fraction: u32) -> Option<u32> {
         if let Some(order) = self.below_limit(self.min_order) {
             return Some(order);
