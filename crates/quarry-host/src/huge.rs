@@ -141,7 +141,7 @@ pub(crate) fn map_pool(
     if cfg!(miri) {
         return Err(refused(libc::ENOSYS));
     }
-    // SAFETY: the new mapping replaces none (MAP_FIXED_NOREPLACE), so nobody's memory changes.
+    // SAFETY: the new mapping replaces none (MAP_FIXED_NOREPLACE), so no memory in use changes.
     let map = unsafe {
         libc::mmap(
             core::ptr::without_provenance_mut(address),

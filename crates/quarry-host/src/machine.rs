@@ -36,8 +36,8 @@ pub enum Mode {
 
 /// The machine that is this process.
 ///
-/// Dropping it returns all its memory at once, whoever still points there; its users keep it
-/// alive (M2).
+/// Dropping it returns all its memory at once, also memory that pointers still lead to; its users
+/// keep it alive (M2).
 ///
 /// # Examples
 ///

@@ -72,7 +72,7 @@ impl Mapping {
         let error = |errno| HostError::AddressSpace { bytes, errno };
         let no_reserve = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory
-        // that anybody uses.
+        // in use.
         let map = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
@@ -92,7 +92,7 @@ impl Mapping {
 
     /// Memory of the system's pool of huge pages, aligned to `align` bytes.
     fn pool(bytes: usize, align: usize) -> Result<Self, HugePagesUnavailable> {
-        // Address space that is free now; whoever takes it meanwhile makes the next step fail.
+        // Find address space that is free now; if another thread maps it meanwhile, the next step fails.
         let no_space = HugePagesUnavailable::Pool {
             pages: bytes / huge::HUGE_PAGE_BYTES,
             errno: libc::ENOMEM,
@@ -119,7 +119,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the constructors made exactly this mapping; whoever drops the machine promises
+        // SAFETY: the constructors made exactly this mapping; the machine's owner, who drops it, promises
         // that nothing uses its ranges any more (M2 binds users to the machine's lifetime).
         unsafe { libc::munmap(self.map.as_ptr(), self.bytes) };
     }

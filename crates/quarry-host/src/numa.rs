@@ -130,7 +130,7 @@ impl Nodes {
     }
 
     /// Two nodes of which the CPUs with even numbers are the second's, all of the system's node 0,
-    /// with so many CPUs on their lists.
+    /// with `first` and `second` CPUs on their lists.
     #[cfg(test)]
     pub(crate) fn alternating(first: u32, second: u32) -> Self {
         let mut listed = [0; MAX_NODES];

@@ -124,8 +124,8 @@ pub(crate) fn restore_signals(old: &libc::sigset_t) {
 ///
 /// # Safety
 ///
-/// The range is part of a mapping of the caller's, and nobody needs its contents if the advice
-/// discards them.
+/// The range is part of a mapping of the caller's. If the advice discards its contents, no code needs
+/// them any more.
 pub(crate) unsafe fn advise(range: RawRange, advice: libc::c_int) -> Result<(), i32> {
     if cfg!(miri) {
         return Err(libc::ENOSYS);
@@ -149,7 +149,7 @@ pub(crate) fn prefer_node(range: RawRange, node: u32) -> Result<(), i32> {
         Some(word) if !cfg!(miri) => *word = 1 << (node % 64),
         _ => return Err(libc::ENOSYS),
     }
-    // The kernel looks at one bit less than it is told.
+    // The kernel looks at one bit less than the number that it gets.
     let bits = libc::c_ulong::from(NODE_MASK_BITS) + 1;
     keeping_errno(|| {
         // SAFETY: the policy of a mapping changes none of its contents; the mask outlives the call
@@ -315,7 +315,7 @@ mod tests {
         // SAFETY: the mapping is this function's.
         unsafe { range.base.as_ptr().write(1) };
         assert!(resident_bytes(range).is_some_and(|bytes| bytes > 0 && bytes <= BYTES));
-        // SAFETY: as above; nobody needs the contents.
+        // SAFETY: as above; the test needs no contents.
         assert_eq!(unsafe { advise(range, libc::MADV_DONTNEED) }, Ok(()));
         assert_eq!(resident_bytes(range), Some(0));
         // SAFETY: the mapping is not used any more.

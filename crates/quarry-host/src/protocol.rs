@@ -26,7 +26,7 @@
 //!   sequence commits. The model checker finds it (`tests/loom.rs`, `equal_claims_clash`).
 //! * Hand-over: release stores 0 with Release; the claim and the sequence's load acquire.
 //!
-//! In the fallback nobody overwrites, so a compare-and-swap to 2 is the whole acquisition.
+//! In the fallback no thread overwrites the word, so a compare-and-swap to 2 is the whole acquisition.
 
 use core::sync::atomic::Ordering;
 

@@ -13,7 +13,7 @@
 //!
 //! # How grace periods end
 //!
-//! Nobody has to say anything. Whoever asks whether a grace period is over tries to end it:
+//! Readers and writers announce nothing. A thread that asks whether a grace period is over tries to end it:
 //!
 //! ```text
 //!   epoch                 0        1        2        3

@@ -2,11 +2,11 @@
 //!
 //! # Idea
 //!
-//! Code takes locks in a fixed order ([`LockClass::ORDER`]), but a signal handler starts anew on top of whatever its
-//! thread holds. Two handlers can then wait for what each other's thread holds: T holds list lock
+//! Code takes locks in a fixed order ([`LockClass::ORDER`]), but a signal handler starts anew on top of
+//! whatever its thread holds. Two handlers can then wait for what each other's thread holds: T holds list lock
 //! A, its handler wants B; W holds B, its handler wants A. To wait *out of order*, for a lock that
 //! does not rank above all that the thread holds, only handlers can do, and every circle contains
-//! one that does. So a waiting thread registers, and whoever waits for a lock of that thread tells
+//! one that does. So a waiting thread registers. A thread that waits for a lock of that thread tells
 //! it to give up: to its caller the lock is then as good as re-entered.
 //!
 //! # Why no caller gets a wrong answer
@@ -23,7 +23,7 @@ use quarry_core::machine::{LockClass, RawLock};
 use crate::os;
 
 /// Threads that can be registered at the same time. Each is so for one pause only, so with more
-/// waiting threads everybody still has a turn.
+/// waiting threads each still has a turn.
 const PLACES: usize = 64;
 const LEAVE: u64 = 1;
 const RANK_SHIFT: u32 = 1;

@@ -52,7 +52,7 @@ impl Pair {
             (0..20).for_each(|_| std::hint::spin_loop());
         }
         self.unlock();
-        // A spin lock is not fair: whoever forks needs a moment at which it is free.
+        // A spin lock is not fair: the forking thread needs a moment at which it is free.
         thread::yield_now();
     }
 

@@ -38,7 +38,7 @@ impl Cpu {
     /// The restartable sequence; `number` is the thread's own. Whether it took the word.
     fn try_lock(&self, number: u32) -> bool {
         for _ in 0..RESTARTS {
-            // Arm and start: whoever was inside has been preempted.
+            // Arm and start: a thread that was inside has been preempted.
             *self.in_flight.lock().unwrap() = number;
             // Acquire: pairs with the Release in `release`.
             if self.word.load(Ordering::Acquire) != PERCPU_FREE {

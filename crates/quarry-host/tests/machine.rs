@@ -321,7 +321,7 @@ fn the_environment_switches_to_the_fallback() {
     assert!(report("GLIBC_TUNABLES", "glibc.pthread.rseq=0").contains("mode=Fallback"));
 }
 
-/// Nobody has to say that a grace period is over.
+/// No thread has to announce that a grace period is over.
 #[test]
 fn a_grace_period_ends_by_itself() {
     for machine in machines() {

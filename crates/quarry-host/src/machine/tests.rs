@@ -79,7 +79,7 @@ fn lists_are_sized_for_the_cpus_that_are_online() {
         let pages = PageAllocator::new(machine, Era::V6_18).expect("pages");
         [0, 1].map(|zone| {
             let lists = pages.pageset_report(zone, CpuId(0), false);
-            lists.expect("nobody uses them").high_max
+            lists.expect("no thread uses them").high_max
         })
     };
     // An eighth of the 8192 pages of a node, dealt to its CPUs.

@@ -12,7 +12,7 @@
 //! (no code reads it), and the counter, which may thus run ahead by one per restart.
 //!
 //! Memory order (S1 to S3 of `quarry_core::machine`): x86-64 makes a CPU's stores visible in program
-//! order, so the commit is a release, and whoever reads the top elsewhere sees the entry. No plain store
+//! order, so the commit is a release, and a CPU that reads the top sees the entry. No plain store
 //! of another processor does that, so only x86-64 has these sequences; elsewhere the machine has no steps.
 //!
 //! A pointer read from the slot is only followed while the sequence is not interrupted, so it

@@ -61,7 +61,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Fills three quarters of every slot and returns `extra` more tokens, owned by nobody.
+    /// Fills three quarters of every slot and returns `extra` more tokens without an owner.
     pub(crate) fn new(machine: HostMachine, locks: Locks, extra: usize) -> (Self, Vec<u32>) {
         let per_slot = SLOT_TOKENS * 3 / 4;
         let tokens = machine.topology().cpus as usize * per_slot + extra;
@@ -165,7 +165,7 @@ impl Arena {
             .unwrap_or(false)
     }
 
-    /// Makes a token that nobody owns the caller's.
+    /// Makes the caller the owner of a token without one.
     pub(crate) fn adopt(&self, me: u32, token: u32) {
         self.owners[token as usize].store(me, Relaxed);
     }
