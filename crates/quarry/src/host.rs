@@ -246,8 +246,8 @@ impl<D: Design> Builder<D> {
         self
     }
 
-    /// Who is told of mistakes; nobody by default. The function runs on the thread that found
-    /// one and may use the heap.
+    /// Sets the function that receives reports of mistakes; there is none by default. It runs on the
+    /// thread that found the mistake and may use the heap.
     #[must_use]
     pub fn reporter(mut self, reporter: Reporter) -> Self {
         self.reporter = Some(reporter);

@@ -63,7 +63,7 @@ pub struct PagePool<H: Mapper = NoMapper> {
 }
 
 impl PagePool {
-    /// Makes a pool whose pages are not mapped for anybody else.
+    /// Makes a pool whose pages are not mapped for a device or another process.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl<H: Mapper> PagePool<H> {
         }
     }
 
-    /// Fills the empty slots of an array, as so many calls of [`PagePool::alloc`] would, at less than
+    /// Fills the n empty slots of an array, as n calls of [`PagePool::alloc`] would, at less than
     /// their cost. Slots that are filled already are skipped. Returns the number of filled slots
     /// before the first empty one: less than the array's length if memory is exhausted.
     ///
@@ -331,8 +331,8 @@ impl<H: Mapper> std::error::Error for PendingPool<H> {}
 ///
 /// It is two words, which are passed in registers.
 ///
-/// It derefs to its bytes, which are whatever the last owner of the memory left there, or zero: a
-/// secret that was in it is read by the next owner unless somebody overwrites it.
+/// It derefs to its bytes, which are whatever the last owner of the memory left there, or zero. The
+/// next owner can read a secret that was in it, unless an owner overwrites it first.
 ///
 /// # Contents
 ///

@@ -21,7 +21,7 @@ const TIME: Duration = Duration::from_secs(4);
 /// A frame that a signal handler may drop: 0 free, 1 being filled, 2 full, 3 being emptied.
 struct Place(AtomicU8, UnsafeCell<MaybeUninit<Frame>>);
 
-// SAFETY: the frame is whoever's moved the state from 0 to 1 or from 2 to 3.
+// SAFETY: the frame belongs to the thread that moved the state from 0 to 1 or from 2 to 3.
 unsafe impl Sync for Place {}
 
 static PLACES: [Place; 32] =
@@ -75,7 +75,7 @@ fn mark(frame: &mut [u8], number: u64) {
 fn check(frame: &[u8], number: u64) {
     let bytes = number.to_le_bytes();
     let same = frame[..8] == bytes && frame[4088..4096] == bytes;
-    assert!(same, "frame {number} was somebody else's too");
+    assert!(same, "frame {number} had a second owner");
 }
 
 #[expect(clippy::large_enum_variant, reason = "as a user would send batches")]

@@ -89,7 +89,7 @@ fn readers_are_waited_for<D: Design>() {
             write(object, number);
             let old = published.swap(object.as_ptr(), Ordering::AcqRel);
             let old = NonNull::new(old).expect("one is always published");
-            // SAFETY: nobody finds it any more who does not read already.
+            // SAFETY: only readers that run already may still use it.
             while unsafe { cache.free_rcu(old) }.is_err() {
                 std::thread::yield_now();
             }

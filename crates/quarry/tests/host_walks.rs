@@ -1,5 +1,5 @@
-//! Walks over caches and pages that threads use: no contradiction that is not there, and every object that
-//! somebody holds. Each design in each mode.
+//! Walks over caches and pages that threads use: they report no contradiction that is not there, and
+//! find every object that a thread holds. Each design in each mode.
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;

@@ -71,7 +71,7 @@ impl Cable {
     }
 }
 
-/// A new network namespace, which exists as long as somebody has the file or is in it.
+/// A new network namespace, which exists as long as the file is open or a thread is in it.
 fn unshare() -> io::Result<File> {
     let made = std::thread::spawn(|| {
         // SAFETY: only the calling thread's network namespace changes, and the thread ends.

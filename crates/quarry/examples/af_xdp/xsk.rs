@@ -1,4 +1,4 @@
-//! An AF_XDP socket whose frames are somebody else's memory.
+//! An AF_XDP socket whose frames lie in the caller's memory.
 
 use std::io;
 use std::marker::PhantomData;
@@ -135,7 +135,7 @@ impl Socket {
     ///
     /// # Safety
     ///
-    /// While the socket is open nobody but it writes to frames that were given to
+    /// While the socket is open, the socket alone writes to frames that were given to
     /// [`Socket::give`] and did not come out of [`Socket::receive`], and the memory stays mapped.
     pub(crate) unsafe fn open(memory: NonNull<u8>, bytes: usize, frame: u32) -> io::Result<Self> {
         // SAFETY: opens a descriptor.

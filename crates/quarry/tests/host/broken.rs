@@ -55,8 +55,8 @@ quarry::kernel::forward_machine! {
 }
 
 // SAFETY: with `Fault::None` all is passed on to a machine that keeps the contract. With a fault it
-// is not kept, which is the purpose: such a machine only runs in a process of its own, whose end is
-// all that anybody looks at.
+// is not kept, which is the purpose: such a machine only runs in a process of its own, and the test
+// looks at that process's end alone.
 unsafe impl Slots for Broken {
     const PERCPU_SHIFT: u32 = HostMachine::PERCPU_SHIFT;
 

@@ -11,7 +11,7 @@ pub(crate) enum Source {
     Kmalloc,
 }
 
-/// An object that somebody owns.
+/// An object with an owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) object: NonNull<u8>,

@@ -121,7 +121,7 @@ impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
         }
     }
 
-    /// Gives objects to whoever opens the mailbox next, and takes others.
+    /// Gives objects to the worker that opens the mailbox next, and takes others.
     fn exchange(&mut self) {
         let mailbox = self.random.below(self.world.mailboxes.len());
         let Ok(mut letters) = self.world.mailboxes[mailbox].try_lock() else {

@@ -201,7 +201,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         else {
             return;
         };
-        // SAFETY: stashed objects are whole, and whoever swapped the address out owns it.
+        // SAFETY: stashed objects are whole, and the thread that swapped the address out owns it.
         let token = unsafe { object.cast::<u64>().read_volatile() };
         let (bytes, source) = (CACHES[0].1 as usize, Source::Cache(0));
         let held = Held {

@@ -148,7 +148,7 @@ fn overrun<D: Design>(era: Era) {
         );
         let tracked = flags.contains(CacheFlags::STORE_USER);
         assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
-        // Out of circulation, and in nobody's way.
+        // Out of circulation, and no allocation meets it.
         let more = take(cache, 100);
         assert!(!more.contains(&object), "{era} {flags:?}");
         let (freed, _) = free(cache, object);

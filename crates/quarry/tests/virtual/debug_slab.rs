@@ -39,7 +39,7 @@ fn red_zones_are_words() {
     }
 }
 
-/// The kernel's word has room for one caller; here both are told, as numbers.
+/// The kernel's word has room for one caller; here the report has both, as numbers.
 #[test]
 fn one_word_names_both_users() {
     for era in ERAS {
@@ -155,7 +155,7 @@ fn overwritten_indices_name_the_object_that_held_them() {
             assert_eq!(freed, Ok(()));
             // The first to come back to a full slab holds the indices.
             give(cache, &objects.split_off(slab - 4));
-            // SAFETY: the test may break the object's contents, which nobody has.
+            // SAFETY: the object is free, so the test may break its contents.
             unsafe { object.write_bytes(0x5b, 128) };
             let during = if validated {
                 assert_eq!(cache.validate().findings, 1);
@@ -211,7 +211,7 @@ fn indices_behind_the_last_object_are_watched() {
 }
 
 /// Facts 1.17: 6.1 drops red zones where an alignment above a word is asked for. Here they are
-/// what somebody asked for by name, so they make room: kmalloc is watched, too.
+/// what a user asked for by name, so they make room: kmalloc is watched, too.
 #[test]
 fn kmalloc_is_watched_in_both_eras() {
     for era in ERAS {

@@ -138,7 +138,7 @@ fn errors_are_clear() {
     assert!(matches!(error, SlabinfoError::ReadOnly { .. }), "{error}");
 }
 
-/// A writer that has no room is told of, not ignored.
+/// A writer without room is an error, not ignored.
 #[test]
 fn a_writer_that_fails_is_an_error() {
     struct Full;

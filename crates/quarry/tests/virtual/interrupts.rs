@@ -51,7 +51,7 @@ fn step<D: Design>(
         };
         let bytes = cache.head().geometry().layout.object_size as usize;
         let admitted = ledger.borrow_mut().admit(owner, object, bytes);
-        admitted.expect("an object that nobody has");
+        admitted.expect("an object without an owner");
     } else {
         let pick = Pick::Any(rng.next_u64() as u16);
         let live = ledger.borrow_mut().dismiss(owner, pick);
@@ -73,7 +73,7 @@ fn bulk<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>, c
     let bytes = cache.head().geometry().layout.object_size as usize;
     for object in slots.iter().flatten() {
         let admitted = ledger.borrow_mut().admit(MINE, *object, bytes);
-        admitted.expect("an object that nobody has");
+        admitted.expect("an object without an owner");
     }
     for slot in &mut slots {
         let live = ledger.borrow_mut().dismiss(MINE, Pick::Oldest);
@@ -84,7 +84,7 @@ fn bulk<D: Design>(cache: Cache<'_, Interrupted, D>, ledger: &RefCell<Ledger>, c
     assert!(slots.iter().all(Option::is_none));
 }
 
-/// Objects of these sizes are tried: few in a slab, and so many that slubq keeps their bitmap in it.
+/// Objects of these sizes are tried: few in a slab, and enough that slubq keeps their bitmap in it.
 const BYTES: [u32; 2] = [512, 32];
 
 fn handler<D: Design>(

@@ -90,7 +90,7 @@ fn a_process_has_other_holds_than_a_kernel() {
     while pages.alloc_bulk(None, &mut slots) < slots.len() {}
     let stats = pages.stats().pcp;
     assert_eq!((stats.refills, stats.refilled), (128, 4096));
-    // The first pages make somebody look at `high`.
+    // The free of the first pages looks at `high`.
     assert_eq!(pages.free_numbers(&mut slots[..64]), Ok(()));
     for (hold, free) in slots[64..].chunks_mut(128).take(3).enumerate() {
         pages.machine().reset_counters();
@@ -128,7 +128,7 @@ fn a_process_moves_little_at_a_time() {
     }
 }
 
-/// Where there are steps a bulk call gives and takes what so many single calls do, and leaves the same
+/// Where there are steps a bulk call for n pages gives and takes what n single calls do, and leaves the same
 /// behind; as far as the CPU's array reaches, the lists are not held. (From 5.14 on single allocations, and
 /// they alone, also halve what frees count: `page_drains.rs`.)
 #[test]

@@ -213,7 +213,7 @@ fn free_blocks_are_laid_as_told() {
     }
 }
 
-/// Where all is free, what is told has no buddies in use to part it, and is one piece.
+/// Where all is free, the blocks to leave have no buddies in use to part them, and are one piece.
 #[test]
 fn blocks_that_cannot_be_parted_keep_their_pages() {
     for (size, free) in [

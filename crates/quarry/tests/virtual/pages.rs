@@ -86,7 +86,7 @@ fn zones_agree_with_the_model() {
     );
 }
 
-/// Zones of any size, with pages between them that are nobody's.
+/// Zones of any size, with pages of no zone between them.
 #[test]
 fn sized_zones_agree_with_the_model() {
     let sizes = (0u32..3000, 0u32..5000, 1u32..5000);

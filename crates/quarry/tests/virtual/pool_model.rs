@@ -67,7 +67,7 @@ struct World<'p> {
     pools: Vec<Pool<'p>>,
     /// References beyond the first, of pages in flight or released.
     extra: BTreeMap<Pfn, u32>,
-    /// Pages that left their pools while somebody used them.
+    /// Pages that left their pools while they had other users.
     released: BTreeMap<Pfn, u32>,
     plain: Vec<(Pfn, u32)>,
 }
@@ -153,7 +153,7 @@ impl<'p> World<'p> {
         self.setup.pages == 0 && self.setup.slot_per_mille == 0
     }
 
-    /// A slow allocation brings pages that nobody had.
+    /// A slow allocation brings pages without an owner.
     fn check_slow(&mut self, at: usize, pfn: Pfn) -> Check {
         ensure!(!self.known(pfn), "{pfn:?} has an owner");
         let bulk = if self.pools[at].shape.order > 0 {
@@ -201,7 +201,7 @@ impl<'p> World<'p> {
         in_pool || self.released.contains_key(&pfn) || self.plain.iter().any(|&(at, _)| at == pfn)
     }
 
-    /// Where a page of a pool goes that nobody has any more.
+    /// Where a page of a pool goes when it is put.
     fn expect_put(&mut self, at: usize, pfn: Pfn, by_owner: bool) -> Put {
         let extra = self.extra.remove(&pfn).unwrap_or(0);
         let Pool {

@@ -395,7 +395,7 @@ fn freed_objects_keep_their_contents() {
         let bytes = cache.head().geometry().layout.size as usize;
         let objects = take(cache, 300);
         for object in &objects {
-            // SAFETY: the object is live and has so many bytes.
+            // SAFETY: the object is live and has `bytes` bytes.
             unsafe { object.write_bytes(0xa5, bytes) };
         }
         give(cache, &objects[1..]);

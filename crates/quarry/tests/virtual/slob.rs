@@ -81,7 +81,7 @@ fn a_kmalloc_of_a_page_less_the_header_is_a_page() {
         let large = kmalloc(&heap, 4097);
         assert_eq!((offset(large), heap.pages().slab_pages()), (0, 4));
         consistent(&heap);
-        // The first takes no room from anyone: its page is full.
+        // The first takes no room from other objects: its page is full.
         let other = kmalloc(&heap, 8);
         assert_ne!(page(&heap, other), page(&heap, block));
         for object in [block, run, large, other] {

@@ -68,7 +68,7 @@ fn there_is_one_lock() {
     assert_eq!(counters.locks(LockClass::NodeList), 0);
 }
 
-/// Every mistaken free of a block is told apart.
+/// Each mistaken free of a block gets its own error.
 #[test]
 fn the_table_of_owners_knows_mistakes() {
     for era in [OLD, NEW] {

@@ -28,7 +28,7 @@ fn from(cache: VirtualCache<'_, Slub>, wanted: u32) -> Object {
     cache.alloc_node(NodeId(wanted)).expect("memory")
 }
 
-/// So many slabs with one free object each on node 0's list; the rest is full.
+/// Puts `slabs` slabs with one free object each on node 0's list; the rest is full.
 fn listed(heap: &VirtualHeap<Slub>, cache: VirtualCache<'_, Slub>, slabs: usize) {
     on(heap, 0);
     let full = full_slabs(cache, slabs);

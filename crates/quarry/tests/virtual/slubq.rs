@@ -124,7 +124,7 @@ fn other_nodes_lend_partial_slabs() {
     };
     assert_eq!(lent(100, 30), 12, "all of a batch");
     assert_eq!(lent(0, 30), 0);
-    // log2 of 4096 is 12, cut to 10: so many stay at home.
+    // log2 of 4096 is 12, cut to 10: ten slabs stay at home.
     assert_eq!(lent(100, 9), 0);
     assert_eq!(lent(100, 12), 2);
 }
@@ -203,7 +203,7 @@ fn objects_are_never_touched() {
     let objects = take(cache, 300);
     for &object in &objects {
         assert_eq!(read(object), vec![0; bytes], "as the machine made it");
-        // SAFETY: the object is live and has so many bytes.
+        // SAFETY: the object is live and has `bytes` bytes.
         unsafe { object.write_bytes(0xa5, bytes) };
     }
     on(&heap, 1);
@@ -333,7 +333,7 @@ fn a_busy_slot_leads_to_the_slab() {
         let slab = objects[0];
         let past_the_last = (spec.objects * spec.layout.size) as usize;
         for offset in [1, size as usize / 2, past_the_last] {
-            // SAFETY: only the address is used; the slab has so many bytes.
+            // SAFETY: only the address is used; the slab has at least `offset` bytes.
             let inside = unsafe { slab.byte_add(offset) };
             if heap.pages().pfn_of(inside) != heap.pages().pfn_of(slab) {
                 continue;

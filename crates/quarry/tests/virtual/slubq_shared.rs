@@ -208,7 +208,7 @@ fn idle_queues_expire() {
     assert_eq!(
         usage.active_objs - expired.active_objs,
         30,
-        "nobody used it"
+        "the queue was unused since the last reap"
     );
     assert_eq!(stat(cache, Stat::QueueFlush), 1);
     assert_eq!(in_queues(cache), 0);

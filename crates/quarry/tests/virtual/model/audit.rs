@@ -101,7 +101,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         let own = allocs - frees - self.large.0;
         ensure!(
             own == 0 || keeps_general_objects::<D>(),
-            "{own} large kmallocs of nobody"
+            "{own} large kmallocs without an owner"
         );
         let Some(census) = self.census()? else {
             return Ok(());
@@ -128,7 +128,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             census.large,
             self.large.1
         );
-        ensure_eq!(census.allocated, 0, "pages allocated by nobody");
+        ensure_eq!(census.allocated, 0, "allocated pages without an owner");
         Ok(())
     }
 

@@ -196,7 +196,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         Ok(())
     }
 
-    /// The largest order that holds so many bytes.
+    /// The smallest order that holds `bytes` bytes.
     fn order_for(&self, bytes: usize) -> u32 {
         let pages = bytes.div_ceil(self.heap.machine().topology().page_size());
         pages.next_power_of_two().ilog2()

@@ -77,7 +77,7 @@ pub(crate) struct Driver<'h, M: Machine, D: Design, P> {
     /// Free blocks by order before anything was allocated.
     pub(crate) boot_blocks: [u64; ORDERS],
     created: usize,
-    /// The clock that periodic work is told.
+    /// The time that periodic work gets.
     clock_ns: u64,
 }
 

@@ -38,12 +38,12 @@ impl Interrupted {
         }
     }
 
-    /// The next so many ranges of memory are not taken back.
+    /// Refuses to take back the next `count` ranges of memory.
     pub(crate) fn refuse_releases(&self, count: u32) {
         self.refusals.set(count);
     }
 
-    /// From now on the handler runs at so many of 1000 hooks. It is not interrupted itself.
+    /// From now on the handler runs at `per_mille` of 1000 hooks. It is not interrupted itself.
     pub(crate) fn interrupt(&self, per_mille: u16, handler: Handler) {
         *self.handler.borrow_mut() = Some(handler);
         self.per_mille.set(per_mille);

@@ -33,7 +33,7 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
             (self.allocs, self.frees),
             "calls counted"
         );
-        // All is free at boot; between zones may be pages that are nobody's.
+        // All is free at boot; between zones may be pages of no zone.
         let at_boot = self.boot_blocks.iter().zip(0..);
         let all: u64 = at_boot.map(|(&blocks, order)| blocks << order).sum();
         let free = all - self.live_pages;

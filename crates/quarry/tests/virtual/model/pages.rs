@@ -210,7 +210,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
             Some(pfn),
             "the page of the address of {pfn:?}"
         );
-        // SAFETY: the block has so many bytes.
+        // SAFETY: the block has `bytes` bytes.
         Ok(unsafe { first.byte_add(bytes - size_of::<u64>()) }.cast())
     }
 

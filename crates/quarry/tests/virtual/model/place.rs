@@ -12,7 +12,7 @@ pub(crate) trait Placement<M: Machine> {
     fn advance_to(&self, machine: &M, now_ns: u64);
 }
 
-/// A virtual machine runs where it is told.
+/// A virtual machine runs on the CPU that the caller names.
 #[derive(Clone, Copy)]
 pub(crate) struct Virtual;
 

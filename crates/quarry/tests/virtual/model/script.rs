@@ -42,13 +42,13 @@ pub(crate) const ATTRIBUTES: [&str; 16] = [
 /// A free that must be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
-    /// Memory of nobody that the machine knows.
+    /// Memory that is not the machine's.
     Foreign,
     /// A page that is in no slab.
     NotSlab,
     /// An object of another cache.
     OtherCache,
-    /// So many bytes behind the start of an object.
+    /// An address this number of bytes behind the start of an object.
     Inside(u16),
     /// The object that was freed just before.
     Double,
@@ -81,7 +81,7 @@ pub(crate) enum Op {
     },
     /// A bulk allocation.
     AllocBulk { cpu: u16, cache: u8, count: u8 },
-    /// A bulk free with so many empty slots in between.
+    /// A bulk free with `gaps` empty slots in between.
     FreeBulk {
         cpu: u16,
         cache: u8,
@@ -107,9 +107,9 @@ pub(crate) enum Op {
         attribute: usize,
         value: u32,
     },
-    /// Periodic work of a CPU, so many milliseconds after the last.
+    /// Periodic work of a CPU, `pause_ms` after the last.
     Reap { cpu: u16, pause_ms: u16 },
-    /// Destroys a cache, after freeing its objects if told so.
+    /// Destroys a cache, after freeing its objects if `empty`.
     Destroy { cpu: u16, cache: u8, empty: bool },
     /// A free that must be refused.
     Wrong {

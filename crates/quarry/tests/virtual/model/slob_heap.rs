@@ -36,7 +36,7 @@ pub(crate) fn page(heap: &SlobHeap, object: Object) -> Pfn {
     heap.pages().pfn_of(object).expect("a page")
 }
 
-/// So many bytes behind an address.
+/// The address `bytes` bytes behind `object`.
 pub(crate) fn behind(object: Object, bytes: isize) -> Object {
     // SAFETY: the tests stay inside the page.
     unsafe { object.byte_offset(bytes) }

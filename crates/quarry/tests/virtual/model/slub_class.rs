@@ -21,7 +21,7 @@ pub(crate) fn class_192(heap: &VirtualHeap<Slub>) -> VirtualCache<'_, Slub> {
     cache
 }
 
-/// So many full slabs, each with its objects, and one more object so that none is the CPU slab.
+/// Makes `slabs` full slabs, each with its objects, and one more object so that none is the CPU slab.
 pub(crate) fn full_slabs(cache: VirtualCache<'_, Slub>, slabs: usize) -> Vec<Vec<Object>> {
     let objects = take(cache, slabs * PER_SLAB);
     take(cache, 1);

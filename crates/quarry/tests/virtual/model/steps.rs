@@ -21,7 +21,7 @@ thread_local! {
 /// See the module's documentation.
 pub(crate) struct Stepping(pub(crate) VirtualMachine);
 
-/// It runs where it is told, too.
+/// It runs on the CPU that the caller names, too.
 #[derive(Clone, Copy)]
 pub(crate) struct OnSteps;
 

@@ -1,4 +1,4 @@
-//! Bulk calls: each is as so many single ones.
+//! Bulk calls: one for n pages is as n single ones.
 
 use quarry_core::debug::CallSite;
 use quarry_core::era::Era;
