@@ -228,7 +228,7 @@ mod tests {
                 assert!(text.ends_with(&expected), "{text}");
             }
         }
-        // Anybody may make such an error.
+        // The variant is public, so callers can make such a value.
         for page_bytes in [0, 1, u64::MAX] {
             let error = ConfigError::Memory {
                 memory_bytes: 1,

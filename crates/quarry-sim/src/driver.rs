@@ -1,6 +1,6 @@
 //! Driving a heap without `unsafe`: objects are handed out, counted and freed, never looked into.
 //!
-//! Freeing an object is unsafe because somebody might still use its memory. A driver that replays
+//! Freeing an object is unsafe because other code might still use its memory. A driver that replays
 //! events has no use for the memory, so here an object is an opaque [`ObjectRef`]:
 //!
 //! * **D1** An [`ObjectRef`] comes from an allocation of its driver's heap and from nowhere else;

@@ -1,11 +1,11 @@
 //! The gate: operations that run without a per-CPU slot, and how fork waits for them.
 //!
 //! Locks are only ever held by code that either holds a per-CPU slot or has entered the gate. So
-//! a process is quiescent when somebody has taken every slot ([`PERCPU_QUIESCED`]) and then finds
+//! a process is quiescent when a thread has taken every slot ([`PERCPU_QUIESCED`]) and then finds
 //! the closed gate empty. Slots come first: a signal handler that interrupts the holder of a slot
-//! must still be able to pass the gate, or the holder would never finish. A handler that
-//! interrupts an occupant of the gate is known by its thread and passes a closed gate, for the
-//! same reason; so is one that interrupts whoever closed it.
+//! must still be able to pass the gate, or the holder would never finish. For the same reason a
+//! handler passes a closed gate if it interrupts an occupant of the gate or the thread that closed
+//! it; the gate knows it by its thread.
 //!
 //! A closed gate can be what the fork itself waits for: the C library takes the locks of its own
 //! `malloc` after the gate was closed, and a signal handler that interrupted their holder may come
@@ -14,8 +14,8 @@
 //! and was copied at that moment, the child may find a lock taken or a structure half changed.
 //!
 //! [`Gate::stop`] closes the gate for a walk over a cache whose slots the caller holds. A walk waits
-//! for no lock but the cache's own, whose holders are all outside then, and calls no code of others,
-//! so it ends, and nobody has to lose patience with it.
+//! for no lock but the cache's own, whose holders are all outside then, and calls no user's code.
+//! So it ends, and no waiter has to lose patience with it.
 
 use super::Machine;
 use crate::sync::{AtomicUsize, Ordering, model_fence};
@@ -30,8 +30,8 @@ const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 /// What a thread puts in a place before it knows that the gate is open. A signal handler that finds
-/// it must not take its thread for an occupant: whoever closed the gate may have looked at the place
-/// before it was taken.
+/// it must not take its thread for an occupant: the thread that closed the gate may have looked at the
+/// place before it was taken.
 const fn arriving(thread: usize) -> usize {
     !thread
 }
@@ -138,7 +138,7 @@ impl Gate {
     }
 
     /// Closes the gate for a walk by the calling thread, which holds the slots of what it walks over.
-    /// `None` if somebody stays inside, or if the gate is closed already. The caller's own thread may
+    /// `None` if another thread stays inside, or if the gate is closed already. The caller's own thread may
     /// be inside if it is `visiting`: then it works on nothing but the list of caches.
     pub(crate) fn stop<'a, M: Machine>(
         &'a self,
@@ -159,7 +159,7 @@ impl Gate {
         alone.then_some(stopped)
     }
 
-    /// Closes the gate in the name of `closer`, behind whoever has closed it.
+    /// Closes the gate in the name of `closer`, once the thread that has closed it opens it.
     fn claim<M: Machine>(&self, machine: &M, closer: usize) -> bool {
         if self.closed.load(Ordering::Relaxed) == walking(machine.thread_id()) {
             // A signal handler of the walker: the walk cannot end before it does.
@@ -200,7 +200,7 @@ impl Gate {
     /// Opens the gate that the calling thread closed, and returns how many threads did not wait for it.
     pub(crate) fn open<M: Machine>(&self, machine: &M) -> u32 {
         let passed = self.passed.swap(0, Ordering::Relaxed);
-        // Release: what was done while closed happens before whoever enters next. A walk's gate stays
+        // Release: what was done while closed happens before the next thread enters. A walk's gate stays
         // closed: the fork never had it.
         let _ = self.closed.compare_exchange(
             machine.thread_id(),

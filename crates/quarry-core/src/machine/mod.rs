@@ -50,8 +50,8 @@
 //!
 //! # Invariants
 //!
-//! * **M1** A slot's state is only accessed by whoever holds its lock word; state that is made of
-//!   atomics may be read by others.
+//! * **M1** Only the holder of a slot's lock word accesses the slot's state; others may read state
+//!   that is made of atomics.
 //! * **M2** The four ranges are disjoint, zero-filled before first use, and live as long as the
 //!   machine.
 //! * **M3** A machine never moves: its ranges and per-CPU areas keep their addresses.

@@ -90,7 +90,7 @@ impl<T> PerCpu<T> {
         unsafe { &*slot0.cast() }
     }
 
-    /// Slots that no CPU has: whoever asks for one is told that it is held. They take no memory.
+    /// Slots that no CPU has: a caller that tries one finds it held. They take no memory.
     pub(crate) const fn absent() -> Self {
         Self {
             slot0: NonNull::dangling(),
@@ -360,7 +360,7 @@ impl<M: Machine, T> Drop for HeldSlots<'_, M, T> {
     }
 }
 
-/// A `T` for each CPU that anybody may read at any time: it is made of atomics. Holding a slot's word
+/// A `T` for each CPU that any thread may read at any time: it is made of atomics. Holding a slot's word
 /// gives the right to write.
 pub(crate) struct PerCpuShared<T>(PerCpu<T>);
 
@@ -387,7 +387,7 @@ impl<T: Sync + PerCpuState> PerCpuShared<T> {
         areas: &Region,
         value: impl Fn() -> T,
     ) -> Option<Self> {
-        // SAFETY: nobody sees the zeroed values, which are replaced here.
+        // SAFETY: no code reads the zeroed values before they are replaced here.
         let new = Self(unsafe { PerCpu::new(machine, areas) }?);
         for cpu in (0..machine.topology().cpus).map(CpuId) {
             // SAFETY: the slot was reserved just now, and no other code knows it.
@@ -418,8 +418,8 @@ impl<T: Sync + PerCpuState> PerCpuShared<T> {
     ) -> Option<R> {
         let (slot, cpu) = self.0.try_take(machine)?;
         let result = f(self.get::<M>(cpu), cpu);
-        // SAFETY: whoever frees the slots takes their words before (`free`), so this one lives until
-        // it is released.
+        // SAFETY: the caller that frees the slots takes their words before (`free`), so this one lives
+        // until it is released.
         let word = unsafe { PerCpu::lock_of(slot).as_ref() };
         // SAFETY: `try_take` took the word.
         unsafe { machine.percpu_unlock(word) };

@@ -8,7 +8,7 @@
 //! that pages that come and go around either end do not move with each call.
 //!
 //! Steps know nothing of limits. The holder of the lists leaves the array armed ([`FrontPages::arm`]):
-//! so many steps fit in as may go before somebody has to look at `high` again.
+//! it has room for the steps that may go before the holder has to look at `high` again.
 
 use core::mem::offset_of;
 use core::num::NonZero;
@@ -185,7 +185,7 @@ impl FrontPages {
         self.entries.get_mut(len..end).unwrap_or_default()
     }
 
-    /// Notes that so many of these were filled.
+    /// Notes that `pages` of these were filled.
     #[inline(always)]
     pub(crate) fn pushed(&mut self, pages: usize) {
         self.put(pages);
@@ -201,7 +201,7 @@ impl FrontPages {
         &self.entries[..self.len()]
     }
 
-    /// Takes so many of the newest pages, which the caller has seen.
+    /// Takes the newest `pages` pages, which the caller has seen.
     #[inline(always)]
     pub(crate) fn take(&mut self, pages: usize) {
         self.set_len(self.len() - pages);
@@ -224,7 +224,7 @@ impl FrontPages {
         &mut self.entries[len..]
     }
 
-    /// Adds the pages that were put into so many of the entries that were free.
+    /// Adds the `pages` pages that were put into free entries.
     #[inline(always)]
     pub(crate) fn put(&mut self, pages: usize) {
         self.set_len(self.len() + pages);
@@ -243,7 +243,7 @@ impl FrontPages {
         fill.finish(self);
     }
 
-    /// Moves so many of the oldest pages to the list's front.
+    /// Moves the oldest `pages` pages to the list's front.
     #[cold]
     #[inline(never)]
     pub(crate) fn spill(&mut self, map: &MemMap, behind: &mut BlockStack, pages: usize) {
@@ -335,7 +335,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Room for so many pages, as far as the array has it.
+    /// Room for `pages` pages, as far as the array has it.
     pub(crate) fn new(pages: usize) -> Self {
         let end = pages.min(FRONT_PAGES);
         Self { below: end, end }
