@@ -7,7 +7,7 @@
 //! its ratio to the page allocator shows the noise. The page allocator frees by `free_exclusive`, as
 //! the patterns are the pages' only owners; *with claims* it frees by `free`; *owned pages* have a
 //! handle that alone frees them. A page pool's owner gives back to its stack,
-//! everybody else to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
+//! other threads to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
 //! written to the pages: what is timed is what handing them out costs.
 //!
 //! DPDK's loops over single calls are in C, where its calls are inline, as ours are here. With two

@@ -2,12 +2,12 @@
 //!
 //! A walk holds the slots of all CPUs of the cache and then stops the gate, so that no other thread is in
 //! the middle of an operation on the cache, nor begins one. Others wait meanwhile, so a walk takes no lock
-//! but the cache's own, allocates and frees nothing, and calls no code of users: who waits may hold
-//! any other lock.
+//! but the cache's own, allocates and frees nothing, and calls no code of users: a waiting thread may
+//! hold any other lock.
 //!
 //! A signal handler of the walking thread cannot wait. It finds the slots held and passes the gate, so
-//! who follows links through objects holds the lock of the slab's node: the handler's allocation fails
-//! then and its free is deferred.
+//! code that follows links through objects holds the lock of the slab's node: the handler's allocation
+//! fails then and its free is deferred.
 
 use crate::design::{Busy, CheckError, Env};
 use crate::machine::{HeldSlots, Machine, PerCpu, Stopped};
@@ -19,8 +19,8 @@ pub(crate) struct Rest<'a, M: Machine, T> {
 }
 
 impl<'a, M: Machine, T> Rest<'a, M, T> {
-    /// Brings a cache with these slots to rest. Slots come first: who waits at a stopped gate may hold
-    /// one.
+    /// Brings a cache with these slots to rest. Slots come first: a thread that waits at a stopped gate
+    /// may hold one.
     pub(crate) fn of(env: Env<'a, M>, cpu: &'a PerCpu<T>) -> Result<Self, Busy> {
         let slots = cpu.hold_all(env.machine()).map_err(|_| Busy)?;
         let stopped = env.system.stop().ok_or(Busy)?;

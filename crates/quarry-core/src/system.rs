@@ -81,8 +81,8 @@ impl<M: Machine> System<M> {
         }
     }
 
-    /// Keeps everybody out who works without a CPU's slot ([`Gate::stop`](crate::machine::Gate)). Who
-    /// walks over the list of caches holds its lock and works on no cache.
+    /// Keeps operations without a CPU's slot out ([`Gate::stop`](crate::machine::Gate)). A walker over
+    /// the list of caches holds its lock and works on no cache.
     pub(crate) fn stop(&self) -> Option<Stopped<'_>> {
         let machine = self.pages.machine();
         self.pages

@@ -325,7 +325,7 @@ impl Contents {
     }
 }
 
-/// Who frees a page by its number, having been the last with a reference, comes after all that others
+/// A caller that frees a page by its number, with the last reference, comes after all that others
 /// did with it.
 #[test]
 fn a_free_comes_after_what_others_did() {

@@ -120,9 +120,9 @@ impl HostMachine {
     }
 
     /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the
-    /// guard is dropped. Who looks at an object that others may pass to `free_rcu` needs one from before it
-    /// finds the object until it is done with it; see [`RcuReadGuard`] and the module `readers`, which say
-    /// what ends a section. Two atomic additions, on lines that only CPUs with equal numbers modulo 32 share.
+    /// guard is dropped. A reader of an object that others may pass to `free_rcu` needs a guard from before it
+    /// finds the object until it is done with it. [`RcuReadGuard`] and the module `readers` say what ends a
+    /// section. Costs two atomic additions, on lines that only CPUs with equal numbers modulo 32 share.
     ///
     /// ```
     /// use quarry_host::HostMachine;

@@ -16,9 +16,9 @@
 //!   before it, the first such ones to node 0. When it comes online it may be less local than it could
 //!   be, and nothing else: only CPUs on lists share a node's memory ([`Nodes::listed`]), as virtual
 //!   machines may announce many times the CPUs that they ever have. If none is on a list, all do.
-//! * A system that tells of one node or none, as most computers and all kernels without NUMA do, has
-//!   one. So has, with a reason ([`NumaUse::reason`]), one that tells what cannot be understood, hides
-//!   its list of nodes, or has more than [`MAX_NODES`] such nodes.
+//! * A system that lists one node or none, as most computers and all kernels without NUMA do, has
+//!   one. So has, with a reason ([`NumaUse::reason`]), one with lists that cannot be parsed, without a
+//!   list of nodes, or with more than [`MAX_NODES`] such nodes.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -129,8 +129,8 @@ impl Nodes {
         }
     }
 
-    /// Two nodes of which the CPUs with even numbers are the second's, all of the system's node 0,
-    /// with `first` and `second` CPUs on their lists.
+    /// Two nodes, both of the system's node 0, with `first` and `second` CPUs on their lists. CPUs with
+    /// even numbers are the second's.
     #[cfg(test)]
     pub(crate) fn alternating(first: u32, second: u32) -> Self {
         let mut listed = [0; MAX_NODES];

@@ -95,7 +95,7 @@ pub fn acquire<W: Word, K: Kernel>(word: &W, kernel: &K, claim: u32, attempts: u
     false
 }
 
-/// Takes a word that everybody takes by compare-and-swap.
+/// Takes a word that all threads take by compare-and-swap.
 pub fn acquire_fallback<W: Word, K: Kernel>(word: &W, kernel: &K, attempts: u32) -> bool {
     for attempt in 0..attempts {
         if word.exchange(PERCPU_FREE, PERCPU_REMOTE) {

@@ -34,7 +34,7 @@ const _: () = assert!(LockClass::COUNT as u64 <= 1 << (NUMBER_SHIFT - RANK_SHIFT
 struct Place {
     /// 0 if free.
     thread: AtomicUsize,
-    /// Number of the wait, rank of its lock, and whether it was told to leave; 0 if there is none.
+    /// Number of the wait, rank of its lock, and whether it has to leave; 0 if there is none.
     wait: AtomicU64,
 }
 

@@ -37,8 +37,8 @@
 //! the free, that another CPU still has to do at that time, lets the free of a slab's pages, and
 //! the free of an object that led to it, wait for the frees of the other objects in it, and frees
 //! for new slabs as above; else the CPUs go on side by side, each evenly through its events. That
-//! is one order of many: which CPU frees into a slab first decides in whose stock it stays, so what
-//! a burst leaves behind cannot be told from such a recording to the slab. [`TraceBuilder`] takes
+//! is one order of many: which CPU frees into a slab first decides in whose stock it stays, so
+//! such a recording does not show which slabs a burst leaves behind. [`TraceBuilder`] takes
 //! events as they come.
 //!
 //! # The orphan rule

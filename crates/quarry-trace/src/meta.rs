@@ -84,8 +84,8 @@ pub struct TraceMeta {
     /// Most pages alive at once (page events).
     pub peak_pages: u64,
     /// What is known of the pages that objects lie on. `None` if it could not be found out: addresses are
-    /// hashed, page events were not recorded, few slabs were made, the page size that was told is
-    /// wrong, or the file is of version 1.
+    /// hashed, page events were not recorded, few slabs were made, the given page size is wrong, or the
+    /// file is of version 1.
     #[serde(default)]
     pub slab_memory: Option<SlabMemory>,
     /// How the caches of allocations without a name were found.

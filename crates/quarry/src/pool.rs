@@ -112,8 +112,8 @@ impl<H: Mapper> PagePool<H> {
         self.recycle_used(frame, u32::MAX);
     }
 
-    /// [`PagePool::recycle`] of a frame of which the first `used` bytes may have been written since
-    /// it was handed out.
+    /// [`PagePool::recycle`] of a frame whose first `used` bytes may have been written since it was
+    /// handed out.
     #[inline]
     pub fn recycle_used(&mut self, frame: Frame<H>, used: u32) {
         if !self.owns(&frame) {
@@ -247,7 +247,7 @@ impl<H: Mapper> PagePool<H> {
         self.owner.pool().stats()
     }
 
-    /// Who has the pool's pages. Costs time proportional to the pages that the heap ever used.
+    /// Returns the holders of the pool's pages. Costs time proportional to the pages that the heap ever used.
     #[must_use]
     pub fn in_flight_report(&self) -> InFlightReport {
         self.owner.pool().in_flight_report()
@@ -306,7 +306,7 @@ impl<H: Mapper> PendingPool<H> {
         self.0.finish().map_err(Self)
     }
 
-    /// Who has the pool's pages.
+    /// Returns the holders of the pool's pages.
     #[must_use]
     pub fn report(&self) -> InFlightReport {
         self.0.report()

@@ -267,7 +267,7 @@ fn a_pool_that_cannot_go_names_its_holders() {
     assert_eq!(heap.pages().check_consistency().unwrap().pool, 0);
 }
 
-/// Frames given up to hardware come back by their numbers, and lie where it was told.
+/// Frames given up to hardware come back by their numbers, and lie at the addresses that it got.
 #[test]
 fn frames_have_numbers_and_places() {
     let heap = heap(Mode::Auto).unwrap();

@@ -36,7 +36,7 @@ pub(crate) fn describe<M: Machine, D: Free + Slots>(
     }
 }
 
-/// Why a free was refused, if it can be told from the address; else it is free already.
+/// Why a free was refused, if the address shows it; else the object is free already.
 pub(crate) fn reason<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,

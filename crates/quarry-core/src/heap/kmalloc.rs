@@ -158,7 +158,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// # Errors
     ///
     /// [`FreeError`]; [`FreeError::WrongCache`] for a cache's object with such a design, which
-    /// needs to be told the object's cache.
+    /// needs the object's cache.
     ///
     /// # Safety
     ///

@@ -30,7 +30,7 @@
 //! * What happened without a CPU's slot is in a counter's sum and in no CPU's part of it.
 //! * SLUB has slabinfo in all eras; whether the kernels of its first ones had it is not known here.
 //! * The attributes of 4.13 are taken to be those of 5.9, and those of SLUB with queues those of
-//!   2.6.35 with its own tunables and counters and without `cpu_slabs`, of which it has none.
+//!   2.6.35 with its own tunables and counters and without `cpu_slabs`, as it has no CPU slabs.
 
 mod attributes;
 mod pages;

@@ -7,8 +7,8 @@
 //! # Departures from the kernel
 //!
 //! * Zones that have no pages are not shown, nor are the nodes' own counters.
-//! * `protection` tells of five zone types from 6.1 on, as recorded on x86-64; kernels of other machines
-//!   tell of those that they have. Before, for want of a recording, it tells of the three that are here.
+//! * `protection` has five zone types from 6.1 on, as recorded on x86-64; kernels of other machines
+//!   show those that they have. Before, for want of a recording, it has the three that are here.
 //! * Counters that would always be 0 here are left out: of reclaim, of the page cache, of
 //!   interleaving. The migrate types of [`PageTexts::migratetypes`] are all shown.
 //! * Every counter is exact when it is read. `vm stats threshold` is what a kernel would collect
@@ -83,8 +83,8 @@ pub struct PageTexts {
     pub managed: bool,
     /// zoneinfo tells the boost of the watermarks and the pages of the contiguous memory allocator.
     pub boost_and_cma: bool,
-    /// Zone types above Normal that zoneinfo tells the protection from, of which there are no pages
-    /// here: Movable and Device.
+    /// Number of zone types above Normal that zoneinfo's `protection` has. They have no pages here:
+    /// Movable and Device.
     pub types_above_normal: usize,
     /// zoneinfo tells the promo watermark, the range of `high`, and free pages in whole pageblocks.
     pub tuning: bool,

@@ -148,7 +148,7 @@ impl fmt::Display for SysfsError<'_> {
             Self::Inconsistent(ref found) => found.fmt(f),
             Self::Damaged(findings) => write!(
                 f,
-                "{findings} damaged places were found; the reporter of the heap was told of each"
+                "{findings} damaged places were found; the heap's reporter got a report of each"
             ),
             Self::NotAtRest { name } => {
                 write!(

@@ -34,7 +34,7 @@ pub enum LockClass {
     Rcu,
     /// The operations on a cache with debugging.
     Debug,
-    /// What debugging was told and has found.
+    /// Settings and findings of debugging.
     DebugState,
     /// What the page allocator's sysctls say.
     PageConfig,

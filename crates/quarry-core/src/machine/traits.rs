@@ -72,7 +72,7 @@ pub unsafe trait Slots {
     const PERCPU_SHIFT: u32;
 
     /// Takes the lock word of the slot that belongs to the running CPU, given CPU 0's slot.
-    /// `None` if it is held, or if the running CPU cannot be told.
+    /// `None` if it is held, or if the running CPU is unknown.
     ///
     /// # Safety
     ///

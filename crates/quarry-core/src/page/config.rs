@@ -11,7 +11,7 @@
 //! do: while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable blocks
 //! of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not. A
 //! lower zone keeps back more from requests that could have had a higher one. All of this is off
-//! for heaps ([`PageConfig::new`]): one zone per node, of which every page can be used. Of the NUMA
+//! for heaps ([`PageConfig::new`]): one zone per node, in which every page can be used. Of the NUMA
 //! counters only the exceptions are counted, the others follow from the number of allocations.
 
 use core::ops::Range;
@@ -147,7 +147,7 @@ pub(super) const fn free_hold(era: Era) -> usize {
 }
 
 impl PageConfig {
-    /// What a heap has: one zone per node, of which every page can be used.
+    /// What a heap has: one zone per node, in which every page can be used.
     #[must_use]
     pub const fn new(era: Era) -> Self {
         Self {

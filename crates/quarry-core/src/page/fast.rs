@@ -200,7 +200,7 @@ impl<M: Machine> PageAllocator<M> {
                 .percpu_push_stack::<Pcp>(near.slot0(), front::entry_of(pfn))
         };
         if !put {
-            // The slot may be held for a fork, which must find the page where it can be told of it.
+            // The slot may be held for a fork, which must find the page in a state that it can count.
             claim.undo(page, 0);
         }
         put

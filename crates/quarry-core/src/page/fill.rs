@@ -131,7 +131,7 @@ impl FreeArea {
         }
     }
 
-    /// Whether the page is the second of two buddies, of which the first is free.
+    /// Whether the page is the second of two buddies and the first is free.
     fn merges<M: Machine>(&self, site: &Site<'_, M>, order: u32) -> bool {
         let lower = Pfn(site.at & !(1 << order));
         let is_upper = order < MAX_ORDER && site.at & (1 << order) != 0;

@@ -228,7 +228,7 @@ impl<M: Machine> PageAllocator<M> {
         trimmed
     }
 
-    /// Looks for a block with memory, up to one of which more than `excess` pages have memory.
+    /// Looks for a block with memory, up to the first block in which more than `excess` pages have memory.
     /// `left` is the number of blocks of the list that were not looked at yet.
     fn look(
         &self,

@@ -214,14 +214,14 @@ impl Page {
     /// Changes what its owner has from one kind to another, while others may count their references.
     #[inline]
     pub(crate) fn change_kind(&self, from: PageKind, to: PageKind) {
-        // Relaxed: who frees the block reads what its owner gave back after this, and acquires that.
+        // Relaxed: a free of the block reads what its owner gave back after this, and acquires that.
         let change = from as u64 ^ to as u64;
         let before = self.state.fetch_xor(change, Ordering::Relaxed);
         debug_assert_eq!(PageKind::from_bits(before as u32), from);
     }
 
-    /// Makes it the first page of a free block, noting the list that the block goes on, of which nothing
-    /// is known further on ([`Page::set_ahead`]).
+    /// Makes it the first page of a free block and notes the block's list, without a block further on
+    /// ([`Page::set_ahead`]).
     #[inline]
     pub(crate) fn set_free(&self, kind: PageKind, order: u32, list: MigrateType) {
         self.set_ahead(None);

@@ -42,7 +42,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             }
             raw.count_stale();
         }
-        // Told apart here, or callers would look again at what the short way has found.
+        // Split failure off here, or callers would look again at what the short way has found.
         let pfn = self.alloc_slow(receipt, state)?;
         Some(pfn)
     }

@@ -86,7 +86,7 @@ impl<'p, M: Machine, H: Mapper> Pending<'p, M, H> {
         &self.pool
     }
 
-    /// Who has the pool's pages.
+    /// Returns the holders of the pool's pages.
     #[must_use]
     pub fn report(&self) -> InFlightReport {
         self.pool().in_flight_report()

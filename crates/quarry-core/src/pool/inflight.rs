@@ -163,7 +163,7 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
         })
     }
 
-    /// Who has the pool's pages. Costs what [`PagePool::for_each_in_flight`] does.
+    /// Returns the holders of the pool's pages. Costs what [`PagePool::for_each_in_flight`] does.
     #[must_use]
     pub fn in_flight_report(&self) -> InFlightReport {
         let mut report = InFlightReport::new();

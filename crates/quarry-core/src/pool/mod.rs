@@ -11,7 +11,7 @@
 //! # 2 Objects
 //!
 //! ```text
-//!                  owner                          everybody else
+//!                  owner                          other threads
 //!         alloc |        ^ put                        | put
 //!               v        |                            v
 //!         +------------------+    refill 64    +-------------+
@@ -25,11 +25,11 @@
 //!         ------+-------- page allocator -------------v------
 //! ```
 //!
-//! A [`PoolOwner`] is the one who allocates: its methods take `&mut self`, so the alloc cache, which
+//! The [`PoolOwner`] alone allocates. Its methods take `&mut self`, so the alloc cache, which
 //! it keeps itself, and the reading ends of lanes and ring need no lock. [`PagePool`] handles are for
-//! everybody. A pool's page has two words in its descriptor: whose it is and whether it is home, in
-//! one word, so that one comparison tells whether a put is right; and, in flight, to which call site
-//! and CPU it was handed out, and when. Of the pages of a [`PageBatch`] the first says so for all.
+//! all threads. A pool's page has two words in its descriptor. One has its pool and whether it is home,
+//! so that one comparison tells whether a put is right. The other has, in flight, to which call site
+//! and CPU it was handed out, and when. The first page of a [`PageBatch`] says so for all of its pages.
 //!
 //! # 3 States of a page
 //!
@@ -81,10 +81,10 @@
 //!
 //! # 7 Departures from the kernel
 //!
-//! Pages have no `pfmemalloc` mark. At most 63 pieces of a page are handed out at a time, their
-//! starts told apart by a sixty-fourth of the page, so that a put of a wrong or returned piece is
+//! Pages have no `pfmemalloc` mark. At most 63 pieces of a page are handed out at a time. They start in
+//! different sixty-fourths of the page, so that a put of a wrong or returned piece is
 //! an error. Call sites and CPUs of pages in flight are always kept, so that a pool that cannot be
-//! destroyed says who has its pages. The ring's producers have no lock. A bulk put by the owner goes
+//! destroyed names its pages' holders. The ring's producers have no lock. A bulk put by the owner goes
 //! into the alloc cache like a single one. Lanes add to what the ring can hold: up to `pool_size` or
 //! 992 pages for each CPU that puts, whichever is less; machines without single steps, the virtual one
 //! among them, have none. Pages in lanes are counted as in the ring. A refill on a machine with one

@@ -217,7 +217,7 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
         self.raw().put_piece_used(pfn, offset)
     }
 
-    /// 1 if there is a page to cut pieces from of which none is in use.
+    /// 1 if there is a page to cut pieces from, and none of its pieces is in use.
     pub(super) fn idle_open(&self) -> u64 {
         let open = self.body().owner.open.load(Ordering::Relaxed);
         let idle = Pfn::from_link(open)

@@ -1,4 +1,4 @@
-//! Puts: into the alloc cache by the owner, into the running CPU's lane or the ring by everybody else,
+//! Puts: into the alloc cache by the owner, into the running CPU's lane or the ring by other callers,
 //! or out of the pool. What is said of the ring is said of the lanes too where there are any.
 
 use super::map::Mapper;
@@ -32,8 +32,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         unsafe { self.put_used(pfn, u32::MAX) }
     }
 
-    /// [`PoolOwner::put`] of a page of which the first `used` bytes may have been written since it
-    /// was handed out.
+    /// [`PoolOwner::put`] of a page whose first `used` bytes may have been written since it was
+    /// handed out.
     ///
     /// # Errors
     ///
@@ -188,8 +188,8 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
         unsafe { self.put_used(pfn, u32::MAX) }
     }
 
-    /// [`PagePool::put`] of a page of which the first `used` bytes may have been written since it
-    /// was handed out.
+    /// [`PagePool::put`] of a page whose first `used` bytes may have been written since it was
+    /// handed out.
     ///
     /// # Errors
     ///

@@ -110,7 +110,7 @@ counters! {
 }
 
 counters! {
-    /// Counters that everybody writes, all on slow paths.
+    /// Counters that all threads write, all on slow paths.
     #[repr(align(64))]
     SharedStats { ring_full, released_refcnt }
 }

@@ -83,7 +83,7 @@ impl Receipt {
         Self(self.0 | u64::from(cpu.0))
     }
 
-    /// The same with the pool's clock, of which the lower 42 bits are kept.
+    /// The same with the lower 42 bits of the pool's clock.
     #[inline(always)]
     pub(super) fn stamped(self, clock: u64) -> Self {
         Self(self.0 | clock << STAMP_SHIFT)

@@ -111,7 +111,7 @@ pub struct TypeRow {
     /// Zone and free blocks by order.
     #[serde(flatten)]
     pub row: ZoneRow,
-    /// Orders of which there are more blocks than `counts` says: kernels stop counting at 100,000 and
+    /// Orders with more blocks than `counts` says: kernels stop counting at 100,000 and
     /// write `>100000`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uncounted: Vec<u32>,

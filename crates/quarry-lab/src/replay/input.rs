@@ -108,7 +108,7 @@ impl Input {
         let mut cache_of = Vec::with_capacity(meta.caches.len());
         for entry in &meta.caches {
             // The same name with another size is another cache: file systems come in several
-            // versions, and a provisional cache is only told by its sizes.
+            // versions, and only its sizes identify a provisional cache.
             let key = (entry.name.as_str(), entry.slab_size);
             let at = *known.entry(key).or_insert_with(|| {
                 caches.push(RecordedCache {

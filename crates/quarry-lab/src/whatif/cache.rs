@@ -173,7 +173,7 @@ impl Lay {
     }
 
     /// SLAB: CPUs take batches from slabs that all share. What lies in their arrays counts as active,
-    /// but for what lies in the shared arrays, of which slabinfo tells how much it is.
+    /// but for what lies in the shared arrays, which slabinfo counts.
     fn of_arrays(row: &SlabinfoRow, cpus: u32) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;

@@ -28,8 +28,8 @@ fn reached(visits: f64, cpus: f64) -> f64 {
     cpus * (1.0 - (1.0 - 1.0 / cpus).powf(visits))
 }
 
-/// The variance of the number of CPUs reached, of which `mean` are expected: two CPUs are both
-/// missed by `(1 - 2/N)^visits`.
+/// The variance of the number of CPUs reached, whose mean is `mean`: both of two CPUs are missed with
+/// the chance `(1 - 2/N)^visits`.
 fn variance(mean: f64, cpus: f64) -> f64 {
     if mean >= cpus || cpus <= 2.0 {
         return 0.0;

@@ -254,10 +254,9 @@ fn print_caches(check: &Check) {
     }
 }
 
-/// In the host's hackbench, whose clock tells nanoseconds and of which sysfs told CPUs' lists,
-/// every object comes from the slab that the kernel took it from, but for these: of caches with
-/// sheaves objects come from any slab, and of signal_cache the last slab of a CPU had more free
-/// places than the recording shows.
+/// In the host's hackbench, with a clock of nanoseconds and CPUs' lists from sysfs, every object comes
+/// from the slab that the kernel took it from, but for these. Objects of caches with sheaves come from
+/// any slab, and the last slab of a CPU in signal_cache had more free places than the recording shows.
 const NOT_EXACT: [&str; 3] = ["maple_node", "signal_cache", "vm_area_struct"];
 
 /// Replays a recording from its first report. Returns whether growth and end are near the observed.

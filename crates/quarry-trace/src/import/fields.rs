@@ -174,7 +174,7 @@ fn size(field: &'static str, text: Option<&[u8]>) -> Result<u32, Fault> {
     Ok(value as u32)
 }
 
-/// A small number of which -1 (also as an unsigned 32-bit number) or nothing means none.
+/// A small number; -1 (also as an unsigned 32-bit number) or an absent field means none.
 fn small(field: &'static str, text: Option<&[u8]>, max: i64) -> Result<i16, Fault> {
     match text {
         None | Some(b"-1" | b"4294967295") => Ok(-1),

@@ -230,8 +230,8 @@ fn sort_of(alloc: &RawEvent<'_>) -> Sort {
     }
 }
 
-/// Whether two events are about one object, about pages of which one lies in the other, or about pages
-/// and an object in them.
+/// Whether two events are about one object, about blocks of pages that overlap, or about pages and an
+/// object in them.
 fn same_subject(a: &RawEvent<'_>, b: &RawEvent<'_>, page_of: &impl Fn(u64) -> Option<u64>) -> bool {
     let has = |pages: &RawEvent<'_>, page: u64| {
         let offset = page.checked_sub(pages.address);

@@ -36,7 +36,7 @@ const fn insn(code: u8, destination: u8, source: u8, offset: i16, immediate: i32
     }
 }
 
-/// Calls bpf(2) with an attribute, of which the kernel takes as much as there is.
+/// Calls bpf(2) with an attribute; the kernel takes as much of it as there is.
 fn bpf<T>(command: libc::c_int, attribute: &T) -> io::Result<libc::c_int> {
     // SAFETY: the attribute is readable for its size; the commands used here write nothing to it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attribute, size_of::<T>() as u32) };

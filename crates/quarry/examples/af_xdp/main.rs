@@ -62,7 +62,7 @@ impl Mapper for Umem {
     fn unmap(&self, _mapping: u64, _bytes: usize) {}
 }
 
-/// Who reads the packets and gives their pages back.
+/// The thread that reads the packets and gives their pages back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Consumer {
     /// The receiver itself: the pool's alloc cache takes the pages.

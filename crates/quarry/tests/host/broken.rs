@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     /// Taking the running CPU's slot: a check and then a store, with nothing to hold them
     /// together.
     Slot,
-    /// Spin locks: everybody has them.
+    /// Spin locks: any number of threads hold one.
     Lock,
     /// Taking another CPU's slot: just a store.
     Remote,

@@ -141,7 +141,7 @@ fn indices_anywhere_are_no_mistake() {
     }
 }
 
-/// Who writes to a free object that holds its slab's indices is named as far as the object is.
+/// A write to a free object that holds its slab's indices is reported with what is known of the object.
 #[test]
 fn overwritten_indices_name_the_object_that_held_them() {
     for text in ["U", "FZPU"] {

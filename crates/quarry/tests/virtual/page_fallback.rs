@@ -88,8 +88,8 @@ fn the_smallest_claimed_block_is_taken() {
     }
 }
 
-/// Two blocks of another type, of orders 3 and 2, in pageblocks of which nothing else is free: which one a
-/// request takes, and whose the rest becomes.
+/// Two blocks of another type, of orders 3 and 2, in pageblocks with nothing else free: which one a request
+/// takes, and which type the rest gets.
 #[test]
 fn small_blocks_by_release() {
     use MigrateType::{Movable, Reclaimable, Unmovable};

@@ -181,7 +181,7 @@ fn what_is_to_be_kept_stays() {
     }
 }
 
-/// A block of order 10 that was given back, and of which the orders were used again and freed.
+/// A block of order 10 that was given back; parts of these orders were used again and freed.
 fn boot_with_a_used_part(orders: &[u32]) -> Rc<PageAllocator<Interrupted>> {
     let machine = Interrupted::new(machine(1 << 12), 1);
     let pages = PageAllocator::new(machine, Era::V6_18).expect("a page allocator");

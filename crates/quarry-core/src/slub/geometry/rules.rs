@@ -53,7 +53,7 @@ pub struct LayoutRules {
     pub rcu_freeptr_offset: bool,
     /// It does so for a constructor cache, too [7.0].
     pub ctor_freeptr_offset: bool,
-    /// Bytes of one track record (`struct track`), of which a slot has two.
+    /// Bytes of one track record (`struct track`); a slot has two.
     pub track_bytes: u32,
     /// Bytes that record the request in a kmalloc cache with user tracking; 0 where not recorded.
     pub requested_size_bytes: u32,

@@ -368,7 +368,7 @@ impl<'h> Slabs<'h> {
         }
     }
 
-    /// Objects of which nothing is known.
+    /// Objects whose places are unknown.
     fn plain(objects: Vec<ObjectRef<'h>>) -> Self {
         Self {
             full: Vec::new(),
@@ -394,7 +394,7 @@ impl<'h> Slabs<'h> {
         self.seen.get_mut(home?)?.pop()
     }
 
-    /// Takes an object of which only is known that it was used a short time ago.
+    /// Takes an object that was used a short time ago; nothing else is known of it.
     fn take_young(&mut self) -> Option<ObjectRef<'h>> {
         let seen = || self.seen.iter_mut().find_map(Vec::pop);
         self.open

@@ -25,7 +25,7 @@
 //! 4. If the nodes' lists hold free objects, the CPUs' own lists of partial slabs have overflowed
 //!    onto them. A list that overflows is emptied and grows again, so each is taken to have half of
 //!    what it may hold, in slabs that are free as a whole; they count as active, too. If the nodes'
-//!    lists hold none, nothing tells of the CPUs' lists, and they are taken to be empty.
+//!    lists hold none, the CPUs' lists are unknown and taken to be empty.
 //! 5. A SLAB reports how many free objects lie in the array that CPUs share (`sharedavail`). Each
 //!    CPU's own array is half full, but all together have no more than half of the active objects.
 //!    These take the place of 3 and 4.

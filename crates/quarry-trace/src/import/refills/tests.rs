@@ -60,7 +60,7 @@ fn subjects(steps: &[Step]) -> Vec<u64> {
         .collect()
 }
 
-/// A free of CPU 0 between two events of CPU 1, of which the second takes pages; its object comes
+/// A free of CPU 0 between two events of CPU 1. The second of these takes pages; its object comes
 /// later, after one of another cache.
 const UNDER_WAY: [Step; 6] = [
     (1, 2000, 'a', 7),

@@ -46,7 +46,7 @@ pub struct RxCache<'p, M: Machine> {
 }
 
 impl<'p, M: Machine> RxCache<'p, M> {
-    /// An empty ring of `entries`, a power of two from 2 on, of which all but one can be used. Eras
+    /// An empty ring of `entries`, a power of two from 2 on; all but one can be used. Eras
     /// after 4.13 keep no pages of other nodes. `None` if the number is none of these.
     pub fn new(pages: &'p PageAllocator<M>, era: Era, entries: u32) -> Option<Self> {
         if entries < 2 || !entries.is_power_of_two() {

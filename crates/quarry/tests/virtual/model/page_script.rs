@@ -24,7 +24,7 @@ pub(crate) enum PageOp {
         count: u16,
         cold: bool,
     },
-    /// A bulk call on an array of which some slots are filled.
+    /// A bulk call on an array with some slots filled.
     AllocBulk {
         cpu: u16,
         node: Option<u8>,

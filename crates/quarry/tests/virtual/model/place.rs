@@ -5,10 +5,10 @@ use quarry_sim::VirtualMachine;
 
 /// How a test tells a machine where to run.
 pub(crate) trait Placement<M: Machine> {
-    /// The caller's next operations run on this CPU, as far as the machine can be told.
+    /// Makes the caller's next operations run on this CPU, if the machine lets tests choose.
     fn run_on(&self, machine: &M, cpu: CpuId);
 
-    /// Moves the machine's clock, as far as the machine can be told.
+    /// Moves the machine's clock, if the machine lets tests do so.
     fn advance_to(&self, machine: &M, now_ns: u64);
 }
 

@@ -14,7 +14,7 @@ pub(super) enum Op {
         count: u8,
         owner: bool,
     },
-    /// Allocates pages into an array of which every `holes`th slot is filled already.
+    /// Allocates pages into an array with every `holes`th slot filled already.
     AllocBulk {
         pool: u8,
         cpu: u16,
