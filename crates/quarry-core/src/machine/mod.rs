@@ -59,20 +59,23 @@
 mod account;
 mod forward;
 mod gate;
+mod kinds;
 mod lock;
 mod percpu;
 mod region;
 mod traits;
+mod words;
 
-pub use account::{Access, Line, Work};
 pub(crate) use account::{access, access_run, work};
 pub(crate) use gate::{Gate, Pass, Stopped};
+pub use kinds::{Access, Line, LockClass, Work};
 pub(crate) use lock::{Guard, SpinLock};
-pub use lock::{LockClass, RawLock, Reentered};
 pub(crate) use percpu::{HeldSlots, PerCpu, PerCpuShared, PerCpuState};
-pub use percpu::{PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, SlotLock};
 pub(crate) use region::Region;
 pub use traits::{Accounting, Clock, Cpus, Locks, Machine, Memory, Readers, Slots, Steps, Threads};
+pub use words::{
+    PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, RawLock, Reentered, SlotLock,
+};
 
 use core::ptr::NonNull;
 

@@ -4,41 +4,8 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::{Access, CpuId, Line, Machine, Region, access};
-use crate::sync::{AtomicU32, Ordering};
-
-/// Value of a free slot word.
-pub const PERCPU_FREE: u32 = 0;
-/// Value of a slot word held by code that runs on the slot's own CPU.
-pub const PERCPU_OWNER: u32 = 1;
-/// Value of a slot word held by another CPU.
-pub const PERCPU_REMOTE: u32 = 2;
-/// Value of a slot word held so that the process can fork.
-pub const PERCPU_QUIESCED: u32 = 3;
-
-/// The lock word at the head of every per-CPU slot.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct SlotLock {
-    word: AtomicU32,
-}
-
-impl SlotLock {
-    /// The atomic itself, for the machines that implement the protocol.
-    #[inline]
-    pub fn word(&self) -> &AtomicU32 {
-        &self.word
-    }
-
-    /// Stores that the slot is free, for the machines that implement the protocol; all others call
-    /// [`Slots::percpu_unlock`](super::Slots::percpu_unlock).
-    #[inline]
-    pub fn release(&self) {
-        // Release: pairs with the acquisition (an Acquire load or an ordered sequence) by which
-        // the next holder takes the word.
-        self.word.store(PERCPU_FREE, Ordering::Release);
-    }
-}
+use super::{Access, CpuId, Line, Machine, PERCPU_QUIESCED, Region, SlotLock, access};
+use crate::sync::Ordering;
 
 /// One CPU's slot; aligned so that two slots never share a cache line.
 #[repr(C, align(64))]
@@ -116,11 +83,10 @@ impl<T> PerCpu<T> {
         };
         #[cfg(loom)]
         for cpu in (0..machine.topology().cpus).map(CpuId) {
-            let word = AtomicU32::new(PERCPU_FREE);
             // SAFETY: the block was reserved just now, and no other code knows it. A modelled atomic
             // is not valid when it is all zero.
             unsafe {
-                Self::lock_of(new.slot::<M>(cpu)).write(SlotLock { word });
+                Self::lock_of(new.slot::<M>(cpu)).write(SlotLock::new());
             }
         }
         Some(new)
