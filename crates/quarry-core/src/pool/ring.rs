@@ -227,7 +227,7 @@ impl Ring {
             let limit = head_seen.load(Ordering::Acquire) + u64::from(self.size);
             let mut room = limit.saturating_sub(at);
             if room < u64::from(wanted) {
-                room = self.look(at)?;
+                room = self.look(machine, at)?;
             }
             let count = room.min(u64::from(wanted)) as u32;
             // Relaxed: it decides whose the slots are; what is in them goes by the slots.
@@ -247,14 +247,17 @@ impl Ring {
     /// Looks how far the consumer is, and returns how much room there was if the tail was `at`.
     #[cold]
     #[inline(never)]
-    fn look(&self, at: u64) -> Result<u64, NoRoom> {
+    fn look<M: Machine>(&self, machine: &M, at: u64) -> Result<u64, NoRoom> {
         if at & CLOSED != 0 {
             return Err(NoRoom::Closed);
         }
+        let (head, head_seen) = (&self.consumer.head, &self.producers.head_seen);
+        access(machine, Line::PoolRing, Access::Read, head);
+        access(machine, Line::PoolRing, Access::Write, head_seen);
         // Acquire: pairs with the Release in `take`: the slots before it are empty.
-        let head = self.consumer.head.load(Ordering::Acquire);
+        let head = head.load(Ordering::Acquire);
         // Release: see `reserve`. An older head than another producer's does no harm.
-        self.producers.head_seen.store(head, Ordering::Release);
+        head_seen.store(head, Ordering::Release);
         match (head + u64::from(self.size)).saturating_sub(at) {
             0 => Err(NoRoom::Full),
             room => Ok(room),
@@ -291,8 +294,10 @@ impl Ring {
                 break;
             }
         }
+        let head = &self.consumer.head;
+        access(machine, Line::PoolRing, Access::Write, head);
         // Release: pairs with the Acquire in `look`.
-        self.consumer.head.store(at, Ordering::Release);
+        head.store(at, Ordering::Release);
         taken
     }
 
