@@ -1,7 +1,7 @@
 //! The Linux kernel's slab and page allocators over an abstract machine; no_std, no alloc.
 //!
 //! One idea carries the crate: an allocator does not know whether its machine is real. Everything
-//! it needs to know about CPUs, locks and memory comes through [`machine::Machine`], so the same
+//! it needs to know about CPUs, locks and memory comes through [`machine::Machine`]. So the same
 //! code is a process's allocator (`quarry-host`), runs on any number of simulated CPUs
 //! (`quarry-sim`), and is driven by model checkers in tests.
 //!

@@ -33,10 +33,10 @@
 //! before that of the row above.
 //!
 //! A coarse clock gives events of several CPUs one time, and recorders print them CPU after CPU.
-//! The importer keeps each CPU's order, lets a free wait for the allocation, or an allocation for
-//! the free, that another CPU still has to do at that time, lets the free of a slab's pages, and
-//! the free of an object that led to it, wait for the frees of the other objects in it, and frees
-//! for new slabs as above; else the CPUs go on side by side, each evenly through its events. That
+//! The importer keeps each CPU's order. It lets a free wait for the allocation, or an allocation for
+//! the free, that another CPU still has to do at that time. The free of a slab's pages, and the free of
+//! an object that led to it, wait for the frees of the other objects in it. Frees wait for new slabs as
+//! above. Else the CPUs go on side by side, each evenly through its events. That
 //! is one order of many: which CPU frees into a slab first decides in whose stock it stays, so
 //! such a recording does not show which slabs a burst leaves behind. [`TraceBuilder`] takes
 //! events as they come.
@@ -76,7 +76,7 @@
 //! them out, because its own slabs take pages: page events of blocks in which objects lay, slabs
 //! and large kmallocs, have [`Flags::SLAB`], on allocation and free. That is read off the addresses
 //! alone: an object lies in exactly one block. The address of a page is its frame number times the
-//! page size plus a constant (the start of the direct map), and objects that are allocated right
+//! page size plus a constant (the start of the direct map). Objects that are allocated right
 //! after a block, by the same CPU, vote for this constant. So the importer must know the page size.
 //! A block in which no object was seen is not marked: a slab whose objects all come and go by bulk
 //! calls, which have no events, is taken for something else. [`TraceMeta::slab_memory`] says how

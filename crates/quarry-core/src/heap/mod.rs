@@ -453,10 +453,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Some(Cache { heap: self, body })
     }
 
-    /// Lets every cache do on the running CPU what the kernel does there from time to time, such as
-    /// expiring idle queues, frees what was deferred and whose readers have finished, and gives
-    /// memory back if that is switched on ([`PageAllocator::set_auto_trim`]). What is
-    /// done when follows from the machine's clock.
+    /// Does for every cache on the running CPU what the kernel does there from time to time, such as
+    /// expiring idle queues. Frees deferred objects whose readers have finished. Gives memory back if that
+    /// is switched on ([`PageAllocator::set_auto_trim`]). The machine's clock decides what is due.
     pub fn reap(&self) {
         self.reap_caches(self.machine().now_ns());
         self.system.pages.auto_trim();

@@ -122,7 +122,7 @@ impl<M: Machine> PageAllocator<M> {
     /// # Safety
     ///
     /// If a block of this order that is held by its number begins at `pfn`, it is the caller's to free: the
-    /// caller allocated it from this allocator, or its owner handed it to the caller, and no code uses its
+    /// caller allocated it from this allocator, or its owner handed it to the caller. No code uses its
     /// memory any longer but users with references of their own, for whom the free is refused. All other
     /// numbers are refused too, so they may be any.
     #[inline(always)]

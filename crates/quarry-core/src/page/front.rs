@@ -4,8 +4,8 @@
 //! The array holds the pages that come out next, newest at the top; the list holds all older ones.
 //! Together they are one list in the order of the kernel's: what an era takes from the front is
 //! taken from the array, what it takes from the back from the list. When the array is empty its
-//! lower half is loaded from the list's front, when it is full its older half is spilled there, so
-//! that pages that come and go around either end do not move with each call.
+//! lower half is loaded from the list's front; when it is full its older half is spilled there. So
+//! pages that come and go around either end do not move with each call.
 //!
 //! Steps know nothing of limits. The holder of the lists leaves the array armed ([`FrontPages::arm`]):
 //! it has room for the steps that may go before the holder has to look at `high` again.

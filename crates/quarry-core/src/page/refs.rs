@@ -2,9 +2,9 @@
 //! reference.
 //!
 //! A block begins with one reference, its allocator's. The descriptor counts those beyond it in the
-//! word of its kind and order: of a block that never has a second user nothing is counted, one
-//! comparison tells that it may be freed, and of a reference that is taken while the block is freed
-//! one of the two is refused.
+//! word of its kind and order. A block that never has a second user costs no count, and one comparison
+//! tells that it may be freed. If a thread takes a reference while another frees the block, one of the
+//! two is refused.
 
 use core::fmt;
 

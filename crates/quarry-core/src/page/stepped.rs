@@ -1,6 +1,6 @@
-//! Bulk calls that are one step per page: what the running CPU's array ([`super::front`]) holds or has room
-//! for needs the slot, as a step must not be interrupted by another, but nothing of what a hold of the
-//! lists begins and ends with. Their next holder takes it into account as steps.
+//! Bulk calls that are one step per page, as far as the running CPU's array ([`super::front`]) has pages or
+//! room. They need the slot, as a step must not be interrupted by another, but leave out what a hold of the
+//! lists begins and ends with. The lists' next holder takes them into account as steps.
 
 use super::front::{Entry, slots_to_vacant};
 use super::pcp::{Pcp, fill_slots};
@@ -84,8 +84,8 @@ impl<M: Machine> PageAllocator<M> {
     }
 }
 
-/// Moves the pages of slots from the first on into free entries, up to a slot that is empty or whose
-/// page cannot be freed, or has no such tag, as far as there is room; how many.
+/// Moves the pages of slots from the first on into free entries, as far as there is room. Stops at a slot
+/// that is empty or whose page cannot be freed, or has no such tag. Returns how many it moved.
 #[inline(always)]
 pub(super) fn empty_slots<M: Machine, const EXCLUSIVE: bool>(
     machine: &M,

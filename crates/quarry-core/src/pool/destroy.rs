@@ -58,10 +58,10 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
 }
 
 /// A pool that was destroyed while pages are in flight. It goes when the last one is put, whether
-/// this is kept or dropped. There is one exception: a thread that was stopped in the middle of a put
-/// for longer than the destruction waits for it keeps its page and those behind it in the ring or its
-/// CPU's lane, and the lane may go on taking pages. Who must have these back keeps this and looks
-/// again.
+/// this is kept or dropped. There is one exception: a thread may be stopped in the middle of a put for
+/// longer than the destruction waits for it. It keeps its page and those behind it in the ring or its
+/// CPU's lane, and the lane may go on taking pages. A caller that must have these back keeps this and
+/// looks again.
 pub struct Pending<'p, M: Machine, H: Mapper> {
     pool: PagePool<'p, M, H>,
 }

@@ -56,9 +56,9 @@
 //!
 //! None, but when a CPU's first put makes its lane: that enters the gate and takes the lock of the
 //! machine's structure range. A put into a lane is a step of the machine, or tries the CPU's slot
-//! once. A producer reserves slots of the ring in one atomic step and fills them (`ring`), so no
+//! once. A producer reserves slots of the ring in one atomic step and fills them (`ring`). So no
 //! put waits for a preempted thread, for the thread that its signal handler interrupted, or for one
-//! that a fork left behind; but for as long as a reserved slot is not filled, the owner does not
+//! that a fork left behind. But for as long as a reserved slot is not filled, the owner does not
 //! see what is behind it. A put would wait only in a full ring, for the owner, if more than a
 //! thousand threads at once were interrupted between their look at the ring and their step.
 //!

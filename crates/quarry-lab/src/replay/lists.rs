@@ -1,9 +1,9 @@
 //! The kernel's zones and page lists before the part that is replayed, from its `/proc/zoneinfo`.
 //!
-//! A zoneinfo that was read just before the part tells of each zone how many pages it manages, how
-//! many of them are free, its watermarks, how many pages each CPU's lists held and, where a kernel
-//! tunes it, at how many pages they were drained. The replayed machine has these zones, and they
-//! begin so. With another amount of memory the highest zone is larger or smaller, and has as many
+//! A zoneinfo that was read just before the part has of each zone its managed pages, its free pages and
+//! its watermarks. It also has the number of pages on each CPU's lists and, where a kernel tunes it, the
+//! number at which they were drained. The replayed machine begins with these zones in this state.
+//! With another amount of memory the highest zone is larger or smaller, and has as many
 //! more or fewer free pages. Watermarks, reserves and limits of the lists follow from the sizes by
 //! the rules of the replayed era; what they are all scaled by (`min_free_kbytes`) and what a zone's
 //! watermarks are raised by for a while (`boost`) are taken from the report. The boost stays as it

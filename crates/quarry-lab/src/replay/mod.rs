@@ -44,12 +44,12 @@
 //! * At which moment of the second a CPU does its periodic work: in a recording shorter than that, none
 //!   is done, where the kernel may have done it once.
 //! * Where the free pages lie, if no pagetypeinfo tells it. It decides whether Normal or DMA32 serves
-//!   what is not movable. In the recordings beside `tests/page_traffic.rs`, which begin with 1.1 to 1.5 % of
-//!   Normal free, none of it in whole pageblocks, it makes no difference of more than 1 % of the blocks
-//!   drained whether they are taken for movable halves of pageblocks, which is assumed, for movable single
-//!   pages, or for single pages of all types in equal parts (with these, 1275 blocks are refilled in kv instead of
-//!   771). If they were unmovable halves in part, or whole pageblocks, Normal would serve all, and no block
-//!   would be drained in hackbench, where the kernel drained 4383.
+//!   what is not movable. The recordings beside `tests/page_traffic.rs` begin with 1.1 to 1.5 % of Normal
+//!   free, none of it in whole pageblocks. The replay takes these pages for movable halves of pageblocks.
+//!   Movable single pages, or single pages of all types in equal parts, change the blocks drained by at most
+//!   1 % (with the latter, 1275 blocks are refilled in kv instead of 771). If they were unmovable halves in
+//!   part, or whole pageblocks, Normal would serve all, and no block would be drained in hackbench, where the
+//!   kernel drained 4383.
 //! * What types and orders the blocks on the lists have. A kernel refills lists that hold enough pages of
 //!   other types, and gives larger blocks back: in tbench its free pages tell that the 742 blocks that it drained
 //!   were at least 1682 pages; the replay drains 1756 single pages.
@@ -68,8 +68,8 @@
 //! `tests/page_traffic.rs`, and beside buddyinfo in `tests/prediction`. Zones are chosen as in the
 //! kernel as long as the boost stays as it was reported. Where it rises meanwhile, it raises the
 //! low watermark above the free pages, so that in a kernel what is movable comes from a lower zone
-//! too, and in a replay does not. Of nine other hackbench runs on 6.18, recorded with page frame
-//! numbers and not kept, the boost stayed in six, and of these the replay took 0.89 to 1.03 of the
+//! too, and in a replay does not. Nine other hackbench runs on 6.18 were recorded with page frame
+//! numbers and not kept. In six of them the boost stayed: there the replay took 0.89 to 1.03 of the
 //! kernel's blocks from DMA32, or none where the kernel took none; in the three others 0.001 to
 //! 0.32. Blocks drained were 0.7 to 2.1 of the kernel's in five of the six and none, for 21, in the
 //! sixth.

@@ -2,12 +2,11 @@
 //!
 //! # Idea and source
 //!
-//! The thread "Page allocator bottleneck" (linux-mm, September 2017) measured a 100 Gbit/s receiver:
-//! a driver that takes one order-0 page per packet gets slower when receive rings, and with them CPUs,
-//! are added, because pages are allocated on the rings' CPUs and freed on the readers', so that the
-//! per-CPU lists of the first run empty, those of the second overflow, and all of them meet at one
-//! zone lock. This model counts that: calls, refills and drains, acquisitions of the zone lock and what
-//! is moved under it, per packet.
+//! The thread "Page allocator bottleneck" (linux-mm, September 2017) measured a 100 Gbit/s receiver.
+//! A driver that takes one order-0 page per packet gets slower when receive rings, and with them CPUs,
+//! are added. Pages are allocated on the rings' CPUs and freed on the readers'. So the per-CPU lists of
+//! the first run empty, those of the second overflow, and all of them meet at one zone lock. This model
+//! counts calls, refills and drains, acquisitions of the zone lock and what is moved under it, per packet.
 //!
 //! # A packet's way
 //!

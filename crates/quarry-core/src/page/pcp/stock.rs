@@ -61,8 +61,8 @@ impl Pcp {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, but less
-    /// than at which the era drains them, and sets their `high` if the era tunes it. Counts as no
+    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, but fewer than
+    /// the number at which the era drains them. Sets their `high` if the era tunes it. Counts as no
     /// traffic. Returns the pages that the lists hold then; `None` if the lists are busy or there is
     /// no such zone or CPU.
     pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {

@@ -86,10 +86,9 @@
 //!
 //! # Other slabs
 //!
-//! If the replayed cache has another number of objects or pages in a slab than the row, which
-//! another design, page size or CPU count brings about, then only the `active_objs` objects are
-//! allocated, less those that the recording shows to have been free, and nothing is assumed about
-//! free ones.
+//! With another design, page size or CPU count the replayed cache may have another number of objects or
+//! pages in a slab than the row. Then only the `active_objs` objects are allocated, less those that the
+//! recording shows to have been free, without an assumption about free ones.
 //!
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
