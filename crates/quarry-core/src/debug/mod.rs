@@ -125,16 +125,6 @@ use crate::design::{CacheHead, Env};
 use crate::machine::Machine;
 use slot::{Slot, State};
 
-/// Where a deferred object keeps its link, in bytes from the slot's start: where a free object's
-/// link is anyway, if it has one.
-pub(crate) fn deferred_link(cache: &CacheHead) -> usize {
-    let layout = &cache.geometry.layout;
-    match layout.free_pointer {
-        Some(pointer) if cache.flags.debug() => (layout.red_left_pad + pointer) as usize,
-        _ => 0,
-    }
-}
-
 /// Runs `f`, which changes slots, as an operation on the cache: with debugging, no check sees a part
 /// of it. `None` in a signal handler that interrupted such an operation.
 pub(crate) fn exclusively<M: Machine, R>(env: Env<'_, M>, f: impl FnOnce() -> R) -> Option<R> {
@@ -145,12 +135,14 @@ pub(crate) fn exclusively<M: Machine, R>(env: Env<'_, M>, f: impl FnOnce() -> R)
     Some(f())
 }
 
-/// Makes a slot look free again that was deferred: its free was not checked, and its link may lie
-/// in a red zone.
-pub(crate) fn settle(cache: &CacheHead, base: NonNull<u8>) {
-    if let Some(debug) = cache.debug() {
-        // SAFETY: a slot of the cache that its user gave up and whose link has been read; the
-        // caller has it alone.
-        unsafe { Slot::new(cache, debug, base) }.restore(State::Free);
-    }
+/// Takes the deferred objects of a cache. With debugging each slot looks free again: its free was not
+/// checked, and its link may lie in a red zone.
+pub(crate) fn take_deferred(cache: &CacheHead) -> impl Iterator<Item = NonNull<u8>> + use<'_> {
+    cache.take_deferred().inspect(move |&base| {
+        if let Some(debug) = cache.debug() {
+            // SAFETY: a slot of the cache that its user gave up and whose link has been read; the
+            // caller has it alone.
+            unsafe { Slot::new(cache, debug, base) }.restore(State::Free);
+        }
+    })
 }

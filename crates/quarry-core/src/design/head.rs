@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
-use crate::debug::{self, CacheDebug};
+use crate::debug::CacheDebug;
 use crate::era::Era;
 use crate::geometry::{CacheFlags, Geometry};
 use crate::machine::SpinLock;
@@ -151,6 +151,16 @@ impl CacheHead {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
+    /// Where a deferred object keeps its link, in bytes from the slot's start: where a free object's
+    /// link is anyway, if it has one.
+    fn deferred_link(&self) -> usize {
+        let layout = &self.geometry.layout;
+        match layout.free_pointer {
+            Some(pointer) if self.flags.debug() => (layout.red_left_pad + pointer) as usize,
+            _ => 0,
+        }
+    }
+
     /// Leaves an object for the next slow operation; with debugging, by its slot.
     ///
     /// # Safety
@@ -160,7 +170,7 @@ impl CacheHead {
     pub(crate) unsafe fn defer(&self, object: NonNull<u8>) {
         let mut head = self.deferred.load(Ordering::Relaxed);
         // SAFETY: the offset is 0, or one inside the slot (geometry).
-        let link = unsafe { object.byte_add(debug::deferred_link(self)) };
+        let link = unsafe { object.byte_add(self.deferred_link()) };
         loop {
             if head == object.as_ptr() {
                 // Freed twice in a row; a link to itself would never end.
@@ -188,18 +198,18 @@ impl CacheHead {
         !self.deferred.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes the whole stack of deferred objects.
+    /// Takes the whole stack of deferred objects; designs with debugging take them by
+    /// [`debug::take_deferred`](crate::debug::take_deferred).
     pub(crate) fn take_deferred(&self) -> impl Iterator<Item = NonNull<u8>> + use<'_> {
         // Acquire: pairs with the Release in `defer`.
         let mut next = self.deferred.swap(core::ptr::null_mut(), Ordering::Acquire);
-        let at = debug::deferred_link(self);
+        let at = self.deferred_link();
         core::iter::from_fn(move || {
             let object = NonNull::new(next)?;
             // SAFETY: the offset is 0, or one inside the slot (geometry).
             let link = unsafe { object.byte_add(at) };
             // SAFETY: `defer` wrote the link there, and no other code has taken the object.
             next = unsafe { link.cast::<*mut u8>().read() };
-            debug::settle(self, object);
             Some(object)
         })
     }

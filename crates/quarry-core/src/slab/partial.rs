@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use super::geometry::{GrowRule, ReleaseRule, SharedUse};
 use super::stats::{Stat, Stats};
 use super::types::{Array, Beside, Lists, SlabCache, free_array, new_alien, new_shared};
+use crate::debug;
 use crate::design::Env;
 use crate::machine::{Guard, Machine, NodeId};
 use crate::page::{PageList, Pfn};
@@ -311,7 +312,7 @@ impl SlabCache {
 
     /// Frees what was deferred, as far as locks allow now.
     pub(super) fn settle_deferred<M: Machine>(&self, env: Env<'_, M>, stats: &mut Stats) {
-        for object in env.cache.take_deferred() {
+        for object in debug::take_deferred(env.cache) {
             stats.count(Stat::FreeDeferred);
             self.free_to_slabs(env, &[object], stats);
         }

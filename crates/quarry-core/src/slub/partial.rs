@@ -7,6 +7,7 @@ use super::geometry::{DeactivateEnd, ListEnd, PartialTake};
 use super::stats::Stat;
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
+use crate::debug;
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::page::{PageList, Pfn};
@@ -419,7 +420,7 @@ impl Slub {
         env: Env<'_, M>,
         mut cpu: Option<&mut CpuSlab>,
     ) {
-        for object in env.cache.take_deferred() {
+        for object in debug::take_deferred(env.cache) {
             count(env, cpu.as_deref_mut(), Stat::FreeDeferred);
             let Ok(slab) = Self::slab_of(env, object) else {
                 continue;

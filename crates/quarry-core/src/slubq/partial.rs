@@ -6,6 +6,7 @@ use super::count;
 use super::slab::LockedSlab;
 use super::stats::{Stat, Stats};
 use super::types::{CpuQueue, Slubq};
+use crate::debug;
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::page::Pfn;
@@ -173,7 +174,7 @@ impl Slubq {
         env: Env<'_, M>,
         mut stats: Option<&mut Stats>,
     ) {
-        for object in env.cache.take_deferred() {
+        for object in debug::take_deferred(env.cache) {
             count(env, stats.as_deref_mut(), Stat::FreeDeferred);
             let Ok(slab) = slabs::slab_of(env, object) else {
                 continue;
