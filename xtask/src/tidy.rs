@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules no compiler checks.
 
+mod circles;
 mod dependencies;
 mod layers;
 mod recordings;
@@ -106,6 +107,7 @@ fn check(root: &Path, packages: &[layers::Package]) -> Result<Report> {
         ));
     }
     let page = fs::read_to_string(root.join(recordings::PAGE)).unwrap_or_default();
+    let mut modules = circles::Modules::new();
     let mut files = Vec::new();
     collect(root, Path::new(""), &mut files)?;
     for file in files {
@@ -118,9 +120,13 @@ fn check(root: &Path, packages: &[layers::Package]) -> Result<Report> {
                 .violations
                 .extend(recordings::check(&file, &text, &page));
         }
+        if let Ok(file) = file.strip_prefix(circles::SOURCES) {
+            circles::add(&mut modules, file, &text);
+        }
         report.notes.extend(text::note(&file, &text));
         report.files += 1;
     }
+    report.violations.extend(circles::check(&modules));
     Ok(report)
 }
 

@@ -12,7 +12,7 @@ const MAY_BE_UNSAFE: [&str; 5] = [
     "quarry",
     "quarry-capi",
 ];
-const LINES_MAX: usize = 800;
+const LINES_MAX: usize = 600;
 const LINES_NOTED: usize = 400;
 /// Directories of a developer's machine. Written in halves, so that this line is not found.
 const MACHINE_PATHS: [&str; 3] = [
@@ -168,14 +168,14 @@ mod tests {
     fn length() {
         let lines = |count: usize| "x\n".repeat(count);
         assert_eq!(
-            rules("a.rs", &lines(801)),
-            ["801: 801 lines, more than 800"]
+            rules("a.rs", &lines(601)),
+            ["601: 601 lines, more than 600"]
         );
-        assert!(rules("a.rs", &lines(800)).is_empty());
-        assert!(rules("a.md", &lines(801)).is_empty());
+        assert!(rules("a.rs", &lines(600)).is_empty());
+        assert!(rules("a.md", &lines(601)).is_empty());
         assert!(note(Path::new("a.rs"), &lines(401)).is_some());
         assert!(note(Path::new("a.rs"), &lines(400)).is_none());
-        assert!(note(Path::new("a.rs"), &lines(801)).is_none());
+        assert!(note(Path::new("a.rs"), &lines(601)).is_none());
     }
 
     #[test]
