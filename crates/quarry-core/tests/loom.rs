@@ -295,11 +295,13 @@ fn one_of_the_last_references_frees() {
         let pages = PageAllocator::new(LoomMachine::new(), Era::V6_18).unwrap();
         let pages = Arc::new(pages);
         let page = pages.alloc(0, None).unwrap();
-        pages.get_page(page).unwrap();
+        // SAFETY: the page is this thread's.
+        unsafe { pages.get_page(page) }.unwrap();
         let other = Arc::clone(&pages);
         let thread = spawn(move || {
             be(CPU1);
-            other.get_page(page).unwrap();
+            // SAFETY: one of the two references is this thread's.
+            unsafe { other.get_page(page) }.unwrap();
             // SAFETY: the references that are put here are two of three, and the other thread's is the third.
             assert_eq!(unsafe { other.put_page(page) }, Ok(false));
             // SAFETY: as above.
@@ -333,7 +335,8 @@ fn a_free_comes_after_what_others_did() {
         be(CPU0);
         let pages = PageAllocator::new(LoomMachine::new(), Era::V6_18).unwrap();
         let page = pages.alloc(0, None).unwrap();
-        pages.get_page(page).unwrap();
+        // SAFETY: the page is this thread's.
+        unsafe { pages.get_page(page) }.unwrap();
         let contents = Contents(loom::cell::UnsafeCell::new(0));
         let shared = Arc::new((pages, contents));
         let other = Arc::clone(&shared);
@@ -365,7 +368,8 @@ fn a_reference_and_a_free_exclude_each_other() {
         let other = Arc::clone(&pages);
         let thread = spawn(move || {
             be(CPU1);
-            other.get_page(page).is_ok()
+            // SAFETY: the other thread frees by a compare-and-swap.
+            unsafe { other.get_page(page) }.is_ok()
         });
         // SAFETY: the page is this thread's; the other one takes a reference at most.
         let freed = unsafe { pages.free(page, 0) }.is_ok();

@@ -121,7 +121,8 @@ impl HostMachine {
 
     /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the
     /// guard is dropped. A reader of an object that others may pass to `free_rcu` needs a guard from before it
-    /// finds the object until it is done with it. [`RcuReadGuard`] and the module `readers` say what ends a
+    /// finds the object until it is done with it. In the child of a fork all sections of the parent have
+    /// ended, that of the forking thread too: the child relies on none of them. [`RcuReadGuard`] and the module `readers` say what ends a
     /// section. Costs two atomic additions, on lines that only CPUs with equal numbers modulo 32 share.
     ///
     /// ```

@@ -343,7 +343,8 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
 unsafe fn child<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
     let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
-    // SAFETY: a child has one thread, and it runs this hook instead of a section.
+    // SAFETY: a child has one thread, which relies on no section from before the fork
+    // (`HostMachine::rcu_read_lock`).
     unsafe { heap.machine().forget_readers() };
     // SAFETY: `prepare` came before the fork.
     let missed = unsafe { heap.resume(true) };

@@ -48,8 +48,9 @@ pub use usage::{CpuUsage, NodeUsage, Usage};
 ///
 /// # Safety
 ///
-/// [`Allocate`] hands out memory of the cache's slabs that no other user has, as large and as aligned as the
-/// cache's geometry says, until it is freed. [`Slots`] and [`Show`] name such memory only. All methods keep
+/// [`Design::geometry`] and [`Design::kmalloc_rules`] give objects at least the size and alignment that are
+/// asked for. [`Allocate`] hands out memory of the cache's slabs that no other user has, as large and as
+/// aligned as the cache's geometry says, until it is freed. [`Slots`] and [`Show`] name such memory only. All methods keep
 /// to what [`Env`] gives them.
 pub unsafe trait Design:
     Allocate + Free + Slots + Show + Upkeep + Send + Sync + 'static

@@ -494,7 +494,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// # Safety
     ///
-    /// [`Heap::resume`] follows before another call of this function.
+    /// [`Heap::resume`] follows before another call of this function, by any thread. A heap with hooks that
+    /// forks call is theirs to stop.
     pub unsafe fn quiesce(&self) -> u32 {
         /// How often a cache may be made between the walk and the closing of the gate.
         const ATTEMPTS: u32 = 8;

@@ -140,8 +140,9 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// # Safety
     ///
-    /// As for [`PageAllocator::free`]. And no other thread frees the block at the same time, not even by
-    /// mistake: both calls may succeed, and the block's pages may be handed out twice, to slabs for example.
+    /// As for [`PageAllocator::free`]. And no other thread frees the block or takes a reference to it at the
+    /// same time, not even by mistake: both calls may succeed. The block's pages may be handed out twice then,
+    /// to slabs for example, or be freed under their next owner by the reference.
     #[inline(always)]
     pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;

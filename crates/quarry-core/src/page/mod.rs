@@ -439,9 +439,9 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Gives the blocks of all per-CPU lists back to their zones.
     fn drain_lists(&self) -> u32 {
-        self.each_pcp(|_, at, pcp| {
+        self.each_pcp(|cpu, at, pcp| {
             if pcp.pages() > 0 {
-                at.zone.rules.pcp_reach().tell(&self.machine);
+                at.zone.rules.pcp_reach().tell(&self.machine, cpu);
             }
             pcp.flush(at);
         })
@@ -462,7 +462,10 @@ impl<M: Machine> PageAllocator<M> {
         for zone in self.zones() {
             for cpu in (0..self.machine.topology().cpus).map(CpuId) {
                 for (slots, at) in zone.sets(&self.machine, &self.map) {
-                    let done = at.with_remote(slots, cpu, |pcp| f(cpu, &at, pcp));
+                    let done = at.with_remote(slots, cpu, |pcp| {
+                        at.account_guard(pcp);
+                        f(cpu, &at, pcp);
+                    });
                     busy += u32::from(done.is_none());
                 }
             }

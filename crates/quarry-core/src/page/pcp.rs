@@ -139,8 +139,7 @@ impl<M: Machine> Pageset<'_, M> {
         f: impl FnOnce(&mut Pcp, CpuId) -> R,
     ) -> Option<R> {
         slots.try_with(self.machine, |pcp, cpu| {
-            work(self.machine, self.zone.rules.pcp_guard());
-            self.account_lock(pcp);
+            self.account_guard(pcp);
             pcp.held(self, |pcp| f(pcp, cpu))
         })
     }
@@ -152,15 +151,13 @@ impl<M: Machine> Pageset<'_, M> {
         cpu: CpuId,
         f: impl FnOnce(&mut Pcp) -> R,
     ) -> Option<R> {
-        slots.try_with_remote(self.machine, cpu, |pcp| {
-            self.account_lock(pcp);
-            pcp.held(self, f)
-        })
+        slots.try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
     }
 
-    /// Accounts the lock of a CPU's lists, in releases that have one.
+    /// Accounts what keeps a CPU's lists to one user.
     #[inline(always)]
-    fn account_lock(&self, pcp: &Pcp) {
+    pub(crate) fn account_guard(&self, pcp: &Pcp) {
+        work(self.machine, self.zone.rules.pcp_guard());
         if self.zone.rules.has_pcp_lock() {
             let lock = core::ptr::from_ref(pcp).cast::<u32>();
             access(self.machine, Line::Pcp, Access::Atomic, lock);

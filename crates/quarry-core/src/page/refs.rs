@@ -3,8 +3,8 @@
 //!
 //! A block begins with one reference, its allocator's. The descriptor counts those beyond it in the
 //! word of its kind and order. A block that never has a second user costs no count, and one comparison
-//! tells that it may be freed. If a thread takes a reference while another frees the block, one of the
-//! two is refused.
+//! tells that it may be freed. If a thread takes a reference while another frees the block by a
+//! compare-and-swap, one of the two is refused.
 
 use core::fmt;
 
@@ -51,7 +51,8 @@ impl<M: Machine> PageAllocator<M> {
     /// # use quarry_core::page::Pfn;
     /// # fn demo<M: quarry_core::machine::Machine>(pages: &quarry_core::page::PageAllocator<M>) {
     /// let page = pages.alloc(0, None).unwrap();
-    /// pages.get_page(page).unwrap();
+    /// // SAFETY: the page is this function's.
+    /// unsafe { pages.get_page(page) }.unwrap();
     /// assert_eq!(pages.page_count(page), 2);
     /// // SAFETY: the page has two references, and both are this function's.
     /// assert_eq!(unsafe { pages.put_page(page) }, Ok(false));
@@ -77,7 +78,12 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// [`PageError`] if `pfn` is not the first page of an allocated block or of one of a page pool,
     /// or if no more references can be counted.
-    pub fn get_page(&self, pfn: Pfn) -> Result<(), PageError> {
+    ///
+    /// # Safety
+    ///
+    /// If a block begins at `pfn`, no thread frees it without a compare-and-swap meanwhile
+    /// ([`PageAllocator::free_exclusive`]): the caller has a reference, or its owner has lent the block.
+    pub unsafe fn get_page(&self, pfn: Pfn) -> Result<(), PageError> {
         if pfn.0 >= self.map().pages() {
             return Err(PageError::Foreign(pfn));
         }
@@ -126,8 +132,7 @@ impl<M: Machine> PageAllocator<M> {
 /// One reference to a block of 2^order pages that several users may have: the last handle frees it.
 ///
 /// The block is allocated by its number like those of [`PageAllocator::alloc`], so
-/// [`PageAllocator::page_count`] and [`PageAllocator::get_page`] work on it. No safe call takes a reference
-/// away that is a handle's.
+/// [`PageAllocator::page_count`] and [`PageAllocator::get_page`] work on it.
 ///
 /// ```
 /// # fn demo<M: quarry_core::machine::Machine>(pages: &quarry_core::page::PageAllocator<M>) {
@@ -163,7 +168,8 @@ impl<M: Machine> SharedBlock<'_, M> {
     ///
     /// [`PageError::TooManyReferences`].
     pub fn share(&self) -> Result<Self, PageError> {
-        self.pages.get_page(self.pfn)?;
+        // SAFETY: this handle has a reference.
+        unsafe { self.pages.get_page(self.pfn) }?;
         let Self { pages, pfn } = *self;
         Ok(Self { pages, pfn })
     }

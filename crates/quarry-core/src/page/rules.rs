@@ -36,8 +36,8 @@ use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
 use super::types::{MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
-use crate::guard::Reach;
 use crate::machine::Work;
+use crate::protection::Reach;
 
 /// Lists that a CPU has at most for a zone: 5.14 to 5.19.
 pub(crate) const PCP_LISTS: usize = 15;
@@ -245,6 +245,42 @@ impl Rules {
             migratetype
         } else {
             MigrateType::Unmovable
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(era: Era) -> (Work, bool, Reach) {
+        let rules = Rules::new(&PageConfig::new(era), 12);
+        (rules.pcp_guard(), rules.has_pcp_lock(), rules.pcp_reach())
+    }
+
+    #[test]
+    fn the_protection_of_lists_changes_at_three_releases() {
+        for (last, first, before, after) in [
+            (
+                Era::V4_10,
+                Era::V4_11,
+                (Work::IrqSave, false, Reach::Interrupt),
+                (Work::IrqSave, false, Reach::Worker),
+            ),
+            (
+                Era::V5_19,
+                Era::V6_0,
+                (Work::IrqSave, false, Reach::Worker),
+                (Work::IrqSave, true, Reach::Lock),
+            ),
+            (
+                Era::V6_1,
+                Era::V6_2,
+                (Work::IrqSave, true, Reach::Lock),
+                (Work::Preempt, true, Reach::Lock),
+            ),
+        ] {
+            assert_eq!((of(last), of(first)), (before, after), "{first}");
         }
     }
 }

@@ -11,9 +11,9 @@ use super::types::{CpuSheaves, SheafCache};
 use crate::design::{Allocate, Env, Free, FreeError};
 use crate::era::Era;
 use crate::front::CpuFront;
-use crate::guard::Guards;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
+use crate::protection::Protections;
 use crate::queue::CpuStack;
 use crate::slabs;
 
@@ -24,8 +24,8 @@ impl CpuFront for SheafCache {
 
     /// The local lock is tried, which keeps the thread on its CPU; interrupts stay on.
     #[inline]
-    fn guards(_: Era) -> Guards {
-        Guards::all(Work::Preempt)
+    fn protections(_: Era) -> Protections {
+        Protections::all(Work::Preempt)
     }
 
     fn slots(&self) -> &PerCpu<CpuSheaves> {

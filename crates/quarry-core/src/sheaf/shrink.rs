@@ -5,8 +5,8 @@ use super::types::{CpuSheaves, SheafCache, SheafList};
 use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
-use crate::guard::Reach;
 use crate::machine::{Machine, NodeId};
+use crate::protection::Reach;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
@@ -51,7 +51,9 @@ impl SheafCache {
         let machine = env.machine();
         let busy = cpus(env).filter(|&cpu| {
             let taken = self.cpu.try_with_remote(machine, cpu, |state| {
-                Reach::Worker.tell(machine);
+                if state.is_used() {
+                    Reach::Worker.tell(machine, cpu);
+                }
                 self.hand_over(env, state, machine.node_of_cpu(cpu), true);
                 self.take_sheaves(env, state, &mut stats)
             });

@@ -323,6 +323,11 @@ impl CpuSheaves {
         self.main.is_some()
     }
 
+    /// Whether a flush has anything to do here.
+    pub(super) fn is_used(&self) -> bool {
+        !self.stack.is_empty() || self.spare.is_some() || self.rcu.is_some()
+    }
+
     /// Puts a sheaf, or none, in the place of the main one, which is returned.
     pub(super) fn replace_main<M: Machine>(
         &mut self,

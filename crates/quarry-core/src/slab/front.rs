@@ -8,9 +8,9 @@ use super::types::{CpuArray, SlabCache};
 use crate::design::{Env, FreeError};
 use crate::era::Era;
 use crate::front::CpuFront;
-use crate::guard::Guards;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
+use crate::protection::Protections;
 use crate::queue::CpuStack;
 use crate::slabs;
 
@@ -19,11 +19,11 @@ impl CpuFront for SlabCache {
 
     /// Interrupts off for every call; a bulk call need not save what they were.
     #[inline]
-    fn guards(_: Era) -> Guards {
+    fn protections(_: Era) -> Protections {
         let bulk = Some(Work::IrqDisable);
-        let mut guards = Guards::all(Work::IrqSave);
-        (guards.alloc.bulk, guards.free.bulk) = (bulk, bulk);
-        guards
+        let mut protections = Protections::all(Work::IrqSave);
+        (protections.alloc.bulk, protections.free.bulk) = (bulk, bulk);
+        protections
     }
 
     fn slots(&self) -> &PerCpu<CpuArray> {

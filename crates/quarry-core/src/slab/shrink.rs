@@ -7,9 +7,9 @@ use super::types;
 use super::types::{Array, CpuArray, CpuQueue, Lists, QueueConfig, SlabCache, free_array};
 use crate::debug;
 use crate::design::{Env, Upkeep};
-use crate::guard::Reach;
 use crate::machine::{Machine, NodeId, SpinLock, Work, work};
 use crate::page::PageList;
+use crate::protection::Reach;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
@@ -96,13 +96,13 @@ impl SlabCache {
             debug::exclusively(env, || self.settle_deferred(env, &mut stats));
         }
         let busy = cpus(env).filter(|&cpu| {
-            let flushed = self.cpu.try_with_remote(env.machine(), cpu, |cpu| {
-                Reach::Interrupt.tell(env.machine());
-                if !cpu.queue.stack.is_empty() {
+            let flushed = self.cpu.try_with_remote(env.machine(), cpu, |array| {
+                Reach::Interrupt.tell(env.machine(), cpu);
+                if !array.queue.stack.is_empty() {
                     stats.count(Stat::QueueFlush);
-                    self.drain_cpu(env, cpu, cpu.queue.stack.objects(), &mut stats);
+                    self.drain_cpu(env, array, array.queue.stack.objects(), &mut stats);
                 }
-                then(&mut cpu.queue);
+                then(&mut array.queue);
             });
             flushed.is_none()
         });

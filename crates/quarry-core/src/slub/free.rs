@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::count;
-use super::front::guards;
+use super::front::protections;
 use super::geometry::ListEnd;
 use super::partial::CpuList;
 use super::stats::Stat;
@@ -225,17 +225,19 @@ impl Slub {
         slab: Pfn,
         list: Detached,
     ) {
-        let guard = guards(env.cache.era).free;
+        let protection = protections(env.cache.era).free;
         match cpu {
             Some(cpu) if cpu.slab() == Some(slab) => {
-                guard.hit(env.machine());
+                protection.hit(env.machine());
                 // SAFETY: the caller owns the tail.
                 unsafe { self.set_next_free(env, list.tail, cpu.freelist) };
                 cpu.freelist = list.head.as_ptr();
                 self.count_fast_list(cpu, list.count);
             }
             mut cpu => {
-                guard.behind(env.machine());
+                if cpu.is_some() {
+                    protection.behind(env.machine());
+                }
                 count(env, cpu.as_deref_mut(), Stat::FreeSlowpath);
                 // SAFETY: the caller's contract is the same.
                 unsafe { self.free_to_slab(env, cpu, slab, list) };

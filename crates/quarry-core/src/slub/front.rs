@@ -8,17 +8,18 @@ use super::types::{CpuSlab, Slub};
 use crate::design::{Env, FreeError};
 use crate::era::Era;
 use crate::front::CpuFront;
-use crate::guard::{Guard, Guards};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
+use crate::protection::{Protection, Protections};
 
-/// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list. Behind
-/// the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab; frees do
-/// up to 3.0. Bulk allocations keep them off from list to list; bulk frees, one list of a slab after the
-/// other, go as single frees do (facts 2.5, 2.13; versions.md 2).
-pub(super) const fn guards(era: Era) -> Guards {
+/// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list.
+///
+/// Behind the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab.
+/// Frees do so up to 3.0. Bulk allocations keep interrupts off from list to list, and so do 4.3's bulk
+/// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13; versions.md 2).
+pub(super) const fn protections(era: Era) -> Protections {
     if !era.since(Era::V2_6_39) {
-        return Guards::all(Work::IrqSave);
+        return Protections::all(Work::IrqSave);
     }
     let behind_alloc = match era.since(Era::V5_15) {
         true => Work::LocalLock,
@@ -28,16 +29,20 @@ pub(super) const fn guards(era: Era) -> Guards {
         true => None,
         false => Some(Work::IrqSave),
     };
-    Guards {
-        alloc: Guard {
+    let bulk_free = match era as u8 == Era::V4_3 as u8 {
+        true => Some(Work::IrqDisable),
+        false => None,
+    };
+    Protections {
+        alloc: Protection {
             hit: Work::LocalCmpxchg,
             behind: Some(behind_alloc),
             bulk: Some(Work::IrqDisable),
         },
-        free: Guard {
+        free: Protection {
             hit: Work::LocalCmpxchg,
             behind: behind_free,
-            bulk: None,
+            bulk: bulk_free,
         },
     }
 }
@@ -46,8 +51,8 @@ impl CpuFront for Slub {
     type Cpu = CpuSlab;
 
     #[inline]
-    fn guards(era: Era) -> Guards {
-        guards(era)
+    fn protections(era: Era) -> Protections {
+        protections(era)
     }
 
     fn slots(&self) -> &PerCpu<CpuSlab> {
@@ -222,7 +227,7 @@ impl CpuFront for Slub {
         }
         let run = &mut slots[first..];
         if !run.is_empty() {
-            guards(env.cache.era).free.hit(env.machine());
+            protections(env.cache.era).free.hit(env.machine());
             cpu.freelist = head;
             self.count_fast_list(cpu, run.len() as u32);
             run.fill(None);
@@ -272,5 +277,36 @@ impl Slub {
             false => 1,
         };
         cpu.stats.count_by(Stat::FreeFastpath, counted.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a release does behind the list, for allocations and frees, and in bulk.
+    fn of(era: Era) -> [Option<Work>; 4] {
+        let Protections { alloc, free } = protections(era);
+        [alloc.behind, free.behind, alloc.bulk, free.bulk]
+    }
+
+    #[test]
+    fn the_protection_of_the_list_changes_at_its_releases() {
+        use Work::{IrqDisable, IrqSave, LocalCmpxchg, LocalLock};
+        let hits = |era| (protections(era).alloc.hit, protections(era).free.hit);
+        assert_eq!(hits(Era::V2_6_38), (IrqSave, IrqSave));
+        assert_eq!(hits(Era::V2_6_39), (LocalCmpxchg, LocalCmpxchg));
+        assert_eq!(of(Era::V2_6_38), [Some(IrqSave); 4]);
+        let bulk = Some(IrqDisable);
+        for (era, expected) in [
+            (Era::V3_0, [Some(IrqSave), Some(IrqSave), bulk, None]),
+            (Era::V3_1, [Some(IrqSave), None, bulk, None]),
+            (Era::V4_3, [Some(IrqSave), None, bulk, bulk]),
+            (Era::V4_4, [Some(IrqSave), None, bulk, None]),
+            (Era::V5_14, [Some(IrqSave), None, bulk, None]),
+            (Era::V5_15, [Some(LocalLock), None, bulk, None]),
+        ] {
+            assert_eq!(of(era), expected, "{era}");
+        }
     }
 }

@@ -6,9 +6,9 @@ use super::word::SlabWord;
 use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::era::Era;
-use crate::guard::Reach;
 use crate::machine::Machine;
 use crate::page::{PageList, Pfn};
+use crate::protection::Reach;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
@@ -35,7 +35,7 @@ impl Upkeep for Slub {
         let busy = cpus(env).filter(|&cpu| {
             let flush = |state: &mut CpuSlab| {
                 if state.slab().is_some() || state.partial().is_some() {
-                    reach(env.cache.era).tell(env.machine());
+                    reach(env.cache.era).tell(env.machine(), cpu);
                 }
                 self.flush_cpu(env, state)
             };

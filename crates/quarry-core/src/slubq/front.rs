@@ -8,9 +8,9 @@ use super::types::{CpuQueue, Slubq};
 use crate::design::{Env, FreeError};
 use crate::era::Era;
 use crate::front::CpuFront;
-use crate::guard::Guards;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
+use crate::protection::Protections;
 use crate::queue::CpuStack;
 use crate::slabs;
 use crate::sync::Ordering;
@@ -20,8 +20,8 @@ impl CpuFront for Slubq {
 
     /// Interrupts off for every call (facts 5).
     #[inline]
-    fn guards(_: Era) -> Guards {
-        Guards::all(Work::IrqSave)
+    fn protections(_: Era) -> Protections {
+        Protections::all(Work::IrqSave)
     }
 
     fn slots(&self) -> &PerCpu<CpuQueue> {

@@ -5,8 +5,8 @@ use super::types;
 use super::types::{CpuQueue, QueueConfig, Slubq};
 use crate::debug;
 use crate::design::{Env, Upkeep};
-use crate::guard::Reach;
 use crate::machine::{Machine, Work, work};
+use crate::protection::Reach;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
@@ -64,7 +64,7 @@ impl Slubq {
         }
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |state| {
-                Reach::Interrupt.tell(env.machine());
+                Reach::Interrupt.tell(env.machine(), cpu);
                 if !state.stack.is_empty() {
                     state.stats.count(Stat::QueueFlush);
                     self.drain(env, state, state.stack.objects());

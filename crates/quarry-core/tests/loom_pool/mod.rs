@@ -270,7 +270,8 @@ fn a_put_against_another_users_put_page() {
         let (world, pages) = World::new();
         let mut owner = pool(pages, 2);
         let pfn = owner.alloc().unwrap();
-        pages.get_page(pfn).unwrap();
+        // SAFETY: the page is this thread's.
+        unsafe { pages.get_page(pfn) }.unwrap();
         let thread = spawn(move || {
             be(CPU1);
             // SAFETY: one of the two references is this thread's.

@@ -1,8 +1,6 @@
 //! What a run counts.
 
-use quarry_core::machine::Work;
 use quarry_core::page::PageStats;
-use quarry_sim::Counters;
 use serde::Serialize;
 
 use super::heads::HeadCounts;
@@ -96,14 +94,6 @@ pub struct ReaderCounts {
 }
 
 impl ReaderCounts {
-    pub(super) fn of(counters: &Counters) -> Self {
-        Self {
-            reads: counters.work(Work::Syscall),
-            remote_wakes: counters.work(Work::RemoteWake),
-            copied_bytes: counters.copied_bytes,
-        }
-    }
-
     pub(super) fn since(&self, start: &Self) -> Self {
         Self {
             reads: self.reads - start.reads,

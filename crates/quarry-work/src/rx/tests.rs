@@ -533,6 +533,21 @@ fn the_thread_s_arithmetic() {
     assert_eq!((one.packets_per_second / 1e3).round(), 2056.0);
 }
 
+/// The page allocator's own wake-ups of other CPUs, to drain their lists, are no readers'.
+#[test]
+fn readers_are_counted_alone() {
+    let spec = RxSpec {
+        consumer: Consumer::Same,
+        era: Era::V5_15,
+        memory_bytes: 4 << 20,
+        ..RxSpec::new(driver("none"), 2)
+    };
+    let report = counts(&spec);
+    assert!(report.alloc_failures > 0, "memory was short: {report:?}");
+    assert_eq!(report.readers.remote_wakes, 0);
+    assert!(report.readers.reads > 0);
+}
+
 /// The reader wakes once a poll, takes all that there is in one call, and copies the user data.
 #[test]
 fn readers_copy_what_they_read() {

@@ -91,6 +91,7 @@ pub(super) struct World<'w, 'd, 'h, D: Design> {
     rng: Rng,
     packets: u64,
     heads_failed: u64,
+    reader_counts: ReaderCounts,
     waiting: u64,
     waiting_max: u64,
     /// For each CPU, whether it took the zone lock.
@@ -136,6 +137,7 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             rng,
             packets: 0,
             heads_failed: 0,
+            reader_counts: ReaderCounts::default(),
             waiting: 0,
             waiting_max: 0,
             took_lock: vec![false; spec.cpus as usize],
@@ -265,6 +267,8 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         }
         machine.work(Work::Switch);
         machine.work(Work::Syscall);
+        self.reader_counts.reads += 1;
+        self.reader_counts.remote_wakes += u64::from(cpu != ring);
         let payload_bytes = self.spec.payload_bytes() as usize;
         let socket = std::mem::take(&mut self.sockets[stream as usize]);
         for skb in socket.queue {
@@ -272,6 +276,7 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             for frame in skb.pages {
                 if let Some(page) = self.pages.address(frame.pfn()) {
                     machine.copy(page.as_ptr(), payload_bytes);
+                    self.reader_counts.copied_bytes += payload_bytes as u64;
                 }
                 self.queues[ring as usize].read(frame);
             }
@@ -293,7 +298,7 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             dropped: self.heads_failed,
             waiting_max: self.waiting_max,
             zone_lock_cpus: self.took_lock.iter().filter(|&&took| took).count() as u32,
-            readers: ReaderCounts::of(&self.pages.machine().counters()),
+            readers: self.reader_counts,
             heads: self.heads.counts(),
             ..Counts::default()
         };

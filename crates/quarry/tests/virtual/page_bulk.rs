@@ -194,7 +194,7 @@ fn bulk_beside_single(nodes: u32, config: &PageConfig) -> u32 {
             8 if !held.is_empty() => {
                 let pfn = held[rng.below(held.len() as u64) as usize].expect("filled");
                 for pages in both {
-                    pages.get_page(pfn).expect("allocated");
+                    pages.get_number(pfn).expect("allocated");
                 }
                 shared.push(pfn);
             }

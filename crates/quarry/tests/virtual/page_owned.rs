@@ -87,7 +87,7 @@ impl<M: Machine> Pages for &PageAllocator<M> {
             // SAFETY: no other code frees the block.
             assert_eq!(unsafe { pages.free_exclusive(pfn, order) }, Err(refused));
             assert_eq!(pages.free_numbers(&mut [Some(pfn)]), Err(refused));
-            assert_eq!(pages.get_page(pfn), Err(refused));
+            assert_eq!(pages.get_number(pfn), Err(refused));
             assert_eq!(pages.put_number(pfn), Err(refused));
             assert_eq!(pages.page_count(pfn), 1);
             assert!(refused.to_string().contains("drop the OwnedBlock"));

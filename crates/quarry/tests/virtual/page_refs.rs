@@ -23,7 +23,7 @@ fn the_last_reference_frees() {
         let block = pages.alloc(order, None).unwrap();
         assert_eq!(pages.page_count(block), 1);
         for count in 2..=5 {
-            assert_eq!(pages.get_page(block), Ok(()));
+            assert_eq!(pages.get_number(block), Ok(()));
             assert_eq!(pages.page_count(block), count);
         }
         for count in (1..=4).rev() {
@@ -41,14 +41,14 @@ fn the_last_reference_frees() {
 fn a_shared_block_is_not_freed() {
     let pages = boot();
     let block = pages.alloc(2, None).unwrap();
-    pages.get_page(block).unwrap();
+    pages.get_number(block).unwrap();
     let shared = PageError::Referenced {
         pfn: block,
         count: 2,
     };
     assert_eq!(pages.free_number(block, 2), Err(shared));
     let single = pages.alloc(0, None).unwrap();
-    pages.get_page(single).unwrap();
+    pages.get_number(single).unwrap();
     let mut slots = [Some(single), None];
     assert!(matches!(
         pages.free_numbers(&mut slots),
@@ -73,7 +73,7 @@ fn references_to_what_is_not_allocated_are_refused() {
     let untouched = Pfn(pages.pages() - 1);
     type Act = fn(&PageAllocator<VirtualMachine>, Pfn) -> Result<(), PageError>;
     let acts: [Act; 2] = [
-        |pages, pfn| pages.get_page(pfn),
+        |pages, pfn| pages.get_number(pfn),
         |pages, pfn| pages.put_number(pfn).map(drop),
     ];
     for act in acts {
@@ -90,7 +90,7 @@ fn references_to_what_is_not_allocated_are_refused() {
     pages.free_number(block, 1).unwrap();
     let again = Err(PageError::NotAllocated(block, PageKind::Pcp));
     assert_eq!(pages.put_number(block), again.map(|()| true));
-    assert_eq!(pages.get_page(block), again);
+    assert_eq!(pages.get_number(block), again);
 }
 
 /// A block's next life begins with one reference, whatever became of the last.
@@ -112,7 +112,7 @@ fn counts_do_not_outlive_their_block() {
         let (block, order, count) = &mut live[at];
         assert_eq!(pages.page_count(*block), *count);
         if n == 1 {
-            pages.get_page(*block).unwrap();
+            pages.get_number(*block).unwrap();
             *count += 1;
         } else if n == 2 && *count == 1 {
             pages.free_number(*block, *order).unwrap();

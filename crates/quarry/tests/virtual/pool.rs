@@ -155,7 +155,7 @@ fn a_bulk_put_leaves_what_is_refused() {
     for by_owner in [false, true] {
         let [mine, shared] = [(); 2].map(|()| owner.alloc().unwrap());
         let [theirs, plain] = [other.alloc().unwrap(), pages.alloc(0, None).unwrap()];
-        pages.get_page(shared).unwrap();
+        pages.get_number(shared).unwrap();
         let mut slots = [
             Some(theirs),
             Some(mine),
@@ -284,7 +284,7 @@ fn a_page_with_other_users_leaves_the_pool() {
     let pool = owner.handle();
     for by_owner in [true, false] {
         let pfn = owner.alloc().unwrap();
-        pages.get_page(pfn).unwrap();
+        pages.get_number(pfn).unwrap();
         assert_eq!(pages.page_count(pfn), 2);
         let put = if by_owner {
             owner.lone_put(pfn)
@@ -298,7 +298,7 @@ fn a_page_with_other_users_leaves_the_pool() {
     }
     assert_eq!(pool.stats().released_refcnt, 2);
     let pfn = owner.alloc().unwrap();
-    pages.get_page(pfn).unwrap();
+    pages.get_number(pfn).unwrap();
     assert_eq!(pages.put_number(pfn), Ok(false));
     let last = Err(PageError::NotAllocated(pfn, PageKind::Pool));
     assert_eq!(

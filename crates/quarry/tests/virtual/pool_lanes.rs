@@ -128,7 +128,7 @@ fn what_finds_a_full_lane_goes_to_the_ring() {
             let cached = handle.stats().pages_cached as usize;
             for pfn in alloc(&mut owner, cached) {
                 // A page with another user leaves the pool.
-                pages.get_page(pfn).unwrap();
+                pages.get_number(pfn).unwrap();
                 assert_eq!(put_on(&handle, 0, pfn), Put::Released);
                 assert_eq!(pages.put_number(pfn), Ok(true));
             }

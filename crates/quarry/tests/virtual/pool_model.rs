@@ -342,7 +342,7 @@ impl<'p> World<'p> {
                         .map(|(&pfn, _)| pfn),
                 );
                 if let Some(&pfn) = all.get(usize::from(pick) % all.len().max(1)) {
-                    ensure_eq!(self.pages.get_page(pfn), Ok(()), "get_page");
+                    ensure_eq!(self.pages.get_number(pfn), Ok(()), "get_page");
                     *self.extra.entry(pfn).or_default() += 1;
                 }
             }

@@ -125,13 +125,13 @@ const BULK_TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "remote slot, write pcp 64, ipi, lock zone, write zone 8, read page_descriptor \
-                 64, write page_descriptor 64, write zone 12, write page_descriptor 8 x2, \
-                 buddy_step, write page_descriptor 64, write zone 12, write page_descriptor 8 \
-                 x2, read page_descriptor 64, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, unlock zone, free slot, remote slot, write pcp 64, free \
-                 slot, remote slot, write pcp 64, free slot, remote slot, write pcp 64, free \
-                 slot",
+                "remote slot, write pcp 64, irq_save, lock zone, write zone 8, read \
+                 page_descriptor 64, write page_descriptor 64, write zone 12, write \
+                 page_descriptor 8 x2, buddy_step, write page_descriptor 64, write zone 12, \
+                 write page_descriptor 8 x2, read page_descriptor 64, write page_descriptor 64, \
+                 write zone 12, write page_descriptor 8, unlock zone, free slot, remote slot, \
+                 write pcp 64, irq_save, free slot, remote slot, write pcp 64, irq_save, free \
+                 slot, remote slot, write pcp 64, irq_save, free slot",
             ),
         ],
     ),
@@ -172,13 +172,13 @@ const BULK_TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "remote slot, write pcp 64, atomic pcp 4, lock zone, irq_save, write zone 8, \
-                 read page_descriptor 64, write page_descriptor 64, read page_descriptor 64, \
-                 write zone 12, write page_descriptor 8 x2, buddy_step, write page_descriptor \
-                 64, write zone 12, write page_descriptor 8 x2, read page_descriptor 64, write \
-                 page_descriptor 64, read page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, unlock zone, free slot, remote slot, write pcp 64, atomic \
-                 pcp 4, free slot",
+                "remote slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write \
+                 zone 8, read page_descriptor 64, write page_descriptor 64, read \
+                 page_descriptor 64, write zone 12, write page_descriptor 8 x2, buddy_step, \
+                 write page_descriptor 64, write zone 12, write page_descriptor 8 x2, read \
+                 page_descriptor 64, write page_descriptor 64, read page_descriptor 64, write \
+                 zone 12, write page_descriptor 8, unlock zone, free slot, remote slot, write \
+                 pcp 64, preempt, atomic pcp 4, free slot",
             ),
         ],
     ),

@@ -185,7 +185,7 @@ fn observed(era: Era) -> Vec<(&'static str, String)> {
         ));
     }
     machine.run_on(CpuId(1));
-    pages.get_page(held[3]).expect("a reference");
+    pages.get_number(held[3]).expect("a reference");
     rows.push((
         "release",
         steps(machine, || assert!(pool.lone_put(held[3]).is_ok())),

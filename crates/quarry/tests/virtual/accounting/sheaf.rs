@@ -90,11 +90,10 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, (remote slot, write cpu_state 64, remote_wake, switch, \
-                 free slot) x2, remote slot, write cpu_state 64, remote_wake, switch, read \
-                 object 8 x23, lock node_list, irq_save, read slab 8, write object 8, atomic \
-                 slab 8, write node 12, write slab 8, unlock node_list, free slot, remote slot, \
-                 write cpu_state 64, free slot",
+                "lock rcu, unlock rcu, (remote slot, write cpu_state 64, free slot) x2, remote \
+                 slot, write cpu_state 64, switch, read object 8 x23, lock node_list, irq_save, \
+                 read slab 8, write object 8, atomic slab 8, write node 12, write slab 8, \
+                 unlock node_list, free slot, remote slot, write cpu_state 64, free slot",
             ),
             (
                 "drain",
@@ -141,15 +140,15 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, remote_wake, switch, \
-                 write cpu_queue 32 x3, read cpu_queue 256, read slab 64, write object 8 x31, \
-                 read slab 8, write object 8, atomic slab 8, write cpu_queue 32, read cpu_queue \
-                 216, read slab 64, write object 8 x2, read slab 8, write object 8, atomic slab \
-                 8, read slab 64, write object 8 x23, read slab 8, lock node_list, irq_save, \
-                 write object 8, atomic slab 8, write node 12, write slab 8 x2, unlock \
-                 node_list, write cpu_queue 32, free slot, write cpu_queue 32, read slab 64, \
-                 read slab 8 x2, write object 8, atomic slab 8, remote slot, write cpu_state \
-                 64, remote_wake, switch, write cpu_queue 32 x2, free slot",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, switch, write cpu_queue \
+                 32 x3, read cpu_queue 256, read slab 64, write object 8 x31, read slab 8, \
+                 write object 8, atomic slab 8, write cpu_queue 32, read cpu_queue 216, read \
+                 slab 64, write object 8 x2, read slab 8, write object 8, atomic slab 8, read \
+                 slab 64, write object 8 x23, read slab 8, lock node_list, irq_save, write \
+                 object 8, atomic slab 8, write node 12, write slab 8 x2, unlock node_list, \
+                 write cpu_queue 32, free slot, write cpu_queue 32, read slab 64, read slab 8 \
+                 x2, write object 8, atomic slab 8, remote slot, write cpu_state 64, write \
+                 cpu_queue 32 x2, free slot",
             ),
             (
                 "drain",

@@ -90,11 +90,11 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read cpu_queue \
-                 144, lock node_list, (read slab 64, write slab 64, write bitmap 4, write node \
-                 12, write slab 8, write node 12, write slab 8) x18, unlock node_list, free \
-                 slot, remote slot, write cpu_state 64, ipi, free slot, lock node_list, \
-                 irq_save, unlock node_list",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read \
+                 cpu_queue 144, lock node_list, (read slab 64, write slab 64, write bitmap 4, \
+                 write node 12, write slab 8, write node 12, write slab 8) x18, unlock \
+                 node_list, free slot, remote slot, write cpu_state 64, ipi, free slot, lock \
+                 node_list, irq_save, unlock node_list",
             ),
             (
                 "drain",
@@ -135,11 +135,11 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read cpu_queue \
-                 184, lock node_list, (read slab 64, write slab 64, write bitmap 1, write node \
-                 12, write slab 8, write node 12, write slab 8) x23, unlock node_list, free \
-                 slot, remote slot, write cpu_state 64, ipi, free slot, lock node_list, \
-                 irq_save, unlock node_list",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read \
+                 cpu_queue 184, lock node_list, (read slab 64, write slab 64, write bitmap 1, \
+                 write node 12, write slab 8, write node 12, write slab 8) x23, unlock \
+                 node_list, free slot, remote slot, write cpu_state 64, ipi, free slot, lock \
+                 node_list, irq_save, unlock node_list",
             ),
             (
                 "drain",

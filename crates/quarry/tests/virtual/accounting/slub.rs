@@ -149,10 +149,10 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read object 8 x23, \
-                 lock node_list, read slab 8, write object 8, atomic slab 8, write node 12, \
-                 write slab 8, unlock node_list, free slot, remote slot, write cpu_state 64, \
-                 free slot",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read object 8 \
+                 x23, lock node_list, read slab 8, write object 8, atomic slab 8, write node \
+                 12, write slab 8, unlock node_list, free slot, remote slot, write cpu_state \
+                 64, free slot",
             ),
             (
                 "drain",
@@ -190,10 +190,10 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "flush",
-                "lock rcu, unlock rcu, remote slot, write cpu_state 64, remote_wake, switch, \
-                 read object 8 x23, lock node_list, irq_save, read slab 8, write object 8, \
-                 atomic slab 8, write node 12, write slab 8, unlock node_list, free slot, \
-                 remote slot, write cpu_state 64, free slot",
+                "lock rcu, unlock rcu, remote slot, write cpu_state 64, switch, read object 8 \
+                 x23, lock node_list, irq_save, read slab 8, write object 8, atomic slab 8, \
+                 write node 12, write slab 8, unlock node_list, free slot, remote slot, write \
+                 cpu_state 64, free slot",
             ),
             (
                 "drain",

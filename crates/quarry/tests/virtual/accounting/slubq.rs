@@ -63,11 +63,11 @@ const MANY: &[(Era, Tables)] = &[(
         ),
         (
             "flush",
-            "lock rcu, unlock rcu, remote slot, write cpu_state 64, ipi, read cpu_queue \
-                 472, read slab 64 x26, write slab 64, lock slab, lock node_list, write node \
-                 12, write slab 8 x2, unlock node_list, unlock slab, read slab 64 x36, write \
-                 slab 64, lock slab, unlock slab, free slot, remote slot, write cpu_state 64, \
-                 ipi, free slot",
+            "lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read \
+                 cpu_queue 472, read slab 64 x26, write slab 64, lock slab, lock node_list, \
+                 write node 12, write slab 8 x2, unlock node_list, unlock slab, read slab 64 \
+                 x36, write slab 64, lock slab, unlock slab, free slot, remote slot, write \
+                 cpu_state 64, ipi, free slot",
         ),
         (
             "drain",

@@ -11,6 +11,8 @@ pub(crate) trait ByNumber {
     fn free_cold_number(&self, pfn: Pfn, order: u32) -> Result<(), PageError>;
     /// [`PageAllocator::free_bulk`].
     fn free_numbers(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError>;
+    /// [`PageAllocator::get_page`].
+    fn get_number(&self, pfn: Pfn) -> Result<(), PageError>;
     /// [`PageAllocator::put_page`].
     fn put_number(&self, pfn: Pfn) -> Result<bool, PageError>;
 }
@@ -30,6 +32,11 @@ impl<M: Machine> ByNumber for PageAllocator<M> {
     fn free_numbers(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
         // SAFETY: as in `free_number`.
         unsafe { self.free_bulk(slots) }
+    }
+
+    fn get_number(&self, pfn: Pfn) -> Result<(), PageError> {
+        // SAFETY: as in `free_number`.
+        unsafe { self.get_page(pfn) }
     }
 
     fn put_number(&self, pfn: Pfn) -> Result<bool, PageError> {

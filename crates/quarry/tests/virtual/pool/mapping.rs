@@ -71,7 +71,7 @@ fn pages_stay_mapped_while_they_are_the_pools() {
     assert_eq!(pool.stats().ring_full, 2);
     assert_eq!(iommu.0.borrow().mapped.len(), REFILL_PAGES - 2);
     let shared = owner.alloc().unwrap();
-    pages.get_page(shared).unwrap();
+    pages.get_number(shared).unwrap();
     // SAFETY: as above.
     let put = unsafe { owner.put(shared) };
     assert_eq!(put, Ok(Put::Released));
@@ -102,7 +102,7 @@ impl Mapper for Thief {
         let pfn = self.0.pfn_of(block).expect("a page of the machine");
         let refused = PageError::NotAllocated(pfn, PageKind::Owned);
         assert_eq!(self.0.free_number(pfn, 0), Err(refused));
-        assert_eq!(self.0.get_page(pfn), Err(refused));
+        assert_eq!(self.0.get_number(pfn), Err(refused));
         self.1.set(self.1.get() + 1);
         (!self.1.get().is_multiple_of(3)).then_some(pfn.0.into())
     }

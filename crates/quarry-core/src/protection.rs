@@ -4,20 +4,20 @@
 //! costs time and differs: interrupts are turned off, preemption is, or one instruction does all. The
 //! fronts of designs tell the machine of it as [`Work`].
 
-use crate::machine::{Machine, Work, work};
+use crate::machine::{CpuId, Machine, Work, work};
 
 /// What the kernel does for a call, by the way that it takes.
 #[derive(Clone, Copy)]
-pub(crate) struct Guard {
+pub(crate) struct Protection {
     /// The call finds what it needs with the CPU.
     pub(crate) hit: Work,
     /// It goes on behind the CPU's state; `None` if it leaves that alone.
     pub(crate) behind: Option<Work>,
-    /// It is a bulk call, whose objects are not guarded one by one.
+    /// It is a bulk call; `None` if that does for each list of objects what a single call does.
     pub(crate) bulk: Option<Work>,
 }
 
-impl Guard {
+impl Protection {
     /// The same for all ways.
     pub(crate) const fn all(work: Work) -> Self {
         Self {
@@ -50,25 +50,25 @@ impl Guard {
     }
 }
 
-/// The guards of allocations and frees.
+/// The protections of allocations and frees.
 #[derive(Clone, Copy)]
-pub(crate) struct Guards {
-    pub(crate) alloc: Guard,
-    pub(crate) free: Guard,
+pub(crate) struct Protections {
+    pub(crate) alloc: Protection,
+    pub(crate) free: Protection,
 }
 
-impl Guards {
+impl Protections {
     /// The same for both.
     pub(crate) const fn all(work: Work) -> Self {
         Self {
-            alloc: Guard::all(work),
-            free: Guard::all(work),
+            alloc: Protection::all(work),
+            free: Protection::all(work),
         }
     }
 }
 
 /// How the kernel has another CPU empty what it holds.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// By an interrupt, which the caller waits for.
     Interrupt,
@@ -79,12 +79,16 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// Tells of one CPU.
-    pub(crate) fn tell<M: Machine>(self, machine: &M) {
+    /// Tells of a CPU, whose slot the caller has. The running CPU does its part itself.
+    pub(crate) fn tell<M: Machine>(self, machine: &M, cpu: CpuId) {
+        let remote = cpu != machine.current_cpu();
         match self {
-            Self::Interrupt => work(machine, Work::Ipi),
+            Self::Interrupt if remote => work(machine, Work::Ipi),
+            Self::Interrupt => work(machine, Work::IrqSave),
             Self::Worker => {
-                work(machine, Work::RemoteWake);
+                if remote {
+                    work(machine, Work::RemoteWake);
+                }
                 work(machine, Work::Switch);
             }
             Self::Lock => {}
