@@ -29,6 +29,8 @@ pub(crate) enum Mixing {
     Allowed,
     /// Whole pageblocks only, in which nothing is in use that types could be mixed with.
     WholeBlocks,
+    /// Single blocks of other types, without a look at the own lists or for a claim.
+    Steals,
 }
 
 /// What is asked of a zone's lists.
@@ -276,17 +278,18 @@ impl FreeArea {
         &mut self,
         machine: &M,
         map: &MemMap,
-        wanted: Wanted,
+        mut wanted: Wanted,
     ) -> Option<Pfn> {
         let mut taken = None;
-        self.alloc_run(machine, map, wanted, 1, |pfn| {
+        self.alloc_run(machine, map, &mut wanted, 1, |pfn| {
             taken = Some(pfn);
         });
         taken
     }
 
     /// [`FreeArea::alloc`] of up to `most` blocks that come one after the other out of one larger
-    /// one: each is given to `each`. Returns how many there were, 0 if there is none left.
+    /// one: each is given to `each`. Returns how many there were, 0 if there is none left. From 6.15 on a
+    /// stolen block turns what is wanted to [`Mixing::Steals`], for the rest of the caller's hold.
     ///
     /// While a block is being used up, the lists of its type below it hold nothing but what is left
     /// of it, lowest address first. So it is cut once, which leaves what cutting it again for each
@@ -296,19 +299,22 @@ impl FreeArea {
         &mut self,
         machine: &M,
         map: &MemMap,
-        wanted: Wanted,
+        wanted: &mut Wanted,
         most: u32,
         mut each: impl FnMut(Pfn),
     ) -> u32 {
-        let Some(taken) = self.take(machine, map, &wanted) else {
+        let Some(taken) = self.take(machine, map, wanted) else {
             return 0;
         };
+        if taken.stolen && self.era >= Era::V6_15 {
+            wanted.mixing = Mixing::Steals;
+        }
         let Wanted {
             order,
             migratetype,
             kind,
             ..
-        } = wanted;
+        } = *wanted;
         let levels = taken.order - order;
         let all = 1 << levels;
         // What was stolen came past smaller blocks, of which the next one might be.
@@ -345,7 +351,9 @@ impl FreeArea {
     /// A block of at least the order, off its list.
     fn take<M: Machine>(&mut self, machine: &M, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
         loop {
-            if let Some(own) = self.take_own(machine, map, wanted) {
+            if wanted.mixing != Mixing::Steals
+                && let Some(own) = self.take_own(machine, map, wanted)
+            {
                 return Some(own);
             }
             // Untouched memory is as if on the lists of its type, behind all that is there: it is

@@ -13,6 +13,9 @@
 //! | 6.10 | | all, if the type changes, or nothing | what is left of the block stays with its type |
 //! | 6.15 | the largest that can be claimed | | the smallest block |
 //!
+//! From 6.15 on a refill that got a block without a claim gets its other blocks in the same way, although
+//! the pageblock of the next one might be claimed.
+//!
 //! A request may also ask for nothing but whole pageblocks ([`Mixing::WholeBlocks`], from 5.0 on).
 //!
 //! # Departure from the kernel
@@ -47,6 +50,7 @@ impl FreeArea {
     ) -> Option<Taken> {
         let whole = map.blocks().order();
         let least = match wanted.mixing {
+            Mixing::Steals => return self.steal(machine, map, wanted),
             Mixing::Allowed => wanted.order,
             Mixing::WholeBlocks => wanted.order.max(whole),
         };
@@ -78,13 +82,19 @@ impl FreeArea {
             };
             return Some(self.take_block(machine, map, (pfn, order, new), rest));
         }
-        if wanted.mixing == Mixing::WholeBlocks {
-            return None;
+        match wanted.mixing {
+            Mixing::WholeBlocks => None,
+            _ => self.steal(machine, map, wanted),
         }
+    }
+
+    /// The smallest block of another type, and nothing but it.
+    fn steal<M: Machine>(&mut self, machine: &M, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
+        let new = wanted.migratetype;
         let mut smallest_first = wanted.order..=MAX_ORDER;
         let (order, (pfn, old)) =
             smallest_first.find_map(|order| Some((order, self.foreign(order, new)?)))?;
-        let rest = if era >= Era::V6_10 { old } else { new };
+        let rest = if self.era >= Era::V6_10 { old } else { new };
         Some(self.take_block(machine, map, (pfn, order, old), rest))
     }
 

@@ -425,7 +425,7 @@ impl Pcp {
         let Shape {
             order, migratetype, ..
         } = shape;
-        let wanted = Wanted {
+        let mut wanted = Wanted {
             order,
             migratetype,
             kind: PageKind::Pcp,
@@ -449,7 +449,7 @@ impl Pcp {
             Some(_) => list.push_back(at.map, pfn),
         };
         while got < blocks {
-            let run = area.alloc_run(at.machine, at.map, wanted, blocks - got, &mut keep);
+            let run = area.alloc_run(at.machine, at.map, &mut wanted, blocks - got, &mut keep);
             if run == 0 {
                 break;
             }

@@ -219,3 +219,43 @@ fn reclaimable_requests_claim_any_block() {
         pages.check_consistency().expect("consistent");
     }
 }
+
+/// Movable pages that are free one by one: the first on the list in a pageblock that is full but for it, the
+/// others in one that is half free, which an unmovable request may claim. A refill from 6.15 on that has got
+/// the first without a claim takes the second as it is; before, it looks for a claim each time.
+#[test]
+fn a_refill_goes_on_with_steals() {
+    use MigrateType::{Movable, Unmovable};
+    for (era, claims) in [
+        (Era::V6_9, true),
+        (Era::V6_14, true),
+        (Era::V6_15, false),
+        (Era::V7_3, false),
+    ] {
+        let pages = boot(era, 32 << 9);
+        for _ in 0..30 {
+            typed(&pages, Movable, 9);
+        }
+        let mut singles: Vec<Pfn> = (0..1024).map(|_| typed(&pages, Movable, 0)).collect();
+        singles.sort_unstable();
+        assert_eq!(report(&pages).free_pages, 0, "{era}");
+        for at in (512..1024).step_by(2) {
+            pages.free_number(singles[at], 0).expect("allocated");
+        }
+        assert_eq!(pages.drain_all(), 0);
+        pages.free_number(singles[0], 0).expect("allocated");
+        assert_eq!(pages.drain_all(), 0);
+        assert_eq!(report(&pages).pageblocks, [0, 32, 0]);
+
+        let unmovable = || report(&pages).pageblocks[Unmovable as usize];
+        let before = report(&pages).pcp.refilled;
+        assert_eq!(typed(&pages, Unmovable, 0), singles[0], "{era}");
+        assert!(report(&pages).pcp.refilled - before > 1, "{era}");
+        assert_eq!(unmovable(), u64::from(claims), "{era}");
+        // The next refill looks for a claim again.
+        assert_eq!(pages.drain_all(), 0);
+        typed(&pages, Unmovable, 0);
+        assert_eq!(unmovable(), 1, "{era}");
+        pages.check_consistency().expect("consistent");
+    }
+}
