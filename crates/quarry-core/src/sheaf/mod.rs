@@ -119,7 +119,7 @@ unsafe impl Design for SheafCache {
         rows: tunables::ROWS,
     };
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
-    const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0];
+    const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0, Era::V7_2, Era::V7_3];
     const GROWS_BY_KMALLOC: bool = false;
     const DEFAULT_ERA: Era = Era::V7_0;
 

@@ -43,6 +43,7 @@ mod pool_model;
 mod pool_slabs;
 mod rcu;
 mod sheaf;
+mod sheaf_bulk;
 mod slab;
 mod slab_queues;
 mod slob;
