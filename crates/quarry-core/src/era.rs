@@ -116,6 +116,10 @@ impl Era {
     #[must_use]
     pub fn note(self) -> Option<&'static str> {
         match self {
+            Era::V5_4 => Some(
+                "late stable updates (5.4.195) put the free pointer of small red-zoned objects outside, as \
+                 5.13 does; the rules are those of the release",
+            ),
             Era::V5_10 => Some(
                 "late stable updates (5.10.223) keep the free pointer where 5.13 does; the rules are \
                  those of the release",
@@ -175,6 +179,13 @@ mod tests {
         }
         assert_eq!(Era::V6_1.note(), None);
         assert!(Era::V6_16.note().unwrap().contains("not to be had"));
-        assert!(Era::V6_6.note().unwrap().contains("6.6.87"));
+        for (era, update) in [
+            (Era::V5_4, "5.4.195"),
+            (Era::V5_10, "5.10.223"),
+            (Era::V6_6, "6.6.87"),
+            (Era::V6_12, "6.12.107"),
+        ] {
+            assert!(era.note().unwrap().contains(update), "{era}");
+        }
     }
 }
