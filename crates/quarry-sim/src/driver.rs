@@ -30,8 +30,9 @@
 //! assert_eq!(frees.unwrap(), 1);
 //! ```
 //!
-//! Pages are numbers, and their functions safe: [`Driver::pages`] gives the page allocator, on which
-//! page pools are made; [`LonePut`](crate::LonePut) has safe puts into them.
+//! [`Driver::pages`] gives the page allocator, on which page pools are made. A page is a number that any code can
+//! make, so freeing one is unsafe there as well; [`Driver::alloc_pages`] gives receipts for blocks, as above for
+//! objects. [`LonePut`](crate::LonePut) has safe puts into pools.
 //!
 //! ```
 //! use quarry_core::{era::Era, geometry::BootParams, machine::CpuId, slub::Slub};

@@ -9,22 +9,20 @@ use serde_json::Value;
 use super::Violation;
 
 /// The crates from the bottom to the top.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 10] = [
     "quarry-core",
     "quarry-host",
     "quarry-sim",
     "quarry",
-    "quarry-capi",
     "quarry-trace",
     "quarry-work",
     "quarry-lab",
-    "quarry-report",
     "quarry-cli",
     "quarry-benches",
     "xtask",
 ];
 /// The crates that may be part of a process's allocator.
-const ALLOCATOR: [&str; 4] = ["quarry-core", "quarry-host", "quarry", "quarry-capi"];
+const ALLOCATOR: [&str; 3] = ["quarry-core", "quarry-host", "quarry"];
 /// What those may use, apart from each other.
 const ALLOCATOR_MAY_USE: [&str; 2] = ["libc", "loom"];
 

@@ -5,13 +5,7 @@ use std::path::Path;
 use super::Violation;
 
 /// The crates that may hold `unsafe` code.
-const MAY_BE_UNSAFE: [&str; 5] = [
-    "quarry-core",
-    "quarry-host",
-    "quarry-sim",
-    "quarry",
-    "quarry-capi",
-];
+const MAY_BE_UNSAFE: [&str; 4] = ["quarry-core", "quarry-host", "quarry-sim", "quarry"];
 const LINES_MAX: usize = 600;
 const LINES_NOTED: usize = 400;
 /// Directories of a developer's machine. Written in halves, so that this line is not found.
