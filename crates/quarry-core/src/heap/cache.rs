@@ -8,7 +8,7 @@ use crate::design::{
     Busy, CacheHead, CheckError, CpuUsage, Design, Env, FreeError, NodeUsage, Usage,
 };
 use crate::geometry::CacheFlags;
-use crate::machine::{CpuId, Machine, NodeId, Topology, Work, work};
+use crate::machine::{CpuId, Guard, Machine, NodeId, Topology, Work, work};
 use crate::rcu;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -376,30 +376,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
             // Another cache was merged into this one just now.
             return Ok(());
         }
-        let me: *const CacheHead = &self.body.head;
-        // SAFETY: the link is this cache's own, under the list's lock.
-        let after = unsafe { *self.body.head.list_next.get() };
-        if *newest == me {
-            *newest = after;
-        } else {
-            let mut at = *newest;
-            while !at.is_null() {
-                // SAFETY: listed heads live as long as they are listed.
-                let link = unsafe { &*at }.list_next.get();
-                // SAFETY: links are only touched under the list's lock, which is held.
-                let next = unsafe { *link };
-                if next == me {
-                    // SAFETY: as above.
-                    unsafe { *link = after };
-                    break;
-                }
-                at = next;
-            }
-        }
-        self.heap
-            .system
-            .list_changes
-            .fetch_add(1, Ordering::Relaxed);
+        self.unlist(&mut newest);
         drop(newest);
         // A kmalloc class is made anew at its next use.
         let body = core::ptr::from_ref(self.body).cast_mut().cast();
@@ -419,6 +396,34 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         // SAFETY: the cache is off the list, and no other code uses it.
         unsafe { self.heap.free_body(NonNull::from(self.body)) };
         Ok(())
+    }
+
+    /// Takes the cache off the heap's list; `newest` is the guard of that list.
+    fn unlist(&self, newest: &mut Guard<'_, M, *const CacheHead>) {
+        let me: *const CacheHead = &self.body.head;
+        // SAFETY: the link is this cache's own, under the list's lock.
+        let after = unsafe { *self.body.head.list_next.get() };
+        if **newest == me {
+            **newest = after;
+        } else {
+            let mut at = **newest;
+            while !at.is_null() {
+                // SAFETY: listed heads live as long as they are listed.
+                let link = unsafe { &*at }.list_next.get();
+                // SAFETY: links are only touched under the list's lock, which is held.
+                let next = unsafe { *link };
+                if next == me {
+                    // SAFETY: as above.
+                    unsafe { *link = after };
+                    break;
+                }
+                at = next;
+            }
+        }
+        self.heap
+            .system
+            .list_changes
+            .fetch_add(1, Ordering::Relaxed);
     }
 }
 

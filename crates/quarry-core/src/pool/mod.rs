@@ -225,26 +225,11 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let bytes = size_of::<Body<H>>().max(align_of::<Body<H>>());
         let place = pages.meta().alloc(machine, bytes);
         let body = place.ok_or(PoolCreateError::NoRoom)?.cast::<Body<H>>();
-        let ring = Ring::new(machine, pages.meta(), size);
-        let lanes = Lanes::new(machine, pages.percpu(), size);
-        let (ring, lanes) = match (ring, lanes) {
-            (Some(ring), Some(lanes)) => (ring, lanes),
-            (ring, lanes) => {
-                if let Some(lanes) = lanes {
-                    // SAFETY: no code knows them.
-                    unsafe { lanes.free(machine, pages.meta(), pages.percpu()) };
-                }
-                let ring = ring.map(|ring| ring.range());
-                let body = RawRange {
-                    base: body.cast(),
-                    bytes,
-                };
-                for block in ring.into_iter().chain([body]) {
-                    // SAFETY: no code knows the block.
-                    unsafe { give_back(machine, pages.meta(), block) };
-                }
-                return Err(PoolCreateError::NoRoom);
-            }
+        let Some((ring, lanes)) = ring_and_lanes(pages, size) else {
+            let base = body.cast();
+            // SAFETY: no code knows the block.
+            unsafe { give_back(machine, pages.meta(), RawRange { base, bytes }) };
+            return Err(PoolCreateError::NoRoom);
         };
         let new = Body {
             owner: OwnerPart::new(params.order),
@@ -282,6 +267,28 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     #[must_use]
     pub fn pool(&self) -> &PagePool<'p, M, H> {
         &self.pool
+    }
+}
+
+/// The ring and the lanes of a new pool; without room for both, neither.
+fn ring_and_lanes<M: Machine>(pages: &PageAllocator<M>, size: u32) -> Option<(Ring, Lanes)> {
+    let (machine, meta, percpu) = (pages.machine(), pages.meta(), pages.percpu());
+    match (
+        Ring::new(machine, meta, size),
+        Lanes::new(machine, percpu, size),
+    ) {
+        (Some(ring), Some(lanes)) => Some((ring, lanes)),
+        (ring, lanes) => {
+            if let Some(lanes) = lanes {
+                // SAFETY: no code knows them.
+                unsafe { lanes.free(machine, meta, percpu) };
+            }
+            if let Some(ring) = ring {
+                // SAFETY: no code knows the block.
+                unsafe { give_back(machine, meta, ring.range()) };
+            }
+            None
+        }
     }
 }
 
