@@ -228,26 +228,7 @@ fn report<D: Design>(
     before: &Before,
 ) -> RunReport {
     let page_bytes = spec.config.page_bytes;
-    let (mut stats, mut usage) = (Stats::default(), Usage::default());
-    let mut caches = Vec::new();
-    let mut newer = 0;
-    driver.for_each_cache(|_| newer += 1);
-    newer -= before.caches.len();
-    let mut before_of_cache =
-        std::iter::repeat_n(None, newer).chain(before.caches.iter().map(Some));
-    driver.for_each_cache(|cache| {
-        let before = before_of_cache.next().flatten();
-        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes, before);
-        stats.add(&cache_stats);
-        usage.add(&cache_usage);
-        if report.allocs > 0 || report.slabs > 0 {
-            caches.push(report);
-        }
-    });
-    caches.sort_by(|a, b| {
-        let key = |cache: &CacheReport| (std::cmp::Reverse(cache.slab_bytes), cache.slab_size);
-        (key(a), &a.name).cmp(&(key(b), &b.name))
-    });
+    let (caches, stats, usage) = cache_reports(driver, page_bytes, before);
     let counters = driver.machine().counters();
     let (pages, pages_before) = (driver.page_stats(), &before.pages);
     let of_events = outcome
@@ -282,16 +263,7 @@ fn report<D: Design>(
         events_per_second: 0.0,
         replayed: outcome.tally,
         stats,
-        pcp: PcpReport {
-            allocs: pages.pcp.allocs - pages_before.pcp.allocs,
-            frees: pages.pcp.frees - pages_before.pcp.frees,
-            refills: pages.pcp.refills - pages_before.pcp.refills,
-            refilled: pages.pcp.refilled - pages_before.pcp.refilled,
-            drains: pages.pcp.drains - pages_before.pcp.drains,
-            drained: pages.pcp.drained - pages_before.pcp.drained,
-            decays: pages.pcp.decays - pages_before.pcp.decays,
-            decayed: pages.pcp.decayed - pages_before.pcp.decayed,
-        },
+        pcp: PcpReport::of(&pages.pcp, &pages_before.pcp),
         zones: Vec::new(),
         page_events: pages::PageEvents::of(input),
         pages: outcome.pages,
@@ -303,4 +275,33 @@ fn report<D: Design>(
         check: Check::new(input, &caches, &outcome.same_slabs),
         caches,
     }
+}
+
+/// Reports of the caches that were used, largest first, and the counters and usage of all together.
+fn cache_reports<D: Design>(
+    driver: &Driver<'_, D>,
+    page_bytes: u64,
+    before: &Before,
+) -> (Vec<CacheReport>, Stats, Usage) {
+    let (mut stats, mut usage) = (Stats::default(), Usage::default());
+    let mut caches = Vec::new();
+    let mut newer = 0;
+    driver.for_each_cache(|_| newer += 1);
+    newer -= before.caches.len();
+    let mut before_of_cache =
+        std::iter::repeat_n(None, newer).chain(before.caches.iter().map(Some));
+    driver.for_each_cache(|cache| {
+        let before = before_of_cache.next().flatten();
+        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes, before);
+        stats.add(&cache_stats);
+        usage.add(&cache_usage);
+        if report.allocs > 0 || report.slabs > 0 {
+            caches.push(report);
+        }
+    });
+    caches.sort_by(|a, b| {
+        let key = |cache: &CacheReport| (std::cmp::Reverse(cache.slab_bytes), cache.slab_size);
+        (key(a), &a.name).cmp(&(key(b), &b.name))
+    });
+    (caches, stats, usage)
 }

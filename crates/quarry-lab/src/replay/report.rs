@@ -2,7 +2,7 @@
 
 use quarry_core::design::{Design, Usage};
 use quarry_core::machine::{Access, CpuId, Cpus as _, Line, LockClass, Work};
-use quarry_core::page::ORDERS;
+use quarry_core::page::{ORDERS, PcpStats};
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Counters;
 use quarry_sim::driver::{CacheView, Driver};
@@ -205,6 +205,22 @@ pub struct PcpReport {
     pub decays: u64,
     /// Blocks that these gave back, among `drained`.
     pub decayed: u64,
+}
+
+impl PcpReport {
+    /// What was counted since `before`.
+    pub(super) fn of(now: &PcpStats, before: &PcpStats) -> Self {
+        Self {
+            allocs: now.allocs - before.allocs,
+            frees: now.frees - before.frees,
+            refills: now.refills - before.refills,
+            refilled: now.refilled - before.refilled,
+            drains: now.drains - before.drains,
+            drained: now.drained - before.drained,
+            decays: now.decays - before.decays,
+            decayed: now.decayed - before.decayed,
+        }
+    }
 }
 
 /// Touches of one kind of cache line.

@@ -28,6 +28,12 @@ fn below(column: &'static str, value: i32, good: bool, limit: u32, also: &str) -
     )
 }
 
+/// From `low`, 0 or -1, to below `limit`.
+fn within(column: &'static str, value: i32, low: i32, limit: u32, also: &str) -> Check {
+    let good = (value.wrapping_sub(low) as u32) < limit.wrapping_sub(low as u32);
+    below(column, value, good, limit, also)
+}
+
 /// The columns of a chunk, equally long.
 #[derive(Clone, Copy)]
 pub(super) struct RawColumns<'a> {
@@ -165,61 +171,21 @@ impl RawRow {
         } else {
             (self.object as u32) < slots
         };
-        let within = |value: i32, low: i32, high: i32| (low..=high).contains(&value);
         // Only page events say that they are about slabs.
-        let flags = 128 << i32::from(kind.is_page());
+        let flags = 128 << u32::from(kind.is_page());
+        let orders = u32::from(ORDER_MAX) + 1;
+        let no_cache = ", -1 only without a cache";
+        let no_object = ", -1 only for an unknown free";
         let checks: [Check; 9] = [
             not_negative("time_ns", self.time),
-            below(
-                "cpu",
-                self.cpu,
-                (self.cpu as u32) < limits.cpus,
-                limits.cpus,
-                "",
-            ),
-            below(
-                "cache_id",
-                self.cache,
-                cache_ok,
-                limits.caches,
-                ", -1 only without a cache",
-            ),
-            below(
-                "object",
-                self.object,
-                object_ok,
-                slots,
-                ", -1 only for an unknown free",
-            ),
+            within("cpu", self.cpu, 0, limits.cpus, ""),
+            below("cache_id", self.cache, cache_ok, limits.caches, no_cache),
+            below("object", self.object, object_ok, slots, no_object),
             not_negative("bytes_req", i64::from(self.bytes_req)),
-            below(
-                "flags",
-                self.flags,
-                within(self.flags, 0, flags - 1),
-                flags as u32,
-                "",
-            ),
-            below(
-                "order",
-                self.order,
-                within(self.order, 0, ORDER_MAX.into()),
-                u32::from(ORDER_MAX) + 1,
-                "",
-            ),
-            below(
-                "node",
-                self.node,
-                within(self.node, -1, 1023),
-                1024,
-                ", -1 for any",
-            ),
-            below(
-                "migratetype",
-                self.migratetype,
-                within(self.migratetype, -1, 15),
-                16,
-                ", -1 for none",
-            ),
+            within("flags", self.flags, 0, flags, ""),
+            within("order", self.order, 0, orders, ""),
+            within("node", self.node, -1, 1024, ", -1 for any"),
+            within("migratetype", self.migratetype, -1, 16, ", -1 for none"),
         ];
         checks
             .into_iter()
