@@ -193,69 +193,30 @@ fn table(answer: &Answer) -> String {
         answer.cpus
     );
     let mut table = output::table(&[&title, "", ""], &[2]);
+    let mut row = |name: &str, value: u32, unit: &str| {
+        table.add_row([name, &units::count(value.into()), unit]);
+    };
+    let slab = format!("{} a slab", units::bytes(answer.slab_bytes));
     let slack = units::percent(answer.slack.into(), answer.slab_bytes);
-    let mut rows = vec![
-        ("object size", answer.object_size, "bytes".to_string()),
-        (
-            "slab size",
-            answer.slab_size,
-            "bytes from object to object".to_string(),
-        ),
-        ("alignment", answer.align, "bytes".to_string()),
-        (
-            "order",
-            answer.order,
-            format!("{} a slab", units::bytes(answer.slab_bytes)),
-        ),
-        ("objects per slab", answer.objects_per_slab, String::new()),
-        ("slack", answer.slack, format!("bytes a slab, {slack}")),
-        (
-            "fallback order",
-            answer.fallback_order,
-            format!("{} objects", answer.fallback_objects),
-        ),
-        (
-            "cpu_partial",
-            answer.cpu_partial,
-            "objects a CPU".to_string(),
-        ),
-        (
-            "min_partial",
-            answer.min_partial,
-            "slabs a node".to_string(),
-        ),
-    ];
+    let fallback = format!("{} objects", answer.fallback_objects);
+    row("object size", answer.object_size, "bytes");
+    row("slab size", answer.slab_size, "bytes from object to object");
+    row("alignment", answer.align, "bytes");
+    row("order", answer.order, &slab);
+    row("objects per slab", answer.objects_per_slab, "");
+    row("slack", answer.slack, &format!("bytes a slab, {slack}"));
+    row("fallback order", answer.fallback_order, &fallback);
+    row("cpu_partial", answer.cpu_partial, "objects a CPU");
     if answer.cpu_partial_slabs > 0 {
-        let row = (
-            "cpu_partial_slabs",
-            answer.cpu_partial_slabs,
-            "slabs a CPU".to_string(),
-        );
-        rows.insert(8, row);
+        row("cpu_partial_slabs", answer.cpu_partial_slabs, "slabs a CPU");
     }
+    row("min_partial", answer.min_partial, "slabs a node");
     if answer.cpu_queue_size > 0 {
-        let queue = (
-            "cpu_queue_size",
-            answer.cpu_queue_size,
-            "objects a CPU".to_string(),
-        );
-        let batch = (
-            "cpu_batch_size",
-            answer.cpu_batch_size,
-            "objects".to_string(),
-        );
-        rows.extend([queue, batch]);
+        row("cpu_queue_size", answer.cpu_queue_size, "objects a CPU");
+        row("cpu_batch_size", answer.cpu_batch_size, "objects");
     }
     if answer.sheaf_capacity > 0 {
-        let row = (
-            "sheaf_capacity",
-            answer.sheaf_capacity,
-            "objects a sheaf".to_string(),
-        );
-        rows.push(row);
-    }
-    for (name, value, unit) in rows {
-        table.add_row([name.to_string(), units::count(value.into()), unit]);
+        row("sheaf_capacity", answer.sheaf_capacity, "objects a sheaf");
     }
     table.to_string()
 }

@@ -3,8 +3,9 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
+use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressStyle};
-use quarry_trace::{ImportOptions, ImportSummary, Kind, import_file, import_to_file};
+use quarry_trace::{ImportOptions, ImportSummary, Kind, TraceMeta, import_file, import_to_file};
 use serde::Serialize;
 
 use crate::error::usage;
@@ -195,7 +196,16 @@ fn bytes_per_event(summary: &ImportSummary) -> f64 {
 }
 
 fn tables(summary: &ImportSummary, output: &Path) -> String {
-    let meta = &summary.meta;
+    let (kinds, facts) = (kinds(&summary.meta), facts(summary, output));
+    let mut text = format!("{kinds}\n\n{facts}\n");
+    if let Some(first) = &summary.meta.first_skipped {
+        text.push_str(&format!("\nfirst skipped line: {first}\n"));
+    }
+    text
+}
+
+/// Events by kind, with frees of what was not seen allocated, and implied frees.
+fn kinds(meta: &TraceMeta) -> Table {
     let mut kinds = output::table(&["event", "read", "not seen allocated", "implied"], &[]);
     let orphans = &meta.orphans;
     for kind in Kind::ALL {
@@ -228,6 +238,13 @@ fn tables(summary: &ImportSummary, output: &Path) -> String {
         units::count(orphans.unknown_frees()),
         units::count(orphans.implied_frees()),
     ]);
+    kinds
+}
+
+/// Where the trace comes from, what is missing in it, and how large it is.
+fn facts(summary: &ImportSummary, output: &Path) -> Table {
+    let meta = &summary.meta;
+    let orphans = &meta.orphans;
     let mut facts = output::table(&["trace", &output.display().to_string()], &[1]);
     let assumed = if meta.page_size_assumed {
         " (assumed)"
@@ -281,9 +298,5 @@ fn tables(summary: &ImportSummary, output: &Path) -> String {
     for (name, value) in rows {
         facts.add_row([name.to_string(), value]);
     }
-    let mut text = format!("{kinds}\n\n{facts}\n");
-    if let Some(first) = &meta.first_skipped {
-        text.push_str(&format!("\nfirst skipped line: {first}\n"));
-    }
-    text
+    facts
 }

@@ -251,47 +251,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !axes.cpus.is_empty() {
         Plan::new(&axes)?;
     }
-    let read = |file: &Option<PathBuf>| file.as_deref().map(Snapshot::read_moment).transpose();
-    let (initial, initial_lists) = read(&args.initial)?.unzip();
-    let check = read(&args.check)?.map(|(slabinfo, _)| slabinfo);
-    let zoneinfo = args.zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
-    let types = args.pagetypeinfo.as_deref();
-    let types = types.map(Pagetypeinfo::read).transpose()?;
-    let mut input = Input::open(trace)?;
-    input.part = Part {
-        from: args.from,
-        until: args.until,
-    };
-    input.pages = args.pages.into();
-    input.cache_share_bytes = args.cache_share;
-    if let Some(report) = initial.as_ref().or(check.as_ref()) {
-        let recorded = recorded(input.file.meta(), report)?;
-        axes.designs = if args.design.is_empty() {
-            vec![recorded]
-        } else {
-            axes.designs
-        };
-        if args.page_size.is_empty() {
-            axes.page_bytes = vec![input.file.meta().page_size.into()];
-        }
-    }
-    if let Some(zoneinfo) = &zoneinfo {
-        let recorded = input.file.meta().page_size.into();
-        if args.page_size.is_empty() {
-            axes.page_bytes = vec![recorded];
-        }
-        if args.memory.is_none() {
-            axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded)?;
-        }
-    }
-    (input.initial, input.check) = (initial, check);
-    input.initial_lists = initial_lists.unwrap_or_default();
-    (input.zoneinfo, input.free) = (zoneinfo, types);
+    let input = open(args, trace)?;
+    heed_recorded(args, &input, &mut axes)?;
     let meta = input.file.meta();
-    if axes.cpus.is_empty() {
-        axes.cpus
-            .push(meta.cpus.min(quarry_core::machine::MAX_CPUS));
-    }
     let mut plan = Plan::new(&axes)?;
     if let Some(dir) = &args.inspect {
         plan.inspect_into(dir)?;
@@ -323,6 +285,56 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         };
         output::print_text(&replay_tables::text(&input.name, meta, &runs, more))
     }
+}
+
+/// Opens the trace, with the reports that the options name.
+fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
+    let read = |file: &Option<PathBuf>| file.as_deref().map(Snapshot::read_moment).transpose();
+    let (initial, initial_lists) = read(&args.initial)?.unzip();
+    let check = read(&args.check)?.map(|(slabinfo, _)| slabinfo);
+    let zoneinfo = args.zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
+    let types = args.pagetypeinfo.as_deref();
+    let free = types.map(Pagetypeinfo::read).transpose()?;
+    let mut input = Input::open(trace)?;
+    input.part = Part {
+        from: args.from,
+        until: args.until,
+    };
+    input.pages = args.pages.into();
+    input.cache_share_bytes = args.cache_share;
+    (input.initial, input.check) = (initial, check);
+    input.initial_lists = initial_lists.unwrap_or_default();
+    (input.zoneinfo, input.free) = (zoneinfo, free);
+    Ok(input)
+}
+
+/// Completes the axes by what the recorded kernel had, as far as the trace and the reports tell it and no
+/// option does.
+fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<()> {
+    let meta = input.file.meta();
+    if let Some(report) = input.initial.as_ref().or(input.check.as_ref()) {
+        let recorded = recorded(meta, report)?;
+        if args.design.is_empty() {
+            axes.designs = vec![recorded];
+        }
+        if args.page_size.is_empty() {
+            axes.page_bytes = vec![meta.page_size.into()];
+        }
+    }
+    if let Some(zoneinfo) = &input.zoneinfo {
+        let recorded = meta.page_size.into();
+        if args.page_size.is_empty() {
+            axes.page_bytes = vec![recorded];
+        }
+        if args.memory.is_none() {
+            axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded)?;
+        }
+    }
+    if axes.cpus.is_empty() {
+        axes.cpus
+            .push(meta.cpus.min(quarry_core::machine::MAX_CPUS));
+    }
+    Ok(())
 }
 
 /// Options that were given and have no effect on some run, or less than on others, and why.
