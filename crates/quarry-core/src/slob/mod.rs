@@ -5,8 +5,8 @@
 //! The kernel's allocator for the smallest machines: objects take the room that they need and share
 //! pages whatever their size, paid for with a search under one lock. (Room that alignment or the
 //! page's end cuts off is lost all the same: a load of large messages can need more pages than with
-//! SLUB.) Eras 2.6.24 and 6.1, from facts about these versions. What differs between them is data
-//! ([`geometry::SlobEra`]).
+//! SLUB.) Eras are all releases from 2.6.22 to 6.3, from facts about 2.6.24 and 6.1. What differs between
+//! them is data ([`geometry::SlobEra`]).
 //!
 //! # 2 Objects
 //!
