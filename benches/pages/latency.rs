@@ -206,7 +206,7 @@ fn ns_of_a_turn() -> f64 {
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and drains of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \
-         one hold of the zone lock each, of a bounded number of pages\n({} in a process, by \
+         one hold of the zone lock each, of at most `pages` pages\n({} in a process, by \
          PageConfig::hold_pages; a kernel of today has no such bound; {PAGES} pages come and go);\nnull: the \
          99.9th percentile of a loop that takes what the median is and touches no memory",
         PageConfig::in_process(Era::V6_18).hold_pages

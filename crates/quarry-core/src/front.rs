@@ -294,7 +294,7 @@ impl<T: CpuFront> Allocate for T {
                 match self.pop_held(env, cpu, node) {
                     None => alloc_behind(self, env, cpu, id, node),
                     object => {
-                        protections::<Self, M>(env).alloc.hit(env.machine());
+                        Self::protections(env.cache.era).alloc.hit(env.machine());
                         object
                     }
                 }
@@ -321,7 +321,7 @@ impl<T: CpuFront> Allocate for T {
         let mut filled = 0;
         if node.is_none() && self.is_on() {
             let popped = self.slots().try_with(env.machine(), |cpu, _| {
-                protections::<Self, M>(env).alloc.bulk(env.machine());
+                Self::protections(env.cache.era).alloc.bulk(env.machine());
                 self.pop_run(env, cpu, slots)
             });
             filled = popped.unwrap_or(0);
@@ -381,7 +381,7 @@ impl<T: CpuFront> Free for T {
         let mut left = 0..slots.len();
         if self.is_on() && self.takes_any_node() {
             let pushed = self.slots().try_with(env.machine(), |cpu, _| {
-                protections::<Self, M>(env).free.bulk(env.machine());
+                Self::protections(env.cache.era).free.bulk(env.machine());
                 // SAFETY: the caller's contract is the same.
                 unsafe { self.push_run(env, cpu, slots) }
             });
@@ -415,12 +415,6 @@ impl<T: CpuFront> Free for T {
     }
 }
 
-/// The protections of the cache's release.
-#[inline(always)]
-fn protections<T: CpuFront, M: Machine>(env: Env<'_, M>) -> Protections {
-    T::protections(env.cache.era)
-}
-
 #[cold]
 fn count_busy<M: Machine>(env: Env<'_, M>) {
     env.cache.shared_stats.count(Stat::CpuSlotBusy);
@@ -438,7 +432,7 @@ fn alloc_behind<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return None;
     }
-    protections::<T, M>(env).alloc.behind(env.machine());
+    T::protections(env.cache.era).alloc.behind(env.machine());
     front.alloc_behind(env, cpu, id, node)
 }
 
@@ -458,7 +452,7 @@ unsafe fn free_held<T: CpuFront, M: Machine>(
 ) -> Result<bool, FreeError> {
     // SAFETY: the caller's contract is the same.
     match unsafe { front.push_held(env, cpu, id, slab, object) } {
-        Ok(true) => protections::<T, M>(env).free.hit(env.machine()),
+        Ok(true) => T::protections(env.cache.era).free.hit(env.machine()),
         // SAFETY: as above; the object has not been freed.
         Ok(false) => return unsafe { free_behind(front, env, cpu, id, slab, object) },
         Err(error) => return Err(error),
@@ -481,7 +475,7 @@ unsafe fn free_behind<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return Err(FreeError::Unchecked);
     }
-    protections::<T, M>(env).free.behind(env.machine());
+    T::protections(env.cache.era).free.behind(env.machine());
     // SAFETY: the caller's contract is the same.
     unsafe { front.free_behind(env, cpu, id, slab, object) }
 }
@@ -528,7 +522,7 @@ fn alloc_rest<T: CpuFront, M: Machine>(
 ) -> bool {
     if front.is_on() {
         let held = front.slots().try_with(env.machine(), |cpu, id| {
-            protections::<T, M>(env).alloc.bulk(env.machine());
+            T::protections(env.cache.era).alloc.bulk(env.machine());
             front.fill_held(env, cpu, id, node, &mut slots[filled..])
         });
         match held {
@@ -559,7 +553,7 @@ unsafe fn free_rest<T: CpuFront, M: Machine>(
 ) -> Result<(), FreeError> {
     if front.is_on() {
         let held = front.slots().try_with(env.machine(), |cpu, id| {
-            protections::<T, M>(env).free.bulk(env.machine());
+            T::protections(env.cache.era).free.bulk(env.machine());
             // SAFETY: the caller's contract is the same.
             unsafe { front.empty_held(env, cpu, id, slots) }
         });

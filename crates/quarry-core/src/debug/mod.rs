@@ -125,14 +125,19 @@ use crate::design::{CacheHead, Env};
 use crate::machine::Machine;
 use slot::{Slot, State};
 
-/// Runs `f`, which changes slots, as an operation on the cache: with debugging, no check sees a part
-/// of it. `None` in a signal handler that interrupted such an operation.
-pub(crate) fn exclusively<M: Machine, R>(env: Env<'_, M>, f: impl FnOnce() -> R) -> Option<R> {
+/// Lets `settle` free what signal handlers have deferred, if anything is, outside of other operations on the
+/// cache. With debugging it is an operation of its own, so that no check sees a part of it; a handler that
+/// interrupted one leaves it for later.
+pub(crate) fn settle_alone<M: Machine>(env: Env<'_, M>, settle: impl FnOnce()) {
+    if !env.cache.has_deferred() {
+        return;
+    }
     let Some(debug) = env.cache.debug() else {
-        return Some(f());
+        return settle();
     };
-    let _ops = debug.ops.lock(env.machine())?;
-    Some(f())
+    if let Some(_ops) = debug.ops.lock(env.machine()) {
+        settle();
+    }
 }
 
 /// Takes the deferred objects of a cache. With debugging each slot looks free again: its free was not

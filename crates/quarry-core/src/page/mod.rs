@@ -463,7 +463,7 @@ impl<M: Machine> PageAllocator<M> {
             for cpu in (0..self.machine.topology().cpus).map(CpuId) {
                 for (slots, at) in zone.sets(&self.machine, &self.map) {
                     let done = at.with_remote(slots, cpu, |pcp| {
-                        at.account_guard(pcp);
+                        at.account_protection(pcp);
                         f(cpu, &at, pcp);
                     });
                     busy += u32::from(done.is_none());

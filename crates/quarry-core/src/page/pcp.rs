@@ -139,7 +139,7 @@ impl<M: Machine> Pageset<'_, M> {
         f: impl FnOnce(&mut Pcp, CpuId) -> R,
     ) -> Option<R> {
         slots.try_with(self.machine, |pcp, cpu| {
-            self.account_guard(pcp);
+            self.account_protection(pcp);
             pcp.held(self, |pcp| f(pcp, cpu))
         })
     }
@@ -156,8 +156,8 @@ impl<M: Machine> Pageset<'_, M> {
 
     /// Accounts what keeps a CPU's lists to one user.
     #[inline(always)]
-    pub(crate) fn account_guard(&self, pcp: &Pcp) {
-        work(self.machine, self.zone.rules.pcp_guard());
+    pub(crate) fn account_protection(&self, pcp: &Pcp) {
+        work(self.machine, self.zone.rules.pcp_protection());
         if self.zone.rules.has_pcp_lock() {
             let lock = core::ptr::from_ref(pcp).cast::<u32>();
             access(self.machine, Line::Pcp, Access::Atomic, lock);

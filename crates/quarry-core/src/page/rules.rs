@@ -148,7 +148,7 @@ impl Rules {
 
     /// What keeps a CPU's lists to one user: interrupts are off, from 6.2 on only preemption (versions.md,
     /// locks of the lists).
-    pub(crate) fn pcp_guard(&self) -> Work {
+    pub(crate) fn pcp_protection(&self) -> Work {
         match self.era >= Era::V6_2 {
             true => Work::Preempt,
             false => Work::IrqSave,
@@ -255,7 +255,11 @@ mod tests {
 
     fn of(era: Era) -> (Work, bool, Reach) {
         let rules = Rules::new(&PageConfig::new(era), 12);
-        (rules.pcp_guard(), rules.has_pcp_lock(), rules.pcp_reach())
+        (
+            rules.pcp_protection(),
+            rules.has_pcp_lock(),
+            rules.pcp_reach(),
+        )
     }
 
     #[test]

@@ -43,9 +43,7 @@ impl Upkeep for SheafCache {
 impl SheafCache {
     fn flush_sheaves<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.enter();
-        if env.cache.has_deferred() {
-            debug::exclusively(env, || self.slub.settle_deferred(env, None));
-        }
+        debug::settle_alone(env, || self.slub.settle_deferred(env, None));
         self.settle_all_waiting(env);
         let mut stats = Stats::default();
         let machine = env.machine();

@@ -92,9 +92,7 @@ impl SlabCache {
     /// Empties every CPU's array and then does something with it.
     fn flush_cpus<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
         let mut stats = Stats::default();
-        if env.cache.has_deferred() {
-            debug::exclusively(env, || self.settle_deferred(env, &mut stats));
-        }
+        debug::settle_alone(env, || self.settle_deferred(env, &mut stats));
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |array| {
                 Reach::Interrupt.tell(env.machine(), cpu);

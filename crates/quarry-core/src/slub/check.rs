@@ -155,7 +155,7 @@ impl Show for Slub {
     ) -> Result<(), Busy> {
         if env.cache.has_deferred() {
             let _pass = env.enter();
-            debug::exclusively(env, || self.settle_deferred(env, None));
+            debug::settle_alone(env, || self.settle_deferred(env, None));
         }
         let rest = Rest::of(env, &self.cpu)?;
         self.walk_live_at_rest(env, rest.slots(), |_| Ok(()), from, found)

@@ -3,13 +3,13 @@
 use core::ptr::NonNull;
 
 use super::count;
-use super::front::protections;
 use super::geometry::ListEnd;
 use super::partial::CpuList;
 use super::stats::Stat;
 use super::types::{CpuSlab, Detached, Slub};
 use super::word::SlabWord;
 use crate::design::{Env, FreeError};
+use crate::front::CpuFront;
 use crate::machine::Machine;
 use crate::page::Pfn;
 
@@ -225,7 +225,7 @@ impl Slub {
         slab: Pfn,
         list: Detached,
     ) {
-        let protection = protections(env.cache.era).free;
+        let protection = Self::protections(env.cache.era).free;
         match cpu {
             Some(cpu) if cpu.slab() == Some(slab) => {
                 protection.hit(env.machine());

@@ -12,47 +12,35 @@ use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::{Protection, Protections};
 
-/// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list.
-///
-/// Behind the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab.
-/// Frees do so up to 3.0. Bulk allocations keep interrupts off from list to list, and so do 4.3's bulk
-/// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13; versions.md 2).
-pub(super) const fn protections(era: Era) -> Protections {
-    if !era.since(Era::V2_6_39) {
-        return Protections::all(Work::IrqSave);
-    }
-    let behind_alloc = match era.since(Era::V5_15) {
-        true => Work::LocalLock,
-        false => Work::IrqSave,
-    };
-    let behind_free = match era.since(Era::V3_1) {
-        true => None,
-        false => Some(Work::IrqSave),
-    };
-    let bulk_free = match era as u8 == Era::V4_3 as u8 {
-        true => Some(Work::IrqDisable),
-        false => None,
-    };
-    Protections {
-        alloc: Protection {
-            hit: Work::LocalCmpxchg,
-            behind: Some(behind_alloc),
-            bulk: Some(Work::IrqDisable),
-        },
-        free: Protection {
-            hit: Work::LocalCmpxchg,
-            behind: behind_free,
-            bulk: bulk_free,
-        },
-    }
-}
-
 impl CpuFront for Slub {
     type Cpu = CpuSlab;
 
+    /// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list.
+    ///
+    /// Behind the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab.
+    /// Frees do so up to 3.0. Bulk allocations keep interrupts off from list to list, and so do 4.3's bulk
+    /// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13; versions.md 2).
     #[inline]
     fn protections(era: Era) -> Protections {
-        protections(era)
+        if era < Era::V2_6_39 {
+            return Protections::all(Work::IrqSave);
+        }
+        let behind_alloc = match era >= Era::V5_15 {
+            true => Work::LocalLock,
+            false => Work::IrqSave,
+        };
+        Protections {
+            alloc: Protection {
+                hit: Work::LocalCmpxchg,
+                behind: Some(behind_alloc),
+                bulk: Some(Work::IrqDisable),
+            },
+            free: Protection {
+                hit: Work::LocalCmpxchg,
+                behind: (era < Era::V3_1).then_some(Work::IrqSave),
+                bulk: (era == Era::V4_3).then_some(Work::IrqDisable),
+            },
+        }
     }
 
     fn slots(&self) -> &PerCpu<CpuSlab> {
@@ -227,7 +215,7 @@ impl CpuFront for Slub {
         }
         let run = &mut slots[first..];
         if !run.is_empty() {
-            protections(env.cache.era).free.hit(env.machine());
+            Self::protections(env.cache.era).free.hit(env.machine());
             cpu.freelist = head;
             self.count_fast_list(cpu, run.len() as u32);
             run.fill(None);
@@ -286,14 +274,17 @@ mod tests {
 
     /// What a release does behind the list, for allocations and frees, and in bulk.
     fn of(era: Era) -> [Option<Work>; 4] {
-        let Protections { alloc, free } = protections(era);
+        let Protections { alloc, free } = Slub::protections(era);
         [alloc.behind, free.behind, alloc.bulk, free.bulk]
     }
 
     #[test]
     fn the_protection_of_the_list_changes_at_its_releases() {
         use Work::{IrqDisable, IrqSave, LocalCmpxchg, LocalLock};
-        let hits = |era| (protections(era).alloc.hit, protections(era).free.hit);
+        let hits = |era| {
+            let Protections { alloc, free } = Slub::protections(era);
+            (alloc.hit, free.hit)
+        };
         assert_eq!(hits(Era::V2_6_38), (IrqSave, IrqSave));
         assert_eq!(hits(Era::V2_6_39), (LocalCmpxchg, LocalCmpxchg));
         assert_eq!(of(Era::V2_6_38), [Some(IrqSave); 4]);

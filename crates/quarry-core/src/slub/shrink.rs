@@ -16,8 +16,8 @@ use crate::sync::Ordering;
 const SHRINK_PROMOTE_MAX: usize = 32;
 
 /// How CPUs that have a slab are made to give it up.
-const fn reach(era: Era) -> Reach {
-    match era.since(Era::V5_15) {
+fn reach(era: Era) -> Reach {
+    match era >= Era::V5_15 {
         true => Reach::Worker,
         false => Reach::Interrupt,
     }
@@ -26,9 +26,7 @@ const fn reach(era: Era) -> Reach {
 impl Upkeep for Slub {
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.enter();
-        if env.cache.has_deferred() {
-            debug::exclusively(env, || self.settle_deferred(env, None));
-        }
+        debug::settle_alone(env, || self.settle_deferred(env, None));
         if !self.cpu.exists() {
             return 0;
         }

@@ -59,9 +59,7 @@ impl Slubq {
     /// Drains every CPU's queue and then does something with it.
     fn flush_with<M: Machine>(&self, env: Env<'_, M>, then: impl Fn(&mut CpuQueue)) -> u32 {
         let _pass = env.enter();
-        if env.cache.has_deferred() {
-            debug::exclusively(env, || self.settle_deferred(env, None));
-        }
+        debug::settle_alone(env, || self.settle_deferred(env, None));
         let busy = cpus(env).filter(|&cpu| {
             let flushed = self.cpu.try_with_remote(env.machine(), cpu, |state| {
                 Reach::Interrupt.tell(env.machine(), cpu);

@@ -30,7 +30,7 @@ fn below(column: &'static str, value: i32, good: bool, limit: u32, also: &str) -
 
 /// From `low`, 0 or -1, to below `limit`.
 fn within(column: &'static str, value: i32, low: i32, limit: u32, also: &str) -> Check {
-    let good = (value.wrapping_sub(low) as u32) < limit.wrapping_sub(low as u32);
+    let good = (i64::from(low)..i64::from(limit)).contains(&i64::from(value));
     below(column, value, good, limit, also)
 }
 
