@@ -386,14 +386,17 @@ fn slabs_at<'a, M: Machine, F: Fn(*mut ()) -> bool>(
         while at < map.pages() {
             let pfn = Pfn(at);
             let page = map.page(pfn);
-            match page.kind() {
-                // Nothing above the first untouched page of a zone has been used; the next zone
-                // starts at a multiple of the largest block.
-                PageKind::Untouched => at = (at | ((1 << MAX_ORDER) - 1)) + 1,
-                PageKind::Tail => at += 1,
-                _ => at += 1 << page.order(),
-            }
-            if page.kind() == PageKind::Slab && wanted(page.cache.load(Ordering::Relaxed)) {
+            // Of one moment: other caches' pages change during the walk.
+            let (kind, order, _) = page.seen();
+            at += match kind {
+                // Where a zone was never touched it is so in whole blocks of the largest order.
+                PageKind::Untouched if at.is_multiple_of(1 << MAX_ORDER) => 1 << MAX_ORDER,
+                // Inside a block: one that another CPU splits or merges has its head before or
+                // behind, and descriptors of its inside may never have been written.
+                PageKind::Untouched | PageKind::Tail => 1,
+                _ => 1 << order,
+            };
+            if kind == PageKind::Slab && wanted(page.cache.load(Ordering::Relaxed)) {
                 return Some(pfn);
             }
         }

@@ -351,7 +351,7 @@ impl Page {
 
     /// Kind, order, and references beyond the owner's, all of one moment.
     #[inline]
-    pub(super) fn seen(&self) -> (PageKind, u32, u32) {
+    pub(crate) fn seen(&self) -> (PageKind, u32, u32) {
         // Acquire: as in `claim_kind`, for a caller who finds that others have left.
         let state = self.state.load(Ordering::Acquire);
         let (block, extra) = (state as u32, (state / REFERENCE) as u32);

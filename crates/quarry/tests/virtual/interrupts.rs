@@ -320,3 +320,42 @@ fn debugging_survives_interrupts() {
         }
     }
 }
+
+/// A walk over a cache's slabs steps from block to block over pages that others split meanwhile: it
+/// finds the slabs behind them at every moment.
+#[test]
+fn walks_find_slabs_behind_a_block_that_is_split() {
+    const ORDER: u32 = 5;
+    let setup = Setup::default();
+    let machine = Interrupted::new(setup.machine(), setup.seed);
+    let heap = TestHeap::<Slub>::new(machine, Era::V6_1, setup.boot()).expect("a heap");
+    let heap = Rc::new(heap);
+    let spec = CacheSpec {
+        name: "behind",
+        object_size: 512,
+        align: 0,
+        flags: CacheFlags::NONE,
+        sheaf_capacity: 0,
+    };
+    let cache = heap.create_cache(&spec).expect("a cache");
+    let block = heap.pages().alloc(ORDER, None).expect("pages");
+    let objects: Vec<_> = (0..200).map(|_| cache.alloc().expect("memory")).collect();
+    assert!(heap.pages().free_number(block, ORDER).is_ok());
+    let pages = cache.usage().pages;
+    let walks = Rc::new(RefCell::new(Vec::new()));
+    let (found, weak, anchor) = (Rc::clone(&walks), Rc::downgrade(&heap), objects[0]);
+    let walk = Box::new(move || {
+        let Some(heap) = weak.upgrade() else { return };
+        // SAFETY: the object stays allocated as long as there are handlers.
+        let cache = unsafe { heap.cache_of(anchor) }.expect("the object's cache");
+        found.borrow_mut().push(cache.usage().pages);
+    });
+    heap.machine().interrupt(1000, walk);
+    for _ in 0..8 << ORDER {
+        heap.pages().alloc(0, None).expect("pages");
+    }
+    heap.machine().quiet();
+    let walks = walks.borrow();
+    assert!(walks.len() > 100, "only {} walks", walks.len());
+    assert!(walks.iter().all(|&found| found == pages), "{walks:?}");
+}
