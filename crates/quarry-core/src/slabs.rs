@@ -386,13 +386,13 @@ fn slabs_at<'a, M: Machine, F: Fn(*mut ()) -> bool>(
         while at < map.pages() {
             let pfn = Pfn(at);
             let page = map.page(pfn);
-            // Of one moment: other caches' pages change during the walk.
+            // Both of one moment, since pages that are not this cache's change during the walk.
             let (kind, order, _) = page.seen();
             at += match kind {
-                // Where a zone was never touched it is so in whole blocks of the largest order.
+                // A zone is used from its lowest page on, so nothing of this block has been used.
                 PageKind::Untouched if at.is_multiple_of(1 << MAX_ORDER) => 1 << MAX_ORDER,
-                // Inside a block: one that another CPU splits or merges has its head before or
-                // behind, and descriptors of its inside may never have been written.
+                // The inside of a block that another CPU splits or merges: it may never have been
+                // written, and slabs may follow.
                 PageKind::Untouched | PageKind::Tail => 1,
                 _ => 1 << order,
             };

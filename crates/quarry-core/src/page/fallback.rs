@@ -202,8 +202,8 @@ fn blocks_in(map: MemMap, pages: Range<u32>) -> impl Iterator<Item = (Pfn, PageK
     let mut at = pages.start;
     core::iter::from_fn(move || {
         let pfn = (at < pages.end).then_some(Pfn(at))?;
-        let page = map.page(pfn);
-        at += 1 << page.order();
-        Some((pfn, page.kind(), page.order()))
+        let (kind, order, _) = map.page(pfn).seen();
+        at += 1 << order;
+        Some((pfn, kind, order))
     })
 }
