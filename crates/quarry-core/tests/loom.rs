@@ -19,7 +19,7 @@ use loom::thread;
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::{LockClass, RawLock};
 use quarry_core::page::PageAllocator;
@@ -113,14 +113,7 @@ fn model(
             ..BootParams::default()
         };
         let heap = Arc::new(ModelHeap::new(machine, era, boot).unwrap());
-        heap.create_cache(&CacheSpec {
-            name: "model",
-            object_size: 2048,
-            align: 0,
-            flags: CacheFlags::NONE,
-            sheaf_capacity: 0,
-        })
-        .unwrap();
+        heap.create_cache(&CacheSpec::new("model", 2048)).unwrap();
         let mut objects: Objects = (0..6).map(|_| alloc(&heap).unwrap()).collect();
         be(me(SLOTLESS));
         for &number in before {
@@ -256,13 +249,7 @@ fn a_closed_gate_keeps_everybody_out() {
             ..BootParams::default()
         };
         let heap = Arc::new(ModelHeap::new(LoomMachine::new(), Era::V6_18, boot).unwrap());
-        let spec = CacheSpec {
-            name: "model",
-            object_size: 2048,
-            align: 0,
-            flags: CacheFlags::NONE,
-            sheaf_capacity: 0,
-        };
+        let spec = CacheSpec::new("model", 2048);
         heap.create_cache(&spec).unwrap();
         let objects: Objects = (0..2).map(|_| alloc(&heap).unwrap()).collect();
         let other = Arc::clone(&heap);

@@ -2,7 +2,7 @@
 //! `bulk_count slub 16 1000000` in batches of 16. `bulk_count slub 1 1000000` takes them one by one.
 
 use quarry_core::design::{CacheSpec, Design};
-use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::geometry::BootParams;
 use quarry_core::heap::Heap;
 use quarry_core::page::PageConfig;
 use quarry_core::slub::Slub;
@@ -16,13 +16,7 @@ fn batches<D: Design>(batch: usize, objects: usize) -> Result<(), Box<dyn std::e
         &PageConfig::in_process(D::DEFAULT_ERA),
         BootParams::default(),
     )?;
-    let spec = CacheSpec {
-        name: "batches",
-        object_size: 64,
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("batches", 64);
     let cache = heap.create_cache(&spec)?;
     let mut slots = vec![None; batch];
     let start = std::time::Instant::now();

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use quarry_core::design::{CacheSpec, Design, FreeError};
-use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
 use quarry_core::sheaf::SheafCache;
@@ -20,13 +20,7 @@ fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
         &PageConfig::in_process(D::DEFAULT_ERA),
         BootParams::default(),
     )?;
-    let spec = CacheSpec {
-        name: "pairs",
-        object_size: 64,
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("pairs", 64);
     let cache = heap.create_cache(&spec)?;
     for _ in 0..n {
         let object = alloc(&cache).ok_or("out of memory")?;

@@ -10,7 +10,7 @@
 //!   heap is not accepted by another.
 //!
 //! ```
-//! use quarry_core::{design::CacheSpec, era::Era, geometry::{BootParams, CacheFlags}};
+//! use quarry_core::{design::CacheSpec, era::Era, geometry::BootParams};
 //! use quarry_core::{machine::CpuId, slub::Slub};
 //! use quarry_sim::{Config, driver};
 //!
@@ -19,7 +19,7 @@
 //!     Era::V6_18,
 //!     BootParams::default(),
 //!     |driver| {
-//!         let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE, sheaf_capacity: 0 };
+//!         let spec = CacheSpec::new("demo", 256);
 //!         let cache = driver.create_cache(&spec).unwrap();
 //!         let object = driver.alloc(cache).unwrap();
 //!         driver.run_on(CpuId(1));
@@ -440,7 +440,6 @@ impl<D: Design> CacheView<'_, D> {
 
 #[cfg(test)]
 mod tests {
-    use quarry_core::geometry::CacheFlags;
     use quarry_core::slab::SlabCache;
     use quarry_core::slub::Slub;
     use quarry_core::slubq::Slubq;
@@ -454,13 +453,7 @@ mod tests {
             ..Config::default()
         };
         let slabs = drive::<D, _>(config, D::DEFAULT_ERA, BootParams::default(), |driver| {
-            let spec = CacheSpec {
-                name: "t",
-                object_size: 100,
-                align: 0,
-                flags: CacheFlags::NONE,
-                sheaf_capacity: 0,
-            };
+            let spec = CacheSpec::new("t", 100);
             let cache = driver.create_cache(&spec).unwrap();
             let mut objects = Vec::new();
             for i in 0..5000u32 {
@@ -498,13 +491,7 @@ mod tests {
             Era::V6_1,
             BootParams::default(),
             |driver| {
-                let spec = |name| CacheSpec {
-                    name,
-                    object_size: 64,
-                    align: 0,
-                    flags: CacheFlags::NONE,
-                    sheaf_capacity: 0,
-                };
+                let spec = |name| CacheSpec::new(name, 64);
                 let a = driver.create_cache(&spec("a")).unwrap();
                 let b = driver.create_cache(&spec("b")).unwrap();
                 let object = driver.alloc(a).unwrap();

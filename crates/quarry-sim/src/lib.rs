@@ -12,13 +12,13 @@
 //! [`VirtualMachine::advance_to`] moves it.
 //!
 //! ```
-//! use quarry_core::{design::CacheSpec, era::Era, geometry::{BootParams, CacheFlags}};
+//! use quarry_core::{design::CacheSpec, era::Era, geometry::BootParams};
 //! use quarry_core::{heap::Heap, machine::CpuId, slub::Slub};
 //! use quarry_sim::{Config, VirtualMachine};
 //!
 //! let machine = VirtualMachine::new(Config { cpus: 64, ..Config::default() }).unwrap();
 //! let heap = Heap::<_, Slub>::new(machine, Era::V6_18, BootParams::default()).unwrap();
-//! let spec = CacheSpec { name: "demo", object_size: 256, align: 0, flags: CacheFlags::NONE, sheaf_capacity: 0 };
+//! let spec = CacheSpec::new("demo", 256);
 //! let cache = heap.create_cache(&spec).unwrap();
 //! heap.machine().run_on(CpuId(5));
 //! let object = cache.alloc().unwrap();

@@ -74,13 +74,8 @@
 //! // Two CPUs and SLUB as of Linux 6.18.
 //! let machine = VirtualMachine::new(Config { cpus: 2, ..Config::default() })?;
 //! let heap = Heap::<_, Slub>::new(machine, Era::V6_18, BootParams::default())?;
-//! let cache = heap.create_cache(&CacheSpec {
-//!     name: "dentry",
-//!     object_size: 192,
-//!     align: 0,
-//!     flags: CacheFlags::RECLAIM,
-//!     sheaf_capacity: 0,
-//! })?;
+//! let spec = CacheSpec { flags: CacheFlags::RECLAIM, ..CacheSpec::new("dentry", 192) };
+//! let cache = heap.create_cache(&spec)?;
 //!
 //! let object = cache.alloc().ok_or("out of memory")?;
 //! assert_eq!(cache.usage().slabs, 1);

@@ -6,7 +6,6 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use quarry_core::design::{CacheSpec, Design, Usage};
-use quarry_core::geometry::CacheFlags;
 use quarry_core::heap;
 use quarry_core::inspect::{Attribute, SysfsError};
 use quarry_core::stats::Stats;
@@ -56,13 +55,11 @@ impl<T, D: Design> Cache<T, D> {
     pub fn new(heap: &'static HostHeap<D>, name: &str) -> Result<Self, heap::CreateError> {
         let page = quarry_core::machine::Cpus::topology(heap.machine()).page_size();
         assert!(align_of::<T>() <= page, "aligned to more than a page");
+        // A size beyond 32 bits is beyond every geometry too.
+        let object_size = u32::try_from(size_of::<T>().max(1)).unwrap_or(u32::MAX);
         let raw = heap.create_cache(&CacheSpec {
-            name,
-            // A size beyond 32 bits is beyond every geometry too.
-            object_size: u32::try_from(size_of::<T>().max(1)).unwrap_or(u32::MAX),
             align: align_of::<T>() as u32,
-            flags: CacheFlags::NONE,
-            sheaf_capacity: 0,
+            ..CacheSpec::new(name, object_size)
         })?;
         Ok(Self {
             raw,

@@ -7,8 +7,8 @@ use std::sync::mpsc::channel;
 
 use quarry::kernel::design::Design;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Finding, FreeError, HostHeap, Mode, Report, SheafCache,
-    SlabCache, Slob, Slub, Slubq,
+    Builder, CacheSpec, Finding, FreeError, HostHeap, Mode, Report, SheafCache, SlabCache, Slob,
+    Slub, Slubq,
 };
 
 /// Reports about caches of each name prefix: tests run side by side.
@@ -54,13 +54,7 @@ fn storm<D: Design>(mode: Mode, name: &'static str) {
     const ROUNDS: u32 = 4000;
     let Some(heap) = heap::<D>(mode) else { return };
     let cache = heap
-        .create_cache(&CacheSpec {
-            name,
-            object_size: 72,
-            align: 0,
-            flags: CacheFlags::NONE,
-            sheaf_capacity: 0,
-        })
+        .create_cache(&CacheSpec::new(name, 72))
         .expect("a cache");
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel::<Sent>()).unzip();
     std::thread::scope(|scope| {
@@ -116,13 +110,7 @@ fn two_threads<D: Design>(name: &'static str) {
         return;
     };
     let cache = heap
-        .create_cache(&CacheSpec {
-            name,
-            object_size: 72,
-            align: 0,
-            flags: CacheFlags::NONE,
-            sheaf_capacity: 0,
-        })
+        .create_cache(&CacheSpec::new(name, 72))
         .expect("a cache");
     let _keeps_the_slab = cache.alloc();
     let object = Sent(cache.alloc().expect("memory"));

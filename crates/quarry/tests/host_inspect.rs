@@ -8,8 +8,8 @@ use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, Source};
 use quarry::kernel::page::SYSCTLS;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, SheafCache,
-    Slub, Slubq, SysfsError,
+    Builder, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, SheafCache, Slub, Slubq,
+    SysfsError,
 };
 
 const THREADS: u64 = 4;
@@ -132,13 +132,7 @@ fn pages_add_up(pages: &PageAllocator<HostMachine>) {
 
 fn inspected_while_in_use<D: Design>() {
     let heap = Builder::<D>::new().memory_bytes(64 << 20).build().unwrap();
-    let spec = CacheSpec {
-        name: "busy",
-        object_size: 320,
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("busy", 320);
     let cache = heap.create_cache(&spec).unwrap();
     let (started, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
     let results: Vec<Result<u64, String>> = std::thread::scope(|scope| {

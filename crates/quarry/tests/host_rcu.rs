@@ -5,9 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use quarry::kernel::heap::Cache;
-use quarry::{
-    Builder, CacheFlags, CacheSpec, Design, HostMachine, SheafCache, SlabCache, Slob, Slub, Slubq,
-};
+use quarry::{Builder, CacheSpec, Design, HostMachine, SheafCache, SlabCache, Slob, Slub, Slubq};
 
 /// Deferred frees without readers, each of which ends in a grace period of its own batch.
 const FREES: usize = 2_000_000;
@@ -19,10 +17,7 @@ const BYTES: usize = 256;
 const PAGES_MAX: u64 = 600;
 
 fn cache_of<D: Design>(heap: &'static quarry::HostHeap<D>) -> Cache<'static, HostMachine, D> {
-    let spec = CacheSpec {
-        flags: CacheFlags::NONE,
-        ..CacheSpec::new("deferred", BYTES as u32)
-    };
+    let spec = CacheSpec::new("deferred", BYTES as u32);
     heap.create_cache(&spec).unwrap()
 }
 

@@ -60,11 +60,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return Some(body);
         }
         let body = self.create_body(&CacheSpec {
-            name: "kmalloc",
-            object_size: 1,
-            align: 0,
             flags: CacheFlags::KMALLOC,
-            sheaf_capacity: 0,
+            ..CacheSpec::new("kmalloc", 1)
         });
         self.publish(0, body.ok()?)
     }

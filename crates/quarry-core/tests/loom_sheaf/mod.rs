@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quarry_core::design::CacheSpec;
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::geometry::BootParams;
 use quarry_core::heap::Heap;
 use quarry_core::machine::{Line, LockClass};
 use quarry_core::sheaf::SheafCache;
@@ -46,11 +46,8 @@ fn heap(machine: LoomMachine, era: Era) -> SheafHeap {
     };
     let heap = SheafHeap::new(machine, era, boot).unwrap();
     let spec = CacheSpec {
-        name: "model",
-        object_size: 1024,
-        align: 0,
-        flags: CacheFlags::NONE,
         sheaf_capacity: 1,
+        ..CacheSpec::new("model", 1024)
     };
     let cache = heap.create_cache(&spec).unwrap();
     for (name, value) in [("sheaf_capacity", 1), ("barn_full", 1), ("barn_empty", 1)] {

@@ -89,11 +89,8 @@ pub(super) struct Heads<'d, 'h, D: Design> {
 
 /// What the cache of heads is made with.
 pub(super) const HEAD_CACHE: CacheSpec<'static> = CacheSpec {
-    name: "skbuff_head_cache",
-    object_size: HEAD_BYTES,
-    align: 0,
     flags: CacheFlags::HWCACHE_ALIGN,
-    sheaf_capacity: 0,
+    ..CacheSpec::new("skbuff_head_cache", HEAD_BYTES)
 };
 
 impl<'d, 'h, D: Design> Heads<'d, 'h, D> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use quarry::kernel::design::{CheckError, Design};
 use quarry::kernel::heap::Cache;
 use quarry::kernel::machine::Machine;
-use quarry::{CacheFlags, CacheSpec, FreeError, Heap, Stat};
+use quarry::{CacheSpec, FreeError, Heap, Stat};
 
 use super::owner::{Held, Source};
 
@@ -49,11 +49,8 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
     pub(crate) fn leak(heap: &'static Heap<M, D>) -> &'static Self {
         let cache = |(name, object_size)| {
             heap.create_cache(&CacheSpec {
-                name,
-                object_size,
-                align: 0,
-                flags: CacheFlags::NONE,
                 sheaf_capacity: 32,
+                ..CacheSpec::new(name, object_size)
             })
         };
         let caches = CACHES.map(|spec| cache(spec).unwrap()).to_vec();

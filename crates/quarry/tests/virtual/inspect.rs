@@ -72,11 +72,8 @@ fn flags_are_shown() {
     let heap = heap::<Slub>(Era::V6_18);
     let flags = CacheFlags::CTOR | CacheFlags::RCU | CacheFlags::HWCACHE_ALIGN;
     let spec = CacheSpec {
-        name: "inode_cache",
-        object_size: 100,
-        align: 0,
         flags,
-        sheaf_capacity: 0,
+        ..CacheSpec::new("inode_cache", 100)
     };
     let cache = heap.create_cache(&spec).unwrap();
     for (name, expected) in [

@@ -15,7 +15,6 @@ use crate::model::setup::Setup;
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
-use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::CpuId;
 use quarry_core::sheaf::SheafCache;
@@ -140,13 +139,7 @@ fn survives<D: Design>(
     heap.set_slub_debug(debug).expect("a design with debugging");
     heap.set_reporter(Some(debugging::keep));
     let ledger = Rc::new(RefCell::new(Ledger::default()));
-    let spec = CacheSpec {
-        name: "interrupted",
-        object_size: BYTES[setup.seed as usize / 2 % BYTES.len()],
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("interrupted", BYTES[setup.seed as usize / 2 % BYTES.len()]);
     let cache = heap.create_cache(&spec).expect("a cache");
     for (name, value) in tuning {
         assert!(cache.set_attribute(name, *value), "{name}");
@@ -330,13 +323,7 @@ fn walks_find_slabs_behind_a_block_that_is_split() {
     let machine = Interrupted::new(setup.machine(), setup.seed);
     let heap = TestHeap::<Slub>::new(machine, Era::V6_1, setup.boot()).expect("a heap");
     let heap = Rc::new(heap);
-    let spec = CacheSpec {
-        name: "behind",
-        object_size: 512,
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("behind", 512);
     let cache = heap.create_cache(&spec).expect("a cache");
     let block = heap.pages().alloc(ORDER, None).expect("pages");
     let objects: Vec<_> = (0..200).map(|_| cache.alloc().expect("memory")).collect();

@@ -4,7 +4,6 @@ use crate::model::scenario::{Object, boot, give, on, sized, small, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
-use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::Prefilled;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slab::SlabCache;
@@ -129,11 +128,8 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
     let mut rng = Rng::new(setup.seed);
     let heap = boot::<SheafCache>(era, setup);
     let spec = CacheSpec {
-        name: "random",
-        object_size: 8 << rng.below(8),
-        align: 0,
-        flags: CacheFlags::NONE,
         sheaf_capacity: 1 + rng.below(40) as u32,
+        ..CacheSpec::new("random", 8 << rng.below(8))
     };
     let cache = heap.create_cache(&spec).expect("a cache");
     let (mut places, mut period) = (Places::default(), 0);

@@ -308,11 +308,8 @@ fn with_capacity<'h>(
     sheaf_capacity: u32,
 ) -> VirtualCache<'h, SheafCache> {
     let spec = CacheSpec {
-        name: "scenario",
-        object_size: 256,
-        align: 0,
-        flags: CacheFlags::NONE,
         sheaf_capacity,
+        ..CacheSpec::new("scenario", 256)
     };
     heap.create_cache(&spec).expect("a cache")
 }
@@ -442,11 +439,8 @@ fn a_flushed_rcu_sheaf_is_dissolved() {
 fn caches_can_be_without_sheaves() {
     let heap = small(1);
     let spec = CacheSpec {
-        name: "kmem_cache_node",
-        object_size: 64,
-        align: 0,
         flags: CacheFlags::NO_SHEAVES,
-        sheaf_capacity: 0,
+        ..CacheSpec::new("kmem_cache_node", 64)
     };
     let cache = heap.create_cache(&spec).expect("a cache");
     assert_eq!(cache.attribute("sheaf_capacity"), Some(0));

@@ -17,11 +17,8 @@ fn cache_with<'h>(
     flags: CacheFlags,
 ) -> VirtualCache<'h, SlabCache> {
     let spec = CacheSpec {
-        name: "scenario",
-        object_size,
-        align: 0,
         flags,
-        sheaf_capacity: 0,
+        ..CacheSpec::new("scenario", object_size)
     };
     heap.create_cache(&spec).expect("a cache")
 }

@@ -34,11 +34,8 @@ fn large_objects_are_runs_of_pages() {
     assert_eq!(heap.pages().slab_pages(), 0);
     // A footer for RCU lifts this one over the edge.
     let spec = CacheSpec {
-        name: "rcu",
-        object_size: 4090,
-        align: 0,
         flags: CacheFlags::RCU,
-        sheaf_capacity: 0,
+        ..CacheSpec::new("rcu", 4090)
     };
     let rcu = heap.create_cache(&spec).expect("a cache");
     let object = take(rcu, 1);
@@ -176,13 +173,7 @@ fn damage_is_found() {
 #[test]
 fn caches_have_numbers() {
     let heap = small(NEW);
-    let spec = CacheSpec {
-        name: "one of many",
-        object_size: 40,
-        align: 0,
-        flags: CacheFlags::NONE,
-        sheaf_capacity: 0,
-    };
+    let spec = CacheSpec::new("one of many", 40);
     let caches: Vec<_> = (0..16383)
         .map(|_| heap.create_cache(&spec).expect("a number"))
         .collect();

@@ -29,11 +29,8 @@ pub(crate) fn cache<'h, D: Design>(
     object_size: u32,
 ) -> Cache<'h, VirtualMachine, D> {
     let spec = CacheSpec {
-        name,
-        object_size,
-        align: 0,
         flags: CacheFlags::RECLAIM,
-        sheaf_capacity: 0,
+        ..CacheSpec::new(name, object_size)
     };
     heap.create_cache(&spec).unwrap()
 }

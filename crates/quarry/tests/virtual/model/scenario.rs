@@ -46,11 +46,8 @@ pub(crate) fn cache_of<'h, D: Design>(
     flags: CacheFlags,
 ) -> VirtualCache<'h, D> {
     let spec = CacheSpec {
-        name,
-        object_size,
-        align: 0,
         flags,
-        sheaf_capacity: 0,
+        ..CacheSpec::new(name, object_size)
     };
     heap.create_cache(&spec).expect("a cache")
 }
