@@ -8,6 +8,7 @@ mod geometry_query;
 mod geometry_rows;
 mod import;
 mod output;
+mod packaging;
 mod replay;
 mod replay_pages;
 mod replay_tables;
@@ -22,7 +23,7 @@ mod what_if_tables;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// The Linux kernel's slab allocators as a laboratory: replay a real kernel's recorded allocations
 /// on any design, page size, CPU count and tunable.
@@ -62,6 +63,10 @@ enum Command {
     Geometry(geometry::Args),
     /// List the tunables: name, scope, range, default and meaning.
     Tunables(tunables::Args),
+    /// Print completions for a shell.
+    Completions(packaging::CompletionsArgs),
+    /// Write man pages into a folder.
+    Man(packaging::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +78,8 @@ fn main() -> ExitCode {
         Command::WhatIf(args) => what_if::run(&args),
         Command::Geometry(args) => geometry::run(&args),
         Command::Tunables(args) => tunables::run(&args),
+        Command::Completions(args) => packaging::completions(&args, Cli::command()),
+        Command::Man(args) => packaging::man(&args, Cli::command()),
     };
     error::exit_code(result)
 }
