@@ -2,10 +2,13 @@
 
 mod circles;
 mod dependencies;
+mod facts;
 mod layers;
 mod recordings;
 mod text;
+mod words;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,6 +110,8 @@ fn check(root: &Path, packages: &[layers::Package]) -> Result<Report> {
         ));
     }
     let page = fs::read_to_string(root.join(recordings::PAGE)).unwrap_or_default();
+    let facts = fs::read_to_string(root.join(facts::PAGE)).unwrap_or_default();
+    let mut cited = BTreeSet::new();
     let mut modules = circles::Modules::new();
     let mut files = Vec::new();
     collect(root, Path::new(""), &mut files)?;
@@ -115,6 +120,12 @@ fn check(root: &Path, packages: &[layers::Package]) -> Result<Report> {
             .with_context(|| format!("cannot read {}", file.display()))?;
         let text = String::from_utf8_lossy(&bytes);
         report.violations.extend(text::check(&file, &text));
+        report.violations.extend(words::check(&file, &text));
+        if text::has_extension(&file, &["rs"]) && !file.starts_with("xtask/src/tidy") {
+            report.violations.extend(facts::check(&file, &text, &facts));
+            let numbers = facts::cited(&text).into_iter();
+            cited.extend(numbers.map(|(number, _)| number.to_owned()));
+        }
         if file.starts_with("traces") && text::has_extension(&file, &["json"]) {
             report
                 .violations
@@ -126,6 +137,7 @@ fn check(root: &Path, packages: &[layers::Package]) -> Result<Report> {
         report.notes.extend(text::note(&file, &text));
         report.files += 1;
     }
+    report.violations.extend(facts::check_page(&facts, &cited));
     report.violations.extend(circles::check(&modules));
     Ok(report)
 }

@@ -1,4 +1,4 @@
-//! System calls and files, none of which allocates; those on allocation paths keep `errno`.
+//! System calls and files. None of them allocates; those on allocation paths keep `errno`.
 
 use core::ffi::CStr;
 

@@ -146,8 +146,8 @@ fn recordings_of_real_kernels_import_whole() {
     }
 }
 
-/// Allocation flags and order tell what a page block is for, with few exceptions, none of which is in
-/// these recordings: slabs ask for pages with flags of their own, and SLOB, which does not, shares them
+/// Allocation flags and order tell what a page block is for, with few exceptions that these recordings
+/// do not contain: slabs ask for pages with flags of their own, and SLOB, which does not, shares them
 /// with no other user of pages here. So marks, which come from addresses alone, agree for all blocks of
 /// the same flags and order.
 ///

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use quarry::kernel::heap::Cache;
 use quarry::{Builder, CacheSpec, Design, HostMachine, SheafCache, SlabCache, Slob, Slub, Slubq};
 
-/// Deferred frees without readers, each of which ends in a grace period of its own batch.
+/// Deferred frees without readers; each ends in a grace period of its own batch.
 const FREES: usize = 2_000_000;
 /// Objects that readers see replaced.
 const SWAPS: u64 = 100_000;

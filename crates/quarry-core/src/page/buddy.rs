@@ -317,7 +317,7 @@ impl FreeArea {
         } = *wanted;
         let levels = taken.order - order;
         let all = 1 << levels;
-        // What was stolen came past smaller blocks, of which the next one might be.
+        // A stolen block came past smaller ones. The next one might be among these.
         let run = if taken.stolen { 1 } else { most.min(all) };
         for at in 0..run {
             let pfn = Pfn(taken.pfn.0 + (at << order));

@@ -129,8 +129,8 @@ pub struct PageConfig {
 }
 
 /// Default of [`PageConfig::cache_share_bytes`]: 1.25 MiB, the 2.5 MiB that a core of Intel's Haswell servers has
-/// of the last-level cache, for two threads (shared facts on hardware, 4). Most servers since have more than
-/// three batches (shared facts on fidelity, P1), and so have virtual machines that see their host's cache.
+/// of the last-level cache, for two threads. Most servers since have more than three batches (facts 7.3), and so
+/// have virtual machines that see their host's cache.
 pub const CACHE_SHARE_BYTES: u64 = 1280 << 10;
 
 /// The most that [`PageConfig::batch_scale_max`] can be.

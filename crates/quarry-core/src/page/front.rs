@@ -271,8 +271,9 @@ impl FrontPages {
 /// do so little for each that this is a third of it.
 const AT_A_TIME: usize = 8;
 
-/// Gives each slot from the first on an entry, from the newest on, of which there are as many, until
-/// `give` refuses. Returns how many it took.
+/// Gives slots entries until `give` refuses: the first slot the newest entry, and so on.
+///
+/// Returns how many it took. There are as many entries as slots.
 #[inline(always)]
 pub(crate) fn newest_to_slots<S>(
     entries: &[Entry],

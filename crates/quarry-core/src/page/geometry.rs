@@ -6,8 +6,8 @@
 //!
 //! # Formulas
 //!
-//! For a zone of Z pages of P bytes on a node with C CPUs (source: shared facts on the page
-//! allocator, 7.1 and 7.2; `zone_batchsize()`, `pageset_set_high_and_batch()`,
+//! For a zone of Z pages of P bytes on a node with C CPUs (facts 7.2 and 7.7;
+//! `zone_batchsize()`, `pageset_set_high_and_batch()`,
 //! `zone_highsize()` and `__setup_per_zone_wmarks()` by their kernel names):
 //!
 //! * *batch*: b = Z / 4096, at most a cap in bytes / P, at least 1;

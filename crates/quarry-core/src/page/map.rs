@@ -173,7 +173,7 @@ impl MemMap {
         let at = (offset >> (self.page_shift - DESCRIPTOR_BYTES.ilog2())) & !(DESCRIPTOR_BYTES - 1);
         const { assert!(DESCRIPTOR_BYTES.is_power_of_two()) };
         // SAFETY: `at` is the page's number times the size of a descriptor (a power of two), and
-        // the number is below `pages`, each of which has a descriptor in the range.
+        // the number is below `pages`. Each such page has a descriptor in the range.
         let page = unsafe { self.descriptors.byte_add(at) };
         // SAFETY: as in `page`.
         Some((pfn, unsafe { page.as_ref() }))

@@ -146,8 +146,7 @@ impl Rules {
         self.era >= Era::V2_6_24
     }
 
-    /// What keeps a CPU's lists to one user: interrupts are off, from 6.2 on only preemption (versions.md,
-    /// locks of the lists).
+    /// What keeps a CPU's lists to one user: interrupts are off, from 6.2 on only preemption (facts 7.6).
     pub(crate) fn pcp_protection(&self) -> Work {
         match self.era >= Era::V6_2 {
             true => Work::Preempt,

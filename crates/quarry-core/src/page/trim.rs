@@ -291,7 +291,7 @@ impl<M: Machine> PageAllocator<M> {
             Some(mut area) => {
                 area.restore(self.machine(), self.map(), (pfn, order), vacant | taken);
             }
-            // The next holder takes it back as an ordinary free block, all of which counts as
+            // The next holder takes it back as an ordinary free block. All of it counts as
             // having memory.
             None => zone.defer(self.map(), pfn),
         }

@@ -30,8 +30,8 @@ pub(crate) struct Vacancy {
 unsafe impl Send for Vacancy {}
 
 impl Vacancy {
-    /// For a zone over `pages`, none of which is known to be without memory. `None` if the range
-    /// for structures is full.
+    /// For a zone over `pages`; no page is known to be without memory yet. `None` if the range for
+    /// structures is full.
     pub(crate) fn new<M: Machine>(
         machine: &M,
         meta: &Region,

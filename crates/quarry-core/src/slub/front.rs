@@ -19,7 +19,7 @@ impl CpuFront for Slub {
     ///
     /// Behind the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab.
     /// Frees do so up to 3.0. Bulk allocations keep interrupts off from list to list, and so do 4.3's bulk
-    /// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13; versions.md 2).
+    /// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13, 2.15).
     #[inline]
     fn protections(era: Era) -> Protections {
         if era < Era::V2_6_39 {

@@ -18,7 +18,7 @@ use crate::sync::Ordering;
 impl CpuFront for Slubq {
     type Cpu = CpuQueue;
 
-    /// Interrupts off for every call (facts 5).
+    /// Interrupts off for every call (facts 5.4).
     #[inline]
     fn protections(_: Era) -> Protections {
         Protections::all(Work::IrqSave)

@@ -210,7 +210,7 @@ fn indices_behind_the_last_object_are_watched() {
     assert_eq!(cache.check_consistency(), Ok(()));
 }
 
-/// Facts 1.17: 6.1 drops red zones where an alignment above a word is asked for. Here they are
+/// Facts 8.17: 6.1 drops red zones where an alignment above a word is asked for. Here they are
 /// what a user asked for by name, so they make room: kmalloc is watched, too.
 #[test]
 fn kmalloc_is_watched_in_both_eras() {

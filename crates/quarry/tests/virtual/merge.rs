@@ -1,4 +1,4 @@
-//! Merging of caches: which become aliases of which, and what a reference is.
+//! Merging of caches: which become aliases, of what, and what a reference is.
 
 use crate::model::scenario::{VirtualHeap, cache_of, give, stat, take};
 use crate::model::setup::Setup;

@@ -154,7 +154,7 @@ fn empty_slabs_stay_up_to_min_partial() {
     assert_eq!(cache.usage().slabs, 0);
 }
 
-/// Facts 6.4, step 1, and 6.3, step 1.
+/// Facts 6.4 and 6.3: objects of other nodes go past the sheaves.
 #[test]
 fn other_nodes_bypass_the_sheaves() {
     let heap = boot::<SheafCache>(

@@ -38,7 +38,7 @@ fn place(
     (offset / size, offset % size)
 }
 
-/// Facts 1.8, 3.4: a refill pushes in ascending order, so a fresh slab is handed out descending
+/// Facts 8.8, 3.4: a refill pushes in ascending order, so a fresh slab is handed out descending
 /// within a batch, which is 16 for an array that was not touched.
 #[test]
 fn a_fresh_slab_is_handed_out_in_descending_order() {
@@ -78,7 +78,7 @@ fn a_fresh_slab_is_handed_out_in_descending_order() {
     }
 }
 
-/// Facts 1.9, 3.5: a full array moves its oldest batch to the shared array, from which another
+/// Facts 8.9, 3.5: a full array moves its oldest batch to the shared array, from which another
 /// CPU takes the newest.
 #[test]
 fn the_oldest_batch_goes_to_the_shared_array() {
@@ -124,7 +124,7 @@ fn the_oldest_batch_goes_to_the_shared_array() {
     }
 }
 
-/// Facts 1.9: a shared array with little room takes little, a full one nothing.
+/// Facts 8.9: a shared array with little room takes little, a full one nothing.
 #[test]
 fn a_shared_array_with_little_room_takes_little() {
     for era in ERAS {
@@ -168,7 +168,7 @@ fn kept(heap: &VirtualHeap<SlabCache>, slabs: &[&[Object]]) -> Vec<bool> {
         .collect()
 }
 
-/// Facts 1.9, 3.5: which slabs go when more than `free_limit` objects are free. 2.6.24 lets go of
+/// Facts 8.9, 3.5: which slabs go when more than `free_limit` objects are free. 2.6.24 lets go of
 /// the one just emptied, 6.1 of those that have been empty for longest.
 #[test]
 fn a_node_keeps_free_limit_objects() {
@@ -215,7 +215,7 @@ fn a_node_keeps_free_limit_objects() {
     }
 }
 
-/// Facts 1.7: a cache from before the secondary CPUs ran does not know of one CPU, until it is
+/// Facts 8.7: a cache from before the secondary CPUs ran does not know of one CPU, until it is
 /// tuned. Those of kmalloc are, and any that says so.
 #[test]
 fn early_caches_have_a_lower_limit() {
@@ -245,7 +245,7 @@ fn early_caches_have_a_lower_limit() {
     }
 }
 
-/// Facts 1.5: a node's first slab has colour 1 in 6.1, and the last colour is followed by 0.
+/// Facts 8.5: a node's first slab has colour 1 in 6.1, and the last colour is followed by 0.
 #[test]
 fn slabs_take_turns_with_colours() {
     let aligned = CacheFlags::HWCACHE_ALIGN;
@@ -279,7 +279,7 @@ fn slabs_take_turns_with_colours() {
     }
 }
 
-/// Facts 1.3: the indices really lie where the kernel has them.
+/// Facts 8.3: the indices really lie where the kernel has them.
 #[test]
 fn indices_lie_in_the_slab() {
     let heap = small::<SlabCache>(Era::V6_1, 1);
@@ -316,7 +316,7 @@ fn indices_lie_in_the_slab() {
     assert!(indices.iter().copied().eq(0..124));
 }
 
-/// Facts 1.3, 3.2: indices off the slab, and shared arrays, are objects of general caches.
+/// Facts 8.3, 3.2: indices off the slab, and shared arrays, are objects of general caches.
 #[test]
 fn general_caches_hold_what_the_cache_needs() {
     for (era, size, flags, off_slab) in [

@@ -11,7 +11,7 @@ use quarry_core::machine::NodeId;
 use quarry_core::slab::SlabCache;
 use quarry_core::stats::Stat;
 
-/// Facts 1.11, 3.7: an array that was not touched since the last round gives a fifth of its limit.
+/// Facts 8.11, 3.7: an array that was not touched since the last round gives a fifth of its limit.
 #[test]
 fn idle_arrays_are_reaped_by_fifths() {
     let table = [
@@ -53,7 +53,7 @@ fn idle_arrays_are_reaped_by_fifths() {
     }
 }
 
-/// Facts 1.11, 3.7: every 4 s a node's shared array, and then its free slabs.
+/// Facts 8.11, 3.7: every 4 s a node's shared array, and then its free slabs.
 #[test]
 fn idle_nodes_are_reaped_every_four_seconds() {
     const SECOND: u64 = 1_000_000_000;
@@ -153,7 +153,7 @@ fn two_nodes(era: Era) -> VirtualHeap<SlabCache> {
     boot(era, setup)
 }
 
-/// Facts 1.10, 3.5: twelve objects of another node wait; the next sends all home.
+/// Facts 8.10, 3.5: twelve objects of another node wait; the next sends all home.
 #[test]
 fn alien_objects_go_home_by_twelves() {
     for era in ERAS {
@@ -193,7 +193,7 @@ fn alien_objects_go_home_by_twelves() {
     }
 }
 
-/// Facts 1.10: objects of a wanted node come one by one from its slabs.
+/// Facts 8.10: objects of a wanted node come one by one from its slabs.
 #[test]
 fn another_nodes_objects_pass_the_arrays_by() {
     for era in ERAS {

@@ -11,7 +11,7 @@ use quarry_core::geometry::{CacheFlags, GeometryError};
 use quarry_core::heap::CreateError;
 use quarry_core::machine::NodeId;
 
-/// Facts 4: kmalloc(100) on an empty allocator takes 54 units; the rest is one free block.
+/// Facts 4.1: kmalloc(100) on an empty allocator takes 54 units; the rest is one free block.
 #[test]
 fn the_first_kmalloc_takes_54_units() {
     for era in [OLD, NEW] {
@@ -28,7 +28,7 @@ fn the_first_kmalloc_takes_54_units() {
     }
 }
 
-/// Facts 2.4 [6.1]: kmalloc(100) is a block every 112 bytes, 36 in a page.
+/// Facts 9.4: kmalloc(100) is a block every 112 bytes, 36 in a page.
 #[test]
 fn alignment_gaps_stay_free_blocks() {
     let heap = small(NEW);
@@ -50,7 +50,7 @@ fn alignment_gaps_stay_free_blocks() {
     consistent(&heap);
 }
 
-/// Facts 2.4: objects of a power of two per page, alone in the allocator.
+/// Facts 9.4: objects of a power of two per page, alone in the allocator.
 #[test]
 fn powers_of_two_in_a_page_by_era() {
     for (bytes, old, new) in [(64, 56, 32), (256, 15, 8), (1024, 3, 2), (2048, 1, 1)] {
@@ -69,7 +69,7 @@ fn powers_of_two_in_a_page_by_era() {
     }
 }
 
-/// Facts 4 and 2.4: kmalloc(4087) is a block of a whole page, kmalloc(4088) a page.
+/// Facts 4.1 and 9.4: kmalloc(4087) is a block of a whole page, kmalloc(4088) a page.
 #[test]
 fn a_kmalloc_of_a_page_less_the_header_is_a_page() {
     for era in [OLD, NEW] {
@@ -91,7 +91,7 @@ fn a_kmalloc_of_a_page_less_the_header_is_a_page() {
     }
 }
 
-/// Facts 2.1: three lists by block size, header included; one in 2.6.24.
+/// Facts 9.1: three lists by block size, header included; one in 2.6.24.
 #[test]
 fn lists_by_block_size() {
     let pages = |era, sizes: &[usize]| {
@@ -115,7 +115,7 @@ fn lists_by_block_size() {
     assert!(edge[0] != edge[1] && edge[2] != edge[3]);
 }
 
-/// Facts 2.2: the list is rotated to the page that served, unless it became full.
+/// Facts 9.2: the list is rotated to the page that served, unless it became full.
 #[test]
 fn the_next_search_begins_at_the_last_page() {
     for era in [OLD, NEW] {
@@ -164,7 +164,7 @@ fn the_next_search_after_a_page_became_full() {
     }
 }
 
-/// Facts 4 and 2.3: a block in front of the first free block is merged with it in 6.1 only.
+/// Facts 4.1 and 9.3: a block in front of the first free block is merged with it in 6.1 only.
 #[test]
 fn merging_in_front_of_the_first_free_block_by_era() {
     // Objects of 16 units.
@@ -200,7 +200,7 @@ fn merging_in_front_of_the_first_free_block_by_era() {
     }
 }
 
-/// Facts 2.3: a page that was full joins the front of the list of the block that is freed.
+/// Facts 9.3: a page that was full joins the front of the list of the block that is freed.
 #[test]
 fn a_full_page_comes_back_to_the_front() {
     let heap = small(NEW);

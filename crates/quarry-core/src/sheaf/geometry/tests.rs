@@ -57,7 +57,7 @@ fn debugging_has_no_sheaves() {
     }
 }
 
-/// Facts 1.2, step 3, and 1.4.
+/// Facts 1.2 and 1.4: free pointers of step 3, and no partial list of a CPU.
 #[test]
 fn what_7_0_changes_in_the_slab() {
     let ctor = CacheParams::new(64).with_flags(CacheFlags::CTOR | CacheFlags::FREEPTR_OFFSET);

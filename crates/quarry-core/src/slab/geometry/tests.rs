@@ -16,7 +16,7 @@ fn of(era: Era, machine: &MachineParams, cache: CacheParams) -> Geometry {
     geometry(era, machine, &BootParams::default(), &cache).unwrap()
 }
 
-/// Facts 1.3: the requested size decides whether the array fits in an object.
+/// Facts 8.3: the requested size decides whether the array fits in an object.
 #[test]
 fn the_requested_size_decides() {
     let machine = machine(12, 2);
@@ -28,7 +28,7 @@ fn the_requested_size_decides() {
     assert_eq!((g.objects, g.slab.freelist), (64, FreelistPlace::InObject));
 }
 
-/// Facts 3.8 and 1.17: a word in front, one behind, one for the users.
+/// Facts 3.8 and 8.17: a word in front, one behind, one for the users.
 #[test]
 fn debugging_adds_words() {
     let machine = machine(12, 2);
@@ -54,7 +54,7 @@ fn debugging_adds_words() {
     assert_eq!(slot(Era::V6_1, 64, 0, aligned), (64, 72, 192, 64));
 }
 
-/// Facts 1.6 and 3.8: no more than 32 in an array.
+/// Facts 8.6 and 3.8: no more than 32 in an array.
 #[test]
 fn debugging_caps_the_arrays() {
     for (size, limits) in [(100, (32, 16, 8)), (300, (32, 16, 8)), (2000, (24, 12, 8))] {
@@ -66,7 +66,7 @@ fn debugging_caps_the_arrays() {
     }
 }
 
-/// Facts 1.3: caches whose objects must stay intact have the array off the slab exactly where the
+/// Facts 8.3: caches whose objects must stay intact have the array off the slab exactly where the
 /// objects nearly fill it.
 #[test]
 fn constructors_drive_the_array_out() {
@@ -124,7 +124,7 @@ fn slabs_hold_what_is_put_in_them() {
     }
 }
 
-/// Facts 1.6: the limits by size, and that one CPU shares nothing.
+/// Facts 8.6: the limits by size, and that one CPU shares nothing.
 #[test]
 fn limits_by_size() {
     let rules = &slab_era(Era::V6_1).unwrap().limits;

@@ -246,7 +246,7 @@ fn task_struct_by_cpus_and_max_order() {
     }
 }
 
-/// 5.9 and 6.18 agree but for sizes of which 5.9 takes one in order 2 and 6.18 two in order 3.
+/// 5.9 and 6.18 agree but for some sizes: 5.9 takes one object in order 2 and 6.18 two in order 3.
 #[test]
 fn searches_agree() {
     for page_shift in [12, 14, 16] {

@@ -38,8 +38,8 @@
 //!
 //! A trace that tells the places of objects ([`quarry_trace::Place`]) replaces assumptions 2 to 4
 //! and 6 for caches whose CPUs hold slabs, as far as the recording touches them. It is read once
-//! before the replay; `seen` says what is taken from it: how many places of which slab were free,
-//! which CPU took them in which order, and in which slab an orphan lay. Then
+//! before the replay; `seen` says what is taken from it: each slab's number of free places, the CPUs
+//! that took them and in which order, and the slab in which an orphan lay. Then
 //!
 //! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
 //! 2. a CPU uses its own list before it takes slabs of the nodes' lists: of the slabs that it took, the first

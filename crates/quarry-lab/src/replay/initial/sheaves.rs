@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(held.on_nodes, [0; 0]);
     }
 
-    /// Before the first new slab sheaves, barn and lists were emptied: 693 places were taken, of which
-    /// the lists had 560. The rest came from sheaves, in whole ones but for the CPU's own.
+    /// Before the first new slab sheaves, barn and lists were emptied: 693 places were taken, and
+    /// the lists had 560 of these. The rest came from sheaves, in whole ones but for the CPU's own.
     #[test]
     fn what_the_lists_had_not_was_in_sheaves() {
         let mut seen = seen(693, true);
