@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::design::Design;
+use quarry_core::era::Era;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_core::slub::Slub;
 use quarry_lab::bundled::BUNDLED;
-use quarry_lab::infer::Recorded;
 use quarry_lab::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
@@ -365,15 +365,17 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
 }
 
 /// The design that a kernel had: the era from its release, the allocator from its slabinfo, where
-/// only SLAB has tunables.
+/// only SLAB has tunables. A kernel whose release is not known has the allocator's default era: the
+/// newest release may lack the allocator.
 fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
-    let era = Recorded::new(meta.kernel.as_deref(), meta.page_size).era();
+    let era = meta.kernel.as_deref().and_then(Era::parse);
     let name = match report.rows.iter().any(|row| row.limit > 0) {
         true => "slab",
-        false if Slub::RELEASES.contains(&era) => "slub",
+        false if era.is_none_or(|era| Slub::RELEASES.contains(&era)) => "slub",
         false => "sheaf",
     };
-    Ok(DesignSpec::parse(&format!("{name}@{era}"))?)
+    let era = era.map_or_else(String::new, |era| format!("@{era}"));
+    Ok(DesignSpec::parse(&format!("{name}{era}"))?)
 }
 
 fn axes(args: &Args) -> anyhow::Result<Axes> {

@@ -420,6 +420,7 @@ impl<W: Write + Send> TraceBuilder<W> {
             meta.page_size = PAGE_SIZE_ASSUMED;
             meta.page_size_assumed = true;
         }
+        meta.complete_assumptions();
         let slab_rows = meta.events.total() - meta.events.mm_page_alloc - meta.events.mm_page_free;
         meta.hashed_addresses &= slab_rows > 0;
         meta.object_slots = self.objects.slots() as u32;

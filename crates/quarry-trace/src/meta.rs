@@ -22,6 +22,8 @@ pub(crate) const VERSION_KEY: &str = "quarry.format_version";
 pub(crate) const META_KEY: &str = "quarry.meta";
 /// The footer key of the checksum of everything else.
 pub(crate) const CHECKSUM_KEY: &str = "quarry.meta_checksum";
+/// Most CPUs of a trace: their numbers have 16 bits.
+pub(crate) const CPUS_MAX: u32 = 1 << 16;
 /// Most entries that the footer lists of one string table; the rest are only counted.
 pub(crate) const TABLE_ENTRIES_MAX: usize = 10_000;
 
@@ -42,6 +44,11 @@ pub struct TraceMeta {
     pub page_size: u32,
     /// True if the page size was unknown and 4096 was assumed.
     pub page_size_assumed: bool,
+    /// What the recording does not tell and what stands in its place: a sentence each, for every output
+    /// that rests on it. Writers add their own; [`crate::TraceBuilder::finish`] adds those about the page
+    /// size and the kernel.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
     /// Number of CPUs: every event's CPU is below it.
     pub cpus: u32,
     /// Rows in the file: events plus implied frees.
@@ -126,6 +133,26 @@ impl TraceMeta {
         (0u16..)
             .zip(&self.caches)
             .filter(|(index, entry)| entry.resolved == *index)
+    }
+
+    /// Adds the assumptions that follow from other fields, each once: files from before
+    /// [`TraceMeta::assumptions`] have them, too.
+    pub(crate) fn complete_assumptions(&mut self) {
+        let mut found = Vec::new();
+        if self.page_size_assumed {
+            found.push(format!(
+                "the page size is unknown, {} bytes are assumed; name it with quarry import --page-size",
+                self.page_size
+            ));
+        }
+        if self.kernel.is_none() {
+            found.push(
+                "the kernel is unknown, the newest rules are assumed; name it with quarry import --kernel"
+                    .to_string(),
+            );
+        }
+        found.retain(|sentence| !self.assumptions.contains(sentence));
+        self.assumptions.append(&mut found);
     }
 
     /// Nanoseconds from the first to the last row.

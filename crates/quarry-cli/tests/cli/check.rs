@@ -249,3 +249,20 @@ fn what_is_wrong_is_said() {
         &["of cache filp", "--memory"],
     );
 }
+
+#[test]
+fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, _, after] = files(dir.path());
+    let text = dir.path().join("small.txt");
+    stdout(&["import", text.to_str().unwrap(), "-o", &trace]);
+    // SLAB's caches have a limit, and no kernel of today has SLAB.
+    let text = fs::read_to_string(&after).unwrap();
+    fs::write(
+        &after,
+        text.replace("     0    0    0 :", "   120   60    8 :"),
+    )
+    .unwrap();
+    let run = run(&[&trace, "--check", &after]);
+    assert_eq!(run["design"], "slab");
+}

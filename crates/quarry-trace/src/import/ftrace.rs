@@ -45,10 +45,10 @@ pub(crate) fn header(line: &[u8], facts: &mut Facts) {
     if let Some((held, written)) = words.next().and_then(|word| word.split_once('/'))
         && let (Ok(held), Ok(written)) = (held.parse::<u64>(), written.parse::<u64>())
     {
-        facts.overwritten += written.saturating_sub(held);
+        super::add(&mut facts.overwritten, written.saturating_sub(held));
     }
     for word in words {
-        if let Some(cpus) = word.strip_prefix("#P:").and_then(|n| n.parse().ok()) {
+        if let Some(cpus) = word.strip_prefix("#P:").and_then(super::cpus) {
             facts.cpus = Some(cpus);
         }
     }

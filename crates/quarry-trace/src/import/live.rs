@@ -63,10 +63,10 @@ impl Space {
         if exact {
             return self.by_start.get(&start).copied();
         }
-        let end = start.saturating_add(length.max(1));
-        let (other_start, slot) = self.by_start.range(..end).next_back()?;
+        // Last addresses, not ends: the end of what lies at the top of the address space is no address.
+        let (_, slot) = self.by_start.range(..=last(start, length)).next_back()?;
         let other = &self.slots[*slot as usize];
-        (other_start.saturating_add(other.length) > start).then_some(*slot)
+        (last(other.start, other.length) >= start).then_some(*slot)
     }
 
     /// Adds what the caller proved not to overlap (L1). The slot is a recycled one if there is any.
@@ -102,6 +102,11 @@ impl Space {
     pub(crate) fn get(&self, slot: u32) -> &Live {
         &self.slots[slot as usize]
     }
+}
+
+/// The last address of `[start, start + length)`; what would go beyond the top of the space ends there.
+fn last(start: u64, length: u64) -> u64 {
+    start.saturating_add(length.saturating_sub(1))
 }
 
 #[cfg(test)]
@@ -143,6 +148,19 @@ mod tests {
             [2, 0, 3]
         );
         assert_eq!((space.live(), space.slots()), (4, 4));
+    }
+
+    #[test]
+    fn the_last_address_is_an_address() {
+        for (start, length) in [(u64::MAX, 1), (u64::MAX, 8), (u64::MAX - 7, 8)] {
+            let mut space = Space::default();
+            let slot = space.insert(live(start, length));
+            for (from, bytes) in [(start, length), (u64::MAX, 1), (u64::MAX - 20, 100)] {
+                let found = space.overlap(from, bytes, false);
+                assert_eq!(found, Some(slot), "{start:#x}+{length}: {from:#x}+{bytes}");
+            }
+            assert_eq!(space.overlap(start - 8, 8, false), None);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use crate::build::TraceBuilder;
 use crate::error::{LineProblem, Result, TraceError, clip};
-use crate::meta::TraceMeta;
+use crate::meta::{CPUS_MAX, TraceMeta};
 use crate::outfile::OutFile;
 use fields::Fault;
 use input::Lines;
@@ -245,8 +245,8 @@ impl<W: Write + Send> Import<'_, W> {
                 self.count(writer);
                 self.refills.push(&event, &mut self.trace)?;
             }
-            Ok(Line::Lost(count, Writer::Perf)) => self.facts.lost_records += count,
-            Ok(Line::Lost(count, Writer::Ftrace)) => self.facts.lost_marks += count,
+            Ok(Line::Lost(count, Writer::Perf)) => add(&mut self.facts.lost_records, count),
+            Ok(Line::Lost(count, Writer::Ftrace)) => add(&mut self.facts.lost_marks, count),
             Ok(Line::OtherEvent) => self.trace.meta_mut().other_events += 1,
             Ok(Line::Comment) => {
                 perf::header(text, &mut self.facts);
@@ -318,10 +318,22 @@ impl<W: Write + Send> Import<'_, W> {
         meta.command = options.command.clone().or(facts.command);
         meta.cpus = options.cpus.or(facts.cpus).unwrap_or(0);
         // The marks between ftrace's lines are part of what its header counts.
-        meta.lost_events =
-            options.lost_events + facts.lost_records + facts.overwritten.max(facts.lost_marks);
+        meta.lost_events = facts.overwritten.max(facts.lost_marks);
+        add(&mut meta.lost_events, facts.lost_records);
+        add(&mut meta.lost_events, options.lost_events);
         self.trace.finish()
     }
+}
+
+/// A number of CPUs that a header tells, if a machine can have it.
+fn cpus(text: &str) -> Option<u32> {
+    let cpus = text.parse().ok();
+    cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus))
+}
+
+/// Adds to a count that the text or the caller tells, which may be anything.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
 }
 
 impl Facts {

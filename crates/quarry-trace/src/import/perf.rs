@@ -55,7 +55,7 @@ pub(crate) fn header(line: &[u8], facts: &mut Facts) {
         "arch" => &mut facts.arch,
         "cmdline" => &mut facts.command,
         "nrcpus online" => {
-            facts.cpus = value.parse().ok().or(facts.cpus);
+            facts.cpus = super::cpus(value).or(facts.cpus);
             return;
         }
         _ => return,

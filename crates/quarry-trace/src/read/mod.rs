@@ -28,7 +28,7 @@ pub use rows::{FullRow, RowReader};
 use crate::error::{Result, TraceError};
 use crate::event::NO_CACHE;
 use crate::meta::{
-    CHECKSUM_KEY, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
+    CHECKSUM_KEY, CPUS_MAX, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
 };
 use crate::schema::{COLUMNS, Checksum, PAGE};
 use source::Source;
@@ -214,11 +214,12 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
             found,
         });
     }
-    let meta: TraceMeta = serde_json::from_str(json).map_err(|source| TraceError::Metadata {
-        path: path(),
-        key: META_KEY,
-        source,
-    })?;
+    let mut meta: TraceMeta =
+        serde_json::from_str(json).map_err(|source| TraceError::Metadata {
+            path: path(),
+            key: META_KEY,
+            source,
+        })?;
     if meta.format_version != known {
         return Err(TraceError::Inconsistent {
             path: path(),
@@ -227,6 +228,7 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
             found: meta.format_version.into(),
         });
     }
+    meta.complete_assumptions();
     Ok(meta)
 }
 
@@ -254,8 +256,8 @@ fn check_meta(meta: &TraceMeta, footer: &ParquetMetaData, path: &Path) -> Result
     if meta.rows != found_rows {
         return contradiction("rows", meta.rows, found_rows);
     }
-    if !(1..=65_536).contains(&meta.cpus) {
-        return contradiction("cpus", u64::from(meta.cpus), 65_536);
+    if !(1..=CPUS_MAX).contains(&meta.cpus) {
+        return contradiction("cpus", u64::from(meta.cpus), u64::from(CPUS_MAX));
     }
     // A table with more slots than rows would make a replay ask for memory that it cannot need.
     for (what, slots) in [
