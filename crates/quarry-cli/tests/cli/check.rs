@@ -260,7 +260,7 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
     let text = fs::read_to_string(&after).unwrap();
     fs::write(
         &after,
-        text.replace("     0    0    0 :", "   120   60    8 :"),
+        text.replace("    0    0    0 :", "  120   60    8 :"),
     )
     .unwrap();
     let run = run(&[&trace, "--check", &after]);
