@@ -1,6 +1,7 @@
 //! The loop: one event after the other.
 
 mod caches;
+mod memory;
 mod periodic;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use super::fragmentation::Moment;
 use super::initial::{Held, Preparation, kmalloc_class};
 use super::input::Input;
 use super::lists::Start;
+use super::memory::{Memory, Sampler};
 use super::pages::{PageReport, Pages};
 use super::part::{Phase, Window};
 use super::report::Tally;
@@ -24,6 +26,7 @@ use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
 use crate::kernel::Slabinfo;
 use crate::run::RunSpec;
+pub(super) use memory::Asked;
 use periodic::Periodic;
 
 /// [`Entry::cache`] of an object of kmalloc.
@@ -58,9 +61,14 @@ pub(super) struct Outcome {
     pub(super) peak_pages: u64,
     pub(super) peak_object_bytes: u64,
     pub(super) peak_row: u64,
+    /// On the recording's clock; 0 where the part begins with the peak.
+    pub(super) peak_time_ns: u64,
     pub(super) object_bytes: u64,
     pub(super) large_bytes: u64,
     pub(super) large_bytes_peak: u64,
+    pub(super) memory: Memory,
+    /// What the objects that are alive at the end asked for, by cache.
+    pub(super) asked: BTreeMap<String, Asked>,
     /// If page events were driven.
     pub(super) pages: Option<PageReport>,
     /// By cache, if slabs were compared with the recording.
@@ -95,7 +103,9 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     reap: Periodic,
     /// When the page lists' periodic work is done.
     vmstat: Periodic,
-    /// The earlier of these.
+    /// When slab memory is noted.
+    sampler: Sampler,
+    /// The earliest of these.
     due_ns: u64,
     outcome: Outcome,
 }
@@ -125,6 +135,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
         let pages = Pages::new(input, spec.config.page_bytes)?;
+        let window = Window::new(input.part, meta.first_time_ns);
+        let (from_ns, until_ns) = window.bounds(meta.first_time_ns, meta.last_time_ns);
         let engine = Self {
             kmalloc_bytes_max: match kmalloc.service {
                 KmallocService::Classes => 1 << kmalloc.shift_high(params.page_shift),
@@ -138,7 +150,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             cpu_of,
             cache_of: vec![NONE; meta.caches.len()],
             table,
-            window: Window::new(input.part, meta.first_time_ns),
+            window,
             held: None,
             pages,
             comparison: None,
@@ -146,6 +158,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             now_ns: meta.first_time_ns,
             reap: Periodic::every(REAP_INTERVAL_NS),
             vmstat: Periodic::every(VMSTAT_INTERVAL_NS),
+            sampler: Sampler::new(meta.first_time_ns, from_ns, until_ns),
             due_ns: 0,
             outcome: Outcome::default(),
         };
@@ -286,8 +299,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     #[cold]
     fn periodic(&mut self, now_ns: u64) {
         for at_ns in self.reap.take(now_ns) {
+            self.note_memory(at_ns);
             self.driver.reap(at_ns);
         }
+        self.note_memory(now_ns);
         let locks_before = self.driver.zone_locks();
         for _ in self.vmstat.take(now_ns) {
             self.driver.pages().vmstat_update();
@@ -295,11 +310,14 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         if let Some(pages) = &mut self.pages {
             pages.periodic(self.driver.zone_locks() - locks_before);
         }
-        self.due_ns = self.reap.due_ns().min(self.vmstat.due_ns());
+        let work_ns = self.reap.due_ns().min(self.vmstat.due_ns());
+        self.due_ns = work_ns.min(self.sampler.due_ns());
     }
 
     pub(super) fn finish(mut self) -> Outcome {
         self.sample();
+        let [peak, end] = self.peak_and_end();
+        let asked = self.asked();
         let zone_locks = self.driver.zone_locks();
         let pages = self.pages.map(|pages| pages.finish(zone_locks));
         if let Some(pages) = &pages {
@@ -307,6 +325,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         }
         Outcome {
             pages,
+            memory: self.sampler.finish(peak, end),
+            asked,
             same_slabs: self.comparison.map(Comparison::finish).unwrap_or_default(),
             ..self.outcome
         }
@@ -390,6 +410,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             outcome.peak_pages = pages;
             outcome.peak_object_bytes = outcome.object_bytes;
             outcome.peak_row = self.row;
+            outcome.peak_time_ns = event.time_ns;
         }
         Ok(())
     }

@@ -83,6 +83,7 @@ mod initial;
 pub mod input;
 pub(crate) mod inspect;
 pub mod lists;
+pub mod memory;
 pub mod pages;
 pub mod part;
 pub mod report;
@@ -90,6 +91,7 @@ pub mod same;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use quarry_core::design::{Design, Usage};
@@ -102,7 +104,7 @@ use crate::design::ForDesign;
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
 use check::Check;
-use engine::Engine;
+use engine::{Asked, Engine};
 use input::Input;
 use lists::Start;
 use report::{CacheReport, PcpReport, RunReport, ZoneTraffic};
@@ -228,7 +230,7 @@ fn report<D: Design>(
     before: &Before,
 ) -> RunReport {
     let page_bytes = spec.config.page_bytes;
-    let (caches, stats, usage) = cache_reports(driver, page_bytes, before);
+    let (caches, stats, usage) = cache_reports(driver, page_bytes, before, &outcome.asked);
     let counters = driver.machine().counters();
     let (pages, pages_before) = (driver.page_stats(), &before.pages);
     let of_events = outcome
@@ -262,6 +264,7 @@ fn report<D: Design>(
         page_frees: pages.frees() - pages_before.frees() - of_events.1,
         events_per_second: 0.0,
         replayed: outcome.tally,
+        memory: outcome.memory,
         stats,
         pcp: PcpReport::of(&pages.pcp, &pages_before.pcp),
         zones: Vec::new(),
@@ -282,6 +285,7 @@ fn cache_reports<D: Design>(
     driver: &Driver<'_, D>,
     page_bytes: u64,
     before: &Before,
+    asked: &BTreeMap<String, Asked>,
 ) -> (Vec<CacheReport>, Stats, Usage) {
     let (mut stats, mut usage) = (Stats::default(), Usage::default());
     let mut caches = Vec::new();
@@ -292,7 +296,8 @@ fn cache_reports<D: Design>(
         std::iter::repeat_n(None, newer).chain(before.caches.iter().map(Some));
     driver.for_each_cache(|cache| {
         let before = before_of_cache.next().flatten();
-        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes, before);
+        let asked = asked.get(cache.head().name()).copied().unwrap_or_default();
+        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes, before, asked);
         stats.add(&cache_stats);
         usage.add(&cache_usage);
         if report.allocs > 0 || report.slabs > 0 {

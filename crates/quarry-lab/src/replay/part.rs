@@ -92,6 +92,13 @@ impl Window {
         }
     }
 
+    /// Where the part begins and ends in a trace with these times, on the clock.
+    pub(super) fn bounds(&self, first_ns: u64, last_ns: u64) -> (u64, u64) {
+        let from_ns = self.from_ns.max(first_ns);
+        let until_ns = self.until_ns.unwrap_or(last_ns).min(last_ns);
+        (from_ns, until_ns)
+    }
+
     /// Whether an event of the part was seen.
     pub(super) fn has_begun(&self) -> bool {
         self.phase != Phase::Before

@@ -9,6 +9,8 @@ use quarry_sim::driver::{CacheView, Driver};
 use serde::{Serialize, Serializer};
 
 use super::check::Check;
+use super::engine::Asked;
+use super::memory::Memory;
 use super::pages::{PageEvents, PageReport};
 
 /// One run's results. All but `events_per_second` depend on the trace and the run alone.
@@ -49,6 +51,8 @@ pub struct RunReport {
     pub free_slowpath: u64,
     /// Frees on another CPU than the allocating one.
     pub cross_cpu_frees: u64,
+    /// Slab memory over recorded time.
+    pub memory: Memory,
     /// Slabs at the end.
     pub slabs: u64,
     /// Slabs at the end by order.
@@ -259,6 +263,13 @@ pub struct CacheReport {
     pub slabs: u64,
     /// Bytes of all slabs; with a design whose caches share pages, bytes of the objects in these.
     pub slab_bytes: u64,
+    /// Bytes asked for by the objects that are alive. An object from before the recording, and one
+    /// of the allocators' own, counts with the cache's `object_size`. With `waste_bytes` and `free_bytes` it is `slab_bytes`.
+    pub object_bytes: u64,
+    /// Bytes that no object can use: sizes rounded up, padding, and the tails of slabs.
+    pub waste_bytes: u64,
+    /// Bytes of free objects in slabs, those on the lists, queues and sheaves of CPUs included.
+    pub free_bytes: u64,
     /// Slabs that are neither full nor empty and that no CPU allocates from.
     pub partial_slabs: u64,
     /// Those of `partial_slabs` with exactly one object in use.
@@ -282,6 +293,7 @@ impl CacheReport {
         cache: &CacheView<'_, D>,
         page_bytes: u64,
         before: Option<&Stats>,
+        asked: Asked,
     ) -> (Self, Stats, Usage) {
         let all = cache.stats();
         // Most kmalloc classes were never used, and looking for their slabs takes time.
@@ -296,6 +308,12 @@ impl CacheReport {
             value.map_or(of_geometry, |value| value as u32)
         };
         let order = attribute("order", geometry.order);
+        let slab_bytes = usage.pages * page_bytes + usage.shared_bytes;
+        let alive = (all.get(Stat::AllocFastpath) + all.get(Stat::AllocSlowpath))
+            .saturating_sub(all.get(Stat::FreeFastpath) + all.get(Stat::FreeSlowpath));
+        let before_recording = alive.saturating_sub(asked.objects);
+        let object_bytes = asked.bytes + before_recording * u64::from(geometry.layout.object_size);
+        let free_bytes = usage.num_objs.saturating_sub(alive) * u64::from(geometry.layout.size);
         let report = Self {
             name: cache.head().name().to_string(),
             object_size: geometry.layout.object_size,
@@ -307,7 +325,10 @@ impl CacheReport {
             pages_per_slab: 1 << order,
             order,
             slabs: usage.slabs,
-            slab_bytes: usage.pages * page_bytes + usage.shared_bytes,
+            slab_bytes,
+            object_bytes,
+            waste_bytes: slab_bytes.saturating_sub(object_bytes + free_bytes),
+            free_bytes,
             partial_slabs: usage.partial_slabs,
             one_object_slabs: usage.one_object_slabs,
             min_partial: cache
