@@ -164,6 +164,7 @@ pub(crate) trait CpuFront: Slots {
     ) -> usize {
         let mut filled = 0;
         loop {
+            // Each refill brings a batch: move it as a run, not object by object. A run looks at no node.
             if node.is_none() {
                 filled += self.pop_run(env, cpu, &mut slots[filled..]);
             }
@@ -196,6 +197,7 @@ pub(crate) trait CpuFront: Slots {
         let mut at = 0;
         while at < slots.len() {
             if self.takes_any_node() {
+                // A run ends at the first object without room; that one drains or flushes below.
                 // SAFETY: the caller's contract is the same.
                 at += unsafe { self.push_run(env, cpu, &mut slots[at..]) }.start;
             }
@@ -300,8 +302,10 @@ impl<T: CpuFront> Allocate for T {
                 }
             });
             match held {
+                // Without PASSES a miss behind the slot is final: memory is short.
                 Some(object) if object.is_some() || !Self::PASSES => return object,
                 Some(_) => {}
+                // Another context of this CPU has the slot, or this thread was moved: do not wait for it.
                 None => count_busy(env),
             }
         }
@@ -319,6 +323,7 @@ impl<T: CpuFront> Allocate for T {
             return false;
         }
         let mut filled = 0;
+        // First what the CPU has, as this is inlined; a refill, if needed, is in `alloc_rest`.
         if node.is_none() && self.is_on() {
             let popped = self.slots().try_with(env.machine(), |cpu, _| {
                 Self::protections(env.cache.era).alloc.bulk(env.machine());
@@ -534,6 +539,7 @@ fn alloc_rest<T: CpuFront, M: Machine>(
     if filled == slots.len() {
         return true;
     }
+    // All or nothing: memory ended before the slots did.
     // SAFETY: the objects were allocated above and given to no user.
     let undone = unsafe { front.free_bulk(env, &mut slots[..filled]) };
     debug_assert!(undone.is_ok(), "{undone:?}");

@@ -19,6 +19,7 @@ impl SheafCache {
         if env.cache.has_deferred() {
             self.slub.settle_deferred(env, None);
         }
+        // Sheaves whose readers are done by now stock the barn, which is asked next.
         self.settle_waiting(env, node, &mut cpu.stats);
         if self.swap_for_objects(env, cpu, node) {
             return true;
@@ -28,6 +29,8 @@ impl SheafCache {
         let Some(mut empty) = empty else { return false };
         self.fill_sheaf(env, &mut empty, node, &mut cpu.stats);
         if !empty.is_full() {
+            // Memory is short. Objects in a sheaf serve this CPU only: give them back to their slabs, where
+            // the path past the sheaves finds them.
             let mut partly = SheafList::EMPTY;
             partly.push(env.machine(), empty);
             self.dissolve(env, partly, &mut cpu.stats);
@@ -56,6 +59,7 @@ impl SheafCache {
             cpu.spare = cpu.replace_main(env.machine(), Some(spare));
             return true;
         }
+        // The barn takes the empty sheaf in the same hold of its lock. On a miss `main` is still it.
         let mut main = cpu.replace_main(env.machine(), None);
         let full = self.exchange_empty(env, node, &mut main);
         let got = full.is_some();

@@ -117,12 +117,14 @@ impl SheafCache {
             }
             Put::Full(main) => {
                 cpu.stats.count(Stat::BarnPutFail);
+                // Flush the spare, not the main sheaf: the main one's objects were freed last and are warm.
                 let mut spare = cpu.spare.replace(main);
                 if let Some(spare) = &mut spare {
                     self.flush_sheaf(env, spare, &mut cpu.stats);
                 }
                 cpu.replace_main(env.machine(), spare);
             }
+            // The barn would take a full sheaf but has no empty one to give.
             Put::NoEmpty(mut main) => match Self::new_sheaf(env, self.capacity(), &mut cpu.stats) {
                 Some(empty) => {
                     self.put_full(env, node, main, &mut cpu.stats);
