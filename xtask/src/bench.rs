@@ -55,16 +55,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         readme(&facts, &date, rustc.trim(), &commit, &typed),
     )?;
     println!("kept in {}", directory.display());
-    let path = shell::root().join("README.md");
-    let text = fs::read_to_string(&path).context("cannot read README.md")?;
+    let path = shell::root().join(PAGE);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
     let shown = TABLES.iter().fold(text, |text, table| {
         with_table(&text, table, &raw).unwrap_or(text)
     });
-    fs::write(&path, shown).context("cannot write README.md")?;
+    fs::write(&path, shown).with_context(|| format!("cannot write {PAGE}"))?;
     Ok(())
 }
 
-/// A table of the results that the README shows.
+/// The page with the tables of the last results.
+const PAGE: &str = "docs/speed.md";
+
+/// A table of the results that the page shows.
 struct Shown {
     /// In its marks: `<!-- mark -->` to `<!-- /mark -->`.
     mark: &'static str,
@@ -91,7 +94,7 @@ const TABLES: [Shown; 4] = [
     },
 ];
 
-/// The README with a table of these results between its marks; `None` if one of them has none.
+/// The page with a table of these results between its marks; `None` if one of them has none.
 fn with_table(readme: &str, table: &Shown, raw: &str) -> Option<String> {
     let (begin, end) = (
         format!("<!-- {} -->", table.mark),
@@ -104,7 +107,7 @@ fn with_table(readme: &str, table: &Shown, raw: &str) -> Option<String> {
         .skip_while(|line| !line.contains(table.title))
         // What is said of it follows, and the tables of other benchmarks.
         .take_while(|line| !line.is_empty() && !line.contains(" costs "));
-    // Rules between the rows make a terminal readable and a README long.
+    // Rules between the rows make a terminal readable and a page long.
     let rows = rows.filter(|line| !line.starts_with('\u{2500}'));
     let rows: String = rows.map(|line| format!("{}\n", line.trim_end())).collect();
     (!rows.is_empty()).then(|| format!("{before}{begin}\n```text\n{rows}```\n{end}{after}"))
