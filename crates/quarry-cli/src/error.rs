@@ -1,4 +1,4 @@
-//! Errors to exit codes: 0 done, 1 failed, 2 wrong usage.
+//! Errors to exit codes: 0 done, 1 failed, 2 wrong usage, 3 memory of a virtual machine exhausted.
 
 use std::fmt;
 use std::io;
@@ -18,6 +18,18 @@ impl fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// A virtual machine had too little memory for the load, and the results say so: exit code 3.
+#[derive(Debug)]
+pub(crate) struct Exhausted(pub(crate) String);
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Exhausted {}
 
 /// An error of wrong usage.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
@@ -42,12 +54,24 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
             || matches!(cause.downcast_ref(), Some(LabError::Usage(_)))
             || matches!(cause.downcast_ref(), Some(WorkError::Usage(_)))
     });
+    let is_exhausted = error.chain().any(|cause| {
+        cause.is::<Exhausted>()
+            || matches!(
+                cause.downcast_ref(),
+                Some(LabError::Memory { .. } | LabError::InitialMemory { .. })
+            )
+    });
+    let code = match (is_usage, is_exhausted) {
+        (true, _) => 2,
+        (false, true) => 3,
+        (false, false) => 1,
+    };
     // Nothing can be done if stderr is closed as well.
     let _ = io::Write::write_all(
         &mut io::stderr().lock(),
         format!("quarry: {}\n", message(&error)).as_bytes(),
     );
-    ExitCode::from(if is_usage { 2 } else { 1 })
+    ExitCode::from(code)
 }
 
 /// The chain in one line; causes whose text is already in it are left out.

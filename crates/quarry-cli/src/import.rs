@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let summary = summary?;
     if args.json {
-        output::print_json(&Summary::of(&summary, &args.output))
+        output::print_json("import", &Summary::of(&summary, &args.output))
     } else {
         output::print_text(&tables(&summary, &args.output))
     }
@@ -154,7 +154,7 @@ struct Summary<'a> {
     caches: usize,
     kernel: Option<&'a str>,
     page_size: u32,
-    page_size_assumed: bool,
+    assumptions: &'a [String],
     cpus: u32,
     duration_ns: u64,
 }
@@ -184,7 +184,7 @@ impl<'a> Summary<'a> {
             caches: meta.canonical_caches().count(),
             kernel: meta.kernel.as_deref(),
             page_size: meta.page_size,
-            page_size_assumed: meta.page_size_assumed,
+            assumptions: &meta.assumptions,
             cpus: meta.cpus,
             duration_ns: meta.duration_ns(),
         }
@@ -198,6 +198,9 @@ fn bytes_per_event(summary: &ImportSummary) -> f64 {
 fn tables(summary: &ImportSummary, output: &Path) -> String {
     let (kinds, facts) = (kinds(&summary.meta), facts(summary, output));
     let mut text = format!("{kinds}\n\n{facts}\n");
+    for assumption in &summary.meta.assumptions {
+        text.push_str(&format!("assumed: {assumption}\n"));
+    }
     if let Some(first) = &summary.meta.first_skipped {
         text.push_str(&format!("\nfirst skipped line: {first}\n"));
     }
@@ -246,20 +249,12 @@ fn facts(summary: &ImportSummary, output: &Path) -> Table {
     let meta = &summary.meta;
     let orphans = &meta.orphans;
     let mut facts = output::table(&["trace", &output.display().to_string()], &[1]);
-    let assumed = if meta.page_size_assumed {
-        " (assumed)"
-    } else {
-        ""
-    };
     let rows = [
         (
             "kernel",
             meta.kernel.clone().unwrap_or_else(|| "unknown".to_string()),
         ),
-        (
-            "page size",
-            format!("{}{assumed}", units::bytes(meta.page_size.into())),
-        ),
+        ("page size", units::bytes(meta.page_size.into())),
         ("CPUs", meta.cpus.to_string()),
         (
             "duration",

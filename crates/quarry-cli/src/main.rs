@@ -10,6 +10,7 @@ mod import;
 mod output;
 mod packaging;
 mod replay;
+mod replay_args;
 mod replay_pages;
 mod replay_tables;
 mod run;
@@ -36,8 +37,8 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0 done; 1 failed (unreadable trace, no room, memory exhausted);
-  2 wrong usage
+  0 done; 1 failed (unreadable trace, no room); 2 wrong usage;
+  3 the memory of a virtual machine was exhausted
 
 Examples:
   quarry replay                       the bundled hackbench, all designs

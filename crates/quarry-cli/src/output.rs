@@ -100,8 +100,39 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     })
 }
 
+/// The shape of JSON outputs. A field that changes its meaning or goes away raises it; new fields do not.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What every JSON output has beside the command's own fields (docs/json.md).
+#[derive(Serialize)]
+struct Document<'a, B> {
+    schema: u32,
+    quarry: Producer,
+    command: &'a str,
+    #[serde(flatten)]
+    body: B,
+}
+
+/// The program that made an output.
+#[derive(Serialize)]
+struct Producer {
+    version: &'static str,
+}
+
+/// Writes a command's fields to stdout as one JSON object.
+pub(crate) fn print_json(command: &str, body: &impl Serialize) -> anyhow::Result<()> {
+    print_value(&Document {
+        schema: SCHEMA,
+        quarry: Producer {
+            version: env!("CARGO_PKG_VERSION"),
+        },
+        command,
+        body,
+    })
+}
+
 /// Writes one JSON value to stdout.
-pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_value(value: &impl Serialize) -> anyhow::Result<()> {
     print(|out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
         writeln!(out)

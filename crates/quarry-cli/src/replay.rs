@@ -2,198 +2,94 @@
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_core::slub::Slub;
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
-use quarry_lab::replay::pages::{PageEvents, PageMode};
-use quarry_lab::replay::part::{Moment, Part};
+use quarry_lab::replay::pages::PageEvents;
+use quarry_lab::replay::part::Part;
 use quarry_lab::setting::Setting;
 use quarry_lab::{DESIGNS, DesignSpec, Plan, RunReport};
 use quarry_trace::TraceMeta;
 use serde::Serialize;
 
-use crate::{output, replay_tables, units};
-
-/// Memory of a virtual machine if nothing is asked for.
-const MEMORY_BYTES: u64 = 16 << 30;
-
-/// Arguments.
-#[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Args {
-    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
-    #[arg(value_name = "TRACE")]
-    trace: Option<String>,
-    /// Designs with optional eras, separated by commas; all designs by default, the recorded one
-    /// with --initial or --check.
-    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
-    design: Vec<String>,
-    /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
-    /// --initial, --check or --zoneinfo.
-    #[arg(
-        long,
-        value_name = "BYTES,...",
-        value_delimiter = ',',
-        value_parser = units::parse_page_bytes
-    )]
-    page_size: Vec<u64>,
-    /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    cpus: Vec<u32>,
-    /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
-    settings: Vec<String>,
-    /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
-    #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
-    debug: Option<String>,
-    /// Memory of each virtual machine; 16G by default. With --zoneinfo that of its zones by default,
-    /// and more or less of it is the highest zone's. Only what is used becomes resident.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
-    memory: Option<u64>,
-    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    cache_line: u32,
-    /// Start from what the kernel held: a snapshot (quarry snapshot), a folder with slabinfo and slab/ (a
-    /// copy of /sys/kernel/slab), a copy of /proc/slabinfo, or a JSON list of its rows.
-    #[arg(long, value_name = "SNAPSHOT")]
-    initial: Option<PathBuf>,
-    /// Compare the end with what the kernel reported: the same forms.
-    #[arg(long, value_name = "SNAPSHOT")]
-    check: Option<PathBuf>,
-    /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
-    /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number
-    /// of CPUs; elsewhere only the amount of memory, if --memory says none.
-    #[arg(long, value_name = "ZONEINFO")]
-    zoneinfo: Option<PathBuf>,
-    /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.
-    #[arg(long, value_name = "PAGETYPEINFO", requires = "zoneinfo")]
-    pagetypeinfo: Option<PathBuf>,
-    /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
-    /// and later heed it when blocks of several pages are freed.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_parser = units::parse_bytes,
-        default_value_t = CACHE_SHARE_BYTES
-    )]
-    cache_share: u64,
-    /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
-    #[arg(long, value_name = "T", value_parser = Moment::parse)]
-    from: Option<Moment>,
-    /// Stop before this time, written in the same way.
-    #[arg(long, value_name = "T", value_parser = Moment::parse)]
-    until: Option<Moment>,
-    /// Page events on the same page allocator: auto replays those outside the slabs if the trace
-    /// tells which pages were slabs, all those of slabs too, off none.
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
-    pages: PagesArg,
-    /// Print slabinfo's columns for each cache, too.
-    #[arg(long)]
-    caches: bool,
-    /// Print free memory over time for each run that replays page events, too.
-    #[arg(long)]
-    fragmentation: bool,
-    /// Write slabinfo, slab/CACHE/ATTRIBUTE, buddyinfo, pagetypeinfo, zoneinfo, vmstat and
-    /// sys/vm/SYSCTL, as far as the design's kernel has these files and as they are at the end, to
-    /// DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
-    #[arg(long, value_name = "DIR")]
-    inspect: Option<PathBuf>,
-    /// Print JSON: one object, with everything that is counted.
-    #[arg(long)]
-    json: bool,
-    /// Leave out what depends on the computer, so that outputs can be compared byte by byte.
-    #[arg(long)]
-    no_timing: bool,
-    /// Runs at the same time; the number of CPUs by default.
-    #[arg(short, long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
-}
-
-/// Which page events are replayed.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum PagesArg {
-    Auto,
-    Off,
-    All,
-}
-
-impl From<PagesArg> for PageMode {
-    fn from(arg: PagesArg) -> Self {
-        match arg {
-            PagesArg::Auto => Self::Auto,
-            PagesArg::Off => Self::Off,
-            PagesArg::All => Self::All,
-        }
-    }
-}
-
-const EXAMPLES: &str = "\
-How a trace is replayed:
-  An event of recorded CPU c runs on virtual CPU c mod N. A kmalloc goes to the
-  design's own class for the bytes asked for, others to a cache of their name,
-  whose alignment and flags are inferred from the recorded sizes. Frees of
-  objects from before the recording (orphans) are skipped and counted; implied
-  frees are performed. Peaks are over time, slab counts are at the end. All but
-  events/s is the same in every run.
-  With --debug objects grow by red zones and records, and per-CPU state is not
-  used: what debugging costs in memory shows beside a run without.
-
-Page events:
-  Blocks of pages that were no slabs are allocated and freed on the event's CPU
-  by the page allocator that the design takes its slabs from; the recorded slab
-  pages are left out, since the design makes its own. At another page size a
-  block becomes the smallest one that holds its bytes, at least a page. Blocks
-  above order 10, and blocks that --memory has no room for, are counted and
-  left out. A call is served by the CPU's lists if it takes no zone lock.
-  Blocks from before the recording that it frees are allocated before its first
-  event, and the lists are shortened once a second of its clock, as in a kernel.
-  What was on the lists at the beginning is not recorded: they begin empty, which
-  makes refills extra, unless --zoneinfo tells. The machine then has the kernel's
-  zones with as much free memory as they had, of movable pageblocks, unless
-  --pagetypeinfo tells; the rest is used by others and never reclaimed.
-  Free memory is sampled up to 64 times. What of it lies in blocks too small for
-  an order is, as a part of it, the order's unusable free space index.
-
-Predicted beside observed:
-  --initial gives every cache the slabs that the kernel reported. How its
-  objects lay in them is not reported; assumed are full slabs, the free objects
-  in slabs free as a whole, and on each CPU one that is half free (the library's
-  documentation says more). A snapshot with sysfs tells how many slabs were on
-  each CPU's list. Orphans then free objects of this state. --check
-  prints the slabs at the end beside those of another report. With either, the
-  design, page size and CPUs are the recorded ones if nothing else is asked for;
-  give --cache-line if it is not 64. --from and --until take the time of a
-  report: events at --from are replayed, those at --until are not.
-
-Exit codes:
-  0 done; 1 failed (unreadable or impossible trace, memory exhausted);
-  2 wrong usage
-
-Examples:
-  quarry replay
-  quarry replay kv --design slub@5.9,slub@6.18 --page-size 64k --cpus 64
-  quarry replay tbench --caches --design slubq
-  quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
-  quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
-  quarry replay --design slub --debug FZPU
-  quarry replay my.parquet --pages all --fragmentation --memory 1G --design slub
-  quarry replay my.parquet --json --no-timing > run.json
-  quarry replay my.parquet --initial before.slabinfo --check after.slabinfo
-  quarry replay my.parquet --initial a.json --from 16.957 --until +3.5 --check b.json";
+pub(crate) use crate::replay_args::Args;
+use crate::replay_args::{MEMORY_BYTES, PagesArg};
+use crate::{error, output, replay_tables};
 
 #[derive(Serialize)]
 struct Report<'a> {
     trace: TraceInfo<'a>,
+    settings: Settings<'a>,
     runs: &'a [RunReport],
+}
+
+/// What was asked for beside designs, page sizes and numbers of CPUs, defaults filled in.
+#[derive(Serialize)]
+struct Settings<'a> {
+    set: &'a [String],
+    debug: Option<&'a str>,
+    copies: u32,
+    memory_bytes: u64,
+    cache_line: u32,
+    cache_share_bytes: u64,
+    pages: PagesArg,
+    from: Option<String>,
+    until: Option<String>,
+    initial: Option<&'a Path>,
+    check: Option<&'a Path>,
+    zoneinfo: Option<&'a Path>,
+    pagetypeinfo: Option<&'a Path>,
+}
+
+impl<'a> Settings<'a> {
+    fn of(args: &'a Args, axes: &Axes) -> Self {
+        Self {
+            set: &args.settings,
+            debug: args.debug.as_deref(),
+            copies: args.copies,
+            memory_bytes: axes.memory_bytes,
+            cache_line: args.cache_line,
+            cache_share_bytes: args.cache_share,
+            pages: args.pages,
+            from: args.from.map(|moment| moment.to_string()),
+            until: args.until.map(|moment| moment.to_string()),
+            initial: args.initial.as_deref(),
+            check: args.check.as_deref(),
+            zoneinfo: args.zoneinfo.as_deref(),
+            pagetypeinfo: args.pagetypeinfo.as_deref(),
+        }
+    }
+
+    /// Those that differ from the defaults, in a line; empty if none do.
+    fn line(&self) -> String {
+        let mut parts: Vec<String> = self.set.iter().map(|set| format!("--set {set}")).collect();
+        if self.copies > 1 {
+            parts.push(format!("--copies {}", self.copies));
+        }
+        if self.memory_bytes != MEMORY_BYTES {
+            parts.push(format!("--memory {}", self.memory_bytes));
+        }
+        if self.cache_line != 64 {
+            parts.push(format!("--cache-line {}", self.cache_line));
+        }
+        let moments = [("from", &self.from), ("until", &self.until)];
+        let given = moments
+            .iter()
+            .filter_map(|(name, moment)| Some(format!("--{name} {}", moment.as_ref()?)));
+        parts.extend(given);
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("settings: {}\n", parts.join(" ")),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -217,6 +113,8 @@ struct TraceInfo<'a> {
     events_by_kind: &'a quarry_trace::KindCounts,
     orphans_by_kind: &'a quarry_trace::Orphans,
     digest: String,
+    /// What the recording does not tell and was put in its place.
+    assumptions: &'a [String],
 }
 
 impl<'a> TraceInfo<'a> {
@@ -238,6 +136,7 @@ impl<'a> TraceInfo<'a> {
             events_by_kind: &meta.events,
             orphans_by_kind: &meta.orphans,
             digest: format!("{:016x}", meta.digest),
+            assumptions: &meta.assumptions,
         }
     }
 }
@@ -273,18 +172,56 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
+    let settings = Settings::of(args, &axes);
     if args.json {
-        output::print_json(&Report {
-            trace: TraceInfo::of(&input.name, meta),
-            runs: &runs,
-        })
+        output::print_json(
+            "replay",
+            &Report {
+                trace: TraceInfo::of(&input.name, meta),
+                settings,
+                runs: &runs,
+            },
+        )?;
     } else {
         let more = replay_tables::More {
             caches: args.caches,
             fragmentation: args.fragmentation,
         };
-        output::print_text(&replay_tables::text(&input.name, meta, &runs, more))
+        let told = exhausted(&runs)
+            .map(|why| format!("MEMORY EXHAUSTED: {why}\n"))
+            .unwrap_or_default();
+        let text = replay_tables::text(&input.name, meta, &settings.line(), &runs, more);
+        output::print_text(&format!("{told}{text}"))?;
     }
+    match exhausted(&runs) {
+        Some(why) => Err(error::Exhausted(why).into()),
+        None => Ok(()),
+    }
+}
+
+/// Which runs had no memory for blocks of pages, so that their figures are of a load that did not fit.
+fn exhausted(runs: &[RunReport]) -> Option<String> {
+    let missed = |run: &RunReport| run.pages.as_ref().map_or(0, |pages| pages.no_memory);
+    let all: Vec<String> = runs
+        .iter()
+        .filter(|run| missed(run) > 0)
+        .map(|run| {
+            format!(
+                "{}@{} with {}k pages and {} CPUs ({} blocks)",
+                run.design,
+                run.era,
+                run.page_size >> 10,
+                run.cpus,
+                missed(run)
+            )
+        })
+        .collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "page events found no memory in {}; give the machines more with --memory",
+            all.join(", ")
+        )
+    })
 }
 
 /// Opens the trace, with the reports that the options name.
@@ -301,6 +238,7 @@ fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
         until: args.until,
     };
     input.pages = args.pages.into();
+    input.copies = args.copies;
     input.cache_share_bytes = args.cache_share;
     (input.initial, input.check) = (initial, check);
     input.initial_lists = initial_lists.unwrap_or_default();
@@ -332,7 +270,7 @@ fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<
     }
     if axes.cpus.is_empty() {
         axes.cpus
-            .push(meta.cpus.min(quarry_core::machine::MAX_CPUS));
+            .push(input.load_cpus().clamp(1, quarry_core::machine::MAX_CPUS));
     }
     Ok(())
 }

@@ -22,8 +22,14 @@ pub(crate) struct More {
 }
 
 /// Everything that a replay prints.
-pub(crate) fn text(name: &str, meta: &TraceMeta, runs: &[RunReport], more: More) -> String {
-    let mut text = head(name, meta, runs);
+pub(crate) fn text(
+    name: &str,
+    meta: &TraceMeta,
+    settings: &str,
+    runs: &[RunReport],
+    more: More,
+) -> String {
+    let mut text = head(name, meta, settings, runs);
     let per_table = (output::width().saturating_sub(NAME_COLUMNS) / RUN_COLUMNS).max(1);
     for runs in runs.chunks(per_table.into()) {
         text.push_str(&format!("\n{}\n", run_table(runs)));
@@ -148,15 +154,23 @@ fn check_table(check: &Check) -> (comfy_table::Table, usize) {
 }
 
 /// The trace in a few lines, with what of it was not replayed.
-fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
+fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> String {
     let kernel = meta.kernel.as_deref().unwrap_or("unknown");
     let mut text = format!(
-        "{name}: {} events in {:.3} s, kernel {kernel}, {} pages, {} CPUs\n",
+        "{name}: {} events in {:.3} s, kernel {kernel}, {} pages, {} CPUs\n\
+         quarry {}, trace digest {:016x}\n",
         count(meta.events.total()),
         meta.duration_ns() as f64 / 1e9,
         bytes(meta.page_size.into()),
         meta.cpus,
+        env!("CARGO_PKG_VERSION"),
+        meta.digest,
     );
+    text.push_str(settings);
+    for assumption in &meta.assumptions {
+        text.push_str(&format!("assumed: {assumption}\n"));
+    }
+    text.push_str(&idle_cpus(runs));
     if let Some(command) = &meta.command {
         text.push_str(&format!("recorded: {command}\n"));
     }
@@ -188,6 +202,25 @@ fn head(name: &str, meta: &TraceMeta, runs: &[RunReport]) -> String {
         ));
     }
     text
+}
+
+/// A line for machines most of whose CPUs have no events.
+fn idle_cpus(runs: &[RunReport]) -> String {
+    let mut seen: Vec<(u32, u32)> = runs
+        .iter()
+        .filter(|run| run.cpus_with_events < run.cpus)
+        .map(|run| (run.cpus_with_events, run.cpus))
+        .collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let parts: Vec<String> = seen
+        .iter()
+        .map(|(used, cpus)| format!("{used} of {cpus} CPUs have events"))
+        .collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("{}; --copies N gives others work\n", parts.join(", ")),
+    }
 }
 
 /// The row that stays below those of page events.

@@ -150,10 +150,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let reports = reports?;
     if args.json {
-        output::print_json(&Report {
-            workload: "rx",
-            runs: &reports,
-        })
+        output::print_json(
+            "run rx",
+            &Report {
+                workload: "rx",
+                runs: &reports,
+            },
+        )
     } else {
         output::print_text(&rx_tables::text(&reports))
     }

@@ -37,7 +37,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let snapshot = Snapshot::take()?;
     if args.output == Path::new("-") {
-        return output::print_json(&snapshot);
+        return output::print_value(&snapshot);
     }
     let mut text = serde_json::to_vec(&snapshot)?;
     text.push(b'\n');

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// allocator.
     #[arg(long, value_name = "DESIGN[@ERA]")]
     design: Option<String>,
-    /// Print JSON: one array, an object for each tunable.
+    /// Print JSON (docs/json.md).
     #[arg(long)]
     json: bool,
 }
@@ -34,6 +34,11 @@ Examples:
   quarry tunables --design slub@2.6.24
   quarry tunables --design slubq --json
   quarry tunables --design page@6.18";
+
+#[derive(Serialize)]
+struct Rows<'a> {
+    tunables: &'a [Row],
+}
 
 #[derive(Serialize)]
 struct Row {
@@ -56,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(text) => rows_of(text)?,
     };
     if args.json {
-        return output::print_json(&rows);
+        return output::print_json("tunables", &Rows { tunables: &rows });
     }
     let mut table = output::table(&["tunable", "default", "meaning"], &[1, 2]);
     for row in &rows {

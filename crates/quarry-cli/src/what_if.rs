@@ -8,6 +8,8 @@ use quarry_lab::kernel::Snapshot;
 use quarry_lab::setting::Setting;
 use quarry_lab::whatif::{Prediction, Question, predict};
 
+use serde::Serialize;
+
 use crate::{output, units, what_if_tables};
 
 /// Arguments.
@@ -47,7 +49,7 @@ pub(crate) struct Args {
     /// Show every cache, not only those that change most.
     #[arg(long)]
     caches: bool,
-    /// Print JSON: an object for one prediction, a list for several.
+    /// Print JSON (docs/json.md); `runs` has a prediction each.
     #[arg(long)]
     json: bool,
 }
@@ -103,10 +105,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let text = what_if_tables::text(&snapshot, &predictions, args.caches);
         return output::print_text(&text);
     }
-    match predictions.as_slice() {
-        [one] => output::print_json(one),
-        several => output::print_json(&several),
-    }
+    output::print_json(
+        "what-if",
+        &Report {
+            snapshot: SnapshotInfo {
+                file: &snapshot.file,
+                stage: snapshot.stage.as_deref(),
+                kernel: snapshot.release.as_deref(),
+                page_size: snapshot.page_bytes,
+                cpus: snapshot.present_cpus,
+                slab_bytes: snapshot.slab_bytes(),
+            },
+            settings: Asked {
+                set: &args.settings,
+            },
+            runs: &predictions,
+        },
+    )
+}
+
+/// The fields of --json.
+#[derive(Serialize)]
+struct Report<'a> {
+    snapshot: SnapshotInfo<'a>,
+    settings: Asked<'a>,
+    runs: &'a [Prediction],
+}
+
+#[derive(Serialize)]
+struct SnapshotInfo<'a> {
+    file: &'a str,
+    stage: Option<&'a str>,
+    kernel: Option<&'a str>,
+    page_size: u64,
+    cpus: Option<u32>,
+    slab_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Asked<'a> {
+    set: &'a [String],
 }
 
 /// Every design with every page size and every CPU count.

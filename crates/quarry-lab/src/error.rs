@@ -8,6 +8,7 @@ use quarry_sim::driver::SetupError;
 use quarry_trace::TraceError;
 
 use crate::kernel::ReportError;
+use crate::replay::part::{Part, seconds};
 
 /// Why something was refused or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,21 @@ pub enum LabError {
         row: u64,
         /// What cannot be.
         what: String,
+    },
+    /// No event lies in the part that is to be replayed.
+    #[error(
+        "{trace}: no event lies {part}; the recording goes from {} to {} s",
+        seconds(*first_ns), seconds(*last_ns)
+    )]
+    EmptyPart {
+        /// The trace.
+        trace: String,
+        /// The part.
+        part: Part,
+        /// Time of the first event.
+        first_ns: u64,
+        /// Time of the last event.
+        last_ns: u64,
     },
     /// The heap refuses a free that the trace says is possible.
     #[error(

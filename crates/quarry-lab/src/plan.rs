@@ -123,6 +123,7 @@ impl Plan {
         jobs: usize,
         progress: Progress<'_>,
     ) -> Result<Vec<RunReport>, LabError> {
+        input.check_copies()?;
         run_all(&self.runs, jobs, |run| replay::run(run, input, progress))
     }
 }

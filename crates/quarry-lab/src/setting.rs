@@ -3,6 +3,7 @@
 use quarry_core::debug::SlubDebug;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags, Geometry};
+use quarry_core::page::SYSCTLS;
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_core::tunables::{Scope, Tunable, TunableError};
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub boot: BootParams,
     /// Tunables of every cache, in the order in which they are set.
     pub cache: Vec<(&'static Tunable, u64)>,
+    /// Sysctls of the page allocator.
+    pub pages: Vec<(&'static Tunable, u64)>,
     /// Which caches have debugging.
     pub debug: Option<SlubDebug>,
 }
@@ -94,12 +97,17 @@ impl Setting {
     fn is_for(&self, spec: &DesignSpec) -> bool {
         self.design
             .as_ref()
-            .is_none_or(|name| name == spec.design.name)
+            .is_none_or(|name| name == spec.design.name || name == SYSCTLS.design)
             && self.era.is_none_or(|era| era == spec.era)
     }
 
+    /// The tunable that it sets: one of the design's, or, with `page.` before its name, a sysctl.
     fn check(&self, spec: &DesignSpec) -> Result<&'static Tunable, TunableError<'_>> {
-        spec.design.tunables.check(spec.era, &self.name, self.value)
+        let table = match self.design.as_deref() == Some(SYSCTLS.design) {
+            true => &SYSCTLS,
+            false => spec.design.tunables,
+        };
+        table.check(spec.era, &self.name, self.value)
     }
 }
 
@@ -108,17 +116,27 @@ impl Setting {
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`] if nothing takes a setting, or a value is out of range.
+/// [`LabError::Usage`] if nothing takes a setting, a value is out of range, or two settings are for the
+/// same tunable of a design or contradict each other.
 pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Settings>, LabError> {
     let mut resolved = vec![Settings::default(); designs.len()];
+    let mut given: Vec<Vec<(&'static Tunable, &Setting)>> = vec![Vec::new(); designs.len()];
     for setting in settings {
         let mut taken = false;
-        for (spec, into) in designs.iter().zip(&mut resolved) {
+        for ((spec, into), given) in designs.iter().zip(&mut resolved).zip(&mut given) {
             if !setting.is_for(spec) {
                 continue;
             }
             match setting.check(spec) {
                 Ok(tunable) => {
+                    let earlier = given.iter().find(|(known, _)| *known == tunable);
+                    if let Some((_, earlier)) = earlier {
+                        return Err(LabError::Usage(format!(
+                            "settings {:?} and {:?} are both for {} of {spec}; give one of them",
+                            earlier.text, setting.text, tunable.name
+                        )));
+                    }
+                    given.push((tunable, setting));
                     into.set(tunable, setting.value);
                     taken = true;
                 }
@@ -132,13 +150,39 @@ pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Setti
             }
         }
         if !taken {
-            return Err(nobody_takes(setting, designs));
+            return Err(no_such(setting, designs));
         }
     }
+    designs
+        .iter()
+        .zip(&given)
+        .try_for_each(|(spec, given)| check_order(spec, given))?;
     Ok(resolved)
 }
 
-fn nobody_takes(setting: &Setting, designs: &[DesignSpec]) -> LabError {
+/// Pairs of tunables: the first may not be above the second.
+const ORDERED: [(&str, &str); 3] = [
+    ("slub_min_order", "slub_max_order"),
+    ("batchcount", "limit"),
+    ("cpu_batch_size", "cpu_queue_size"),
+];
+
+fn check_order(spec: &DesignSpec, given: &[(&Tunable, &Setting)]) -> Result<(), LabError> {
+    let of = |name: &str| given.iter().find(|(tunable, _)| tunable.name == name);
+    for (low, high) in ORDERED {
+        if let (Some((_, low)), Some((_, high))) = (of(low), of(high))
+            && low.value > high.value
+        {
+            return Err(LabError::Usage(format!(
+                "settings {:?} and {:?} contradict each other in {spec}: {} is above {}",
+                low.text, high.text, low.name, high.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
     let mut asked = designs
         .iter()
         .filter(|spec| setting.is_for(spec))
@@ -150,7 +194,15 @@ fn nobody_takes(setting: &Setting, designs: &[DesignSpec]) -> LabError {
             list(designs)
         ));
     }
-    let names = |spec: &DesignSpec| list(spec.tunables().map(|tunable| tunable.name));
+    let page = setting.design.as_deref() == Some(SYSCTLS.design);
+    let names = |spec: &DesignSpec| match page {
+        true => list(
+            SYSCTLS
+                .of(spec.era)
+                .map(|tunable| format!("page.{}", tunable.name)),
+        ),
+        false => list(spec.tunables().map(|tunable| tunable.name)),
+    };
     LabError::Usage(format!(
         "setting {:?}: no such tunable; {}",
         setting.text,
@@ -191,6 +243,7 @@ impl Settings {
             (Scope::Boot, "slub_cpu_partial_by_size") => {
                 self.boot.slub_cpu_partial_by_size = value != 0;
             }
+            (Scope::Sysctl, _) => self.pages.push((tunable, value)),
             _ => self.cache.push((tunable, value)),
         }
     }
@@ -247,6 +300,36 @@ mod tests {
         settings
             .and_then(|settings| resolve(&settings, &designs))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_tunable_is_set_once() {
+        let repeated = run(&["slub_max_order=1", "slub.slub_max_order=2"], &["slub"]).unwrap_err();
+        assert!(
+            repeated.contains(r#""slub_max_order=1" and "slub.slub_max_order=2""#),
+            "{repeated}"
+        );
+        let contradictory = run(&["slub_min_order=3", "slub_max_order=1"], &["slub"]).unwrap_err();
+        assert!(contradictory.contains("contradict"), "{contradictory}");
+        assert!(
+            run(
+                &["slub@6.1.min_partial=1", "slub@6.18.min_partial=2"],
+                &["slub@6.1", "slub@6.18"]
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn sysctls_of_the_page_allocator() {
+        let set = run(
+            &["page.percpu_pagelist_high_fraction=8"],
+            &["slub", "slob@6.1"],
+        )
+        .unwrap();
+        assert_eq!((set[0].pages.len(), set[1].pages.len()), (1, 1));
+        let refused = run(&["page.absent=8"], &["slub"]).unwrap_err();
+        assert!(refused.contains("page.min_free_kbytes"), "{refused}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ fn one_cache_as_table_and_json() {
         assert!(table.contains(part), "{table}");
     }
     let json: Value = serde_json::from_str(&stdout(&[&args[..], &["--json"]].concat())).unwrap();
+    let json = &json["runs"][0];
     assert_eq!(json["slab_size"], 9856);
     assert_eq!(
         (&json["order"], &json["objects_per_slab"]),
@@ -42,7 +43,8 @@ fn one_cache_as_table_and_json() {
 fn alignment_flags_and_settings_count() {
     let answer = |extra: &[&str]| -> Value {
         let args = [&["geometry", "--object-size", "184", "--json"], extra].concat();
-        serde_json::from_str(&stdout(&args)).unwrap()
+        let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+        json["runs"][0].take()
     };
     assert_eq!(answer(&[])["slab_size"], 184);
     assert_eq!(answer(&["--align", "256"])["slab_size"], 256);
@@ -223,7 +225,8 @@ fn tunables_are_listed() {
     }
     let names = |args: &[&str]| -> Vec<String> {
         let args = [&["tunables", "--json"], args].concat();
-        let rows: Value = serde_json::from_str(&stdout(&args)).unwrap();
+        let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+        let rows = json["tunables"].take();
         let rows = rows.as_array().unwrap();
         rows.iter()
             .map(|row| row["name"].as_str().unwrap().to_string())
@@ -268,7 +271,8 @@ fn version_and_help() {
 /// `--pages`, as JSON.
 fn pages(args: &[&str]) -> Vec<Value> {
     let args = [&["geometry", "--pages", "--json"], args].concat();
-    serde_json::from_str(&stdout(&args)).unwrap()
+    let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    serde_json::from_value(json["runs"].take()).unwrap()
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn the_summary_counts() {
         "not seen allocated",
         "peak alive",
         "bytes per event",
-        "4 KiB (assumed)",
+        "assumed: the page size is unknown, 4096 bytes are assumed",
     ] {
         assert!(table.contains(part), "{part}: {table}");
     }

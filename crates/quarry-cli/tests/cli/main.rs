@@ -6,6 +6,7 @@ mod geometry;
 mod golden;
 mod import;
 mod inspect;
+mod json_doc;
 mod packaging;
 mod replay;
 mod replay_pages;

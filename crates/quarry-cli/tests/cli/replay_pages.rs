@@ -23,7 +23,8 @@ fn tables_of_a_recording() {
         "1G",
     ]);
     check("pages.txt", &text);
-    let wide = text.lines().skip(3).find(|line| line.chars().count() > 100);
+    // Sentences are not broken.
+    let wide = text.lines().skip(8).find(|line| line.chars().count() > 100);
     assert_eq!(wide, None);
 }
 
@@ -40,18 +41,23 @@ fn json_tells_all_of_it() {
         };
         // The events of traces/README.md, and those that the importer added.
         assert_eq!(
-            number("allocs") + number("too_large") + number("no_memory"),
+            number("allocs") + number("packed_allocs") + number("too_large") + number("no_memory"),
             4545
         );
         assert_eq!(
-            number("frees") + number("unknown_frees") + number("unserved_frees"),
+            number("frees")
+                + number("packed_frees")
+                + number("unknown_frees")
+                + number("unserved_frees"),
             4548 + number("implied_frees")
         );
         let initial = number("initial_frees");
         assert!(initial > 0);
         assert_eq!(
             number("live_blocks"),
-            number("allocs") + initial - number("frees")
+            number("allocs") + number("packed_allocs") + initial
+                - number("frees")
+                - number("packed_frees")
         );
         let left_out = number("unknown_frees") + number("unserved_frees");
         assert_eq!(run["replayed"]["page_events"].as_u64().unwrap(), left_out);
@@ -285,7 +291,7 @@ fn options_without_effect_are_told() {
     // Before anything runs, so that they stand there if a run fails.
     let small = ["--cpus", "4", "--memory", "1M"];
     let output = quarry(&[&args[..], &zoneinfo, &small].concat());
-    assert_fails(&output, 1, &["memory is exhausted"]);
+    assert_fails(&output, 3, &["memory is exhausted"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     let note = "quarry: note: --zoneinfo is not heeded where there are 4 CPUs, in the report 2\n";
     assert!(stderr.starts_with(note), "{stderr}");
@@ -423,7 +429,7 @@ fn what_is_not_replayed_is_said() {
         "--memory",
         "256M",
     ];
-    assert_fails(&quarry(&tight), 1, &["bytes are in use", "--memory"]);
+    assert_fails(&quarry(&tight), 3, &["bytes are in use", "--memory"]);
     assert_fails(
         &quarry(&["replay", "--pages", "some"]),
         2,
@@ -435,6 +441,7 @@ fn what_is_not_replayed_is_said() {
     let narrow = String::from_utf8(narrow.unwrap().stdout).unwrap();
     let wide = narrow
         .lines()
+        .filter(|line| !line.starts_with("replayed: ") && !line.contains("counted twice"))
         .skip(3)
         .find(|line| line.chars().count() > 80);
     assert_eq!(wide, None, "{narrow}");

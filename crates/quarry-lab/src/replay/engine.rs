@@ -3,15 +3,16 @@
 mod caches;
 mod memory;
 mod periodic;
+mod rare;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quarry_core::design::{Design, REAP_INTERVAL_NS};
 use quarry_core::geometry::MachineParams;
-use quarry_core::geometry::{KmallocRules, KmallocService, KmallocTarget, kmalloc_index};
+use quarry_core::geometry::{KmallocRules, KmallocService};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
-use quarry_trace::{Flags, Kind, Place, ReplayEvent};
+use quarry_trace::{Flags, Kind, NO_OBJECT, Place, ReplayEvent};
 
 use super::Before;
 use super::fragmentation::Moment;
@@ -69,6 +70,8 @@ pub(super) struct Outcome {
     pub(super) memory: Memory,
     /// What the objects that are alive at the end asked for, by cache.
     pub(super) asked: BTreeMap<String, Asked>,
+    /// Virtual CPUs with events.
+    pub(super) cpus_with_events: u32,
     /// If page events were driven.
     pub(super) pages: Option<PageReport>,
     /// By cache, if slabs were compared with the recording.
@@ -84,8 +87,12 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     params: MachineParams,
     /// kmallocs of more bytes are not served from slabs.
     kmalloc_bytes_max: u64,
-    /// Virtual CPU by recorded CPU.
+    /// Virtual CPU by CPU of the load.
     cpu_of: Vec<u16>,
+    /// By CPU of the load, whether an event of the part happened on it.
+    cpu_seen: Vec<bool>,
+    /// Copies of the load beside the first.
+    copies: std::ops::Range<u32>,
     /// The driver's cache by cache index of the trace, [`NONE`] until its first use.
     cache_of: Vec<u16>,
     table: Vec<Entry<'h>>,
@@ -131,10 +138,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             cache_line: spec.config.cache_line,
         };
         // A machine has at most 4096 CPUs.
-        let cpu_of = (0..meta.cpus)
+        let cpu_of: Vec<u16> = (0..input.load_cpus())
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
-        let pages = Pages::new(input, spec.config.page_bytes)?;
+        let pages = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
         let window = Window::new(input.part, meta.first_time_ns);
         let (from_ns, until_ns) = window.bounds(meta.first_time_ns, meta.last_time_ns);
         let engine = Self {
@@ -147,6 +154,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             input,
             kmalloc,
             params,
+            cpu_seen: vec![false; cpu_of.len()],
+            copies: 1..input.copies,
             cpu_of,
             cache_of: vec![NONE; meta.caches.len()],
             table,
@@ -250,6 +259,9 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                 Phase::In => {}
                 Phase::Before => {
                     self.note(event);
+                    for copy in self.copies.clone() {
+                        self.note(&self.copy(event, copy));
+                    }
                     continue;
                 }
                 Phase::After => {
@@ -260,19 +272,48 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             if self.due_ns <= event.time_ns {
                 self.periodic(event.time_ns);
             }
-            match event.kind {
-                Kind::Kmalloc
-                | Kind::KmallocNode
-                | Kind::KmemCacheAlloc
-                | Kind::KmemCacheAllocNode => self.alloc(event)?,
-                Kind::Kfree | Kind::KmemCacheFree => self.free(event)?,
-                Kind::MmPageAlloc | Kind::MmPageFree if self.pages.is_none() => {
-                    self.outcome.tally.page_events += 1;
-                }
-                Kind::MmPageAlloc | Kind::MmPageFree => self.page(event)?,
+            self.perform(event)?;
+            for copy in self.copies.clone() {
+                self.perform(&self.copy(event, copy))?;
             }
         }
         Ok(true)
+    }
+
+    /// The same event in another copy of the load.
+    fn copy(&self, event: &ReplayEvent, copy: u32) -> ReplayEvent {
+        let meta = self.input.file.meta();
+        let slots = match event.kind.is_page() {
+            true => meta.page_slots,
+            false => meta.object_slots,
+        };
+        let object = match event.object {
+            NO_OBJECT => NO_OBJECT,
+            object => object + copy * slots,
+        };
+        // `Input::check_copies` keeps both numbers in their types.
+        let cpu = event.cpu + (copy * meta.cpus) as u16;
+        ReplayEvent {
+            object,
+            cpu,
+            ..*event
+        }
+    }
+
+    #[inline(always)]
+    fn perform(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        self.cpu_seen[usize::from(event.cpu)] = true;
+        match event.kind {
+            Kind::Kmalloc | Kind::KmallocNode | Kind::KmemCacheAlloc | Kind::KmemCacheAllocNode => {
+                self.alloc(event)
+            }
+            Kind::Kfree | Kind::KmemCacheFree => self.free(event),
+            Kind::MmPageAlloc | Kind::MmPageFree if self.pages.is_none() => {
+                self.outcome.tally.page_events += 1;
+                Ok(())
+            }
+            Kind::MmPageAlloc | Kind::MmPageFree => self.page(event),
+        }
     }
 
     /// Remembers which objects are alive when the part begins.
@@ -323,13 +364,24 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         if let Some(pages) = &pages {
             self.outcome.tally.page_events = pages.left_out();
         }
+        let seen = self.cpu_of.iter().zip(&self.cpu_seen);
+        let seen: BTreeSet<u16> = seen
+            .filter(|(_, seen)| **seen)
+            .map(|(cpu, _)| *cpu)
+            .collect();
         Outcome {
+            cpus_with_events: seen.len() as u32,
             pages,
             memory: self.sampler.finish(peak, end),
             asked,
             same_slabs: self.comparison.map(Comparison::finish).unwrap_or_default(),
             ..self.outcome
         }
+    }
+
+    /// Whether an event of the part was replayed.
+    pub(super) fn has_begun(&self) -> bool {
+        self.cpu_seen.contains(&true)
     }
 
     /// Notes where the pages are now, if page events are driven.
@@ -470,110 +522,5 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     fn typed(&self, bytes: u32, flags: Flags) -> Option<u16> {
         let held = self.held.as_ref()?;
         held.typed(kmalloc_class(self.kmalloc, &self.params, bytes)?, flags)
-    }
-
-    /// A free of an object from before the part.
-    #[cold]
-    fn orphan(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
-        let cpu = CpuId(self.cpu_of[usize::from(event.cpu)].into());
-        self.driver.run_on(cpu);
-        let row = self.row;
-        let Some(orphan) = self.held.as_mut().and_then(|held| held.take(row)) else {
-            self.outcome.tally.orphans += 1;
-            return Ok(());
-        };
-        let freed = match orphan.cache {
-            Some(cache) => self.driver.free(cache, orphan.object, cpu),
-            None => self.driver.kfree(orphan.object, cpu),
-        };
-        freed.map_err(|source| LabError::Free {
-            trace: self.input.name.clone(),
-            row,
-            object: event.object,
-            source,
-        })?;
-        self.outcome.tally.initial_frees += 1;
-        self.outcome.object_bytes -= u64::from(orphan.bytes);
-        Ok(())
-    }
-
-    /// A kmalloc that no slab serves.
-    #[cold]
-    fn kmalloc_large(&mut self, event: &ReplayEvent, cpu: u16) -> Result<(), LabError> {
-        let mut entry = Entry {
-            object: None,
-            bytes: event.bytes_req,
-            cache: UNSERVED,
-            cpu,
-        };
-        if let Some(bytes) = self.large_bytes(event.bytes_req.into()) {
-            let object = self.driver.kmalloc(event.bytes_req);
-            if object.is_none() {
-                return Err(self.out_of_memory(event));
-            }
-            (entry.object, entry.cache) = (object, KMALLOC);
-            let outcome = &mut self.outcome;
-            outcome.tally.allocs += 1;
-            outcome.tally.large += 1;
-            outcome.large_bytes += bytes;
-            outcome.large_bytes_peak = outcome.large_bytes_peak.max(outcome.large_bytes);
-        } else {
-            self.outcome.tally.unserved += 1;
-        }
-        self.table[event.object as usize] = entry;
-        Ok(())
-    }
-
-    /// Bytes of the pages that serve a large kmalloc; `None` if the era does not serve it.
-    fn large_bytes(&self, bytes: u64) -> Option<u64> {
-        match kmalloc_index(self.kmalloc, &self.params, bytes) {
-            KmallocTarget::Pages { order } => Some(self.params.slab_bytes(order)),
-            _ => None,
-        }
-    }
-
-    #[cold]
-    fn free_without_object(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
-        let entry = &mut self.table[event.object as usize];
-        if entry.cache == UNSERVED {
-            entry.cache = NONE;
-            return Ok(());
-        }
-        if entry.cache == BEFORE {
-            entry.cache = NONE;
-            return self.orphan(event);
-        }
-        Err(self.bad_row(&format!(
-            "object {} is freed, but it is not allocated",
-            event.object
-        )))
-    }
-
-    #[cold]
-    fn bad_row(&self, what: &str) -> LabError {
-        LabError::BadRow {
-            trace: self.input.name.clone(),
-            row: self.row,
-            what: what.to_string(),
-        }
-    }
-
-    #[cold]
-    fn out_of_memory(&self, event: &ReplayEvent) -> LabError {
-        let group = self.input.cache_of.get(usize::from(event.cache));
-        let cache = group.map(|group| &self.input.caches[usize::from(*group)]);
-        LabError::Memory {
-            run: self.spec.label(),
-            row: self.row,
-            rows: self.input.file.meta().rows,
-            used_bytes: {
-                let held = |pages: &Pages<'_>| pages.pages() + pages.initial_pages();
-                let blocks = self.pages.as_ref().map_or(0, held);
-                (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes
-            },
-            memory_bytes: self.spec.config.memory_bytes,
-            wanted: event.bytes_req,
-            cache: cache.map_or_else(|| "kmalloc".to_string(), |cache| cache.name.clone()),
-        }
     }
 }

@@ -40,6 +40,9 @@ pub struct Input {
     pub caches: Vec<RecordedCache>,
     /// Which part of it is replayed.
     pub part: Part,
+    /// Copies of the recorded load that run side by side, each on its own CPUs and with its own objects;
+    /// 1 for the load as it was recorded.
+    pub copies: u32,
     /// What the kernel held before that part.
     pub initial: Option<Slabinfo>,
     /// How many of these slabs were on each CPU's partial list, for caches whose lists sysfs reported.
@@ -62,13 +65,15 @@ pub struct Input {
 }
 
 impl Input {
-    /// Makes a table with `slots` entries, one for each object or block of the trace that may be alive
-    /// at once.
+    /// Makes a table with `slots` entries for each copy, one for each object or block of the trace that may
+    /// be alive at once.
     pub(super) fn table<T>(
         &self,
         slots: u32,
         empty: impl FnMut() -> T,
     ) -> Result<Vec<T>, LabError> {
+        // `check_copies` keeps the product in 32 bits.
+        let slots = slots.saturating_mul(self.copies);
         let mut table = Vec::new();
         table
             .try_reserve_exact(slots as usize)
@@ -78,6 +83,51 @@ impl Input {
             })?;
         table.resize_with(slots as usize, empty);
         Ok(table)
+    }
+
+    /// The CPUs of all copies of the recorded load: copy k of recorded CPU c is CPU k * `cpus` + c.
+    #[must_use]
+    pub fn load_cpus(&self) -> u32 {
+        self.file.meta().cpus.saturating_mul(self.copies)
+    }
+
+    /// Whether the copies can be replayed: their CPUs and objects have numbers, and no report of the
+    /// recorded kernel belongs to one of them.
+    pub(crate) fn check_copies(&self) -> Result<(), LabError> {
+        let meta = self.file.meta();
+        let slots = meta.object_slots.max(meta.page_slots).max(1);
+        let most = (1_u32 << 16).checked_div(meta.cpus).unwrap_or(1);
+        let most = most.min((u32::MAX - 1) / slots);
+        if !(1..=most).contains(&self.copies) {
+            return Err(LabError::Usage(format!(
+                "{} copies of {}: 1 to {most} can be replayed, as copies have at most 65536 CPUs and \
+                 2^32 objects",
+                self.copies, self.name
+            )));
+        }
+        let reports = [
+            (self.initial.is_some(), "an initial state"),
+            (self.check.is_some(), "a report to check with"),
+            (self.zoneinfo.is_some(), "a zoneinfo"),
+        ];
+        match reports.into_iter().find(|(given, _)| *given) {
+            Some((_, what)) if self.copies > 1 => Err(LabError::Usage(format!(
+                "{} copies cannot be replayed with {what}, which is of one machine",
+                self.copies
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of a part without events.
+    pub(super) fn empty_part(&self) -> LabError {
+        let meta = self.file.meta();
+        LabError::EmptyPart {
+            trace: self.name.clone(),
+            part: self.part,
+            first_ns: meta.first_time_ns,
+            last_ns: meta.last_time_ns,
+        }
     }
 
     /// Opens a file, or the bundled recording of this name if there is no such file.
@@ -134,6 +184,7 @@ impl Input {
             name: name.to_string(),
             caches,
             part: Part::default(),
+            copies: 1,
             initial: None,
             initial_lists: CpuPartialLists::new(),
             check: None,

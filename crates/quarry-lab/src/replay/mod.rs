@@ -17,8 +17,10 @@
 //! the slabs. A trace without marks is not driven ([`pages::PageEvents::NotToldApart`]) unless
 //! [`pages::PageMode::All`] asks for it; slab pages then count twice.
 //!
-//! At another page size a block keeps its bytes: it becomes the smallest block that holds them, and
-//! a block smaller than a page becomes a page of its own; no two blocks share one. An allocation
+//! At another page size a block keeps its bytes: it becomes the smallest block that holds them.
+//! User and page-cache pages, which are movable, keep them as a kernel with such pages would have it
+//! (`pages/parts.rs`): at larger pages several share one, at smaller ones a page becomes several. Of the
+//! others (page tables, stacks, buffers), a block smaller than a page becomes a page of its own. An allocation
 //! above the largest order, or without memory, is counted and left out, and so is its free. Nothing of
 //! the trace is lost.
 //!
@@ -107,6 +109,7 @@ use check::Check;
 use engine::{Asked, Engine};
 use input::Input;
 use lists::Start;
+use part::Part;
 use report::{CacheReport, PcpReport, RunReport, ZoneTraffic};
 
 /// Replays a trace in one run.
@@ -147,6 +150,10 @@ fn run_on<D: Design>(
         spec.settings.boot,
         spec.settings.debug,
         |driver| -> Result<RunReport, LabError> {
+            for (tunable, value) in &spec.settings.pages {
+                let set = driver.pages().set_sysctl(tunable.name, *value);
+                set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
+            }
             let mut engine = Engine::new(driver, spec, input)?;
             let (mut events, mut chunk) = (input.file.events(), Vec::new());
             let (mut told, mut places) = (input.file.events_with_pages(), Vec::new());
@@ -173,6 +180,9 @@ fn run_on<D: Design>(
                 if !goes_on {
                     break;
                 }
+            }
+            if !engine.has_begun() && input.part != Part::default() {
+                return Err(input.empty_part());
             }
             let outcome = engine.finish();
             let mut report = report(spec, input, driver, outcome, &before);
@@ -243,6 +253,7 @@ fn report<D: Design>(
         era: spec.design.era.name(),
         page_size: page_bytes,
         cpus: spec.config.cpus,
+        cpus_with_events: outcome.cpus_with_events,
         slub_debug: spec.settings.debug.map(|debug| debug.as_str().to_string()),
         peak_slab_bytes,
         final_slab_bytes: driver.slab_pages() * page_bytes,

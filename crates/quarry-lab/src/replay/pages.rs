@@ -3,9 +3,11 @@
 //! What of them is driven, and what it does not tell, is in the [replay's documentation](super).
 
 mod before;
+mod parts;
+mod report;
 
 use quarry_core::design::Design;
-use quarry_core::page::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError};
+use quarry_core::page::{MAX_ORDER, MigrateType, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
 use serde::Serialize;
@@ -14,6 +16,9 @@ use super::fragmentation::Fragmentation;
 use super::input::Input;
 use super::lists::Start;
 use crate::error::LabError;
+use parts::{Fit, PartOf, Parts};
+
+pub use report::PageReport;
 
 /// Which page events a replay is to drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,84 +82,6 @@ impl PageEvents {
     }
 }
 
-/// What became of the page events that a replay was to drive, and what they cost.
-///
-/// A call of a page event that takes no zone lock was served by the CPU's page lists.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PageReport {
-    /// Blocks allocated.
-    pub allocs: u64,
-    /// Blocks freed, implied frees and those of blocks from before included.
-    pub frees: u64,
-    /// Frees that the importer inserted, among `frees`.
-    pub implied_frees: u64,
-    /// Allocations left out because the recorded kernel made a slab or a large kmalloc of them.
-    pub slab_allocs: u64,
-    /// Frees of such blocks.
-    pub slab_frees: u64,
-    /// Frees of blocks from before the recording, or the replayed part, among `frees`: these blocks
-    /// are allocated before the first event.
-    pub initial_frees: u64,
-    /// Frees of such blocks that are left out: they were too large or found no memory.
-    pub unknown_frees: u64,
-    /// Allocations left out because no block of the replayed machine is so large.
-    pub too_large: u64,
-    /// Allocations that found no memory; the replay goes on without them.
-    pub no_memory: u64,
-    /// Frees of blocks that were too large or found no memory.
-    pub unserved_frees: u64,
-    /// Blocks that are still allocated at the end.
-    pub live_blocks: u64,
-    /// Frees on another CPU than the allocating one, where that is known.
-    pub cross_cpu_frees: u64,
-    /// `allocs` by the order that the replayed machine gave.
-    pub allocs_by_order: [u64; ORDERS],
-    /// `allocs` by migrate type: unmovable, movable, reclaimable.
-    pub allocs_by_migratetype: [u64; MIGRATE_TYPES],
-    /// Allocations that the CPU's page lists served.
-    pub alloc_pcp: u64,
-    /// Allocations that refilled the CPU's page lists from the zone first.
-    pub refills: u64,
-    /// Frees that the CPU's page lists kept.
-    pub free_pcp: u64,
-    /// Frees that drained the CPU's page lists, because these had overflowed or larger blocks went on a
-    /// spree of frees.
-    /// Drains by frees of slabs and by the periodic work are among
-    /// [`PcpReport::drains`](super::report::PcpReport::drains) only.
-    pub drains: u64,
-    /// Zone-lock acquisitions of page events.
-    pub zone_locks: u64,
-    /// Zone-lock acquisitions of slabs and large kmallocs.
-    pub slab_zone_locks: u64,
-    /// Zone-lock acquisitions of the periodic work.
-    pub periodic_zone_locks: u64,
-    /// Bytes of the blocks from before.
-    pub initial_bytes: u64,
-    /// Pages that the CPUs' lists hold at the beginning.
-    pub initial_pcp_pages: u64,
-    /// Most bytes of the recording's own blocks at once, as recorded.
-    pub peak_recorded_bytes: u64,
-    /// Most bytes of them at once, in the blocks that the replayed machine gave.
-    pub peak_bytes: u64,
-    /// Bytes of them at the end.
-    pub final_bytes: u64,
-    /// Free memory over time.
-    pub fragmentation: Fragmentation,
-}
-
-impl PageReport {
-    /// Page events that were left out.
-    #[must_use]
-    pub fn left_out(&self) -> u64 {
-        self.slab_allocs
-            + self.slab_frees
-            + self.unknown_frees
-            + self.too_large
-            + self.no_memory
-            + self.unserved_frees
-    }
-}
-
 /// A block of the trace.
 enum Slot<'h> {
     /// Not allocated.
@@ -162,6 +89,18 @@ enum Slot<'h> {
     /// Allocated, on this CPU, with this order by the recording.
     Driven {
         block: PageRef<'h>,
+        cpu: u16,
+        recorded_order: u8,
+    },
+    /// A part of a page.
+    Part {
+        of: PartOf,
+        cpu: u16,
+        recorded_order: u8,
+    },
+    /// Several pages.
+    Split {
+        at: u32,
         cpu: u16,
         recorded_order: u8,
     },
@@ -175,16 +114,27 @@ enum Slot<'h> {
 
 const _: () = assert!(size_of::<Slot<'_>>() <= 16);
 
+/// A block from before.
+enum Initial<'h> {
+    /// There was no memory for it.
+    None,
+    /// A part of the page that a later one of them frees.
+    Part,
+    /// What its free frees.
+    Pages(Vec<PageRef<'h>>),
+}
+
 /// The page events of a replay that drives them.
 pub(super) struct Pages<'h> {
     table: Vec<Slot<'h>>,
     /// Those from before, in the order of their frees; `None` if there was no memory for one.
-    initial: std::vec::IntoIter<Option<PageRef<'h>>>,
+    initial: std::vec::IntoIter<Initial<'h>>,
     /// Pages of them now.
     initial_pages: u64,
     skip_slabs: bool,
     recorded_page_shift: u32,
     page_shift: u32,
+    parts: Parts<'h>,
     /// Pages of blocks now.
     pages: u64,
     /// Bytes of them by the recording.
@@ -212,7 +162,7 @@ impl BadPage {
 
 impl<'h> Pages<'h> {
     /// `None` if no page events are driven.
-    pub(super) fn new(input: &Input, page_bytes: u64) -> Result<Option<Self>, LabError> {
+    pub(super) fn new(input: &Input, page_bytes: u64, cpus: u32) -> Result<Option<Self>, LabError> {
         let events = PageEvents::of(input);
         if !events.driven() {
             return Ok(None);
@@ -225,6 +175,7 @@ impl<'h> Pages<'h> {
             skip_slabs: events == PageEvents::OutsideSlabs,
             recorded_page_shift: meta.page_size.max(1).ilog2(),
             page_shift: page_bytes.ilog2(),
+            parts: Parts::new(meta.page_size, page_bytes, cpus),
             pages: 0,
             recorded_bytes: 0,
             peak_pages: 0,
@@ -244,11 +195,15 @@ impl<'h> Pages<'h> {
     ) -> Result<(), LabError> {
         let found = before::find(input, self.skip_slabs)?;
         let mut initial = Vec::with_capacity(found.blocks.len());
-        for block in &found.blocks {
-            let order = self.order(block.recorded_order);
-            let block = driver.alloc_old_pages(order, block.migratetype);
-            self.initial_pages += block.as_ref().map_or(0, |block| 1 << block.order());
-            initial.push(block);
+        let copies = input.copies as usize;
+        let blocks = found.blocks.iter();
+        // Parts of the page that the next movable blocks share.
+        let mut parts = 0;
+        for block in blocks.flat_map(|block| std::iter::repeat_n(block, copies)) {
+            initial.push(self.make_initial(driver, block, &mut parts));
+        }
+        if parts > 0 {
+            self.end_shared(driver, &mut initial);
         }
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
@@ -266,6 +221,49 @@ impl<'h> Pages<'h> {
             driver.pages().set_boost(zone.zone, zone.boost);
         }
         Ok(())
+    }
+
+    /// Allocates a block from before, or counts it as a part of the page that a later one frees.
+    fn make_initial<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        block: &before::Block,
+        parts: &mut u32,
+    ) -> Initial<'h> {
+        let movable = block.migratetype == MigrateType::Movable;
+        let (order, pages) = match self.fit(block.recorded_order, movable) {
+            Fit::Block(order) => (order, 1),
+            Fit::Pages(pages) => (0, pages),
+            Fit::Parts(taken) => {
+                *parts += taken;
+                if *parts < self.parts_of_page() {
+                    return Initial::Part;
+                }
+                *parts = 0;
+                (0, 1)
+            }
+        };
+        let taken: Vec<_> = (0..pages)
+            .map_while(|_| driver.alloc_old_pages(order, block.migratetype))
+            .collect();
+        self.initial_pages += (taken.len() as u64) << order;
+        match taken.is_empty() {
+            true => Initial::None,
+            false => Initial::Pages(taken),
+        }
+    }
+
+    /// The last of the parts frees a page that is not full.
+    fn end_shared<D: Design>(&mut self, driver: &Driver<'h, D>, initial: &mut [Initial<'h>]) {
+        let last = initial
+            .iter_mut()
+            .rev()
+            .find(|one| matches!(one, Initial::Part));
+        let page = driver.alloc_old_pages(0, MigrateType::Movable);
+        if let (Some(last), Some(page)) = (last, page) {
+            self.initial_pages += 1;
+            *last = Initial::Pages(vec![page]);
+        }
     }
 
     /// Counts the zone locks that the periodic work took.
@@ -287,9 +285,19 @@ impl<'h> Pages<'h> {
         self.initial_pages
     }
 
-    /// Order of the smallest block of the replayed machine that holds a recorded one.
-    fn order(&self, recorded: u8) -> u32 {
-        (u32::from(recorded) + self.recorded_page_shift).saturating_sub(self.page_shift)
+    /// What a recorded block becomes.
+    fn fit(&self, recorded_order: u8, movable: bool) -> Fit {
+        Fit::new(
+            self.recorded_page_shift,
+            self.page_shift,
+            recorded_order,
+            movable,
+        )
+    }
+
+    /// Recorded pages in a page of the replayed machine.
+    fn parts_of_page(&self) -> u32 {
+        1 << self.page_shift.saturating_sub(self.recorded_page_shift)
     }
 
     /// Remembers which blocks are alive when the replayed part begins.
@@ -310,7 +318,9 @@ impl<'h> Pages<'h> {
         event: &ReplayEvent,
         cpu: u16,
     ) -> Result<(), BadPage> {
-        let order = self.order(event.order);
+        let migratetype = named_type(event).unwrap_or(MigrateType::Unmovable);
+        let fit = self.fit(event.order, migratetype == MigrateType::Movable);
+        let order = fit.order();
         let slot = &mut self.table[event.object as usize];
         if !matches!(slot, Slot::Empty) {
             return Err(BadPage::AllocatedTwice);
@@ -326,17 +336,91 @@ impl<'h> Pages<'h> {
             *slot = Slot::Unserved;
             return Ok(());
         }
-        let migratetype = named_type(event).unwrap_or(MigrateType::Unmovable);
+        let placed = self.place(driver, event, fit, migratetype, cpu)?;
+        if matches!(placed, Slot::Unserved) {
+            self.report.no_memory += 1;
+        } else {
+            self.peak_pages = self.peak_pages.max(self.pages);
+            self.recorded_bytes += recorded_bytes(self.recorded_page_shift, event.order);
+            let peak = &mut self.report.peak_recorded_bytes;
+            *peak = (*peak).max(self.recorded_bytes);
+        }
+        self.table[event.object as usize] = placed;
+        Ok(())
+    }
+
+    /// Takes memory for a block; [`Slot::Unserved`] if there is none.
+    fn place<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        event: &ReplayEvent,
+        fit: Fit,
+        migratetype: MigrateType,
+        cpu: u16,
+    ) -> Result<Slot<'h>, BadPage> {
+        let zero = event.flags.has(Flags::ZERO);
+        let recorded_order = event.order;
+        match fit {
+            Fit::Block(order) => {
+                let block = self.take(driver, order, migratetype, zero);
+                Ok(block.map_or(Slot::Unserved, |block| Slot::Driven {
+                    block,
+                    cpu,
+                    recorded_order,
+                }))
+            }
+            Fit::Parts(parts) => {
+                let of = match self.parts.take(cpu, parts) {
+                    Some(of) => {
+                        self.report.packed_allocs += 1;
+                        of
+                    }
+                    None => match self.take(driver, 0, migratetype, zero) {
+                        Some(page) => self.parts.open(cpu, page, parts),
+                        None => return Ok(Slot::Unserved),
+                    },
+                };
+                Ok(Slot::Part {
+                    of,
+                    cpu,
+                    recorded_order,
+                })
+            }
+            Fit::Pages(count) => {
+                let mut pages = Vec::with_capacity(count as usize);
+                while pages.len() < count as usize {
+                    let Some(page) = self.take(driver, 0, migratetype, zero) else {
+                        for page in pages {
+                            self.give_back(driver, page)?;
+                        }
+                        return Ok(Slot::Unserved);
+                    };
+                    pages.push(page);
+                }
+                Ok(Slot::Split {
+                    at: self.parts.keep(pages),
+                    cpu,
+                    recorded_order,
+                })
+            }
+        }
+    }
+
+    /// Allocates a block for page events.
+    fn take<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        order: u32,
+        migratetype: MigrateType,
+        zero: bool,
+    ) -> Option<PageRef<'h>> {
         let locks_before = driver.zone_locks();
         let block = driver.alloc_pages(order, migratetype);
         let locks = driver.zone_locks() - locks_before;
+        let report = &mut self.report;
         report.zone_locks += locks;
-        let Some(block) = block else {
-            report.no_memory += 1;
-            *slot = Slot::Unserved;
-            return Ok(());
-        };
-        if event.flags.has(Flags::ZERO) {
+        let block = block?;
+        if zero {
             driver.zero_pages(&block);
         }
         report.allocs += 1;
@@ -344,16 +428,26 @@ impl<'h> Pages<'h> {
         report.allocs_by_migratetype[migratetype as usize] += 1;
         report.alloc_pcp += u64::from(locks == 0);
         report.refills += u64::from(locks > 0 && driver.pcp_holds(order));
-        *slot = Slot::Driven {
-            block,
-            cpu,
-            recorded_order: event.order,
-        };
         self.pages += 1 << order;
-        self.peak_pages = self.peak_pages.max(self.pages);
-        self.recorded_bytes += recorded_bytes(self.recorded_page_shift, event.order);
-        report.peak_recorded_bytes = report.peak_recorded_bytes.max(self.recorded_bytes);
-        Ok(())
+        Some(block)
+    }
+
+    /// Frees a block of page events.
+    fn give_back<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        block: PageRef<'h>,
+    ) -> Result<(), BadPage> {
+        self.pages -= 1 << block.order();
+        self.free_block(driver, block)
+    }
+
+    /// Counts the free of a recorded block.
+    fn freed(&mut self, event: &ReplayEvent, cpu: u16, allocated_on: u16, recorded_order: u8) {
+        let report = &mut self.report;
+        report.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
+        report.cross_cpu_frees += u64::from(cpu != allocated_on);
+        self.recorded_bytes -= recorded_bytes(self.recorded_page_shift, recorded_order);
     }
 
     /// Performs a free on the running CPU.
@@ -382,12 +476,29 @@ impl<'h> Pages<'h> {
                 cpu: allocated_on,
                 recorded_order,
             } => {
-                let order = block.order();
-                report.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
-                report.cross_cpu_frees += u64::from(cpu != allocated_on);
-                self.pages -= 1 << order;
-                self.recorded_bytes -= recorded_bytes(self.recorded_page_shift, recorded_order);
-                self.free_block(driver, block)?;
+                self.freed(event, cpu, allocated_on, recorded_order);
+                self.give_back(driver, block)?;
+            }
+            Slot::Part {
+                of,
+                cpu: allocated_on,
+                recorded_order,
+            } => {
+                self.freed(event, cpu, allocated_on, recorded_order);
+                match self.parts.give_back(of, 1 << recorded_order) {
+                    Some(page) => self.give_back(driver, page)?,
+                    None => self.report.packed_frees += 1,
+                }
+            }
+            Slot::Split {
+                at,
+                cpu: allocated_on,
+                recorded_order,
+            } => {
+                self.freed(event, cpu, allocated_on, recorded_order);
+                for page in self.parts.take_split(at) {
+                    self.give_back(driver, page)?;
+                }
             }
         }
         Ok(())
@@ -396,13 +507,21 @@ impl<'h> Pages<'h> {
     /// The free of the next block from before.
     #[cold]
     fn free_initial<D: Design>(&mut self, driver: &Driver<'h, D>) -> Result<(), BadPage> {
-        let Some(block) = self.initial.next().flatten() else {
-            self.report.unknown_frees += 1;
-            return Ok(());
+        let pages = match self.initial.next() {
+            None | Some(Initial::None) => {
+                self.report.unknown_frees += 1;
+                return Ok(());
+            }
+            Some(Initial::Part) => Vec::new(),
+            Some(Initial::Pages(pages)) => pages,
         };
         self.report.initial_frees += 1;
-        self.initial_pages -= 1 << block.order();
-        self.free_block(driver, block)
+        self.report.packed_frees += u64::from(pages.is_empty());
+        for page in pages {
+            self.initial_pages -= 1 << page.order();
+            self.free_block(driver, page)?;
+        }
+        Ok(())
     }
 
     fn free_block<D: Design>(
@@ -424,7 +543,12 @@ impl<'h> Pages<'h> {
 
     /// The report. `zone_locks` are those of the whole replay.
     pub(super) fn finish(self, zone_locks: u64) -> PageReport {
-        let live = |slot: &&Slot<'_>| matches!(slot, Slot::Driven { .. });
+        let live = |slot: &&Slot<'_>| {
+            matches!(
+                slot,
+                Slot::Driven { .. } | Slot::Part { .. } | Slot::Split { .. }
+            )
+        };
         PageReport {
             live_blocks: self.table.iter().filter(live).count() as u64,
             slab_zone_locks: zone_locks - self.report.zone_locks - self.report.periodic_zone_locks,

@@ -1,5 +1,7 @@
 //! Which part of a recording is replayed.
 
+use std::fmt;
+
 use crate::error::LabError;
 
 /// A moment of a recording.
@@ -60,6 +62,32 @@ pub struct Part {
     pub from: Option<Moment>,
     /// Where it ends; after the last event if there is no such moment.
     pub until: Option<Moment>,
+}
+
+/// Seconds as a recording prints them.
+pub(crate) fn seconds(nanoseconds: u64) -> String {
+    let (whole, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    format!("{whole}.{rest:09}")
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clock(nanoseconds) => f.write_str(&seconds(*nanoseconds)),
+            Self::Offset(nanoseconds) => write!(f, "+{}", seconds(*nanoseconds)),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.from, self.until) {
+            (None, None) => f.write_str("in the recording"),
+            (Some(from), None) => write!(f, "at or after {from} s"),
+            (None, Some(until)) => write!(f, "before {until} s"),
+            (Some(from), Some(until)) => write!(f, "from {from} s until {until} s"),
+        }
+    }
 }
 
 /// Where an event lies.

@@ -24,6 +24,8 @@ pub struct RunReport {
     pub page_size: u64,
     /// CPUs of the virtual machine.
     pub cpus: u32,
+    /// CPUs with events: those that the recording, or its copies, used.
+    pub cpus_with_events: u32,
     /// Debugging, if there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slub_debug: Option<String>,

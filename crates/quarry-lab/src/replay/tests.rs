@@ -313,3 +313,52 @@ fn plans_refuse_what_machines_cannot_be() {
     assert!(refused(|axes| axes.cache_line = 3).contains("cache line of 3 bytes"));
     assert!(refused(|axes| axes.memory_bytes = 100).contains("100 bytes of memory"));
 }
+
+#[test]
+fn copies_are_loads_of_their_own() {
+    let (a, b) = (alloc(1, 0, "box", 500), alloc(2, 3, "box", 500));
+    let orphan = alloc(9, 0, "box", 500);
+    let events = [a, b, free(&a, 1), free(&orphan, 0)];
+    let once = replay(&axes("slub"), &input(&events)).unwrap();
+    assert_eq!(once.cpus_with_events, 3);
+    let wide = Axes {
+        cpus: vec![8],
+        ..axes("slub")
+    };
+    let mut twice = input(&events);
+    twice.copies = 2;
+    let run = replay(&wide, &twice).unwrap();
+    // Of four recorded CPUs three have events; the second copy runs on CPUs 4, 5 and 7.
+    assert_eq!((run.cpus, run.cpus_with_events), (8, 6));
+    assert_eq!((run.replayed.allocs, run.replayed.frees), (4, 2));
+    assert_eq!(run.replayed.orphans, 2);
+    assert_eq!(run.final_object_bytes, 2 * once.final_object_bytes);
+    assert_eq!(run.cross_cpu_frees, 2 * once.cross_cpu_frees);
+    let alone = replay(&wide, &input(&events)).unwrap();
+    assert_eq!(run.final_slab_bytes, 2 * alone.final_slab_bytes);
+
+    twice.copies = 0;
+    let refused = replay(&wide, &twice).unwrap_err().to_string();
+    assert!(refused.contains("0 copies of t: 1 to"), "{refused}");
+    twice.copies = 1 << 15;
+    assert!(replay(&wide, &twice).is_err());
+    twice.copies = 2;
+    twice.check = Some(crate::kernel::Slabinfo::default());
+    let refused = replay(&wide, &twice).unwrap_err().to_string();
+    assert!(refused.contains("which is of one machine"), "{refused}");
+}
+
+#[test]
+fn a_part_without_events_names_the_recording() {
+    use super::part::{Moment, Part};
+    let mut input = input(&[alloc(1, 0, "box", 500)]);
+    input.part = Part {
+        from: Some(Moment::Clock(5)),
+        until: None,
+    };
+    assert_eq!(
+        replay(&axes("slub"), &input).unwrap_err().to_string(),
+        "t: no event lies at or after 0.000000005 s; the recording goes from 0.000000001 to \
+         0.000000001 s"
+    );
+}

@@ -249,9 +249,10 @@ fn frees_of_blocks_from_before_fill_the_lists() {
         memory_bytes: 1 << 20,
         ..axes("slub@5.9")
     };
-    let report = replay(&tight, &all(&events[..20])).unwrap().pages.unwrap();
+    let many: Vec<_> = (0..300).map(|n| free_pages(&pages(n, 0, 0), 1)).collect();
+    let report = replay(&tight, &all(&many)).unwrap().pages.unwrap();
     assert!(report.initial_frees > 0 && report.unknown_frees > 0);
-    assert_eq!(report.initial_frees + report.unknown_frees, 20);
+    assert_eq!(report.initial_frees + report.unknown_frees, 300);
 }
 
 #[test]
@@ -465,4 +466,79 @@ fn slabs_do_not_change_and_everything_comes_back() {
         let all = last.used_bytes() + last.pcp_bytes + last.free_bytes;
         assert_eq!((last.event, all), (3600, 64 << 20));
     }
+}
+
+#[test]
+fn user_pages_share_larger_pages() {
+    let movable = |n: u64, cpu| RawEvent {
+        migratetype: 1,
+        ..pages(n, cpu, 0)
+    };
+    // 20 pages of one CPU: 16 fill a page of 64 KiB, 4 begin another; one of another CPU has its own.
+    let blocks: Vec<_> = (0..20)
+        .map(|n| movable(n, 0))
+        .chain([movable(99, 1)])
+        .collect();
+    // The first page keeps one part, the second none.
+    let freed: Vec<_> = (1..20).map(|n| free_pages(&blocks[n], 0)).collect();
+    let input = all(&[blocks, freed].concat());
+    let at = |page_bytes| {
+        let axes = Axes {
+            page_bytes: vec![page_bytes],
+            ..axes("slub")
+        };
+        replay(&axes, &input).unwrap().pages.unwrap()
+    };
+    let same = at(4096);
+    assert_eq!(
+        (same.allocs, same.packed_allocs, same.packed_frees),
+        (21, 0, 0)
+    );
+    let larger = at(65536);
+    assert_eq!((larger.allocs, larger.packed_allocs), (3, 18));
+    assert_eq!((larger.frees, larger.packed_frees), (1, 18));
+    assert_eq!(larger.peak_recorded_bytes, 21 << 12);
+    assert_eq!((larger.peak_bytes, larger.final_bytes), (3 << 16, 2 << 16));
+    assert_eq!(larger.live_blocks, 2);
+}
+
+#[test]
+fn user_pages_from_before_share_larger_pages() {
+    let old = |n: u64| RawEvent {
+        migratetype: 1,
+        ..RawEvent::new(Kind::MmPageFree, n)
+    };
+    let events: Vec<_> = (0..18).map(old).collect();
+    let axes = Axes {
+        page_bytes: vec![65536],
+        ..axes("slub")
+    };
+    let report = replay(&axes, &all(&events)).unwrap().pages.unwrap();
+    assert_eq!((report.initial_bytes, report.initial_frees), (2 << 16, 18));
+    assert_eq!((report.frees, report.packed_frees), (2, 16));
+}
+
+#[test]
+fn larger_user_pages_become_several() {
+    let block = RawEvent {
+        migratetype: 1,
+        ..pages(0, 0, 0)
+    };
+    let mut input = all(&[block, pages(16, 0, 0), free_pages(&block, 1)]);
+    input.file = {
+        let mut bytes = Vec::new();
+        let path = std::path::Path::new("t");
+        let mut trace = quarry_trace::TraceBuilder::new(&mut bytes, path, 1).unwrap();
+        trace.meta_mut().page_size = 65536;
+        for (time_ns, event) in (1..).zip([block, pages(16, 0, 0), free_pages(&block, 1)]) {
+            trace.push(&RawEvent { time_ns, ..event }).unwrap();
+        }
+        trace.finish().unwrap();
+        quarry_trace::TraceFile::from_bytes(bytes).unwrap()
+    };
+    let report = replay(&axes("slub"), &input).unwrap().pages.unwrap();
+    // 16 single pages, and a block of 16 for what is not movable.
+    assert_eq!(report.allocs_by_order[..5], [16, 0, 0, 0, 1]);
+    assert_eq!((report.frees, report.final_bytes), (16, 1 << 16));
+    assert_eq!(report.cross_cpu_frees, 1);
 }

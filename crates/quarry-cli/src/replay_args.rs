@@ -1,0 +1,188 @@
+//! The options of `quarry replay`, and its help.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use quarry_core::page::CACHE_SHARE_BYTES;
+use quarry_lab::replay::pages::PageMode;
+use quarry_lab::replay::part::Moment;
+use serde::Serialize;
+
+use crate::units;
+
+/// Memory of a virtual machine if nothing is asked for.
+pub(crate) const MEMORY_BYTES: u64 = 16 << 30;
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: Option<String>,
+    /// Designs with optional eras, separated by commas; all designs by default, the recorded one
+    /// with --initial or --check.
+    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
+    pub(crate) design: Vec<String>,
+    /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
+    /// --initial, --check or --zoneinfo.
+    #[arg(
+        long,
+        value_name = "BYTES,...",
+        value_delimiter = ',',
+        value_parser = units::parse_page_bytes
+    )]
+    pub(crate) page_size: Vec<u64>,
+    /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub(crate) cpus: Vec<u32>,
+    /// Replay N independent copies of the recorded load, each on CPUs of its own: copy k of recorded
+    /// CPU c is CPU k * recorded CPUs + c. Every machine has as many CPUs by default.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) copies: u32,
+    /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
+    /// a sysctl of the page allocator: page.min_free_kbytes=8192.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
+    #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
+    pub(crate) debug: Option<String>,
+    /// Memory of each virtual machine; 16G by default. With --zoneinfo that of its zones by default,
+    /// and more or less of it is the highest zone's. Only what is used becomes resident.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub(crate) cache_line: u32,
+    /// Start from what the kernel held: a snapshot (quarry snapshot), a folder with slabinfo and slab/ (a
+    /// copy of /sys/kernel/slab), a copy of /proc/slabinfo, or a JSON list of its rows.
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) initial: Option<PathBuf>,
+    /// Compare the end with what the kernel reported: the same forms.
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) check: Option<PathBuf>,
+    /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
+    /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number
+    /// of CPUs; elsewhere only the amount of memory, if --memory says none.
+    #[arg(long, value_name = "ZONEINFO")]
+    pub(crate) zoneinfo: Option<PathBuf>,
+    /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.
+    #[arg(long, value_name = "PAGETYPEINFO", requires = "zoneinfo")]
+    pub(crate) pagetypeinfo: Option<PathBuf>,
+    /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
+    /// and later heed it when blocks of several pages are freed.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = units::parse_bytes,
+        default_value_t = CACHE_SHARE_BYTES
+    )]
+    pub(crate) cache_share: u64,
+    /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
+    #[arg(long, value_name = "T", value_parser = Moment::parse)]
+    pub(crate) from: Option<Moment>,
+    /// Stop before this time, written in the same way.
+    #[arg(long, value_name = "T", value_parser = Moment::parse)]
+    pub(crate) until: Option<Moment>,
+    /// Page events on the same page allocator: auto replays those outside the slabs if the trace
+    /// tells which pages were slabs, all those of slabs too, off none.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
+    pub(crate) pages: PagesArg,
+    /// Print slabinfo's columns for each cache, too.
+    #[arg(long)]
+    pub(crate) caches: bool,
+    /// Print free memory over time for each run that replays page events, too.
+    #[arg(long)]
+    pub(crate) fragmentation: bool,
+    /// Write slabinfo, slab/CACHE/ATTRIBUTE, buddyinfo, pagetypeinfo, zoneinfo, vmstat and
+    /// sys/vm/SYSCTL, as far as the design's kernel has these files and as they are at the end, to
+    /// DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) inspect: Option<PathBuf>,
+    /// Print JSON with everything that is counted (docs/json.md).
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Leave out what depends on the computer, so that outputs can be compared byte by byte.
+    #[arg(long)]
+    pub(crate) no_timing: bool,
+    /// Runs at the same time; the number of CPUs by default.
+    #[arg(short, long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+/// Which page events are replayed.
+#[derive(Clone, Copy, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PagesArg {
+    Auto,
+    Off,
+    All,
+}
+
+impl From<PagesArg> for PageMode {
+    fn from(arg: PagesArg) -> Self {
+        match arg {
+            PagesArg::Auto => Self::Auto,
+            PagesArg::Off => Self::Off,
+            PagesArg::All => Self::All,
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+How a trace is replayed:
+  An event of recorded CPU c runs on virtual CPU c mod N: with more CPUs than
+  were recorded, the others stay idle unless --copies gives them work. A kmalloc goes to the
+  design's own class for the bytes asked for, others to a cache of their name,
+  whose alignment and flags are inferred from the recorded sizes. Frees of
+  objects from before the recording (orphans) are skipped and counted; implied
+  frees are performed. Peaks are over time, slab counts are at the end. All but
+  events/s is the same in every run.
+  With --debug objects grow by red zones and records, and per-CPU state is not
+  used: what debugging costs in memory shows beside a run without.
+
+Page events:
+  Blocks of pages that were no slabs are allocated and freed on the event's CPU
+  by the page allocator that the design takes its slabs from; the recorded slab
+  pages are left out, since the design makes its own. At another page size a
+  block becomes the smallest one that holds its bytes, at least a page; user and
+  page-cache pages keep their bytes: several share a larger page. Blocks
+  above order 10, and blocks that --memory has no room for, are counted and
+  left out. A call is served by the CPU's lists if it takes no zone lock.
+  Blocks from before the recording that it frees are allocated before its first
+  event, and the lists are shortened once a second of its clock, as in a kernel.
+  What was on the lists at the beginning is not recorded: they begin empty, which
+  makes refills extra, unless --zoneinfo tells. The machine then has the kernel's
+  zones with as much free memory as they had, of movable pageblocks, unless
+  --pagetypeinfo tells; the rest is used by others and never reclaimed.
+  Free memory is sampled up to 64 times. What of it lies in blocks too small for
+  an order is, as a part of it, the order's unusable free space index.
+
+Predicted beside observed:
+  --initial gives every cache the slabs that the kernel reported. How its
+  objects lay in them is not reported; assumed are full slabs, the free objects
+  in slabs free as a whole, and on each CPU one that is half free (the library's
+  documentation says more). A snapshot with sysfs tells how many slabs were on
+  each CPU's list. Orphans then free objects of this state. --check
+  prints the slabs at the end beside those of another report. With either, the
+  design, page size and CPUs are the recorded ones if nothing else is asked for;
+  give --cache-line if it is not 64. --from and --until take the time of a
+  report: events at --from are replayed, those at --until are not.
+
+Exit codes:
+  0 done; 1 failed (unreadable or impossible trace); 2 wrong usage;
+  3 the memory of a virtual machine was exhausted
+
+Examples:
+  quarry replay
+  quarry replay kv --design slub@5.9,slub@6.18 --page-size 64k --cpus 64
+  quarry replay tbench --caches --design slubq
+  quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
+  quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
+  quarry replay --set page.percpu_pagelist_high_fraction=8 --design slub
+  quarry replay --copies 32 --design slub,sheaf --page-size 4k
+  quarry replay --design slub --debug FZPU
+  quarry replay my.parquet --pages all --fragmentation --memory 1G --design slub
+  quarry replay my.parquet --json --no-timing > run.json
+  quarry replay my.parquet --initial before.slabinfo --check after.slabinfo
+  quarry replay my.parquet --initial a.json --from 16.957 --until +3.5 --check b.json";

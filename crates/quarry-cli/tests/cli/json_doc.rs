@@ -1,0 +1,81 @@
+//! docs/json.md names every field that the commands print.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::stdout;
+
+/// The names in the first column of the tables below a heading, up to the next heading of its level.
+fn documented(heading: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, rest) = text.split_once(&format!("\n### {heading}\n")).unwrap();
+    let rows = rest.split("\n#").next().unwrap().lines();
+    rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` |"))
+        .map(|(name, _)| name.rsplit('.').next().unwrap().to_string())
+        .collect()
+}
+
+fn keys(value: &Value) -> BTreeSet<String> {
+    value.as_object().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn every_field_of_a_replay_is_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("slabinfo");
+    let text = "slabinfo - version: 2.1\n# name <active_objs>\n\
+        filp 10 10 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
+    std::fs::write(&report, text).unwrap();
+    let report = report.to_str().unwrap();
+    let zoneinfo =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/hackbench.before.zoneinfo.gz");
+    let args = [
+        "replay",
+        "hackbench",
+        "--check",
+        report,
+        "--zoneinfo",
+        zoneinfo.to_str().unwrap(),
+        "--debug",
+        "U,absent",
+        "--json",
+    ];
+    let json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["command"]),
+        (&1.into(), &"replay".into())
+    );
+    assert_eq!(json["quarry"]["version"], env!("CARGO_PKG_VERSION"));
+    let run = &json["runs"][0];
+    for (heading, part) in [
+        ("`trace`", &json["trace"]),
+        ("`settings`", &json["settings"]),
+        ("Each of `runs`", run),
+        ("`replayed`", &run["replayed"]),
+        ("Each of `caches`", &run["caches"][0]),
+        ("`pages`", &run["pages"]),
+        ("`check`", &run["check"]),
+        ("Each of `check.caches`", &run["check"]["caches"][0]),
+    ] {
+        assert_eq!(documented(heading), keys(part), "{heading}");
+    }
+}
+
+#[test]
+fn every_field_of_a_prediction_is_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    let boot = crate::what_if::boot(dir.path());
+    let json: Value = serde_json::from_str(&stdout(&["what-if", &boot, "--json"])).unwrap();
+    assert_eq!(
+        keys(&json["snapshot"]),
+        ["cpus", "file", "kernel", "page_size", "slab_bytes", "stage"]
+            .map(String::from)
+            .into()
+    );
+    let run = &json["runs"][0];
+    assert_eq!(documented("Each of `runs` of what-if"), keys(run));
+    assert_eq!(documented("Each of its `caches`"), keys(&run["caches"][0]));
+}

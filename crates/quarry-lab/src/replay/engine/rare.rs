@@ -1,0 +1,117 @@
+//! What happens seldom: objects from before the part, large kmallocs, rows that cannot be.
+
+use quarry_core::design::Design;
+use quarry_core::geometry::{KmallocTarget, kmalloc_index};
+use quarry_core::machine::CpuId;
+use quarry_trace::ReplayEvent;
+
+use super::super::pages::Pages;
+use super::{BEFORE, Engine, Entry, KMALLOC, NONE, UNSERVED};
+use crate::error::LabError;
+
+impl<D: Design> Engine<'_, '_, D> {
+    /// A free of an object from before the part.
+    #[cold]
+    pub(super) fn orphan(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        let cpu = CpuId(self.cpu_of[usize::from(event.cpu)].into());
+        self.driver.run_on(cpu);
+        let row = self.row;
+        let Some(orphan) = self.held.as_mut().and_then(|held| held.take(row)) else {
+            self.outcome.tally.orphans += 1;
+            return Ok(());
+        };
+        let freed = match orphan.cache {
+            Some(cache) => self.driver.free(cache, orphan.object, cpu),
+            None => self.driver.kfree(orphan.object, cpu),
+        };
+        freed.map_err(|source| LabError::Free {
+            trace: self.input.name.clone(),
+            row,
+            object: event.object,
+            source,
+        })?;
+        self.outcome.tally.initial_frees += 1;
+        self.outcome.object_bytes -= u64::from(orphan.bytes);
+        Ok(())
+    }
+
+    /// A kmalloc that no slab serves.
+    #[cold]
+    pub(super) fn kmalloc_large(&mut self, event: &ReplayEvent, cpu: u16) -> Result<(), LabError> {
+        let mut entry = Entry {
+            object: None,
+            bytes: event.bytes_req,
+            cache: UNSERVED,
+            cpu,
+        };
+        if let Some(bytes) = self.large_bytes(event.bytes_req.into()) {
+            let object = self.driver.kmalloc(event.bytes_req);
+            if object.is_none() {
+                return Err(self.out_of_memory(event));
+            }
+            (entry.object, entry.cache) = (object, KMALLOC);
+            let outcome = &mut self.outcome;
+            outcome.tally.allocs += 1;
+            outcome.tally.large += 1;
+            outcome.large_bytes += bytes;
+            outcome.large_bytes_peak = outcome.large_bytes_peak.max(outcome.large_bytes);
+        } else {
+            self.outcome.tally.unserved += 1;
+        }
+        self.table[event.object as usize] = entry;
+        Ok(())
+    }
+
+    /// Bytes of the pages that serve a large kmalloc; `None` if the era does not serve it.
+    pub(super) fn large_bytes(&self, bytes: u64) -> Option<u64> {
+        match kmalloc_index(self.kmalloc, &self.params, bytes) {
+            KmallocTarget::Pages { order } => Some(self.params.slab_bytes(order)),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    pub(super) fn free_without_object(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
+        let entry = &mut self.table[event.object as usize];
+        if entry.cache == UNSERVED {
+            entry.cache = NONE;
+            return Ok(());
+        }
+        if entry.cache == BEFORE {
+            entry.cache = NONE;
+            return self.orphan(event);
+        }
+        Err(self.bad_row(&format!(
+            "object {} is freed, but it is not allocated",
+            event.object
+        )))
+    }
+
+    #[cold]
+    pub(super) fn bad_row(&self, what: &str) -> LabError {
+        LabError::BadRow {
+            trace: self.input.name.clone(),
+            row: self.row,
+            what: what.to_string(),
+        }
+    }
+
+    #[cold]
+    pub(super) fn out_of_memory(&self, event: &ReplayEvent) -> LabError {
+        let group = self.input.cache_of.get(usize::from(event.cache));
+        let cache = group.map(|group| &self.input.caches[usize::from(*group)]);
+        LabError::Memory {
+            run: self.spec.label(),
+            row: self.row,
+            rows: self.input.file.meta().rows,
+            used_bytes: {
+                let held = |pages: &Pages<'_>| pages.pages() + pages.initial_pages();
+                let blocks = self.pages.as_ref().map_or(0, held);
+                (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes
+            },
+            memory_bytes: self.spec.config.memory_bytes,
+            wanted: event.bytes_req,
+            cache: cache.map_or_else(|| "kmalloc".to_string(), |cache| cache.name.clone()),
+        }
+    }
+}
