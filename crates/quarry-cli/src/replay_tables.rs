@@ -53,6 +53,7 @@ pub(crate) fn text(
                      changed nor differ, are left out\n"
                 ));
             }
+            text.push_str(&unseen_frees(check));
             text.push_str(&same_slabs(check));
         }
         if let Some(pages) = run.pages.as_ref().filter(|_| more.fragmentation) {
@@ -124,7 +125,9 @@ fn check_table(check: &Check) -> (comfy_table::Table, usize) {
     for (at, cache) in check.caches.iter().enumerate() {
         let (predicted, observed) = (cache.predicted_bytes, cache.observed_bytes);
         if at < holding || tells(cache) {
-            row(&cache.name, cache.initial_bytes, predicted, observed);
+            let mark = if cache.implied_frees > 0 { " *" } else { "" };
+            let name = format!("{}{mark}", cache.name);
+            row(&name, cache.initial_bytes, predicted, observed);
         } else {
             left_out += 1;
         }
@@ -132,25 +135,49 @@ fn check_table(check: &Check) -> (comfy_table::Table, usize) {
     let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
     row("all caches", check.initial_bytes, predicted, observed);
     if let Some(before) = check.initial_bytes {
-        let grown = |bytes: u64| (i128::from(bytes) - i128::from(before)) / 1024;
-        let (predicted, observed) = (grown(predicted), grown(observed));
-        let share = match observed {
-            0 => "-".to_string(),
-            _ => {
-                let difference = (predicted - observed) as f64;
-                format!("{:+.1} %", difference / observed.abs() as f64 * 100.0)
-            }
-        };
-        table.add_row([
-            "growth".to_string(),
-            String::new(),
-            format!("{predicted:+}"),
-            format!("{observed:+}"),
-            format!("{:+}", predicted - observed),
-            share,
-        ]);
+        table.add_row(growth("growth", before, predicted, observed));
+    }
+    let seen = &check.seen;
+    if let (Some(before), true) = (seen.initial_bytes, seen.left_out > 0) {
+        let (predicted, observed) = (seen.predicted_bytes, seen.observed_bytes);
+        table.add_row(growth("growth without *", before, predicted, observed));
     }
     (table, left_out)
+}
+
+/// By how much memory grew.
+fn growth(name: &str, before: u64, predicted: u64, observed: u64) -> [String; 6] {
+    let grown = |bytes: u64| (i128::from(bytes) - i128::from(before)) / 1024;
+    let (predicted, observed) = (grown(predicted), grown(observed));
+    let share = match observed {
+        0 => "-".to_string(),
+        _ => {
+            let difference = (predicted - observed) as f64;
+            format!("{:+.1} %", difference / observed.abs() as f64 * 100.0)
+        }
+    };
+    [
+        name.to_string(),
+        String::new(),
+        format!("{predicted:+}"),
+        format!("{observed:+}"),
+        format!("{:+}", predicted - observed),
+        share,
+    ]
+}
+
+/// What the mark of caches means, if one has it.
+fn unseen_frees(check: &Check) -> String {
+    let marked = check.seen.left_out;
+    if marked == 0 {
+        return String::new();
+    }
+    let frees: u64 = check.caches.iter().map(|cache| cache.implied_frees).sum();
+    format!(
+        "* {} frees of {marked} caches had no event (bulk frees have none): only the reuse of an \
+         address told them, so these caches may hold more here than in the kernel\n",
+        count(frees)
+    )
 }
 
 /// The trace in a few lines, with what of it was not replayed.

@@ -259,3 +259,54 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
     let run = run(&[&trace, "--check", &after]);
     assert_eq!(run["design"], "slab");
 }
+
+#[test]
+fn caches_with_unseen_frees_are_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, trace) = (dir.path().join("t.txt"), dir.path().join("t.parquet"));
+    // One address of maple_node is allocated twice without a free: bulk frees have no event.
+    let alloc = |n: u64, address: u64, name: &str| {
+        format!(
+            "p 1/1 [000] 1.{n:06}: kmem:kmem_cache_alloc: call_site=f ptr={:#x} name={name} \
+             bytes_req=256 bytes_alloc=256 gfp_flags=GFP_KERNEL node=-1 accounted=false\n",
+            0xffff_8880_0000_0000_u64 + address
+        )
+    };
+    let lines = [
+        alloc(1, 0x1000, "maple_node"),
+        alloc(2, 0x1000, "maple_node"),
+        alloc(3, 0x9000, "filp"),
+    ];
+    fs::write(&text, lines.concat()).unwrap();
+    let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
+    let told = ["--kernel", "6.18", "--page-size", "4k", "--cpus", "1"];
+    stdout(&[&["import", text, "-o", trace], &told[..]].concat());
+    let before = slabinfo(&dir.path().join("before"), &[("filp", 16, 16, 256, 16, 1)]);
+    let after = slabinfo(
+        &dir.path().join("after"),
+        &[
+            ("filp", 17, 32, 256, 16, 1),
+            ("maple_node", 1, 16, 256, 16, 1),
+        ],
+    );
+    let args = ["--initial", &before, "--check", &after, "--design", "slub"];
+    let check = &run(&[&[trace], &args[..]].concat())["check"];
+    let marked: Vec<_> = check["caches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|cache| cache["implied_frees"] == 1)
+        .collect();
+    assert_eq!(marked.len(), 1);
+    assert_eq!(marked[0]["name"], "maple_node");
+    assert_eq!(check["seen"]["left_out"], 1);
+    assert_eq!(check["seen"]["observed_bytes"], 8192);
+    let text = stdout(&[&["replay", trace], &args[..]].concat());
+    for part in [
+        "maple_node *",
+        "growth without *",
+        "* 1 frees of 1 caches had no event",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

@@ -19,8 +19,23 @@ pub struct Check {
     pub predicted_bytes: u64,
     /// Bytes of all slabs in the kernel's report, with the recorded machine's page size.
     pub observed_bytes: u64,
+    /// The three sums without caches that have implied frees: their objects' own frees were not recorded.
+    pub seen: Seen,
     /// Every cache that has slabs in any of the three, those with most memory first.
     pub caches: Vec<CacheCheck>,
+}
+
+/// Sums over the caches whose frees all have events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// Caches that are left out.
+    pub left_out: usize,
+    /// Bytes of their slabs before the replayed part.
+    pub initial_bytes: Option<u64>,
+    /// Bytes of their slabs at the end of the replay.
+    pub predicted_bytes: u64,
+    /// Bytes of their slabs in the report.
+    pub observed_bytes: u64,
 }
 
 /// One cache, by its name.
@@ -46,6 +61,8 @@ pub struct CacheCheck {
     pub allocs: u64,
     /// Frees that the replay performed.
     pub frees: u64,
+    /// Those of `frees` that only the reuse of the address told.
+    pub implied_frees: u64,
     /// Whether its objects come from the slabs that the kernel took them from.
     pub same_slabs: SameSlabs,
 }
@@ -67,6 +84,7 @@ impl Check {
             entry.predicted_num_objs += cache.num_objs;
             entry.allocs += cache.allocs;
             entry.frees += cache.frees;
+            entry.implied_frees += cache.implied_frees;
             entry.same_slabs = same_slabs.get(&cache.name).copied().unwrap_or_default();
         }
         for row in &observed.rows {
@@ -99,6 +117,7 @@ impl Check {
             initial_bytes: initial.map(|initial: &Slabinfo| initial.slab_bytes(page_bytes)),
             predicted_bytes: caches.iter().map(|cache| cache.predicted_bytes).sum(),
             observed_bytes: observed.slab_bytes(page_bytes),
+            seen: Seen::of(&caches),
             caches,
         })
     }
@@ -118,6 +137,23 @@ impl Check {
             })
             .count();
         &self.caches[..count]
+    }
+}
+
+impl Seen {
+    fn of(caches: &[CacheCheck]) -> Self {
+        let seen = || caches.iter().filter(|cache| cache.implied_frees == 0);
+        Self {
+            left_out: caches.len() - seen().count(),
+            initial_bytes: seen()
+                .map(|cache| cache.initial_bytes)
+                .try_fold(0, |sum: u64, bytes| Some(sum.saturating_add(bytes?))),
+            predicted_bytes: seen().map(|cache| cache.predicted_bytes).sum(),
+            // What a report says may be anything.
+            observed_bytes: seen()
+                .map(|cache| cache.observed_bytes)
+                .fold(0, u64::saturating_add),
+        }
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct Outcome {
     pub(super) cpus_with_events: u32,
     /// If page events were driven.
     pub(super) pages: Option<PageReport>,
+    /// Implied frees by cache: the objects' own frees have no event.
+    pub(super) implied: BTreeMap<String, u64>,
     /// By cache, if slabs were compared with the recording.
     pub(super) same_slabs: BTreeMap<String, SameSlabs>,
 }
@@ -508,6 +510,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         self.outcome.tally.frees += 1;
         if event.flags.has(Flags::IMPLIED) {
             self.outcome.tally.implied_frees += 1;
+            self.count_implied(cache, bytes as u32);
         }
         if cache == KMALLOC && bytes > self.kmalloc_bytes_max {
             self.outcome.large_bytes -= self.large_bytes(bytes).unwrap_or_default();

@@ -240,7 +240,10 @@ fn report<D: Design>(
     before: &Before,
 ) -> RunReport {
     let page_bytes = spec.config.page_bytes;
-    let (caches, stats, usage) = cache_reports(driver, page_bytes, before, &outcome.asked);
+    let (mut caches, stats, usage) = cache_reports(driver, page_bytes, before, &outcome.asked);
+    for cache in &mut caches {
+        cache.implied_frees = outcome.implied.get(&cache.name).copied().unwrap_or(0);
+    }
     let counters = driver.machine().counters();
     let (pages, pages_before) = (driver.page_stats(), &before.pages);
     let of_events = outcome

@@ -282,6 +282,9 @@ pub struct CacheReport {
     pub allocs: u64,
     /// Frees.
     pub frees: u64,
+    /// Those of `frees` that only the reuse of the address told. Bulk frees have no event: a cache with
+    /// implied frees may hold more in a replay than it did in the kernel.
+    pub implied_frees: u64,
     /// Allocations on the fast path.
     pub alloc_fastpath: u64,
     /// Frees on the fast path.
@@ -338,6 +341,7 @@ impl CacheReport {
                 .unwrap_or(geometry.min_partial.into()),
             allocs: stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath),
             frees: stats.get(Stat::FreeFastpath) + stats.get(Stat::FreeSlowpath),
+            implied_frees: 0,
             alloc_fastpath: stats.get(Stat::AllocFastpath),
             free_fastpath: stats.get(Stat::FreeFastpath),
         };

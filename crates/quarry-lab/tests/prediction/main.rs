@@ -209,6 +209,7 @@ fn predict(recording: &Recording, input: &mut Input, first: &Report, report: &Re
         predicted_bytes: first.bytes + run.final_slab_bytes,
         observed_bytes: report.bytes,
         caches: Vec::new(),
+        ..Check::default()
     })
 }
 

@@ -3,6 +3,7 @@
 use quarry_core::design::Design;
 use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_core::machine::CpuId;
+use quarry_sim::driver::CacheIndex;
 use quarry_trace::ReplayEvent;
 
 use super::super::pages::Pages;
@@ -33,6 +34,24 @@ impl<D: Design> Engine<'_, '_, D> {
         self.outcome.tally.initial_frees += 1;
         self.outcome.object_bytes -= u64::from(orphan.bytes);
         Ok(())
+    }
+
+    /// Counts a free that only the reuse of its address tells.
+    #[cold]
+    pub(super) fn count_implied(&mut self, cache: u16, bytes: u32) {
+        let view = match cache {
+            KMALLOC => self.driver.kmalloc_cache(bytes),
+            index => self.driver.cache(CacheIndex(index)),
+        };
+        if let Some(view) = view {
+            let name = view.head().name();
+            match self.outcome.implied.get_mut(name) {
+                Some(count) => *count += 1,
+                None => {
+                    self.outcome.implied.insert(name.to_string(), 1);
+                }
+            }
+        }
     }
 
     /// A kmalloc that no slab serves.
