@@ -28,6 +28,72 @@ impl Name {
     }
 }
 
+/// Why a text is not a cache's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The name has no character.
+    Empty,
+    /// The name has more than [`NAME_BYTES`] bytes.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// slabinfo and sysfs cannot show this character: a control character, a space or `/`.
+    Character {
+        /// The first such character.
+        character: char,
+        /// Its byte in the name.
+        at: usize,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(
+                f,
+                "a cache's name is empty: give it 1 to {NAME_BYTES} bytes"
+            ),
+            Self::TooLong { bytes } => write!(
+                f,
+                "a cache's name has {bytes} bytes: shorten it to {NAME_BYTES}"
+            ),
+            Self::Character { character, at } => write!(
+                f,
+                "a cache's name has {character:?} at byte {at}: names are files in sysfs and words \
+                 in slabinfo, so leave out spaces, '/' and control characters"
+            ),
+        }
+    }
+}
+
+crate::error::debug_is_display!(NameError);
+
+impl core::error::Error for NameError {}
+
+/// Whether slabinfo and sysfs can show a cache of this name. [`Heap`](crate::heap::Heap) takes any name,
+/// as a replay must.
+///
+/// # Errors
+///
+/// [`NameError`], whose message says what to change.
+pub fn check(name: &str) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
+    let bad = |(_, character): &(usize, char)| {
+        character.is_control() || character.is_whitespace() || matches!(character, '/')
+    };
+    if let Some((at, character)) = name.char_indices().find(bad) {
+        return Err(NameError::Character { character, at });
+    }
+    if name.len() > NAME_BYTES {
+        return Err(NameError::TooLong { bytes: name.len() });
+    }
+    Ok(())
+}
+
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_str().fmt(f)
@@ -46,5 +112,20 @@ mod tests {
         let odd = format!("a{long}");
         assert_eq!(Name::new(&odd).as_str().len(), NAME_BYTES - 1);
         assert_eq!(Name::new("dentry").as_str(), "dentry");
+    }
+
+    #[test]
+    fn names_that_sysfs_cannot_show_are_refused() {
+        assert_eq!(check(""), Err(NameError::Empty));
+        assert_eq!(
+            check(&"n".repeat(49)),
+            Err(NameError::TooLong { bytes: 49 })
+        );
+        for (name, character, at) in [("a/b", '/', 1), ("\n", '\n', 0), ("two words", ' ', 3)] {
+            assert_eq!(check(name), Err(NameError::Character { character, at }));
+        }
+        for name in ["dentry", "kmalloc-64", "\u{e9}tat", "a(b:c)"] {
+            assert_eq!(check(name), Ok(()));
+        }
     }
 }

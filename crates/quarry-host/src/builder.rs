@@ -10,6 +10,21 @@ use crate::numa::Nodes;
 use crate::rseq::{self, RseqUnavailable};
 use crate::{os, topology};
 
+/// Memory by default.
+const MEMORY_BYTES: usize = 16 << 30;
+/// Part of the address space that a process may have which its heap takes by default.
+const LIMIT_PART: usize = 4;
+/// Part of the memory that the structures get. The largest are those of SLUB+Q, a pointer and a bit for each
+/// object of a slab's 8 bytes or more, and page pools' rings; most need a page for a cache.
+const META_PART: usize = 16;
+/// Structures of small heaps: room for a thousand caches.
+const META_BYTES_MIN: usize = 8 << 20;
+
+fn default_memory() -> usize {
+    let limit = os::address_space_limit().map_or(usize::MAX, |bytes| bytes / LIMIT_PART);
+    MEMORY_BYTES.min(limit)
+}
+
 /// Configures a [`HostMachine`]; every setting has a default.
 ///
 /// # Examples
@@ -29,8 +44,8 @@ use crate::{os, topology};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
-    memory_bytes: usize,
-    meta_bytes: usize,
+    memory_bytes: Option<usize>,
+    meta_bytes: Option<usize>,
     page_bytes: usize,
     mode: Mode,
     cpus: Option<u32>,
@@ -40,8 +55,8 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            memory_bytes: 16 << 30,
-            meta_bytes: 1 << 30,
+            memory_bytes: None,
+            meta_bytes: None,
             page_bytes: 4096,
             mode: Mode::Auto,
             cpus: None,
@@ -51,18 +66,20 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Address space that the page allocator may hand out, rounded up to 2^10 pages; default
-    /// 16 GiB. Only what is touched costs memory.
+    /// Memory that the page allocator may hand out, rounded up to 2^10 pages; by default 16 GiB, or a quarter
+    /// of the limit of the process's address space (`ulimit -v`) if that is less. Only what is touched
+    /// costs memory.
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: usize) -> Self {
-        self.memory_bytes = bytes;
+        self.memory_bytes = Some(bytes);
         self
     }
 
-    /// Address space for the allocators' own structures, rounded up to 2^10 pages; default 1 GiB.
+    /// Address space for the allocators' own structures, rounded up to 2^10 pages; by default a 16th of the
+    /// memory, 8 MiB at least.
     #[must_use]
     pub const fn meta_bytes(mut self, bytes: usize) -> Self {
-        self.meta_bytes = bytes;
+        self.meta_bytes = Some(bytes);
         self
     }
 
@@ -123,14 +140,15 @@ impl Builder {
             return Err(HostError::Cpus { cpus });
         }
         let percpu_bytes = (cpus as usize) << HostMachine::PERCPU_SHIFT;
-        let layout = Some(self)
-            .filter(|wish| wish.memory_bytes > 0 && wish.meta_bytes > 0)
-            .and_then(|wish| {
-                Layout::new(wish.memory_bytes, wish.meta_bytes, page_shift, percpu_bytes)
-            })
+        let memory_bytes = self.memory_bytes.unwrap_or_else(default_memory);
+        let default_meta = (memory_bytes / META_PART).max(META_BYTES_MIN);
+        let meta_bytes = self.meta_bytes.unwrap_or(default_meta);
+        let layout = Some((memory_bytes, meta_bytes))
+            .filter(|(memory, meta)| *memory > 0 && *meta > 0)
+            .and_then(|(memory, meta)| Layout::new(memory, meta, page_shift, percpu_bytes))
             .ok_or(HostError::Size {
-                memory_bytes: self.memory_bytes,
-                meta_bytes: self.meta_bytes,
+                memory_bytes,
+                meta_bytes,
             })?;
         let area = self.area()?;
         let memory = Memory::reserve(&layout, self.huge_pages)?;

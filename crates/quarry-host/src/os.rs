@@ -244,6 +244,21 @@ pub(crate) fn sysconf(name: libc::c_int) -> Option<usize> {
     usize::try_from(value).ok().filter(|&value| value > 0)
 }
 
+/// Bytes of address space that the process may have (`ulimit -v`); `None` for any.
+pub(crate) fn address_space_limit() -> Option<usize> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    if cfg!(miri) {
+        return None;
+    }
+    // SAFETY: the structure is valid for writes.
+    let status = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    let limited = status == 0 && limit.rlim_cur != libc::RLIM_INFINITY;
+    usize::try_from(limit.rlim_cur).ok().filter(|_| limited)
+}
+
 /// Whether an environment variable is set to exactly `value`.
 pub(crate) fn env_is(name: &CStr, value: &CStr) -> bool {
     // SAFETY: `name` is a C string; nothing else happens to the environment meanwhile, or the

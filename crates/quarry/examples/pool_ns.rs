@@ -161,7 +161,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args()
         .nth(1)
         .map_or(Ok(2001), |text| text.parse())?;
-    let heap = Builder::<Slub>::new().memory_bytes(256 << 20).build()?;
+    let heap = Builder::<Slub>::new()
+        .memory_bytes(256 << 20)
+        .build()?
+        .leak();
     let mut pool = PagePool::new(heap.pages(), heap.era(), &PoolParams::default())?;
     null_arms(rounds);
     page_allocator(heap.pages(), rounds);

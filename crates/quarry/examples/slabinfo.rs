@@ -22,14 +22,14 @@ fn main() -> Result {
 
 fn show<D: Design>() -> Result {
     let heap = Builder::<D>::new().memory_bytes(256 << 20).build()?;
-    let connections = Cache::<Connection, D>::new(heap, "connection")?;
+    let connections = Cache::new(&heap, "connection")?;
     let mut open = Vec::new();
     for _ in 0..1000 {
         let connection = Connection {
             _peer: [0; 16],
             _buffer: [0; 300],
         };
-        open.push(connections.alloc(connection).ok_or("out of memory")?);
+        open.push(connections.alloc(connection)?);
     }
     let names = heap.kmalloc(100, None).ok_or("out of memory")?;
     open.truncate(300);

@@ -1,24 +1,146 @@
 //! Heaps on this process's own memory.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
-use quarry_core::design::Design;
+use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
-use quarry_core::heap::{CreateError, Heap};
+use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::page::{PageConfig, TrimPolicy};
+use quarry_core::sheaf::SheafCache;
 use quarry_host::fork::{self, ForkError, ForkHooks};
 use quarry_host::{HostError, HostMachine, HugePages, Mode};
 
+use crate::CacheError;
+
+/// The design that typed caches have by default: sheaves, as kernels have from 7.0 on. An object that another
+/// thread frees costs least there (`docs/results`), and a pair as much as in the others.
+pub type DefaultDesign = SheafCache;
+
+type RawHeap<D> = Heap<HostMachine, D>;
+
 /// A heap on this process's memory and CPUs.
-pub type HostHeap<D> = Heap<HostMachine, D>;
+///
+/// Clones share it. It lives as long as one of them, one of its typed caches ([`Cache`](crate::Cache)) or an
+/// object of these; then its memory and address space go back to the system. What borrows the heap
+/// (raw caches, blocks of pages, readers) ends before by its lifetime.
+///
+/// # Examples
+///
+/// ```
+/// use quarry::{Cache, HostHeap};
+///
+/// let heap = HostHeap::new()?;
+/// let numbers = Cache::new(&heap, "number")?;
+/// drop(heap);
+/// // The cache keeps the heap, and the object keeps both.
+/// let number = numbers.alloc(1_u64)?;
+/// drop(numbers);
+/// assert_eq!(*number, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// What borrows from a heap does not outlive it:
+///
+/// ```compile_fail,E0505
+/// # use quarry::HostHeap;
+/// let heap = HostHeap::new().unwrap();
+/// let block = heap.pages().alloc_owned(0).unwrap();
+/// drop(heap);
+/// drop(block);
+/// ```
+pub struct HostHeap<D: Design = DefaultDesign>(Arc<Shared<D>>);
+
+/// What all handles to a heap share.
+struct Shared<D: Design> {
+    /// Registered with [`fork`] by its address.
+    heap: ManuallyDrop<RawHeap<D>>,
+    /// Held while a name is looked for and taken.
+    naming: Mutex<()>,
+    merges: bool,
+}
+
+impl<D: Design> Drop for Shared<D> {
+    fn drop(&mut self) {
+        // Waits for a fork that is under way. A heap that is dropped inside a hook of a fork stays, as the
+        // fork goes on with it.
+        if fork::unregister(NonNull::from(&*self.heap).cast()) != Err(ForkError::Busy) {
+            // SAFETY: dropped once; no handle is left, and no hook knows it any more.
+            unsafe { ManuallyDrop::drop(&mut self.heap) };
+        }
+    }
+}
+
+impl HostHeap {
+    /// A heap of the default design with all defaults; [`Builder`] has the settings, and the other designs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn new() -> Result<Self, Error> {
+        Builder::new().build()
+    }
+}
+
+impl<D: Design> HostHeap<D> {
+    /// Keeps the heap until the process ends, for statics, raw caches without a borrow and page pools.
+    #[must_use]
+    pub fn leak(self) -> &'static Self {
+        Box::leak(Box::new(self))
+    }
+
+    /// Whether caches may serve as others ([`BootParams::merge`]).
+    pub(crate) fn merges(&self) -> bool {
+        self.0.merges
+    }
+
+    /// Makes a cache of a name that no other has.
+    pub(crate) fn create_named(
+        &self,
+        spec: &CacheSpec<'_>,
+    ) -> Result<Cache<'_, HostMachine, D>, CacheError> {
+        let _naming = self.0.naming.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut duplicate = false;
+        self.for_each_cache(|cache| duplicate |= cache.name() == spec.name);
+        if duplicate {
+            return Err(CacheError::Duplicate);
+        }
+        self.create_cache(spec).map_err(CacheError::Create)
+    }
+}
+
+impl<D: Design> Deref for HostHeap<D> {
+    type Target = RawHeap<D>;
+
+    #[inline]
+    fn deref(&self) -> &RawHeap<D> {
+        &self.0.heap
+    }
+}
+
+impl<D: Design> Clone for HostHeap<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Design> std::fmt::Debug for HostHeap<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostHeap")
+            .field("design", &D::NAME)
+            .field("era", &self.era())
+            .finish_non_exhaustive()
+    }
+}
 
 /// Why a heap could not be built.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The machine could not be had: sizes, mode, address space.
@@ -43,6 +165,8 @@ impl std::fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+quarry_core::debug_is_display!(Error);
 
 /// Configures a [`HostHeap`]; every setting has a default.
 ///
@@ -76,8 +200,8 @@ impl<D: Design> Default for Builder<D> {
 }
 
 impl<D: Design> Builder<D> {
-    /// A configuration with all defaults: 16 GiB of address space, 4 KiB pages, the design's
-    /// newest era.
+    /// A configuration with all defaults: 16 GiB of memory at most, less under `ulimit -v`
+    /// ([`Builder::memory_bytes`]), 4 KiB pages, the design's newest era.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -92,7 +216,9 @@ impl<D: Design> Builder<D> {
         }
     }
 
-    /// Address space that the heap may hand out; only what is touched costs memory.
+    /// Memory that the heap may hand out; only what is touched is used. By default 16 GiB, or a quarter of the
+    /// address space that `ulimit -v` leaves if that is less. A heap reserves address space for 9/8 of it, 8 MiB
+    /// at least, and 4 MiB for each possible CPU.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.machine = self.machine.memory_bytes(bytes);
@@ -266,14 +392,12 @@ impl<D: Design> Builder<D> {
 
     /// Makes the heap and brings it to rest around every later `fork`.
     ///
-    /// The heap lives until the process ends: its address space and one box are leaked, so that
-    /// objects, signal handlers and forks may refer to it at any time. At most
-    /// [`OBJECTS_MAX`](fork::OBJECTS_MAX) heaps can exist.
+    /// At most [`OBJECTS_MAX`](fork::OBJECTS_MAX) heaps can exist at the same time.
     ///
     /// # Errors
     ///
     /// [`Error`] tells which setting cannot be had.
-    pub fn build(self) -> Result<&'static HostHeap<D>, Error> {
+    pub fn build(self) -> Result<HostHeap<D>, Error> {
         let debug = self.debug.map(|text| SlubDebug::parse(text, self.era));
         let debug = debug.transpose().map_err(Error::Debug)?;
         let machine = self.machine.build().map_err(Error::Host)?;
@@ -291,16 +415,21 @@ impl<D: Design> Builder<D> {
         let set = heap.set_slub_debug(debug);
         set.map_err(|error| Error::Heap(error.into()))?;
         heap.set_reporter(self.reporter);
-        let heap = Box::new(heap);
+        let shared = Arc::new(Shared {
+            heap: ManuallyDrop::new(heap),
+            naming: Mutex::new(()),
+            merges: self.boot.merge,
+        });
         let hooks = ForkHooks {
             prepare: prepare::<D>,
             parent: parent::<D>,
             child: child::<D>,
         };
-        // SAFETY: the hooks take a heap of this type. The box is leaked below, before anything
-        // that could drop it, so the address stays valid for ever; hooks register nothing.
-        unsafe { fork::register(NonNull::from(&*heap).cast(), hooks) }.map_err(Error::Fork)?;
-        Ok(Box::leak(heap))
+        let heap = NonNull::from(&*shared.heap).cast();
+        // SAFETY: the hooks take a heap of this type, which is not moved out of `shared` and is dropped after
+        // `unregister` has returned (`Shared::drop`); hooks register nothing.
+        unsafe { fork::register(heap, hooks) }.map_err(Error::Fork)?;
+        Ok(HostHeap(shared))
     }
 }
 
@@ -317,10 +446,10 @@ pub fn fork_misses() -> u64 {
 
 /// # Safety
 ///
-/// `heap` is a `HostHeap<D>` that lives.
+/// `heap` is a `RawHeap<D>` that lives.
 unsafe fn prepare<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
+    let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // SAFETY: `parent` and `child` follow a fork, and forks exclude each other (`fork::register`).
     let missed = unsafe { heap.quiesce() };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
@@ -331,7 +460,7 @@ unsafe fn prepare<D: Design>(heap: NonNull<()>) {
 /// As for [`prepare`].
 unsafe fn parent<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
+    let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // SAFETY: `prepare` came before, on this thread.
     let missed = unsafe { heap.resume(false) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
@@ -342,7 +471,7 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
 /// As for [`prepare`].
 unsafe fn child<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
-    let heap = unsafe { heap.cast::<HostHeap<D>>().as_ref() };
+    let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // SAFETY: a child has one thread, which relies on no section from before the fork
     // (`HostMachine::rcu_read_lock`).
     unsafe { heap.machine().forget_readers() };

@@ -1,23 +1,38 @@
 //! Object caches, kmalloc and pages of the Linux kernel for user space.
 //!
+//! ```
+//! use quarry::{Cache, HostHeap, Owned};
+//!
+//! struct Connection { peer: u32, bytes: u64 }
+//!
+//! let heap = HostHeap::new()?;
+//! let cache = Cache::new(&heap, "connection")?;
+//! let mut table: Vec<Owned<Connection>> = Vec::new();
+//! table.push(cache.alloc(Connection { peer: 1, bytes: 0 })?);
+//! table[0].bytes += 1500;
+//! # assert_eq!((table[0].peer, table[0].bytes), (1, 1500));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An [`Owned`] is one word, goes to any thread, and keeps what it needs alive; there is nothing to free by
+//! hand. The design is [`DefaultDesign`] unless a [`Builder`] chooses another.
+//!
 //! The allocators themselves are [`kernel`]: caches of equal objects after the kernel's designs
 //! ([`kernel::slab`], [`kernel::slub`], [`kernel::slubq`], [`kernel::slob`], [`kernel::sheaf`]), over a buddy
 //! page allocator with per-CPU lists. They run on any machine that implements
 //! [`kernel::machine::Machine`].
 //!
-//! On this process's own memory, with typed objects:
+//! # What calls return
 //!
-//! ```
-//! use quarry::{Builder, Cache, Slub};
-//!
-//! let heap = Builder::<Slub>::new().build()?;
-//! let cache = Cache::<[u64; 24], Slub>::new(heap, "numbers")?;
-//! let mut object = cache.alloc([0; 24]).ok_or("out of memory")?;
-//! object[0] = 1;
-//! drop(object);
-//! cache.destroy()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! * A call that makes one thing, or all or nothing, returns it in a `Result` if the caller has something to
+//!   get back or to learn ([`Cache::alloc`], [`Cache::alloc_bulk`]), else in an `Option`
+//!   ([`Heap::kmalloc`]).
+//! * A bulk call that may do a part returns the number of things done ([`PagePool::fill_batch`],
+//!   [`PageAllocator::alloc_bulk`]).
+//! * Maintenance returns the number of CPUs that were busy and kept what they had; 0 is success
+//!   ([`Cache::shrink`], [`PageAllocator::drain_all`]).
+//! * Errors are enums or structures that own what they say. Their `Debug` is their message, so that a
+//!   `main` that returns one prints it.
 //!
 //! # Page pools
 //!
@@ -36,8 +51,8 @@
 //! use quarry::{Builder, Cache, PageFile, Slub};
 //!
 //! let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
-//! let cache = Cache::<[u64; 24], Slub>::new(heap, "numbers")?;
-//! let object = cache.alloc([0; 24]).ok_or("out of memory")?;
+//! let cache = Cache::new(&heap, "numbers")?;
+//! let object = cache.alloc([0_u64; 24])?;
 //!
 //! let mut slabinfo = String::new();
 //! heap.write_slabinfo(&mut slabinfo)?;
@@ -82,7 +97,7 @@
 //! // SAFETY: the object was allocated from this cache and is not used any more.
 //! unsafe { cache.free(object) }?;
 //! // SAFETY: there is no other handle to the cache.
-//! unsafe { cache.destroy() }.map_err(|error| error.to_string())?;
+//! unsafe { cache.destroy() }?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -90,13 +105,14 @@ mod host;
 mod pool;
 mod typed;
 
-pub use host::{Builder, Error, HostHeap, fork_misses};
+pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use quarry_core as kernel;
 pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
+pub use quarry_core::heap::DestroyError;
 /// # Examples
 ///
 /// A virtual machine with a kernel's zones and watermarks:
@@ -162,4 +178,4 @@ pub use quarry_host::{
     HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode, NumaUnavailable,
     NumaUse,
 };
-pub use typed::{Cache, DestroyError, Owned};
+pub use typed::{AllocError, Cache, CacheError, Owned};

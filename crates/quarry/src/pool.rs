@@ -33,7 +33,7 @@ type RawHostPool<H> = RawPool<'static, HostMachine, H>;
 /// ```
 /// use quarry::{Builder, PagePool, PoolParams, Slub};
 ///
-/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?.leak();
 /// let params = PoolParams { name: "rx0", pool_size: 256, ..PoolParams::default() };
 /// let mut pool = PagePool::new(heap.pages(), heap.era(), &params)?;
 ///
@@ -135,7 +135,7 @@ impl<H: Mapper> PagePool<H> {
     /// ```
     /// use quarry::{Builder, Frame, PagePool, PoolParams, Slub};
     ///
-    /// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+    /// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?.leak();
     /// let mut pool = PagePool::new(heap.pages(), heap.era(), &PoolParams::default())?;
     /// let mut burst = [const { None }; 32];
     /// assert_eq!(pool.alloc_bulk(&mut burst), 32);
@@ -452,7 +452,7 @@ impl<H: Mapper> std::fmt::Debug for Frame<H> {
 /// ```
 /// use quarry::{Builder, PagePool, PoolParams, Slub};
 ///
-/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?.leak();
 /// let mut pool = PagePool::new(heap.pages(), heap.era(), &PoolParams::default())?;
 /// let mut first = pool.alloc_fragment(1920)?;
 /// let second = pool.alloc_fragment(1920)?;

@@ -33,7 +33,7 @@ fn heap<D: Design>(mode: Mode) -> Option<&'static HostHeap<D>> {
         .mode(mode)
         .slub_debug("FZPU")
         .reporter(keep);
-    match builder.build() {
+    match builder.build().map(HostHeap::leak) {
         Ok(heap) => Some(heap),
         Err(error) => {
             assert_eq!(mode, Mode::Rseq, "only sequences may be missing: {error}");

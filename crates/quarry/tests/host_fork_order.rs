@@ -27,7 +27,7 @@ fn a_fork_that_waits_for_a_user_of_the_heap_ends() {
         .memory_bytes(64 << 20)
         .build()
         .unwrap();
-    let cache = Cache::<[u64; 24], Slub>::new(heap, "waiting").unwrap();
+    let cache = Cache::<[u64; 24], Slub>::new(&heap, "waiting").unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             while !HEAP_RESTS.load(Ordering::Acquire) {

@@ -131,7 +131,11 @@ fn pages_add_up(pages: &PageAllocator<HostMachine>) {
 }
 
 fn inspected_while_in_use<D: Design>() {
-    let heap = Builder::<D>::new().memory_bytes(64 << 20).build().unwrap();
+    let heap = Builder::<D>::new()
+        .memory_bytes(64 << 20)
+        .build()
+        .unwrap()
+        .leak();
     let spec = CacheSpec::new("busy", 320);
     let cache = heap.create_cache(&spec).unwrap();
     let (started, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));

@@ -9,7 +9,7 @@ const PAGES: u32 = 16 << 10;
 
 fn build(config: PageConfig) -> Result<&'static HostHeap<Slub>, Error> {
     let builder = Builder::<Slub>::new().memory_bytes(PAGES as usize * 4096);
-    builder.page_config(config).build()
+    builder.page_config(config).build().map(HostHeap::leak)
 }
 
 /// How many pages can be allocated one by one.

@@ -23,7 +23,7 @@ const CONSUMERS: usize = 3;
 
 fn heap(mode: Mode) -> Option<&'static HostHeap<Slub>> {
     let builder = Builder::<Slub>::new().memory_bytes(64 << 20);
-    match builder.mode(mode).build() {
+    match builder.mode(mode).build().map(HostHeap::leak) {
         Ok(heap) => Some(heap),
         Err(error) => {
             assert_eq!(mode, Mode::Rseq, "only sequences may be missing");

@@ -162,7 +162,7 @@ fn produce(pool: PagePool, consumers: &[SyncSender<Parcel>], number: &mut u64) {
 #[test]
 fn pools_end_while_their_pages_come_home() {
     let heap = Builder::<Slub>::new().memory_bytes(64 << 20);
-    let heap = match heap.mode(Mode::Rseq).build() {
+    let heap = match heap.mode(Mode::Rseq).build().map(quarry::HostHeap::leak) {
         Ok(heap) => heap,
         Err(error) => return eprintln!("skipped: {error}"),
     };

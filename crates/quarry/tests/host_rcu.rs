@@ -22,7 +22,11 @@ fn cache_of<D: Design>(heap: &'static quarry::HostHeap<D>) -> Cache<'static, Hos
 }
 
 fn memory_is_bounded<D: Design>() {
-    let heap = Builder::<D>::new().memory_bytes(64 << 20).build().unwrap();
+    let heap = Builder::<D>::new()
+        .memory_bytes(64 << 20)
+        .build()
+        .unwrap()
+        .leak();
     let cache = cache_of(heap);
     let mut most = 0;
     for at in 0..FREES {
@@ -46,7 +50,11 @@ fn write(object: NonNull<u8>, number: u64) {
 }
 
 fn readers_are_waited_for<D: Design>() {
-    let heap = Builder::<D>::new().memory_bytes(64 << 20).build().unwrap();
+    let heap = Builder::<D>::new()
+        .memory_bytes(64 << 20)
+        .build()
+        .unwrap()
+        .leak();
     let cache = cache_of(heap);
     let first = cache.alloc().expect("memory");
     write(first, 1);

@@ -36,7 +36,12 @@ fn seconds() -> f64 {
 fn must_hold<D: Design>(mode: Mode, era: Era) {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
     let builder = Builder::<D>::new().memory_bytes(MEMORY);
-    let heap = match builder.mode(mode).era(era).build() {
+    let heap = match builder
+        .mode(mode)
+        .era(era)
+        .build()
+        .map(quarry::HostHeap::leak)
+    {
         Ok(heap) => heap,
         Err(error) => {
             assert_eq!(mode, Mode::Rseq, "only sequences may be missing");
@@ -136,7 +141,7 @@ fn pages_hold() {
             .mode(mode)
             .build()
         {
-            Ok(heap) => host::pages::run(heap.pages(), seconds() / 2.0, mode),
+            Ok(heap) => host::pages::run(heap.leak().pages(), seconds() / 2.0, mode),
             Err(error) => eprintln!("pages {mode:?}: skipped: {error}"),
         }
     }

@@ -166,7 +166,7 @@ fn churn_pages(heap: &HostHeap<Slub>, seed: usize, stop: &AtomicBool) {
 fn pages_are_walked_while_in_use() {
     for mode in [Mode::Rseq, Mode::Fallback] {
         let builder = Builder::<Slub>::new().memory_bytes(64 << 20).mode(mode);
-        let heap = match builder.build() {
+        let heap = match builder.build().map(HostHeap::leak) {
             Ok(heap) => heap,
             Err(error) if mode == Mode::Rseq => {
                 eprintln!("{mode:?} skipped: {error}");

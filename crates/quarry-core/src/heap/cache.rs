@@ -9,6 +9,7 @@ use crate::design::{
 };
 use crate::geometry::CacheFlags;
 use crate::machine::{CpuId, Guard, Machine, NodeId, Topology, Work, work};
+use crate::name::Name;
 use crate::rcu;
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
@@ -29,25 +30,36 @@ pub struct Cache<'h, M: Machine, D: Design> {
     pub(super) body: &'h CacheBody<D>,
 }
 
-/// A cache still has live objects and was not destroyed.
-pub struct DestroyError<'h, M: Machine, D: Design> {
-    /// The cache, as it was.
-    pub cache: Cache<'h, M, D>,
+/// Objects that a [`DestroyError`] names.
+const NAMED: usize = 8;
+
+/// A cache was not destroyed, because it has live objects or was busy. The handle that the caller still
+/// has, a copy, stays valid.
+#[derive(Clone, Copy)]
+pub struct DestroyError {
+    name: Name,
     /// Objects that are still allocated.
     pub live: u64,
     /// CPUs whose private objects could not be seen because they were busy.
     pub busy_cpus: u32,
+    /// Addresses of the first objects, and who allocated them.
+    first: [Option<(usize, Option<Track>)>; NAMED],
 }
 
-impl<M: Machine, D: Design> core::fmt::Debug for DestroyError<'_, M, D> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        core::fmt::Display::fmt(self, f)
+impl DestroyError {
+    fn new(name: &str, busy_cpus: u32) -> Self {
+        Self {
+            name: Name::new(name),
+            live: 0,
+            busy_cpus,
+            first: [None; NAMED],
+        }
     }
 }
 
-impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
+impl core::fmt::Display for DestroyError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let name = self.cache.name();
+        let name = self.name.as_str();
         if self.live == 0 {
             return write!(
                 f,
@@ -56,32 +68,31 @@ impl<M: Machine, D: Design> core::fmt::Display for DestroyError<'_, M, D> {
             );
         }
         write!(f, "cache {name} still has {} objects:", self.live)?;
-        let mut shown = 0;
-        let mut result = Ok(());
-        let walked = self.cache.for_each_live_with_track(|object, track| {
-            if shown < 8 && result.is_ok() {
-                result = match track {
-                    Some(track) => write!(f, " {object:p} allocated in {track};"),
-                    None => write!(f, " {object:p}"),
-                };
+        for (address, track) in self.first.iter().flatten() {
+            match track {
+                Some(track) => write!(f, " {address:#x} allocated in {track};")?,
+                None => write!(f, " {address:#x}")?,
             }
-            shown += 1;
-        });
-        result?;
-        if walked.is_err() {
-            return f.write_str(" and perhaps more: the cache is busy");
         }
-        if shown > 8 {
-            write!(f, " and {} more", shown - 8)
-        } else {
-            Ok(())
+        match self.live.saturating_sub(NAMED as u64) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
         }
     }
 }
 
+crate::error::debug_is_display!(DestroyError);
+
+impl core::error::Error for DestroyError {}
+
 impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     pub(super) fn env(&self) -> Env<'h, M> {
         self.heap.env(&self.body.head)
+    }
+
+    /// The heap that has it.
+    pub fn heap(&self) -> &'h Heap<M, D> {
+        self.heap
     }
 
     /// Name, geometry and flags.
@@ -333,6 +344,27 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.body.design.set_attribute(self.env(), name, value)
     }
 
+    /// Empties per-CPU state, gives every empty slab back, and checks that no object is left.
+    ///
+    /// # Errors
+    ///
+    /// [`DestroyError`] if objects are still allocated: its message names them.
+    pub fn check_unused(&self) -> Result<(), DestroyError> {
+        debug::release(&self.body.design, self.env());
+        let mut error = DestroyError::new(self.name(), self.shrink());
+        let walked = self.for_each_live_with_track(|object, track| {
+            if let Some(place) = error.first.get_mut(error.live as usize) {
+                *place = Some((object.addr().get(), track.copied()));
+            }
+            error.live += 1;
+        });
+        if error.live == 0 && walked.is_ok() && self.usage().slabs == 0 {
+            return Ok(());
+        }
+        error.busy_cpus = error.busy_cpus.max(u32::from(walked.is_err()));
+        Err(error)
+    }
+
     /// Destroys the cache, or gives up this reference to it if it has others by merging; its name
     /// stays among the aliases then.
     ///
@@ -344,7 +376,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// No copy of this handle is used any more, whichever thread has it; if the cache is a kmalloc
     /// class, no other thread uses kmalloc meanwhile. An error leaves the cache as it was.
-    pub unsafe fn destroy(self) -> Result<(), DestroyError<'h, M, D>> {
+    pub unsafe fn destroy(self) -> Result<(), DestroyError> {
         if self.aliases() > 0 {
             let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
             let newest = self.heap.system.caches.lock(self.heap.machine());
@@ -352,25 +384,11 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 return Ok(());
             }
         }
-        debug::release(&self.body.design, self.env());
-        let busy_cpus = self.shrink();
-        let mut live = 0;
-        let walked = self.for_each_live(|_| live += 1);
-        if live > 0 || walked.is_err() || self.usage().slabs > 0 {
-            return Err(DestroyError {
-                cache: self,
-                live,
-                busy_cpus: busy_cpus.max(u32::from(walked.is_err())),
-            });
-        }
+        self.check_unused()?;
         let machine = self.heap.machine();
         let _pass = self.heap.system.pages.gate().enter(machine);
         let Some(mut newest) = self.heap.system.caches.lock(machine) else {
-            return Err(DestroyError {
-                cache: self,
-                live,
-                busy_cpus,
-            });
+            return Err(DestroyError::new(self.name(), 1));
         };
         if Heap::<M, D>::drop_reference(&self.body.head) {
             // Another cache was merged into this one just now.

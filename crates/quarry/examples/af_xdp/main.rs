@@ -147,7 +147,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .memory_bytes(32 << 20)
         .page_size(FRAME as usize)
         .build()
-        .map_err(|error| Failure::Wrong(error.to_string()))?;
+        .map_err(|error| Failure::Wrong(error.to_string()))?
+        .leak();
     let pages = heap.pages();
     let cable = Cable::new().map_err(Failure::Skipped)?;
     let progress = Progress::default();

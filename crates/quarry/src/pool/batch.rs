@@ -16,7 +16,7 @@ use super::{Frame, PagePool, RawHostPool, address};
 /// ```
 /// use quarry::{Builder, PagePool, PoolParams, Slub};
 ///
-/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?;
+/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?.leak();
 /// let mut pool = PagePool::new(heap.pages(), heap.era(), &PoolParams::default())?;
 /// let mut burst = pool.batch();
 /// assert_eq!(pool.fill_batch(&mut burst, 32)?, 32);

@@ -124,7 +124,7 @@ fn the_last_reference_destroys() {
         // SAFETY: as above.
         let error = unsafe { third.destroy() }.expect_err("objects are live");
         assert_eq!(error.live, 2, "{era}");
-        let cache = error.cache;
+        let cache = third;
         give(cache, &objects[1..]);
         let mut listed = 0;
         heap.for_each_cache(|cache| listed += u32::from(!cache.name().starts_with("kmalloc")));

@@ -409,7 +409,7 @@ fn a_flush_hands_the_rcu_sheaf_over() {
     // SAFETY: no code reads the objects.
     unsafe { heap.machine().grace_period() };
     // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { refused.cache.destroy() }.expect("nothing is live");
+    unsafe { cache.destroy() }.expect("nothing is live");
 }
 
 /// A flushed rcu sheaf goes to the slabs when its readers have finished, not to the barn.

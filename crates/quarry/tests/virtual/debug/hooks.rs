@@ -90,7 +90,7 @@ fn leaks<D: Design>(era: Era) {
         message.contains(&format!("{object:p} allocated in {at} cpu=0")),
         "{message}"
     );
-    give(error.cache, &[object]);
+    give(cache, &[object]);
 }
 
 #[test]

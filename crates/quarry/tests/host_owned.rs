@@ -1,0 +1,291 @@
+//! Typed caches whose objects outlive them, and heaps that come and go.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use quarry::{
+    Builder, Cache, CacheError, CacheFlags, Design, HostHeap, Mode, Owned, SheafCache, SlabCache,
+    Slob, Slub, Slubq,
+};
+
+/// What `/proc/self/statm` says: pages of address space and pages in memory.
+fn statm() -> (usize, usize) {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("a Linux process");
+    let mut numbers = text
+        .split(' ')
+        .map(|number| number.parse().expect("a number"));
+    (
+        numbers.next().expect("size"),
+        numbers.next().expect("resident"),
+    )
+}
+
+/// Tests run one at a time, as some look at the memory of the process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct Counted(
+    Arc<AtomicUsize>,
+    #[expect(dead_code, reason = "gives it a size")] [u64; 30],
+);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn modes() -> [Mode; 2] {
+    [Mode::Auto, Mode::Fallback]
+}
+
+fn small<D: Design>(mode: Mode) -> HostHeap<D> {
+    let heap = Builder::<D>::new()
+        .memory_bytes(64 << 20)
+        .mode(mode)
+        .build();
+    heap.expect("a heap")
+}
+
+/// Heaps that are dropped with objects on all CPUs' lists return their address space and memory.
+fn heaps_come_and_go<D: Design>() {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let mut objects = 0;
+    let mut churn = |heaps: usize| {
+        for at in 0..heaps {
+            let heap = small::<D>(modes()[at % 2]);
+            let cache = Cache::new(&heap, "churn").expect("a cache");
+            let value = || Counted(dropped.clone(), [7; 30]);
+            let mut mine: Vec<_> = (0..2000)
+                .map(|_| cache.alloc(value()).expect("memory"))
+                .collect();
+            let theirs = mine.split_off(1000);
+            let other = thread::spawn(move || drop(theirs));
+            // The cache goes first, then the heap; whose objects are the last is a race.
+            drop((cache, heap));
+            drop(mine);
+            other.join().expect("no panic");
+            objects += 2000;
+        }
+    };
+    churn(6);
+    let before = statm();
+    churn(40);
+    let after = statm();
+    assert_eq!(dropped.load(Ordering::Relaxed), objects);
+    let mib = |pages: usize| pages * 4096 >> 20;
+    // Each of the 40 heaps had 80 MiB of address space and a MiB in memory.
+    assert!(mib(after.0) < mib(before.0) + 64, "{before:?} {after:?}");
+    assert!(mib(after.1) < mib(before.1) + 16, "{before:?} {after:?}");
+}
+
+#[test]
+fn dropped_heaps_return_what_they_had() {
+    let _alone = alone();
+    heaps_come_and_go::<SheafCache>();
+    heaps_come_and_go::<Slub>();
+    heaps_come_and_go::<SlabCache>();
+    heaps_come_and_go::<Slubq>();
+    heaps_come_and_go::<Slob>();
+}
+
+/// The same fails if a handle is left: the test above can see it.
+#[test]
+fn a_heap_with_an_object_stays() {
+    let _alone = alone();
+    let heap = small::<SheafCache>(Mode::Auto);
+    let before = statm();
+    let cache = Cache::new(&heap, "kept").expect("a cache");
+    let number = cache.alloc([1_u64; 100]).expect("memory");
+    drop((cache, heap));
+    assert!(statm().0 + 1024 > before.0, "its memory is mapped");
+    assert_eq!(number[99], 1);
+    drop(number);
+    assert!(
+        statm().0 + (64 << 20) / 4096 <= before.0,
+        "the last object unmapped it"
+    );
+}
+
+/// Address space is in proportion to the memory.
+#[test]
+fn a_small_heap_reserves_little() {
+    let _alone = alone();
+    let before = statm().0;
+    let heap = small::<SheafCache>(Mode::Auto);
+    let cpus = quarry::kernel::machine::Cpus::topology(heap.machine()).cpus as usize;
+    let mib = (statm().0 - before) * 4096 >> 20;
+    assert!(mib <= 64 + 1 + 8 + 4 + 4 * cpus + 4, "{mib} MiB for 64");
+}
+
+/// Objects go from thread to thread while their cache is dropped; each value is dropped once, and the last
+/// free ends the cache in whatever design.
+fn objects_outlive_their_cache<D: Design>(mode: Mode, flags: CacheFlags) {
+    for round in 0..5 {
+        let heap = small::<D>(mode);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let cache = Cache::with_flags(&heap, "outlived", flags).expect("a cache");
+        let (send, receive) = mpsc::channel::<Owned<Counted, D>>();
+        let consumer = thread::spawn(move || receive.into_iter().for_each(drop));
+        let count = 200 + 37 * round;
+        for _ in 0..count {
+            let object = cache
+                .alloc(Counted(dropped.clone(), [0; 30]))
+                .expect("memory");
+            send.send(object).expect("a consumer");
+        }
+        drop((send, cache));
+        consumer.join().expect("no panic");
+        assert_eq!(dropped.load(Ordering::Relaxed), count);
+        let mut caches = 0;
+        heap.for_each_cache(|cache| caches += u32::from(cache.name() == "outlived"));
+        assert_eq!(
+            caches,
+            0,
+            "{} {mode:?}: the last object ended its cache",
+            D::NAME
+        );
+        heap.pages().drain_all();
+        assert!(heap.pages().check_consistency().is_ok());
+    }
+}
+
+#[test]
+fn the_last_object_ends_its_cache() {
+    let _alone = alone();
+    for mode in modes() {
+        objects_outlive_their_cache::<SheafCache>(mode, CacheFlags::NONE);
+        objects_outlive_their_cache::<Slub>(mode, CacheFlags::NONE);
+        objects_outlive_their_cache::<SlabCache>(mode, CacheFlags::NONE);
+        objects_outlive_their_cache::<Slubq>(mode, CacheFlags::NONE);
+        objects_outlive_their_cache::<Slob>(mode, CacheFlags::NONE);
+        objects_outlive_their_cache::<Slub>(mode, CacheFlags::DEBUG_DEFAULT);
+    }
+}
+
+#[test]
+fn a_destroyed_cache_names_what_is_left() {
+    let _alone = alone();
+    let heap = small::<Slub>(Mode::Auto);
+    let cache = Cache::new(&heap, "left").expect("a cache");
+    let number = cache.alloc(5_u64).expect("memory");
+    let address = format!("{:p}", &*number);
+    let error = cache.destroy().expect_err("an object is live");
+    assert_eq!(
+        format!("{error:?}"),
+        format!("cache left still has 1 objects: {address}")
+    );
+    assert!(matches!(
+        Cache::<u8, Slub>::new(&heap, "left"),
+        Err(CacheError::Duplicate)
+    ));
+    drop(number);
+    assert!(Cache::<u8, Slub>::new(&heap, "left").is_ok());
+}
+
+#[test]
+fn a_full_heap_gives_the_value_back() {
+    let _alone = alone();
+    let heap = Builder::<Slub>::new()
+        .memory_bytes(4 << 20)
+        .build()
+        .expect("a heap");
+    let cache = Cache::new(&heap, "large").expect("a cache");
+    let mut all = Vec::new();
+    let refused = loop {
+        match cache.alloc(Box::new([all.len(); 512])) {
+            Ok(object) => all.push(object),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.0[511], all.len());
+    assert!(format!("{refused:?}").starts_with("the heap has no memory for an object of type"));
+    let refused =
+        cache.alloc_bulk([const { None::<Box<[usize; 512]>> }; 3].map(|_| refused.0.clone()));
+    assert_eq!(refused.expect_err("no memory").0.len(), 3);
+    let called = cache.alloc_with(|| unreachable!("there is no object"));
+    assert!(called.is_err());
+}
+
+#[test]
+fn names_are_checked() {
+    let _alone = alone();
+    let heap = small::<Slub>(Mode::Auto);
+    for (name, says) in [
+        ("", "is empty"),
+        ("a/b", "'/' at byte 1"),
+        ("tab\tulator", "'\\t' at byte 3"),
+        (&*"n".repeat(60), "has 60 bytes: shorten it to 48"),
+    ] {
+        let error = Cache::<u64, Slub>::new(&heap, name).expect_err("refused");
+        assert!(format!("{error:?}").contains(says), "{name:?}: {error}");
+    }
+}
+
+#[test]
+fn raw_objects_and_leaked_ones_keep_their_heap() {
+    let _alone = alone();
+    let heap = small::<SheafCache>(Mode::Auto);
+    let cache = Cache::new(&heap, "raw").expect("a cache");
+    let raw = Owned::into_raw(cache.alloc(String::from("text")).expect("memory"));
+    // SAFETY: the address is that of the object above.
+    let text = unsafe { cache.from_raw(raw) };
+    assert_eq!(Owned::into_inner(text), "text");
+    let leaked = Owned::leak(cache.alloc(String::from("for ever")).expect("memory"));
+    drop((cache, heap));
+    leaked.push('!');
+    assert_eq!(leaked, "for ever!");
+}
+
+/// A value whose drop panics frees its memory all the same.
+#[test]
+fn a_panic_in_drop_frees_the_object() {
+    let _alone = alone();
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let heap = small::<Slub>(Mode::Auto);
+    let cache = Cache::new(&heap, "panics").expect("a cache");
+    let object = cache.alloc(Panics).expect("memory");
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(object)));
+    assert!(caught.is_err());
+    assert!(cache.destroy().is_ok());
+}
+
+/// A child of a fork uses and drops what its parent had.
+#[test]
+fn a_child_drops_its_parents_heap() {
+    let _alone = alone();
+    let heap = small::<SheafCache>(Mode::Auto);
+    let cache = Cache::new(&heap, "forked").expect("a cache");
+    let objects: Vec<_> = (0..100).map(|n| cache.alloc(n).expect("memory")).collect();
+    // SAFETY: the child uses the heap, which rests during the fork, and ends.
+    match unsafe { libc::fork() } {
+        0 => {
+            let right = objects
+                .iter()
+                .enumerate()
+                .all(|(at, number)| **number == at);
+            drop((cache, heap, objects));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!right)) }
+        }
+        child => {
+            let mut status = 1;
+            // SAFETY: the status is valid for writes.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    cache.free_bulk(objects);
+    assert!(cache.destroy().is_ok());
+}
