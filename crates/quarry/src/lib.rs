@@ -101,6 +101,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "allocator-api2")]
+mod allocator;
 mod host;
 mod pool;
 mod typed;

@@ -24,7 +24,7 @@ const ORDER: [&str; 10] = [
 /// The crates that may be part of a process's allocator.
 const ALLOCATOR: [&str; 3] = ["quarry-core", "quarry-host", "quarry"];
 /// What those may use, apart from each other.
-const ALLOCATOR_MAY_USE: [&str; 2] = ["libc", "loom"];
+const ALLOCATOR_MAY_USE: [&str; 3] = ["allocator-api2", "libc", "loom"];
 
 /// A member of the workspace.
 #[derive(Debug)]
