@@ -142,7 +142,7 @@ impl Table {
 }
 
 /// Why a setting is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TunableError<'a> {
     /// The design has no such tunable in this era.
     Unknown {
@@ -185,5 +185,7 @@ impl fmt::Display for TunableError<'_> {
         }
     }
 }
+
+crate::error::debug_is_display!(TunableError<'_>);
 
 impl core::error::Error for TunableError<'_> {}

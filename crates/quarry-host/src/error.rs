@@ -5,7 +5,7 @@ use core::fmt;
 use crate::rseq::RseqUnavailable;
 
 /// Why a [`HostMachine`](crate::HostMachine) could not be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {
     /// The page size is not one of 4, 16 and 64 KiB.
@@ -83,6 +83,8 @@ impl fmt::Display for HostError {
         }
     }
 }
+
+quarry_core::debug_is_display!(HostError);
 
 impl core::error::Error for HostError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {

@@ -46,7 +46,7 @@ pub struct ForkHooks {
 }
 
 /// Why an object was not registered or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkError {
     /// [`OBJECTS_MAX`] objects are registered.
@@ -72,6 +72,8 @@ impl fmt::Display for ForkError {
         }
     }
 }
+
+quarry_core::debug_is_display!(ForkError);
 
 impl core::error::Error for ForkError {}
 

@@ -61,7 +61,7 @@ pub struct HugePageUse {
 }
 
 /// Why huge pages are not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HugePagesUnavailable {
     /// Transparent huge pages are switched off for the whole system.
@@ -100,6 +100,8 @@ impl fmt::Display for HugePagesUnavailable {
         }
     }
 }
+
+quarry_core::debug_is_display!(HugePagesUnavailable);
 
 impl core::error::Error for HugePagesUnavailable {}
 

@@ -45,7 +45,7 @@ pub struct NumaUse {
 }
 
 /// Why a machine has one node whatever the system has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NumaUnavailable {
     /// Neither CPUs nor nodes can be read in `/sys/devices/system`.
@@ -89,6 +89,8 @@ impl fmt::Display for NumaUnavailable {
         }
     }
 }
+
+quarry_core::debug_is_display!(NumaUnavailable);
 
 impl core::error::Error for NumaUnavailable {}
 

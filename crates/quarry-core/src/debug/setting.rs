@@ -40,7 +40,7 @@ pub struct SlubDebug {
 }
 
 /// What is wrong with a `slub_debug` setting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SlubDebugError {
     /// A letter that no era has.
     Letter(char),
@@ -94,6 +94,8 @@ impl fmt::Display for SlubDebugError {
         }
     }
 }
+
+crate::error::debug_is_display!(SlubDebugError);
 
 impl core::error::Error for SlubDebugError {}
 

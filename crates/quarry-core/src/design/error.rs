@@ -3,7 +3,7 @@
 use crate::page::Pfn;
 
 /// Why an object could not be freed. Nothing has changed when this is returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FreeError {
     /// The address is not in this machine's memory, or not in a slab.
     Foreign,
@@ -38,10 +38,12 @@ impl core::fmt::Display for FreeError {
     }
 }
 
+crate::error::debug_is_display!(FreeError);
+
 impl core::error::Error for FreeError {}
 
 /// What a design's consistency walker found wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SlabInconsistency {
     /// Which rule is broken.
     pub what: &'static str,
@@ -86,11 +88,13 @@ impl core::fmt::Display for SlabInconsistency {
     }
 }
 
+crate::error::debug_is_display!(SlabInconsistency);
+
 impl core::error::Error for SlabInconsistency {}
 
 /// A cache could not be brought to rest in bounded time: other threads hold a CPU's slot or work
 /// without one, or the calling thread itself is in the middle of an operation. Nothing was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
 impl core::fmt::Display for Busy {
@@ -99,10 +103,12 @@ impl core::fmt::Display for Busy {
     }
 }
 
+crate::error::debug_is_display!(Busy);
+
 impl core::error::Error for Busy {}
 
 /// Why a walk over a cache does not say that all is well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CheckError {
     /// The cache could not be brought to rest.
     Busy,
@@ -129,6 +135,8 @@ impl core::fmt::Display for CheckError {
         }
     }
 }
+
+crate::error::debug_is_display!(CheckError);
 
 impl core::error::Error for CheckError {}
 

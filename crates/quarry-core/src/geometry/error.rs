@@ -7,7 +7,7 @@ use crate::era::Era;
 use super::{NR_CPUS_MAX, PAGE_ORDER_MAX, PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, WORD_BYTES};
 
 /// Why a cache cannot be laid out. Its message says what was wrong and what is valid.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum GeometryError {
     /// The design has no numbers for this era.
     UnknownEra {
@@ -134,5 +134,7 @@ impl fmt::Display for GeometryError {
         }
     }
 }
+
+crate::error::debug_is_display!(GeometryError);
 
 impl core::error::Error for GeometryError {}

@@ -190,7 +190,7 @@ impl fmt::Debug for CacheFlags {
 }
 
 /// A flag name that does not exist. Its message lists the valid ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FlagError<'a> {
     name: &'a str,
     valid: &'static [(&'static str, CacheFlags)],
@@ -212,5 +212,7 @@ impl fmt::Display for FlagError<'_> {
         Ok(())
     }
 }
+
+crate::error::debug_is_display!(FlagError<'_>);
 
 impl core::error::Error for FlagError<'_> {}

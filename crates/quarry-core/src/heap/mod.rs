@@ -37,7 +37,7 @@ use crate::system::{General, System};
 pub const ZERO_SIZE_ADDRESS: usize = 16;
 
 /// Why a cache or heap could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CreateError {
     /// The geometry has no answer.
     Geometry(GeometryError),
@@ -56,6 +56,8 @@ impl core::fmt::Display for CreateError {
         }
     }
 }
+
+crate::error::debug_is_display!(CreateError);
 
 impl core::error::Error for CreateError {}
 

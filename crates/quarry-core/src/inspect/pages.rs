@@ -159,7 +159,7 @@ pub fn page_texts(era: Era) -> &'static PageTexts {
 }
 
 /// Why a file could not be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageFileError {
     /// Kernels of this era have no such file.
     NoFile {
@@ -191,6 +191,8 @@ impl fmt::Display for PageFileError {
         }
     }
 }
+
+crate::error::debug_is_display!(PageFileError);
 
 impl core::error::Error for PageFileError {}
 

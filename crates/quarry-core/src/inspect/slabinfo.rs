@@ -93,7 +93,7 @@ impl fmt::Display for SlabinfoRow<'_> {
 }
 
 /// Why slabinfo could not be written or read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SlabinfoError<'a> {
     /// A kernel with this design has no slabinfo.
     NoFile {
@@ -161,6 +161,8 @@ impl fmt::Display for SlabinfoError<'_> {
         }
     }
 }
+
+crate::error::debug_is_display!(SlabinfoError<'_>);
 
 impl core::error::Error for SlabinfoError<'_> {}
 

@@ -12,7 +12,7 @@ use crate::stats::Stat;
 use crate::tunables::{Table, TunableError};
 
 /// Why an attribute could not be read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SysfsError<'a> {
     /// The design has no such attribute in this era.
     NoAttribute {
@@ -162,6 +162,8 @@ impl fmt::Display for SysfsError<'_> {
         }
     }
 }
+
+crate::error::debug_is_display!(SysfsError<'_>);
 
 impl core::error::Error for SysfsError<'_> {}
 

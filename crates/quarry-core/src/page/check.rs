@@ -44,7 +44,7 @@ impl PageCensus {
 }
 
 /// What the walker found wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageInconsistency {
     /// A CPU's lists could not be had in bounded time; try again when it is idle. The walk has not ended.
     Busy(CpuId),
@@ -103,6 +103,8 @@ impl core::fmt::Display for PageInconsistency {
         }
     }
 }
+
+crate::error::debug_is_display!(PageInconsistency);
 
 impl core::error::Error for PageInconsistency {}
 

@@ -118,7 +118,7 @@ use vacancy::Vacancy;
 use zone::{Slots, Zone};
 
 /// Why a page allocator could not be set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BootError {
     /// The machine's pages do not even make one page per node.
     NoPages,
@@ -154,6 +154,8 @@ impl core::fmt::Display for BootError {
         }
     }
 }
+
+crate::error::debug_is_display!(BootError);
 
 impl core::error::Error for BootError {}
 

@@ -64,7 +64,7 @@ static PERCPU_PAGELIST_HIGH_FRACTION: Tunable = Tunable {
 const LOWMEM_RESERVE_RATIO: [u64; ZONE_TYPES] = [256, 256, 32];
 
 /// Why a sysctl was not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SysctlError<'a> {
     /// The era has no such sysctl, or it does not take the value.
     Tunable(TunableError<'a>),
@@ -83,6 +83,8 @@ impl core::fmt::Display for SysctlError<'_> {
         }
     }
 }
+
+crate::error::debug_is_display!(SysctlError<'_>);
 
 impl core::error::Error for SysctlError<'_> {}
 

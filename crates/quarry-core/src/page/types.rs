@@ -495,7 +495,7 @@ impl Default for AllocOptions {
 }
 
 /// Why pages could not be freed, or their references not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageError {
     /// The page number is outside the machine's memory.
     Foreign(Pfn),
@@ -563,5 +563,7 @@ impl core::fmt::Display for PageError {
         }
     }
 }
+
+crate::error::debug_is_display!(PageError);
 
 impl core::error::Error for PageError {}

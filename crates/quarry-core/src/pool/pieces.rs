@@ -32,7 +32,7 @@ pub struct Piece {
 }
 
 /// Why there is no piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PieceError {
     /// Kernels of the pool's era hand out whole pages only; [`Era::V6_1`] is the first that does.
     Era,
@@ -62,6 +62,8 @@ impl core::fmt::Display for PieceError {
         }
     }
 }
+
+crate::error::debug_is_display!(PieceError);
 
 impl core::error::Error for PieceError {}
 

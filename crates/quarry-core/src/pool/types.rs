@@ -269,7 +269,7 @@ pub(super) fn short_name(name: &str) -> [u8; NAME_BYTES] {
 }
 
 /// Why a pool cannot be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PoolCreateError {
     /// The era refuses a ring of more pages than `limit`.
     PoolSize {
@@ -304,10 +304,12 @@ impl core::fmt::Display for PoolCreateError {
     }
 }
 
+crate::error::debug_is_display!(PoolCreateError);
+
 impl core::error::Error for PoolCreateError {}
 
 /// Why a page could not be put into a pool. Nothing has changed then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PoolError {
     /// The page number is outside the machine's memory.
     Foreign(Pfn),
@@ -364,6 +366,8 @@ impl core::fmt::Display for PoolError {
         }
     }
 }
+
+crate::error::debug_is_display!(PoolError);
 
 impl core::error::Error for PoolError {}
 

@@ -92,7 +92,7 @@ pub fn aborts() -> u64 {
 }
 
 /// Why restartable sequences are not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RseqUnavailable {
     /// [`Mode::Fallback`](crate::Mode::Fallback) was asked for.
@@ -137,6 +137,8 @@ impl fmt::Display for RseqUnavailable {
         }
     }
 }
+
+quarry_core::debug_is_display!(RseqUnavailable);
 
 impl core::error::Error for RseqUnavailable {}
 

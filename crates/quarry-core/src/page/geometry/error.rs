@@ -7,7 +7,7 @@ use crate::era::Era;
 use crate::geometry::{NR_CPUS_MAX, PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
 
 /// Input that no machine of the era has. Its message says what was wrong and what is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageGeometryError {
     /// The page size is not covered.
     PageShift {
@@ -87,5 +87,7 @@ impl fmt::Display for PageGeometryError {
         }
     }
 }
+
+crate::error::debug_is_display!(PageGeometryError);
 
 impl core::error::Error for PageGeometryError {}

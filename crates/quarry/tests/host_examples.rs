@@ -1,0 +1,41 @@
+//! Runs the examples.
+
+#[path = "../examples/buffer_pool.rs"]
+mod buffer_pool;
+#[path = "../examples/connection_table.rs"]
+mod connection_table;
+#[path = "../examples/pipeline.rs"]
+mod pipeline;
+
+#[test]
+fn buffers_are_pooled() {
+    buffer_pool::main().expect("the example runs");
+}
+
+#[test]
+fn connections_are_kept_in_a_table() {
+    connection_table::main().expect("the example runs");
+}
+
+#[test]
+fn messages_pass_a_pipeline() {
+    pipeline::main().expect("the example runs");
+}
+
+/// What a `main` that returns an error prints.
+#[test]
+fn errors_print_their_message() {
+    let error = quarry::Builder::<quarry::Slub>::new()
+        .page_size(100)
+        .build();
+    let error = error.expect_err("no page has 100 bytes");
+    assert_eq!(
+        format!("{error:?}"),
+        "a page of 100 bytes: choose 4096, 16384 or 65536"
+    );
+    let boxed: Box<dyn std::error::Error> = error.into();
+    assert_eq!(
+        format!("{boxed:?}"),
+        "a page of 100 bytes: choose 4096, 16384 or 65536"
+    );
+}
