@@ -1,8 +1,8 @@
 //! Inputs and outputs of cache geometry, shared by the designs.
 //!
 //! *Geometry* is everything about a cache that is decided when it is created and needs no memory:
-//! where the object lies in its slot, how large the slot is, how many pages a slab has, how many
-//! objects it holds, and how much the design may keep per CPU and per node. It is a pure function
+//! the object's place in its slot, the slot's size, a slab's pages and objects. The limits of what a
+//! design keeps per CPU and per node belong to it, too. It is a pure function
 //! of four things: the era's numbers, the machine ([`MachineParams`]), the boot parameters
 //! ([`BootParams`]) and the cache's own request ([`CacheParams`]).
 //!

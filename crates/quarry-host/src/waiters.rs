@@ -4,15 +4,15 @@
 //!
 //! Code takes locks in a fixed order ([`LockClass::ORDER`]), but a signal handler starts anew on top of
 //! whatever its thread holds. Two handlers can then wait for what each other's thread holds: T holds list lock
-//! A, its handler wants B; W holds B, its handler wants A. To wait *out of order*, for a lock that
-//! does not rank above all that the thread holds, only handlers can do, and every circle contains
-//! one that does. So a waiting thread registers. A thread that waits for a lock of that thread tells
+//! A, its handler wants B; W holds B, its handler wants A. Only handlers can wait *out of order*: for
+//! a lock that does not rank above all that the thread holds. Every circle contains one that does. So a
+//! waiting thread registers. A thread that waits for a lock of that thread tells
 //! it to give up: to its caller the lock is then as good as re-entered.
 //!
 //! # Why no caller gets a wrong answer
 //!
-//! V tells T only if, after it saw the number of this very wait, T is the owner of the lock that V
-//! wants, and that lock ranks no lower than the one that T wants. Signals are blocked while a
+//! V sees the number of T's wait, and then looks at two things. It tells T only if T is the owner of the
+//! lock that V wants, and that lock ranks no lower than the one that T wants. Signals are blocked while a
 //! thread is registered, so the owner is not a handler on top of the wait. Hence T does hold the
 //! lock and does wait out of order.
 

@@ -250,8 +250,8 @@ unsafe impl Cpus for VirtualMachine {
 }
 
 // SAFETY: the four ranges are separate fresh mappings, zero-filled and unmapped only with the
-// machine (M2), which holds them on the heap of the operating system, so moving the struct moves
-// no range (M3).
+// machine (M2). They lie on the heap of the operating system, so moving the struct moves no range
+// (M3).
 unsafe impl Memory for VirtualMachine {
     #[inline(always)]
     fn ranges(&self) -> &Ranges {

@@ -88,8 +88,8 @@ pub trait Slots: Sized {
         Ok(())
     }
 
-    /// The free object of a slab in which the design names the slab's free objects, as its slot and
-    /// how many bytes of the object are the design's, from the first on. None in most designs.
+    /// The free object that holds a slab's index of free objects: its slot, and the number of its first
+    /// bytes that the index uses. `None` in designs that keep no index in objects.
     fn held_by<M: Machine>(&self, _env: Env<'_, M>, _slab: Pfn) -> Option<(NonNull<u8>, u32)> {
         None
     }

@@ -16,7 +16,7 @@
 //! [`Design::TUNABLES`] for what can be written. SLAB has no sysfs folders, SLOB neither these nor
 //! slabinfo.
 //!
-//! Nothing here allocates. A heap's list of caches is locked while its files are written, so a
+//! Nothing here allocates. A heap's list of caches is locked while its files are written. A
 //! writer that allocates from the same heap must not be the first to kmalloc of a class.
 //!
 //! # Departures from the kernel

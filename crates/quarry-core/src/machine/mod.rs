@@ -32,8 +32,8 @@
 //! * **S1** A step takes effect as a whole or not at all, and no holder of the slot's word sees a part of
 //!   it. What a step did happens before the next acquisition of the word, local or remote; what a holder
 //!   did happens before each step after its release.
-//! * **S2** Stores that a thread made before it pushed an entry on a CPU are visible to the thread that
-//!   pops the entry on that CPU, by a step or with the word held. A kernel that preempts or migrates a
+//! * **S2** A thread stores, then pushes an entry on a CPU. The thread that pops the entry on that CPU, by
+//!   a step or with the word held, sees these stores. A kernel that preempts or migrates a
 //!   thread orders its stores, so steps that run in program order on their CPU keep this rule.
 //! * **S3** `percpu_push_stack` is a release: its stores become visible to other CPUs in the order entry,
 //!   then top, and both behind all earlier stores of the thread. CPUs that read the top with Acquire, and

@@ -471,8 +471,8 @@ impl FreeArea {
         }
     }
 
-    /// Asks for what merging a block at the last of these levels will write, and for the buddy that is
-    /// looked at then, if it merges at all of them.
+    /// Prefetches for a block that merges at all of these levels: what the last merge will write, and the
+    /// buddy that is looked at then.
     #[inline(always)]
     fn prefetch_merge<M: Machine>(
         &self,

@@ -28,9 +28,8 @@ impl<M: Machine> PageAllocator<M> {
     /// so `slots[..returned]` are all filled.
     ///
     /// That may be less than the array's length although memory is left: other zones are not
-    /// tried for more than one page, nor is a CPU's list waited for. But if any slot was empty and
-    /// otherwise none could be filled, one page is tried in the ordinary way, so memory has run out if
-    /// a call fills nothing. Slots that are not filled are left as they were.
+    /// tried for more than one page, nor is a CPU's list waited for. If that fills no empty slot, one
+    /// page is tried in the ordinary way. So memory has run out if a call fills nothing. Slots that are not filled are left as they were.
     ///
     /// # Examples
     ///

@@ -21,8 +21,8 @@ pub struct PageCensus {
     /// On per-CPU lists, or deferred.
     pub pcp: u64,
     /// Between a list and a thread that is allocating, freeing or trimming them. In a process that was made by a
-    /// fork: those that threads which it does not have were just taking or putting by a single step, one
-    /// for each, and one for each signal handler that had interrupted them.
+    /// fork: pages in the hands of threads that stayed with the parent. Such a thread was taking or putting
+    /// one page by a single step, and each signal handler that had interrupted it another one.
     pub in_hand: u64,
     /// Allocated by callers of the page allocator.
     pub allocated: u64,

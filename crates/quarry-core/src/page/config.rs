@@ -165,10 +165,10 @@ impl PageConfig {
     /// [`PageConfig::new`] with holds of locks that suit a process. A replay has to hold them as the
     /// era's kernel does.
     ///
-    /// One hold of a zone lock moves at most 32 pages, a whole block of order 5 (kernels move 31 or
-    /// 63 at least, which break one), or two larger blocks, where a refill of a kernel of today brings up to
-    /// 2016; one hold of a CPU's lists takes as many pages of a bulk free as their array has,
-    /// because the size of a kernel's folio batches is not about the time that they take.
+    /// One hold of a zone lock moves at most 32 pages, a whole block of order 5, or two larger blocks.
+    /// Kernels move 31 or 63 at least, which break a block, and a refill of today brings up to 2016. One
+    /// hold of a CPU's lists takes as many pages of a bulk free as their array has: the size of a kernel's
+    /// folio batches does not follow from the time of a hold.
     #[must_use]
     pub const fn in_process(era: Era) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! What a request gets whose type has no free block, by release.
 //!
-//! A request *claims* a pageblock when it moves the free blocks around the one that it found to its own type,
-//! and the pageblock with them if enough of it is free; else it takes one block alone. It may claim if the
+//! A request *claims* a pageblock when it moves the free blocks around the one that it found to its own type.
+//! The pageblock moves with them if enough of it is free. Else the request takes one block alone. It may claim if the
 //! block is at least half a pageblock's order, or if the request is reclaimable, from 4.1 on unmovable.
 //!
 //! | from | block | claim | else |
@@ -13,16 +13,16 @@
 //! | 6.10 | | all, if the type changes, or nothing | what is left of the block stays with its type |
 //! | 6.15 | the largest that can be claimed | | the smallest block |
 //!
-//! From 6.15 on a refill that got a block without a claim gets its other blocks in the same way, although
-//! the pageblock of the next one might be claimed.
+//! From 6.15 on a refill that got a block without a claim gets its other blocks in the same way. It does not
+//! ask whether the pageblock of the next one can be claimed.
 //!
 //! A request may also ask for nothing but whole pageblocks ([`Mixing::WholeBlocks`], from 5.0 on).
 //!
 //! # Departure from the kernel
 //!
 //! From 4.12 on kernels tell movable blocks in use by what they are used for. A descriptor does not say how
-//! its block was asked for, so a block that is allocated counts as its pageblock's type, and slabs, pools
-//! and pages on per-CPU lists as unmovable.
+//! its block was asked for. So a block that is allocated counts as its pageblock's type. Slabs, pools and
+//! pages on per-CPU lists count as unmovable.
 
 use core::ops::Range;
 

@@ -2,9 +2,9 @@
 //!
 //! # Idea and source
 //!
-//! Linux's page allocator as the slab designs see it: blocks of 2^order pages, orders 0..=10, split
-//! and merged in pairs of buddies (Knowlton 1965) under one lock per zone, and per-CPU lists of
-//! recently freed blocks in front of that lock. Sizes of those lists by era: [`geometry`]; what
+//! Linux's page allocator as the slab designs see it. Blocks have 2^order pages, orders 0..=10. They are
+//! split and merged in pairs of buddies (Knowlton 1965) under one lock per zone. Per-CPU lists of recently
+//! freed blocks stand in front of that lock. Sizes of those lists by era: [`geometry`]; what
 //! they do: `rules.rs`; the array that single steps use: `front.rs`; migrate types: `buddy.rs` and `fallback.rs`; zones
 //! and watermarks: `config.rs`; machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
 //!
@@ -37,8 +37,8 @@
 //! # Invariants
 //!
 //! * **P1** Every page is in exactly one place: untouched, in a free block on a buddy list, in a
-//!   block on one CPU's list, deferred, allocated, or in the hand of a thread that is taking it from
-//!   a list or putting it there. [`PageAllocator::check_consistency`] walks all of them.
+//!   block on one CPU's list, deferred, allocated, or in the hand of a thread. Such a thread is taking
+//!   it from a list or putting it there. [`PageAllocator::check_consistency`] walks all of them.
 //! * **P2** Two free buddies of one order never both lie on buddy lists, whatever their types.
 //! * **P3** A zone starts at a multiple of 2^10 pages, so a buddy is never in another zone.
 //! * **P4** A free block's descriptor names the list that it is on, whose type may be another than

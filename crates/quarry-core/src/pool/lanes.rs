@@ -304,9 +304,9 @@ impl Lanes {
         lane.index(producer.top.load(Ordering::Acquire))
     }
 
-    /// Takes up to `limit` pages out of all lanes until `take`, which is given the entries of a run,
-    /// oldest first, and does not panic, has taken less than all of one. Returns how many. Only for
-    /// the owner; `turn` is the lane that it looked at last.
+    /// Takes up to `limit` pages out of the lanes and returns their number. `take` gets runs of entries,
+    /// oldest first, and must not panic; a run that it does not take whole is the last. Only for the
+    /// owner; `turn` is the lane that it looked at last.
     #[inline]
     pub(super) fn take<M: Machine>(
         &self,

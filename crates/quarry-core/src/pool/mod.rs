@@ -48,8 +48,8 @@
 //! when it is put (`released_refcnt`), and its last user frees it.
 //!
 //! A bulk call for n pages is n single ones in the same order, at less cost. It takes one look at the
-//! call site, the CPU and the alloc cache's length, and one hold of the CPU's lane or one reservation of
-//! the ring's slots for up to 64 pages. A batch is one look at one descriptor, and copies. Counters
+//! call site, the CPU and the alloc cache's length. For up to 64 pages it holds the CPU's lane once, or
+//! reserves the ring's slots once. A batch is one look at one descriptor, and copies. Counters
 //! count pages.
 //!
 //! # 5 Locks
@@ -59,8 +59,8 @@
 //! once. A producer reserves slots of the ring in one atomic step and fills them (`ring`). So no
 //! put waits for a preempted thread, for the thread that its signal handler interrupted, or for one
 //! that a fork left behind. But for as long as a reserved slot is not filled, the owner does not
-//! see what is behind it. A put would wait only in a full ring, for the owner, if more than a
-//! thousand threads at once were interrupted between their look at the ring and their step.
+//! see what is behind it. A put would wait for the owner in one case only: the ring is full, and
+//! more than a thousand threads at once were interrupted between their look at it and their step.
 //!
 //! # 6 Invariants
 //!
@@ -141,8 +141,8 @@ pub struct PagePool<'p, M: Machine, H: Mapper = NoMapper> {
     body: BodyPtr<H>,
 }
 
-// SAFETY: the body is made of atomics, of data behind a lock and of constants, and of the mapper,
-// which several threads may call at once and any of them may drop; the page allocator is shared.
+// SAFETY: the body is made of atomics, of data behind a lock, of constants and of the mapper. `H: Send + Sync`
+// lets several threads call the mapper at once and any of them drop it; the page allocator is shared.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for PagePool<'_, M, H> {}
 // SAFETY: as above.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M, H> {}

@@ -9,9 +9,9 @@
 //!
 //! Positions count entries from the ring's beginning and do not wrap. Many slots are reserved by a
 //! compare-and-swap, which sees that the tail is where the room was looked for. One slot is reserved
-//! by an addition, which takes half the time, as it need not wait for a load of the tail that itself
-//! waits for the atomic step before; producers that looked at the same moment may so exceed the
-//! ring's size by one entry each, for which there are [`OVERSHOOT`] slots more.
+//! by an addition. It takes half the time, as it does not wait for a load of the tail that itself waits
+//! for the atomic step before. Producers that looked at the same moment may so exceed the ring's size by
+//! one entry each: there are [`OVERSHOOT`] slots more for these.
 
 use core::ptr::NonNull;
 

@@ -224,8 +224,8 @@ impl CpuFront for SheafCache {
         filled
     }
 
-    /// Those of other nodes go to their slabs, a portion at a time or all together, and so do the others
-    /// from the first on that no sheaf has room for (facts 6.6).
+    /// Objects of other nodes go to their slabs, a portion at a time or all together. The others go to the
+    /// sheaves, and to their slabs from the first one without room on (facts 6.6).
     unsafe fn empty_held<M: Machine>(
         &self,
         env: Env<'_, M>,

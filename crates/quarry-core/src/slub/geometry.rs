@@ -11,8 +11,8 @@
 //!
 //! **Order.** Large slabs make the slow path rarer and leave less slack; small slabs are easier to
 //! get and strand less memory in partial slabs. SLUB therefore asks for a minimum number of
-//! objects, which since 2.6.26 grows with the logarithm of the CPU count, and takes the lowest
-//! order that holds them with little slack: at first at most 1/16 of the slab, then 1/8, then 1/4
+//! objects. Since 2.6.26 it grows with the logarithm of the CPU count. SLUB takes the lowest order that
+//! holds them with little slack: at first at most 1/16 of the slab, then 1/8, then 1/4
 //! (and since 6.7 half). Until 6.6 the demand for objects is given up in steps before the last
 //! resort, one object with any slack. 6.7 derives a minimum order from the demand once and only
 //! relaxes the slack. Nothing goes above `slub_max_order` unless one object needs it
@@ -25,8 +25,8 @@
 //! **Limits.** `min_partial` is how many slabs a node keeps even if empty; it grows with the
 //! logarithm of the size, because refetching large slabs costs more. `cpu_partial` is how many
 //! objects a CPU may hold on its own list of partial slabs, less for larger objects. Until 5.15
-//! an object counts when its slab is put on the list, so a list fed by remote frees, one free object
-//! each, holds one more slab than the limit has objects. 5.16 turns objects into slabs up front,
+//! a slab's free objects count when it is put on the list. Remote frees put slabs there with one free
+//! object each, so such a list holds one more slab than the limit has objects. 5.16 turns objects into slabs up front,
 //! assuming that slabs on the list are half free.
 //!
 //! Every number is a field of [`SlubEra`]; the functions only know the shapes of the rules.

@@ -12,8 +12,8 @@
 //! in one.
 //!
 //! Reuse of an object cannot fool the compare-and-swap (ABA): all but the owner of a slab only
-//! push, and the owner takes the whole list or, under the list lock, the first object, which
-//! no other code can take off meanwhile.
+//! push. The owner takes the whole list or, under the list lock, the first object: no other code can take
+//! that off meanwhile.
 
 use crate::machine::{Access, Line, Machine, access};
 use crate::page::Page;

@@ -19,8 +19,8 @@
 //!   slab: [o][o][o][o]...[bitmap]   bit = 1: free and in the slab
 //! ```
 //!
-//! Later postings (S+Q3, UnifiedV4) added queues that the CPUs of a node share, and alien queues
-//! for objects that a node's CPUs free and that lie on another, and drained queues that lay idle.
+//! Later postings (S+Q3, UnifiedV4) added queues that the CPUs of a node share. They added alien queues
+//! for objects that a node's CPUs free and that lie on another node, and drained queues that lay idle.
 //! All are off, as in the second posting, until `shared_queue_size`, `alien_queue_size` or
 //! `idle_expiry` is set.
 //!

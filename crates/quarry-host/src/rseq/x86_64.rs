@@ -13,8 +13,8 @@
 //! | 6 | failure: answers [`FAILED`](super::FAILED) |
 //! | 7 | abort: behind the signature, counts, and restarts |
 //!
-//! Loads are not reordered with later loads on this processor, so what follows the sequence sees
-//! everything that the last holder wrote before it freed the word with a Release store.
+//! This processor does not reorder loads with later loads. The last holder freed the word with a Release
+//! store, so what follows the sequence sees everything that the holder wrote before.
 
 use core::arch::asm;
 

@@ -21,8 +21,8 @@
 //! * **Rings** are polled in turn, ring i on CPU i, 64 packets a poll (NAPI's budget); after a poll
 //!   the driver posts a buffer for every used work entry.
 //! * **Streams**: stream s arrives on ring s mod R. The streams of a ring take turns, in an order that
-//!   is drawn by the seed for each round, and send as many packets as GRO merges (64 KiB: 45 of 1448
-//!   bytes), as a sender with segmentation offload does.
+//!   the seed draws for each round. Each sends as many packets as GRO merges (64 KiB: 45 of 1448 bytes),
+//!   as a sender with segmentation offload does.
 //! * **GRO** keeps the first packet's head and gives the others' back at once; pages stay.
 //! * **Sockets** hold what was delivered until [`RxSpec::backlog`] packets are there; then the reader
 //!   takes all of them, on its own CPU, and frees pages and heads.
