@@ -47,7 +47,7 @@ enum Command {
     Accounting(accounting::Options),
     /// Runs the benchmarks and keeps their output under docs/results.
     Bench(bench::Options),
-    /// Draws the replay of the bundled recording for the README (docs/replay.svg).
+    /// Draws memory over time of the bundled recording for the README (docs/memory.svg).
     Picture,
     /// Records allocation events of this machine's kernel under a workload (as root).
     Record(record::Options),

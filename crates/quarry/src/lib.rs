@@ -181,3 +181,11 @@ pub use quarry_host::{
     NumaUse,
 };
 pub use typed::{AllocError, Cache, CacheError, Owned};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/GUIDE.md")]
+struct Guide;

@@ -40,7 +40,7 @@ pub(super) fn check(file: &Path, content: &str) -> Vec<Violation> {
             violations.push(Violation::new(file, index + 1, rule));
         }
     }
-    if is_markdown && (file.starts_with("docs")) {
+    if is_markdown && (file.starts_with("docs") || file.starts_with("README.md")) {
         violations.extend(sentences(file, content));
     }
     violations

@@ -12,4 +12,5 @@ mod replay;
 mod replay_pages;
 mod rx;
 mod rx_doc;
+mod snippets;
 mod what_if;
