@@ -349,6 +349,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// # Errors
     ///
     /// [`DestroyError`] if objects are still allocated: its message names them.
+    #[allow(
+        clippy::result_large_err,
+        reason = "it names objects, and there is no heap to box it in"
+    )]
     pub fn check_unused(&self) -> Result<(), DestroyError> {
         debug::release(&self.body.design, self.env());
         let mut error = DestroyError::new(self.name(), self.shrink());
@@ -376,6 +380,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// No copy of this handle is used any more, whichever thread has it; if the cache is a kmalloc
     /// class, no other thread uses kmalloc meanwhile. An error leaves the cache as it was.
+    #[allow(
+        clippy::result_large_err,
+        reason = "it names objects, and there is no heap to box it in"
+    )]
     pub unsafe fn destroy(self) -> Result<(), DestroyError> {
         if self.aliases() > 0 {
             let _pass = self.heap.system.pages.gate().enter(self.heap.machine());

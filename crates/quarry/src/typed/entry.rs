@@ -243,12 +243,14 @@ impl Entry {
         if heap.merges() {
             // Others may allocate from the same cache, so its objects say nothing. The heap stays.
             std::mem::forget(heap);
+            // SAFETY: the cache is not destroyed yet.
+            let raw = unsafe { self.raw::<D>() };
             if self.watch.load(Ordering::Relaxed) == COUNTED {
-                // SAFETY: an own handle, which is not destroyed: frees may be in flight (E3).
-                return unsafe { self.raw::<D>() }.check_unused();
+                // Not destroyed: frees may be in flight (E3).
+                return raw.check_unused();
             }
             // SAFETY: gives up one reference: the handle is used no more, and an error changes nothing.
-            return unsafe { self.raw::<D>().destroy() };
+            return unsafe { raw.destroy() };
         }
         // SAFETY: only who orphans or is elected uses the cell, and this comes before any election.
         unsafe { self.heap.get().cast::<HostHeap<D>>().write(heap) };

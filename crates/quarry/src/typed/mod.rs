@@ -7,6 +7,11 @@
 //! | `entry` | what an object finds its cache by, and what ends a cache that its objects outlive |
 //! | `error` | why a cache or an object was not made |
 
+#![allow(
+    clippy::result_large_err,
+    reason = "`DestroyError` names objects, and is rare"
+)]
+
 mod entry;
 mod error;
 mod owned;
