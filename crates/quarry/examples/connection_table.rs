@@ -24,8 +24,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         table.insert(port, connection);
     }
     for connection in table.values_mut() {
-        let packet = &connection.peer.clone()[..];
-        connection.buffer[..packet.len()].copy_from_slice(packet);
+        let packet = connection.peer;
+        connection.buffer[..packet.len()].copy_from_slice(&packet);
         connection.received_bytes += packet.len() as u64;
     }
     table.retain(|port, _| port % 10 == 0);

@@ -79,7 +79,7 @@ fn heaps_come_and_go<D: Design>() {
     churn(40);
     let after = statm();
     assert_eq!(dropped.load(Ordering::Relaxed), objects);
-    let mib = |pages: usize| pages * 4096 >> 20;
+    let mib = |pages: usize| (pages * 4096) >> 20;
     // Each of the 40 heaps had 80 MiB of address space and a MiB in memory.
     assert!(mib(after.0) < mib(before.0) + 64, "{before:?} {after:?}");
     assert!(mib(after.1) < mib(before.1) + 16, "{before:?} {after:?}");
@@ -120,7 +120,7 @@ fn a_small_heap_reserves_little() {
     let before = statm().0;
     let heap = small::<SheafCache>(Mode::Auto);
     let cpus = quarry::kernel::machine::Cpus::topology(heap.machine()).cpus as usize;
-    let mib = (statm().0 - before) * 4096 >> 20;
+    let mib = ((statm().0 - before) * 4096) >> 20;
     assert!(mib <= 64 + 1 + 8 + 4 + 4 * cpus + 4, "{mib} MiB for 64");
 }
 
