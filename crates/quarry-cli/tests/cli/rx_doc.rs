@@ -161,8 +161,8 @@ fn by_default(runs: &Runs, found: &mut Vec<String>) {
         none.locks()
     ));
     found.push(format!(
-        "{:.2} million packets/s, `none` asks for {:.0} 000 holds a second, and leaves {:.0} ns for \
-         each page moved, for all CPUs together. `small` asks for half: {:.0} ns",
+        "{:.2} million packets/s, `none` asks for {:.0} 000 holds a second. All CPUs together then \
+         have {:.0} ns for each page moved. `small` asks for half: {:.0} ns",
         none.get("/at_rate/packets_per_second") / 1e6,
         none.get("/at_rate/zone_locks_per_second") / 1e3,
         none.get("/at_rate/ns_per_zone_block"),
@@ -211,7 +211,7 @@ fn by_size(runs: &Runs, found: &mut Vec<String>) {
         row(backlog, &Runs::new(&args));
     }
     found.push(format!(
-        "as many slots as there are work entries, {}.",
+        "slots are as many as the work entries, {}.",
         runs.of("pool", 8).get("/descriptors")
     ));
     let full = |args: &str| {
@@ -239,7 +239,7 @@ fn by_machine(runs: &Runs, found: &mut Vec<String>) {
     let thousands = (per_second(&new) / 1e3).floor();
     let per_hold = |run: &Run<'_>| run.blocks() / run.locks();
     found.push(format!(
-        "up to {} pages, so `none` takes the lock {:.1} times per 1000 packets, {thousands} {:03.0} \
+        "up to {} pages. So `none` takes the lock {:.1} times per 1000 packets, {thousands} {:03.0} \
          times a second instead of {:.0} 000. The pages moved under it are as many as ever, {:.0} \
          ns for each; a hold moves {:.0} times as many",
         new.get("/pcp_batch") * 32.0,
@@ -254,7 +254,7 @@ fn by_machine(runs: &Runs, found: &mut Vec<String>) {
     let thousands = (per_second(&newest) / 1e3).floor();
     let per = |name: &str| newest.per(&format!("/pages/pcp_{name}"));
     found.push(format!(
-        "up to {:.0} pages back under one hold, while a refill still brings up to {:.0}: {:.2} refills and \
+        "up to {:.0} pages back under one hold; a refill still brings up to {:.0}. There are {:.2} refills and \
          {:.2} drains per 1000 packets, so the lock is taken {thousands} {:03.0} times a second",
         per("drained") / per("drains"),
         per("refilled") / per("refills"),
@@ -301,7 +301,7 @@ fn jumbo(found: &mut Vec<String>) {
         old.locks()
     ));
     found.push(format!(
-        "{:.0} holds, of which {refills:.0} are refills of {:.0} blocks, and {drains:.0} are drains of a \
+        "{:.0} holds. Of these {refills:.0} are refills of {:.0} blocks, and {drains:.0} are drains of a \
          single one",
         new.locks(),
         new.per("/pages/pcp_refilled") / refills
