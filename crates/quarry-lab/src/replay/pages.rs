@@ -16,7 +16,7 @@ use super::fragmentation::Fragmentation;
 use super::input::Input;
 use super::lists::Start;
 use crate::error::LabError;
-use parts::{Fit, PartOf, Parts};
+use parts::{Fit, PartOf, Parts, SplitInto};
 
 pub use report::PageReport;
 
@@ -88,19 +88,7 @@ enum Slot<'h> {
     Empty,
     /// Allocated, on this CPU, with this order by the recording.
     Driven {
-        block: PageRef<'h>,
-        cpu: u16,
-        recorded_order: u8,
-    },
-    /// A part of a page.
-    Part {
-        of: PartOf,
-        cpu: u16,
-        recorded_order: u8,
-    },
-    /// Several pages.
-    Split {
-        at: u32,
+        memory: Held<'h>,
         cpu: u16,
         recorded_order: u8,
     },
@@ -113,6 +101,15 @@ enum Slot<'h> {
 }
 
 const _: () = assert!(size_of::<Slot<'_>>() <= 16);
+
+/// The memory of a block of the trace.
+enum Held<'h> {
+    Block(PageRef<'h>),
+    /// A part of a page.
+    Part(PartOf),
+    /// Several pages.
+    Split(SplitInto),
+}
 
 /// A block from before.
 enum Initial<'h> {
@@ -236,7 +233,7 @@ impl<'h> Pages<'h> {
             Fit::Pages(pages) => (0, pages),
             Fit::Parts(taken) => {
                 *parts += taken;
-                if *parts < self.parts_of_page() {
+                if *parts < self.parts.capacity() {
                     return Initial::Part;
                 }
                 *parts = 0;
@@ -295,11 +292,6 @@ impl<'h> Pages<'h> {
         )
     }
 
-    /// Recorded pages in a page of the replayed machine.
-    fn parts_of_page(&self) -> u32 {
-        1 << self.page_shift.saturating_sub(self.recorded_page_shift)
-    }
-
     /// Remembers which blocks are alive when the replayed part begins.
     pub(super) fn note(&mut self, event: &ReplayEvent) {
         if !event.flags.has(Flags::UNKNOWN) {
@@ -336,55 +328,42 @@ impl<'h> Pages<'h> {
             *slot = Slot::Unserved;
             return Ok(());
         }
-        let placed = self.place(driver, event, fit, migratetype, cpu)?;
-        if matches!(placed, Slot::Unserved) {
+        let zero = event.flags.has(Flags::ZERO);
+        let Some(memory) = self.place(driver, fit, migratetype, zero, cpu)? else {
             self.report.no_memory += 1;
-        } else {
-            self.peak_pages = self.peak_pages.max(self.pages);
-            self.recorded_bytes += recorded_bytes(self.recorded_page_shift, event.order);
-            let peak = &mut self.report.peak_recorded_bytes;
-            *peak = (*peak).max(self.recorded_bytes);
-        }
-        self.table[event.object as usize] = placed;
+            self.table[event.object as usize] = Slot::Unserved;
+            return Ok(());
+        };
+        self.table[event.object as usize] = Slot::Driven {
+            memory,
+            cpu,
+            recorded_order: event.order,
+        };
+        self.peak_pages = self.peak_pages.max(self.pages);
+        self.recorded_bytes += recorded_bytes(self.recorded_page_shift, event.order);
+        let peak = &mut self.report.peak_recorded_bytes;
+        *peak = (*peak).max(self.recorded_bytes);
         Ok(())
     }
 
-    /// Takes memory for a block; [`Slot::Unserved`] if there is none.
+    /// Takes memory for a block, if there is any.
     fn place<D: Design>(
         &mut self,
         driver: &Driver<'h, D>,
-        event: &ReplayEvent,
         fit: Fit,
         migratetype: MigrateType,
+        zero: bool,
         cpu: u16,
-    ) -> Result<Slot<'h>, BadPage> {
-        let zero = event.flags.has(Flags::ZERO);
-        let recorded_order = event.order;
+    ) -> Result<Option<Held<'h>>, BadPage> {
         match fit {
-            Fit::Block(order) => {
-                let block = self.take(driver, order, migratetype, zero);
-                Ok(block.map_or(Slot::Unserved, |block| Slot::Driven {
-                    block,
-                    cpu,
-                    recorded_order,
-                }))
-            }
+            Fit::Block(order) => Ok(self.take(driver, order, migratetype, zero).map(Held::Block)),
             Fit::Parts(parts) => {
-                let of = match self.parts.take(cpu, parts) {
-                    Some(of) => {
-                        self.report.packed_allocs += 1;
-                        of
-                    }
-                    None => match self.take(driver, 0, migratetype, zero) {
-                        Some(page) => self.parts.open(cpu, page, parts),
-                        None => return Ok(Slot::Unserved),
-                    },
-                };
-                Ok(Slot::Part {
-                    of,
-                    cpu,
-                    recorded_order,
-                })
+                if let Some(of) = self.parts.take(cpu, parts) {
+                    self.report.packed_allocs += 1;
+                    return Ok(Some(Held::Part(of)));
+                }
+                let page = self.take(driver, 0, migratetype, zero);
+                Ok(page.map(|page| Held::Part(self.parts.open(cpu, page, parts))))
             }
             Fit::Pages(count) => {
                 let mut pages = Vec::with_capacity(count as usize);
@@ -393,15 +372,11 @@ impl<'h> Pages<'h> {
                         for page in pages {
                             self.give_back(driver, page)?;
                         }
-                        return Ok(Slot::Unserved);
+                        return Ok(None);
                     };
                     pages.push(page);
                 }
-                Ok(Slot::Split {
-                    at: self.parts.keep(pages),
-                    cpu,
-                    recorded_order,
-                })
+                Ok(Some(Held::Split(self.parts.keep(pages))))
             }
         }
     }
@@ -442,12 +417,28 @@ impl<'h> Pages<'h> {
         self.free_block(driver, block)
     }
 
-    /// Counts the free of a recorded block.
-    fn freed(&mut self, event: &ReplayEvent, cpu: u16, allocated_on: u16, recorded_order: u8) {
-        let report = &mut self.report;
-        report.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
-        report.cross_cpu_frees += u64::from(cpu != allocated_on);
-        self.recorded_bytes -= recorded_bytes(self.recorded_page_shift, recorded_order);
+    /// Frees the memory of a block.
+    fn release<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        memory: Held<'h>,
+        recorded_order: u8,
+    ) -> Result<(), BadPage> {
+        match memory {
+            Held::Block(block) => self.give_back(driver, block),
+            Held::Part(of) => match self.parts.give_back(of, 1 << recorded_order) {
+                Some(page) => self.give_back(driver, page),
+                None => {
+                    self.report.packed_frees += 1;
+                    Ok(())
+                }
+            },
+            Held::Split(at) => self
+                .parts
+                .take_split(at)
+                .into_iter()
+                .try_for_each(|page| self.give_back(driver, page)),
+        }
     }
 
     /// Performs a free on the running CPU.
@@ -472,33 +463,14 @@ impl<'h> Pages<'h> {
             Slot::Unserved => report.unserved_frees += 1,
             Slot::Before => return self.free_initial(driver),
             Slot::Driven {
-                block,
+                memory,
                 cpu: allocated_on,
                 recorded_order,
             } => {
-                self.freed(event, cpu, allocated_on, recorded_order);
-                self.give_back(driver, block)?;
-            }
-            Slot::Part {
-                of,
-                cpu: allocated_on,
-                recorded_order,
-            } => {
-                self.freed(event, cpu, allocated_on, recorded_order);
-                match self.parts.give_back(of, 1 << recorded_order) {
-                    Some(page) => self.give_back(driver, page)?,
-                    None => self.report.packed_frees += 1,
-                }
-            }
-            Slot::Split {
-                at,
-                cpu: allocated_on,
-                recorded_order,
-            } => {
-                self.freed(event, cpu, allocated_on, recorded_order);
-                for page in self.parts.take_split(at) {
-                    self.give_back(driver, page)?;
-                }
+                report.implied_frees += u64::from(event.flags.has(Flags::IMPLIED));
+                report.cross_cpu_frees += u64::from(cpu != allocated_on);
+                self.recorded_bytes -= recorded_bytes(self.recorded_page_shift, recorded_order);
+                self.release(driver, memory, recorded_order)?;
             }
         }
         Ok(())
@@ -543,12 +515,7 @@ impl<'h> Pages<'h> {
 
     /// The report. `zone_locks` are those of the whole replay.
     pub(super) fn finish(self, zone_locks: u64) -> PageReport {
-        let live = |slot: &&Slot<'_>| {
-            matches!(
-                slot,
-                Slot::Driven { .. } | Slot::Part { .. } | Slot::Split { .. }
-            )
-        };
+        let live = |slot: &&Slot<'_>| matches!(slot, Slot::Driven { .. });
         PageReport {
             live_blocks: self.table.iter().filter(live).count() as u64,
             slab_zone_locks: zone_locks - self.report.zone_locks - self.report.periodic_zone_locks,

@@ -55,6 +55,10 @@ struct Shared<'h> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartOf(u32);
 
+/// What the pages of a split block are found by.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SplitInto(u32);
+
 /// All pages with parts, and all blocks that were split into pages.
 pub(super) struct Parts<'h> {
     /// Parts of a page.
@@ -78,6 +82,11 @@ impl<'h> Parts<'h> {
             split: Vec::new(),
             split_unused: Vec::new(),
         }
+    }
+
+    /// Parts of a page.
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     /// Takes `parts` parts of the CPU's open page, if it has them.
@@ -123,12 +132,12 @@ impl<'h> Parts<'h> {
     }
 
     /// Keeps the pages that a block was split into; returns what they are found by.
-    pub(super) fn keep(&mut self, pages: Vec<PageRef<'h>>) -> u32 {
-        store(&mut self.split, &mut self.split_unused, pages)
+    pub(super) fn keep(&mut self, pages: Vec<PageRef<'h>>) -> SplitInto {
+        SplitInto(store(&mut self.split, &mut self.split_unused, pages))
     }
 
     /// The pages that a block was split into.
-    pub(super) fn take_split(&mut self, at: u32) -> Vec<PageRef<'h>> {
+    pub(super) fn take_split(&mut self, SplitInto(at): SplitInto) -> Vec<PageRef<'h>> {
         self.split_unused.push(at);
         std::mem::take(&mut self.split[at as usize])
     }
