@@ -471,10 +471,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
 
     #[cold]
     fn compare_slab(&mut self, event: &ReplayEvent, cache: u16, object: &ObjectRef<'h>) {
-        let view = match cache {
-            KMALLOC => self.driver.kmalloc_cache(event.bytes_req),
-            index => self.driver.cache(CacheIndex(index)),
-        };
+        let view = self.view(cache, event.bytes_req);
         if let (Some(comparison), Some(view)) = (&mut self.comparison, view) {
             comparison.allocated(self.driver, &view, object, self.row);
         }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use quarry_core::design::Design;
-use quarry_sim::driver::CacheIndex;
 
 use super::super::memory::MemorySample;
-use super::{Engine, KMALLOC};
+use super::Engine;
 
 /// Recorded objects of a cache that are alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,11 +60,9 @@ impl<D: Design> Engine<'_, '_, D> {
         }
         let mut asked: BTreeMap<String, Asked> = BTreeMap::new();
         for ((cache, bytes), objects) in sizes {
-            let view = match cache {
-                KMALLOC => self.driver.kmalloc_cache(bytes),
-                index => self.driver.cache(CacheIndex(index)),
+            let Some(view) = self.view(cache, bytes) else {
+                continue;
             };
-            let Some(view) = view else { continue };
             let of = asked.entry(view.head().name().to_string()).or_default();
             of.objects += objects;
             of.bytes += objects * u64::from(bytes);

@@ -3,14 +3,14 @@
 use quarry_core::design::Design;
 use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_core::machine::CpuId;
-use quarry_sim::driver::CacheIndex;
+use quarry_sim::driver::{CacheIndex, CacheView};
 use quarry_trace::ReplayEvent;
 
 use super::super::pages::Pages;
 use super::{BEFORE, Engine, Entry, KMALLOC, NONE, UNSERVED};
 use crate::error::LabError;
 
-impl<D: Design> Engine<'_, '_, D> {
+impl<'h, D: Design> Engine<'_, 'h, D> {
     /// A free of an object from before the part.
     #[cold]
     pub(super) fn orphan(&mut self, event: &ReplayEvent) -> Result<(), LabError> {
@@ -39,18 +39,17 @@ impl<D: Design> Engine<'_, '_, D> {
     /// Counts a free that only the reuse of its address tells.
     #[cold]
     pub(super) fn count_implied(&mut self, cache: u16, bytes: u32) {
-        let view = match cache {
+        if let Some(view) = self.view(cache, bytes) {
+            let name = view.head().name().to_string();
+            *self.outcome.implied.entry(name).or_default() += 1;
+        }
+    }
+
+    /// The cache that an entry's object is of, if it has one.
+    pub(super) fn view(&self, cache: u16, bytes: u32) -> Option<CacheView<'h, D>> {
+        match cache {
             KMALLOC => self.driver.kmalloc_cache(bytes),
             index => self.driver.cache(CacheIndex(index)),
-        };
-        if let Some(view) = view {
-            let name = view.head().name();
-            match self.outcome.implied.get_mut(name) {
-                Some(count) => *count += 1,
-                None => {
-                    self.outcome.implied.insert(name.to_string(), 1);
-                }
-            }
         }
     }
 
