@@ -7,33 +7,60 @@ use std::process::ExitCode;
 use quarry_lab::LabError;
 use quarry_work::WorkError;
 
-/// What was asked for is wrong, not what was done: exit code 2.
+/// An error with an exit code of its own.
 #[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
+struct Failure {
+    code: u8,
+    message: String,
+}
 
-impl fmt::Display for Usage {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Usage {}
+impl std::error::Error for Failure {}
 
-/// A virtual machine had too little memory for the load, and the results say so: exit code 3.
-#[derive(Debug)]
-pub(crate) struct Exhausted(pub(crate) String);
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Exhausted {}
+/// Nothing more is known than that it failed.
+const FAILED: u8 = 1;
+/// What was asked for is wrong, not what was done.
+const USAGE: u8 = 2;
+/// A virtual machine had too little memory for the load.
+const EXHAUSTED: u8 = 3;
 
 /// An error of wrong usage.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
-    Usage(message.into()).into()
+    let message = message.into();
+    Failure {
+        code: USAGE,
+        message,
+    }
+    .into()
+}
+
+/// Memory was exhausted, and the results that were printed say so.
+pub(crate) fn exhausted(message: String) -> anyhow::Error {
+    Failure {
+        code: EXHAUSTED,
+        message,
+    }
+    .into()
+}
+
+/// The exit code of a cause that has one.
+fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if let Some(failure) = cause.downcast_ref::<Failure>() {
+        return Some(failure.code);
+    }
+    if let Some(WorkError::Usage(_)) = cause.downcast_ref() {
+        return Some(USAGE);
+    }
+    match cause.downcast_ref()? {
+        LabError::Usage(_) => Some(USAGE),
+        LabError::Memory { .. } | LabError::InitialMemory { .. } => Some(EXHAUSTED),
+        _ => None,
+    }
 }
 
 /// Tells an error on stderr and picks the exit code. A reader of our output that has seen enough
@@ -49,23 +76,7 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     if error.chain().any(closed) {
         return ExitCode::SUCCESS;
     }
-    let is_usage = error.chain().any(|cause| {
-        cause.is::<Usage>()
-            || matches!(cause.downcast_ref(), Some(LabError::Usage(_)))
-            || matches!(cause.downcast_ref(), Some(WorkError::Usage(_)))
-    });
-    let is_exhausted = error.chain().any(|cause| {
-        cause.is::<Exhausted>()
-            || matches!(
-                cause.downcast_ref(),
-                Some(LabError::Memory { .. } | LabError::InitialMemory { .. })
-            )
-    });
-    let code = match (is_usage, is_exhausted) {
-        (true, _) => 2,
-        (false, true) => 3,
-        (false, false) => 1,
-    };
+    let code = error.chain().find_map(code).unwrap_or(FAILED);
     // Nothing can be done if stderr is closed as well.
     let _ = io::Write::write_all(
         &mut io::stderr().lock(),

@@ -114,12 +114,6 @@ struct Answer {
     sheaf_capacity: u32,
 }
 
-/// The fields of --json.
-#[derive(Serialize)]
-struct Runs<'a> {
-    runs: [&'a Answer; 1],
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
@@ -159,7 +153,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let answer = answer(&query)?;
     if args.json {
-        output::print_json("geometry", &Runs { runs: [&answer] })
+        output::print_json("geometry", &output::Runs { runs: &[answer] })
     } else {
         output::print_text(&table(&answer))
     }

@@ -230,12 +230,6 @@ impl PageArgs {
     }
 }
 
-/// The fields of --json.
-#[derive(Serialize)]
-struct Runs<'a> {
-    runs: &'a [Answer],
-}
-
 /// Answers for every era, page size and number of CPUs; prints nothing if one has no answer.
 pub(crate) fn run(
     args: &PageArgs,
@@ -253,7 +247,7 @@ pub(crate) fn run(
         }
     }
     if json {
-        return output::print_json("geometry --pages", &Runs { runs: &answers });
+        return output::print_json("geometry --pages", &output::Runs { runs: &answers });
     }
     output::print_text(&table(&answers))
 }

@@ -101,7 +101,7 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
 }
 
 /// The shape of JSON outputs. A field that changes its meaning or goes away raises it; new fields do not.
-pub(crate) const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 1;
 
 /// What every JSON output has beside the command's own fields (docs/json.md).
 #[derive(Serialize)]
@@ -117,6 +117,12 @@ struct Document<'a, B> {
 #[derive(Serialize)]
 struct Producer {
     version: &'static str,
+}
+
+/// The fields of a command that has nothing but answers.
+#[derive(Serialize)]
+pub(crate) struct Runs<'a, R> {
+    pub(crate) runs: &'a [R],
 }
 
 /// Writes a command's fields to stdout as one JSON object.

@@ -173,6 +173,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
     let settings = Settings::of(args, &axes);
+    let exhausted = exhausted(&runs);
     if args.json {
         output::print_json(
             "replay",
@@ -187,16 +188,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             caches: args.caches,
             fragmentation: args.fragmentation,
         };
-        let told = exhausted(&runs)
+        let told = exhausted
+            .as_ref()
             .map(|why| format!("MEMORY EXHAUSTED: {why}\n"))
             .unwrap_or_default();
         let text = replay_tables::text(&input.name, meta, &settings.line(), &runs, more);
         output::print_text(&format!("{told}{text}"))?;
     }
-    match exhausted(&runs) {
-        Some(why) => Err(error::Exhausted(why).into()),
-        None => Ok(()),
-    }
+    exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)))
 }
 
 /// Which runs had no memory for blocks of pages, so that their figures are of a load that did not fit.

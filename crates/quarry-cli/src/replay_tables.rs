@@ -102,10 +102,7 @@ fn check_table(check: &Check) -> (comfy_table::Table, usize) {
     let kib = |bytes: u64| (bytes >> 10).to_string();
     let mut row = |name: &str, before: Option<u64>, predicted: u64, observed: u64| {
         let difference = i128::from(predicted) - i128::from(observed);
-        let share = match observed {
-            0 => "-".to_string(),
-            _ => format!("{:+.1} %", difference as f64 / observed as f64 * 100.0),
-        };
+        let share = share(difference, observed.into());
         table.add_row([
             name.to_string(),
             before.map_or_else(|| "-".to_string(), kib),
@@ -149,21 +146,26 @@ fn check_table(check: &Check) -> (comfy_table::Table, usize) {
 fn growth(name: &str, before: u64, predicted: u64, observed: u64) -> [String; 6] {
     let grown = |bytes: u64| (i128::from(bytes) - i128::from(before)) / 1024;
     let (predicted, observed) = (grown(predicted), grown(observed));
-    let share = match observed {
-        0 => "-".to_string(),
-        _ => {
-            let difference = (predicted - observed) as f64;
-            format!("{:+.1} %", difference / observed.abs() as f64 * 100.0)
-        }
-    };
+    let difference = predicted - observed;
     [
         name.to_string(),
         String::new(),
         format!("{predicted:+}"),
         format!("{observed:+}"),
-        format!("{:+}", predicted - observed),
-        share,
+        format!("{difference:+}"),
+        share(difference, observed),
     ]
+}
+
+/// A difference as a part of what was observed, in per cent; `-` of nothing.
+fn share(difference: i128, observed: i128) -> String {
+    match observed {
+        0 => "-".to_string(),
+        _ => format!(
+            "{:+.1} %",
+            difference as f64 / observed.abs() as f64 * 100.0
+        ),
+    }
 }
 
 /// What the mark of caches means, if one has it.
