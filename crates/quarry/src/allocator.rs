@@ -36,7 +36,6 @@ unsafe impl<D: Design> Allocator for HostHeap<D> {
             let nothing = NonNull::new(nothing).ok_or(AllocError)?;
             return Ok(NonNull::slice_from_raw_parts(nothing, 0));
         }
-        let aligned = |block: &NonNull<u8>| block.addr().get().is_multiple_of(layout.align());
         let wish = if layout.align() <= KMALLOC_ALIGN {
             bytes
         } else {
@@ -44,26 +43,18 @@ unsafe impl<D: Design> Allocator for HostHeap<D> {
             let at_least = bytes.max(layout.align());
             at_least.checked_next_power_of_two().ok_or(AllocError)?
         };
-        let block = self.kmalloc(wish, None).ok_or(AllocError)?;
-        if aligned(&block) {
-            return Ok(NonNull::slice_from_raw_parts(block, bytes));
-        }
-        // SAFETY: allocated just now, and no code has seen it.
-        let freed = unsafe { self.kfree(block) };
-        debug_assert!(freed.is_ok(), "{freed:?}");
-        // Twice the largest class is a block of pages, which is aligned to its size.
-        let mut wish = wish;
-        while self.kmalloc_cache(wish).is_some() {
-            wish *= 2;
-        }
-        let block = self.kmalloc(wish, None).ok_or(AllocError)?;
-        if aligned(&block) {
-            return Ok(NonNull::slice_from_raw_parts(block, bytes));
-        }
-        // SAFETY: as above.
-        let freed = unsafe { self.kfree(block) };
-        debug_assert!(freed.is_ok(), "{freed:?}");
-        Err(AllocError)
+        let block = match aligned_block(self, wish, layout.align())? {
+            Some(block) => block,
+            None => {
+                // Twice the largest class is a block of pages, which is aligned to its size.
+                let mut wish = wish;
+                while self.kmalloc_cache(wish).is_some() {
+                    wish *= 2;
+                }
+                aligned_block(self, wish, layout.align())?.ok_or(AllocError)?
+            }
+        };
+        Ok(NonNull::slice_from_raw_parts(block, bytes))
     }
 
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
@@ -73,4 +64,20 @@ unsafe impl<D: Design> Allocator for HostHeap<D> {
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
     }
+}
+
+/// Allocates a block; `None`, and it is freed again, if it is not aligned as asked for.
+fn aligned_block<D: Design>(
+    heap: &HostHeap<D>,
+    bytes: usize,
+    align: usize,
+) -> Result<Option<NonNull<u8>>, AllocError> {
+    let block = heap.kmalloc(bytes, None).ok_or(AllocError)?;
+    if block.addr().get().is_multiple_of(align) {
+        return Ok(Some(block));
+    }
+    // SAFETY: allocated just now, and no code has seen it.
+    let freed = unsafe { heap.kfree(block) };
+    debug_assert!(freed.is_ok(), "{freed:?}");
+    Ok(None)
 }
