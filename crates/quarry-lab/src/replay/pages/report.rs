@@ -53,7 +53,7 @@ pub struct PageReport {
     /// Frees that drained the CPU's page lists, because these had overflowed or larger blocks went on a
     /// spree of frees.
     /// Drains by frees of slabs and by the periodic work are among
-    /// [`PcpReport::drains`](super::report::PcpReport::drains) only.
+    /// [`PcpReport::drains`](crate::replay::PcpReport::drains) only.
     pub drains: u64,
     /// Zone-lock acquisitions of page events.
     pub zone_locks: u64,
