@@ -102,7 +102,7 @@ impl Setting {
     }
 
     /// The tunable that it sets: one of the design's, or, with `page.` before its name, a sysctl.
-    fn check(&self, spec: &DesignSpec) -> Result<&'static Tunable, TunableError<'_>> {
+    fn check(&self, spec: &DesignSpec) -> Result<&'static Tunable, TunableError> {
         let table = match self.design.as_deref() == Some(SYSCTLS.design) {
             true => &SYSCTLS,
             false => spec.design.tunables,
@@ -318,6 +318,31 @@ mod tests {
             )
             .is_ok()
         );
+    }
+
+    /// Both ends of each range are taken in each era that has the tunable, values beside them are not.
+    #[test]
+    fn a_range_ends_where_the_table_says() {
+        for design in crate::design::DESIGNS {
+            for era in design.eras {
+                let spec = DesignSpec { design, era: *era };
+                let own = spec.tunables().map(|tunable| ("", tunable));
+                for (scope, tunable) in own.chain(SYSCTLS.of(*era).map(|sysctl| ("page.", sysctl)))
+                {
+                    let set = |value: u64| {
+                        let text = format!("{scope}{}={value}", tunable.name);
+                        resolve(&[Setting::parse(&text).unwrap()], &[spec])
+                    };
+                    for value in [tunable.min, tunable.max] {
+                        assert!(set(value).is_ok(), "{spec}: {}={value}", tunable.name);
+                    }
+                    let beside = [tunable.min.checked_sub(1), tunable.max.checked_add(1)];
+                    for value in beside.into_iter().flatten() {
+                        assert!(set(value).is_err(), "{spec}: {}={value}", tunable.name);
+                    }
+                }
+            }
+        }
     }
 
     #[test]
