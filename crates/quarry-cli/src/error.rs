@@ -57,7 +57,7 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return Some(USAGE);
     }
     match cause.downcast_ref()? {
-        LabError::Usage(_) => Some(USAGE),
+        LabError::Usage(_) | LabError::Refused { .. } => Some(USAGE),
         LabError::Memory { .. } | LabError::InitialMemory { .. } => Some(EXHAUSTED),
         _ => None,
     }

@@ -37,7 +37,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub(crate) cpus: Vec<u32>,
     /// Replay N independent copies of the recorded load, each on CPUs of its own: copy k of recorded
-    /// CPU c is CPU k * recorded CPUs + c. Every machine has as many CPUs by default.
+    /// CPU c is CPU k * recorded CPUs + c. Every machine has as many CPUs by default, and at least as
+    /// many.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) copies: u32,
     /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;

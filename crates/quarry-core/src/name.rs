@@ -5,15 +5,18 @@ use core::fmt;
 /// Longest cache name in bytes; longer ones are cut.
 pub const NAME_BYTES: usize = 48;
 
-/// A cache's name, cut to [`NAME_BYTES`] at a character's end.
+/// A name by value, cut to [`NAME_BYTES`] at a character's end; in errors also what was given as a name or
+/// value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name {
+pub struct Name {
     bytes: [u8; NAME_BYTES],
     len: u8,
 }
 
 impl Name {
-    pub(crate) fn new(name: &str) -> Self {
+    /// Copies a name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
         let cut = name.floor_char_boundary(NAME_BYTES);
         let mut bytes = [0; NAME_BYTES];
         bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
@@ -23,7 +26,9 @@ impl Name {
         }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("?")
     }
 }

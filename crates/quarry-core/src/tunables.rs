@@ -9,6 +9,7 @@
 use core::fmt;
 
 use crate::era::Era;
+use crate::name::Name;
 
 /// The largest count that can still be doubled in 32 bits.
 pub(crate) const COUNT_MAX: u64 = i32::MAX as u64;
@@ -124,15 +125,19 @@ impl Table {
     /// assert!(Slub::TUNABLES.check(Era::V5_9, "cpu_partial", 30).is_ok());
     /// assert!(Slub::TUNABLES.check(Era::V2_6_24, "cpu_partial", 30).is_err());
     /// ```
-    pub fn check<'a>(
+    pub fn check(
         &'static self,
         era: Era,
-        name: &'a str,
+        name: &str,
         value: u64,
-    ) -> Result<&'static Tunable, TunableError<'a>> {
+    ) -> Result<&'static Tunable, TunableError> {
         let Some(tunable) = self.of(era).find(|known| known.is_spelled(name, era)) else {
             let table = self;
-            return Err(TunableError::Unknown { table, era, name });
+            return Err(TunableError::Unknown {
+                table,
+                era,
+                name: Name::new(name),
+            });
         };
         if !(tunable.min..=tunable.max).contains(&value) {
             return Err(TunableError::OutOfRange { tunable, value });
@@ -143,7 +148,7 @@ impl Table {
 
 /// Why a setting is refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum TunableError<'a> {
+pub enum TunableError {
     /// The design has no such tunable in this era.
     Unknown {
         /// The design's tunables.
@@ -151,7 +156,7 @@ pub enum TunableError<'a> {
         /// The era.
         era: Era,
         /// The name asked for.
-        name: &'a str,
+        name: Name,
     },
     /// The value is not in the tunable's range.
     OutOfRange {
@@ -162,7 +167,7 @@ pub enum TunableError<'a> {
     },
 }
 
-impl fmt::Display for TunableError<'_> {
+impl fmt::Display for TunableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             TunableError::OutOfRange { tunable, value } => write!(
@@ -186,6 +191,6 @@ impl fmt::Display for TunableError<'_> {
     }
 }
 
-crate::error::debug_is_display!(TunableError<'_>);
+crate::error::debug_is_display!(TunableError);
 
-impl core::error::Error for TunableError<'_> {}
+impl core::error::Error for TunableError {}

@@ -144,7 +144,11 @@ pub enum LabError {
         source: FreeError,
     },
     /// A cache does not take a tunable's value.
-    #[error("{run}: cache {cache} refuses {name} = {value}: no room for its per-CPU structures")]
+    #[error(
+        "{run}: cache {cache} refuses {name} = {value}: its per-CPU structures have no room for it, \
+         or another setting bounds it (order: slub_min_order to slub_max_order); give a smaller \
+         value, or set that one too"
+    )]
     Refused {
         /// The run.
         run: String,

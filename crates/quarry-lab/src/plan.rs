@@ -123,7 +123,7 @@ impl Plan {
         jobs: usize,
         progress: Progress<'_>,
     ) -> Result<Vec<RunReport>, LabError> {
-        input.check_copies()?;
+        input.check_copies(&self.runs)?;
         run_all(&self.runs, jobs, |run| replay::run(run, input, progress))
     }
 }

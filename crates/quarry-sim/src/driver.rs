@@ -185,7 +185,7 @@ pub fn drive_pages<D: Design, R>(
     let heap = Heap::with_pages(machine, pages, boot).map_err(SetupError::Create)?;
     let set = heap.set_slub_debug(debug);
     set.map_err(|error| SetupError::Create(error.into()))?;
-    heap.make_kmalloc_caches();
+    heap.make_kmalloc_caches().map_err(SetupError::Create)?;
     let mut driver = Driver {
         heap: &heap,
         caches: Vec::new(),
@@ -334,7 +334,7 @@ impl<'h, D: Design> Driver<'h, D> {
     /// # Errors
     ///
     /// [`SlabinfoError`].
-    pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError<'static>> {
+    pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError> {
         self.heap.write_slabinfo(out)
     }
 
@@ -429,11 +429,7 @@ impl<D: Design> CacheView<'_, D> {
     /// # Errors
     ///
     /// [`SysfsError`].
-    pub fn sysfs_read<'a>(
-        &self,
-        name: &'a str,
-        out: &mut impl Write,
-    ) -> Result<(), SysfsError<'a>> {
+    pub fn sysfs_read(&self, name: &str, out: &mut impl Write) -> Result<(), SysfsError> {
         self.cache.sysfs_read(name, out)
     }
 }

@@ -1,5 +1,6 @@
 //! Flags of a cache, declared once with the names that users type.
 
+use crate::name::Name;
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
@@ -121,7 +122,7 @@ impl CacheFlags {
     /// let flags = CacheFlags::parse_list("hwcache,ctor").unwrap();
     /// assert!(flags.contains(CacheFlags::CTOR) && !flags.contains(CacheFlags::RCU));
     /// ```
-    pub fn parse_list(list: &str) -> Result<Self, FlagError<'_>> {
+    pub fn parse_list(list: &str) -> Result<Self, FlagError> {
         let mut flags = Self::NONE;
         for name in list
             .split(',')
@@ -137,7 +138,7 @@ impl CacheFlags {
     ///
     /// # Errors
     /// [`FlagError`] with the first letter that is not in [`CacheFlags::DEBUG_LETTERS`].
-    pub fn parse_debug_letters(letters: &str) -> Result<Self, FlagError<'_>> {
+    pub fn parse_debug_letters(letters: &str) -> Result<Self, FlagError> {
         let mut flags = Self::NONE;
         if letters == "-" {
             return Ok(flags);
@@ -149,13 +150,16 @@ impl CacheFlags {
     }
 }
 
-fn lookup<'a>(
+fn lookup(
     valid: &'static [(&'static str, CacheFlags)],
-    name: &'a str,
-) -> Result<CacheFlags, FlagError<'a>> {
+    name: &str,
+) -> Result<CacheFlags, FlagError> {
     match valid.iter().find(|(known, _)| *known == name) {
         Some((_, flag)) => Ok(*flag),
-        None => Err(FlagError { name, valid }),
+        None => Err(FlagError {
+            name: Name::new(name),
+            valid,
+        }),
     }
 }
 
@@ -191,19 +195,19 @@ impl fmt::Debug for CacheFlags {
 
 /// A flag name that does not exist. Its message lists the valid ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FlagError<'a> {
-    name: &'a str,
+pub struct FlagError {
+    name: Name,
     valid: &'static [(&'static str, CacheFlags)],
 }
 
-impl<'a> FlagError<'a> {
+impl FlagError {
     /// The name that was not found.
-    pub const fn name(&self) -> &'a str {
-        self.name
+    pub fn name(&self) -> &str {
+        self.name.as_str()
     }
 }
 
-impl fmt::Display for FlagError<'_> {
+impl fmt::Display for FlagError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unknown cache flag {:?}; valid are", self.name)?;
         for (index, (name, _)) in self.valid.iter().enumerate() {
@@ -213,6 +217,6 @@ impl fmt::Display for FlagError<'_> {
     }
 }
 
-crate::error::debug_is_display!(FlagError<'_>);
+crate::error::debug_is_display!(FlagError);
 
-impl core::error::Error for FlagError<'_> {}
+impl core::error::Error for FlagError {}

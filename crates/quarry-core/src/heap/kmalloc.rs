@@ -2,11 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::{Cache, CacheBody, Heap, ZERO_SIZE_ADDRESS};
+use super::{Cache, CacheBody, CreateError, Heap, ZERO_SIZE_ADDRESS};
 use crate::debug::CallSite;
 use crate::design::{CacheSpec, Design, FreeError};
 use crate::geometry::{
-    CacheFlags, KmallocService, KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params,
+    CacheFlags, KmallocClass, KmallocService, KmallocTarget, kmalloc_classes, kmalloc_index,
+    kmalloc_params,
 };
 use crate::machine::{Machine, NodeId, Work, work};
 use crate::page::{PageKind, Pfn};
@@ -24,29 +25,27 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let body = self.system.classes[class.index as usize].load(Ordering::Acquire);
         let body = body.cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
-        unsafe { body.as_ref() }.or_else(|| self.make_class(class.index))
+        unsafe { body.as_ref() }.or_else(|| self.make_class(class).ok())
     }
 
+    /// The cache of a class that had none.
     #[cold]
-    fn make_class(&self, index: u32) -> Option<&CacheBody<D>> {
-        let class = kmalloc_classes(self.system.kmalloc, &self.system.params)
-            .find(|class| class.index == index)?;
+    fn make_class(&self, class: KmallocClass) -> Result<&CacheBody<D>, CreateError> {
         let params = kmalloc_params(self.system.kmalloc, class);
         let mut name = NameBuffer::default();
-        core::fmt::Write::write_fmt(&mut name, format_args!("{class}")).ok()?;
-        let body = self
-            .create_body(&CacheSpec {
-                name: name.as_str(),
-                object_size: params.object_size,
-                align: params.align,
-                flags: params.flags,
-                sheaf_capacity: params.sheaf_capacity,
-            })
-            .ok()?;
-        let body = self.publish(index, body)?;
+        let written = core::fmt::Write::write_fmt(&mut name, format_args!("{class}"));
+        debug_assert!(written.is_ok(), "{class}");
+        let body = self.create_body(&CacheSpec {
+            name: name.as_str(),
+            object_size: params.object_size,
+            align: params.align,
+            flags: params.flags,
+            sheaf_capacity: params.sheaf_capacity,
+        })?;
+        let body = self.publish(class.index, body);
         // It is published, so this comes to an end.
-        self.make_what_debugging_needs(body);
-        Some(body)
+        self.make_what_debugging_needs(body)?;
+        Ok(body)
     }
 
     /// The cache through which a design serves kmallocs of all sizes, made at its first use.
@@ -63,11 +62,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
             flags: CacheFlags::KMALLOC,
             ..CacheSpec::new("kmalloc", 1)
         });
-        self.publish(0, body.ok()?)
+        Some(self.publish(0, body.ok()?))
     }
 
     /// Makes a new cache the one of its index, or gives the one that another thread made.
-    fn publish<'a>(&'a self, index: u32, body: &'a CacheBody<D>) -> Option<&'a CacheBody<D>> {
+    fn publish<'a>(&'a self, index: u32, body: &'a CacheBody<D>) -> &'a CacheBody<D> {
         // Release: publishes the body. Acquire on failure: another thread's body is used instead;
         // this one stays on the list, empty.
         let stored = self.system.classes[index as usize].compare_exchange(
@@ -77,17 +76,27 @@ impl<M: Machine, D: Design> Heap<M, D> {
             Ordering::Acquire,
         );
         match stored {
-            Ok(_) => Some(body),
+            Ok(_) => body,
             // SAFETY: not null, so stored by another `publish`.
-            Err(other) => unsafe { other.cast::<CacheBody<D>>().as_ref() },
+            Err(other) => unsafe { other.cast::<CacheBody<D>>().as_ref() }.unwrap_or(body),
         }
     }
 
     /// Makes all kmalloc caches now instead of at their first use.
-    pub fn make_kmalloc_caches(&self) {
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`] of the first class that cannot exist: boot parameters may ask for slabs that no
+    /// page holds. Kernels panic at this point of their boot.
+    pub fn make_kmalloc_caches(&self) -> Result<(), CreateError> {
         for class in kmalloc_classes(self.system.kmalloc, &self.system.params) {
-            self.class(KmallocTarget::Class(class));
+            // Acquire: as in `class`.
+            let made = &self.system.classes[class.index as usize];
+            if made.load(Ordering::Acquire).is_null() {
+                self.make_class(class)?;
+            }
         }
+        Ok(())
     }
 
     /// The cache that serves kmallocs of this size; `None` for 0 bytes and for sizes that go to

@@ -17,10 +17,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Makes what new caches can be merged into from the start.
-    pub(super) fn prepare_merging(&self) {
+    pub(super) fn prepare_merging(&self) -> Result<(), CreateError> {
         if self.merge_rules().is_some_and(|rules| rules.into_kmalloc) {
-            self.make_kmalloc_caches();
+            self.make_kmalloc_caches()?;
         }
+        Ok(())
     }
 
     /// An existing cache that serves the new one, which is its alias from now on.

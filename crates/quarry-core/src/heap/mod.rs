@@ -153,7 +153,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             system: System::new(pages, era, params, boot, kmalloc, general, shared.cast()),
             design: PhantomData,
         };
-        heap.prepare_merging();
+        heap.prepare_merging()?;
         Ok(heap)
     }
 
@@ -260,15 +260,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
             Some(body) => body,
             None => self.create_body(spec)?,
         };
-        self.make_what_debugging_needs(body);
+        self.make_what_debugging_needs(body)?;
         Ok(Cache { heap: self, body })
     }
 
     /// Makes the kmalloc caches now if one may be needed inside a debug lock, where none can be made.
-    fn make_what_debugging_needs(&self, body: &CacheBody<D>) {
+    fn make_what_debugging_needs(&self, body: &CacheBody<D>) -> Result<(), CreateError> {
         if D::GROWS_BY_KMALLOC && body.head.flags.debug() {
-            self.make_kmalloc_caches();
+            self.make_kmalloc_caches()?;
         }
+        Ok(())
     }
 
     fn create_body(&self, spec: &CacheSpec<'_>) -> Result<&CacheBody<D>, CreateError> {

@@ -7,6 +7,7 @@ use crate::design::Design;
 use crate::era::Era;
 use crate::heap::{Cache, Heap};
 use crate::machine::Machine;
+use crate::name::Name;
 use crate::tunables::TunableError;
 
 /// The first two lines: version 2.1 without statistics.
@@ -94,7 +95,7 @@ impl fmt::Display for SlabinfoRow<'_> {
 
 /// Why slabinfo could not be written or read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum SlabinfoError<'a> {
+pub enum SlabinfoError {
     /// A kernel with this design has no slabinfo.
     NoFile {
         /// The design's name.
@@ -110,25 +111,25 @@ pub enum SlabinfoError<'a> {
     /// The line is not `name limit batchcount sharedfactor`.
     Syntax {
         /// The line.
-        line: &'a str,
+        line: Name,
     },
     /// There is no such cache.
     NoCache {
         /// The name asked for.
-        name: &'a str,
+        name: Name,
     },
     /// A value is out of the range of its tunable.
-    Tunable(TunableError<'static>),
+    Tunable(TunableError),
     /// There is no room for the new arrays.
     Refused {
         /// The cache.
-        name: &'a str,
+        name: Name,
     },
     /// The writer failed.
     Writer,
 }
 
-impl SlabinfoError<'_> {
+impl SlabinfoError {
     /// The kernel's name of an error of this kind.
     #[must_use]
     pub const fn errno_name(&self) -> &'static str {
@@ -141,7 +142,7 @@ impl SlabinfoError<'_> {
     }
 }
 
-impl fmt::Display for SlabinfoError<'_> {
+impl fmt::Display for SlabinfoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoFile { design } => write!(f, "a kernel with {design} has no slabinfo"),
@@ -156,24 +157,28 @@ impl fmt::Display for SlabinfoError<'_> {
             ),
             Self::NoCache { name } => write!(f, "there is no cache {name:?}"),
             Self::Tunable(error) => error.fmt(f),
-            Self::Refused { name } => write!(f, "cache {name} has no room for the new arrays"),
+            Self::Refused { name } => write!(f, "cache {name:?} has no room for the new arrays"),
             Self::Writer => f.write_str("slabinfo could not be written: the writer failed"),
         }
     }
 }
 
-crate::error::debug_is_display!(SlabinfoError<'_>);
+crate::error::debug_is_display!(SlabinfoError);
 
-impl core::error::Error for SlabinfoError<'_> {}
+impl core::error::Error for SlabinfoError {}
 
 /// `name limit batchcount sharedfactor`, as SLAB takes it.
-fn parse(line: &str) -> Result<(&str, [i64; 3]), SlabinfoError<'_>> {
+fn parse(line: &str) -> Result<(&str, [i64; 3]), SlabinfoError> {
     let mut words = line.split_ascii_whitespace();
     let mut values = [0; 3];
-    let name = words.next().ok_or(SlabinfoError::Syntax { line })?;
+    let name = words.next().ok_or(SlabinfoError::Syntax {
+        line: Name::new(line),
+    })?;
     for value in &mut values {
         let word = words.next().and_then(|word| word.parse().ok());
-        *value = word.ok_or(SlabinfoError::Syntax { line })?;
+        *value = word.ok_or(SlabinfoError::Syntax {
+            line: Name::new(line),
+        })?;
     }
     Ok((name, values))
 }
@@ -214,7 +219,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// [`SlabinfoError::NoFile`] for a design whose kernel has no such file, and
     /// [`SlabinfoError::Writer`].
-    pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError<'static>> {
+    pub fn write_slabinfo(&self, out: &mut impl Write) -> Result<(), SlabinfoError> {
         let mut without = WITHOUT_SLABINFO.iter();
         if without.any(|at| at.applies(D::NAME, self.era())) {
             return Err(SlabinfoError::NoFile { design: D::NAME });
@@ -236,7 +241,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// # Errors
     ///
     /// [`SlabinfoError`].
-    pub fn write_tunables<'a>(&self, line: &'a str) -> Result<bool, SlabinfoError<'a>> {
+    pub fn write_tunables(&self, line: &str) -> Result<bool, SlabinfoError> {
         let era = self.era();
         if !D::TUNABLES
             .of(era)
@@ -255,8 +260,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 .map_err(SlabinfoError::Tunable)?;
         }
         // New arrays come from kmalloc, which cannot make classes while the list is locked.
-        self.make_kmalloc_caches();
-        let mut tuned = Err(SlabinfoError::NoCache { name });
+        self.make_kmalloc_caches()
+            .map_err(|_| SlabinfoError::Refused {
+                name: Name::new(name),
+            })?;
+        let mut tuned = Err(SlabinfoError::NoCache {
+            name: Name::new(name),
+        });
         self.for_each_cache(|cache| {
             if tuned.is_ok() || cache.name() != name {
                 return;
@@ -267,7 +277,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 Some(values) if tune(limit, values, |at, to| cache.set_attribute(at, to)) => {
                     Ok(true)
                 }
-                Some(_) => Err(SlabinfoError::Refused { name }),
+                Some(_) => Err(SlabinfoError::Refused {
+                    name: Name::new(name),
+                }),
             };
         });
         tuned
@@ -321,7 +333,12 @@ mod tests {
         assert_eq!(parse("dentry 120 60 8\n"), Ok(("dentry", [120, 60, 8])));
         assert_eq!(parse("  a 1 1 -1 "), Ok(("a", [1, 1, -1])));
         for line in ["", "dentry", "dentry 120 60", "dentry 120 x 8"] {
-            assert_eq!(parse(line), Err(SlabinfoError::Syntax { line }));
+            assert_eq!(
+                parse(line),
+                Err(SlabinfoError::Syntax {
+                    line: Name::new(line)
+                })
+            );
         }
         assert_eq!(possible([1, 1, 0]), Some([1, 1, 0]));
         for impossible in [[0, 0, 0], [8, 0, 8], [8, 9, 8], [8, 4, -1], [-4, -5, 0]] {

@@ -8,12 +8,13 @@ use crate::era::Era;
 use crate::geometry::CacheFlags;
 use crate::heap::{Cache, Heap};
 use crate::machine::{CpuId, Machine, NodeId};
+use crate::name::Name;
 use crate::stats::Stat;
 use crate::tunables::{Table, TunableError};
 
 /// Why an attribute could not be read or written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum SysfsError<'a> {
+pub enum SysfsError {
     /// The design has no such attribute in this era.
     NoAttribute {
         /// The design's tunables.
@@ -21,7 +22,7 @@ pub enum SysfsError<'a> {
         /// The heap's era.
         era: Era,
         /// The name asked for.
-        name: &'a str,
+        name: Name,
     },
     /// The attribute cannot be written.
     ReadOnly {
@@ -37,12 +38,12 @@ pub enum SysfsError<'a> {
         /// The attribute.
         name: &'static str,
         /// What was written.
-        text: &'a str,
+        text: Name,
         /// What it takes.
         takes: &'static str,
     },
     /// The value is out of the tunable's range.
-    Tunable(TunableError<'static>),
+    Tunable(TunableError),
     /// The cache does not take the value as it is now.
     Refused {
         /// The attribute.
@@ -75,7 +76,7 @@ pub enum SysfsError<'a> {
     Writer,
 }
 
-impl SysfsError<'_> {
+impl SysfsError {
     /// The kernel's name of an error of this kind.
     #[must_use]
     pub const fn errno_name(&self) -> &'static str {
@@ -90,7 +91,7 @@ impl SysfsError<'_> {
     }
 }
 
-impl fmt::Display for SysfsError<'_> {
+impl fmt::Display for SysfsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoAttribute {
@@ -163,11 +164,11 @@ impl fmt::Display for SysfsError<'_> {
     }
 }
 
-crate::error::debug_is_display!(SysfsError<'_>);
+crate::error::debug_is_display!(SysfsError);
 
-impl core::error::Error for SysfsError<'_> {}
+impl core::error::Error for SysfsError {}
 
-impl From<fmt::Error> for SysfsError<'_> {
+impl From<fmt::Error> for SysfsError {
     fn from(_: fmt::Error) -> Self {
         Self::Writer
     }
@@ -190,11 +191,11 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         attributes_of(D::TUNABLES, self.head().era)
     }
 
-    fn sysfs_attribute<'a>(&self, name: &'a str) -> Result<Attribute, SysfsError<'a>> {
+    fn sysfs_attribute(&self, name: &str) -> Result<Attribute, SysfsError> {
         let no_attribute = SysfsError::NoAttribute {
             tunables: D::TUNABLES,
             era: self.head().era,
-            name,
+            name: Name::new(name),
         };
         self.sysfs_attributes()
             .find(|attribute| attribute.name == name)
@@ -207,11 +208,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     /// # Errors
     ///
     /// [`SysfsError`].
-    pub fn sysfs_read<'a>(
-        &self,
-        name: &'a str,
-        out: &mut impl Write,
-    ) -> Result<(), SysfsError<'a>> {
+    pub fn sysfs_read(&self, name: &str, out: &mut impl Write) -> Result<(), SysfsError> {
         let attribute = self.sysfs_attribute(name)?;
         let value = match attribute.source {
             Source::Geometry(of) => {
@@ -310,12 +307,16 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// [`SysfsError`]; but for [`SysfsError::Busy`], [`SysfsError::Inconsistent`] and
     /// [`SysfsError::Damaged`] nothing has changed then.
-    pub fn sysfs_write<'a>(&self, name: &'a str, text: &'a str) -> Result<(), SysfsError<'a>> {
+    pub fn sysfs_write(&self, name: &str, text: &str) -> Result<(), SysfsError> {
         let (attribute, era) = (self.sysfs_attribute(name)?, self.head().era);
         let (name, text) = (attribute.name, text.trim());
         let only = |wanted: &str, takes| match text == wanted {
             true => Ok(()),
-            false => Err(SysfsError::Invalid { name, text, takes }),
+            false => Err(SysfsError::Invalid {
+                name,
+                text: Name::new(text),
+                takes,
+            }),
         };
         match attribute.source {
             Source::Statistic => {
@@ -351,9 +352,11 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
             }),
             _ => {
                 let takes = "a number from 0 on";
-                let value = text
-                    .parse()
-                    .map_err(|_| SysfsError::Invalid { name, text, takes })?;
+                let value = text.parse().map_err(|_| SysfsError::Invalid {
+                    name,
+                    text: Name::new(text),
+                    takes,
+                })?;
                 D::TUNABLES
                     .check(era, name, value)
                     .map_err(SysfsError::Tunable)?;

@@ -65,16 +65,16 @@ const LOWMEM_RESERVE_RATIO: [u64; ZONE_TYPES] = [256, 256, 32];
 
 /// Why a sysctl was not written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum SysctlError<'a> {
+pub enum SysctlError {
     /// The era has no such sysctl, or it does not take the value.
-    Tunable(TunableError<'a>),
+    Tunable(TunableError),
     /// The value does not fit the machine.
     Sizes(PageGeometryError),
     /// The calling thread is already writing one.
     Reentered,
 }
 
-impl core::fmt::Display for SysctlError<'_> {
+impl core::fmt::Display for SysctlError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Tunable(error) => error.fmt(f),
@@ -84,9 +84,9 @@ impl core::fmt::Display for SysctlError<'_> {
     }
 }
 
-crate::error::debug_is_display!(SysctlError<'_>);
+crate::error::debug_is_display!(SysctlError);
 
-impl core::error::Error for SysctlError<'_> {}
+impl core::error::Error for SysctlError {}
 
 impl<M: Machine> PageAllocator<M> {
     /// Reads a sysctl by name; `None` if the era does not have it, or the calling thread is
@@ -112,7 +112,7 @@ impl<M: Machine> PageAllocator<M> {
     /// # Errors
     ///
     /// [`SysctlError`], whose message says what would be valid; nothing has changed then.
-    pub fn set_sysctl<'a>(&self, name: &'a str, value: u64) -> Result<u32, SysctlError<'a>> {
+    pub fn set_sysctl(&self, name: &str, value: u64) -> Result<u32, SysctlError> {
         let _pass = self.gate().enter(self.machine());
         let mut config = self
             .config

@@ -13,6 +13,7 @@ use crate::infer::{Inferred, Recorded, infer};
 use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
+use crate::run::RunSpec;
 
 /// A cache of the recorded kernel.
 #[derive(Clone, Debug)]
@@ -91,9 +92,9 @@ impl Input {
         self.file.meta().cpus.saturating_mul(self.copies)
     }
 
-    /// Whether the copies can be replayed: their CPUs and objects have numbers, and no report of the
-    /// recorded kernel belongs to one of them.
-    pub(crate) fn check_copies(&self) -> Result<(), LabError> {
+    /// Whether the copies can be replayed: their CPUs and objects have numbers, every run has a CPU for
+    /// each of theirs, and no report of the recorded kernel belongs to one of them.
+    pub(crate) fn check_copies(&self, runs: &[RunSpec]) -> Result<(), LabError> {
         let meta = self.file.meta();
         let slots = meta.object_slots.max(meta.page_slots).max(1);
         let most = (1_u32 << 16).checked_div(meta.cpus).unwrap_or(1);
@@ -103,6 +104,18 @@ impl Input {
                 "{} copies of {}: 1 to {most} can be replayed, as copies have at most 65536 CPUs and \
                  2^32 objects",
                 self.copies, self.name
+            )));
+        }
+        let load_cpus = self.load_cpus();
+        let narrow = runs.iter().find(|run| run.config.cpus < load_cpus);
+        if let Some(run) = narrow.filter(|_| self.copies > 1) {
+            return Err(LabError::Usage(format!(
+                "{} copies of {} CPUs need {load_cpus} CPUs, and {} has {}: give --cpus \
+                 {load_cpus} or more, or fewer copies",
+                self.copies,
+                meta.cpus,
+                run.label(),
+                run.config.cpus
             )));
         }
         let reports = [

@@ -221,6 +221,22 @@ fn tunables_reach_named_and_kmalloc_caches() {
     assert!(order.caches.iter().all(|cache| cache.order == 2));
 }
 
+/// Linux 2.6.22 does not boot with slabs of more than 65535 objects; memory has nothing to do with it.
+#[test]
+fn kmalloc_caches_that_cannot_exist_are_named() {
+    let input = input(&[kmalloc(1, 0, 8)]);
+    let axes = Axes {
+        settings: vec![Setting::parse("slub_min_order=8").unwrap()],
+        ..axes("slub@2.6.22")
+    };
+    let message = replay(&axes, &input).unwrap_err().to_string();
+    assert!(
+        message.contains("slub@2.6.22, 4k pages, 4 CPUs: a slab would hold")
+            && message.ends_with("lower slub_min_order or slub_min_objects"),
+        "{message}"
+    );
+}
+
 #[test]
 fn exhausted_memory_names_the_event() {
     let events: Vec<_> = (0..5000).map(|n| alloc(n, 0, "box", 1024)).collect();
@@ -343,6 +359,9 @@ fn copies_are_loads_of_their_own() {
     twice.copies = 1 << 15;
     assert!(replay(&wide, &twice).is_err());
     twice.copies = 2;
+    // Two copies of four CPUs do not share the four of this machine.
+    let refused = replay(&axes("slub"), &twice).unwrap_err().to_string();
+    assert!(refused.contains("4 CPUs has 4: give --cpus 8"), "{refused}");
     twice.check = Some(crate::kernel::Slabinfo::default());
     let refused = replay(&wide, &twice).unwrap_err().to_string();
     assert!(refused.contains("which is of one machine"), "{refused}");

@@ -375,11 +375,7 @@ impl<T, D: Design> Cache<T, D> {
     /// # Errors
     ///
     /// [`SysfsError`].
-    pub fn sysfs_read<'a>(
-        &self,
-        name: &'a str,
-        out: &mut impl std::fmt::Write,
-    ) -> Result<(), SysfsError<'a>> {
+    pub fn sysfs_read(&self, name: &str, out: &mut impl std::fmt::Write) -> Result<(), SysfsError> {
         self.raw.sysfs_read(name, out)
     }
 
@@ -389,7 +385,7 @@ impl<T, D: Design> Cache<T, D> {
     /// # Errors
     ///
     /// [`SysfsError`].
-    pub fn sysfs_write<'a>(&self, name: &'a str, text: &'a str) -> Result<(), SysfsError<'a>> {
+    pub fn sysfs_write(&self, name: &str, text: &str) -> Result<(), SysfsError> {
         self.raw.sysfs_write(name, text)
     }
 

@@ -54,7 +54,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
             })
         };
         let caches = CACHES.map(|spec| cache(spec).unwrap()).to_vec();
-        heap.make_kmalloc_caches();
+        heap.make_kmalloc_caches().unwrap();
         Box::leak(Box::new(Self {
             heap,
             caches,

@@ -3,6 +3,7 @@
 use crate::model::inspect::{CPUS, NODES, cache, heap, read, use_it};
 use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
+use quarry::kernel::name::Name;
 use quarry::kernel::tunables::{Scope, Tunable};
 use quarry::{Design, Era, Slub, Slubq, Stat};
 use quarry_sim::VirtualMachine;
@@ -158,7 +159,7 @@ fn tunable_writes<D: Design>(cache: &Cache<'_, VirtualMachine, D>, tunable: &Tun
 
 fn slabinfo_lists_every_cache<D: Design>(era: Era) {
     let heap = heap::<D>(era);
-    heap.make_kmalloc_caches();
+    heap.make_kmalloc_caches().unwrap();
     let kept = use_it(heap.machine(), &cache(&heap, "dentry", 192));
     cache(&heap, "a name that is longer than the column", 64);
     let mut text = String::new();
@@ -217,9 +218,19 @@ fn slabinfo_takes_tunables<D: Design>(era: Era) {
         assert_eq!(shown(), (8, 8, 1));
     }
     let name = "inode";
-    assert_eq!(tuned("inode 8 4 1"), Err(SlabinfoError::NoCache { name }));
+    assert_eq!(
+        tuned("inode 8 4 1"),
+        Err(SlabinfoError::NoCache {
+            name: Name::new(name)
+        })
+    );
     let line = "dentry 8 4";
-    assert_eq!(tuned(line), Err(SlabinfoError::Syntax { line }));
+    assert_eq!(
+        tuned(line),
+        Err(SlabinfoError::Syntax {
+            line: Name::new(line)
+        })
+    );
     for object in kept {
         // SAFETY: allocated from this cache and not freed yet.
         unsafe { cache.free(object) }.unwrap();
