@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use quarry_lab::LabError;
 use quarry_work::WorkError;
 
+use crate::output::visible;
+
 /// An error with an exit code of its own.
 #[derive(Debug)]
 struct Failure {
@@ -80,7 +82,7 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     // Nothing can be done if stderr is closed as well.
     let _ = io::Write::write_all(
         &mut io::stderr().lock(),
-        format!("quarry: {}\n", message(&error)).as_bytes(),
+        format!("quarry: {}\n", visible(&message(&error))).as_bytes(),
     );
     ExitCode::from(code)
 }

@@ -24,10 +24,11 @@ pub(crate) struct Args {
     /// Kernel release; otherwise from the text's header.
     #[arg(long, value_name = "RELEASE")]
     kernel: Option<String>,
-    /// Architecture; otherwise from the header.
+    /// Architecture; otherwise from the header, or from the addresses of objects.
     #[arg(long, value_name = "ARCH")]
     arch: Option<String>,
-    /// Page size of the recorded machine: 4k, 16k or 64k; 4k is assumed otherwise.
+    /// Page size of the recorded machine: 4k, 16k or 64k; otherwise from addresses and page frame
+    /// numbers, or from the architecture. If nothing tells it 4k is assumed.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_page_bytes)]
     page_size: Option<u64>,
     /// CPUs of the recorded machine; otherwise from the header, otherwise the largest seen.
@@ -152,7 +153,10 @@ struct Summary<'a> {
     peak_live_bytes: u64,
     peak_live_pages: u64,
     caches: usize,
+    time_steps_back: u64,
+    other_event_names: &'a [(String, u64)],
     kernel: Option<&'a str>,
+    arch: Option<&'a str>,
     page_size: u32,
     assumptions: &'a [String],
     cpus: u32,
@@ -182,7 +186,10 @@ impl<'a> Summary<'a> {
             peak_live_bytes: meta.peak_bytes_req,
             peak_live_pages: meta.peak_pages,
             caches: meta.canonical_caches().count(),
+            time_steps_back: meta.time_steps_back,
+            other_event_names: &meta.other_event_names.entries,
             kernel: meta.kernel.as_deref(),
+            arch: meta.arch.as_deref(),
             page_size: meta.page_size,
             assumptions: &meta.assumptions,
             cpus: meta.cpus,
@@ -204,7 +211,38 @@ fn tables(summary: &ImportSummary, output: &Path) -> String {
     if let Some(first) = &summary.meta.first_skipped {
         text.push_str(&format!("\nfirst skipped line: {first}\n"));
     }
+    let meta = &summary.meta;
+    let odd = meta.comms.entries.iter().find(|(comm, _)| is_odd(comm));
+    if let Some((comm, events)) = odd {
+        text.push_str(&format!(
+            "\nnote: a process is called `{comm}`, which looks like a part of an event; its {} events were \
+             read by the last columns of their lines\n",
+            units::count(*events)
+        ));
+    }
     text
+}
+
+/// Whether a process name looks like a field, an event or the columns before it.
+fn is_odd(comm: &str) -> bool {
+    let event = comm.trim_end_matches(':');
+    let event = event.strip_prefix("kmem:").unwrap_or(event);
+    comm.contains('=') || comm.contains("] ") || Kind::from_name(event.as_bytes()).is_some()
+}
+
+/// Events of other tracepoints: how many, and of the most frequent ones the names.
+fn ignored(meta: &TraceMeta) -> String {
+    const NAMES: usize = 5;
+    let names = &meta.other_event_names.entries;
+    let shown = names.iter().take(NAMES);
+    let shown: Vec<String> = shown
+        .map(|(name, events)| format!("{name} {}", units::count(*events)))
+        .collect();
+    let more = if names.len() > NAMES { ", ..." } else { "" };
+    match meta.other_events {
+        0 => "0".to_string(),
+        all => format!("{} ({}{more})", units::count(all), shown.join(", ")),
+    }
 }
 
 /// Events by kind, with frees of what was not seen allocated, and implied frees.
@@ -255,6 +293,10 @@ fn facts(summary: &ImportSummary, output: &Path) -> Table {
             meta.kernel.clone().unwrap_or_else(|| "unknown".to_string()),
         ),
         ("page size", units::bytes(meta.page_size.into())),
+        (
+            "architecture",
+            meta.arch.clone().unwrap_or_else(|| "unknown".to_string()),
+        ),
         ("CPUs", meta.cpus.to_string()),
         (
             "duration",
@@ -271,6 +313,7 @@ fn facts(summary: &ImportSummary, output: &Path) -> Table {
             ),
         ),
         ("lost events", units::count(meta.lost_events)),
+        ("ignored events", ignored(meta)),
         ("skipped lines", units::count(meta.skipped_lines)),
         (
             "peak alive",

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod filter;
 mod geometry;
 mod geometry_pages;
 mod geometry_query;
@@ -16,6 +17,7 @@ mod replay_tables;
 mod run;
 mod rx;
 mod rx_tables;
+mod signals;
 mod snapshot;
 mod tunables;
 mod units;
@@ -56,6 +58,8 @@ enum Command {
     Run(run::Args),
     /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
     Import(import::Args),
+    /// Cut a window, processes or caches out of a trace, into a trace of its own.
+    Filter(filter::Args),
     /// Write down what this machine's kernel says about its slab caches.
     Snapshot(snapshot::Args),
     /// Predict a real kernel's slab memory under other settings, from a snapshot of it.
@@ -71,10 +75,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    signals::remove_outputs_first();
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Filter(args) => filter::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::WhatIf(args) => what_if::run(&args),
         Command::Geometry(args) => geometry::run(&args),

@@ -1,5 +1,6 @@
 //! What goes to stdout, tables and JSON, and notes beside it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -72,7 +73,7 @@ pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> any
 /// Tells on stderr what the user may not expect.
 pub(crate) fn note(text: &str) {
     // Nothing can be done if stderr is closed.
-    let _ = writeln!(io::stderr().lock(), "quarry: note: {text}");
+    let _ = writeln!(io::stderr().lock(), "quarry: note: {}", visible(text));
 }
 
 /// Tells on stderr what is uncertain about releases, once for each.
@@ -94,7 +95,7 @@ pub(crate) fn unbroken(mut table: Table) -> Table {
 pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     print(|out| {
         for line in text.trim_end().lines() {
-            writeln!(out, "{}", line.trim_end())?;
+            writeln!(out, "{}", visible(line.trim_end()))?;
         }
         Ok(())
     })
@@ -143,4 +144,35 @@ pub(crate) fn print_value(value: &impl Serialize) -> anyhow::Result<()> {
         serde_json::to_writer_pretty(&mut *out, value)?;
         writeln!(out)
     })
+}
+
+/// The text with escapes in place of what changes a terminal: control characters, and those that change
+/// the direction of writing. A trace's names may hold anything.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    let acts =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        if acts(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_shown() {
+        assert_eq!(visible("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(visible("x\u{202e}y"), "x\\u{202e}y");
+        assert_eq!(visible("plain ä"), "plain ä");
+    }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::addresses::{Addresses, has_several_page_sizes, page_bytes_of};
 use crate::error::{Result, TraceError};
 use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
 use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
@@ -20,8 +21,6 @@ use crate::write::{Row, Texts, TraceWriter};
 pub const PAGE_SIZE_ASSUMED: u32 = 4096;
 /// What `kmalloc(0)` returns.
 const ZERO_SIZE_PTR: u64 = 16;
-/// Addresses from here on cannot be hashes, which have 32 bits.
-pub(crate) const HASH_LIMIT: u64 = 1 << 32;
 
 /// Makes a trace from events in the order of their time.
 ///
@@ -56,6 +55,7 @@ pub struct TraceBuilder<W: Write + Send> {
     cpu_max: u16,
     last_time_ns: u64,
     first_row: bool,
+    addresses: Addresses,
     meta: TraceMeta,
 }
 
@@ -81,10 +81,8 @@ impl<W: Write + Send> TraceBuilder<W> {
             cpu_max: 0,
             last_time_ns: 0,
             first_row: true,
-            meta: TraceMeta {
-                hashed_addresses: true,
-                ..TraceMeta::default()
-            },
+            addresses: Addresses::default(),
+            meta: TraceMeta::default(),
         })
     }
 
@@ -138,8 +136,8 @@ impl<W: Write + Send> TraceBuilder<W> {
         if self.leads_nowhere(event) {
             return Ok(());
         }
-        if !event.kind.is_page() && event.address >= HASH_LIMIT {
-            self.meta.hashed_addresses = false;
+        if !event.kind.is_page() {
+            self.addresses.note(event.address);
         }
         match event.kind {
             Kind::MmPageAlloc => self.page_alloc(event),
@@ -181,7 +179,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         // Only the bytes asked for are surely the object's own: SLOB counts its header, which lies
         // before the address, and debugging red zones lie on both sides.
         let length = u64::from(event.bytes_req).max(1);
-        let exact = self.meta.hashed_addresses;
+        let exact = self.addresses.are_hashed();
         while let Some(slot) = self.objects.overlap(event.address, length, exact) {
             self.imply_object_free(event, slot)?;
         }
@@ -416,13 +414,15 @@ impl<W: Write + Send> TraceBuilder<W> {
         let mut meta = self.meta;
         meta.slab_memory = self.held.found();
         meta.cpus = meta.cpus.max(u32::from(self.cpu_max) + 1);
-        if meta.page_size == 0 {
-            meta.page_size = PAGE_SIZE_ASSUMED;
-            meta.page_size_assumed = true;
-        }
-        meta.complete_assumptions();
         let slab_rows = meta.events.total() - meta.events.mm_page_alloc - meta.events.mm_page_free;
-        meta.hashed_addresses &= slab_rows > 0;
+        meta.hashed_addresses = slab_rows > 0 && self.addresses.are_hashed();
+        infer_machine(
+            &mut meta,
+            &self.addresses,
+            self.held.page_bytes(),
+            self.out.path(),
+        )?;
+        meta.complete_assumptions();
         meta.object_slots = self.objects.slots() as u32;
         meta.page_slots = self.pages.slots() as u32;
         meta.orphans.never_freed_objects = self.objects.live() as u64;
@@ -437,4 +437,46 @@ impl<W: Write + Send> TraceBuilder<W> {
         self.out.finish(&mut meta, &self.texts)?;
         Ok(meta)
     }
+}
+
+/// Fills in architecture and page size where nothing told them: from addresses, from page frame numbers,
+/// from the architecture, or else 4096, unless its kernels come with several.
+fn infer_machine(
+    meta: &mut TraceMeta,
+    addresses: &Addresses,
+    page_bytes: Option<u32>,
+    path: &Path,
+) -> Result<()> {
+    if meta.arch.is_none()
+        && let Some(arch) = addresses.arch()
+    {
+        meta.arch = Some(arch.to_string());
+        meta.assumptions.push(format!(
+            "the architecture is {arch} by the addresses of objects; name it with quarry import --arch"
+        ));
+    }
+    if meta.page_size != 0 {
+        return Ok(());
+    }
+    let arch = meta.arch.as_deref().unwrap_or_default();
+    if let Some(bytes) = page_bytes {
+        meta.page_size = bytes;
+        if page_bytes_of(arch) != Some(bytes) {
+            meta.assumptions.push(format!(
+                "pages have {bytes} bytes by addresses and page frame numbers; name the size with quarry \
+                 import --page-size"
+            ));
+        }
+    } else if let Some(bytes) = page_bytes_of(arch) {
+        meta.page_size = bytes;
+    } else if has_several_page_sizes(arch) {
+        return Err(TraceError::PageSizeUnknown {
+            path: path.to_path_buf(),
+            arch: arch.to_string(),
+        });
+    } else {
+        meta.page_size = PAGE_SIZE_ASSUMED;
+        meta.page_size_assumed = true;
+    }
+    Ok(())
 }

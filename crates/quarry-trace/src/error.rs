@@ -116,6 +116,35 @@ pub enum TraceError {
         /// The limit.
         limit: u64,
     },
+    /// A filter that keeps no row.
+    #[error(
+        "{}: no event is {filter}; the recording goes from {}.{:09} to {}.{:09} s, and its processes and caches are \
+         in its footer",
+        path.display(), first_ns / 1_000_000_000, first_ns % 1_000_000_000, last_ns / 1_000_000_000,
+        last_ns % 1_000_000_000
+    )]
+    NothingKept {
+        /// The trace.
+        path: PathBuf,
+        /// What was asked for.
+        filter: String,
+        /// Time of the first row.
+        first_ns: u64,
+        /// Time of the last row.
+        last_ns: u64,
+    },
+    /// Nothing tells the page size of a machine that may have several.
+    #[error(
+        "{}: the page size is unknown, and kernels for {arch} have 4k, 16k or 64k pages; name it with --page-size \
+         (on the machine: getconf PAGESIZE)",
+        path.display()
+    )]
+    PageSizeUnknown {
+        /// The file being written.
+        path: PathBuf,
+        /// The architecture.
+        arch: String,
+    },
     /// The output could not be written. Nothing is left behind.
     #[error("cannot write {}: {source}{}; nothing was left behind", path.display(), output_advice(source))]
     Write {
@@ -201,12 +230,25 @@ pub enum TraceError {
         found: u64,
     },
     /// A column is missing or of another type.
-    #[error("{}: column `{column}` is missing or has another type; the file was rewritten by another program: import the recording again", path.display())]
+    #[error("{}: not a trace: column `{column}` is missing or is no number; make a trace with `quarry import`, and keep its columns where another program rewrites it", path.display())]
     Column {
         /// The file.
         path: PathBuf,
         /// The column.
         column: &'static str,
+    },
+    /// A codec that this build does not have.
+    #[error(
+        "{}: its columns are compressed by {codec}, which is not built in; write it with zstd, snappy or \
+         without compression (DuckDB: COPY (FROM 'IN') TO 'OUT' (FORMAT parquet, COMPRESSION zstd); pyarrow and \
+         pandas: compression='zstd')",
+        path.display()
+    )]
+    Codec {
+        /// The file.
+        path: PathBuf,
+        /// The codec.
+        codec: String,
     },
     /// The rows do not decode.
     #[error("{}: damaged near row {row}: {source}; copy the file again", path.display())]

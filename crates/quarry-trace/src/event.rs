@@ -278,6 +278,31 @@ impl ReplayEvent {
     }
 }
 
+/// One row with everything that the file holds about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullRow {
+    /// What a replay sees.
+    pub event: ReplayEvent,
+    /// The running thread.
+    pub pid: i32,
+    /// Its name.
+    pub comm: String,
+    /// The cache's name as the event told it, or as it was known at that moment.
+    pub cache: Option<String>,
+    /// Bytes that the allocator set aside.
+    pub bytes_alloc: u32,
+    /// Allocation flags as printed.
+    pub gfp_flags: Option<String>,
+    /// The node asked for, -1 for any.
+    pub node: i32,
+    /// Migratetype, -1 where there is none.
+    pub migratetype: i32,
+    /// The caller as printed.
+    pub call_site: Option<String>,
+    /// Where the object lies.
+    pub place: Option<Place>,
+}
+
 /// One event as it is observed, before addresses become object ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEvent<'a> {

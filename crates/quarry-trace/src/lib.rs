@@ -56,8 +56,8 @@
 //!
 //! All are counted in [`TraceMeta::orphans`]. What an object surely owns is `bytes_req` from its
 //! address: `bytes_alloc` also counts SLOB's header, which lies *before* the address, and debugging
-//! red zones. If no address reaches 2^32, the addresses are hashes (`%p`): neighbourhood means
-//! nothing then, and only an equal address proves anything. A free of NULL or of the zero-size
+//! red zones. If no address reaches 2^32 and not all are aligned, they are hashes (`%p`): neighbourhood
+//! means nothing then, and only an equal address proves anything. A free of NULL or of the zero-size
 //! pointer, and an allocation that failed, are counted apart and have no row.
 //!
 //! # Caches
@@ -77,7 +77,8 @@
 //! and large kmallocs, have [`Flags::SLAB`], on allocation and free. That is read off the addresses
 //! alone: an object lies in exactly one block. The address of a page is its frame number times the
 //! page size plus a constant (the start of the direct map). Objects that are allocated right
-//! after a block, by the same CPU, vote for this constant. So the importer must know the page size.
+//! after a block, by the same CPU, vote for this constant. The page size comes from the
+//! caller, or from the vote itself.
 //! A block in which no object was seen is not marked: a slab whose objects all come and go by bulk
 //! calls, which have no events, is taken for something else. [`TraceMeta::slab_memory`] says how
 //! many were marked, and is `None` if the constant could not be found. On the recordings of the
@@ -115,26 +116,32 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod build;
 mod error;
 mod event;
+mod filter;
 mod import;
 mod intern;
 mod meta;
 mod outfile;
 mod pages;
 mod read;
+mod rebuild;
 mod schema;
 mod write;
 
 pub use build::{PAGE_SIZE_ASSUMED, TraceBuilder};
 pub use error::{LineProblem, Result, TraceError};
 pub use event::{
-    Flags, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, PAGE_GROUP_ORDER, Place, RawEvent, ReplayEvent,
+    Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, PAGE_GROUP_ORDER, Place, RawEvent,
+    ReplayEvent,
 };
+pub use filter::{Filter, filter_file};
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,
     Orphans, SlabMemory, Table, TraceMeta,
 };
-pub use read::{CHUNK_EVENTS, EventReader, FullRow, PageReader, RowReader, TraceFile};
+pub use outfile::remove_unfinished_outputs;
+pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TraceFile};

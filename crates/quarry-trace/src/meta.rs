@@ -63,6 +63,9 @@ pub struct TraceMeta {
     pub failed_allocs: u64,
     /// Events of other tracepoints.
     pub other_events: u64,
+    /// These tracepoints, most frequent first.
+    #[serde(default)]
+    pub other_event_names: Table,
     /// Lines that are no event: comments, blank lines, call chains.
     pub other_lines: u64,
     /// Lines that looked like events and did not parse (only if skipping was asked for).
@@ -74,6 +77,12 @@ pub struct TraceMeta {
     /// Events whose time is before that of the row above: the recorder's, and frees before which
     /// the importer has put the allocation of a new slab.
     pub time_regressions: u64,
+    /// Events that the recorder printed below one of a later time.
+    #[serde(default)]
+    pub time_steps_back: u64,
+    /// By how much at most.
+    #[serde(default)]
+    pub time_step_back_ns_max: u64,
     /// Time of the first row.
     pub first_time_ns: u64,
     /// Latest time of any row.
@@ -150,6 +159,19 @@ impl TraceMeta {
                 "the kernel is unknown, the newest rules are assumed; name it with quarry import --kernel"
                     .to_string(),
             );
+        }
+        if self.hashed_addresses {
+            found.push(
+                "addresses are hashed or too few to tell: only an equal address proves that an object is gone, \
+                 and slab pages are unknown; record with perf as root, or turn ftrace's option hash-ptr off"
+                    .to_string(),
+            );
+        }
+        if self.time_steps_back > 0 {
+            found.push(format!(
+                "time runs backwards at {} events of the recording, by {} ns at most; their order is kept",
+                self.time_steps_back, self.time_step_back_ns_max
+            ));
         }
         found.retain(|sentence| !self.assumptions.contains(sentence));
         self.assumptions.append(&mut found);

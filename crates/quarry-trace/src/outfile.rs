@@ -1,12 +1,19 @@
 //! A file that appears only when it is complete.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::error::{Result, TraceError};
 use crate::schema::Checksum;
+
+/// What the name of a part has between that of its target and its numbers.
+const MARK: &str = ".quarry-";
+/// How it ends.
+const PART: &str = ".part";
 
 /// Writes beside its target under a temporary name; [`OutFile::commit`] renames, dropping removes.
 #[derive(Debug)]
@@ -39,17 +46,19 @@ impl OutFile {
                 path: path.to_path_buf(),
             });
         };
+        remove_stale(&target);
         for attempt in 0..100_u32 {
             let mut hidden = std::ffi::OsString::from(".");
             hidden.push(name);
-            hidden.push(format!(".{}-{attempt}.part", std::process::id()));
+            hidden.push(format!("{MARK}{}-{attempt}{PART}", std::process::id()));
             let temporary = target.with_file_name(hidden);
             match OpenOptions::new()
                 .write(true)
                 .create_new(true)
                 .open(&temporary)
             {
-                Ok(file) => {
+                Ok(file) if is_kept(&file, &temporary) => {
+                    register(&temporary);
                     return Ok(OutFile {
                         target,
                         temporary,
@@ -57,6 +66,7 @@ impl OutFile {
                         committed: false,
                     });
                 }
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -86,6 +96,7 @@ impl OutFile {
         let length = self.file.metadata().map_err(failed)?.len();
         fs::rename(&self.temporary, &self.target).map_err(failed)?;
         self.committed = true;
+        unregister(&self.temporary);
         Ok(length)
     }
 }
@@ -95,8 +106,82 @@ impl Drop for OutFile {
         if !self.committed {
             // Nothing can be done about a failure here, and the error that led here is the one to report.
             let _ = fs::remove_file(&self.temporary);
+            unregister(&self.temporary);
         }
     }
+}
+
+/// Parts of this process that are not complete.
+static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn register(part: &Path) {
+    if let Ok(mut parts) = PARTS.lock() {
+        parts.push(part.to_path_buf());
+    }
+}
+
+fn unregister(part: &Path) {
+    if let Ok(mut parts) = PARTS.lock() {
+        parts.retain(|other| other != part);
+    }
+}
+
+/// Removes what this process has written of outputs that are not complete, for a program that is about to
+/// end by a signal. Outputs under way fail from then on.
+pub fn remove_unfinished_outputs() {
+    let parts = PARTS.lock().map(|mut parts| std::mem::take(&mut *parts));
+    for part in parts.unwrap_or_default() {
+        // The process ends: nothing can be done about a failure here.
+        let _ = fs::remove_file(part);
+    }
+}
+
+/// Locks a part that was just made, for as long as its file is open. False if another process took it
+/// for a stale one in between and removed it.
+fn is_kept(file: &File, path: &Path) -> bool {
+    // A file system without locks has no stale parts removed, either.
+    let _ = file.lock();
+    is_named(file, path)
+}
+
+/// Whether a file is the one of this name.
+fn is_named(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(own), Ok(named)) => (own.dev(), own.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+/// Removes the parts beside `target` whose processes have ended: a living one holds a lock on its own,
+/// which ends with it however it ends. Failures are passed over, as these are others' files.
+fn remove_stale(target: &Path) {
+    let folder = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|found| found.is_file());
+        if !is_file || !is_part(&entry.file_name()) {
+            continue;
+        }
+        let opened = OpenOptions::new().write(true).open(entry.path());
+        if opened.is_ok_and(|file| file.try_lock().is_ok() && is_named(&file, &entry.path())) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a name is that of a part: `.NAME.quarry-PID-N.part`.
+fn is_part(name: &OsStr) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = name.to_string_lossy();
+    let middle = name
+        .strip_prefix('.')
+        .and_then(|name| name.strip_suffix(PART));
+    let numbers = middle.and_then(|name| name.rsplit_once(MARK));
+    numbers
+        .and_then(|(_, numbers)| numbers.split_once('-'))
+        .is_some_and(|(process, attempt)| digits(process) && digits(attempt))
 }
 
 /// Sits under the encoder: keeps the system's error, which the encoder would turn into text, and sums up
@@ -174,5 +259,34 @@ impl<W: Write> Write for Tap<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush().inspect_err(|error| self.note(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(folder: &Path) -> usize {
+        let entries = fs::read_dir(folder).unwrap().flatten();
+        entries.filter(|entry| is_part(&entry.file_name())).count()
+    }
+
+    #[test]
+    fn only_parts_without_a_living_writer_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let stale = folder.path().join(".other.parquet.quarry-1-0.part");
+        fs::write(&stale, "left behind").unwrap();
+        for name in [".mine.part", "a.quarry-1-0.part", ".a.quarry-x-0.part"] {
+            fs::write(folder.path().join(name), "not ours").unwrap();
+        }
+        let first = OutFile::create(&folder.path().join("t.parquet")).unwrap();
+        assert!(!stale.exists());
+        // A lock belongs to an open file, so the same process finds its own taken.
+        let second = OutFile::create(&folder.path().join("t.parquet")).unwrap();
+        assert_eq!(parts(folder.path()), 2);
+        first.commit().unwrap();
+        drop(second);
+        assert_eq!(parts(folder.path()), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
     }
 }

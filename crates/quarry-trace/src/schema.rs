@@ -90,6 +90,9 @@ pub(crate) const COLUMNS: [Column; 18] = [
     },
 ];
 
+/// How the name of the writer begins that our files have in their footer.
+pub(crate) const WRITER: &str = "quarry-trace";
+
 /// The column that files of version 1 do not have.
 pub(crate) const PAGE: &str = "page";
 

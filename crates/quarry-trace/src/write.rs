@@ -18,7 +18,7 @@ use crate::event::{Kind, NO_CACHE, NO_OBJECT, NO_PAGE, ReplayEvent};
 use crate::intern::{Interner, NO_TEXT};
 use crate::meta::{CHECKSUM_KEY, FORMAT_VERSION, META_KEY, Table, TraceMeta, VERSION_KEY};
 use crate::outfile::{Tap, TapHandle};
-use crate::schema::{COLUMNS, Checksum, Digest, PAGE, schema};
+use crate::schema::{COLUMNS, Checksum, Digest, PAGE, WRITER, schema};
 
 /// Rows of one row group: the unit of memory for writer and reader.
 pub(crate) const GROUP_ROWS: usize = 128 * 1024;
@@ -98,7 +98,7 @@ impl<W: Write + Send> TraceWriter<W> {
         };
         let level = ZstdLevel::try_new(zstd_level).map_err(encode)?;
         let mut properties = WriterProperties::builder()
-            .set_created_by(format!("quarry-trace {}", env!("CARGO_PKG_VERSION")))
+            .set_created_by(format!("{WRITER} {}", env!("CARGO_PKG_VERSION")))
             .set_compression(Compression::ZSTD(level))
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)

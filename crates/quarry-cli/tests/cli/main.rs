@@ -2,6 +2,7 @@
 
 mod check;
 mod common;
+mod filter;
 mod geometry;
 mod golden;
 mod import;

@@ -370,7 +370,9 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let error = SlabinfoError::Syntax { line: "x" };
+        let error = SlabinfoError::Syntax {
+            line: Name::new("x"),
+        };
         assert!(error.to_string().contains("such as \"dentry 120 60 8\""));
         assert_eq!(error.errno_name(), "EINVAL");
     }

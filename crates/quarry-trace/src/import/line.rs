@@ -24,8 +24,8 @@ pub(crate) enum Line<'a> {
     Event(RawEvent<'a>, Writer),
     /// A report that this many events were lost.
     Lost(u64, Writer),
-    /// An event of another tracepoint.
-    OtherEvent,
+    /// An event of another tracepoint, by its name.
+    OtherEvent(&'a [u8]),
     /// A comment, which may be a header.
     Comment,
     /// Blank, a call chain, or anything else that is no event.
@@ -62,14 +62,15 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line<'_>, Fault> {
         return Ok(Line::Lost(perf::lost(columns.rest), Writer::Perf));
     }
     let Some(name) = columns.event.strip_suffix(b":") else {
-        return Ok(Line::OtherEvent);
+        return Ok(Line::OtherEvent(columns.event));
     };
+    let full_name = name;
     let (name, from_perf) = match name.strip_prefix(b"kmem:") {
         Some(name) => (name, true),
         None => (name, false),
     };
     let Some(kind) = Kind::from_name(name) else {
-        return Ok(Line::OtherEvent);
+        return Ok(Line::OtherEvent(full_name));
     };
     let (pid, comm, writer) = match perf::task(columns.task) {
         Some((pid, comm)) => (pid, comm, Writer::Perf),
@@ -97,34 +98,55 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line<'_>, Fault> {
     Ok(Line::Event(event, writer))
 }
 
+/// Longest name of a task: the kernel keeps 16 bytes with the one that ends it.
+const COMM_BYTES_MAX: usize = 15;
+
 /// Finds the columns, or `None` if the line does not have the shape of an event.
+///
+/// A task may be called `[0] 1.0: kfree:`, so the last place that looks like the columns counts which has a
+/// task before it that can be one. What comes after the event cannot: the task would be too long.
 fn split(line: &[u8]) -> Option<Columns<'_>> {
+    let mut first = None;
+    let mut last = None;
     for open in memchr_iter(b'[', line) {
-        let digits = line[open + 1..]
-            .iter()
-            .take_while(|b| b.is_ascii_digit())
-            .count();
-        let close = open + 1 + digits;
-        let bounded =
-            digits > 0 && line.get(close) == Some(&b']') && open > 0 && line[open - 1] == b' ';
-        if !bounded {
+        let Some(columns) = columns_at(line, open) else {
             continue;
+        };
+        let task = perf::task(columns.task).or_else(|| ftrace::task(columns.task));
+        if task.is_some_and(|(_, comm)| comm.trim_ascii().len() <= COMM_BYTES_MAX) {
+            last = Some(columns);
+        } else if first.is_none() {
+            first = Some(columns);
         }
-        let (time, after) = time_token(&line[close + 1..])?;
-        let (mut event, mut rest) = token(after)?;
-        if event.iter().all(u8::is_ascii_digit) {
-            // perf prints the sample period before the event if it was recorded.
-            (event, rest) = token(rest)?;
-        }
-        return Some(Columns {
-            task: &line[..open],
-            cpu: &line[open + 1..close],
-            time,
-            event,
-            rest,
-        });
     }
-    None
+    last.or(first)
+}
+
+/// The columns of a line whose CPU is in the bracket at `open`.
+fn columns_at(line: &[u8], open: usize) -> Option<Columns<'_>> {
+    let digits = line[open + 1..]
+        .iter()
+        .take_while(|b| b.is_ascii_digit())
+        .count();
+    let close = open + 1 + digits;
+    let bounded =
+        digits > 0 && line.get(close) == Some(&b']') && open > 0 && line[open - 1] == b' ';
+    if !bounded {
+        return None;
+    }
+    let (time, after) = time_token(&line[close + 1..])?;
+    let (mut event, mut rest) = token(after)?;
+    if event.iter().all(u8::is_ascii_digit) {
+        // perf prints the sample period before the event if it was recorded.
+        (event, rest) = token(rest)?;
+    }
+    Some(Columns {
+        task: &line[..open],
+        cpu: &line[open + 1..close],
+        time,
+        event,
+        rest,
+    })
 }
 
 /// The time without its colon, and what follows. ftrace's flag columns may come before it.
@@ -224,6 +246,28 @@ mod tests {
             ("0x1.5", None),
         ] {
             assert_eq!(time_ns(text.as_bytes()), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_looks_like_columns_is_a_name() {
+        for name in [
+            "[0] 1.0: kfree:",
+            "a 5 [0] 1.0: x:",
+            "kmem:kfree:",
+            "ptr=0x1",
+        ] {
+            for text in [
+                format!("  {name} 7/8 [003] 2.5: kmem:kfree: call_site=f ptr=0x1000"),
+                format!("  {name}-8 [003] d..1. 2.5: kfree: call_site=f [m] ptr=0x1000"),
+            ] {
+                let Ok(Line::Event(event, _)) = parse(text.as_bytes()) else {
+                    panic!("{text}");
+                };
+                let found = (event.comm, event.pid, event.cpu, event.time_ns);
+                let expect = (name.as_bytes(), 8, 3, 2_500_000_000);
+                assert_eq!(found, expect, "{text}");
+            }
         }
     }
 }

@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 
 use crate::build::TraceBuilder;
 use crate::error::{LineProblem, Result, TraceError, clip};
-use crate::meta::{CPUS_MAX, TraceMeta};
+use crate::intern::Interner;
+use crate::meta::{CPUS_MAX, TABLE_ENTRIES_MAX, Table, TraceMeta};
 use crate::outfile::OutFile;
 use fields::Fault;
 use input::Lines;
@@ -35,11 +36,12 @@ use refills::Refills;
 pub struct ImportOptions {
     /// Kernel release; otherwise from `perf script --header`.
     pub kernel: Option<String>,
-    /// Architecture; otherwise from the header.
+    /// Architecture; otherwise from the header, or from the addresses of objects.
     pub arch: Option<String>,
     /// The recorded command; otherwise from the header.
     pub command: Option<String>,
-    /// Page size; 4096 is assumed otherwise, and the trace says so.
+    /// Page size; otherwise from addresses and page frame numbers, or from the architecture. If none tells it,
+    /// 4096 is assumed, and the trace says so.
     pub page_size: Option<u32>,
     /// Number of CPUs; otherwise from the header, otherwise the largest that is seen.
     pub cpus: Option<u32>,
@@ -185,6 +187,8 @@ pub fn import<W: Write + Send>(
         refills: Refills::default(),
         trace,
         first_line: None,
+        others: Others::default(),
+        last_time_ns: 0,
     };
     while let Some((text, ended)) = lines.next_line()? {
         // The borrow of `lines` ends with `text`, so the number is taken by the error path alone.
@@ -217,6 +221,35 @@ struct Import<'a, W: Write + Send> {
     refills: Refills,
     trace: TraceBuilder<W>,
     first_line: Option<String>,
+    others: Others,
+    /// Time of the last event.
+    last_time_ns: u64,
+}
+
+/// Events of other tracepoints, by name.
+#[derive(Default)]
+struct Others {
+    names: Interner,
+    omitted: u64,
+}
+
+impl Others {
+    /// Counts one. Kernels have thousands of tracepoints; more names than that are no tracepoints.
+    fn count(&mut self, name: &[u8]) {
+        const NAME_BYTES_MAX: usize = 100;
+        if self.names.len() < TABLE_ENTRIES_MAX {
+            self.names.id(&name[..name.len().min(NAME_BYTES_MAX)]);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    fn table(&self) -> Table {
+        Table {
+            omitted: self.omitted,
+            ..Table::new(self.names.by_use())
+        }
+    }
 }
 
 /// Why a line is bad: a field, or that it is cut off.
@@ -243,11 +276,15 @@ impl<W: Write + Send> Import<'_, W> {
                     ))));
                 }
                 self.count(writer);
+                self.step(event.time_ns);
                 self.refills.push(&event, &mut self.trace)?;
             }
             Ok(Line::Lost(count, Writer::Perf)) => add(&mut self.facts.lost_records, count),
             Ok(Line::Lost(count, Writer::Ftrace)) => add(&mut self.facts.lost_marks, count),
-            Ok(Line::OtherEvent) => self.trace.meta_mut().other_events += 1,
+            Ok(Line::OtherEvent(name)) => {
+                self.trace.meta_mut().other_events += 1;
+                self.others.count(name);
+            }
             Ok(Line::Comment) => {
                 perf::header(text, &mut self.facts);
                 ftrace::header(text, &mut self.facts);
@@ -263,6 +300,15 @@ impl<W: Write + Send> Import<'_, W> {
             Err(fault) => return Ok(Some(Bad::Field(fault))),
         }
         Ok(None)
+    }
+
+    /// Notes a time that is before the one of the event above.
+    fn step(&mut self, time_ns: u64) {
+        let back_ns = self.last_time_ns.saturating_sub(time_ns);
+        self.last_time_ns = time_ns;
+        let meta = self.trace.meta_mut();
+        meta.time_steps_back += u64::from(back_ns > 0);
+        meta.time_step_back_ns_max = meta.time_step_back_ns_max.max(back_ns);
     }
 
     fn count(&mut self, writer: Writer) {
@@ -307,6 +353,7 @@ impl<W: Write + Send> Import<'_, W> {
         self.refills.flush(&mut self.trace)?;
         let (facts, options) = (self.facts, self.options);
         let meta = self.trace.meta_mut();
+        meta.other_event_names = self.others.table();
         meta.source = match (facts.perf_lines, facts.ftrace_lines) {
             (_, 0) => "perf script",
             (0, _) => "ftrace",

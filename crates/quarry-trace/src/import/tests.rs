@@ -7,7 +7,8 @@ mod errors;
 mod formats;
 mod rule;
 
-use crate::read::{FullRow, TraceFile};
+use crate::event::FullRow;
+use crate::read::TraceFile;
 
 const P: &str = "bash 7/8 [001] 1.5: kmem:";
 const A: &str = "ptr=0xffff888100000000";

@@ -11,7 +11,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
-use crate::build::{HASH_LIMIT, PAGE_SIZE_ASSUMED};
+use crate::addresses::HASH_LIMIT;
 
 /// The smallest huge page of the machines that Linux runs on: 2 MiB.
 const BASE_ALIGN: u64 = 2 << 20;
@@ -24,22 +24,51 @@ const VOTES_RATIO: usize = 4;
 /// Candidates that are kept at most: with more the search gives up, as none of them can be right.
 const CANDIDATES_MAX: usize = 1 << 14;
 
+/// Pages of the machines that Linux runs on, as powers of two.
+const SHIFTS: [u32; 3] = [12, 14, 16];
+
 /// The search for the base, and what it found.
+///
+/// If the page size is not known each of [`SHIFTS`] is tried. With a wrong one, the distance of an address
+/// from its page frame depends on the frame, so that no two blocks vote for one base.
 #[derive(Debug, Default)]
 pub(super) struct DirectMap {
     /// Base and shift.
     found: Option<(u64, u32)>,
-    shift: u32,
     /// Start and order of each CPU's last blocks.
     recent: HashMap<u16, VecDeque<(u64, u8)>>,
+    /// One for each page size that is possible.
+    searches: Vec<Search>,
+}
+
+/// The search with one page size.
+#[derive(Debug, Default)]
+struct Search {
+    shift: u32,
     /// Blocks by the base that they vote for.
     votes: HashMap<u64, HashSet<u64>>,
-    given_up: bool,
+}
+
+impl Search {
+    /// An object at `address` may lie in this block. Gives the base, if the block votes for it for the
+    /// first time.
+    fn vote(&mut self, start: u64, order: u8, address: u64) -> Option<u64> {
+        let block_bytes = 1_u64.checked_shl(u32::from(order) + self.shift)?;
+        let physical = start.checked_mul(1 << self.shift)?;
+        let base = (address & !(block_bytes - 1)).checked_sub(physical)?;
+        let is_new = base % BASE_ALIGN == 0 && self.votes.entry(base).or_default().insert(start);
+        is_new.then_some(base)
+    }
 }
 
 impl DirectMap {
     pub(super) fn is_found(&self) -> bool {
         self.found.is_some()
+    }
+
+    /// Bytes of a page, if the base was found.
+    pub(super) fn page_bytes(&self) -> Option<u32> {
+        self.found.map(|(_, shift)| 1 << shift)
     }
 
     /// The page frame that an address lies in, and where in it, if that is known.
@@ -57,16 +86,20 @@ impl DirectMap {
         Some(address(start)?..address(end)?)
     }
 
+    /// Takes a block of pages of `page_bytes`, 0 if that is not known.
     pub(super) fn page_alloc(&mut self, cpu: u16, start: u64, order: u8, page_bytes: u32) {
-        if self.found.is_some() || self.given_up {
+        if self.found.is_some() {
             return;
         }
-        let page_bytes = if page_bytes == 0 {
-            PAGE_SIZE_ASSUMED
-        } else {
-            page_bytes
-        };
-        self.shift = page_bytes.ilog2();
+        if self.searches.is_empty() && self.recent.is_empty() {
+            let known = (page_bytes != 0).then(|| page_bytes.ilog2());
+            let shifts = SHIFTS.into_iter().filter(|_| known.is_none()).chain(known);
+            let search = |shift| Search {
+                shift,
+                ..Search::default()
+            };
+            self.searches = shifts.map(search).collect();
+        }
         let recent = self.recent.entry(cpu).or_default();
         if recent.len() == RECENT_BLOCKS {
             recent.pop_front();
@@ -75,34 +108,43 @@ impl DirectMap {
     }
 
     pub(super) fn object_alloc(&mut self, cpu: u16, address: u64) {
-        if self.found.is_some() || self.given_up || address < HASH_LIMIT {
+        if self.found.is_some() || self.searches.is_empty() || address < HASH_LIMIT {
             return;
         }
-        let mut grown = None;
-        for (start, order) in self.recent.get(&cpu).into_iter().flatten() {
-            let block_bytes = 1 << (u32::from(*order) + self.shift);
-            let Some(base) = (address & !(block_bytes - 1)).checked_sub(start << self.shift) else {
-                continue;
-            };
-            if base % BASE_ALIGN == 0 && self.votes.entry(base).or_default().insert(*start) {
-                grown = Some(base);
+        for at in 0..self.searches.len() {
+            let mut grown = None;
+            for (start, order) in self.recent.get(&cpu).into_iter().flatten() {
+                grown = self.searches[at].vote(*start, *order, address).or(grown);
+            }
+            if grown.is_some_and(|base| self.decide(at, base)) {
+                (self.recent, self.searches) = (HashMap::new(), Vec::new());
+                return;
             }
         }
-        if let Some(base) = grown {
-            self.decide(base);
-        }
+        self.searches
+            .retain(|search| search.votes.len() <= CANDIDATES_MAX);
     }
 
-    fn decide(&mut self, base: u64) {
-        let votes = self.votes.get(&base).map_or(0, HashSet::len);
-        let others = self.votes.iter().filter(|(other, _)| **other != base);
-        let most = others.map(|(_, blocks)| blocks.len()).max().unwrap_or(0);
-        if votes >= VOTES_MIN && votes >= VOTES_RATIO * most {
-            self.found = Some((base, self.shift));
+    /// Whether the search at `at` has found its base.
+    fn decide(&mut self, at: usize, base: u64) -> bool {
+        let search = &self.searches[at];
+        let votes = search.votes.get(&base).map_or(0, HashSet::len);
+        if votes < VOTES_MIN {
+            return false;
         }
-        self.given_up = self.votes.len() > CANDIDATES_MAX;
-        if self.found.is_some() || self.given_up {
-            (self.recent, self.votes) = (HashMap::new(), HashMap::new());
+        let shift = search.shift;
+        let all = self.searches.iter().flat_map(|search| {
+            let votes = search.votes.iter();
+            votes.map(|(base, blocks)| ((*base, search.shift), blocks.len()))
+        });
+        let most = all
+            .filter(|(other, _)| *other != (base, shift))
+            .map(|(_, votes)| votes)
+            .max();
+        if votes < VOTES_RATIO * most.unwrap_or(0) {
+            return false;
         }
+        self.found = Some((base, shift));
+        true
     }
 }

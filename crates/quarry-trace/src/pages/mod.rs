@@ -41,6 +41,7 @@ mod types;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use crate::build::PAGE_SIZE_ASSUMED;
 use crate::event::{Flags, Kind, NO_PAGE, Place};
 use crate::meta::SlabMemory;
 use crate::write::Row;
@@ -118,7 +119,10 @@ impl Pages {
     /// Takes the next row; gives the oldest one if too many are held.
     pub(crate) fn push(&mut self, row: Row, place: u64, page_bytes: u32) -> Option<Row> {
         let event = &row.event;
-        self.page_bytes = page_bytes;
+        if page_bytes != 0 {
+            self.page_bytes = page_bytes;
+        }
+        let page_bytes = self.page_bytes;
         if event.kind == Kind::MmPageAlloc {
             self.map
                 .page_alloc(event.cpu, place, event.order, page_bytes);
@@ -128,6 +132,7 @@ impl Pages {
         }
         self.held.push_back(Held { row, place });
         if self.map.is_found() {
+            self.inferred();
             while self.done < self.held.len() {
                 self.go_through(self.done);
                 self.done += 1;
@@ -161,6 +166,29 @@ impl Pages {
     /// Where a block of pages is mapped; `None` if addresses could not be related to page frames yet.
     pub(crate) fn addresses(&self, page: u64, order: u8) -> Option<Range<u64>> {
         self.map.addresses(page, order)
+    }
+
+    /// Takes the page size that the direct map tells, if none was named. Types of what has left already
+    /// were noted by another size, if it is not the one that is assumed.
+    fn inferred(&mut self) {
+        if self.page_bytes != 0 {
+            return;
+        }
+        self.page_bytes = self.map.page_bytes().unwrap_or_default();
+        if self.page_bytes != PAGE_SIZE_ASSUMED {
+            self.types = PageTypes::default();
+            for Held { row, place } in &self.held {
+                if row.event.kind == Kind::MmPageAlloc {
+                    self.types
+                        .allocated(*place, row.event.place, self.page_bytes);
+                }
+            }
+        }
+    }
+
+    /// The page size that addresses and page frame numbers tell, if none was named.
+    pub(crate) fn page_bytes(&self) -> Option<u32> {
+        self.map.page_bytes()
     }
 
     /// What was found; `None` if addresses could not be related to page frames.

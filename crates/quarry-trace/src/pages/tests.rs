@@ -5,9 +5,10 @@ use std::path::Path;
 use super::map::DirectMap;
 use super::*;
 use crate::build::TraceBuilder;
+use crate::event::FullRow;
 use crate::event::{NO_CACHE, Place, RawEvent, ReplayEvent};
 use crate::intern::NO_TEXT;
-use crate::read::{FullRow, TraceFile};
+use crate::read::TraceFile;
 
 const BASE: u64 = 0xffff_9abc_de00_0000;
 const PAGE: u64 = 4096;

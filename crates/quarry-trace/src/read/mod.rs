@@ -5,6 +5,7 @@
 
 mod check;
 mod events;
+mod foreign;
 mod group;
 mod pages;
 mod rows;
@@ -23,18 +24,21 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 pub use events::{CHUNK_EVENTS, EventReader};
 pub use pages::PageReader;
-pub use rows::{FullRow, RowReader};
+pub use rows::RowReader;
 
 use crate::error::{Result, TraceError};
 use crate::event::NO_CACHE;
 use crate::meta::{
     CHECKSUM_KEY, CPUS_MAX, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
 };
-use crate::schema::{COLUMNS, Checksum, PAGE};
+use crate::schema::{COLUMNS, Checksum, PAGE, WRITER};
 use source::Source;
 
 /// More rows in one row group than any writer of ours makes: a group is what a reader holds at once.
 const GROUP_ROWS_MAX: u64 = 1 << 22;
+
+/// How a Parquet file begins.
+const MAGIC: &[u8] = b"PAR1";
 
 /// An open trace: its metadata is read and checked, its rows are not read yet.
 #[derive(Clone)]
@@ -110,7 +114,7 @@ impl TraceFile {
     }
 
     fn from_source(source: Source, path: &Path, head: &[u8]) -> Result<TraceFile> {
-        let is_parquet = head == b"PAR1";
+        let is_parquet = head == MAGIC;
         let path = path.to_path_buf();
         let reader = match SerializedFileReader::new(source.clone()) {
             Ok(reader) => reader,
@@ -118,6 +122,15 @@ impl TraceFile {
             Err(_) => return Err(TraceError::NotParquet { path }),
         };
         let footer = reader.metadata().clone();
+        let writer = footer.file_metadata().created_by().unwrap_or_default();
+        if !writer.starts_with(WRITER) {
+            let told = match read_meta(&footer, &path) {
+                Err(error @ TraceError::Version { .. }) => return Err(error),
+                told => told.ok(),
+            };
+            let made = foreign::rebuild(&source, &footer, told, &path)?;
+            return TraceFile::from_source(Source::Bytes(made), &path, MAGIC);
+        }
         let meta = read_meta(&footer, &path)?;
         check_meta(&meta, &footer, &path)?;
         let columns = find_columns(&footer, meta.format_version, &path)?;

@@ -11,35 +11,11 @@ use super::events::read_exactly;
 use super::group::Group;
 use super::pages::PageReader;
 use crate::error::{Result, TraceError};
-use crate::event::{Place, ReplayEvent};
+use crate::event::Place;
+use crate::event::{FullRow, ReplayEvent};
 
 const NUMBERS: [&str; 4] = ["pid", "bytes_alloc", "node", "migratetype"];
 const TEXTS: [&str; 4] = ["comm", "cache", "gfp_flags", "call_site"];
-
-/// One row with everything that the file holds about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FullRow {
-    /// What a replay sees.
-    pub event: ReplayEvent,
-    /// The running thread.
-    pub pid: i32,
-    /// Its name.
-    pub comm: String,
-    /// The cache's name as the event told it, or as it was known at that moment.
-    pub cache: Option<String>,
-    /// Bytes that the allocator set aside.
-    pub bytes_alloc: u32,
-    /// Allocation flags as printed.
-    pub gfp_flags: Option<String>,
-    /// The node asked for, -1 for any.
-    pub node: i32,
-    /// Migratetype, -1 where there is none.
-    pub migratetype: i32,
-    /// The caller as printed.
-    pub call_site: Option<String>,
-    /// Where the object lies.
-    pub place: Option<Place>,
-}
 
 /// Reads a trace's rows in order, a chunk at a time.
 pub struct RowReader {

@@ -140,10 +140,13 @@ fn what_is_no_trace_is_told_apart() {
 fn a_foreign_parquet_and_another_version_are_refused() {
     let plain = |pairs: &[(&str, &str)]| {
         use parquet::file::metadata::KeyValue;
+        use parquet::file::properties::WriterProperties;
         use parquet::file::writer::SerializedFileWriter;
+        let properties = WriterProperties::builder().set_created_by(WRITER.to_string());
+        let properties = properties.build();
         let mut out = Vec::new();
         let mut file =
-            SerializedFileWriter::new(&mut out, crate::schema::schema(), Default::default())
+            SerializedFileWriter::new(&mut out, crate::schema::schema(), properties.into())
                 .unwrap();
         for (key, value) in pairs {
             file.append_key_value_metadata(KeyValue::new(key.to_string(), value.to_string()));

@@ -1,0 +1,128 @@
+//! `quarry filter`: a part of a trace as a trace of its own.
+
+use std::path::PathBuf;
+
+use quarry_lab::replay::input::Input;
+use quarry_lab::replay::part::Moment;
+use quarry_trace::{Filter, TraceMeta, filter_file};
+use serde::Serialize;
+
+use crate::error::usage;
+use crate::{output, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
+    #[arg(value_name = "TRACE")]
+    trace: String,
+    /// The trace to write (Parquet). It appears only when it is complete.
+    #[arg(short, long, value_name = "OUT.parquet")]
+    output: PathBuf,
+    /// Keep events from this time on: seconds as the recording prints them, or +SECONDS after its
+    /// first event.
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    from: Option<Moment>,
+    /// Keep events before this time.
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    until: Option<Moment>,
+    /// Keep events of processes with this name; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    comm: Vec<String>,
+    /// Keep events of this thread; may be repeated.
+    #[arg(long, value_name = "PID", allow_negative_numbers = true)]
+    pid: Vec<i32>,
+    /// Keep events of this cache, kmalloc for those of all sizes, and no page events; may be repeated.
+    #[arg(long, value_name = "CACHE")]
+    cache: Vec<String>,
+    /// Print what is left as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+What crosses the cut is handled as an import does it: a free of an object that
+was allocated before is kept and marked unknown, an object that is freed later
+stays alive. A free by another process within the cut counts as an implied one.
+
+Exit codes:
+  0 done; 1 failed, and no output is left behind; 2 wrong usage
+
+Examples:
+  quarry filter kmem.parquet -o part.parquet --from +1 --until +2.5
+  quarry filter hackbench -o skb.parquet --cache skbuff_head_cache --cache kmalloc
+  quarry filter kmem.parquet -o mine.parquet --comm bash --comm make";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    output: String,
+    rows: u64,
+    rows_before: u64,
+    events: u64,
+    orphans: &'a quarry_trace::Orphans,
+    first_time_ns: u64,
+    last_time_ns: u64,
+    digest: String,
+    assumptions: &'a [String],
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let input = Input::open(&args.trace)?;
+    let whole = input.file.meta();
+    let clock = |moment: Moment| match moment {
+        Moment::Clock(ns) => ns,
+        Moment::Offset(ns) => whole.first_time_ns.saturating_add(ns),
+    };
+    let filter = Filter {
+        from_ns: args.from.map(clock),
+        until_ns: args.until.map(clock),
+        comms: args.comm.clone(),
+        pids: args.pid.clone(),
+        caches: args.cache.clone(),
+    };
+    if filter == Filter::default() {
+        return Err(usage(
+            "nothing says what to keep: give --from, --until, --comm, --pid or --cache",
+        ));
+    }
+    let meta = filter_file(&input.file, &filter, &args.output)?;
+    if args.json {
+        output::print_json(
+            "filter",
+            &Report {
+                output: args.output.display().to_string(),
+                rows: meta.rows,
+                rows_before: whole.rows,
+                events: meta.events.total(),
+                orphans: &meta.orphans,
+                first_time_ns: meta.first_time_ns,
+                last_time_ns: meta.last_time_ns,
+                digest: format!("{:016x}", meta.digest),
+                assumptions: &meta.assumptions,
+            },
+        )
+    } else {
+        output::print_text(&text(args, whole, &meta))
+    }
+}
+
+fn text(args: &Args, whole: &TraceMeta, meta: &TraceMeta) -> String {
+    let orphans = &meta.orphans;
+    let mut text = format!(
+        "{}: {} of {} rows, {:.3} s\n\
+         frees of what was not seen allocated: {}; implied frees: {}; alive at the end: {}\n",
+        args.output.display(),
+        units::count(meta.rows),
+        units::count(whole.rows),
+        meta.duration_ns() as f64 / 1e9,
+        units::count(orphans.unknown_frees()),
+        units::count(orphans.implied_frees()),
+        units::count(orphans.never_freed()),
+    );
+    for assumption in &meta.assumptions {
+        text.push_str(&format!("assumed: {assumption}\n"));
+    }
+    text
+}

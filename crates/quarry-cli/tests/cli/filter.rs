@@ -1,0 +1,147 @@
+//! `quarry filter`, what signals leave behind, and Parquet that other programs wrote.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, command, quarry, recording, small_trace, stdout};
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+/// Replays on two designs; gives what of it depends on the trace alone.
+fn replay(trace: &str) -> Value {
+    let designs = ["--design", "slub,slab", "--page-size", "4k"];
+    let args = [&["replay", trace, "--json", "--no-timing"], &designs[..]].concat();
+    json(&args)["runs"].take()
+}
+
+#[test]
+fn a_part_is_a_trace_that_replays() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let out = dir.path().join("part.parquet");
+    let out = out.to_str().unwrap();
+    let cut = |options: &[&str]| {
+        let report = json(&[&["filter", &trace, "-o", out, "--json"], options].concat());
+        replay(out);
+        report
+    };
+    let whole = cut(&["--from", "+0"]);
+    assert_eq!(whole["rows"], whole["rows_before"]);
+    let (first, last) = (&whole["first_time_ns"], &whole["last_time_ns"]);
+    let middle_ns = (first.as_u64().unwrap() + last.as_u64().unwrap()) / 2;
+    let middle = format!(
+        "{}.{:09}",
+        middle_ns / 1_000_000_000,
+        middle_ns % 1_000_000_000
+    );
+    let early = cut(&["--until", &middle]);
+    let late = cut(&["--from", &middle]);
+    let rows = |report: &Value| report["rows"].as_u64().unwrap();
+    assert_eq!(rows(&early) + rows(&late), rows(&whole));
+    assert!(early["last_time_ns"].as_u64() < Some(middle_ns));
+    let cache = cut(&["--cache", "kmalloc"]);
+    assert!(rows(&cache) < rows(&whole));
+    let said = cache["assumptions"].to_string();
+    assert!(said.contains("of caches kmalloc"), "{said}");
+}
+
+/// Objects that a cut takes the allocation of are freed as those from before a recording.
+#[test]
+fn frees_behind_a_cut_are_of_unknown_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("late.parquet");
+    let out = out.to_str().unwrap();
+    let late = json(&[
+        "filter",
+        "hackbench",
+        "-o",
+        out,
+        "--from",
+        "+0.15",
+        "--json",
+    ]);
+    let unknown = |kind: &str| late["orphans"][kind].as_u64().unwrap();
+    assert!(unknown("unknown_kfree") > 7000);
+    assert!(unknown("unknown_kmem_cache_free") > 26_000);
+    let run = &replay(out)[0];
+    assert_eq!(
+        run["replayed"]["orphans"],
+        unknown("unknown_kfree") + unknown("unknown_kmem_cache_free")
+    );
+}
+
+#[test]
+fn a_filter_that_keeps_nothing_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let out = dir.path().join("part.parquet");
+    let out = out.to_str().unwrap();
+    let run = |options: &[&str]| quarry(&[&["filter", &trace, "-o", out], options].concat());
+    assert_fails(&run(&[]), 2, &["--from"]);
+    assert_fails(
+        &run(&["--comm", "nobody"]),
+        1,
+        &["of processes nobody", "goes from"],
+    );
+    assert_fails(&run(&["--from", "+99"]), 1, &["no event is from"]);
+    assert_fails(
+        &quarry(&["filter", &trace, "-o", &trace, "--pid", "1"]),
+        1,
+        &["same file"],
+    );
+    assert!(!Path::new(out).exists());
+}
+
+#[test]
+fn a_signal_leaves_no_part_behind() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out.parquet");
+        let mut child = command(&["import", "-", "-o", out.to_str().unwrap()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(recording().as_bytes()).unwrap();
+        let parts = || fs::read_dir(dir.path()).unwrap().count();
+        let start = Instant::now();
+        while parts() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "no part appears");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = child.id().to_string();
+        let killed = Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(killed.unwrap().success());
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(parts(), 0, "{signal}");
+    }
+}
+
+/// The rows of `small_trace` as DuckDB, pandas and pyarrow wrote them: `tests/data/README.md`.
+#[test]
+fn rewritten_parquet_replays_as_the_trace_did() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let file = |name: &str| dir.join(name).to_str().unwrap().to_string();
+    let original = replay(&file("original.parquet"));
+    for name in ["duckdb", "pandas", "pyarrow"] {
+        let rewritten = replay(&file(&format!("{name}.parquet")));
+        for (run, other) in [0, 1].map(|at| (&original[at], &rewritten[at])) {
+            for field in ["peak_slab_bytes", "final_slab_bytes", "replayed"] {
+                assert!(!run[field].is_null(), "{field}: {run}");
+                assert_eq!(run[field], other[field], "{name}: {field}");
+            }
+        }
+    }
+    let gzip = quarry(&["replay", &file("gzip.parquet")]);
+    assert_fails(&gzip, 1, &["compressed by GZIP", "COMPRESSION zstd"]);
+    let column = quarry(&["replay", &file("columns.parquet")]);
+    assert_fails(&column, 1, &["column `object` is missing"]);
+}

@@ -1,0 +1,112 @@
+//! A part of a trace as a trace of its own.
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Result, TraceError};
+use crate::event::{FullRow, NO_CACHE};
+use crate::meta::TraceMeta;
+use crate::outfile::OutFile;
+use crate::read::TraceFile;
+use crate::rebuild::Rebuild;
+
+/// Compression of the trace, as that of an import.
+const ZSTD_LEVEL: i32 = 9;
+
+/// What of a trace is kept: rows to which everything applies that is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Rows from this time on.
+    pub from_ns: Option<u64>,
+    /// Rows before this time.
+    pub until_ns: Option<u64>,
+    /// Rows of processes with one of these names; any if there is none.
+    pub comms: Vec<String>,
+    /// Rows of these threads; any if there is none.
+    pub pids: Vec<i32>,
+    /// Rows of caches with one of these names, `kmalloc` among them; any, and page events, if there is none.
+    pub caches: Vec<String>,
+}
+
+impl Filter {
+    fn keeps(&self, row: &FullRow, meta: &TraceMeta) -> bool {
+        let cache = || match row.event.cache {
+            NO_CACHE => row.cache.as_deref(),
+            index => meta.cache(index).map(|cache| cache.name.as_str()),
+        };
+        (self.comms.is_empty() || self.comms.contains(&row.comm))
+            && (self.pids.is_empty() || self.pids.contains(&row.pid))
+            && (self.caches.is_empty()
+                || cache().is_some_and(|name| self.caches.iter().any(|other| other == name)))
+    }
+
+    /// The filter in words.
+    fn describe(&self) -> String {
+        let seconds = |ns: u64| format!("{}.{:09} s", ns / 1_000_000_000, ns % 1_000_000_000);
+        let mut parts = Vec::new();
+        parts.extend(self.from_ns.map(|ns| format!("from {}", seconds(ns))));
+        parts.extend(self.until_ns.map(|ns| format!("until {}", seconds(ns))));
+        let pids: Vec<String> = self.pids.iter().map(i32::to_string).collect();
+        for (what, list) in [
+            ("of processes", &self.comms),
+            ("of threads", &pids),
+            ("of caches", &self.caches),
+        ] {
+            if !list.is_empty() {
+                parts.push(format!("{what} {}", list.join(", ")));
+            }
+        }
+        parts.join(" ")
+    }
+}
+
+/// Writes the part of a trace that `filter` keeps to the trace `output`, which appears when it is complete.
+///
+/// A free whose allocation is not kept is one of unknown memory, as in a recording that begins late. An
+/// object whose free comes after the part stays alive. An object that is freed within the part by an
+/// event that is not kept gets an implied free, so that memory does not seem to grow. What was cut is
+/// said in [`TraceMeta::assumptions`].
+///
+/// # Errors
+/// If the trace cannot be read, nothing of it is kept, or the output cannot be written or is the trace.
+pub fn filter_file(trace: &TraceFile, filter: &Filter, output: &Path) -> Result<TraceMeta> {
+    let path = || trace.path().to_path_buf();
+    if let (Ok(from), Ok(to)) = (fs::canonicalize(trace.path()), fs::canonicalize(output))
+        && from == to
+    {
+        return Err(TraceError::SameFile { path: path() });
+    }
+    let meta = trace.meta();
+    let out = OutFile::create(output)?;
+    let mut part = Rebuild::new(out.handle()?, output, ZSTD_LEVEL, meta.clone())?;
+    let (mut rows, mut chunk) = (trace.rows(), Vec::new());
+    while rows.next_chunk(&mut chunk)? {
+        for row in &chunk {
+            let time_ns = row.event.time_ns;
+            if filter.from_ns.is_some_and(|from_ns| time_ns < from_ns) {
+                part.before(row);
+            } else if filter.until_ns.is_some_and(|until_ns| time_ns >= until_ns) {
+                // Rows step back by the length of an allocation at most, so some may still follow.
+            } else if filter.keeps(row, meta) {
+                part.keep(row)?;
+            } else {
+                part.leave_out(row)?;
+            }
+        }
+    }
+    if part.rows() == 0 {
+        return Err(TraceError::NothingKept {
+            path: path(),
+            filter: filter.describe(),
+            first_ns: meta.first_time_ns,
+            last_ns: meta.last_time_ns,
+        });
+    }
+    part.meta_mut().assumptions.push(format!(
+        "only a part of a recording is here ({}): objects from before it are unknown",
+        filter.describe()
+    ));
+    let written = part.finish()?;
+    out.commit()?;
+    Ok(written)
+}
