@@ -1,17 +1,23 @@
 //! The `quarry` command.
 #![forbid(unsafe_code)]
 
+mod chart;
 mod error;
+mod explain;
+mod explain_entries;
 mod filter;
+mod finding;
 mod geometry;
 mod geometry_pages;
 mod geometry_query;
 mod geometry_rows;
+mod html;
 mod import;
 mod output;
 mod packaging;
 mod replay;
 mod replay_args;
+mod replay_check;
 mod replay_pages;
 mod replay_tables;
 mod run;
@@ -54,6 +60,8 @@ Examples:
 enum Command {
     /// Replay recorded allocations on designs, page sizes and CPU counts.
     Replay(replay::Args),
+    /// Say what a row, a JSON field or a column of a replay means.
+    Explain(explain::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
     Run(run::Args),
     /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
@@ -78,6 +86,7 @@ fn main() -> ExitCode {
     signals::remove_outputs_first();
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Filter(args) => filter::run(&args),

@@ -1,8 +1,9 @@
 //! What goes to stdout, tables and JSON, and notes beside it.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
@@ -10,7 +11,7 @@ use quarry_core::era::Era;
 use serde::Serialize;
 
 /// Width of a table if neither `COLUMNS` nor a terminal gives one.
-const WIDTH_DEFAULT: u16 = 100;
+const WIDTH_DEFAULT: u16 = 80;
 
 /// A line under the header and nothing else, so that a table can be searched and cut.
 const STYLE: TableStyle =
@@ -89,6 +90,165 @@ pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
 pub(crate) fn unbroken(mut table: Table) -> Table {
     table.set_content_arrangement(ContentArrangement::Disabled);
     table
+}
+
+/// Tables of these rows, the header first, as wide as the output: columns that do not
+/// fit go to a table below it, which begins with the first column again. A cell may have lines.
+pub(crate) fn side_by_side(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width_of = |column: usize| {
+        let lines = rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .flat_map(|cell| cell.lines());
+        // A space on both sides.
+        lines.map(|line| line.chars().count()).max().unwrap_or(0) + 2
+    };
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut taken = 0;
+    for column in 1..columns {
+        let wide = width_of(column);
+        match groups.last_mut() {
+            Some(group) if taken + wide <= usize::from(width()) => group.push(column),
+            _ => {
+                groups.push(vec![column]);
+                taken = width_of(0);
+            }
+        }
+        taken += wide;
+    }
+    let table_of = |group: &Vec<usize>| {
+        let cells = |row: &Vec<String>| -> Vec<String> {
+            let at = std::iter::once(0).chain(group.iter().copied());
+            at.filter_map(|column| row.get(column).cloned()).collect()
+        };
+        let mut rows = rows.iter().map(cells);
+        let header = rows.next().unwrap_or_default();
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let mut table = unbroken(table(&header, &[]));
+        table.add_rows(rows);
+        table.to_string()
+    };
+    groups.iter().map(table_of).collect()
+}
+
+/// Breaks a sentence at words into lines as wide as the output, each indented as the first.
+pub(crate) fn wrap(text: &str) -> String {
+    let indent = text.len() - text.trim_start().len();
+    let width = usize::from(width()).saturating_sub(indent);
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in words(text) {
+        let after = line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && after > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line);
+    let indent = &text[..indent];
+    format!("{indent}{}", lines.join(&format!("\n{indent}")))
+}
+
+/// Words of a text; a number keeps its groups of digits and its unit.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "%", "CPUs"];
+    let number = |word: &str| {
+        word.chars()
+            .all(|c| c.is_ascii_digit() || "+-.".contains(c))
+    };
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
+        let digits = bare.len() == 3 && bare.chars().all(|c| c.is_ascii_digit());
+        match words.last_mut() {
+            Some(last)
+                if (digits || UNITS.contains(&bare))
+                    && number(last.rsplit(['(', ' ']).next().unwrap_or("a")) =>
+            {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_string()),
+        }
+    }
+    words
+}
+
+/// Writes one record per object as comma-separated values: the members of nested objects with their
+/// path, no lists. `first` columns come first, the others in the order of their names.
+pub(crate) fn print_csv(records: &[serde_json::Value], first: &[&str]) -> anyhow::Result<()> {
+    let flat: Vec<BTreeMap<String, String>> = records.iter().map(flatten).collect();
+    let names: BTreeSet<&str> = flat
+        .iter()
+        .flat_map(|of| of.keys().map(String::as_str))
+        .collect();
+    let led = first.iter().copied().filter(|name| names.contains(name));
+    let rest = names.iter().copied().filter(|name| !first.contains(name));
+    let columns: Vec<&str> = led.chain(rest).collect();
+    print(|out| {
+        let header: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+        writeln!(out, "{}", header.join(","))?;
+        for record in &flat {
+            let cell = |name: &&str| {
+                record
+                    .get(*name)
+                    .map_or_else(String::new, |text| quoted(text))
+            };
+            let cells: Vec<String> = columns.iter().map(cell).collect();
+            writeln!(out, "{}", cells.join(","))?;
+        }
+        Ok(())
+    })
+}
+
+/// The members of an object that are no lists, by their paths.
+pub(crate) fn flatten(value: &serde_json::Value) -> BTreeMap<String, String> {
+    fn walk(path: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
+        use serde_json::Value;
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let path = match path {
+                        "" => name.clone(),
+                        _ => format!("{path}.{name}"),
+                    };
+                    walk(&path, member, into);
+                }
+            }
+            Value::Array(_) => {}
+            Value::String(text) => {
+                into.insert(path.to_string(), text.clone());
+            }
+            Value::Null => {
+                into.insert(path.to_string(), String::new());
+            }
+            other => {
+                into.insert(path.to_string(), other.to_string());
+            }
+        }
+    }
+    let mut flat = BTreeMap::new();
+    walk("", value, &mut flat);
+    flat
+}
+
+/// A field of comma-separated values by RFC 4180.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
+/// Writes to a file, or to stdout for `-`.
+pub(crate) fn write_to(path: &Path, text: &str) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        return print(|out| out.write_all(text.as_bytes()));
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Writes tables and lines to stdout.

@@ -16,13 +16,13 @@ use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::part::Part;
 use quarry_lab::setting::Setting;
-use quarry_lab::{DESIGNS, DesignSpec, Plan, RunReport};
+use quarry_lab::{DesignSpec, Plan, RunReport};
 use quarry_trace::TraceMeta;
 use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
-use crate::replay_args::{MEMORY_BYTES, PagesArg};
-use crate::{error, output, replay_tables};
+use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
+use crate::{chart, error, html, output, replay_tables};
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -174,6 +174,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let settings = Settings::of(args, &axes);
     let exhausted = exhausted(&runs);
+    if write_charts(args, &input, &settings, &runs)? {
+        return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
+    }
     if args.json {
         output::print_json(
             "replay",
@@ -183,9 +186,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 runs: &runs,
             },
         )?;
+    } else if args.csv {
+        print_csv(&runs, args.caches)?;
     } else {
         let more = replay_tables::More {
-            caches: args.caches,
+            all: args.all,
+            caches: args.caches.then_some(args.top),
             fragmentation: args.fragmentation,
         };
         let told = exhausted
@@ -221,6 +227,57 @@ fn exhausted(runs: &[RunReport]) -> Option<String> {
             all.join(", ")
         )
     })
+}
+
+/// Writes the page and the charts that are asked for; true if one of them went to stdout.
+fn write_charts(
+    args: &Args,
+    input: &Input,
+    settings: &Settings<'_>,
+    runs: &[RunReport],
+) -> anyhow::Result<bool> {
+    let files = [&args.html, &args.svg];
+    let to_stdout = files.map(|file| file.as_deref() == Some(Path::new("-")));
+    if to_stdout == [true, true] || (to_stdout.contains(&true) && (args.json || args.csv)) {
+        return Err(error::usage(
+            "two outputs would go to stdout; name a file for one of them",
+        ));
+    }
+    let (name, meta) = (&input.name, input.file.meta());
+    if let Some(path) = &args.html {
+        let more = replay_tables::More {
+            all: true,
+            caches: Some(args.top),
+            fragmentation: args.fragmentation,
+        };
+        let tables = replay_tables::text(name, meta, &settings.line(), runs, more);
+        output::write_to(path, &html::page(name, &tables, runs)?)?;
+    }
+    if let Some(path) = &args.svg {
+        output::write_to(path, &chart::svg(name, runs)?)?;
+    }
+    Ok(to_stdout.contains(&true))
+}
+
+/// A line for each run, or for each cache of each run.
+fn print_csv(runs: &[RunReport], caches: bool) -> anyhow::Result<()> {
+    const FIRST: [&str; 5] = ["design", "era", "page_size", "cpus", "name"];
+    let runs: Result<Vec<_>, _> = runs.iter().map(serde_json::to_value).collect();
+    let runs = runs?;
+    if !caches {
+        return output::print_csv(&runs, &FIRST);
+    }
+    let mut records = Vec::new();
+    for run in &runs {
+        for cache in run["caches"].as_array().into_iter().flatten() {
+            let mut cache = cache.clone();
+            for name in &FIRST[..4] {
+                cache[*name] = run[*name].clone();
+            }
+            records.push(cache);
+        }
+    }
+    output::print_csv(&records, &FIRST)
 }
 
 /// Opens the trace, with the reports that the options name.
@@ -316,29 +373,19 @@ fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
 }
 
 fn axes(args: &Args) -> anyhow::Result<Axes> {
-    let designs = if args.design.is_empty() {
-        DESIGNS
-            .iter()
-            .map(|design| DesignSpec {
-                design,
-                era: design.default_era,
-            })
-            .collect()
-    } else {
-        let parsed: Result<_, _> = args
-            .design
-            .iter()
-            .map(|text| DesignSpec::parse(text))
-            .collect();
-        parsed?
+    let asked: Vec<&str> = args.design.iter().map(String::as_str).collect();
+    let designs = match asked.as_slice() {
+        [] => &DEFAULT_DESIGNS,
+        asked => asked,
     };
+    let designs: Result<_, _> = designs.iter().map(|text| DesignSpec::parse(text)).collect();
     let settings: Result<Vec<_>, _> = args
         .settings
         .iter()
         .map(|text| Setting::parse(text))
         .collect();
     Ok(Axes {
-        designs,
+        designs: designs?,
         page_bytes: match args.page_size.as_slice() {
             [] => vec![4096, 65536],
             sizes => sizes.to_vec(),

@@ -13,6 +13,11 @@ use crate::units;
 /// Memory of a virtual machine if nothing is asked for.
 pub(crate) const MEMORY_BYTES: u64 = 16 << 30;
 
+/// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
+/// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB.
+pub(crate) const DEFAULT_DESIGNS: [&str; 5] =
+    ["slab@6.3", "slob@6.3", "slub@6.3", "slub@6.18", "sheaf@7.0"];
+
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -20,8 +25,10 @@ pub(crate) struct Args {
     /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
     #[arg(value_name = "TRACE")]
     pub(crate) trace: Option<String>,
-    /// Designs with optional eras, separated by commas; all designs by default, the recorded one
-    /// with --initial or --check.
+    /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
+    /// by default, else slab, slob and slub of 6.3, slub of 6.18 and sheaf of 7.0: 6.3 is the last
+    /// release that has all three, 6.18 the last with long support before sheaves, and 7.0 has
+    /// sheaves in all caches. Older ones, and slubq of 2.6.35, are shown if they are named.
     #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
     pub(crate) design: Vec<String>,
     /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
@@ -89,9 +96,15 @@ pub(crate) struct Args {
     /// tells which pages were slabs, all those of slabs too, off none.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
     pub(crate) pages: PagesArg,
-    /// Print slabinfo's columns for each cache, too.
+    /// Print all rows, not only those that tell designs apart.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print the caches that waste most, too, with what they waste and keep free.
     #[arg(long)]
     pub(crate) caches: bool,
+    /// How many caches to print.
+    #[arg(long, value_name = "N", default_value_t = 15, requires = "caches")]
+    pub(crate) top: usize,
     /// Print free memory over time for each run that replays page events, too.
     #[arg(long)]
     pub(crate) fragmentation: bool,
@@ -103,6 +116,16 @@ pub(crate) struct Args {
     /// Print JSON with everything that is counted (docs/json.md).
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write a page with charts of slab memory over time and the tables; it needs no network. `-`
+    /// for stdout instead of the tables.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the charts alone.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print comma-separated values: a line for each run, or with --caches for each cache.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
     /// Leave out what depends on the computer, so that outputs can be compared byte by byte.
     #[arg(long)]
     pub(crate) no_timing: bool,

@@ -26,7 +26,7 @@ const ROWS: &[Row] = &[
     }),
     ("  refills", |pages| count(pages.refills)),
     ("  too large", |pages| count(pages.too_large)),
-    ("  no memory", |pages| count(pages.no_memory)),
+    (NO_MEMORY, |pages| count(pages.no_memory)),
     ("page event frees", |pages| count(pages.frees)),
     ("  of blocks from before", |pages| {
         count(pages.initial_frees)
@@ -48,16 +48,34 @@ const ROWS: &[Row] = &[
     }),
 ];
 
+/// What had no memory, with or without `--all`.
+const NO_MEMORY: &str = "  no memory";
+
 /// Rows that say something only if it happened.
 const EXCEPTIONS: [&str; 4] = [
     "  too large",
-    "  no memory",
+    NO_MEMORY,
     "zone locks: periodic",
     "on per-CPU lists at first",
 ];
 
-/// Rows for the table of runs, a value per run; none if no run drives page events.
-pub(crate) fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
+/// Names of the rows, for the test that each is explained.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    let zones = ZONE_ROWS
+        .iter()
+        .map(|(name, _)| match name.starts_with(' ') {
+            true => name.to_string(),
+            false => format!("{name} Normal"),
+        });
+    let below = ["free below 2 MiB", "  peak"].map(String::from);
+    let rows = ROWS.iter().map(|(name, _)| name.to_string());
+    rows.chain(zones).chain(below)
+}
+
+/// Rows for the table of runs, a value per run; none if no run drives page events. Without `all` those
+/// alone that say that memory was short.
+pub(crate) fn rows(runs: &[RunReport], all: bool) -> Vec<Vec<String>> {
     if runs.iter().all(|run| run.pages.is_none()) {
         return Vec::new();
     }
@@ -65,10 +83,17 @@ pub(crate) fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     let row = |(name, value): &Row| {
         let of_run = |run: &RunReport| run.pages.as_ref().map_or_else(|| "-".to_string(), value);
         let values: Vec<String> = runs.iter().map(of_run).collect();
-        let told = !EXCEPTIONS.contains(name) || values.iter().any(|value| *value != nothing);
+        let counted = values.iter().any(|value| *value != nothing && value != "-");
+        let told = match all {
+            true => !EXCEPTIONS.contains(name) || counted,
+            false => *name == NO_MEMORY && counted,
+        };
         told.then(|| [vec![(*name).to_string()], values].concat())
     };
     let mut rows: Vec<Vec<String>> = ROWS.iter().filter_map(row).collect();
+    if !all {
+        return rows;
+    }
     rows.extend(zone_rows(runs));
     for (at, name) in ["free below 2 MiB", "  peak"].into_iter().enumerate() {
         let of_run = |run| below_huge(run).map_or_else(|| "-".to_string(), |of| bytes(of[at]));

@@ -1,22 +1,19 @@
 //! The tables of `quarry replay`: one column per run, and slabinfo's columns per cache.
 
-use quarry_lab::replay::check::{CacheCheck, Check};
 use quarry_lab::{CacheReport, RunReport};
 use quarry_trace::TraceMeta;
 
+use crate::finding::{finding, free_bytes, waste_bytes};
 use crate::units::{bytes, count, percent, rate};
-use crate::{output, replay_pages};
-
-/// Columns that the names of the rows take, with their padding.
-const NAME_COLUMNS: u16 = 27;
-/// Columns that one run takes, with its padding.
-const RUN_COLUMNS: u16 = 16;
+use crate::{output, replay_check, replay_pages};
 
 /// Tables that are printed if they are asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct More {
-    /// Slabinfo's columns for each cache.
-    pub(crate) caches: bool,
+    /// Every row.
+    pub(crate) all: bool,
+    /// The caches that waste most, at most this number.
+    pub(crate) caches: Option<usize>,
     /// Free memory over time.
     pub(crate) fragmentation: bool,
 }
@@ -29,11 +26,17 @@ pub(crate) fn text(
     runs: &[RunReport],
     more: More,
 ) -> String {
-    let mut text = head(name, meta, settings, runs);
-    let per_table = (output::width().saturating_sub(NAME_COLUMNS) / RUN_COLUMNS).max(1);
-    for runs in runs.chunks(per_table.into()) {
-        text.push_str(&format!("\n{}\n", run_table(runs)));
+    let head = head(name, meta, settings, runs);
+    let lines: Vec<String> = head.lines().map(output::wrap).collect();
+    let mut text = format!("{}\n", lines.join("\n"));
+    text.push_str(&format!("\n{}\n", output::wrap(&finding(meta, runs))));
+    for table in run_tables(runs, more.all) {
+        text.push_str(&format!("\n{table}\n"));
     }
+    text.push_str(match more.all {
+        true => "\n`quarry explain NAME` says what a row means.\n",
+        false => "\n--all has more rows; `quarry explain NAME` says what one means.\n",
+    });
     for run in runs {
         let title = format!(
             "{}@{}, {} pages, {} CPUs",
@@ -43,143 +46,16 @@ pub(crate) fn text(
             run.cpus
         );
         if let Some(check) = &run.check {
-            let (table, left_out) = check_table(check);
-            text.push_str(&format!(
-                "\n{title}, predicted beside observed, in KiB\n{table}\n"
-            ));
-            if left_out > 0 {
-                text.push_str(&format!(
-                    "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither \
-                     changed nor differ, are left out\n"
-                ));
-            }
-            text.push_str(&unseen_frees(check));
-            text.push_str(&same_slabs(check));
+            text.push_str(&replay_check::text(&title, check));
         }
         if let Some(pages) = run.pages.as_ref().filter(|_| more.fragmentation) {
             text.push_str(&replay_pages::fragmentation(&title, run.page_size, pages));
         }
-        if more.caches {
-            let table = cache_table(&run.caches);
-            text.push_str(&format!("\n{title}, at the end\n{table}\n"));
+        if let Some(top) = more.caches {
+            text.push_str(&format!("\n{title}, {}", cache_table(&run.caches, top)));
         }
     }
     text
-}
-
-/// The caches that hold this much of the memory are always shown.
-const HOLDING_PERCENT: u64 = 95;
-
-/// How many objects came from the slabs that the kernel took them from, if the trace tells.
-fn same_slabs(check: &Check) -> String {
-    let sum = |of: fn(&CacheCheck) -> u64| check.caches.iter().map(of).sum::<u64>();
-    let told = sum(|cache| cache.same_slabs.told);
-    if told == 0 {
-        return String::new();
-    }
-    let same = sum(|cache| cache.same_slabs.same);
-    let departed = |cache: &&CacheCheck| cache.same_slabs.first_departure.is_some();
-    format!(
-        "{} of {} allocations came from the slab that the kernel took them from; caches with others: {}\n",
-        count(same),
-        count(told),
-        check.caches.iter().filter(departed).count()
-    )
-}
-
-/// The memory of each cache before, as predicted and as observed, and the number of caches that
-/// are left out.
-fn check_table(check: &Check) -> (comfy_table::Table, usize) {
-    let header = [
-        "cache",
-        "before",
-        "predicted",
-        "observed",
-        "difference",
-        "of it",
-    ];
-    let mut table = output::unbroken(output::table(&header, &[]));
-    let kib = |bytes: u64| (bytes >> 10).to_string();
-    let mut row = |name: &str, before: Option<u64>, predicted: u64, observed: u64| {
-        let difference = i128::from(predicted) - i128::from(observed);
-        let share = share(difference, observed.into());
-        table.add_row([
-            name.to_string(),
-            before.map_or_else(|| "-".to_string(), kib),
-            kib(predicted),
-            kib(observed),
-            format!("{:+}", difference / 1024),
-            share,
-        ]);
-    };
-    let holding = check.holding(HOLDING_PERCENT).len();
-    let tells = |cache: &CacheCheck| {
-        let same = cache.predicted_bytes == cache.observed_bytes;
-        let before = cache.initial_bytes;
-        !same || before.is_some_and(|before| before != cache.observed_bytes)
-    };
-    let mut left_out = 0;
-    for (at, cache) in check.caches.iter().enumerate() {
-        let (predicted, observed) = (cache.predicted_bytes, cache.observed_bytes);
-        if at < holding || tells(cache) {
-            let mark = if cache.implied_frees > 0 { " *" } else { "" };
-            let name = format!("{}{mark}", cache.name);
-            row(&name, cache.initial_bytes, predicted, observed);
-        } else {
-            left_out += 1;
-        }
-    }
-    let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
-    row("all caches", check.initial_bytes, predicted, observed);
-    if let Some(before) = check.initial_bytes {
-        table.add_row(growth("growth", before, predicted, observed));
-    }
-    let seen = &check.seen;
-    if let (Some(before), true) = (seen.initial_bytes, seen.left_out > 0) {
-        let (predicted, observed) = (seen.predicted_bytes, seen.observed_bytes);
-        table.add_row(growth("growth without *", before, predicted, observed));
-    }
-    (table, left_out)
-}
-
-/// By how much memory grew.
-fn growth(name: &str, before: u64, predicted: u64, observed: u64) -> [String; 6] {
-    let grown = |bytes: u64| (i128::from(bytes) - i128::from(before)) / 1024;
-    let (predicted, observed) = (grown(predicted), grown(observed));
-    let difference = predicted - observed;
-    [
-        name.to_string(),
-        String::new(),
-        format!("{predicted:+}"),
-        format!("{observed:+}"),
-        format!("{difference:+}"),
-        share(difference, observed),
-    ]
-}
-
-/// A difference as a part of what was observed, in per cent; `-` of nothing.
-fn share(difference: i128, observed: i128) -> String {
-    match observed {
-        0 => "-".to_string(),
-        _ => format!(
-            "{:+.1} %",
-            difference as f64 / observed.abs() as f64 * 100.0
-        ),
-    }
-}
-
-/// What the mark of caches means, if one has it.
-fn unseen_frees(check: &Check) -> String {
-    let marked = check.seen.left_out;
-    if marked == 0 {
-        return String::new();
-    }
-    let frees: u64 = check.caches.iter().map(|cache| cache.implied_frees).sum();
-    format!(
-        "* {} frees of {marked} caches had no event (bulk frees have none): only the reuse of an \
-         address told them, so these caches may hold more here than in the kernel\n",
-        count(frees)
-    )
 }
 
 /// The trace in a few lines, with what of it was not replayed.
@@ -252,40 +128,76 @@ fn idle_cpus(runs: &[RunReport]) -> String {
     }
 }
 
+/// A row of the tables of runs.
+pub(crate) struct Row {
+    /// Its name, which `quarry explain` takes; indented below what it is a part of.
+    pub(crate) name: &'static str,
+    /// It is shown without `--all`.
+    first: bool,
+    value: fn(&RunReport) -> String,
+}
+
+const fn first(name: &'static str, value: fn(&RunReport) -> String) -> Row {
+    Row {
+        name,
+        first: true,
+        value,
+    }
+}
+
+const fn more(name: &'static str, value: fn(&RunReport) -> String) -> Row {
+    Row {
+        name,
+        first: false,
+        value,
+    }
+}
+
 /// The row that stays below those of page events.
 const LAST_ROW: &str = "events/s";
 
-type Row = (&'static str, fn(&RunReport) -> String);
-
 /// Rows of a run, top to bottom.
-const ROWS: &[Row] = &[
-    ("peak slab memory", |run| bytes(run.peak_slab_bytes)),
-    ("  asked for by objects", |run| bytes(run.object_bytes)),
-    ("  utilisation", |run| {
+pub(crate) const ROWS: &[Row] = &[
+    first("slab memory, peak", |run| bytes(run.peak_slab_bytes)),
+    first("  asked for, peak", |run| {
         percent(run.object_bytes, run.peak_slab_bytes)
     }),
-    ("final slab memory", |run| bytes(run.final_slab_bytes)),
-    ("  utilisation", |run| {
+    more("  peak at event", |run| count(run.peak_event)),
+    first("slab memory, end", |run| bytes(run.final_slab_bytes)),
+    first("  asked for, end", |run| {
         percent(run.final_object_bytes, run.final_slab_bytes)
     }),
-    ("peak large kmallocs", |run| bytes(run.large_bytes_peak)),
-    ("final slabs", |run| count(run.slabs)),
-    ("  by order", orders),
-    ("  partial", |run| count(run.partial_slabs)),
-    ("  partial, one object", |run| count(run.one_object_slabs)),
-    ("alloc fast path", |run| {
+    first("  free in slabs", |run| bytes(free_bytes(run))),
+    first("  waste", |run| bytes(waste_bytes(run))),
+    more("large kmallocs, peak", |run| bytes(run.large_bytes_peak)),
+    more("slabs", |run| count(run.slabs)),
+    more("  by order", orders),
+    more("  partial", |run| count(run.partial_slabs)),
+    more("  one object", |run| count(run.one_object_slabs)),
+    first("alloc fast path", |run| {
         percent(run.alloc_fastpath, run.alloc_fastpath + run.alloc_slowpath)
     }),
-    ("  slow paths", |run| count(run.alloc_slowpath)),
-    ("free fast path", |run| {
+    first("free fast path", |run| {
         percent(run.free_fastpath, run.free_fastpath + run.free_slowpath)
     }),
-    ("  slow paths", |run| count(run.free_slowpath)),
-    ("cross-CPU frees", |run| count(run.cross_cpu_frees)),
-    ("page allocator allocs", |run| count(run.page_allocs)),
-    ("page allocator frees", |run| count(run.page_frees)),
-    (LAST_ROW, |run| rate(run.events_per_second)),
+    first("slow paths", |run| {
+        count(run.alloc_slowpath + run.free_slowpath)
+    }),
+    more("  of allocations", |run| count(run.alloc_slowpath)),
+    more("  of frees", |run| count(run.free_slowpath)),
+    first("cross-CPU frees", |run| count(run.cross_cpu_frees)),
+    first("zone locks", |run| count(lock(run, "zone"))),
+    more("node list locks", |run| count(lock(run, "node_list"))),
+    more("slab pages: calls", |run| count(run.page_allocs)),
+    more("  given back", |run| count(run.page_frees)),
+    more("own structures", |run| bytes(run.overhead_bytes)),
+    more(LAST_ROW, |run| rate(run.events_per_second)),
 ];
+
+fn lock(run: &RunReport, class: &str) -> u64 {
+    let found = run.locks.iter().find(|(name, _)| *name == class);
+    found.map_or(0, |(_, holds)| *holds)
+}
 
 fn orders(run: &RunReport) -> String {
     let lines: Vec<String> = run
@@ -298,65 +210,102 @@ fn orders(run: &RunReport) -> String {
     lines.join("\n")
 }
 
-fn run_table(runs: &[RunReport]) -> String {
-    let mut header = vec![String::new()];
-    header.extend(runs.iter().map(|run| {
-        format!(
+/// A table for each page size and number of CPUs if these have several runs each, else one table; each
+/// as wide as the output, with as many tables below it as its runs need.
+fn run_tables(runs: &[RunReport], all: bool) -> Vec<String> {
+    let machine = |run: &RunReport| (run.page_size, run.cpus);
+    let mut groups: Vec<Vec<RunReport>> = Vec::new();
+    for run in runs {
+        match groups
+            .iter_mut()
+            .find(|group| machine(&group[0]) == machine(run))
+        {
+            Some(group) => group.push(run.clone()),
+            None => groups.push(vec![run.clone()]),
+        }
+    }
+    if groups.iter().all(|group| group.len() == 1) {
+        return output::side_by_side(&rows(runs, all, true));
+    }
+    let mut tables = Vec::new();
+    for group in groups {
+        let title = format!(
+            "{} pages, {} CPUs",
+            bytes(group[0].page_size),
+            group[0].cpus
+        );
+        for table in output::side_by_side(&rows(&group, all, false)) {
+            tables.push(format!("{title}\n{table}"));
+        }
+    }
+    tables
+}
+
+/// The rows with their names, the header first.
+fn rows(runs: &[RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
+    let header = runs.iter().map(|run| match machines {
+        true => format!(
             "{}@{}\n{} pages\n{} CPUs",
             run.design,
             run.era,
             bytes(run.page_size),
             run.cpus
-        )
-    }));
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut table = output::table(&header, &[]);
-    let page_rows = replay_pages::rows(runs);
-    for (name, value) in ROWS {
-        if *name == LAST_ROW {
-            page_rows.iter().for_each(|row| {
-                table.add_row(row);
-            });
+        ),
+        false => format!("{}@{}", run.design, run.era),
+    });
+    let mut rows = vec![std::iter::once(String::new()).chain(header).collect()];
+    for row in ROWS {
+        if row.name == LAST_ROW {
+            rows.extend(replay_pages::rows(runs, all));
         }
-        if runs
-            .iter()
-            .all(|run| *name == "peak large kmallocs" && run.large_bytes_peak == 0)
-        {
-            continue;
+        if all || row.first {
+            let values = runs.iter().map(row.value);
+            rows.push(
+                std::iter::once(row.name.to_string())
+                    .chain(values)
+                    .collect(),
+            );
         }
-        let mut row = vec![(*name).to_string()];
-        row.extend(runs.iter().map(value));
-        table.add_row(row);
     }
-    table.to_string()
+    rows
 }
 
-/// Slabinfo's columns, and where the memory is.
-fn cache_table(caches: &[CacheReport]) -> String {
-    let header = [
-        "name",
-        "active\nobjs",
-        "num\nobjs",
-        "obj\nsize",
-        "objs per\nslab",
-        "pages per\nslab",
-        "num\nslabs",
-        "partial\nslabs",
-        "memory",
-    ];
-    let mut table = output::unbroken(output::table(&header, &[]));
-    for cache in caches {
-        table.add_row([
+/// Columns of `--caches`, which `quarry explain` takes with spaces for line breaks.
+pub(crate) const CACHE_COLUMNS: [&str; 9] = [
+    "name",
+    "obj\nsize",
+    "objs per\nslab",
+    "active\nobjs",
+    "num\nobjs",
+    "num\nslabs",
+    "memory",
+    "waste",
+    "free",
+];
+
+/// The caches that waste most, then those that hold most free memory.
+fn cache_table(caches: &[CacheReport], top: usize) -> String {
+    let mut sorted: Vec<&CacheReport> = caches.iter().collect();
+    sorted.sort_by_key(|cache| std::cmp::Reverse((cache.waste_bytes, cache.free_bytes)));
+    let mut rows = vec![CACHE_COLUMNS.map(str::to_string).to_vec()];
+    let kib = |bytes: u64| count(bytes.div_ceil(1024));
+    rows.extend(sorted.iter().take(top).map(|cache| {
+        vec![
             cache.name.clone(),
-            cache.active_objs.to_string(),
-            cache.num_objs.to_string(),
             cache.slab_size.to_string(),
             cache.objs_per_slab.to_string(),
-            cache.pages_per_slab.to_string(),
+            cache.active_objs.to_string(),
+            cache.num_objs.to_string(),
             cache.slabs.to_string(),
-            cache.partial_slabs.to_string(),
-            bytes(cache.slab_bytes),
-        ]);
-    }
-    table.to_string()
+            kib(cache.slab_bytes),
+            kib(cache.waste_bytes),
+            kib(cache.free_bytes),
+        ]
+    }));
+    let tables = output::side_by_side(&rows).join("\n\n");
+    let shown = match caches.len() > top {
+        true => format!(": {top} of {} caches, those that waste most", caches.len()),
+        false => ", by waste".to_string(),
+    };
+    format!("at the end, KiB{shown}\n{tables}\n")
 }

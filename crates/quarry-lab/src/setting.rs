@@ -207,7 +207,10 @@ fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
         "setting {:?}: no such tunable; {}",
         setting.text,
         asked
-            .map(|spec| format!("{spec} has {}", names(spec)))
+            .map(|spec| match names(spec) {
+                names if names.is_empty() => format!("{spec} has none"),
+                names => format!("{spec} has {names}"),
+            })
             .collect::<Vec<_>>()
             .join("; ")
     ))

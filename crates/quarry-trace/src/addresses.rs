@@ -1,4 +1,4 @@
-//! What the addresses of objects say: whether they are hashes, and of which architecture they are.
+//! What the addresses of objects say: whether they are hashes, and which architecture they belong to.
 //!
 //! The kernel prints `%p` as a hash of 32 bits. An address from 2^32 on is no hash. Below, the
 //! addresses may be hashes, or real ones of a machine with 32 bits or with little memory at low addresses

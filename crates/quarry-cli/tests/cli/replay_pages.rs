@@ -132,7 +132,7 @@ fn a_replay_begins_with_the_zones_of_a_zoneinfo() {
     let refilled = |run: &Value| run["pcp"]["refilled"].as_u64().unwrap();
     assert!(refilled(run) < refilled(&untold[0]));
     assert!(untold[0].get("zones").is_none());
-    let table = quarry(&[&["replay"], &design[..], &["--zoneinfo", zoneinfo]].concat());
+    let table = quarry(&[&["replay", "--all"], &design[..], &["--zoneinfo", zoneinfo]].concat());
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("blocks from DMA32") && table.contains("blocks from Normal"));
     assert!(!table.contains("blocks from DMA "));

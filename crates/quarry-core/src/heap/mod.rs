@@ -327,7 +327,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok(body)
     }
 
-    /// What is asked for with the flags that `slub_debug` adds, and its geometry.
+    /// What is asked for with the flags that `slub_debug` adds, and its geometry. An object that has no room
+    /// for records in the largest slab goes without.
     fn settle_flags<'a>(
         &self,
         spec: CacheSpec<'a>,
@@ -348,7 +349,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         let added = setting.map_or(CacheFlags::NONE, |setting| setting.flags_for(spec.name));
         let flags = spec.flags | added;
-        let with = geometry(flags)?;
+        let with = match geometry(flags) {
+            Err(GeometryError::SizeTooLarge { .. }) if added.debug() => {
+                return Ok((spec, geometry(spec.flags)?));
+            }
+            with => with?,
+        };
         if setting.is_some_and(|setting| setting.keeps_order()) && added.debug() {
             let without = geometry(spec.flags)?;
             let order = |geometry: &Geometry| {

@@ -1,0 +1,210 @@
+//! Charts of slab memory over recorded time, as SVG.
+//!
+//! Colours are Okabe and Ito's, which people tell apart who see red and green alike; each run has a dash
+//! as well. Text and axes take `currentColor`, so that a page or an image viewer in dark mode shows them.
+
+use anyhow::anyhow;
+use plotters::prelude::*;
+use quarry_lab::RunReport;
+use quarry_lab::replay::memory::MemorySample;
+
+use crate::units;
+
+/// Width of a chart in pixels.
+const WIDTH: u32 = 860;
+/// Height of the area of one page size, in pixels.
+const HEIGHT: u32 = 300;
+
+/// Okabe and Ito, "Color Universal Design" (2008), but black and yellow, which a dark or a light page
+/// hides.
+pub(crate) const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+];
+/// Dashes of the lines, in SVG's `stroke-dasharray`.
+const DASHES: [&str; 4] = ["", "8 3", "2 3", "10 3 2 3"];
+
+/// A mark in the SVG that plotters writes; real colours of text replace it.
+const TEXT: RGBColor = RGBColor(1, 2, 3);
+const GRID: RGBColor = RGBColor(1, 2, 4);
+
+/// The runs of one page size and number of CPUs.
+pub(crate) struct Panel<'a> {
+    /// What they have in common.
+    pub(crate) title: String,
+    /// The runs.
+    pub(crate) runs: Vec<&'a RunReport>,
+}
+
+/// Runs by page size and number of CPUs, in the order of the runs.
+pub(crate) fn panels(runs: &[RunReport]) -> Vec<Panel<'_>> {
+    let mut panels: Vec<Panel<'_>> = Vec::new();
+    for run in runs {
+        let title = format!("{} pages, {} CPUs", units::bytes(run.page_size), run.cpus);
+        match panels.iter_mut().find(|panel| panel.title == title) {
+            Some(panel) => panel.runs.push(run),
+            None => panels.push(Panel {
+                title,
+                runs: vec![run],
+            }),
+        }
+    }
+    panels
+}
+
+/// All panels in one SVG, one below the other, with a legend.
+pub(crate) fn svg(name: &str, runs: &[RunReport]) -> anyhow::Result<String> {
+    let panels = panels(runs);
+    let mut parts = Vec::new();
+    for panel in &panels {
+        parts.push(panel_svg(panel)?);
+    }
+    let height = HEIGHT as usize * parts.len() + 28;
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+         role=\"img\">\n<title>{}: slab memory over recorded time</title>\n{STYLE}\n\
+         <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n\
+         <text x=\"12\" y=\"20\" font-size=\"15\" class=\"t\">{}: slab memory over recorded time</text>\n",
+        escape(name),
+        escape(name)
+    );
+    for (at, part) in parts.iter().enumerate() {
+        text.push_str(&format!(
+            "<g transform=\"translate(0 {})\">\n{}</g>\n",
+            28 + at * HEIGHT as usize,
+            part
+        ));
+    }
+    text.push_str("</svg>\n");
+    Ok(text)
+}
+
+/// What makes an image readable in light and dark.
+const STYLE: &str = "<style>svg{color:#1f2328;font-family:system-ui,sans-serif}.ground{fill:#fff}\
+text{fill:currentColor;stroke:none}.g{stroke:#8884}.t{fill:currentColor}\
+@media (prefers-color-scheme: dark){svg{color:#e6edf3}.ground{fill:#0d1117}}</style>";
+
+/// The inside of a panel's SVG.
+pub(crate) fn panel_svg(panel: &Panel<'_>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    draw(panel, &mut text).map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
+    let body = text.split_once('>').map_or("", |(_, rest)| rest);
+    let body = body.trim_end().trim_end_matches("</svg>");
+    Ok(restyle(body, panel))
+}
+
+/// Draws by plotters what has axes; the errors of its SVG backend are those of writing to a string.
+fn draw(panel: &Panel<'_>, into: &mut String) -> Result<(), String> {
+    let samples = || panel.runs.iter().flat_map(|run| &run.memory.samples);
+    let seconds = |time_ns: u64| time_ns as f64 / 1e9;
+    let begin = samples()
+        .map(|at| seconds(at.time_ns))
+        .fold(f64::INFINITY, f64::min);
+    let end = samples().map(|at| seconds(at.time_ns)).fold(0.0, f64::max);
+    let begin = begin.min(end);
+    let most = samples().map(|at| at.slab_bytes).max().unwrap_or(0);
+    let (unit, unit_bytes) = match most {
+        0..=0x20_0000 => ("KiB", 1024.0),
+        _ => ("MiB", 1_048_576.0),
+    };
+    let top = (most as f64 / unit_bytes * 1.05).max(1.0);
+    let end = if end > begin { end } else { begin + 1e-6 };
+    let root = SVGBackend::with_string(into, (WIDTH, HEIGHT)).into_drawing_area();
+    let labels = |size: u32| ("sans-serif", size).into_font().color(&TEXT);
+    let mut chart = ChartBuilder::on(&root)
+        .caption(&panel.title, labels(14))
+        .margin(8)
+        .margin_right(150)
+        .x_label_area_size(38)
+        .y_label_area_size(58)
+        .build_cartesian_2d(begin..end, 0.0..top)
+        .map_err(|error| error.to_string())?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(TEXT)
+        .label_style(labels(12))
+        .axis_desc_style(labels(12))
+        .x_desc("recorded time, seconds")
+        .y_desc(format!("slab memory, {unit}"))
+        .y_labels(6)
+        .x_label_formatter(&|value| short(*value, end - begin))
+        .y_label_formatter(&|value| short(*value, top))
+        .draw()
+        .map_err(|error| error.to_string())?;
+    for (at, run) in panel.runs.iter().enumerate() {
+        let points = steps(&run.memory.samples);
+        let points = points
+            .iter()
+            .map(|(time_ns, slab_bytes)| (seconds(*time_ns), *slab_bytes as f64 / unit_bytes));
+        let colour = COLOURS[at % COLOURS.len()];
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))
+            .map_err(|error| error.to_string())?;
+        let (x, y) = (WIDTH as i32 - 142, 44 + at as i32 * 22);
+        let name = format!("{}@{}", run.design, run.era);
+        root.draw(&PathElement::new(
+            vec![(x, y), (x + 24, y)],
+            colour.stroke_width(2),
+        ))
+        .and_then(|()| root.draw(&Text::new(name, (x + 30, y - 7), labels(13))))
+        .map_err(|error| error.to_string())?;
+    }
+    root.present().map_err(|error| error.to_string())
+}
+
+/// The corners of a line that holds its value until the next sample.
+fn steps(samples: &[MemorySample]) -> Vec<(u64, u64)> {
+    let mut points: Vec<(u64, u64)> = Vec::with_capacity(samples.len() * 2);
+    for sample in samples {
+        if let Some((_, before)) = points.last().copied()
+            && before != sample.slab_bytes
+        {
+            points.push((sample.time_ns, before));
+        }
+        points.push((sample.time_ns, sample.slab_bytes));
+    }
+    points
+}
+
+/// A number of an axis, with the decimals that its range needs.
+fn short(value: f64, range: f64) -> String {
+    let decimals = match range {
+        range if range >= 5.0 => 0,
+        range if range >= 0.5 => 1,
+        range if range >= 0.05 => 2,
+        range if range >= 0.005 => 3,
+        _ => 6,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Colours of text and grid to the page's, and a dash and a class for each run's lines.
+fn restyle(svg: &str, panel: &Panel<'_>) -> String {
+    let mut text = svg
+        .replace("fill=\"#010203\"", "class=\"t\"")
+        .replace("stroke=\"#010203\"", "stroke=\"currentColor\"")
+        .replace("stroke=\"#010204\"", "class=\"g\"");
+    for at in 0..panel.runs.len().min(COLOURS.len()) {
+        let RGBColor(red, green, blue) = COLOURS[at];
+        let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\"");
+        let dash = DASHES[at % DASHES.len()];
+        let own = format!("{stroke} class=\"run run{at}\" stroke-dasharray=\"{dash}\"");
+        text = text.replace(&stroke, &own);
+    }
+    text
+}
+
+/// Text inside of XML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}

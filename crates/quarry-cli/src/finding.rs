@@ -1,0 +1,348 @@
+//! The finding of a replay: which run needs the least slab memory and why, in one sentence.
+//!
+//! Compared are runs that differ in their design alone, where there are any: those with the recorded
+//! page size and CPUs, else the first such group. Differences below 1 % of memory at the peak, below 10 %
+//! at the end, or below one percentage point of slow paths, count as none.
+
+use quarry_lab::RunReport;
+use quarry_trace::TraceMeta;
+
+use crate::units::{bytes, percent};
+
+/// What the finding is computed from.
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    name: String,
+    /// Slab memory at its peak, and what the objects in it asked for then.
+    peak: u64,
+    asked: u64,
+    /// Most bytes of kmallocs outside slabs.
+    large: u64,
+    /// Slab memory at the end, and what of it is free or lost.
+    end: u64,
+    free: u64,
+    waste: u64,
+    slow: u64,
+    calls: u64,
+}
+
+impl Figures {
+    fn of(run: &RunReport, name: String) -> Self {
+        let slow = run.alloc_slowpath + run.free_slowpath;
+        Self {
+            name,
+            peak: run.peak_slab_bytes,
+            asked: run.object_bytes,
+            large: run.large_bytes_peak,
+            end: run.final_slab_bytes,
+            free: free_bytes(run),
+            waste: waste_bytes(run),
+            slow,
+            calls: slow + run.alloc_fastpath + run.free_fastpath,
+        }
+    }
+
+    /// Bytes of slabs at the peak that no object asked for.
+    fn unused(&self) -> u64 {
+        self.peak.saturating_sub(self.asked)
+    }
+}
+
+/// Bytes of free objects in slabs at the end. Pages that caches share (SLOB) are of no cache: what
+/// no object has of them is free.
+pub(crate) fn free_bytes(run: &RunReport) -> u64 {
+    let of_caches: u64 = run.caches.iter().map(|cache| cache.slab_bytes).sum();
+    let free: u64 = run.caches.iter().map(|cache| cache.free_bytes).sum();
+    match run.design {
+        "slob" => run
+            .final_slab_bytes
+            .saturating_sub(run.final_object_bytes + waste_bytes(run)),
+        _ => free + run.final_slab_bytes.saturating_sub(of_caches),
+    }
+}
+
+/// Bytes of slabs at the end that no object can use.
+pub(crate) fn waste_bytes(run: &RunReport) -> u64 {
+    run.caches.iter().map(|cache| cache.waste_bytes).sum()
+}
+
+/// The sentence.
+pub(crate) fn finding(meta: &TraceMeta, runs: &[RunReport]) -> String {
+    let compared = compared(meta.page_size.into(), meta.cpus, runs);
+    let one_machine = compared
+        .windows(2)
+        .all(|pair| machine(pair[0]) == machine(pair[1]));
+    let figures: Vec<Figures> = compared
+        .iter()
+        .map(|run| Figures::of(run, name(run, one_machine)))
+        .collect();
+    let Some(first) = compared.first() else {
+        return String::new();
+    };
+    match one_machine && figures.len() > 1 {
+        true => format!(
+            "With {} pages: {}.",
+            bytes(first.page_size),
+            sentence(&figures)
+        ),
+        false => format!("{}.", sentence(&figures)),
+    }
+}
+
+fn machine(run: &RunReport) -> (u64, u32) {
+    (run.page_size, run.cpus)
+}
+
+fn name(run: &RunReport, one_machine: bool) -> String {
+    let design = format!("{}@{}", run.design, run.era);
+    match one_machine {
+        true => design,
+        false => format!(
+            "{design} ({} pages, {} CPUs)",
+            bytes(run.page_size),
+            run.cpus
+        ),
+    }
+}
+
+/// The runs that the sentence is about.
+fn compared(page_bytes: u64, cpus: u32, runs: &[RunReport]) -> Vec<&RunReport> {
+    let on = |of: (u64, u32)| -> Vec<&RunReport> {
+        runs.iter().filter(|run| machine(run) == of).collect()
+    };
+    let recorded = on((page_bytes, cpus));
+    if recorded.len() > 1 {
+        return recorded;
+    }
+    let groups = runs.iter().map(|run| on(machine(run)));
+    let group = groups.into_iter().find(|group| group.len() > 1);
+    group.unwrap_or_else(|| runs.iter().collect())
+}
+
+fn sentence(runs: &[Figures]) -> String {
+    match runs {
+        [] => String::new(),
+        [one] => alone(one),
+        several => [memory(several), end(several), paths(several)]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("; "),
+    }
+}
+
+fn alone(run: &Figures) -> String {
+    if run.peak == 0 {
+        return format!("{} has no slabs: nothing was allocated from one", run.name);
+    }
+    format!(
+        "{} holds {} of slabs at its peak, {} of it asked for by objects, and {} at the end, where \
+         free objects take {}, and rounding, padding and slab tails {}",
+        run.name,
+        bytes(run.peak),
+        percent(run.asked, run.peak),
+        bytes(run.end),
+        bytes(run.free),
+        bytes(run.waste),
+    )
+}
+
+fn memory(runs: &[Figures]) -> String {
+    let least = runs.iter().min_by_key(|run| run.peak);
+    let most = runs.iter().max_by_key(|run| run.peak);
+    let (Some(least), Some(most)) = (least, most) else {
+        return String::new();
+    };
+    if most.peak == 0 {
+        return "no run has slabs: nothing was allocated from one".to_string();
+    }
+    if u128::from(most.peak) * 100 < u128::from(least.peak) * 101 {
+        return format!(
+            "all runs need the same slab memory within 1 %, {} to {} at the peak",
+            bytes(least.peak),
+            bytes(most.peak)
+        );
+    }
+    let tied = runs.iter().filter(|run| run.peak == least.peak);
+    let names: Vec<&str> = tied.map(|run| run.name.as_str()).collect();
+    let need = if names.len() == 1 { "needs" } else { "need" };
+    let more = match least.peak {
+        0 => String::new(),
+        _ => {
+            let more = (most.peak as f64 / least.peak as f64 - 1.0) * 100.0;
+            format!(" ({more:.0} % more)")
+        }
+    };
+    format!(
+        "{} {need} the least slab memory, {} at the peak, and {} the most, {}{more}: {}",
+        names.join(" and "),
+        bytes(least.peak),
+        most.name,
+        bytes(most.peak),
+        cause(least, most),
+    )
+}
+
+/// Why `most` needs more at its peak than `least`.
+fn cause(least: &Figures, most: &Figures) -> String {
+    let difference = most.peak - least.peak;
+    let unused = most.unused().saturating_sub(least.unused());
+    if unused >= difference.div_ceil(2) {
+        let (free, waste) = (
+            most.free.saturating_sub(least.free),
+            most.waste.saturating_sub(least.waste),
+        );
+        // The end tells of the peak only where much of the difference lasts.
+        let kind = match free.max(waste) {
+            lasting if lasting < difference / 4 => "",
+            _ if free >= waste => ", at the end mostly in free objects",
+            _ => ", at the end mostly in rounding, padding and slab tails",
+        };
+        return format!(
+            "{} of that are unused, beside {}{kind}",
+            bytes(most.unused()),
+            bytes(least.unused()),
+        );
+    }
+    let pages = match least.large.saturating_sub(most.large) {
+        0 => String::new(),
+        more => format!(
+            "; {} puts {} more of large kmallocs outside slabs",
+            least.name,
+            bytes(more)
+        ),
+    };
+    format!(
+        "its objects asked for {} then, beside {}{pages}",
+        bytes(most.asked),
+        bytes(least.asked)
+    )
+}
+
+/// What the runs hold when the load is over, if one holds a tenth more than another.
+fn end(runs: &[Figures]) -> String {
+    let least = runs.iter().min_by_key(|run| run.end);
+    let most = runs.iter().max_by_key(|run| run.end);
+    match (least, most) {
+        (Some(least), Some(most))
+            if u128::from(most.end) * 10 >= u128::from(least.end) * 11 && most.end > 0 =>
+        {
+            format!(
+                "at the end {} holds {}, and {} {}, {} of it free",
+                least.name,
+                bytes(least.end),
+                most.name,
+                bytes(most.end),
+                bytes(most.free)
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+fn paths(runs: &[Figures]) -> String {
+    let share = |run: &&Figures| run.slow as f64 / run.calls.max(1) as f64;
+    let least = runs.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
+    let most = runs.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
+    match (least, most) {
+        (Some(least), Some(most)) if share(&most) - share(&least) >= 0.01 => format!(
+            "{} takes the fewest slow paths, {} of its calls, and {} the most, {}",
+            least.name,
+            percent(least.slow, least.calls),
+            most.name,
+            percent(most.slow, most.calls)
+        ),
+        (Some(least), Some(_)) => format!(
+            "slow paths do not differ, about {} of the calls",
+            percent(least.slow, least.calls)
+        ),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(name: &str, peak: u64, asked: u64, slow: u64) -> Figures {
+        Figures {
+            name: name.to_string(),
+            peak,
+            asked,
+            slow,
+            calls: 100,
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn a_difference_has_its_cause() {
+        let a = run("a", 1000, 900, 5);
+        let free = Figures {
+            free: 700,
+            waste: 10,
+            ..run("b", 2000, 900, 9)
+        };
+        assert_eq!(
+            sentence(&[free.clone(), a.clone()]),
+            "a needs the least slab memory, 1000 B at the peak, and b the most, 2.0 KiB (100 % more): \
+             1.1 KiB of that are unused, beside 100 B, at the end mostly in free objects; \
+             a takes the fewest slow paths, 5.0 % of its calls, and b the most, 9.0 %"
+        );
+        let waste = Figures {
+            free: 0,
+            waste: 700,
+            ..free
+        };
+        assert!(sentence(&[a.clone(), waste]).contains("mostly in rounding"));
+        // The peak's slack is gone at the end: nothing is said of it.
+        let drained = run("b", 2000, 900, 9);
+        assert!(sentence(&[a.clone(), drained]).contains("beside 100 B; a takes"));
+        let fuller = run("c", 2000, 1900, 5);
+        let small = Figures { large: 1000, ..a };
+        let text = sentence(&[small, fuller]);
+        assert!(
+            text.contains("asked for 1.9 KiB then, beside 900 B; a puts 1000 B more"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("slow paths do not differ, about 5.0 % of the calls"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_held_at_the_end_is_said() {
+        let a = Figures {
+            end: 100,
+            ..run("a", 1000, 900, 5)
+        };
+        let b = Figures {
+            end: 110,
+            free: 90,
+            name: "b".to_string(),
+            ..a.clone()
+        };
+        let text = sentence(&[a.clone(), b.clone()]);
+        let expected = "; at the end a holds 100 B, and b 110 B, 90 B of it free; slow paths";
+        assert!(text.contains(expected), "{text}");
+        let near = Figures { end: 109, ..b };
+        assert!(!sentence(&[a, near]).contains("at the end"));
+    }
+
+    #[test]
+    fn no_difference_is_said() {
+        let text = memory(&[run("a", 1000, 1, 0), run("b", 1009, 1, 0)]);
+        assert!(
+            text.starts_with("all runs need the same slab memory within 1 %"),
+            "{text}"
+        );
+        let text = memory(&[run("a", 1000, 1, 0), run("b", 1010, 1, 0)]);
+        assert!(text.starts_with("a needs the least"), "{text}");
+        let text = memory(&[run("a", 10, 1, 0), run("b", 10, 1, 0), run("c", 20, 1, 0)]);
+        assert!(text.starts_with("a and b need the least"), "{text}");
+        assert!(memory(&[run("a", 0, 0, 0), run("b", 0, 0, 0)]).starts_with("no run has slabs"));
+        assert!(memory(&[run("a", 0, 0, 0), run("b", 20, 0, 0)]).contains("0 B at the peak"));
+        assert!(sentence(&[run("a", 0, 0, 0)]).contains("has no slabs"));
+    }
+}

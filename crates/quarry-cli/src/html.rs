@@ -1,0 +1,95 @@
+//! `quarry replay --html`: one page that needs no network, with charts and tables.
+
+use crate::chart::{self, escape};
+use quarry_lab::RunReport;
+
+/// The page: the head and finding of `text`, charts with a switch for each run, and the tables of `text`, which
+/// is what the command prints.
+pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result<String> {
+    let (head, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let (finding, tables) = rest.split_once("\n\n").unwrap_or((rest, ""));
+    let mut body = String::new();
+    for panel in chart::panels(runs) {
+        body.push_str(&format!(
+            "<figure><svg viewBox=\"0 0 860 300\" role=\"img\" aria-label=\"slab memory, {title}\">{svg}\
+             <line class=\"cursor\" y1=\"30\" y2=\"250\" hidden/></svg><figcaption>",
+            title = escape(&panel.title),
+            svg = chart::panel_svg(&panel)?,
+        ));
+        for (at, run) in panel.runs.iter().enumerate() {
+            body.push_str(&format!(
+                "<label><input type=\"checkbox\" checked data-run=\"{at}\"> {}@{}</label> ",
+                run.design, run.era
+            ));
+        }
+        body.push_str("<output></output></figcaption>\n");
+        let samples: Vec<_> = panel
+            .runs
+            .iter()
+            .map(|run| {
+                let samples = run.memory.samples.iter();
+                let points: Vec<_> = samples.map(|at| [at.time_ns, at.slab_bytes]).collect();
+                (format!("{}@{}", run.design, run.era), points)
+            })
+            .collect();
+        // `<` must not end the script early.
+        let data = serde_json::to_string(&samples)?.replace('<', "\\u003c");
+        body.push_str(&format!(
+            "<script type=\"application/json\">{data}</script></figure>\n"
+        ));
+    }
+    Ok(format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{name}: quarry replay</title>\n\
+         <style>{CSS}</style></head>\n<body><h1>{name}</h1>\n<p>{finding}</p>\n<pre class=\"head\">{head}</pre>\n\
+         <h2>Slab memory over recorded time</h2>\n{body}\n<h2>Figures</h2>\n<pre>{tables}</pre>\n\
+         <script>{SCRIPT}</script></body></html>\n",
+        name = escape(name),
+        finding = escape(finding),
+        head = escape(head),
+        tables = escape(tables.trim()),
+    ))
+}
+
+const CSS: &str = "\
+:root{color-scheme:light dark;--ink:#1f2328;--ground:#fff}\
+@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--ground:#0d1117}}\
+body{margin:2rem auto;max-width:58rem;padding:0 1rem;color:var(--ink);background:var(--ground);\
+font:16px/1.5 system-ui,sans-serif}\
+h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}\
+pre{overflow-x:auto;font:13px/1.45 ui-monospace,monospace}pre.head{white-space:pre-wrap}\
+figure{margin:1rem 0}svg{width:100%;height:auto}text{stroke:none}\
+.t{fill:currentColor}.g{stroke:#8884}.cursor{stroke:currentColor;stroke-width:1}.cursor[hidden]{display:none}\
+figcaption{font-size:.9rem}label{margin-right:1rem;white-space:nowrap}\
+output{display:block;min-height:1.5em;font-variant-numeric:tabular-nums}";
+
+/// Shows the runs' memory where the pointer is, and hides lines whose box is not ticked.
+const SCRIPT: &str = r#"
+for (const figure of document.querySelectorAll('figure')) {
+  const svg = figure.querySelector('svg'), out = figure.querySelector('output');
+  const cursor = figure.querySelector('.cursor');
+  const runs = JSON.parse(figure.querySelector('script').textContent);
+  const boxes = [...figure.querySelectorAll('input')];
+  const times = runs.flatMap(([, points]) => points.map(([time]) => time));
+  const begin = Math.min(...times), end = Math.max(...times, begin + 1);
+  for (const box of boxes) box.onchange = () => {
+    for (const line of figure.querySelectorAll('.run' + box.dataset.run))
+      line.style.display = box.checked ? '' : 'none';
+  };
+  // The plot's area, as the chart is laid out.
+  const left = 66, right = 710;
+  svg.onpointermove = event => {
+    const box = svg.getBoundingClientRect();
+    const x = (event.clientX - box.left) * 860 / box.width;
+    const part = Math.min(1, Math.max(0, (x - left) / (right - left)));
+    const time = begin + part * (end - begin);
+    for (const side of ['x1', 'x2']) cursor.setAttribute(side, left + part * (right - left));
+    cursor.removeAttribute('hidden');
+    const shown = runs.filter((_, at) => boxes[at].checked).map(([name, points]) => {
+      const past = points.filter(([at]) => at <= time).pop() ?? points[0];
+      return past ? name + ' ' + (past[1] / 1048576).toFixed(2) + ' MiB' : name;
+    });
+    out.textContent = (time / 1e9).toFixed(4) + ' s: ' + shown.join(', ');
+  };
+}
+"#;

@@ -1,0 +1,136 @@
+//! What `quarry replay --check` prints: predicted beside observed.
+
+use quarry_lab::replay::check::{CacheCheck, Check};
+
+use crate::output;
+use crate::units::count;
+
+/// The table of a run's check and what is said below it.
+pub(crate) fn text(title: &str, check: &Check) -> String {
+    let (table, left_out) = check_table(check);
+    let mut text = format!("\n{title}, predicted beside observed, in KiB\n{table}\n");
+    if left_out > 0 {
+        text.push_str(&format!(
+            "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither \
+             changed nor differ, are left out\n"
+        ));
+    }
+    text.push_str(&unseen_frees(check));
+    text.push_str(&same_slabs(check));
+    text
+}
+
+/// The caches that hold this much of the memory are always shown.
+const HOLDING_PERCENT: u64 = 95;
+
+/// How many objects came from the slabs that the kernel took them from, if the trace tells.
+fn same_slabs(check: &Check) -> String {
+    let sum = |of: fn(&CacheCheck) -> u64| check.caches.iter().map(of).sum::<u64>();
+    let told = sum(|cache| cache.same_slabs.told);
+    if told == 0 {
+        return String::new();
+    }
+    let same = sum(|cache| cache.same_slabs.same);
+    let departed = |cache: &&CacheCheck| cache.same_slabs.first_departure.is_some();
+    format!(
+        "{} of {} allocations came from the slab that the kernel took them from; caches with others: {}\n",
+        count(same),
+        count(told),
+        check.caches.iter().filter(departed).count()
+    )
+}
+
+/// The memory of each cache before, as predicted and as observed, and the number of caches that
+/// are left out.
+fn check_table(check: &Check) -> (comfy_table::Table, usize) {
+    let header = [
+        "cache",
+        "before",
+        "predicted",
+        "observed",
+        "difference",
+        "of it",
+    ];
+    let mut table = output::unbroken(output::table(&header, &[]));
+    let kib = |bytes: u64| (bytes >> 10).to_string();
+    let mut row = |name: &str, before: Option<u64>, predicted: u64, observed: u64| {
+        let difference = i128::from(predicted) - i128::from(observed);
+        let share = share(difference, observed.into());
+        table.add_row([
+            name.to_string(),
+            before.map_or_else(|| "-".to_string(), kib),
+            kib(predicted),
+            kib(observed),
+            format!("{:+}", difference / 1024),
+            share,
+        ]);
+    };
+    let holding = check.holding(HOLDING_PERCENT).len();
+    let tells = |cache: &CacheCheck| {
+        let same = cache.predicted_bytes == cache.observed_bytes;
+        let before = cache.initial_bytes;
+        !same || before.is_some_and(|before| before != cache.observed_bytes)
+    };
+    let mut left_out = 0;
+    for (at, cache) in check.caches.iter().enumerate() {
+        let (predicted, observed) = (cache.predicted_bytes, cache.observed_bytes);
+        if at < holding || tells(cache) {
+            let mark = if cache.implied_frees > 0 { " *" } else { "" };
+            let name = format!("{}{mark}", cache.name);
+            row(&name, cache.initial_bytes, predicted, observed);
+        } else {
+            left_out += 1;
+        }
+    }
+    let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
+    row("all caches", check.initial_bytes, predicted, observed);
+    if let Some(before) = check.initial_bytes {
+        table.add_row(growth("growth", before, predicted, observed));
+    }
+    let seen = &check.seen;
+    if let (Some(before), true) = (seen.initial_bytes, seen.left_out > 0) {
+        let (predicted, observed) = (seen.predicted_bytes, seen.observed_bytes);
+        table.add_row(growth("growth without *", before, predicted, observed));
+    }
+    (table, left_out)
+}
+
+/// By how much memory grew.
+fn growth(name: &str, before: u64, predicted: u64, observed: u64) -> [String; 6] {
+    let grown = |bytes: u64| (i128::from(bytes) - i128::from(before)) / 1024;
+    let (predicted, observed) = (grown(predicted), grown(observed));
+    let difference = predicted - observed;
+    [
+        name.to_string(),
+        String::new(),
+        format!("{predicted:+}"),
+        format!("{observed:+}"),
+        format!("{difference:+}"),
+        share(difference, observed),
+    ]
+}
+
+/// A difference as a part of what was observed, in per cent; `-` of nothing.
+fn share(difference: i128, observed: i128) -> String {
+    match observed {
+        0 => "-".to_string(),
+        _ => format!(
+            "{:+.1} %",
+            difference as f64 / observed.abs() as f64 * 100.0
+        ),
+    }
+}
+
+/// What the mark of caches means, if one has it.
+fn unseen_frees(check: &Check) -> String {
+    let marked = check.seen.left_out;
+    if marked == 0 {
+        return String::new();
+    }
+    let frees: u64 = check.caches.iter().map(|cache| cache.implied_frees).sum();
+    format!(
+        "* {} frees of {marked} caches had no event (bulk frees have none): only the reuse of an \
+         address told them, so these caches may hold more here than in the kernel\n",
+        count(frees)
+    )
+}
