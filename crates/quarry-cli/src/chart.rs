@@ -138,37 +138,41 @@ fn draw(panel: &Panel<'_>, into: &mut String) -> Result<(), String> {
         .y_label_formatter(&|value| short(*value, top))
         .draw()
         .map_err(|error| error.to_string())?;
-    for (at, run) in panel.runs.iter().enumerate() {
-        let points = steps(&run.memory.samples);
-        let points = points
-            .iter()
-            .map(|(time_ns, slab_bytes)| (seconds(*time_ns), *slab_bytes as f64 / unit_bytes));
-        let colour = COLOURS[at % COLOURS.len()];
+    // What objects asked for is the load's, so the same in all runs.
+    let asked = panel.runs.first().map(|run| {
+        let points = steps(&run.memory.samples, |sample| sample.object_bytes);
+        ("asked for".to_string(), points, TEXT.stroke_width(1))
+    });
+    let runs = panel.runs.iter().zip(COLOURS.iter().cycle());
+    let runs = runs.map(|(run, colour)| {
+        let points = steps(&run.memory.samples, |sample| sample.slab_bytes);
+        let name = format!("{}@{}", run.design, run.era);
+        (name, points, colour.stroke_width(2))
+    });
+    for (at, (name, points, style)) in runs.chain(asked).enumerate() {
+        let points = points.into_iter();
+        let points = points.map(|(time_ns, bytes)| (seconds(time_ns), bytes as f64 / unit_bytes));
         chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))
+            .draw_series(LineSeries::new(points, style))
             .map_err(|error| error.to_string())?;
         let (x, y) = (WIDTH as i32 - 142, 44 + at as i32 * 22);
-        let name = format!("{}@{}", run.design, run.era);
-        root.draw(&PathElement::new(
-            vec![(x, y), (x + 24, y)],
-            colour.stroke_width(2),
-        ))
-        .and_then(|()| root.draw(&Text::new(name, (x + 30, y - 7), labels(13))))
-        .map_err(|error| error.to_string())?;
+        root.draw(&PathElement::new(vec![(x, y), (x + 24, y)], style))
+            .and_then(|()| root.draw(&Text::new(name, (x + 30, y - 7), labels(13))))
+            .map_err(|error| error.to_string())?;
     }
     root.present().map_err(|error| error.to_string())
 }
 
 /// The corners of a line that holds its value until the next sample.
-fn steps(samples: &[MemorySample]) -> Vec<(u64, u64)> {
+fn steps(samples: &[MemorySample], bytes: fn(&MemorySample) -> u64) -> Vec<(u64, u64)> {
     let mut points: Vec<(u64, u64)> = Vec::with_capacity(samples.len() * 2);
     for sample in samples {
         if let Some((_, before)) = points.last().copied()
-            && before != sample.slab_bytes
+            && before != bytes(sample)
         {
             points.push((sample.time_ns, before));
         }
-        points.push((sample.time_ns, sample.slab_bytes));
+        points.push((sample.time_ns, bytes(sample)));
     }
     points
 }

@@ -3,7 +3,7 @@
 use crate::chart::{self, escape};
 use quarry_lab::RunReport;
 
-/// The page: the head and finding of `text`, charts with a switch for each run, and the tables of `text`, which
+/// The page: the finding of `text`, charts with a switch for each run, the tables and the head of `text`, which
 /// is what the command prints.
 pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result<String> {
     let (head, rest) = text.split_once("\n\n").unwrap_or((text, ""));
@@ -41,8 +41,9 @@ pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{name}: quarry replay</title>\n\
-         <style>{CSS}</style></head>\n<body><h1>{name}</h1>\n<p>{finding}</p>\n<pre class=\"head\">{head}</pre>\n\
+         <style>{CSS}</style></head>\n<body><h1>{name}</h1>\n<p>{finding}</p>\n\
          <h2>Slab memory over recorded time</h2>\n{body}\n<h2>Figures</h2>\n<pre>{tables}</pre>\n\
+         <h2>Recording and settings</h2>\n<pre class=\"head\">{head}</pre>\n\
          <script>{SCRIPT}</script></body></html>\n",
         name = escape(name),
         finding = escape(finding),
