@@ -28,7 +28,7 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.markdown {
-        return output::print_text(&markdown());
+        return output::print(|out| out.write_all(markdown().as_bytes()));
     }
     if args.name.is_empty() {
         let all: Vec<String> = ENTRIES.iter().map(text).collect();

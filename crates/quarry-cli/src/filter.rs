@@ -1,23 +1,25 @@
 //! `quarry filter`: a part of a trace as a trace of its own.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use quarry_lab::replay::input::Input;
 use quarry_lab::replay::part::Moment;
-use quarry_trace::{Filter, TraceMeta, filter_file};
+use quarry_trace::{Filter, TraceMeta, filter_file, filter_to};
 use serde::Serialize;
 
 use crate::error::usage;
-use crate::{output, units};
+use crate::{input, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
+    /// stdin.
     #[arg(value_name = "TRACE")]
     trace: String,
-    /// The trace to write (Parquet). It appears only when it is complete.
+    /// The trace to write (Parquet). It appears only when it is complete. With `-` it goes to stdout and
+    /// what is left to stderr.
     #[arg(short, long, value_name = "OUT.parquet")]
     output: PathBuf,
     /// Keep events from this time on: seconds as the recording prints them, or +SECONDS after its
@@ -51,6 +53,7 @@ Exit codes:
 
 Examples:
   quarry filter kmem.parquet -o part.parquet --from +1 --until +2.5
+  quarry filter hackbench -o - --until +0.5 | quarry replay -
   quarry filter hackbench -o skb.parquet --cache skbuff_head_cache --cache kmalloc
   quarry filter kmem.parquet -o mine.parquet --comm bash --comm make";
 
@@ -69,7 +72,8 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let input = Input::open(&args.trace)?;
+    output::check_binary(&args.output, args.json)?;
+    let input = input::trace(&args.trace)?;
     let whole = input.file.meta();
     let clock = |moment: Moment| match moment {
         Moment::Clock(ns) => ns,
@@ -86,6 +90,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Err(usage(
             "nothing says what to keep: give --from, --until, --comm, --pid or --cache",
         ));
+    }
+    if output::is_stdout(&args.output) {
+        let meta = filter_to(&input.file, &filter, io::stdout(), Path::new("<stdout>"))?;
+        output::beside(&text(args, whole, &meta));
+        return Ok(());
     }
     let meta = filter_file(&input.file, &filter, &args.output)?;
     if args.json {

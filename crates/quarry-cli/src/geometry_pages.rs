@@ -280,13 +280,13 @@ fn table(answers: &[Answer]) -> String {
     };
     let header = shown(&mut COLUMNS.iter().map(ToString::to_string));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut table = output::table(&header, &[3, header.len() - 1]);
+    let mut table = output::grid(&header, &[3, header.len() - 1]);
     for answer in answers {
         table.add_row(shown(&mut row(answer).into_iter()));
     }
     let note =
         "batch, high, cold and the watermarks are in pages; CPUs are those of the zone's node";
-    format!("{}\n\n{note}", output::unbroken(table))
+    format!("{}\n\n{note}", table)
 }
 
 fn row(answer: &Answer) -> [String; 13] {

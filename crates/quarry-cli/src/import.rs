@@ -1,15 +1,18 @@
 //! `quarry import`: recorded text to a trace.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressStyle};
-use quarry_trace::{ImportOptions, ImportSummary, Kind, TraceMeta, import_file, import_to_file};
+use quarry_trace::{
+    ImportOptions, ImportSummary, Kind, TraceError, TraceMeta, import, import_file, import_to_file,
+};
 use serde::Serialize;
 
 use crate::error::usage;
-use crate::{output, units};
+use crate::{input, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -18,7 +21,8 @@ pub(crate) struct Args {
     /// Text of `perf script` or of ftrace's `trace` file, gzip or plain; `-` reads stdin.
     #[arg(value_name = "FILE")]
     input: PathBuf,
-    /// The trace to write (Parquet). It appears only when it is complete.
+    /// The trace to write (Parquet). It appears only when it is complete. With `-` it goes to stdout and the
+    /// summary to stderr.
     #[arg(short, long, value_name = "OUT.parquet")]
     output: PathBuf,
     /// Kernel release; otherwise from the text's header.
@@ -70,6 +74,7 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    output::check_binary(&args.output, args.json)?;
     let options = ImportOptions {
         kernel: args.kernel.clone(),
         arch: args.arch.clone(),
@@ -86,7 +91,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let stdin = args.input == Path::new("-");
     let bar = progress_bar(if stdin { None } else { file_bytes(&args.input) });
     let mut progress = |bytes| bar.set_position(bytes);
-    let summary = if stdin {
+    let summary = if output::is_stdout(&args.output) {
+        import_to_stdout(&args.input, &options, &mut progress)
+    } else if stdin {
         import_to_file(
             io::stdin().lock(),
             Path::new("<stdin>"),
@@ -99,10 +106,53 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     bar.finish_and_clear();
     let summary = summary?;
+    if output::is_stdout(&args.output) {
+        output::beside(&tables(&summary, &args.output));
+        return Ok(());
+    }
     if args.json {
         output::print_json("import", &Summary::of(&summary, &args.output))
     } else {
         output::print_text(&tables(&summary, &args.output))
+    }
+}
+
+/// Writes the trace to stdout as it is made: Parquet needs no seeking.
+fn import_to_stdout(
+    path: &Path,
+    options: &ImportOptions,
+    progress: &mut dyn FnMut(u64),
+) -> quarry_trace::Result<ImportSummary> {
+    let name = PathBuf::from(input::shown(path));
+    let text: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => match File::open(path) {
+            Ok(file) => Box::new(file),
+            Err(source) => return Err(TraceError::Read { path: name, source }),
+        },
+    };
+    let mut out = Counted::default();
+    let stdout = Path::new("<stdout>");
+    let mut summary = import(text, &name, &mut out, stdout, options, progress)?;
+    summary.bytes_out = out.bytes;
+    Ok(summary)
+}
+
+/// Stdout that counts what it is given.
+#[derive(Default)]
+struct Counted {
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = io::stdout().write(buffer)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
     }
 }
 

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod chart;
+mod diff;
+mod diff_tables;
 mod error;
 mod explain;
 mod explain_entries;
@@ -13,6 +15,7 @@ mod geometry_query;
 mod geometry_rows;
 mod html;
 mod import;
+mod input;
 mod output;
 mod packaging;
 mod replay;
@@ -62,6 +65,8 @@ enum Command {
     Replay(replay::Args),
     /// Say what a row, a JSON field or a column of a replay means.
     Explain(explain::Args),
+    /// Say what changed between two JSON outputs of replay or what-if.
+    Diff(diff::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
     Run(run::Args),
     /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
@@ -87,6 +92,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Filter(args) => filter::run(&args),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
@@ -9,6 +10,8 @@ use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use quarry_core::era::Era;
 use serde::Serialize;
+
+use crate::error::usage;
 
 /// Width of a table if neither `COLUMNS` nor a terminal gives one.
 const WIDTH_DEFAULT: u16 = 80;
@@ -87,7 +90,7 @@ pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
 }
 
 /// Lets a table grow beyond the width rather than break its cells.
-pub(crate) fn unbroken(mut table: Table) -> Table {
+fn unbroken(mut table: Table) -> Table {
     table.set_content_arrangement(ContentArrangement::Disabled);
     table
 }
@@ -95,21 +98,26 @@ pub(crate) fn unbroken(mut table: Table) -> Table {
 /// Tables of these rows, the header first, as wide as the output: columns that do not
 /// fit go to a table below it, which begins with the first column again. A cell may have lines.
 pub(crate) fn side_by_side(rows: &[Vec<String>]) -> Vec<String> {
+    groups(rows, &[])
+}
+
+/// As [`side_by_side`], with the columns that are text.
+fn groups(rows: &[Vec<String>], text_columns: &[usize]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width_of = |column: usize| {
         let lines = rows
             .iter()
             .filter_map(|row| row.get(column))
             .flat_map(|cell| cell.lines());
-        // A space on both sides.
-        lines.map(|line| line.chars().count()).max().unwrap_or(0) + 2
+        // A space on both sides, and one between columns.
+        lines.map(|line| line.chars().count()).max().unwrap_or(0) + 3
     };
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut taken = 0;
     for column in 1..columns {
         let wide = width_of(column);
         match groups.last_mut() {
-            Some(group) if taken + wide <= usize::from(width()) => group.push(column),
+            Some(group) if taken + wide <= usize::from(width()) + 1 => group.push(column),
             _ => {
                 groups.push(vec![column]);
                 taken = width_of(0);
@@ -125,11 +133,44 @@ pub(crate) fn side_by_side(rows: &[Vec<String>]) -> Vec<String> {
         let mut rows = rows.iter().map(cells);
         let header = rows.next().unwrap_or_default();
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let mut table = unbroken(table(&header, &[]));
+        let text = |at: &usize| {
+            group
+                .get(at - 1)
+                .is_some_and(|of| text_columns.contains(of))
+        };
+        let text: Vec<usize> = (1..=group.len()).filter(text).collect();
+        let mut table = unbroken(table(&header, &text));
         table.add_rows(rows);
         table.to_string()
     };
     groups.iter().map(table_of).collect()
+}
+
+/// A table that is never wider than the output: its columns go into tables below each other.
+pub(crate) struct Grid {
+    rows: Vec<Vec<String>>,
+    text_columns: Vec<usize>,
+}
+
+/// A [`Grid`] with a header; columns after the first are numbers unless `text_columns` names them.
+pub(crate) fn grid(header: &[&str], text_columns: &[usize]) -> Grid {
+    Grid {
+        rows: vec![header.iter().map(ToString::to_string).collect()],
+        text_columns: text_columns.to_vec(),
+    }
+}
+
+impl Grid {
+    /// Adds a row with a cell for each column.
+    pub(crate) fn add_row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+impl fmt::Display for Grid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&groups(&self.rows, &self.text_columns).join("\n\n"))
+    }
 }
 
 /// Breaks a sentence at words into lines as wide as the output, each indented as the first.
@@ -179,7 +220,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// Writes one record per object as comma-separated values: the members of nested objects with their
 /// path, no lists. `first` columns come first, the others in the order of their names.
-pub(crate) fn print_csv(records: &[serde_json::Value], first: &[&str]) -> anyhow::Result<()> {
+fn print_csv(records: &[serde_json::Value], first: &[&str]) -> anyhow::Result<()> {
     let flat: Vec<BTreeMap<String, String>> = records.iter().map(flatten).collect();
     let names: BTreeSet<&str> = flat
         .iter()
@@ -202,6 +243,31 @@ pub(crate) fn print_csv(records: &[serde_json::Value], first: &[&str]) -> anyhow
         }
         Ok(())
     })
+}
+
+/// Writes a line for each run, or for each of its caches, as comma-separated values; `first` members of the run
+/// lead and say which run a cache is of.
+pub(crate) fn print_runs_csv(
+    runs: &[impl Serialize],
+    caches: bool,
+    first: &[&str],
+) -> anyhow::Result<()> {
+    let runs: Result<Vec<_>, _> = runs.iter().map(serde_json::to_value).collect();
+    let runs = runs?;
+    if !caches {
+        return print_csv(&runs, first);
+    }
+    let mut records = Vec::new();
+    for run in &runs {
+        for cache in run["caches"].as_array().into_iter().flatten() {
+            let mut cache = cache.clone();
+            for name in first {
+                cache[*name] = run[*name].clone();
+            }
+            records.push(cache);
+        }
+    }
+    print_csv(&records, &[first, &["name"]].concat())
 }
 
 /// The members of an object that are no lists, by their paths.
@@ -245,24 +311,65 @@ fn quoted(text: &str) -> String {
 
 /// Writes to a file, or to stdout for `-`.
 pub(crate) fn write_to(path: &Path, text: &str) -> anyhow::Result<()> {
-    if path == Path::new("-") {
+    if is_stdout(path) {
         return print(|out| out.write_all(text.as_bytes()));
     }
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes tables and lines to stdout.
+/// Whether an output file is stdout.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Refuses a trace on stdout where a terminal or JSON is.
+pub(crate) fn check_binary(path: &Path, json: bool) -> anyhow::Result<()> {
+    match is_stdout(path) {
+        true if json => Err(usage(
+            "the trace and --json would both go to stdout; name a file with -o",
+        )),
+        true if io::stdout().is_terminal() => Err(usage(
+            "stdout is a terminal, which cannot show a trace; use a pipe, or name a file with -o",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Writes tables to stderr, because stdout has the output itself.
+pub(crate) fn beside(text: &str) {
+    let mut stderr = io::stderr().lock();
+    for line in text.trim_end().lines() {
+        // Nothing can be done if stderr is closed.
+        let _ = writeln!(stderr, "{}", visible(line.trim_end()));
+    }
+}
+
+/// Writes tables and lines to stdout; sentences are broken at the output's width.
 pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     print(|out| {
         for line in text.trim_end().lines() {
-            writeln!(out, "{}", visible(line.trim_end()))?;
+            for line in fitting(line.trim_end()).lines() {
+                writeln!(out, "{}", visible(line))?;
+            }
+            if line.trim().is_empty() {
+                writeln!(out)?;
+            }
         }
         Ok(())
     })
 }
 
+/// A line that fits the output. Rows of tables, whose cells have spaces between them, stay as they are.
+fn fitting(line: &str) -> Cow<'_, str> {
+    let row = line.trim_start().contains("   ");
+    match line.chars().count() > usize::from(width()) && !row {
+        true => Cow::Owned(wrap(line)),
+        false => Cow::Borrowed(line),
+    }
+}
+
 /// The shape of JSON outputs. A field that changes its meaning or goes away raises it; new fields do not.
-const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// What every JSON output has beside the command's own fields (docs/json.md).
 #[derive(Serialize)]

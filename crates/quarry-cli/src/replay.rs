@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
-use crate::{chart, error, html, output, replay_tables};
+use crate::{chart, error, html, input, output, replay_tables};
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -147,6 +147,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut axes = axes(args)?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let trace = args.trace.as_deref().unwrap_or(default);
+    check_streams(args, trace)?;
     if !axes.cpus.is_empty() {
         Plan::new(&axes)?;
     }
@@ -187,7 +188,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             },
         )?;
     } else if args.csv {
-        print_csv(&runs, args.caches)?;
+        let first = ["design", "era", "page_size", "cpus"];
+        output::print_runs_csv(&runs, args.caches, &first)?;
     } else {
         let more = replay_tables::More {
             all: args.all,
@@ -229,6 +231,28 @@ fn exhausted(runs: &[RunReport]) -> Option<String> {
     })
 }
 
+/// Whether the page and the charts go to stdout.
+fn to_stdout(args: &Args) -> [bool; 2] {
+    [&args.html, &args.svg].map(|file| file.as_deref() == Some(Path::new("-")))
+}
+
+/// Refuses what would write two outputs to stdout, or read two inputs from stdin.
+fn check_streams(args: &Args, trace: &str) -> anyhow::Result<()> {
+    let charts = to_stdout(args);
+    if charts == [true, true] || (charts.contains(&true) && (args.json || args.csv)) {
+        return Err(error::usage(
+            "two outputs would go to stdout; name a file for one of them",
+        ));
+    }
+    input::check_one_stdin(&[
+        ("TRACE", Some(Path::new(trace))),
+        ("--initial", args.initial.as_deref()),
+        ("--check", args.check.as_deref()),
+        ("--zoneinfo", args.zoneinfo.as_deref()),
+        ("--pagetypeinfo", args.pagetypeinfo.as_deref()),
+    ])
+}
+
 /// Writes the page and the charts that are asked for; true if one of them went to stdout.
 fn write_charts(
     args: &Args,
@@ -236,13 +260,6 @@ fn write_charts(
     settings: &Settings<'_>,
     runs: &[RunReport],
 ) -> anyhow::Result<bool> {
-    let files = [&args.html, &args.svg];
-    let to_stdout = files.map(|file| file.as_deref() == Some(Path::new("-")));
-    if to_stdout == [true, true] || (to_stdout.contains(&true) && (args.json || args.csv)) {
-        return Err(error::usage(
-            "two outputs would go to stdout; name a file for one of them",
-        ));
-    }
     let (name, meta) = (&input.name, input.file.meta());
     if let Some(path) = &args.html {
         let more = replay_tables::More {
@@ -256,39 +273,22 @@ fn write_charts(
     if let Some(path) = &args.svg {
         output::write_to(path, &chart::svg(name, runs)?)?;
     }
-    Ok(to_stdout.contains(&true))
-}
-
-/// A line for each run, or for each cache of each run.
-fn print_csv(runs: &[RunReport], caches: bool) -> anyhow::Result<()> {
-    const FIRST: [&str; 5] = ["design", "era", "page_size", "cpus", "name"];
-    let runs: Result<Vec<_>, _> = runs.iter().map(serde_json::to_value).collect();
-    let runs = runs?;
-    if !caches {
-        return output::print_csv(&runs, &FIRST);
-    }
-    let mut records = Vec::new();
-    for run in &runs {
-        for cache in run["caches"].as_array().into_iter().flatten() {
-            let mut cache = cache.clone();
-            for name in &FIRST[..4] {
-                cache[*name] = run[*name].clone();
-            }
-            records.push(cache);
-        }
-    }
-    output::print_csv(&records, &FIRST)
+    Ok(to_stdout(args).contains(&true))
 }
 
 /// Opens the trace, with the reports that the options name.
 fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
-    let read = |file: &Option<PathBuf>| file.as_deref().map(Snapshot::read_moment).transpose();
+    let read = |file: &Option<PathBuf>| {
+        let path = file.as_deref().map(input::report);
+        path.as_deref().map(Snapshot::read_moment).transpose()
+    };
     let (initial, initial_lists) = read(&args.initial)?.unzip();
     let check = read(&args.check)?.map(|(slabinfo, _)| slabinfo);
-    let zoneinfo = args.zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
-    let types = args.pagetypeinfo.as_deref();
-    let free = types.map(Pagetypeinfo::read).transpose()?;
-    let mut input = Input::open(trace)?;
+    let zoneinfo = args.zoneinfo.as_deref().map(input::report);
+    let zoneinfo = zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
+    let types = args.pagetypeinfo.as_deref().map(input::report);
+    let free = types.as_deref().map(Pagetypeinfo::read).transpose()?;
+    let mut input = input::trace(trace)?;
     input.part = Part {
         from: args.from,
         until: args.until,

@@ -22,7 +22,8 @@ pub(crate) const DEFAULT_DESIGNS: [&str; 5] =
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins.
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
+    /// stdin. One of the inputs may be `-`.
     #[arg(value_name = "TRACE")]
     pub(crate) trace: Option<String>,
     /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
@@ -120,7 +121,7 @@ pub(crate) struct Args {
     /// for stdout instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write the charts alone.
+    /// Write the charts alone; `-` as with --html.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
     /// Print comma-separated values: a line for each run, or with --caches for each cache.

@@ -42,7 +42,7 @@ fn same_slabs(check: &Check) -> String {
 
 /// The memory of each cache before, as predicted and as observed, and the number of caches that
 /// are left out.
-fn check_table(check: &Check) -> (comfy_table::Table, usize) {
+fn check_table(check: &Check) -> (output::Grid, usize) {
     let header = [
         "cache",
         "before",
@@ -51,7 +51,7 @@ fn check_table(check: &Check) -> (comfy_table::Table, usize) {
         "difference",
         "of it",
     ];
-    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut table = output::grid(&header, &[]);
     let kib = |bytes: u64| (bytes >> 10).to_string();
     let mut row = |name: &str, before: Option<u64>, predicted: u64, observed: u64| {
         let difference = i128::from(predicted) - i128::from(observed);

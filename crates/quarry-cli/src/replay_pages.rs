@@ -195,7 +195,7 @@ pub(crate) fn fragmentation(title: &str, page_bytes: u64, pages: &PageReport) ->
     let header: Vec<&str> = std::iter::once("")
         .chain(moments.iter().map(|(name, _)| *name))
         .collect();
-    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut table = output::grid(&header, &[]);
     let mut row = |name: &str, value: &dyn Fn(&Sample) -> String| {
         let cells = moments.iter().map(|(_, sample)| value(sample));
         table.add_row(std::iter::once(name.to_string()).chain(cells));

@@ -1,9 +1,8 @@
 //! The tables of `quarry run rx`: for each driver a line per number of rings.
 
-use comfy_table::Table;
 use quarry_work::rx::{RxDriver, RxReport};
 
-use crate::output;
+use crate::output::{self, Grid};
 use crate::units::{bytes, count, percent};
 
 /// Everything that a run prints.
@@ -36,7 +35,7 @@ pub(crate) fn text(reports: &[RxReport]) -> String {
             "\nThe zone lock at the thread's packet rates, era {era}, {} pages\n",
             bytes(page_size)
         ));
-        let tables: Vec<String> = lock_tables(&runs).iter().map(Table::to_string).collect();
+        let tables: Vec<String> = lock_tables(&runs).iter().map(Grid::to_string).collect();
         text.push_str(&tables.join("\n\n"));
         text.push('\n');
         if let Some(run) = runs.first() {
@@ -113,8 +112,8 @@ const PAGE_COLUMNS: [&str; 10] = [
     "dropped",
 ];
 
-fn page_table(runs: &[RxReport]) -> Table {
-    let mut table = output::unbroken(output::table(&PAGE_COLUMNS, &[]));
+fn page_table(runs: &[RxReport]) -> Grid {
+    let mut table = output::grid(&PAGE_COLUMNS, &[]);
     for run in runs {
         let per = |value| per_1000(run, value);
         table.add_row([
@@ -143,19 +142,19 @@ const AT_RATE: [&str; 2] = ["locks\n/s", "ns per\nblock"];
 
 /// What the lock is asked for at the thread's rates: a line per number of rings, drivers side by
 /// side, as many as fit. The runs are sorted by driver, and each driver has the same ones.
-fn lock_tables(runs: &[&RxReport]) -> Vec<Table> {
+fn lock_tables(runs: &[&RxReport]) -> Vec<Grid> {
     let by_driver: Vec<&[&RxReport]> = runs.chunk_by(|a, b| a.driver == b.driver).collect();
     let fit = (output::width().saturating_sub(RATE_COLUMNS) / DRIVER_COLUMNS).max(1);
     by_driver.chunks(fit.into()).map(lock_table).collect()
 }
 
-fn lock_table(drivers: &[&[&RxReport]]) -> Table {
+fn lock_table(drivers: &[&[&RxReport]]) -> Grid {
     let mut header = vec!["rings".to_string(), RATE.to_string()];
     for driver in drivers.iter().filter_map(|runs| runs.first()) {
         header.extend(AT_RATE.map(|column| format!("{}\n{column}", driver.driver)));
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut table = output::grid(&header, &[]);
     let first = drivers.first().copied().unwrap_or_default();
     for (at, run) in first.iter().enumerate() {
         let rate = run.at_rate.packets_per_second;
@@ -217,7 +216,7 @@ const COLUMNS: &[Column] = &[
 
 /// The columns in which any run has something; `None` if that is page reuse at most, which the share
 /// of recycled buffers tells already.
-fn recycling_table(runs: &[RxReport]) -> Option<Table> {
+fn recycling_table(runs: &[RxReport]) -> Option<Grid> {
     let some = |column: &&Column| runs.iter().any(|run| (column.1)(run) > 0);
     let columns: Vec<&Column> = COLUMNS.iter().filter(some).collect();
     if columns.iter().all(|column| column.0 == COLUMNS[0].0) {
@@ -225,7 +224,7 @@ fn recycling_table(runs: &[RxReport]) -> Option<Table> {
     }
     let mut header = vec!["rings"];
     header.extend(columns.iter().map(|column| column.0));
-    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut table = output::grid(&header, &[]);
     for run in runs {
         let mut row = vec![run.rings.to_string()];
         row.extend(columns.iter().map(|column| per_1000(run, (column.1)(run))));

@@ -1,7 +1,7 @@
 //! `quarry snapshot`: what this machine's kernel says about its slab caches.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use quarry_lab::kernel::Snapshot;
@@ -36,7 +36,7 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let snapshot = Snapshot::take()?;
-    if args.output == Path::new("-") {
+    if output::is_stdout(&args.output) {
         return output::print_value(&snapshot);
     }
     let mut text = serde_json::to_vec(&snapshot)?;

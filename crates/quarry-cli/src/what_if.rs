@@ -10,13 +10,13 @@ use quarry_lab::whatif::{Prediction, Question, predict};
 
 use serde::Serialize;
 
-use crate::{output, units, what_if_tables};
+use crate::{input, output, units, what_if_tables};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A snapshot: JSON (may be packed with gzip), or a folder with slabinfo and slab/.
+    /// A snapshot: JSON (may be packed with gzip; `-` reads stdin), or a folder with slabinfo and slab/.
     #[arg(value_name = "SNAPSHOT")]
     snapshot: PathBuf,
     /// Which stage of a recorded boot; the first by default.
@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Print JSON (docs/json.md); `runs` has a prediction each.
     #[arg(long)]
     json: bool,
+    /// Print comma-separated values: a line for each prediction, or with --caches for each cache.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -94,13 +97,17 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let questions = questions(args)?;
-    let snapshot = Snapshot::read(&args.snapshot, args.stage.as_deref())
+    let snapshot = Snapshot::read(&input::report(&args.snapshot), args.stage.as_deref())
         .map_err(quarry_lab::LabError::from)?;
     let predictions: Result<Vec<Prediction>, _> = questions
         .iter()
         .map(|question| predict(&snapshot, question))
         .collect();
     let predictions = predictions?;
+    if args.csv {
+        let first = ["design", "page_size", "cpus"];
+        return output::print_runs_csv(&predictions, args.caches, &first);
+    }
     if !args.json {
         let text = what_if_tables::text(&snapshot, &predictions, args.caches);
         return output::print_text(&text);

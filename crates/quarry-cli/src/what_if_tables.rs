@@ -86,7 +86,7 @@ fn totals(predictions: &[Prediction]) -> String {
         "low",
         "high",
     ];
-    let mut table = output::table(&header, &[]);
+    let mut table = output::grid(&header, &[]);
     for told in predictions {
         table.add_row([
             told.design.clone(),
@@ -164,29 +164,29 @@ fn caches(told: &Prediction, all: bool) -> String {
     }
     let header = [
         "name",
-        "slab\nsize",
-        "objs per\nslab",
-        "pages per\nslab",
         "observed",
         "predicted",
         "change",
+        "because",
         "low",
         "high",
-        "because",
+        "slab\nsize",
+        "objs per\nslab",
+        "pages per\nslab",
     ];
-    let mut table = output::unbroken(output::table(&header, &[]));
+    let mut table = output::grid(&header, &[4]);
     for cache in &rows {
         table.add_row([
             cache.name.clone(),
-            cache.slab_size.to_string(),
-            became(cache.observed_objs_per_slab, cache.objs_per_slab),
-            became(cache.observed_pages_per_slab, cache.pages_per_slab),
             bytes(cache.observed_bytes),
             bytes(cache.predicted_bytes),
             change(cache.predicted_bytes, cache.observed_bytes),
+            because(cache),
             bytes(cache.low_bytes),
             bytes(cache.high_bytes),
-            because(cache),
+            cache.slab_size.to_string(),
+            became(cache.observed_objs_per_slab, cache.objs_per_slab),
+            became(cache.observed_pages_per_slab, cache.pages_per_slab),
         ]);
     }
     let shown = if rows.len() < total {

@@ -1,6 +1,7 @@
 //! A part of a trace as a trace of its own.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Result, TraceError};
@@ -70,15 +71,31 @@ impl Filter {
 /// # Errors
 /// If the trace cannot be read, nothing of it is kept, or the output cannot be written or is the trace.
 pub fn filter_file(trace: &TraceFile, filter: &Filter, output: &Path) -> Result<TraceMeta> {
-    let path = || trace.path().to_path_buf();
     if let (Ok(from), Ok(to)) = (fs::canonicalize(trace.path()), fs::canonicalize(output))
         && from == to
     {
-        return Err(TraceError::SameFile { path: path() });
+        return Err(TraceError::SameFile {
+            path: trace.path().to_path_buf(),
+        });
     }
-    let meta = trace.meta();
     let out = OutFile::create(output)?;
-    let mut part = Rebuild::new(out.handle()?, output, ZSTD_LEVEL, meta.clone())?;
+    let written = filter_to(trace, filter, out.handle()?, output)?;
+    out.commit()?;
+    Ok(written)
+}
+
+/// Writes that part to any writer, such as stdout; `out_name` is what errors call it.
+///
+/// # Errors
+/// As [`filter_file`]. `out` then holds part of a trace.
+pub fn filter_to<W: Write + Send>(
+    trace: &TraceFile,
+    filter: &Filter,
+    out: W,
+    out_name: &Path,
+) -> Result<TraceMeta> {
+    let meta = trace.meta();
+    let mut part = Rebuild::new(out, out_name, ZSTD_LEVEL, meta.clone())?;
     let (mut rows, mut chunk) = (trace.rows(), Vec::new());
     while rows.next_chunk(&mut chunk)? {
         for row in &chunk {
@@ -96,7 +113,7 @@ pub fn filter_file(trace: &TraceFile, filter: &Filter, output: &Path) -> Result<
     }
     if part.rows() == 0 {
         return Err(TraceError::NothingKept {
-            path: path(),
+            path: trace.path().to_path_buf(),
             filter: filter.describe(),
             first_ns: meta.first_time_ns,
             last_ns: meta.last_time_ns,
@@ -106,7 +123,5 @@ pub fn filter_file(trace: &TraceFile, filter: &Filter, output: &Path) -> Result<
         "only a part of a recording is here ({}): objects from before it are unknown",
         filter.describe()
     ));
-    let written = part.finish()?;
-    out.commit()?;
-    Ok(written)
+    part.finish()
 }

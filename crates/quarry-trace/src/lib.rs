@@ -137,7 +137,7 @@ pub use event::{
     Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, PAGE_GROUP_ORDER, Place, RawEvent,
     ReplayEvent,
 };
-pub use filter::{Filter, filter_file};
+pub use filter::{Filter, filter_file, filter_to};
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,

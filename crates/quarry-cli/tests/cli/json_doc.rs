@@ -79,3 +79,28 @@ fn every_field_of_a_prediction_is_documented() {
     assert_eq!(documented("Each of `runs` of what-if"), keys(run));
     assert_eq!(documented("Each of its `caches`"), keys(&run["caches"][0]));
 }
+
+#[test]
+fn every_field_of_a_difference_is_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = crate::common::small_trace(dir.path());
+    let write = |name: &str, debug: &str| -> String {
+        let args = [
+            "replay", &trace, "--design", "slub", "--json", "--debug", debug,
+        ];
+        let path = dir.path().join(name);
+        std::fs::write(&path, stdout(&args)).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let a = write("a.json", "U,absent");
+    let b = write("b.json", "FZPU");
+    let json: Value = serde_json::from_str(&stdout(&["diff", &a, &b, "--json"])).unwrap();
+    let run = &json["runs"][0];
+    for (heading, part) in [
+        ("Each of `runs` of diff", run),
+        ("Each of `rows`", &run["rows"][0]),
+        ("Each of `caches` of diff", &run["caches"][0]),
+    ] {
+        assert_eq!(documented(heading), keys(part), "{heading}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod check;
 mod common;
+mod diff;
 mod filter;
 mod geometry;
 mod golden;
@@ -15,3 +16,4 @@ mod rx;
 mod rx_doc;
 mod snippets;
 mod what_if;
+mod width;

@@ -1,0 +1,421 @@
+//! `quarry diff`: what changed between two outputs of `--json`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::usage;
+use crate::{diff_tables, input, output, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What `quarry replay --json` or `quarry what-if --json` printed first, packed with gzip or not;
+    /// `-` reads stdin.
+    #[arg(value_name = "A.json")]
+    a: PathBuf,
+    /// What it printed then.
+    #[arg(value_name = "B.json")]
+    b: PathBuf,
+    /// Print every number that changed, not only those that tell designs apart.
+    #[arg(long)]
+    all: bool,
+    /// How many caches to print for each run: those whose memory changed by most bytes.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    top: usize,
+    /// Print all changes as JSON (docs/json.md).
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Which runs are compared:
+  Runs of the same design, era, page size and number of CPUs. Of what is left,
+  runs of the same design, page size and number of CPUs whose eras differ; then,
+  if each file has one run left, these two. Others are named and left out.
+  Changes are relative to A and sorted by that; a cache's memory is that at the
+  end of a replay, or the predicted one of what-if. events/s is not compared.
+
+Exit codes:
+  0 done, whether or not there are changes; 1 a file cannot be read, is no such
+  output, or no run has a partner; 2 wrong usage
+
+Examples:
+  quarry replay --json > a.json
+  quarry replay --set slub_max_order=1 --json | quarry diff a.json -";
+
+/// Numbers that `replay` and `what-if` print first, beside all that `--all` has.
+pub(crate) const MAIN: &[&str] = &[
+    "peak_slab_bytes",
+    "object_bytes",
+    "final_slab_bytes",
+    "final_object_bytes",
+    "caches.free_bytes",
+    "caches.waste_bytes",
+    "large_bytes_peak",
+    "alloc_slowpath",
+    "free_slowpath",
+    "cross_cpu_frees",
+    "locks.zone",
+    "locks.node_list",
+    "page_allocs",
+    "overhead_bytes",
+    "pages.peak_bytes",
+    "pages.no_memory",
+    "predicted_bytes",
+    "low_bytes",
+    "high_bytes",
+    "observed_bytes",
+];
+
+/// Members of a run that say which run it is, or how fast this computer was.
+const NOT_COMPARED: &[&str] = &[
+    "design",
+    "era",
+    "page_size",
+    "cpus",
+    "possible_cpus",
+    "snapshot_design",
+    "events_per_second",
+];
+
+/// A number in both files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Change {
+    /// Path of the field below its run.
+    pub(crate) name: String,
+    pub(crate) a: Option<f64>,
+    pub(crate) b: Option<f64>,
+    /// (b - a) / a; none from nothing, or if a file lacks it.
+    pub(crate) relative: Option<f64>,
+}
+
+impl Change {
+    fn new(name: &str, a: Option<f64>, b: Option<f64>) -> Self {
+        let relative = match (a, b) {
+            (Some(a), Some(b)) if a != 0.0 => Some((b - a) / a),
+            _ => None,
+        };
+        let name = name.to_string();
+        Self {
+            name,
+            a,
+            b,
+            relative,
+        }
+    }
+
+    /// What changes are sorted by: what comes from nothing first.
+    fn rank(&self) -> f64 {
+        self.relative.map_or(f64::INFINITY, f64::abs)
+    }
+}
+
+/// The memory of a cache.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CacheChange {
+    /// Its bytes; 0 where a file does not have it.
+    #[serde(flatten)]
+    pub(crate) memory: Change,
+    /// Bytes of waste and of free objects more in B; none of what-if.
+    pub(crate) waste_bytes: Option<f64>,
+    pub(crate) free_bytes: Option<f64>,
+}
+
+/// Two runs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Pair {
+    pub(crate) a: String,
+    pub(crate) b: String,
+    /// Numbers that differ.
+    pub(crate) rows: Vec<Change>,
+    /// Caches whose memory differs.
+    pub(crate) caches: Vec<CacheChange>,
+}
+
+/// What an output says of its making that the other one does not.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Differs {
+    pub(crate) what: String,
+    pub(crate) a: Value,
+    pub(crate) b: Value,
+}
+
+/// All that is compared.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Difference {
+    pub(crate) a: String,
+    pub(crate) b: String,
+    /// The command whose outputs they are.
+    pub(crate) of: String,
+    pub(crate) differs: Vec<Differs>,
+    pub(crate) runs: Vec<Pair>,
+    pub(crate) only_in_a: Vec<String>,
+    pub(crate) only_in_b: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.a == Path::new("-") && args.b == Path::new("-") {
+        return Err(usage("both files are `-`; stdin is one file"));
+    }
+    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let difference = compare((&input::shown(&args.a), &a), (&input::shown(&args.b), &b))?;
+    match args.json {
+        true => output::print_json("diff", &difference),
+        false => output::print_text(&diff_tables::text(&difference, args.all, args.top)),
+    }
+}
+
+/// Reads a document and checks that it is of a known shape.
+fn read(path: &Path) -> anyhow::Result<Value> {
+    let text = quarry_lab::kernel::read_report(&input::report(path))?;
+    let file = input::shown(path);
+    parse(&text).with_context(|| file)
+}
+
+fn parse(text: &str) -> anyhow::Result<Value> {
+    const HINT: &str = "give what `quarry replay --json` or `quarry what-if --json` printed";
+    let document: Value =
+        serde_json::from_str(text).map_err(|error| anyhow!("it is no JSON ({error}); {HINT}"))?;
+    match document.get("schema") {
+        Some(schema) if schema == output::SCHEMA => {}
+        Some(schema) => bail!(
+            "its schema is {schema}, and quarry {} reads {}; print it again with this version",
+            env!("CARGO_PKG_VERSION"),
+            output::SCHEMA
+        ),
+        None => bail!("it has no `schema` number; {HINT}"),
+    }
+    match document["command"].as_str() {
+        Some("replay" | "what-if") => {}
+        other => bail!("it is of {}; {HINT}", other.unwrap_or("no command")),
+    }
+    if !document["runs"].is_array() {
+        bail!("it has no list `runs`; {HINT}");
+    }
+    Ok(document)
+}
+
+/// Compares two documents; each with its name.
+fn compare(a: (&str, &Value), b: (&str, &Value)) -> anyhow::Result<Difference> {
+    let of = |document: &Value| document["command"].as_str().unwrap_or_default().to_string();
+    if of(a.1) != of(b.1) {
+        bail!(
+            "{} is of {} and {} of {}; outputs of one command can be compared",
+            a.0,
+            of(a.1),
+            b.0,
+            of(b.1)
+        );
+    }
+    let runs = |document: &Value| document["runs"].as_array().cloned().unwrap_or_default();
+    let (pairs, only_in_a, only_in_b) = partners(&runs(a.1), &runs(b.1));
+    if pairs.is_empty() {
+        let none = |names: &[String]| match names.is_empty() {
+            true => "none".to_string(),
+            false => names.join("; "),
+        };
+        bail!(
+            "no run of one file has a partner in the other: {} has {}; {} has {}",
+            a.0,
+            none(&only_in_a),
+            b.0,
+            none(&only_in_b)
+        );
+    }
+    Ok(Difference {
+        a: a.0.to_string(),
+        b: b.0.to_string(),
+        of: of(a.1),
+        differs: differs(a.1, b.1),
+        runs: pairs.iter().map(|(a, b)| pair(a, b)).collect(),
+        only_in_a,
+        only_in_b,
+    })
+}
+
+/// Versions, traces, snapshots and settings, as far as they differ.
+fn differs(a: &Value, b: &Value) -> Vec<Differs> {
+    let mut all = Vec::new();
+    for part in ["quarry", "trace", "snapshot", "settings"] {
+        let members = |document: &Value| document[part].as_object().cloned().unwrap_or_default();
+        let (of_a, of_b) = (members(a), members(b));
+        let mut names: Vec<&String> = of_a.keys().chain(of_b.keys()).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let member = |of: &serde_json::Map<String, Value>| of.get(name).cloned();
+            let (a, b) = (member(&of_a), member(&of_b));
+            if a != b {
+                all.push(Differs {
+                    what: format!("{part}.{name}"),
+                    a: a.unwrap_or_default(),
+                    b: b.unwrap_or_default(),
+                });
+            }
+        }
+    }
+    all
+}
+
+/// Whether two runs belong together.
+type Rule<'a> = &'a dyn Fn(&Value, &Value) -> bool;
+type Partners = (Vec<(Value, Value)>, Vec<String>, Vec<String>);
+
+/// Runs that belong together, in the order of A, and the names of those that are left.
+fn partners(a: &[Value], b: &[Value]) -> Partners {
+    let mut left: Vec<&Value> = b.iter().collect();
+    let mut found: Vec<Option<&Value>> = vec![None; a.len()];
+    let design = |run: &Value| {
+        let name = run["design"].as_str().unwrap_or_default();
+        name.split('@').next().unwrap_or_default().to_string()
+    };
+    let same_design = |a: &Value, b: &Value| {
+        design(a) == design(b) && a["page_size"] == b["page_size"] && a["cpus"] == b["cpus"]
+    };
+    let same_label = |a: &Value, b: &Value| label(a) == label(b);
+    let rules: [Rule<'_>; 2] = [&same_label, &same_design];
+    for rule in rules {
+        for (run, partner) in a.iter().zip(&mut found) {
+            if partner.is_none()
+                && let Some(at) = left.iter().position(|other| rule(run, other))
+            {
+                *partner = Some(left.remove(at));
+            }
+        }
+    }
+    let alone = found.iter().filter(|partner| partner.is_none()).count();
+    if (alone, left.len()) == (1, 1) {
+        let partner = found.iter_mut().find(|partner| partner.is_none());
+        if let Some(partner) = partner {
+            *partner = left.pop();
+        }
+    }
+    let both = a.iter().zip(&found);
+    let pairs = both
+        .clone()
+        .filter_map(|(a, b)| Some((a.clone(), (*b)?.clone())));
+    let only_in_a = both
+        .clone()
+        .filter(|(_, b)| b.is_none())
+        .map(|(a, _)| label(a));
+    (
+        pairs.collect(),
+        only_in_a.collect(),
+        left.into_iter().map(label).collect(),
+    )
+}
+
+/// What a run is called.
+fn label(run: &Value) -> String {
+    let design = run["design"].as_str().unwrap_or("no design");
+    let era = run["era"].as_str();
+    format!(
+        "{design}{}, {} pages, {} CPUs",
+        era.map_or_else(String::new, |era| format!("@{era}")),
+        units::bytes(run["page_size"].as_u64().unwrap_or(0)),
+        run["cpus"].as_u64().unwrap_or(0),
+    )
+}
+
+fn pair(a: &Value, b: &Value) -> Pair {
+    let (of_a, of_b) = (numbers(a), numbers(b));
+    let mut rows: Vec<Change> = names(&of_a, &of_b)
+        .map(|name| Change::new(name, of_a.get(name).copied(), of_b.get(name).copied()))
+        .filter(|row| row.a != row.b)
+        .collect();
+    rows.sort_by(|x, y| y.rank().total_cmp(&x.rank()));
+    Pair {
+        a: label(a),
+        b: label(b),
+        rows,
+        caches: caches(a, b),
+    }
+}
+
+/// The names in either, once each, in their order.
+fn names<'a, V>(
+    a: &'a BTreeMap<String, V>,
+    b: &'a BTreeMap<String, V>,
+) -> impl Iterator<Item = &'a String> {
+    let only_in_b = b.keys().filter(|name| !a.contains_key(*name));
+    let mut names: Vec<&String> = a.keys().chain(only_in_b).collect();
+    names.sort();
+    names.into_iter()
+}
+
+/// All numbers of a run that are in no list, and sums over its caches.
+fn numbers(run: &Value) -> BTreeMap<String, f64> {
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let mut numbers: BTreeMap<String, f64> = output::flatten(run)
+        .into_iter()
+        .filter(|(name, _)| !NOT_COMPARED.contains(&name.as_str()))
+        .filter_map(|(name, text)| Some((name, number(&text)?)))
+        .collect();
+    let list = run["caches"].as_array().into_iter().flatten();
+    for cache in list {
+        for field in ["waste_bytes", "free_bytes"] {
+            if let Some(bytes) = cache[field].as_f64() {
+                *numbers.entry(format!("caches.{field}")).or_default() += bytes;
+            }
+        }
+    }
+    numbers
+}
+
+/// A cache's bytes, of them waste and free ones, if they are told.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    bytes: f64,
+    waste: Option<f64>,
+    free: Option<f64>,
+}
+
+/// The memory of caches by name; several of one name are added up.
+fn memory(run: &Value) -> BTreeMap<String, Memory> {
+    let mut caches: BTreeMap<String, Memory> = BTreeMap::new();
+    for cache in run["caches"].as_array().into_iter().flatten() {
+        let field = |name: &str| cache[name].as_f64();
+        let bytes = field("slab_bytes").or_else(|| field("predicted_bytes"));
+        let name = cache["name"].as_str().unwrap_or("no name");
+        let of = caches.entry(name.to_string()).or_default();
+        let add = |sum: Option<f64>, more: Option<f64>| {
+            more.map_or(sum, |more| Some(sum.unwrap_or(0.0) + more))
+        };
+        of.bytes += bytes.unwrap_or(0.0);
+        of.waste = add(of.waste, field("waste_bytes"));
+        of.free = add(of.free, field("free_bytes"));
+    }
+    caches
+}
+
+fn caches(a: &Value, b: &Value) -> Vec<CacheChange> {
+    let (of_a, of_b) = (memory(a), memory(b));
+    let more = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(b.unwrap_or(0.0) - a.unwrap_or(0.0)),
+    };
+    let mut caches: Vec<CacheChange> = names(&of_a, &of_b)
+        .map(|name| {
+            let of = |side: &BTreeMap<String, Memory>| side.get(name).copied().unwrap_or_default();
+            let (a, b) = (of(&of_a), of(&of_b));
+            CacheChange {
+                memory: Change::new(name, Some(a.bytes), Some(b.bytes)),
+                waste_bytes: more(a.waste, b.waste),
+                free_bytes: more(a.free, b.free),
+            }
+        })
+        .filter(|cache| cache.memory.a != cache.memory.b)
+        .collect();
+    caches.sort_by(|x, y| y.memory.rank().total_cmp(&x.memory.rank()));
+    caches
+}
+
+#[cfg(test)]
+#[path = "diff_tests.rs"]
+mod tests;

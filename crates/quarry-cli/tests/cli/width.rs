@@ -1,0 +1,110 @@
+//! Tables fit 80 columns.
+
+use crate::common::{command, small_trace, text};
+
+/// Runs a command with an output of 80 columns and checks each line; names of files may be longer.
+fn assert_fits(args: &[&str], files: &[&str]) {
+    let output = command(args).env("COLUMNS", "80").output().unwrap();
+    let text = text(&output);
+    assert!(
+        text.lines().count() > 1,
+        "{args:?} printed too little: {text}"
+    );
+    let long =
+        |line: &&str| line.chars().count() > 80 && !files.iter().any(|file| line.contains(file));
+    let long: Vec<&str> = text.lines().filter(long).collect();
+    assert!(
+        long.is_empty(),
+        "{args:?}: more than 80 columns:\n{}",
+        long.join("\n")
+    );
+}
+
+#[test]
+fn every_command_fits() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let boot = crate::what_if::boot(dir.path());
+    let json = dir.path().join("a.json");
+    let json = json.to_str().unwrap();
+    let replayed = crate::common::stdout(&["replay", &trace, "--json", "--no-timing"]);
+    std::fs::write(
+        json,
+        replayed.replace("\"name\": \"filp\"", "\"name\": \"filp_of_a\""),
+    )
+    .unwrap();
+    let other = dir.path().join("b.json");
+    let other = other.to_str().unwrap();
+    let args = [
+        "replay",
+        &trace,
+        "--json",
+        "--no-timing",
+        "--set",
+        "page.min_free_kbytes=8192",
+    ];
+    let replayed = crate::common::stdout(&args);
+    std::fs::write(other, replayed).unwrap();
+    let part = dir.path().join("part.parquet");
+    let part = part.to_str().unwrap();
+    let report = dir.path().join("slabinfo");
+    let slabinfo = "slabinfo - version: 2.1\n# name <active_objs>\n\
+        filp 10 10 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
+    std::fs::write(&report, slabinfo).unwrap();
+    let report = report.to_str().unwrap();
+    let files = [trace.as_str(), boot.as_str(), json, other, part, report];
+    let commands: &[&[&str]] = &[
+        &["replay", &trace],
+        &[
+            "replay",
+            &trace,
+            "--all",
+            "--caches",
+            "--fragmentation",
+            "--pages",
+            "all",
+        ],
+        &[
+            "replay",
+            &trace,
+            "--cpus",
+            "2,4,8,16",
+            "--design",
+            "slub,sheaf",
+        ],
+        &["replay", &trace, "--check", report],
+        &["explain"],
+        &["diff", json, other, "--all"],
+        &["filter", &trace, "-o", part, "--cache", "filp"],
+        &[
+            "what-if",
+            &boot,
+            "--stage",
+            "boot",
+            "--page-size",
+            "4k,64k",
+            "--cpus",
+            "4,64",
+        ],
+        &["what-if", &boot, "--release", "7.3", "--caches"],
+        &["run", "rx", "--packets", "1000"],
+        &["geometry", "--object-size", "192"],
+        &[
+            "geometry",
+            "--pages",
+            "--zone",
+            "16G",
+            "--cpus",
+            "8",
+            "--page-size",
+            "4k,64k",
+            "--era",
+            "4.13,6.18",
+        ],
+        &["tunables"],
+        &["tunables", "--design", "slub@5.9"],
+    ];
+    for args in commands {
+        assert_fits(args, &files);
+    }
+}
