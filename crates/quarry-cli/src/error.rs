@@ -50,6 +50,12 @@ pub(crate) fn exhausted(message: String) -> anyhow::Error {
     .into()
 }
 
+/// The command that was run has failed.
+pub(crate) fn of_command(program: &str, code: u8) -> anyhow::Error {
+    let message = format!("{program:?} ended with exit code {code}; the recording is complete");
+    Failure { code, message }.into()
+}
+
 /// The exit code of a cause that has one.
 fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {

@@ -18,6 +18,7 @@ mod import;
 mod input;
 mod output;
 mod packaging;
+mod record;
 mod replay;
 mod replay_args;
 mod replay_check;
@@ -56,6 +57,7 @@ Examples:
   quarry run rx                       receive pages by driver and number of rings
   quarry geometry --page-size 64k --cpus 16 --object-size 9856
   quarry tunables --design slub@5.9
+  sudo quarry record -o mine.parquet -- make && quarry replay mine.parquet --check
   quarry snapshot -o now.json && quarry what-if now.json --page-size 64k
   quarry import kmem.txt.gz -o kmem.parquet && quarry replay kmem.parquet";
 
@@ -69,6 +71,8 @@ enum Command {
     Diff(diff::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
     Run(run::Args),
+    /// Record what this machine's kernel allocates into a trace.
+    Record(record::Args),
     /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
     Import(import::Args),
     /// Cut a window, processes or caches out of a trace, into a trace of its own.
@@ -88,8 +92,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    signals::remove_outputs_first();
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    // A signal ends a recording, and keeps it.
+    if !matches!(command, Command::Record(_)) {
+        signals::remove_outputs_first();
+    }
+    let result = match command {
+        Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -62,7 +62,11 @@ impl<'a> Settings<'a> {
             from: args.from.map(|moment| moment.to_string()),
             until: args.until.map(|moment| moment.to_string()),
             initial: args.initial.as_deref(),
-            check: args.check.as_deref(),
+            check: args.check.as_ref().map(|file| match file {
+                Some(file) => file.as_path(),
+                // Reports of the trace itself.
+                None => args.trace.as_deref().map_or(Path::new("-"), Path::new),
+            }),
             zoneinfo: args.zoneinfo.as_deref(),
             pagetypeinfo: args.pagetypeinfo.as_deref(),
         }
@@ -247,7 +251,7 @@ fn check_streams(args: &Args, trace: &str) -> anyhow::Result<()> {
     input::check_one_stdin(&[
         ("TRACE", Some(Path::new(trace))),
         ("--initial", args.initial.as_deref()),
-        ("--check", args.check.as_deref()),
+        ("--check", args.check.as_ref().and_then(Option::as_deref)),
         ("--zoneinfo", args.zoneinfo.as_deref()),
         ("--pagetypeinfo", args.pagetypeinfo.as_deref()),
     ])
@@ -283,7 +287,13 @@ fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
         path.as_deref().map(Snapshot::read_moment).transpose()
     };
     let (initial, initial_lists) = read(&args.initial)?.unzip();
-    let check = read(&args.check)?.map(|(slabinfo, _)| slabinfo);
+    let (check, in_trace) = match &args.check {
+        Some(Some(file)) => {
+            let file = input::report(file);
+            (Some(Snapshot::read_moment(&file)?.0), false)
+        }
+        reports => (None, reports.is_some()),
+    };
     let zoneinfo = args.zoneinfo.as_deref().map(input::report);
     let zoneinfo = zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
     let types = args.pagetypeinfo.as_deref().map(input::report);
@@ -299,6 +309,9 @@ fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
     (input.initial, input.check) = (initial, check);
     input.initial_lists = initial_lists.unwrap_or_default();
     (input.zoneinfo, input.free) = (zoneinfo, free);
+    if in_trace {
+        input.take_reports()?;
+    }
     Ok(input)
 }
 

@@ -67,9 +67,10 @@ pub(crate) struct Args {
     /// copy of /sys/kernel/slab), a copy of /proc/slabinfo, or a JSON list of its rows.
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) initial: Option<PathBuf>,
-    /// Compare the end with what the kernel reported: the same forms.
-    #[arg(long, value_name = "SNAPSHOT")]
-    pub(crate) check: Option<PathBuf>,
+    /// Compare the end with what the kernel reported: the same forms. Without a file: begin with what
+    /// `quarry record` kept in the trace of the recording's beginning, and compare with its end.
+    #[arg(long, value_name = "SNAPSHOT", num_args = 0..=1)]
+    pub(crate) check: Option<Option<PathBuf>>,
     /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
     /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number
     /// of CPUs; elsewhere only the amount of memory, if --memory says none.

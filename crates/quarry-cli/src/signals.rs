@@ -1,9 +1,13 @@
-//! Signals that end the command: what it has written of outputs goes first.
+//! Signals that end the command: what it has written of outputs goes first, or a recording is completed.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use quarry_trace::remove_unfinished_outputs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -25,6 +29,16 @@ pub(crate) fn remove_outputs_first() {
             let _ = emulate_default_handler(signal);
         }
     });
+}
+
+/// Set when SIGINT, SIGTERM or SIGHUP came. A second one ends the process at once.
+pub(crate) fn ask_to_stop() -> io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register_conditional_default(signal, Arc::clone(&asked))?;
+        flag::register(signal, Arc::clone(&asked))?;
+    }
+    Ok(asked)
 }
 
 /// A bit for each signal that the process ignores; none if the system does not tell.

@@ -1,6 +1,7 @@
 //! Numbers as users write and read them.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Parses bytes: `4096`, `4k`, `64K`, `16M`, `4GiB`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -23,6 +24,24 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| format!("{text:?} is too large"))
+}
+
+/// Parses a time: `5`, `5s`, `500ms`, `2m`, `1h`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let end = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let seconds = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    let number: f64 = number.parse().unwrap_or(f64::NAN);
+    Duration::try_from_secs_f64(number * seconds)
+        .map_err(|_| format!("{text:?} is not a time; write for example 500ms, 5s, 2m or 1h"))
 }
 
 /// Parses a page size.
@@ -89,6 +108,17 @@ pub(crate) fn rate(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_parse() {
+        let millis = |text: &str| parse_duration(text).map(|time| time.as_millis());
+        assert_eq!(millis("5"), Ok(5000));
+        assert_eq!(millis("500ms"), Ok(500));
+        assert_eq!((millis("1.5s"), millis("2m")), (Ok(1500), Ok(120_000)));
+        for bad in ["", "s", "-1s", "5x", "1e300h", "nan"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_parse() {

@@ -37,6 +37,32 @@ pub enum TraceError {
         /// How to get text from it.
         advice: &'static str,
     },
+    /// The kernel's tracing cannot be used.
+    #[error("cannot {action} {}: {source}; {advice}", path.display())]
+    Record {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+        /// What to do next.
+        advice: &'static str,
+    },
+    /// The kernel describes its events in a way that is not known.
+    #[error("{}: {problem}; record with perf record -e 'kmem:*' and import the text of perf script", path.display())]
+    RecordFormat {
+        /// The description.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A recording without events.
+    #[error("{}: no event came; record for longer, or while something runs", path.display())]
+    NoEvents {
+        /// The tracepoints.
+        path: PathBuf,
+    },
     /// Text in which no line is one of ours.
     #[error(
         "{}: no kmem event in {lines} lines; expected the text of `perf script` or of ftrace's `trace` file, \

@@ -66,7 +66,7 @@ impl Filter {
 /// A free whose allocation is not kept is one of unknown memory, as in a recording that begins late. An
 /// object whose free comes after the part stays alive. An object that is freed within the part by an
 /// event that is not kept gets an implied free, so that memory does not seem to grow. What was cut is
-/// said in [`TraceMeta::assumptions`].
+/// said in [`TraceMeta::assumptions`]. [`TraceMeta::reports`] stay if a window alone is cut, and they lie in it.
 ///
 /// # Errors
 /// If the trace cannot be read, nothing of it is kept, or the output cannot be written or is the trace.
@@ -119,6 +119,18 @@ pub fn filter_to<W: Write + Send>(
             last_ns: meta.last_time_ns,
         });
     }
+    // What the kernel said of everything says nothing of a part of its tasks or caches.
+    let whole_machine =
+        filter.comms.is_empty() && filter.pids.is_empty() && filter.caches.is_empty();
+    part.meta_mut().reports.retain(|report| {
+        whole_machine
+            && filter
+                .from_ns
+                .is_none_or(|from_ns| report.time_ns >= from_ns)
+            && filter
+                .until_ns
+                .is_none_or(|until_ns| report.time_ns < until_ns)
+    });
     part.meta_mut().assumptions.push(format!(
         "only a part of a recording is here ({}): objects from before it are unknown",
         filter.describe()

@@ -49,6 +49,9 @@ pub struct TraceMeta {
     /// size and the kernel.
     #[serde(default)]
     pub assumptions: Vec<String>,
+    /// Texts of the recorded kernel about itself, in the order of their times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reports: Vec<KernelReport>,
     /// Number of CPUs: every event's CPU is below it.
     pub cpus: u32,
     /// Rows in the file: events plus implied frees.
@@ -182,6 +185,17 @@ impl TraceMeta {
     pub fn duration_ns(&self) -> u64 {
         self.last_time_ns.saturating_sub(self.first_time_ns)
     }
+}
+
+/// What a kernel said about itself during the recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelReport {
+    /// What it is: `snapshot`, `zoneinfo`, `pagetypeinfo`.
+    pub name: String,
+    /// When it was read, by the clock of the events.
+    pub time_ns: u64,
+    /// The text.
+    pub text: String,
 }
 
 /// A counter for each kind.

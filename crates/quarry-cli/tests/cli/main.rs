@@ -10,6 +10,7 @@ mod import;
 mod inspect;
 mod json_doc;
 mod packaging;
+mod record;
 mod replay;
 mod replay_pages;
 mod rx;

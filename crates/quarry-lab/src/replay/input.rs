@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_trace::{CacheOrigin, TraceFile};
+use quarry_trace::{CacheOrigin, KernelReport, TraceFile};
 
 use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
-use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Zoneinfo};
+use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use crate::replay::pages::PageMode;
-use crate::replay::part::Part;
+use crate::replay::part::{self, Moment, Part};
 use crate::run::RunSpec;
 
 /// A cache of the recorded kernel.
@@ -130,6 +130,52 @@ impl Input {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Begins with the first of the snapshots that `quarry record` kept in the trace, compares the end with
+    /// the last, and replays the part between them. What is set already stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if the trace has no two snapshots, [`LabError::Report`] if one cannot be read.
+    pub fn take_reports(&mut self) -> Result<(), LabError> {
+        let reports = &self.file.meta().reports;
+        let of = |name: &'static str| reports.iter().filter(move |report| report.name == name);
+        let (Some(first), Some(last)) = (of("snapshot").next(), of("snapshot").nth(1)) else {
+            return Err(LabError::Usage(format!(
+                "{} does not have what its kernel held at both ends: record it with quarry record, or \
+                 name a report: --check FILE",
+                self.name
+            )));
+        };
+        let parse = |report: &KernelReport| {
+            let file = format!(
+                "{}: snapshot at {}",
+                self.name,
+                part::seconds(report.time_ns)
+            );
+            Snapshot::parse(&file, &report.text, None)
+        };
+        if self.initial.is_none() {
+            let snapshot = parse(first)?;
+            self.initial_lists = snapshot.cpu_partial_lists(&snapshot.slabinfo);
+            self.initial = Some(snapshot.slabinfo);
+        }
+        if self.check.is_none() {
+            self.check = Some(parse(last)?.slabinfo);
+        }
+        if self.zoneinfo.is_none()
+            && let Some(report) = of("zoneinfo").next()
+        {
+            self.zoneinfo = Some(Zoneinfo::parse(&self.name, &report.text)?);
+            let free = of("pagetypeinfo").next();
+            let free = free.map(|report| Pagetypeinfo::parse(&self.name, &report.text));
+            self.free = free.transpose()?;
+        }
+        let part = &mut self.part;
+        part.from = part.from.or(Some(Moment::Clock(first.time_ns)));
+        part.until = part.until.or(Some(Moment::Clock(last.time_ns)));
+        Ok(())
     }
 
     /// The error of a part without events.

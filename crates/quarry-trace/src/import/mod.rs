@@ -12,7 +12,7 @@ mod input;
 mod line;
 pub(crate) mod live;
 mod perf;
-mod refills;
+pub(crate) mod refills;
 #[cfg(test)]
 mod tests;
 mod ties;

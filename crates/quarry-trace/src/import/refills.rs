@@ -59,7 +59,7 @@ struct Block {
 
 /// The events that are held back.
 #[derive(Debug, Default)]
-pub(super) struct Refills {
+pub(crate) struct Refills {
     window: VecDeque<Held>,
     /// Last blocks by CPU.
     recent: Vec<VecDeque<Block>>,
@@ -68,7 +68,7 @@ pub(super) struct Refills {
 
 impl Refills {
     /// Takes the next event of the text.
-    pub(super) fn push<W: Write + Send>(
+    pub(crate) fn push<W: Write + Send>(
         &mut self,
         event: &RawEvent<'_>,
         trace: &mut TraceBuilder<W>,
@@ -91,7 +91,7 @@ impl Refills {
     }
 
     /// Gives everything that is held back to the trace.
-    pub(super) fn flush<W: Write + Send>(&mut self, trace: &mut TraceBuilder<W>) -> Result<()> {
+    pub(crate) fn flush<W: Write + Send>(&mut self, trace: &mut TraceBuilder<W>) -> Result<()> {
         while let Some(held) = self.window.pop_front() {
             self.ties.push(held, trace)?;
         }

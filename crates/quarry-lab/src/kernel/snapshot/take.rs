@@ -21,9 +21,6 @@ const TEXTS: [(&str, &str); 7] = [
     ("meminfo", "/proc/meminfo"),
 ];
 
-/// The word of the auxiliary vector that says the page size (`AT_PAGESZ`).
-const AT_PAGESZ: usize = 6;
-
 impl Snapshot {
     /// Takes a snapshot of this machine's kernel: JSON of one moment. slabinfo is read first, so
     /// that reading the many files of sysfs, which itself allocates, is not in it.
@@ -45,7 +42,7 @@ impl Snapshot {
                 snapshot.insert(key.to_string(), json!(text));
             }
         }
-        if let Some(page_bytes) = page_bytes(&at("/proc/self/auxv")) {
+        if let Some(page_bytes) = quarry_trace::record::page_bytes(&at("/proc/self/auxv")) {
             snapshot.insert("page_size".to_string(), json!(page_bytes));
         }
         let rows = Slabinfo::parse_text("/proc/slabinfo", &slabinfo)?;
@@ -87,15 +84,4 @@ fn explain_permission(error: ReportError) -> ReportError {
         }
         error => error,
     }
-}
-
-/// The page size from the auxiliary vector: pairs of words.
-fn page_bytes(auxv: &Path) -> Option<usize> {
-    const WORD: usize = size_of::<usize>();
-    let bytes = fs::read(auxv).ok()?;
-    let word = |bytes: &[u8]| bytes.try_into().map(usize::from_ne_bytes).ok();
-    bytes
-        .chunks_exact(2 * WORD)
-        .find(|pair| word(&pair[..WORD]) == Some(AT_PAGESZ))
-        .and_then(|pair| word(&pair[WORD..]))
 }

@@ -1,0 +1,258 @@
+//! `quarry record`: what this machine's kernel allocates, as a trace.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use quarry_lab::kernel::Snapshot;
+use quarry_trace::KernelReport;
+use quarry_trace::record::{RecordOptions, Recorder, Recording};
+use serde::Serialize;
+
+use crate::{error, output, signals, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The trace to write (Parquet). It appears only when it is complete.
+    #[arg(short, long, value_name = "OUT.parquet")]
+    output: PathBuf,
+    /// Stop after this time (500ms, 5s, 2m); a command that still runs goes on.
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+    duration: Option<Duration>,
+    /// Bytes of each CPU's ring. What comes while the command waits for a CPU must fit.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "64M")]
+    ring: u64,
+    /// Leave out what the kernel says about itself at both ends; `quarry replay --check` needs it.
+    #[arg(long)]
+    no_reports: bool,
+    /// Print what was recorded as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Run this command, and stop when it ends. Everything that the machine does is recorded.
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Records until COMMAND ends, or for --duration, or until SIGINT (Ctrl-C), SIGTERM
+or SIGHUP, all of which keep the recording. Root may, and who else may write to
+tracefs. The recording has rings of its own in tracefs and disturbs no other user
+of tracing; addresses in them are not hashed.
+
+At both ends it keeps a snapshot (quarry snapshot), zoneinfo and pagetypeinfo
+in the trace, so that `quarry replay OUT.parquet --check` begins with what the
+kernel held and compares the end with what it held then.
+
+Events that the rings had no room for are counted as lost: give --ring more.
+
+Exit codes:
+  that of COMMAND, 128 and the signal's number if a signal ended it; else
+  0 done; 1 failed, and no output is left behind; 2 wrong usage
+
+Examples:
+  sudo quarry record -o mine.parquet --duration 5s
+  sudo quarry record -o build.parquet -- make -j8
+  quarry replay build.parquet --check";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    output: String,
+    events: u64,
+    lost_events: u64,
+    seconds: f64,
+    events_per_second: f64,
+    bytes_out: u64,
+    kernel: Option<&'a str>,
+    page_size: u32,
+    cpus: u32,
+    reports: Vec<&'a str>,
+    digest: String,
+    exit_code: Option<i32>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let stop = signals::ask_to_stop().context("cannot wait for signals")?;
+    let options = RecordOptions {
+        ring_bytes: args.ring,
+        command: (!args.command.is_empty()).then(|| args.command.join(" ")),
+        ..RecordOptions::default()
+    };
+    let mut recorder = Recorder::start(&args.output, &options)?;
+    if !args.no_reports {
+        report(&mut recorder)?;
+    }
+    let began = Instant::now();
+    let status = wait(args, &mut recorder, &stop)?;
+    let seconds = began.elapsed().as_secs_f64();
+    if !args.no_reports {
+        report(&mut recorder)?;
+    }
+    let recording = recorder.finish()?;
+    print(args, &recording, seconds, status)?;
+    match status.map_or(0, exit_code) {
+        0 => Ok(()),
+        code => Err(error::of_command(&args.command[0], code)),
+    }
+}
+
+/// Keeps what the kernel says about itself now. Slabinfo comes last, as a replay begins and ends with it.
+fn report(recorder: &mut Recorder) -> anyhow::Result<()> {
+    for name in ["zoneinfo", "pagetypeinfo"] {
+        let path = format!("/proc/{name}");
+        let time_ns = recorder.now_ns()?;
+        match fs::read_to_string(&path) {
+            Ok(text) => recorder.report(KernelReport {
+                name: name.to_string(),
+                time_ns,
+                text,
+            }),
+            // Kernels may be built without.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
+        }
+    }
+    let time_ns = recorder.now_ns()?;
+    match Snapshot::take() {
+        Ok(snapshot) => recorder.report(KernelReport {
+            name: "snapshot".to_string(),
+            time_ns,
+            text: serde_json::to_string(&snapshot)?,
+        }),
+        Err(error) => output::note(&format!("{error}; the trace has no snapshot")),
+    }
+    Ok(())
+}
+
+/// Records until the command ends, the time is over, or a signal comes.
+fn wait(
+    args: &Args,
+    recorder: &mut Recorder,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<ExitStatus>> {
+    const STEP: Duration = Duration::from_millis(50);
+    let mut child = spawn(args)?;
+    let began = Instant::now();
+    let bar = progress_bar();
+    let mut ended = None;
+    // Relaxed: nothing else goes with the flag.
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(child) = &mut child {
+            ended = child.try_wait().context("cannot wait for the command")?;
+        }
+        let over = args
+            .duration
+            .is_some_and(|duration| began.elapsed() >= duration);
+        if ended.is_some() || over {
+            break;
+        }
+        let left = args
+            .duration
+            .map(|duration| duration.saturating_sub(began.elapsed()));
+        recorder.take(left.map_or(STEP, |left| left.min(STEP)))?;
+        bar.set_message(format!(
+            "{:.1} s, {} of events, {} lost",
+            began.elapsed().as_secs_f64(),
+            units::bytes(recorder.read_bytes()),
+            units::count(recorder.lost()?)
+        ));
+        bar.tick();
+    }
+    bar.finish_and_clear();
+    // The terminal's Ctrl-C reached the command, too: its end belongs to the recording.
+    if let (true, None, Some(child)) = (stop.load(Ordering::Relaxed), ended, &mut child) {
+        ended = child.try_wait().context("cannot wait for the command")?;
+    }
+    Ok(ended)
+}
+
+fn spawn(args: &Args) -> anyhow::Result<Option<Child>> {
+    let Some((program, rest)) = args.command.split_first() else {
+        return Ok(None);
+    };
+    io::stdout().flush()?;
+    let child = Command::new(program).args(rest).spawn();
+    child
+        .map(Some)
+        .with_context(|| format!("cannot run {program:?}"))
+}
+
+/// As shells tell it: 128 and the number of the signal that ended a process.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+fn progress_bar() -> ProgressBar {
+    match io::stderr().is_terminal() {
+        true => ProgressBar::new_spinner(),
+        false => ProgressBar::hidden(),
+    }
+}
+
+fn print(
+    args: &Args,
+    recording: &Recording,
+    seconds: f64,
+    status: Option<ExitStatus>,
+) -> anyhow::Result<()> {
+    let meta = &recording.meta;
+    let (events, lost) = (meta.events.total(), meta.lost_events);
+    let output = args.output.display().to_string();
+    if args.json {
+        return output::print_json(
+            "record",
+            &Report {
+                output,
+                events,
+                lost_events: lost,
+                seconds,
+                events_per_second: events as f64 / seconds,
+                bytes_out: recording.bytes_out,
+                kernel: meta.kernel.as_deref(),
+                page_size: meta.page_size,
+                cpus: meta.cpus,
+                reports: meta
+                    .reports
+                    .iter()
+                    .map(|report| report.name.as_str())
+                    .collect(),
+                digest: format!("{:016x}", meta.digest),
+                exit_code: status.map(|status| exit_code(status).into()),
+            },
+        );
+    }
+    let mut text = format!(
+        "{output}: {} events in {seconds:.3} s ({}/s), {} lost, {} on {} CPUs, {}\n",
+        units::count(events),
+        units::count((events as f64 / seconds) as u64),
+        units::count(lost),
+        meta.kernel.as_deref().unwrap_or("unknown kernel"),
+        meta.cpus,
+        units::bytes(recording.bytes_out),
+    );
+    if lost > 0 {
+        text.push_str("lost events make objects look alive or unknown: give --ring more\n");
+    }
+    let snapshots = meta
+        .reports
+        .iter()
+        .filter(|report| report.name == "snapshot");
+    text.push_str(&match snapshots.count() >= 2 {
+        true => format!("next: quarry replay {output} --check\n"),
+        false => format!("next: quarry replay {output}\n"),
+    });
+    output::print_text(&text)
+}

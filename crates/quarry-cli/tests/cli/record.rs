@@ -1,0 +1,136 @@
+//! `quarry record` on this machine. Where it may not record, the tests are about what it says then.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, command, quarry, stdout};
+
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
+
+/// Whether this process may make an instance of tracing on a kernel with kmem events.
+fn can_record() -> bool {
+    let probe = Path::new(INSTANCES).join(format!("probe-{}", std::process::id()));
+    let made = fs::create_dir(&probe).is_ok();
+    let recorded = made && probe.join("events/kmem/kmalloc").exists();
+    let _ = fs::remove_dir(&probe);
+    recorded
+}
+
+/// A refusal names the file, and what to do.
+fn assert_refused(args: &[&str], trace: &str) {
+    assert_fails(&quarry(args), 1, &["cannot ", "/sys/kernel/", "; "]);
+    assert!(!Path::new(trace).exists());
+}
+
+#[test]
+fn a_recording_is_checked_against_its_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("mine.parquet");
+    let trace = trace.to_str().unwrap();
+    let load = "for n in 1 2 3 4 5 6 7 8; do ls /proc > /dev/null; done; exit 7";
+    let args = [
+        "record", "-o", trace, "--ring", "16M", "--json", "--", "sh", "-c", load,
+    ];
+    if !can_record() {
+        return assert_refused(&args, trace);
+    }
+    let output = quarry(&args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["exit_code"], 7);
+    assert!(report["events"].as_u64().unwrap() > 1000, "{report}");
+    let ends = |name: &str| {
+        let reports = report["reports"].as_array().unwrap().iter();
+        reports.filter(|report| *report == name).count()
+    };
+    assert_eq!((ends("snapshot"), ends("zoneinfo")), (2, 2), "{report}");
+
+    let replay: Value =
+        serde_json::from_str(&stdout(&["replay", trace, "--check", "--json"])).unwrap();
+    assert_eq!(replay["trace"]["command"], format!("sh -c {load}"));
+    let check = &replay["runs"][0]["check"];
+    assert!(check["observed_bytes"].as_u64().unwrap() > 0, "{check}");
+    assert!(check["initial_bytes"].as_u64().unwrap() > 0, "{check}");
+
+    let part = dir.path().join("ls.parquet");
+    let part = part.to_str().unwrap();
+    stdout(&["filter", trace, "-o", part, "--comm", "ls"]);
+    // A part of the tasks is not what the kernel's reports are about.
+    assert_fails(
+        &quarry(&["replay", part, "--check"]),
+        2,
+        &["quarry record", "--check FILE"],
+    );
+}
+
+#[test]
+fn a_signal_ends_a_recording_and_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("mine.parquet");
+    let args = [
+        "record",
+        "-o",
+        trace.to_str().unwrap(),
+        "--ring",
+        "4M",
+        "--duration",
+        "60s",
+    ];
+    if !can_record() {
+        return assert_refused(&args, trace.to_str().unwrap());
+    }
+    let mut recording = command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let instance = format!("{INSTANCES}/quarry-{}/tracing_on", recording.id());
+    let records = || fs::read_to_string(&instance).is_ok_and(|on| on.trim() == "1");
+    while !records() && recording.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid = recording.id().to_string();
+    let kill = Command::new("sh")
+        .args(["-c", &format!("kill -INT {pid}")])
+        .status();
+    assert!(kill.unwrap().success());
+    let output = recording.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("events in") && text.contains("next: quarry replay"),
+        "{text}"
+    );
+    assert!(trace.exists());
+    assert!(!Path::new(&instance).exists());
+}
+
+#[test]
+fn what_cannot_be_recorded_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("mine.parquet");
+    let trace = trace.to_str().unwrap();
+    let absent = [
+        "record",
+        "-o",
+        trace,
+        "--ring",
+        "4M",
+        "--",
+        "/no/such/program",
+    ];
+    let expected: &[&str] = match can_record() {
+        true => &["cannot run \"/no/such/program\""],
+        false => &["cannot ", "/sys/kernel/"],
+    };
+    assert_fails(&quarry(&absent), 1, expected);
+    assert_fails(
+        &quarry(&["record", "-o", trace, "--duration", "5x"]),
+        2,
+        &["500ms"],
+    );
+    assert_fails(&quarry(&["record"]), 2, &["--output"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,16 @@
+//! Tracepoints in binary form: what tracefs says of their fields, and samples by these formats.
+//!
+//! ```text
+//!   events/kmem/*/format --> Format --> Decoder --sample bytes--> RawEvent
+//! ```
+//!
+//! Samples come in the pages of a tracing ring ([`RingPage`]).
+
+mod decode;
+mod flags;
+mod format;
+mod ring;
+
+pub use decode::Decoder;
+pub use format::{Field, Format, FormatProblem};
+pub use ring::{RingLayout, RingPage};

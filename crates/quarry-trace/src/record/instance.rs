@@ -1,0 +1,226 @@
+//! An instance of tracing: a folder in tracefs with rings of its own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use rustix::fs::OFlags;
+
+use super::failed;
+use crate::error::Result;
+
+/// Where tracefs is mounted, and where before Linux 4.1.
+const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// How the instances of this program are named, before their process.
+const PREFIX: &str = "quarry-";
+
+/// The instance. Dropped, it stops and goes.
+pub(super) struct Instance {
+    dir: PathBuf,
+}
+
+/// A CPU's ring.
+pub(super) struct Ring {
+    pub(super) cpu: u16,
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+}
+
+/// The rings' clock.
+pub(super) struct Clock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Instance {
+    /// Makes an instance with rings of this size, which records nothing yet. Removes those of processes
+    /// that have ended.
+    pub(super) fn make(ring_bytes: u64) -> Result<Self> {
+        let mounted = MOUNTS.iter().map(Path::new);
+        let mut mounted = mounted.filter(|mount| mount.join("instances").exists());
+        let mount = mounted.next().unwrap_or(Path::new(MOUNTS[0]));
+        let instances = mount.join("instances");
+        remove_stale(&instances);
+        let dir = instances.join(format!("{PREFIX}{}", process::id()));
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(failed("make the tracing instance", &dir))?,
+        }
+        let instance = Self { dir };
+        instance.set("tracing_on", "0")?;
+        instance.set("trace_clock", "mono")?;
+        let kib = (ring_bytes >> 10).max(64);
+        instance.set("buffer_size_kb", &kib.to_string())?;
+        Ok(instance)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<String> {
+        // The head of pages is described once for all instances.
+        let mut path = self.path(name);
+        if !path.exists()
+            && let Some(mount) = self.dir.ancestors().nth(2)
+        {
+            path = mount.join(name);
+        }
+        read_text(&path).map_err(failed("read", path))
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<()> {
+        let path = self.path(name);
+        fs::write(&path, value).map_err(failed("write", path))
+    }
+
+    /// Begins to record these tracepoints.
+    pub(super) fn enable(&self, tracepoints: &[String]) -> Result<()> {
+        for name in tracepoints {
+            self.set(&format!("events/{name}/enable"), "1")?;
+        }
+        self.set("tracing_on", "1")
+    }
+
+    /// Ends the recording; the rings can still be read.
+    pub(super) fn stop(&self) -> Result<()> {
+        self.set("tracing_on", "0")
+    }
+
+    /// The rings, by CPU.
+    pub(super) fn rings(&self) -> Result<Vec<Ring>> {
+        let mut rings = Vec::new();
+        for cpu in self.cpus()? {
+            let path = self.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            let file = OpenOptions::new()
+                .read(true)
+                .custom_flags(OFlags::NONBLOCK.bits() as i32)
+                .open(&path)
+                .map_err(failed("open", &path))?;
+            rings.push(Ring { cpu, path, file });
+        }
+        Ok(rings)
+    }
+
+    fn cpus(&self) -> Result<Vec<u16>> {
+        let path = self.path("per_cpu");
+        let entries = fs::read_dir(&path).map_err(failed("list", &path))?;
+        let mut cpus: Vec<u16> = entries
+            .flatten()
+            .filter_map(|entry| {
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_prefix("cpu")?
+                    .parse()
+                    .ok()
+            })
+            .collect();
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// Events that the rings had no room for.
+    pub(super) fn lost(&self) -> Result<u64> {
+        let mut lost = 0_u64;
+        for cpu in self.cpus()? {
+            let stats = self.text(&format!("per_cpu/cpu{cpu}/stats"))?;
+            for name in ["overrun", "commit overrun", "dropped events"] {
+                lost = lost.saturating_add(stat(&stats, name).parse().unwrap_or(0));
+            }
+        }
+        Ok(lost)
+    }
+
+    pub(super) fn clock(&self) -> Result<Clock> {
+        let cpu = self.cpus()?.first().copied().unwrap_or(0);
+        let path = self.path(&format!("per_cpu/cpu{cpu}/stats"));
+        let file = File::open(&path).map_err(failed("open", &path))?;
+        Ok(Clock { path, file })
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // The next run removes what is left.
+        let _ = self.stop();
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+impl Clock {
+    /// The time, at most a microsecond ago.
+    pub(super) fn now_ns(&mut self) -> Result<u64> {
+        let mut text = String::new();
+        let read = self
+            .file
+            .rewind()
+            .and_then(|()| self.file.read_to_string(&mut text));
+        read.map_err(failed("read", &self.path))?;
+        Ok(seconds(stat(&text, "now ts")).unwrap_or(0))
+    }
+}
+
+/// Reads a file in large pieces: `header_page` gives nothing to a second read, however short the first was.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    const PIECE_BYTES: usize = 1 << 16;
+    let mut file = File::open(path)?;
+    let mut text = Vec::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
+            length => text.extend_from_slice(&piece[..length]),
+        }
+    }
+}
+
+/// A value of a ring's `stats`: `overrun: 0`.
+fn stat<'a>(stats: &'a str, name: &str) -> &'a str {
+    let mut lines = stats.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    value.unwrap_or_default().trim()
+}
+
+/// Nanoseconds of `80453.422426`.
+fn seconds(text: &str) -> Option<u64> {
+    let (seconds, micros) = text.split_once('.')?;
+    let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
+    seconds
+        .checked_mul(1_000_000_000)?
+        .checked_add(micros.checked_mul(1000)?)
+}
+
+/// Removes the instances of processes that have ended. Failures are passed over: they keep nothing from
+/// recording.
+fn remove_stale(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let process = process.and_then(|process| process.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = fs::write(entry.path().join("tracing_on"), "0");
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_and_times_of_a_ring() {
+        let stats = "entries: 7\noverrun: 3\ncommit overrun: 2\nnow ts: 80453.422426\n";
+        assert_eq!(
+            (stat(stats, "overrun"), stat(stats, "commit overrun")),
+            ("3", "2")
+        );
+        assert_eq!(stat(stats, "dropped events"), "");
+        assert_eq!(seconds(stat(stats, "now ts")), Some(80_453_422_426_000));
+        assert_eq!(seconds("7"), None);
+        assert_eq!(seconds("99999999999999.1"), None);
+    }
+}

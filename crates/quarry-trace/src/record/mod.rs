@@ -1,0 +1,315 @@
+//! Recordings straight from this machine's kernel.
+//!
+//! ```text
+//!   kernel --ring per CPU--> reader thread --rounds--> Recorder: merge by time --> TraceBuilder
+//! ```
+//!
+//! A recording has an instance of its own in tracefs, so that it disturbs no other user of tracing and finds
+//! no foreign events in its rings. One ring per CPU has the events of all tracepoints in the order in which
+//! the CPU wrote them. Its clock is the same on all CPUs (`mono`), so that the events of CPUs are merged by time.
+//! Addresses in rings are never hashed.
+//!
+//! The reader thread empties the rings every few milliseconds; what was overwritten before is counted by the
+//! kernel and told as [`TraceMeta::lost_events`]. In a round every ring is read up to a moment after which
+//! the round began, so that all events before that moment can be merged.
+
+mod instance;
+mod merge;
+mod names;
+mod reader;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::build::TraceBuilder;
+use crate::error::{Result, TraceError};
+use crate::events::{Decoder, Format, RingLayout};
+use crate::import::refills::Refills;
+use crate::meta::{KernelReport, TraceMeta};
+use crate::outfile::OutFile;
+use instance::Instance;
+use merge::Merge;
+use names::{Symbols, Tasks};
+use reader::Reader;
+
+/// Tracepoints that are recorded, those of older kernels among them: a kernel that has none of a name goes
+/// without.
+const KMEM: [&str; 8] = [
+    "kmalloc",
+    "kmalloc_node",
+    "kfree",
+    "kmem_cache_alloc",
+    "kmem_cache_alloc_node",
+    "kmem_cache_free",
+    "mm_page_alloc",
+    "mm_page_free",
+];
+/// Those without which a recording is of no use.
+const NEEDED: [&str; 4] = ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"];
+
+/// What the caller chooses. Everything has a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordOptions {
+    /// Bytes of each CPU's ring. What a load makes while the reader waits for a CPU must fit.
+    pub ring_bytes: u64,
+    /// The command that is recorded, for [`TraceMeta::command`].
+    pub command: Option<String>,
+    /// Compression, 1 to 22: each step takes CPU time from the load.
+    pub zstd_level: i32,
+}
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 64 << 20,
+            command: None,
+            zstd_level: 1,
+        }
+    }
+}
+
+/// A recording under way. Dropped, it leaves neither a trace nor an instance in tracefs.
+pub struct Recorder {
+    trace: TraceBuilder<File>,
+    out: OutFile,
+    refills: Refills,
+    merge: Merge,
+    decoder: Decoder,
+    tasks: Tasks,
+    symbols: Symbols,
+    // After the reader, which uses its files.
+    reader: Reader,
+    instance: Instance,
+}
+
+/// A finished recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The metadata that was written.
+    pub meta: TraceMeta,
+    /// Bytes of the trace.
+    pub bytes_out: u64,
+}
+
+impl Recorder {
+    /// Begins to record every kmem event of the machine into the trace `output`, which appears when
+    /// [`Recorder::finish`] has completed it.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Record`] if tracefs is missing or refuses, or the kernel has no kmem tracepoints; those of
+    /// the output.
+    pub fn start(output: &Path, options: &RecordOptions) -> Result<Self> {
+        let out = OutFile::create(output)?;
+        let mut trace = TraceBuilder::new(out.handle()?, output, options.zstd_level)?;
+        describe(trace.meta_mut(), options);
+        let instance = Instance::make(options.ring_bytes)?;
+        let layout = instance.text("events/header_page")?;
+        let layout = RingLayout::parse(&layout).map_err(|problem| TraceError::RecordFormat {
+            path: instance.path("events/header_page"),
+            problem: problem.to_string(),
+        })?;
+        let mut decoder = Decoder::default();
+        let mut recorded = Vec::new();
+        for name in KMEM {
+            if let Some(format) = format(&instance, &format!("kmem/{name}"))? {
+                decoder.add(format);
+                recorded.push(format!("kmem/{name}"));
+            } else if NEEDED.contains(&name) {
+                return Err(TraceError::Record {
+                    action: "find the tracepoint",
+                    path: instance.path(&format!("events/kmem/{name}")),
+                    source: std::io::ErrorKind::NotFound.into(),
+                    advice: "the kernel needs CONFIG_TRACEPOINTS and CONFIG_FTRACE",
+                });
+            }
+        }
+        let mut tasks = Tasks::default();
+        for (name, comm) in [
+            ("task/task_newtask", "comm"),
+            ("task/task_rename", "newcomm"),
+        ] {
+            if let Some(format) = format(&instance, name)?
+                && tasks.add(&format, comm)
+            {
+                recorded.push(name.to_string());
+            }
+        }
+        // The newest names are those of the events: what is in /proc comes first.
+        instance.enable(&recorded)?;
+        tasks.read_running();
+        let rings = instance.rings()?;
+        Ok(Self {
+            trace,
+            out,
+            refills: Refills::default(),
+            merge: Merge::new(layout.clone(), rings.iter().map(|ring| ring.cpu)),
+            decoder,
+            tasks,
+            symbols: Symbols::read(),
+            reader: Reader::start(rings, instance.clock()?, layout),
+            instance,
+        })
+    }
+
+    /// Waits so long, or takes a part of what the rings gave out. The caller repeats it, and so stays free to
+    /// do other things when events come faster than they can be written. Up to 256 MiB of events wait until
+    /// [`Recorder::finish`], so that writing does not slow down a short load.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Record`] if a ring cannot be read; those of the output.
+    pub fn take(&mut self, wait: Duration) -> Result<()> {
+        if self.reader.can_wait() {
+            std::thread::sleep(wait);
+            return Ok(());
+        }
+        match self.reader.next(wait)? {
+            Some(round) => self.push(round),
+            None => Ok(()),
+        }
+    }
+
+    /// The time now, by the clock of the events.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Record`] if the clock cannot be read.
+    pub fn now_ns(&self) -> Result<u64> {
+        self.instance.clock()?.now_ns()
+    }
+
+    /// Keeps what the kernel said about itself at a time ([`TraceMeta::reports`]).
+    pub fn report(&mut self, report: KernelReport) {
+        self.trace.meta_mut().reports.push(report);
+    }
+
+    /// Bytes of events read so far.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.reader.read_bytes()
+    }
+
+    /// Events lost so far.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Record`] if the counters cannot be read.
+    pub fn lost(&self) -> Result<u64> {
+        self.instance.lost()
+    }
+
+    /// Stops the recording, reads what is left in the rings and completes the trace.
+    ///
+    /// # Errors
+    ///
+    /// As [`Recorder::take`], and if no event came.
+    pub fn finish(mut self) -> Result<Recording> {
+        self.instance.stop()?;
+        self.reader.stop();
+        while let Some(round) = self.reader.next(Duration::MAX)? {
+            self.push(round)?;
+        }
+        self.refills.flush(&mut self.trace)?;
+        let lost = self.instance.lost()?;
+        let meta = self.trace.meta_mut();
+        meta.lost_events = lost;
+        if meta.events.total() == 0 {
+            return Err(TraceError::NoEvents {
+                path: self.instance.path("events/kmem"),
+            });
+        }
+        let meta = self.trace.finish()?;
+        let bytes_out = self.out.commit()?;
+        Ok(Recording { meta, bytes_out })
+    }
+
+    fn push(&mut self, round: reader::Round) -> Result<()> {
+        self.merge.add(round);
+        while let Some((cpu, time_ns, sample)) = self.merge.next_event() {
+            if self.tasks.take(sample) {
+                continue;
+            }
+            let site = self.decoder.call_site(sample);
+            let Some(mut event) = self.decoder.decode(sample) else {
+                self.trace.meta_mut().other_events += 1;
+                continue;
+            };
+            (event.cpu, event.time_ns) = (cpu, time_ns);
+            event.call_site = site.and_then(|address| self.symbols.name(address));
+            event.pid = event.pid.max(0);
+            event.comm = self.tasks.name(event.pid);
+            self.refills.push(&event, &mut self.trace)?;
+        }
+        Ok(())
+    }
+}
+
+fn format(instance: &Instance, name: &str) -> Result<Option<Format>> {
+    let path = instance.path(&format!("events/{name}/format"));
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = instance.text(&format!("events/{name}/format"))?;
+    let parsed = Format::parse(&text);
+    parsed
+        .map(Some)
+        .map_err(|problem| TraceError::RecordFormat {
+            path,
+            problem: problem.to_string(),
+        })
+}
+
+/// What the machine says about itself.
+fn describe(meta: &mut TraceMeta, options: &RecordOptions) {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    meta.source = "tracefs".to_string();
+    meta.kernel = read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_string());
+    meta.arch = Some(std::env::consts::ARCH.to_string());
+    meta.command.clone_from(&options.command);
+    meta.page_size = page_bytes("/proc/self/auxv".as_ref()).unwrap_or(0);
+    // `0-3,6`: numbers of CPUs are below the last one and one.
+    let online = read("/sys/devices/system/cpu/online").unwrap_or_default();
+    let last = online.trim().rsplit([',', '-']).next();
+    meta.cpus = last
+        .and_then(|cpu| cpu.parse().ok())
+        .map_or(0, |cpu: u32| cpu + 1);
+}
+
+/// The page size in a process's auxiliary vector (`/proc/self/auxv`): pairs of a key and a value, among them
+/// `AT_PAGESZ` (`getauxval(3)`).
+#[must_use]
+pub fn page_bytes(auxv: &Path) -> Option<u32> {
+    const AT_PAGESZ: usize = 6;
+    let pairs = fs::read(auxv).ok()?;
+    let (words, _) = pairs.as_chunks::<{ size_of::<usize>() }>();
+    let words: Vec<usize> = words
+        .iter()
+        .map(|word| usize::from_ne_bytes(*word))
+        .collect();
+    let (pairs, _) = words.as_chunks::<2>();
+    let pair = pairs.iter().find(|pair| pair[0] == AT_PAGESZ)?;
+    u32::try_from(pair[1]).ok()
+}
+
+/// An error of tracefs.
+fn failed(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(std::io::Error) -> TraceError {
+    let path = path.into();
+    move |source| TraceError::Record {
+        action,
+        path,
+        advice: match source.kind() {
+            std::io::ErrorKind::PermissionDenied => "record as root: sudo quarry record ...",
+            std::io::ErrorKind::NotFound => {
+                "mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing"
+            }
+            std::io::ErrorKind::OutOfMemory => "make the rings smaller with --ring",
+            _ => "see what the kernel logged (dmesg)",
+        },
+        source,
+    }
+}
