@@ -19,7 +19,7 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// Cheap checks first; the tests last, so that their result ends the log.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || tidy::run().map(|()| Outcome::Done)),
     ("clippy", || {
@@ -43,6 +43,7 @@ const STEPS: [Step; 9] = [
     ("test-fallback", || {
         models::fallback().map(|()| Outcome::Done)
     }),
+    ("soak", || models::soak().map(|()| Outcome::Done)),
 ];
 const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
 

@@ -41,6 +41,8 @@ enum Command {
     Loom,
     /// The host's tests with restartable sequences switched off in the C library.
     TestFallback,
+    /// The random scripts and storms of the tests with all their cases and eras.
+    Soak,
     /// Assembles the aarch64 restartable sequence.
     Aarch64,
     /// Shows that memory accounting adds no instruction to an allocation and a free.
@@ -72,6 +74,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::run(),
         Command::Loom => report(models::loom()?),
         Command::TestFallback => models::fallback(),
+        Command::Soak => models::soak(),
         Command::Aarch64 => report(aarch64::run()?),
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),

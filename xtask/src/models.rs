@@ -1,5 +1,5 @@
-//! Runs of the tests in another configuration: under the model checker, and without restartable
-//! sequences.
+//! Runs of the tests in another configuration: under the model checker, without restartable
+//! sequences, and with all random cases and eras.
 
 use anyhow::Result;
 
@@ -40,4 +40,25 @@ pub(crate) fn fallback() -> Result<()> {
     let mut cargo = shell::cargo();
     cargo.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
     shell::run(cargo.args(["test", "-p", "quarry-host"]))
+}
+
+/// All random cases and all eras of the tests that ordinarily run a part of them.
+///
+/// The two binaries read `QUARRY_SOAK`; their other tests are quick. The negative controls of the
+/// storms do the same with and without it.
+pub(crate) fn soak() -> Result<()> {
+    let mut cargo = shell::cargo();
+    cargo.env("QUARRY_SOAK", "1");
+    shell::run(cargo.args([
+        "test",
+        "-p",
+        "quarry",
+        "--test",
+        "virtual",
+        "--test",
+        "host_stress",
+        "--",
+        "--skip",
+        "negative_control",
+    ]))
 }

@@ -5,6 +5,7 @@
 //! Every live object carries its owner's number over its whole length. Each correct run has
 //! negative controls, the same storm on a machine with one operation broken; they run in a process
 //! of their own, because they may crash or hang, and prove that the storm would show a mistake.
+//! A run tries the default era of each design; `cargo xtask soak` tries all of them.
 //! `QUARRY_STRESS_SECONDS` lengthens the correct runs; `--nocapture` shows what happened.
 
 mod host;
@@ -30,6 +31,15 @@ fn seconds() -> f64 {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(1.5)
+}
+
+/// The eras to try: the design's default, and in a soak (`QUARRY_SOAK`) all that it has.
+fn eras<D: Design>() -> Vec<Era> {
+    if std::env::var_os("QUARRY_SOAK").is_some() {
+        D::ERAS.to_vec()
+    } else {
+        vec![D::DEFAULT_ERA]
+    }
 }
 
 /// Blows the storm over a heap that rests during forks, and checks all that must hold then.
@@ -68,28 +78,28 @@ fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Out
 
 #[test]
 fn slab_with_sequences_holds() {
-    for &era in SlabCache::ERAS {
+    for era in eras::<SlabCache>() {
         must_hold::<SlabCache>(Mode::Rseq, era);
     }
 }
 
 #[test]
 fn slab_with_fallback_holds() {
-    for &era in SlabCache::ERAS {
+    for era in eras::<SlabCache>() {
         must_hold::<SlabCache>(Mode::Fallback, era);
     }
 }
 
 #[test]
 fn slub_with_sequences_holds() {
-    for &era in Slub::ERAS {
+    for era in eras::<Slub>() {
         must_hold::<Slub>(Mode::Rseq, era);
     }
 }
 
 #[test]
 fn slub_with_fallback_holds() {
-    for &era in Slub::ERAS {
+    for era in eras::<Slub>() {
         must_hold::<Slub>(Mode::Fallback, era);
     }
 }
@@ -106,28 +116,28 @@ fn slubq_with_fallback_holds() {
 
 #[test]
 fn slob_with_sequences_holds() {
-    for &era in Slob::ERAS {
+    for era in eras::<Slob>() {
         must_hold::<Slob>(Mode::Rseq, era);
     }
 }
 
 #[test]
 fn sheaf_with_sequences_holds() {
-    for &era in SheafCache::ERAS {
+    for era in eras::<SheafCache>() {
         must_hold::<SheafCache>(Mode::Rseq, era);
     }
 }
 
 #[test]
 fn slob_with_fallback_holds() {
-    for &era in Slob::ERAS {
+    for era in eras::<Slob>() {
         must_hold::<Slob>(Mode::Fallback, era);
     }
 }
 
 #[test]
 fn sheaf_with_fallback_holds() {
-    for &era in SheafCache::ERAS {
+    for era in eras::<SheafCache>() {
         must_hold::<SheafCache>(Mode::Fallback, era);
     }
 }

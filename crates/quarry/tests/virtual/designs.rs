@@ -12,7 +12,7 @@ use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
-/// Scripts that a property is tried on by default.
+/// Scripts that a soak tries a property on.
 const CASES: u32 = 250;
 /// Operations in a script at most.
 const OPS: usize = 120;

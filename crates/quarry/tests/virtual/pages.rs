@@ -12,7 +12,7 @@ use quarry_core::page::{
 };
 use quarry_sim::VirtualMachine;
 
-/// Scripts that a property is tried on by default.
+/// Scripts that a soak tries a property on.
 const CASES: u32 = 100;
 
 fn agrees_with_the_model(name: &str, era: Era) {

@@ -26,7 +26,7 @@ use quarry_core::pool::{
 use quarry_sim::{LonePut, VirtualMachine};
 use script::{Op, Shape, ops, shapes};
 
-/// Scripts that a property is tried on by default.
+/// Scripts that a soak tries a property on.
 const CASES: u32 = 300;
 
 /// What the model knows of a pool. Which of a slow allocation's pages comes next is the page

@@ -21,7 +21,7 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stats;
 
-/// Scripts that a property is tried on by default.
+/// Scripts that a soak tries a property on.
 const CASES: u32 = 120;
 
 /// Runs a script and gives the counters of all caches.

@@ -11,6 +11,10 @@ use super::Check;
 const CASES: &str = "QUARRY_PROPTEST_CASES";
 /// Environment variable with the number that all cases are derived from.
 const SEED: &str = "QUARRY_PROPTEST_SEED";
+/// Environment variable that asks for all cases, as `cargo xtask soak` does.
+const SOAK: &str = "QUARRY_SOAK";
+/// Without [`SOAK`], one case in this many runs.
+const QUICK_DIVISOR: u32 = 5;
 /// The seed when none is given: every run tries the same cases.
 const DEFAULT_SEED: u64 = 0x5eed;
 /// Attempts to make a failing case smaller.
@@ -22,12 +26,17 @@ fn number(name: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|_| panic!("{name} is {text:?}; it takes a decimal number")))
 }
 
-/// The number of cases to run where `default` is usual.
-pub(crate) fn case_count(default: u32) -> u32 {
-    number(CASES).map_or(default, |cases| cases as u32)
+/// The number of cases to run where a soak runs `all`.
+pub(crate) fn case_count(all: u32) -> u32 {
+    let usual = if std::env::var_os(SOAK).is_some() {
+        all
+    } else {
+        all.div_ceil(QUICK_DIVISOR)
+    };
+    number(CASES).map_or(usual, |cases| cases as u32)
 }
 
-/// Tries a property on random values. A failure is made as small as possible and reported with
+/// Tries a property on `all_cases` random values in a soak, and on a fifth of them otherwise. A failure is made as small as possible and reported with
 /// the line that repeats it.
 ///
 /// # Panics
@@ -35,14 +44,14 @@ pub(crate) fn case_count(default: u32) -> u32 {
 /// If the property fails.
 pub(crate) fn check_property<S>(
     name: &str,
-    default_cases: u32,
+    all_cases: u32,
     values: S,
     property: impl Fn(S::Value) -> Check,
 ) where
     S: Strategy,
     S::Value: Debug,
 {
-    let cases = case_count(default_cases);
+    let cases = case_count(all_cases);
     let seed = number(SEED).unwrap_or(DEFAULT_SEED);
     let config = Config {
         cases,
