@@ -199,9 +199,10 @@ fn cause(least: &Figures, most: &Figures) -> String {
             _ => ", at the end mostly in rounding, padding and slab tails",
         };
         return format!(
-            "{} of that are unused, beside {}{kind}",
+            "{} of that are unused, beside {} of {}{kind}",
             bytes(most.unused()),
             bytes(least.unused()),
+            least.name,
         );
     }
     let pages = match least.large.saturating_sub(most.large) {
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(
             sentence(&[free.clone(), a.clone()]),
             "a needs the least slab memory, 1000 B at the peak, and b the most, 2.0 KiB (100 % more): \
-             1.1 KiB of that are unused, beside 100 B, at the end mostly in free objects; \
+             1.1 KiB of that are unused, beside 100 B of a, at the end mostly in free objects; \
              a takes the fewest slow paths, 5.0 % of its calls, and b the most, 9.0 %"
         );
         let waste = Figures {
@@ -297,7 +298,7 @@ mod tests {
         assert!(sentence(&[a.clone(), waste]).contains("mostly in rounding"));
         // The peak's slack is gone at the end: nothing is said of it.
         let drained = run("b", 2000, 900, 9);
-        assert!(sentence(&[a.clone(), drained]).contains("beside 100 B; a takes"));
+        assert!(sentence(&[a.clone(), drained]).contains("beside 100 B of a; a takes"));
         let fuller = run("c", 2000, 1900, 5);
         let small = Figures { large: 1000, ..a };
         let text = sentence(&[small, fuller]);

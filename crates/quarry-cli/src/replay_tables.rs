@@ -273,14 +273,14 @@ fn rows(runs: &[RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
 /// Columns of `--caches`, which `quarry explain` takes with spaces for line breaks.
 pub(crate) const CACHE_COLUMNS: [&str; 9] = [
     "name",
-    "obj\nsize",
-    "objs per\nslab",
-    "active\nobjs",
-    "num\nobjs",
-    "num\nslabs",
     "memory",
     "waste",
     "free",
+    "num\nslabs",
+    "active\nobjs",
+    "num\nobjs",
+    "obj\nsize",
+    "objs per\nslab",
 ];
 
 /// The caches that waste most, then those that hold most free memory.
@@ -292,14 +292,14 @@ fn cache_table(caches: &[CacheReport], top: usize) -> String {
     rows.extend(sorted.iter().take(top).map(|cache| {
         vec![
             cache.name.clone(),
-            cache.slab_size.to_string(),
-            cache.objs_per_slab.to_string(),
-            cache.active_objs.to_string(),
-            cache.num_objs.to_string(),
-            cache.slabs.to_string(),
             kib(cache.slab_bytes),
             kib(cache.waste_bytes),
             kib(cache.free_bytes),
+            cache.slabs.to_string(),
+            cache.active_objs.to_string(),
+            cache.num_objs.to_string(),
+            cache.slab_size.to_string(),
+            cache.objs_per_slab.to_string(),
         ]
     }));
     let tables = output::side_by_side(&rows).join("\n\n");

@@ -33,6 +33,7 @@ fn free_pages_are_predicted() {
             "{label}: free pages since {}, lists hold {most} at most",
             first.name
         );
+        let later = later.iter().filter(|report| report.time_ns > first.time_ns);
         for report in later {
             let run = replay(recording, &mut input, first, report);
             let samples = run.pages.unwrap().fragmentation.samples;
