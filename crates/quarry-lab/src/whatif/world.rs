@@ -235,7 +235,8 @@ fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
 fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Settings, LabError> {
     let has = |setting: &&Setting| {
         let mut tunables = design.tunables();
-        tunables.any(|tunable| tunable.name == setting.name())
+        let overruled = new.iter().any(|new| new.name() == setting.name());
+        !overruled && tunables.any(|tunable| tunable.name == setting.name())
     };
     let all: Vec<Setting> = old.iter().filter(has).chain(new).cloned().collect();
     Ok(resolve(&all, &[design])?.pop().unwrap_or_default())
