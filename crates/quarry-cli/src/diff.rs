@@ -7,7 +7,6 @@ use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::usage;
 use crate::{diff_tables, input, output, units};
 
 /// Arguments.
@@ -160,9 +159,7 @@ pub(crate) struct Difference {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if args.a == Path::new("-") && args.b == Path::new("-") {
-        return Err(usage("both files are `-`; stdin is one file"));
-    }
+    input::check_one_stdin(&[("A.json", Some(&args.a)), ("B.json", Some(&args.b))])?;
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let difference = compare((&input::shown(&args.a), &a), (&input::shown(&args.b), &b))?;
     match args.json {

@@ -162,13 +162,16 @@ fn wait(
             .duration
             .map(|duration| duration.saturating_sub(began.elapsed()));
         recorder.take(left.map_or(STEP, |left| left.min(STEP)))?;
-        bar.set_message(format!(
-            "{:.1} s, {} of events, {} lost",
-            began.elapsed().as_secs_f64(),
-            units::bytes(recorder.read_bytes()),
-            units::count(recorder.lost()?)
-        ));
-        bar.tick();
+        // The counters of lost events are a file for each CPU.
+        if !bar.is_hidden() {
+            bar.set_message(format!(
+                "{:.1} s, {} of events, {} lost",
+                began.elapsed().as_secs_f64(),
+                units::bytes(recorder.read_bytes()),
+                units::count(recorder.lost()?)
+            ));
+            bar.tick();
+        }
     }
     bar.finish_and_clear();
     // The terminal's Ctrl-C reached the command, too: its end belongs to the recording.

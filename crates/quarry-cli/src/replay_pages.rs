@@ -75,14 +75,14 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
 
 /// Rows for the table of runs, a value per run; none if no run drives page events. Without `all` those
 /// alone that say that memory was short.
-pub(crate) fn rows(runs: &[RunReport], all: bool) -> Vec<Vec<String>> {
+pub(crate) fn rows(runs: &[&RunReport], all: bool) -> Vec<Vec<String>> {
     if runs.iter().all(|run| run.pages.is_none()) {
         return Vec::new();
     }
     let nothing = "0".to_string();
     let row = |(name, value): &Row| {
         let of_run = |run: &RunReport| run.pages.as_ref().map_or_else(|| "-".to_string(), value);
-        let values: Vec<String> = runs.iter().map(of_run).collect();
+        let values: Vec<String> = runs.iter().map(|run| of_run(run)).collect();
         let counted = values.iter().any(|value| *value != nothing && value != "-");
         let told = match all {
             true => !EXCEPTIONS.contains(name) || counted,
@@ -96,7 +96,8 @@ pub(crate) fn rows(runs: &[RunReport], all: bool) -> Vec<Vec<String>> {
     }
     rows.extend(zone_rows(runs));
     for (at, name) in ["free below 2 MiB", "  peak"].into_iter().enumerate() {
-        let of_run = |run| below_huge(run).map_or_else(|| "-".to_string(), |of| bytes(of[at]));
+        let of_run =
+            |run: &&RunReport| below_huge(run).map_or_else(|| "-".to_string(), |of| bytes(of[at]));
         rows.push([vec![name.to_string()], runs.iter().map(of_run).collect()].concat());
     }
     rows
@@ -113,7 +114,7 @@ const ZONE_ROWS: &[ZoneRow] = &[
 ];
 
 /// Rows for each zone that served anything, of runs that began with a kernel's zones; highest first.
-fn zone_rows(runs: &[RunReport]) -> Vec<Vec<String>> {
+fn zone_rows(runs: &[&RunReport]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for name in ["Normal", "DMA32", "DMA"] {
         let of_runs = || {

@@ -1,8 +1,9 @@
-//! The tables of `quarry replay`: one column per run, and slabinfo's columns per cache.
+//! The tables of `quarry replay`: one column per run, and where the memory of each cache is.
 
 use quarry_lab::{CacheReport, RunReport};
 use quarry_trace::TraceMeta;
 
+use crate::chart::{Panel, panels};
 use crate::finding::{finding, free_bytes, waste_bytes};
 use crate::units::{bytes, count, percent, rate};
 use crate::{output, replay_check, replay_pages};
@@ -213,28 +214,14 @@ fn orders(run: &RunReport) -> String {
 /// A table for each page size and number of CPUs if these have several runs each, else one table; each
 /// as wide as the output, with as many tables below it as its runs need.
 fn run_tables(runs: &[RunReport], all: bool) -> Vec<String> {
-    let machine = |run: &RunReport| (run.page_size, run.cpus);
-    let mut groups: Vec<Vec<RunReport>> = Vec::new();
-    for run in runs {
-        match groups
-            .iter_mut()
-            .find(|group| machine(&group[0]) == machine(run))
-        {
-            Some(group) => group.push(run.clone()),
-            None => groups.push(vec![run.clone()]),
-        }
-    }
-    if groups.iter().all(|group| group.len() == 1) {
-        return output::side_by_side(&rows(runs, all, true));
+    let panels = panels(runs);
+    if panels.iter().all(|panel| panel.runs.len() == 1) {
+        let runs: Vec<&RunReport> = runs.iter().collect();
+        return output::side_by_side(&rows(&runs, all, true));
     }
     let mut tables = Vec::new();
-    for group in groups {
-        let title = format!(
-            "{} pages, {} CPUs",
-            bytes(group[0].page_size),
-            group[0].cpus
-        );
-        for table in output::side_by_side(&rows(&group, all, false)) {
+    for Panel { title, runs } in panels {
+        for table in output::side_by_side(&rows(&runs, all, false)) {
             tables.push(format!("{title}\n{table}"));
         }
     }
@@ -242,7 +229,7 @@ fn run_tables(runs: &[RunReport], all: bool) -> Vec<String> {
 }
 
 /// The rows with their names, the header first.
-fn rows(runs: &[RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
+fn rows(runs: &[&RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
     let header = runs.iter().map(|run| match machines {
         true => format!(
             "{}@{}\n{} pages\n{} CPUs",
@@ -259,7 +246,7 @@ fn rows(runs: &[RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
             rows.extend(replay_pages::rows(runs, all));
         }
         if all || row.first {
-            let values = runs.iter().map(row.value);
+            let values = runs.iter().map(|run| (row.value)(run));
             rows.push(
                 std::iter::once(row.name.to_string())
                     .chain(values)

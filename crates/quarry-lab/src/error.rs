@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use quarry_core::design::FreeError;
 use quarry_core::heap::CreateError;
 use quarry_sim::driver::SetupError;
-use quarry_trace::TraceError;
+use quarry_trace::{TraceError, seconds};
 
 use crate::kernel::ReportError;
-use crate::replay::part::{Part, seconds};
+use crate::replay::part::Part;
 
 /// Why something was refused or ended early.
 #[derive(Debug, thiserror::Error)]

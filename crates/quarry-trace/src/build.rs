@@ -13,7 +13,7 @@ use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
 use crate::import::held::Sort;
 use crate::import::live::{Live, Space};
 use crate::intern::NO_TEXT;
-use crate::meta::{Table, TraceMeta};
+use crate::meta::TraceMeta;
 use crate::pages::{HELD_ROWS, Pages};
 use crate::write::{Row, Texts, TraceWriter};
 
@@ -430,10 +430,6 @@ impl<W: Write + Send> TraceBuilder<W> {
         (meta.caches, meta.cache_resolution) = self
             .caches
             .resolve(&self.texts.caches, &self.texts.call_sites);
-        meta.call_sites = Table::new(self.texts.call_sites.by_use());
-        meta.gfp_flags = Table::new(self.texts.gfp_flags.by_use());
-        meta.comms = Table::new(self.texts.comms.by_use());
-        meta.tasks = self.texts.busiest_tasks();
         self.out.finish(&mut meta, &self.texts)?;
         Ok(meta)
     }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use parquet::errors::ParquetError;
 use thiserror::Error;
 
+use crate::event::seconds;
+
 /// The crate's result.
 pub type Result<T, E = TraceError> = std::result::Result<T, E>;
 
@@ -144,10 +146,9 @@ pub enum TraceError {
     },
     /// A filter that keeps no row.
     #[error(
-        "{}: no event is {filter}; the recording goes from {}.{:09} to {}.{:09} s, and its processes and caches are \
-         in its footer",
-        path.display(), first_ns / 1_000_000_000, first_ns % 1_000_000_000, last_ns / 1_000_000_000,
-        last_ns % 1_000_000_000
+        "{}: no event is {filter}; the recording goes from {} to {} s, and its processes and caches are in its \
+         footer",
+        path.display(), seconds(*first_ns), seconds(*last_ns)
     )]
     NothingKept {
         /// The trace.

@@ -278,6 +278,12 @@ impl ReplayEvent {
     }
 }
 
+/// A time as recorders print it: seconds with nine decimals.
+#[must_use]
+pub fn seconds(time_ns: u64) -> String {
+    format!("{}.{:09}", time_ns / 1_000_000_000, time_ns % 1_000_000_000)
+}
+
 /// One row with everything that the file holds about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullRow {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Result, TraceError};
-use crate::event::{FullRow, NO_CACHE};
+use crate::event::{FullRow, NO_CACHE, seconds};
 use crate::meta::TraceMeta;
 use crate::outfile::OutFile;
 use crate::read::TraceFile;
@@ -43,10 +43,9 @@ impl Filter {
 
     /// The filter in words.
     fn describe(&self) -> String {
-        let seconds = |ns: u64| format!("{}.{:09} s", ns / 1_000_000_000, ns % 1_000_000_000);
         let mut parts = Vec::new();
-        parts.extend(self.from_ns.map(|ns| format!("from {}", seconds(ns))));
-        parts.extend(self.until_ns.map(|ns| format!("until {}", seconds(ns))));
+        parts.extend(self.from_ns.map(|ns| format!("from {} s", seconds(ns))));
+        parts.extend(self.until_ns.map(|ns| format!("until {} s", seconds(ns))));
         let pids: Vec<String> = self.pids.iter().map(i32::to_string).collect();
         for (what, list) in [
             ("of processes", &self.comms),

@@ -137,7 +137,7 @@ pub use build::{PAGE_SIZE_ASSUMED, TraceBuilder};
 pub use error::{LineProblem, Result, TraceError};
 pub use event::{
     Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, PAGE_GROUP_ORDER, Place, RawEvent,
-    ReplayEvent,
+    ReplayEvent, seconds,
 };
 pub use filter::{Filter, filter_file, filter_to};
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};

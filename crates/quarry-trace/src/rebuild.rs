@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::error::Result;
 use crate::event::{Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, Place, ReplayEvent};
 use crate::intern::NO_TEXT;
-use crate::meta::{KindCounts, Orphans, Table, TraceMeta};
+use crate::meta::{KindCounts, Orphans, TraceMeta};
 use crate::write::{Row, Texts, TraceWriter};
 
 /// An object or block of the new trace that is alive.
@@ -315,10 +315,6 @@ impl<W: Write + Send> Rebuild<W> {
         (meta.object_slots, meta.page_slots) = (objects.count, pages.count);
         meta.orphans.never_freed_objects = objects.live.len() as u64;
         meta.orphans.never_freed_pages = pages.live.len() as u64;
-        meta.call_sites = Table::new(self.texts.call_sites.by_use());
-        meta.gfp_flags = Table::new(self.texts.gfp_flags.by_use());
-        meta.comms = Table::new(self.texts.comms.by_use());
-        meta.tasks = self.texts.busiest_tasks();
         self.out.finish(&mut meta, &self.texts)?;
         Ok(meta)
     }

@@ -51,8 +51,16 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
+    /// Fills in the tables of texts.
+    fn describe(&self, meta: &mut TraceMeta) {
+        meta.call_sites = Table::new(self.call_sites.by_use());
+        meta.gfp_flags = Table::new(self.gfp_flags.by_use());
+        meta.comms = Table::new(self.comms.by_use());
+        meta.tasks = self.busiest_tasks();
+    }
+
     /// Threads by rows, busiest first, ties by pid: hash order must not show.
-    pub(crate) fn busiest_tasks(&self) -> Table {
+    fn busiest_tasks(&self) -> Table {
         let mut tasks: Vec<((i32, u32), u64)> = self
             .tasks
             .iter()
@@ -159,9 +167,11 @@ impl<W: Write + Send> TraceWriter<W> {
         Ok(())
     }
 
-    /// Writes what is left and the footer. Fills in `rows` and `digest` of `meta`.
+    /// Writes what is left and the footer. Fills in of `meta` what the rows and texts tell: their number, the
+    /// checksums and the tables of texts.
     pub(crate) fn finish(mut self, meta: &mut TraceMeta, texts: &Texts) -> Result<()> {
         self.flush(texts)?;
+        texts.describe(meta);
         meta.format_version = FORMAT_VERSION;
         meta.rows = self.written;
         meta.digest = self.digest.value();

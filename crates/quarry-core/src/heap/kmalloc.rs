@@ -21,11 +21,18 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let KmallocTarget::Class(class) = target else {
             return None;
         };
+        self.made(class.index)
+            .or_else(|| self.make_class(class).ok())
+    }
+
+    /// The cache of an index, if it is made.
+    #[inline]
+    fn made(&self, index: u32) -> Option<&CacheBody<D>> {
         // Acquire: pairs with the Release in `publish`.
-        let body = self.system.classes[class.index as usize].load(Ordering::Acquire);
+        let body = self.system.classes[index as usize].load(Ordering::Acquire);
         let body = body.cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
-        unsafe { body.as_ref() }.or_else(|| self.make_class(class).ok())
+        unsafe { body.as_ref() }
     }
 
     /// The cache of a class that had none.
@@ -50,19 +57,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// The cache through which a design serves kmallocs of all sizes, made at its first use.
     fn direct(&self) -> Option<&CacheBody<D>> {
-        // Acquire: pairs with the Release in `publish`. Such designs have no classes, so the first
-        // place is free for this.
-        let body = self.system.classes[0].load(Ordering::Acquire);
-        let body = body.cast::<CacheBody<D>>();
-        // SAFETY: not null means that `publish` stored an initialised body.
-        if let Some(body) = unsafe { body.as_ref() } {
+        // Such designs have no classes, so the first place is free for this.
+        const INDEX: u32 = 0;
+        if let Some(body) = self.made(INDEX) {
             return Some(body);
         }
         let body = self.create_body(&CacheSpec {
             flags: CacheFlags::KMALLOC,
             ..CacheSpec::new("kmalloc", 1)
         });
-        Some(self.publish(0, body.ok()?))
+        Some(self.publish(INDEX, body.ok()?))
     }
 
     /// Makes a new cache the one of its index, or gives the one that another thread made.
@@ -90,9 +94,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// page holds. Kernels panic at this point of their boot.
     pub fn make_kmalloc_caches(&self) -> Result<(), CreateError> {
         for class in kmalloc_classes(self.system.kmalloc, &self.system.params) {
-            // Acquire: as in `class`.
-            let made = &self.system.classes[class.index as usize];
-            if made.load(Ordering::Acquire).is_null() {
+            if self.made(class.index).is_none() {
                 self.make_class(class)?;
             }
         }

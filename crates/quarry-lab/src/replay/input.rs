@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_trace::{CacheOrigin, KernelReport, TraceFile};
+use quarry_trace::{CacheOrigin, KernelReport, TraceFile, seconds};
 
 use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
 use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use crate::replay::pages::PageMode;
-use crate::replay::part::{self, Moment, Part};
+use crate::replay::part::{Moment, Part};
 use crate::run::RunSpec;
 
 /// A cache of the recorded kernel.
@@ -149,11 +149,7 @@ impl Input {
             )));
         };
         let parse = |report: &KernelReport| {
-            let file = format!(
-                "{}: snapshot at {}",
-                self.name,
-                part::seconds(report.time_ns)
-            );
+            let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
             Snapshot::parse(&file, &report.text, None)
         };
         if self.initial.is_none() {

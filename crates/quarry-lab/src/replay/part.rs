@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use quarry_trace::seconds;
+
 use crate::error::LabError;
 
 /// A moment of a recording.
@@ -62,12 +64,6 @@ pub struct Part {
     pub from: Option<Moment>,
     /// Where it ends; after the last event if there is no such moment.
     pub until: Option<Moment>,
-}
-
-/// Seconds as a recording prints them.
-pub(crate) fn seconds(nanoseconds: u64) -> String {
-    let (whole, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
-    format!("{whole}.{rest:09}")
 }
 
 impl fmt::Display for Moment {

@@ -3,14 +3,31 @@
 use std::collections::HashMap;
 
 use super::format::{Field, Format};
-use crate::event::{Kind, ORDER_MAX, RawEvent};
+use crate::event::{Flags, Kind, ORDER_MAX, RawEvent};
 
 /// Reads samples of the tracepoints that it has formats of.
 #[derive(Debug, Default)]
 pub struct Decoder {
     by_id: HashMap<u16, Tracepoint>,
-    /// Texts of `gfp_flags`, by format and value: few values are used.
-    texts: HashMap<(u16, u64), Box<[u8]>>,
+    /// `gfp_flags` in words, by format and value: few values are used.
+    gfp: HashMap<(u16, u64), Gfp>,
+}
+
+/// Allocation flags.
+#[derive(Debug)]
+struct Gfp {
+    text: Box<[u8]>,
+    /// `__GFP_ACCOUNT` is among them.
+    accounted: bool,
+}
+
+impl Gfp {
+    fn new(text: String) -> Self {
+        Self {
+            accounted: Flags::from_gfp(text.as_bytes()).has(Flags::ACCOUNTED),
+            text: text.into_bytes().into(),
+        }
+    }
 }
 
 /// Where the fields of a tracepoint are.
@@ -66,11 +83,13 @@ impl Decoder {
         let mut event = RawEvent::new(point.kind, number(&point.address)? as u64);
         event.pid = number(&point.pid).map_or(0, |pid| pid as i32);
         event.cache = point.name.as_ref().and_then(|name| string(sample, name));
-        if let Some(gfp) = number(&point.gfp_flags) {
-            let names = &point.format.gfp;
-            let text = self.texts.entry((id, gfp as u64));
-            let text = text.or_insert_with(|| names.text(gfp as u64).into_bytes().into());
-            event.gfp_flags = Some(text);
+        if let Some(bits) = number(&point.gfp_flags) {
+            let bits = bits as u64;
+            let gfp = self.gfp.entry((id, bits));
+            let gfp = gfp.or_insert_with(|| Gfp::new(point.format.gfp.text(bits)));
+            event.gfp_flags = Some(&gfp.text);
+            // kmalloc prints what __GFP_ACCOUNT says, and has no field of its own.
+            event.accounted = !point.kind.is_page() && gfp.accounted;
         }
         if point.kind.is_page() {
             event.order = u8::try_from(number(&point.order)?).ok()?;
@@ -85,13 +104,9 @@ impl Decoder {
             event.node = number(&point.node)
                 .and_then(|node| node.try_into().ok())
                 .unwrap_or(-1);
-            // kmalloc prints what __GFP_ACCOUNT says, and has no field of its own.
-            event.accounted = match number(&point.accounted) {
-                Some(told) => told != 0,
-                None => event.gfp_flags.is_some_and(|text| {
-                    crate::event::Flags::from_gfp(text).has(crate::event::Flags::ACCOUNTED)
-                }),
-            };
+            if let Some(told) = number(&point.accounted) {
+                event.accounted = told != 0;
+            }
         }
         if point.kind.is_kmalloc() {
             event.cache = None;

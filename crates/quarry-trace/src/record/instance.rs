@@ -19,6 +19,8 @@ const PREFIX: &str = "quarry-";
 /// The instance. Dropped, it stops and goes.
 pub(super) struct Instance {
     dir: PathBuf,
+    /// The CPUs that have a ring.
+    cpus: Vec<u16>,
 }
 
 /// A CPU's ring.
@@ -48,7 +50,11 @@ impl Instance {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(failed("make the tracing instance", &dir))?,
         }
-        let instance = Self { dir };
+        let mut instance = Self {
+            dir,
+            cpus: Vec::new(),
+        };
+        instance.cpus = instance.list_cpus()?;
         instance.set("tracing_on", "0")?;
         instance.set("trace_clock", "mono")?;
         let kib = (ring_bytes >> 10).max(64);
@@ -92,7 +98,7 @@ impl Instance {
     /// The rings, by CPU.
     pub(super) fn rings(&self) -> Result<Vec<Ring>> {
         let mut rings = Vec::new();
-        for cpu in self.cpus()? {
+        for cpu in self.cpus.iter().copied() {
             let path = self.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
             let file = OpenOptions::new()
                 .read(true)
@@ -104,7 +110,7 @@ impl Instance {
         Ok(rings)
     }
 
-    fn cpus(&self) -> Result<Vec<u16>> {
+    fn list_cpus(&self) -> Result<Vec<u16>> {
         let path = self.path("per_cpu");
         let entries = fs::read_dir(&path).map_err(failed("list", &path))?;
         let mut cpus: Vec<u16> = entries
@@ -125,7 +131,7 @@ impl Instance {
     /// Events that the rings had no room for.
     pub(super) fn lost(&self) -> Result<u64> {
         let mut lost = 0_u64;
-        for cpu in self.cpus()? {
+        for cpu in &self.cpus {
             let stats = self.text(&format!("per_cpu/cpu{cpu}/stats"))?;
             for name in ["overrun", "commit overrun", "dropped events"] {
                 lost = lost.saturating_add(stat(&stats, name).parse().unwrap_or(0));
@@ -135,7 +141,7 @@ impl Instance {
     }
 
     pub(super) fn clock(&self) -> Result<Clock> {
-        let cpu = self.cpus()?.first().copied().unwrap_or(0);
+        let cpu = self.cpus.first().copied().unwrap_or(0);
         let path = self.path(&format!("per_cpu/cpu{cpu}/stats"));
         let file = File::open(&path).map_err(failed("open", &path))?;
         Ok(Clock { path, file })
