@@ -71,6 +71,10 @@ impl Cpu {
 }
 
 impl Word for Cpu {
+    fn look(&self) -> u32 {
+        self.word.load(Ordering::Relaxed)
+    }
+
     fn exchange(&self, from: u32, to: u32) -> bool {
         // Acquire: pairs with the Release in `use_and_release`.
         self.word

@@ -15,8 +15,8 @@ use quarry::{
 const THREADS: u64 = 4;
 /// Objects that a thread holds at once.
 const HELD: usize = 200;
-/// Rounds of reading and writing everything.
-const ROUNDS: u64 = 60;
+/// Rounds of reading and writing everything. Each waits some hundred times for a thread that runs.
+const ROUNDS: u64 = 12;
 
 /// Allocates and frees until told to stop; each object's first word names its holder. Gives the
 /// number of allocations.

@@ -74,7 +74,8 @@ pub(crate) use percpu::{HeldSlots, PerCpu, PerCpuShared, PerCpuState};
 pub(crate) use region::Region;
 pub use traits::{Accounting, Clock, Cpus, Locks, Machine, Memory, Readers, Slots, Steps, Threads};
 pub use words::{
-    PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, RawLock, Reentered, SlotLock,
+    PERCPU_FREE, PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, PERCPU_WAITED, RawLock, Reentered,
+    SlotLock,
 };
 
 use core::ptr::NonNull;

@@ -69,6 +69,8 @@ pub const PERCPU_OWNER: u32 = 1;
 pub const PERCPU_REMOTE: u32 = 2;
 /// Value of a slot word held so that the process can fork.
 pub const PERCPU_QUIESCED: u32 = 3;
+/// Value of a slot word held as [`PERCPU_OWNER`] says, for which another CPU waits.
+pub const PERCPU_WAITED: u32 = 4;
 
 /// The lock word at the head of every per-CPU slot.
 #[derive(Debug)]

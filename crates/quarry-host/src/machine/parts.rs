@@ -4,8 +4,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
 use quarry_core::machine::{
-    Access, Accounting, Clock, CpuId, Cpus, Line, LockClass, Locks, Memory, NodeId, Ranges,
-    RawLock, RawRange, Readers, Reentered, SlotLock, Slots, Threads, Topology, Work,
+    Access, Accounting, Clock, CpuId, Cpus, Line, LockClass, Locks, Memory, NodeId, PERCPU_WAITED,
+    Ranges, RawLock, RawRange, Readers, Reentered, SlotLock, Slots, Threads, Topology, Work,
 };
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use quarry_core::machine::{ListLayout, StackLayout, Steps};
@@ -120,7 +120,11 @@ unsafe impl Slots for HostMachine {
 
     #[inline(always)]
     unsafe fn percpu_unlock(&self, slot: &SlotLock) {
+        let waited = slot.word().load(Ordering::Relaxed) == PERCPU_WAITED;
         slot.release();
+        if waited {
+            protocol::let_in(slot);
+        }
     }
 }
 
