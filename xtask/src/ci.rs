@@ -19,7 +19,7 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// Cheap checks first; the tests last, so that their result ends the log.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 12] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || tidy::run().map(|()| Outcome::Done)),
     ("clippy", || {
@@ -44,6 +44,8 @@ const STEPS: [Step; 10] = [
         models::fallback().map(|()| Outcome::Done)
     }),
     ("soak", || models::soak().map(|()| Outcome::Done)),
+    ("root", models::root),
+    ("recordings", models::recordings),
 ];
 const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
 

@@ -43,6 +43,10 @@ enum Command {
     TestFallback,
     /// The random scripts and storms of the tests with all their cases and eras.
     Soak,
+    /// The tests that need root: AF_XDP, and the files of the running kernel.
+    Root,
+    /// The tests that read the recordings of `$QUARRY_SHARED`, otherwise of `../shared`.
+    Recordings,
     /// Assembles the aarch64 restartable sequence.
     Aarch64,
     /// Shows that memory accounting adds no instruction to an allocation and a free.
@@ -75,6 +79,8 @@ fn run(command: Command) -> Result<()> {
         Command::Loom => report(models::loom()?),
         Command::TestFallback => models::fallback(),
         Command::Soak => models::soak(),
+        Command::Root => report(models::root()?),
+        Command::Recordings => report(models::recordings()?),
         Command::Aarch64 => report(aarch64::run()?),
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -54,15 +54,10 @@ fn slabinfo_of_a_recorded_kernel() {
 }
 
 #[test]
+#[ignore = "compares with the running kernel, as root: cargo xtask root"]
 fn slabinfo_of_this_kernel() {
-    // Only root may read it.
-    let Ok(text) = fs::read_to_string("/proc/slabinfo") else {
-        eprintln!("skipped: /proc/slabinfo is not readable");
-        return;
-    };
-    if text.starts_with("slabinfo - version: 2.1\n") {
-        assert!(check(&text) > 20);
-    }
+    let text = fs::read_to_string("/proc/slabinfo").unwrap();
+    assert!(check(&text) > 20);
 }
 
 #[test]

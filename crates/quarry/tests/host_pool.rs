@@ -21,16 +21,9 @@ use quarry::{
 const RECEIVERS: u64 = 2;
 const CONSUMERS: usize = 3;
 
-fn heap(mode: Mode) -> Option<&'static HostHeap<Slub>> {
+fn heap(mode: Mode) -> &'static HostHeap<Slub> {
     let builder = Builder::<Slub>::new().memory_bytes(64 << 20);
-    match builder.mode(mode).build().map(HostHeap::leak) {
-        Ok(heap) => Some(heap),
-        Err(error) => {
-            assert_eq!(mode, Mode::Rseq, "only sequences may be missing");
-            eprintln!("{mode:?}: skipped: {error}");
-            None
-        }
-    }
+    builder.mode(mode).build().expect("a heap").leak()
 }
 
 fn duration() -> Duration {
@@ -199,7 +192,7 @@ fn balance(stats: &PoolStats) {
 }
 
 fn storm(mode: Mode) {
-    let Some(heap) = heap(mode) else { return };
+    let heap = heap(mode);
     let storm = Storm::new();
     let pools = (0..RECEIVERS).map(|me| pool(heap, 8 << (5 * me))).collect();
     let pools = storm.run(pools);
@@ -218,7 +211,7 @@ fn storm(mode: Mode) {
 
 #[test]
 fn receivers_and_consumers_with_sequences() {
-    storm(Mode::Rseq);
+    storm(Mode::Auto);
 }
 
 #[test]
@@ -229,7 +222,7 @@ fn receivers_and_consumers_without() {
 /// Two frames of one page: what the storm checks would not hold.
 #[test]
 fn control_a_page_handed_out_twice_is_noticed() {
-    let heap = heap(Mode::Auto).unwrap();
+    let heap = heap(Mode::Auto);
     let mut pool = pool(heap, 8);
     let storm = Storm::new();
     let mut first = pool.alloc().unwrap();
@@ -244,7 +237,7 @@ fn control_a_page_handed_out_twice_is_noticed() {
 
 #[test]
 fn a_pool_that_cannot_go_names_its_holders() {
-    let heap = heap(Mode::Auto).unwrap();
+    let heap = heap(Mode::Auto);
     let mut pool = pool(heap, 64);
     let (line, frame) = (line!(), pool.alloc().unwrap());
     let (go, wait) = sync_channel::<()>(0);
@@ -270,7 +263,7 @@ fn a_pool_that_cannot_go_names_its_holders() {
 /// Frames given up to hardware come back by their numbers, and lie at the addresses that it got.
 #[test]
 fn frames_have_numbers_and_places() {
-    let heap = heap(Mode::Auto).unwrap();
+    let heap = heap(Mode::Auto);
     let mut pool = pool(heap, 64);
     let memory = pool.memory();
     let mut frame = pool.alloc().unwrap();
@@ -294,7 +287,7 @@ fn frames_have_numbers_and_places() {
 /// A child of a fork uses the pool even if another thread had reserved a slot of the ring.
 #[test]
 fn children_of_a_fork_use_the_pool() {
-    let heap = heap(Mode::Auto).unwrap();
+    let heap = heap(Mode::Auto);
     let mut mine = pool(heap, 64);
     let storm = Storm::new();
     let (to, from) = sync_channel::<Frame>(64);
@@ -337,7 +330,7 @@ impl Mapper for Counting {
 #[test]
 fn a_pool_tells_mappings_of_its_own_frames() {
     let mapped = |first: u64| {
-        let heap = heap(Mode::Fallback).expect("no sequences asked");
+        let heap = heap(Mode::Fallback);
         let mapper = Counting(AtomicU64::new(first));
         let params = PoolParams::default();
         PagePool::new_mapped(heap.pages(), Era::V6_18, &params, mapper).unwrap()
@@ -360,8 +353,7 @@ fn a_pool_tells_mappings_of_its_own_frames() {
 /// Heaps number their pages alike: a frame of one must not be taken for a page of the other.
 #[test]
 fn frames_go_home_to_their_own_heap() {
-    let heaps =
-        [Mode::Fallback, Mode::Fallback].map(|mode| heap(mode).expect("no sequences asked"));
+    let heaps = [Mode::Fallback, Mode::Fallback].map(heap);
     let [mut here, mut there] = heaps.map(|heap| pool(heap, 16));
     let (mut mine, foreign) = (here.alloc().unwrap(), there.alloc().unwrap());
     assert_eq!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use quarry::kernel::era::Era;
 use quarry::kernel::page::PageAllocator;
 use quarry::kernel::pool::{PoolOwner, PoolParams, PoolStats};
-use quarry::{HostMachine, Mode};
+use quarry::HostMachine;
 
 const TIME: Duration = Duration::from_millis(700);
 
@@ -28,13 +28,8 @@ fn watch(stop: &AtomicBool, stats: impl Fn() -> PoolStats) -> (u64, u64) {
 
 #[test]
 fn what_came_home_by_lanes_is_never_less_than_before() {
-    let machine = HostMachine::builder()
-        .memory_bytes(64 << 20)
-        .mode(Mode::Rseq);
-    let machine = match machine.build() {
-        Ok(machine) => machine,
-        Err(error) => return eprintln!("skipped: {error}"),
-    };
+    let machine = HostMachine::builder().memory_bytes(64 << 20);
+    let machine = machine.build().expect("a machine");
     let pages = PageAllocator::new(machine, Era::V6_18).unwrap();
     let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
     let stop = &AtomicBool::new(false);

@@ -46,19 +46,7 @@ fn eras<D: Design>() -> Vec<Era> {
 fn must_hold<D: Design>(mode: Mode, era: Era) {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
     let builder = Builder::<D>::new().memory_bytes(MEMORY);
-    let heap = match builder
-        .mode(mode)
-        .era(era)
-        .build()
-        .map(quarry::HostHeap::leak)
-    {
-        Ok(heap) => heap,
-        Err(error) => {
-            assert_eq!(mode, Mode::Rseq, "only sequences may be missing");
-            eprintln!("{} {era} {mode:?}: skipped: {error}", D::NAME);
-            return;
-        }
-    };
+    let heap = builder.mode(mode).era(era).build().expect("a heap").leak();
     let world = World::leak(heap);
     let outcome = storm::run(world, seconds(), true);
     eprintln!("{} {era} {mode:?}: {outcome:?}", D::NAME);
@@ -79,7 +67,7 @@ fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Out
 #[test]
 fn slab_with_sequences_holds() {
     for era in eras::<SlabCache>() {
-        must_hold::<SlabCache>(Mode::Rseq, era);
+        must_hold::<SlabCache>(Mode::Auto, era);
     }
 }
 
@@ -93,7 +81,7 @@ fn slab_with_fallback_holds() {
 #[test]
 fn slub_with_sequences_holds() {
     for era in eras::<Slub>() {
-        must_hold::<Slub>(Mode::Rseq, era);
+        must_hold::<Slub>(Mode::Auto, era);
     }
 }
 
@@ -106,7 +94,7 @@ fn slub_with_fallback_holds() {
 
 #[test]
 fn slubq_with_sequences_holds() {
-    must_hold::<Slubq>(Mode::Rseq, Slubq::DEFAULT_ERA);
+    must_hold::<Slubq>(Mode::Auto, Slubq::DEFAULT_ERA);
 }
 
 #[test]
@@ -117,14 +105,14 @@ fn slubq_with_fallback_holds() {
 #[test]
 fn slob_with_sequences_holds() {
     for era in eras::<Slob>() {
-        must_hold::<Slob>(Mode::Rseq, era);
+        must_hold::<Slob>(Mode::Auto, era);
     }
 }
 
 #[test]
 fn sheaf_with_sequences_holds() {
     for era in eras::<SheafCache>() {
-        must_hold::<SheafCache>(Mode::Rseq, era);
+        must_hold::<SheafCache>(Mode::Auto, era);
     }
 }
 
@@ -145,23 +133,16 @@ fn sheaf_with_fallback_holds() {
 #[test]
 fn pages_hold() {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
-    for mode in [Mode::Rseq, Mode::Fallback] {
-        match Builder::<Slub>::new()
-            .memory_bytes(MEMORY)
-            .mode(mode)
-            .build()
-        {
-            Ok(heap) => host::pages::run(heap.leak().pages(), seconds() / 2.0, mode),
-            Err(error) => eprintln!("pages {mode:?}: skipped: {error}"),
-        }
+    for mode in [Mode::Auto, Mode::Fallback] {
+        let heap = Builder::<Slub>::new().memory_bytes(MEMORY).mode(mode);
+        let heap = heap.build().expect("a heap").leak();
+        host::pages::run(heap.pages(), seconds() / 2.0, mode);
     }
 }
 
 /// Blows the storm over a machine with a fault; ends with a panic if something is wrong.
 fn with_fault<D: Design>(fault: Fault, mode: Mode, seconds: f64) {
-    let Some(machine) = Broken::new(fault, mode, MEMORY) else {
-        return;
-    };
+    let machine = Broken::new(fault, mode, MEMORY);
     let heap = quarry::Heap::<_, D>::new(machine, D::DEFAULT_ERA, quarry::BootParams::default());
     let world = World::leak(Box::leak(Box::new(heap.unwrap())));
     let outcome = storm::run(world, seconds, false);
@@ -198,10 +179,11 @@ fn a_wrapped_machine_holds() {
 
 fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
     let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
-    if host::sys::allowed_cpus().len() < 2 {
-        eprintln!("{mode:?} {fault:?}: skipped: one CPU shows no clash in bounded time");
-        return;
-    }
+    let cpus = host::sys::allowed_cpus().len();
+    assert!(
+        cpus > 1,
+        "one CPU shows no clash in bounded time: --skip negative_control"
+    );
     for &design in designs {
         assert!(
             broken::is_seen(design, fault, mode),

@@ -82,11 +82,7 @@ fn walk<D: Design>(cache: Cache<'_, HostMachine, D>, anchors: &[NonNull<u8>]) ->
 
 fn walked_while_in_use<D: Design>(mode: Mode, flags: CacheFlags) {
     let builder = Builder::<D>::new().memory_bytes(64 << 20).mode(mode);
-    let heap = match builder.build() {
-        Ok(heap) => heap,
-        Err(error) if mode == Mode::Rseq => return eprintln!("{mode:?} skipped: {error}"),
-        Err(error) => panic!("{mode:?}: {error}"),
-    };
+    let heap = builder.build().expect("a heap");
     let spec = CacheSpec {
         flags,
         ..CacheSpec::new("busy", 200)
@@ -125,7 +121,7 @@ fn walked_while_in_use<D: Design>(mode: Mode, flags: CacheFlags) {
 }
 
 fn in_both_modes<D: Design>() {
-    for mode in [Mode::Rseq, Mode::Fallback] {
+    for mode in [Mode::Auto, Mode::Fallback] {
         walked_while_in_use::<D>(mode, CacheFlags::NONE);
     }
 }
@@ -164,16 +160,9 @@ fn churn_pages(heap: &HostHeap<Slub>, seed: usize, stop: &AtomicBool) {
 /// Pages move between lists, zones and threads all the time: none is ever missed, or found twice.
 #[test]
 fn pages_are_walked_while_in_use() {
-    for mode in [Mode::Rseq, Mode::Fallback] {
+    for mode in [Mode::Auto, Mode::Fallback] {
         let builder = Builder::<Slub>::new().memory_bytes(64 << 20).mode(mode);
-        let heap = match builder.build().map(HostHeap::leak) {
-            Ok(heap) => heap,
-            Err(error) if mode == Mode::Rseq => {
-                eprintln!("{mode:?} skipped: {error}");
-                continue;
-            }
-            Err(error) => panic!("{mode:?}: {error}"),
-        };
+        let heap = builder.build().expect("a heap").leak();
         let (started, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
         let done = std::thread::scope(|scope| {
             for seed in 0..THREADS {

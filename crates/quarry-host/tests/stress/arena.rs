@@ -249,19 +249,10 @@ impl Arena {
     }
 }
 
-/// The machine of a run, or `None` if its mode does not exist here.
-pub(crate) fn machine(mode: Mode) -> Option<HostMachine> {
-    match HostMachine::builder()
+/// The machine of a run.
+pub(crate) fn machine(mode: Mode) -> HostMachine {
+    let builder = HostMachine::builder()
         .memory_bytes(1 << 22)
-        .meta_bytes(1 << 22)
-        .mode(mode)
-        .build()
-    {
-        Ok(machine) => Some(machine),
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            assert_eq!(mode, Mode::Rseq, "only sequences may be missing");
-            None
-        }
-    }
+        .meta_bytes(1 << 22);
+    builder.mode(mode).build().expect("a machine")
 }

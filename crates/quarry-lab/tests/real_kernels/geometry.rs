@@ -154,11 +154,9 @@ fn kmalloc_class(design: &DesignEntry, kernel: &Kernel<'_>, name: &str) -> Optio
 }
 
 #[test]
+#[ignore = "reads recordings that are not in the repository: cargo xtask recordings"]
 fn every_cache_of_every_kernel() {
     let kernels = kernels();
-    if kernels.is_empty() {
-        return println!("skipped: no recordings of kernels are here");
-    }
     let design = |name: &str| DESIGNS.iter().find(|design| design.name == name);
     let (slub, sheaf) = (design("slub").unwrap(), design("sheaf").unwrap());
     // What caches were asked to be, for kernels that do not show it: from another one that was

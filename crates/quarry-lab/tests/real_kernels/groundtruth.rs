@@ -4,30 +4,28 @@ use std::path::{Path, PathBuf};
 
 use quarry_lab::kernel::read_report;
 
-/// The folder with the recordings: `$QUARRY_SHARED/groundtruth`, or the same beside the repository.
+/// The folder with the recordings: `$QUARRY_SHARED/groundtruth`.
 pub(crate) fn folder() -> PathBuf {
-    let shared = std::env::var_os("QUARRY_SHARED").map_or_else(
-        || {
-            let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let beside = manifest.ancestors().map(|up| up.join("shared"));
-            let found = beside.into_iter().find(|shared| shared.is_dir());
-            found.unwrap_or_else(|| manifest.join("../../../shared"))
-        },
-        PathBuf::from,
-    );
-    shared.join("groundtruth")
+    let shared = std::env::var_os("QUARRY_SHARED").expect("the folder with groundtruth/");
+    PathBuf::from(shared).join("groundtruth")
 }
 
-/// The recordings that are snapshots, by name; none if the folder is not there.
+/// The recordings that are snapshots, by name.
 pub(crate) fn kernels() -> Vec<(String, PathBuf)> {
-    let entries = std::fs::read_dir(folder()).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(folder()).unwrap();
     let mut kernels: Vec<_> = entries
+        .flatten()
         .filter_map(|entry| {
             let path = entry.path();
             let name = path.file_name()?.to_str()?.strip_suffix(".json.gz")?;
             (!name.ends_with(".meta")).then(|| (name.to_string(), path.clone()))
         })
         .collect();
+    assert!(
+        !kernels.is_empty(),
+        "no snapshots in {}",
+        folder().display()
+    );
     // Kernels with SLUB tell what caches were asked to be: they come before the one with SLAB.
     kernels.sort_by_key(|(name, _)| (name.contains("-slab-"), name.clone()));
     kernels

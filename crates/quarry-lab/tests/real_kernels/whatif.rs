@@ -22,14 +22,14 @@ use Change::{Cpus, Design, Set};
 
 impl Change {
     /// `None` if this build does not have the design.
-    fn question(&self) -> Option<Question> {
+    fn question(&self) -> Question {
         let mut question = Question::default();
         match self {
             Set(text) => question.settings.push(Setting::parse(text).unwrap()),
             Cpus(cpus) => question.cpus = Some(*cpus),
-            Design(text) => question.design = Some(DesignSpec::parse(text).ok()?),
+            Design(text) => question.design = Some(DesignSpec::parse(text).unwrap()),
         }
-        Some(question)
+        question
     }
 }
 
@@ -89,15 +89,10 @@ fn check(told: &Prediction, real: u64, within: f64, what: &str) {
 }
 
 #[test]
+#[ignore = "reads recordings that are not in the repository: cargo xtask recordings"]
 fn pairs_of_boots() {
-    if load(DEFAULT, "boot").is_none() {
-        return println!("skipped: no recordings of kernels are here");
-    }
     for (from, to, change, within) in PAIRS {
-        let Some(question) = change.question() else {
-            println!("{from} > {to}: skipped, this build has no such design");
-            continue;
-        };
+        let question = change.question();
         let mut compared = 0;
         for stage in STAGES {
             let (Some(old), Some(new)) = (load(from, stage), load(to, stage)) else {
@@ -123,8 +118,10 @@ fn pairs_of_boots() {
 
 /// Nothing is asked: nothing changes, to the byte, in every stage.
 #[test]
+#[ignore = "reads recordings that are not in the repository: cargo xtask recordings"]
 fn the_same_settings_change_nothing() {
     for name in [DEFAULT, ORDER_1, CPUS_4] {
+        assert!(load(name, "boot").is_some(), "no recording {name}");
         for stage in STAGES {
             let Some(snapshot) = load(name, stage) else {
                 continue;
@@ -193,10 +190,8 @@ fn upgraded(old: &Snapshot, new: &Snapshot, release: &str, kind: &str) -> f64 {
 
 /// Every stage of every pair. The lines are the table of `docs/what-if.md`.
 #[test]
+#[ignore = "reads recordings that are not in the repository: cargo xtask recordings"]
 fn upgrades() {
-    if load(OLDER, "boot").is_none() {
-        return println!("skipped: no recordings of kernels are here");
-    }
     for kind in ["", "-light"] {
         for (from, to, release) in UPGRADES {
             let (from, to) = (format!("{from}{kind}"), format!("{to}{kind}"));

@@ -26,7 +26,7 @@ pub(crate) enum Fault {
 }
 
 const FAULTS: [Fault; 4] = [Fault::None, Fault::Slot, Fault::Lock, Fault::Remote];
-const MODES: [Mode; 3] = [Mode::Auto, Mode::Rseq, Mode::Fallback];
+const MODES: [Mode; 2] = [Mode::Auto, Mode::Fallback];
 /// Name of the environment variable that asks for one fault: design, fault, mode.
 const VARIABLE: &str = "QUARRY_STRESS_FAULT";
 /// Longest search for what a fault does.
@@ -41,11 +41,10 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// `None` if the mode does not exist here.
-    pub(crate) fn new(fault: Fault, mode: Mode, memory: usize) -> Option<Self> {
+    pub(crate) fn new(fault: Fault, mode: Mode, memory: usize) -> Self {
         let builder = HostMachine::builder().memory_bytes(memory).mode(mode);
-        let machine = builder.build().ok()?;
-        Some(Self { machine, fault })
+        let machine = builder.build().expect("a machine");
+        Self { machine, fault }
     }
 }
 
