@@ -1,4 +1,4 @@
-//! `quarry import`: recorded text to a trace.
+//! `quarry import`: recordings of perf, ftrace and trace-cmd to a trace.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -18,7 +18,8 @@ use crate::{input, output, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Text of `perf script` or of ftrace's `trace` file, gzip or plain; `-` reads stdin.
+    /// `perf.data`, trace-cmd's `trace.dat`, or text of `perf script`, `trace-cmd report` or ftrace's `trace`
+    /// file, gzip or plain; `-` reads stdin.
     #[arg(value_name = "FILE")]
     input: PathBuf,
     /// The trace to write (Parquet). It appears only when it is complete. With `-` it goes to stdout and the
@@ -62,6 +63,8 @@ Orphans, by one rule: what an event says is believed over what is missing.
 Recording, as root:
   perf record -a -m128M -e kmem:kmalloc,kmem:kfree,kmem:kmem_cache_alloc,\\
   kmem:kmem_cache_free,kmem:mm_page_alloc,kmem:mm_page_free -- COMMAND
+  quarry import perf.data -o kmem.parquet
+or, where quarry cannot read the file:
   perf script --ns --header -F comm,pid,tid,cpu,time,event,trace \\
     | gzip > kmem.txt.gz
 
@@ -70,7 +73,7 @@ Exit codes:
 
 Examples:
   quarry import kmem.txt.gz -o kmem.parquet --page-size 64k
-  trace-cmd report trace.dat | quarry import - -o kmem.parquet --cpus 8";
+  quarry import trace.dat -o kmem.parquet";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {

@@ -59,6 +59,16 @@ pub enum TraceError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A binary recording is damaged, or of a kind that cannot be read.
+    #[error("{}: this {form} cannot be read: {problem}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// `perf.data` or `trace.dat`.
+        form: &'static str,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A recording without events.
     #[error("{}: no event came; record for longer, or while something runs", path.display())]
     NoEvents {

@@ -124,7 +124,7 @@ fn what_is_no_recording_is_refused_and_nothing_left() {
     let cases: [(&[u8], &str); 6] = [
         (b"", "the file is empty"),
         (b"hello\nworld\n", "no kmem event in 2 lines"),
-        (b"PERFILE2....", "perf script"),
+        (b"PERFILE2....", "this perf.data cannot be read"),
         (b"PAR1....", "a Parquet file"),
         (&packed[..packed.len() / 2], "the gzip data ends early"),
         (

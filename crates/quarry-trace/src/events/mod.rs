@@ -4,11 +4,13 @@
 //!   events/kmem/*/format --> Format --> Decoder --sample bytes--> RawEvent
 //! ```
 //!
-//! Samples come in the pages of a tracing ring ([`RingPage`]).
+//! Samples come in the pages of a tracing ring ([`RingPage`]); those of all CPUs are merged by time.
 
 mod decode;
 mod flags;
 mod format;
+pub(crate) mod merge;
+pub(crate) mod names;
 mod ring;
 
 pub use decode::Decoder;

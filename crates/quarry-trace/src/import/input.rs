@@ -17,15 +17,11 @@ pub(crate) const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// First bytes of what people feed by mistake, what it is, and how to get text from it.
 const NOT_TEXT: [(&[u8], &str, &str); 9] = [
-    (
-        b"PERFILE2",
-        "perf.data",
-        "convert it: `perf script --ns -F comm,pid,tid,cpu,time,event,trace -i FILE | quarry import - -o OUT`",
-    ),
+    (b"PERFILE2", "perf.data", "unpack it first: `gunzip FILE`"),
     (
         b"\x17\x08\x44tracing",
         "trace-cmd's trace.dat",
-        "convert it: `trace-cmd report FILE | quarry import - -o OUT`",
+        "unpack it first: `gunzip FILE`",
     ),
     (
         b"PAR1",

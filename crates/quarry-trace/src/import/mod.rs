@@ -1,9 +1,11 @@
-//! Text to trace: `perf script` and ftrace's `trace`, line by line.
+//! Recordings of others to traces: text of `perf script` and of ftrace's `trace`, line by line, and the files
+//! `perf.data` and `trace.dat` ([`binary`]).
 //!
-//! The reader never holds more than one block of text. [`line`] decides whether a line is one of our events,
+//! The reader of text never holds more than one block of text. [`line`] decides whether a line is one of our events,
 //! belongs to another tracepoint, or is bad. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
 //! of it.
 
+mod binary;
 pub(crate) mod caches;
 mod fields;
 mod ftrace;
@@ -23,9 +25,11 @@ use std::path::{Path, PathBuf};
 
 use crate::build::TraceBuilder;
 use crate::error::{LineProblem, Result, TraceError, clip};
+use crate::event::RawEvent;
 use crate::intern::Interner;
 use crate::meta::{CPUS_MAX, TABLE_ENTRIES_MAX, Table, TraceMeta};
 use crate::outfile::OutFile;
+use binary::Form;
 use fields::Fault;
 use input::Lines;
 use line::{Line, Writer};
@@ -96,6 +100,12 @@ pub(crate) struct Facts {
     lost_records: u64,
     perf_lines: u64,
     ftrace_lines: u64,
+    /// The form of a binary recording.
+    form: Option<Form>,
+    /// Its samples that are ours.
+    samples: u64,
+    /// Page size in bytes.
+    page_size: Option<u32>,
 }
 
 /// Imports the file `input` (`-` is standard input) and writes the trace `output`.
@@ -176,7 +186,18 @@ pub fn import<W: Write + Send>(
     options: &ImportOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<ImportSummary> {
-    let mut lines = Lines::open(input, name, progress)?;
+    let mut input = input;
+    let mut head = Vec::new();
+    let read = input
+        .by_ref()
+        .take(binary::HEAD_BYTES)
+        .read_to_end(&mut head);
+    read.map_err(|source| TraceError::Read {
+        path: name.to_path_buf(),
+        source,
+    })?;
+    let form = Form::of(&head);
+    let input = io::Cursor::new(head).chain(input);
     let mut trace = TraceBuilder::new(out, out_name, options.zstd_level)?;
     // Told first: what pages are used for is found out on the way.
     trace.meta_mut().page_size = options.page_size.unwrap_or(0);
@@ -190,6 +211,16 @@ pub fn import<W: Write + Send>(
         others: Others::default(),
         last_time_ns: 0,
     };
+    if let Some(form) = form {
+        let bytes_in = import.binary(form, input, progress)?;
+        return Ok(ImportSummary {
+            meta: import.finish(0)?,
+            lines: 0,
+            bytes_in,
+            bytes_out: 0,
+        });
+    }
+    let mut lines = Lines::open(input, name, progress)?;
     while let Some((text, ended)) = lines.next_line()? {
         // The borrow of `lines` ends with `text`, so the number is taken by the error path alone.
         let fault = match import.line(text, ended)? {
@@ -276,15 +307,11 @@ impl<W: Write + Send> Import<'_, W> {
                     ))));
                 }
                 self.count(writer);
-                self.step(event.time_ns);
-                self.refills.push(&event, &mut self.trace)?;
+                self.take(&event)?;
             }
             Ok(Line::Lost(count, Writer::Perf)) => add(&mut self.facts.lost_records, count),
             Ok(Line::Lost(count, Writer::Ftrace)) => add(&mut self.facts.lost_marks, count),
-            Ok(Line::OtherEvent(name)) => {
-                self.trace.meta_mut().other_events += 1;
-                self.others.count(name);
-            }
+            Ok(Line::OtherEvent(name)) => self.other_event(name),
             Ok(Line::Comment) => {
                 perf::header(text, &mut self.facts);
                 ftrace::header(text, &mut self.facts);
@@ -300,6 +327,18 @@ impl<W: Write + Send> Import<'_, W> {
             Err(fault) => return Ok(Some(Bad::Field(fault))),
         }
         Ok(None)
+    }
+
+    /// Takes one of our events.
+    fn take(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        self.step(event.time_ns);
+        self.refills.push(event, &mut self.trace)
+    }
+
+    /// Counts an event of another tracepoint.
+    fn other_event(&mut self, name: &[u8]) {
+        self.trace.meta_mut().other_events += 1;
+        self.others.count(name);
     }
 
     /// Notes a time that is before the one of the event above.
@@ -342,6 +381,9 @@ impl<W: Write + Send> Import<'_, W> {
     }
 
     fn finish(mut self, lines: u64) -> Result<TraceMeta> {
+        if self.facts.form.is_some() && self.facts.events() == 0 {
+            return Err(TraceError::NoEvents { path: self.name });
+        }
         if self.facts.events() == 0 {
             let first_line = self.first_line.unwrap_or_default();
             return Err(TraceError::Foreign {
@@ -354,9 +396,10 @@ impl<W: Write + Send> Import<'_, W> {
         let (facts, options) = (self.facts, self.options);
         let meta = self.trace.meta_mut();
         meta.other_event_names = self.others.table();
-        meta.source = match (facts.perf_lines, facts.ftrace_lines) {
-            (_, 0) => "perf script",
-            (0, _) => "ftrace",
+        meta.source = match (facts.form, facts.perf_lines, facts.ftrace_lines) {
+            (Some(form), ..) => form.name(),
+            (None, _, 0) => "perf script",
+            (None, 0, _) => "ftrace",
             _ => "perf script and ftrace",
         }
         .to_string();
@@ -386,6 +429,6 @@ fn add(count: &mut u64, more: u64) {
 impl Facts {
     /// Our events so far.
     fn events(&self) -> u64 {
-        self.perf_lines + self.ftrace_lines
+        self.perf_lines + self.ftrace_lines + self.samples
     }
 }

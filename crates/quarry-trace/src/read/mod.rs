@@ -122,6 +122,7 @@ impl TraceFile {
             Err(_) => return Err(TraceError::NotParquet { path }),
         };
         let footer = reader.metadata().clone();
+        check_places(&footer, &path)?;
         let writer = footer.file_metadata().created_by().unwrap_or_default();
         if !writer.starts_with(WRITER) {
             let told = match read_meta(&footer, &path) {
@@ -243,6 +244,26 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
     }
     meta.complete_assumptions();
     Ok(meta)
+}
+
+/// The reader of columns panics where a place or a length is negative.
+fn check_places(footer: &ParquetMetaData, path: &Path) -> Result<()> {
+    let columns = footer.row_groups().iter().flat_map(|group| group.columns());
+    for column in columns {
+        let begin = column.dictionary_page_offset();
+        let begin = begin.unwrap_or_else(|| column.data_page_offset());
+        for value in [begin, column.data_page_offset(), column.compressed_size()] {
+            if value < 0 {
+                return Err(TraceError::Inconsistent {
+                    path: path.to_path_buf(),
+                    what: "places of columns",
+                    footer: value.unsigned_abs(),
+                    found: 0,
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_meta(meta: &TraceMeta, footer: &ParquetMetaData, path: &Path) -> Result<()> {

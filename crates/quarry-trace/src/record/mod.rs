@@ -14,8 +14,6 @@
 //! the round began, so that all events before that moment can be merged.
 
 mod instance;
-mod merge;
-mod names;
 mod reader;
 
 use std::fs::{self, File};
@@ -24,13 +22,13 @@ use std::time::Duration;
 
 use crate::build::TraceBuilder;
 use crate::error::{Result, TraceError};
+use crate::events::merge::{Merge, Round};
+use crate::events::names::{Symbols, Tasks};
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
 use crate::meta::{KernelReport, TraceMeta};
 use crate::outfile::OutFile;
 use instance::Instance;
-use merge::Merge;
-use names::{Symbols, Tasks};
 use reader::Reader;
 
 /// Tracepoints that are recorded, those of older kernels among them: a kernel that has none of a name goes
@@ -74,7 +72,7 @@ pub struct Recorder {
     trace: TraceBuilder<File>,
     out: OutFile,
     refills: Refills,
-    merge: Merge,
+    merge: Merge<u16>,
     decoder: Decoder,
     tasks: Tasks,
     symbols: Symbols,
@@ -225,7 +223,7 @@ impl Recorder {
         Ok(Recording { meta, bytes_out })
     }
 
-    fn push(&mut self, round: reader::Round) -> Result<()> {
+    fn push(&mut self, round: Round) -> Result<()> {
         self.merge.add(round);
         while let Some((cpu, time_ns, sample)) = self.merge.next_event() {
             if self.tasks.take(sample) {

@@ -12,6 +12,7 @@ use super::failed;
 use super::instance::{Clock, Ring};
 use crate::error::Result;
 use crate::events::RingLayout;
+use crate::events::merge::Round;
 
 /// Pages of a ring in one round. Rings that have more go on in the next.
 const PAGES_MAX: usize = 512;
@@ -25,19 +26,10 @@ const LAZY_BYTES: usize = WAITING_BYTES_MAX / 2;
 /// Between two rounds that emptied the rings.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What one pass over the rings found.
-pub(super) struct Round {
-    /// The clock when the pass began.
-    pub(super) now_ns: u64,
-    /// By ring: its pages, and whether none was left of the time before the pass.
-    pub(super) rings: Vec<(Vec<Vec<u8>>, bool)>,
-}
-
-impl Round {
-    fn bytes(&self) -> usize {
-        let pages = self.rings.iter().flat_map(|(pages, _)| pages);
-        pages.map(Vec::capacity).sum()
-    }
+/// Bytes of a round's pages.
+fn round_bytes(round: &Round) -> usize {
+    let pages = round.rings.iter().flat_map(|(pages, _)| pages);
+    pages.map(Vec::capacity).sum()
 }
 
 pub(super) struct Reader {
@@ -78,7 +70,7 @@ impl Reader {
             Ok(round) => {
                 let round = round?;
                 let waiting = &self.shared.waiting_bytes;
-                waiting.fetch_sub(round.bytes(), Ordering::Relaxed);
+                waiting.fetch_sub(round_bytes(&round), Ordering::Relaxed);
                 Ok(Some(round))
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(None),
@@ -135,7 +127,7 @@ fn read(
             .as_ref()
             .is_ok_and(|round| round.rings.iter().all(|(_, drained)| *drained));
         let failed = round.is_err();
-        let bytes = round.as_ref().map_or(0, Round::bytes);
+        let bytes = round.as_ref().map_or(0, round_bytes);
         shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         shared.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if rounds.send(round).is_err() || failed || last && drained {

@@ -4,12 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 
-use super::reader::Round;
-use crate::events::{RingLayout, RingPage};
+use super::ring::{RingLayout, RingPage};
 
 /// What was read of a ring and not yet given out.
-struct Lane {
-    cpu: u16,
+struct Lane<L> {
+    cpu: L,
     pages: VecDeque<RingPage>,
     /// The next event, which lies in the first page.
     next: Option<(u64, Range<usize>)>,
@@ -17,18 +16,26 @@ struct Lane {
     known_ns: u64,
 }
 
-/// Merges rounds. Events of one time come by CPU.
-pub(super) struct Merge {
+/// What one pass over the rings found.
+pub(crate) struct Round {
+    /// The clock when the pass began.
+    pub(crate) now_ns: u64,
+    /// By ring: its pages, and whether none was left of the time before the pass.
+    pub(crate) rings: Vec<(Vec<Vec<u8>>, bool)>,
+}
+
+/// Merges rounds; `L` names a ring. Events of one time come by CPU.
+pub(crate) struct Merge<L> {
     layout: RingLayout,
-    lanes: Vec<Lane>,
+    lanes: Vec<Lane<L>>,
     /// The time of each lane's next event.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// The lane whose event was given out: its page stays until the next is asked for.
     given: Option<usize>,
 }
 
-impl Merge {
-    pub(super) fn new(layout: RingLayout, cpus: impl Iterator<Item = u16>) -> Self {
+impl<L: Copy> Merge<L> {
+    pub(crate) fn new(layout: RingLayout, cpus: impl Iterator<Item = L>) -> Self {
         let lanes = cpus.map(|cpu| Lane {
             cpu,
             pages: VecDeque::new(),
@@ -44,7 +51,7 @@ impl Merge {
     }
 
     /// Adds what a round found.
-    pub(super) fn add(&mut self, round: Round) {
+    pub(crate) fn add(&mut self, round: Round) {
         let rings = round.rings.into_iter().enumerate();
         for (at, (pages, drained)) in rings {
             let Some(lane) = self.lanes.get_mut(at) else {
@@ -62,8 +69,8 @@ impl Merge {
         }
     }
 
-    /// The next event before which no other can come: its CPU, time and sample.
-    pub(super) fn next_event(&mut self) -> Option<(u16, u64, &[u8])> {
+    /// The next event before which no other can come: its ring, time and sample.
+    pub(crate) fn next_event(&mut self) -> Option<(L, u64, &[u8])> {
         if let Some(at) = self.given.take() {
             self.advance(at);
         }
@@ -128,7 +135,7 @@ mod tests {
         bytes
     }
 
-    fn take(merge: &mut Merge) -> Vec<(u16, u64)> {
+    fn take(merge: &mut Merge<u16>) -> Vec<(u16, u64)> {
         let mut found = Vec::new();
         while let Some((cpu, time_ns, sample)) = merge.next_event() {
             assert_eq!(sample, (time_ns as u32).to_ne_bytes());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 
-use crate::events::{Field, Format};
+use super::format::{Field, Format};
 
 /// What is printed for a task without a name, as ftrace does.
 const UNKNOWN: &[u8] = b"<...>";
@@ -12,7 +12,7 @@ const UNKNOWN: &[u8] = b"<...>";
 /// Names of tasks: those that run when a recording begins, and what the tracepoints `task_newtask` and
 /// `task_rename` tell.
 #[derive(Debug, Default)]
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     names: HashMap<i32, Box<[u8]>>,
     /// By tracepoint id: where the thread and its name are.
     fields: Vec<(u16, Field, Range<usize>)>,
@@ -20,7 +20,7 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Adds a tracepoint whose field `comm` names the thread `pid`; false if it has no such fields.
-    pub(super) fn add(&mut self, format: &Format, comm: &str) -> bool {
+    pub(crate) fn add(&mut self, format: &Format, comm: &str) -> bool {
         let (Some(pid), Some(comm)) = (format.field("pid"), format.field(comm)) else {
             return false;
         };
@@ -33,7 +33,7 @@ impl Tasks {
     }
 
     /// Reads the names of all threads.
-    pub(super) fn read_running(&mut self) {
+    pub(crate) fn read_running(&mut self) {
         self.names.insert(0, Box::from(&b"swapper"[..]));
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes {
@@ -58,8 +58,13 @@ impl Tasks {
         }
     }
 
+    /// Names a thread.
+    pub(crate) fn insert(&mut self, pid: i32, name: &[u8]) {
+        self.names.insert(pid, name.into());
+    }
+
     /// Takes a sample that names a task; false if it is another.
-    pub(super) fn take(&mut self, sample: &[u8]) -> bool {
+    pub(crate) fn take(&mut self, sample: &[u8]) -> bool {
         let id = sample.get(..2).and_then(|id| id.try_into().ok());
         let id = id.map(u16::from_ne_bytes);
         let Some((_, pid, comm)) = self.fields.iter().find(|(of, ..)| Some(*of) == id) else {
@@ -75,14 +80,14 @@ impl Tasks {
     }
 
     /// The name of a thread.
-    pub(super) fn name(&self, pid: i32) -> &[u8] {
+    pub(crate) fn name(&self, pid: i32) -> &[u8] {
         self.names.get(&pid).map_or(UNKNOWN, |name| name)
     }
 }
 
 /// Functions of the kernel, by address.
 #[derive(Debug, Default)]
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     /// Sorted by address.
     functions: Vec<(u64, Box<str>)>,
     /// Addresses in words, as `%pS` prints them: few addresses call an allocator.
@@ -91,11 +96,12 @@ pub(super) struct Symbols {
 
 impl Symbols {
     /// Reads `/proc/kallsyms`. A kernel that hides addresses gives none, and call sites then have no name.
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         Self::parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
-    fn parse(text: &str) -> Self {
+    /// Parses the text of that file.
+    pub(crate) fn parse(text: &str) -> Self {
         let mut functions: Vec<(u64, Box<str>)> = Vec::new();
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
@@ -121,7 +127,7 @@ impl Symbols {
     }
 
     /// An address as `function+0x12`, with its module if it is in one.
-    pub(super) fn name(&mut self, address: u64) -> Option<&[u8]> {
+    pub(crate) fn name(&mut self, address: u64) -> Option<&[u8]> {
         let functions = &self.functions;
         let text = self.texts.entry(address).or_insert_with(|| {
             let after = functions.partition_point(|(begin, _)| *begin <= address);

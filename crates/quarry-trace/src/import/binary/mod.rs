@@ -1,0 +1,226 @@
+//! Recordings in binary form: `perf.data` and trace-cmd's `trace.dat`.
+//!
+//! ```text
+//!   perf.data --linux-perf-data--> samples -------\
+//!   trace.dat --> rings --merge by time--> samples --> Decoder --> RawEvent
+//! ```
+//!
+//! A file is read into memory as a whole: its parts lie in any order.
+
+mod bytes;
+mod info;
+mod perf_data;
+mod trace_dat;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+
+use super::{Import, add};
+use crate::error::{Result, TraceError};
+use crate::events::Decoder;
+use crate::events::merge::{Merge, Round};
+use crate::events::names::{Symbols, Tasks};
+use crate::meta::CPUS_MAX;
+use bytes::Fault;
+use info::TracingInfo;
+use perf_data::{Found, PerfData};
+
+/// Bytes that tell the form of a file.
+pub(super) const HEAD_BYTES: u64 = 16;
+/// Bytes read at a time.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// The binary forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    PerfData,
+    TraceDat,
+}
+
+impl Form {
+    /// The form of a file that begins with these bytes.
+    pub(super) fn of(head: &[u8]) -> Option<Self> {
+        if head.starts_with(perf_data::MAGIC) {
+            Some(Self::PerfData)
+        } else if head.starts_with(info::MAGIC) {
+            Some(Self::TraceDat)
+        } else {
+            None
+        }
+    }
+
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::PerfData => "perf.data",
+            Self::TraceDat => "trace.dat",
+        }
+    }
+}
+
+impl<W: Write + Send> Import<'_, W> {
+    /// Takes a whole file; gives its length in bytes.
+    pub(super) fn binary(
+        &mut self,
+        form: Form,
+        mut input: impl Read,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let mut file = Vec::new();
+        loop {
+            let block = input.by_ref().take(BLOCK_BYTES).read_to_end(&mut file);
+            let read = block.map_err(|source| TraceError::Read {
+                path: self.name.clone(),
+                source,
+            })?;
+            if read == 0 {
+                break;
+            }
+            progress(file.len() as u64);
+        }
+        self.facts.form = Some(form);
+        match form {
+            Form::PerfData => self.perf_data(&file)?,
+            Form::TraceDat => self.trace_dat(&file)?,
+        }
+        Ok(file.len() as u64)
+    }
+
+    fn perf_data(&mut self, file: &[u8]) -> Result<()> {
+        let path = self.name.clone();
+        let bad = |problem: Fault| TraceError::BadFile {
+            path: path.clone(),
+            form: Form::PerfData.name(),
+            problem,
+        };
+        let (mut data, info) = PerfData::open(file).map_err(&bad)?;
+        self.facts.kernel = data.release();
+        self.facts.arch = data.arch();
+        self.facts.command = data.command();
+        self.facts.cpus = data.cpus().filter(|cpus| (1..=CPUS_MAX).contains(cpus));
+        let mut samples = Samples::new(info);
+        while let Some(found) = data.next_record().map_err(&bad)? {
+            match found {
+                Found::Sample(cpu, time_ns, sample) => {
+                    self.sample(&mut samples, cpu, time_ns, &sample)?;
+                }
+                Found::Name(tid, name) => {
+                    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+                    samples.tasks.insert(tid, name);
+                }
+                Found::Child(tid, parent) => {
+                    let name = samples.tasks.name(parent).to_vec();
+                    samples.tasks.insert(tid, &name);
+                }
+                Found::Lost(count) => add(&mut self.facts.lost_records, count),
+            }
+        }
+        Ok(())
+    }
+
+    fn trace_dat(&mut self, file: &[u8]) -> Result<()> {
+        let found = trace_dat::parse(file).map_err(|problem| TraceError::BadFile {
+            path: self.name.clone(),
+            form: Form::TraceDat.name(),
+            problem,
+        })?;
+        // `Linux host 6.18.44 #1 SMP ... x86_64`: system, host, release, version, machine.
+        let uname = found.about.uname.unwrap_or_default();
+        self.facts.kernel = uname.split_whitespace().nth(2).map(str::to_string);
+        self.facts.arch = uname.split_whitespace().last().map(str::to_string);
+        let cpus = found.about.cpus;
+        self.facts.cpus = cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
+        self.facts.page_size = Some(found.page_bytes);
+        self.facts.overwritten = found.about.lost;
+        let page_bytes = found.layout.page_bytes().max(1);
+        let cpus: Vec<u32> = found.rings.iter().map(|(cpu, _)| *cpu).collect();
+        let mut merge = Merge::new(found.layout, 0..cpus.len());
+        merge.add(Round {
+            now_ns: u64::MAX,
+            rings: found
+                .rings
+                .into_iter()
+                .map(|(_, ring)| (ring.chunks(page_bytes).map(<[u8]>::to_vec).collect(), true))
+                .collect(),
+        });
+        let mut samples = Samples::new(found.info);
+        while let Some((lane, time_ns, sample)) = merge.next_event() {
+            self.sample(&mut samples, cpus[lane], time_ns, sample)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one sample.
+    fn sample(
+        &mut self,
+        samples: &mut Samples,
+        cpu: u32,
+        time_ns: u64,
+        sample: &[u8],
+    ) -> Result<()> {
+        if samples.tasks.take(sample) {
+            return Ok(());
+        }
+        let site = samples.decoder.call_site(sample);
+        let Some(mut event) = samples.decoder.decode(sample) else {
+            let id = sample.first_chunk().map(|id| u16::from_ne_bytes(*id));
+            let name = id.and_then(|id| samples.names.get(&id));
+            self.other_event(name.map_or("unknown".as_bytes(), |name| name.as_bytes()));
+            return Ok(());
+        };
+        let limit = self.options.cpus.unwrap_or(CPUS_MAX);
+        event.cpu = match u16::try_from(cpu) {
+            Ok(number) if cpu < limit => number,
+            _ => {
+                return Err(TraceError::BadFile {
+                    path: self.name.clone(),
+                    form: self.facts.form.map_or("", Form::name),
+                    problem: format!("an event is of CPU {cpu}, and the machine has {limit}"),
+                });
+            }
+        };
+        event.time_ns = time_ns;
+        event.call_site = site.and_then(|address| samples.symbols.name(address));
+        event.pid = event.pid.max(0);
+        event.comm = samples.tasks.name(event.pid);
+        self.facts.samples += 1;
+        self.take(&event)
+    }
+}
+
+/// How the samples of a file are read.
+struct Samples {
+    decoder: Decoder,
+    tasks: Tasks,
+    symbols: Symbols,
+    /// All tracepoints, by id.
+    names: HashMap<u16, String>,
+}
+
+impl Samples {
+    fn new(info: TracingInfo) -> Self {
+        let mut samples = Self {
+            decoder: Decoder::default(),
+            tasks: Tasks::default(),
+            symbols: Symbols::parse(&info.symbols),
+            names: HashMap::new(),
+        };
+        samples.tasks.insert(0, b"swapper");
+        for line in info.names.lines() {
+            if let Some((pid, name)) = line.split_once(' ')
+                && let Ok(pid) = pid.parse()
+            {
+                samples.tasks.insert(pid, name.as_bytes());
+            }
+        }
+        for format in info.formats {
+            samples.names.insert(format.id, format.name.clone());
+            match format.name.as_str() {
+                "task_newtask" => samples.tasks.add(&format, "comm"),
+                "task_rename" => samples.tasks.add(&format, "newcomm"),
+                _ => samples.decoder.add(format),
+            };
+        }
+        samples
+    }
+}
