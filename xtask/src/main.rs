@@ -9,6 +9,7 @@ mod aarch64;
 mod accounting;
 mod bench;
 mod ci;
+mod fuzz;
 mod machine;
 mod models;
 mod picture;
@@ -43,6 +44,8 @@ enum Command {
     TestFallback,
     /// The random scripts and storms of the tests with all their cases and eras.
     Soak,
+    /// The fuzz targets of `fuzz/` (needs cargo-fuzz and a nightly compiler).
+    Fuzz(fuzz::Options),
     /// The tests that need root: AF_XDP, and the files of the running kernel.
     Root,
     /// The tests that read the recordings of `$QUARRY_SHARED`, otherwise of `../shared`.
@@ -79,6 +82,7 @@ fn run(command: Command) -> Result<()> {
         Command::Loom => report(models::loom()?),
         Command::TestFallback => models::fallback(),
         Command::Soak => models::soak(),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Root => report(models::root()?),
         Command::Recordings => report(models::recordings()?),
         Command::Aarch64 => report(aarch64::run()?),

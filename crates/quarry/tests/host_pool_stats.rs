@@ -6,10 +6,10 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quarry::HostMachine;
 use quarry::kernel::era::Era;
 use quarry::kernel::page::PageAllocator;
 use quarry::kernel::pool::{PoolOwner, PoolParams, PoolStats};
-use quarry::HostMachine;
 
 const TIME: Duration = Duration::from_millis(700);
 

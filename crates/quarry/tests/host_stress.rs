@@ -30,12 +30,16 @@ fn seconds() -> f64 {
     std::env::var("QUARRY_STRESS_SECONDS")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(1.5)
+        .unwrap_or(if is_soak() { 1.5 } else { 0.6 })
 }
 
-/// The eras to try: the design's default, and in a soak (`QUARRY_SOAK`) all that it has.
+fn is_soak() -> bool {
+    std::env::var_os("QUARRY_SOAK").is_some()
+}
+
+/// The eras to try: the design's default, and in a soak all that it has.
 fn eras<D: Design>() -> Vec<Era> {
-    if std::env::var_os("QUARRY_SOAK").is_some() {
+    if is_soak() {
         D::ERAS.to_vec()
     } else {
         vec![D::DEFAULT_ERA]

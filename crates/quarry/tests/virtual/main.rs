@@ -21,6 +21,7 @@ mod debug_sheaves;
 mod debug_slab;
 mod designs;
 mod faults;
+mod fuzz_seeds;
 mod inspect;
 mod inspect_designs;
 mod interrupts;

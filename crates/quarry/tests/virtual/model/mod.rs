@@ -17,10 +17,12 @@
 //! | [`scenario`], [`slob_heap`], [`slub_class`] | helpers of tests that go step by step |
 //! | [`steps`] | a machine that takes fast operations in one step |
 //! | [`debugging`] | helpers of tests of debugging |
+//! | [`bytes`] | scripts from the bytes of a fuzzer |
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
 pub(crate) mod audit;
 pub(crate) mod by_number;
+pub(crate) mod bytes;
 pub(crate) mod calls;
 pub(crate) mod cases;
 pub(crate) mod debugging;

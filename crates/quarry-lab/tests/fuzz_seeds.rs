@@ -1,0 +1,45 @@
+//! The seeds of the fuzz targets about files and texts, and the inputs in which they found something.
+
+#[allow(unreachable_pub, reason = "a library elsewhere")]
+#[path = "../../../fuzz/src/lib.rs"]
+mod fuzz;
+
+use std::path::Path;
+
+fn replay(target: &str, run: fn(&[u8])) {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let mut count = 0;
+    for entry in std::fs::read_dir(seeds.join(target)).unwrap() {
+        let path = entry.unwrap().path();
+        // A panic says where, and this line says with which file.
+        println!("{}", path.display());
+        run(&std::fs::read(&path).unwrap());
+        count += 1;
+    }
+    assert!(count >= 4, "{target}: {count} seeds");
+}
+
+#[test]
+fn import() {
+    replay("import", fuzz::import::run);
+}
+
+#[test]
+fn parquet() {
+    replay("parquet", fuzz::parquet::run);
+}
+
+#[test]
+fn snapshot() {
+    replay("snapshot", fuzz::snapshot::run);
+}
+
+#[test]
+fn zoneinfo() {
+    replay("zoneinfo", fuzz::zoneinfo::run);
+}
+
+#[test]
+fn settings() {
+    replay("settings", fuzz::settings::run);
+}

@@ -1,0 +1,7 @@
+#![no_main]
+
+#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
+#[path = "../../crates/quarry/tests/virtual/model/mod.rs"]
+mod model;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| model::bytes::run(data).unwrap());
