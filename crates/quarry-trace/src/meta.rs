@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::clip;
 use crate::event::{Kind, NO_CACHE};
 
 /// The version of the file format that this crate writes.
@@ -157,11 +158,17 @@ impl TraceMeta {
                 self.page_size
             ));
         }
-        if self.kernel.is_none() {
-            found.push(
+        match &self.kernel {
+            None => found.push(
                 "the kernel is unknown, the newest rules are assumed; name it with quarry import --kernel"
                     .to_string(),
-            );
+            ),
+            Some(kernel) if !is_release(kernel) => found.push(format!(
+                "the kernel is {:?}, which is no release such as 6.18: the newest rules are assumed; name it with \
+                 quarry import --kernel",
+                clip(kernel.as_bytes())
+            )),
+            Some(_) => {}
         }
         if self.hashed_addresses {
             found.push(
@@ -185,6 +192,17 @@ impl TraceMeta {
     pub fn duration_ns(&self) -> u64 {
         self.last_time_ns.saturating_sub(self.first_time_ns)
     }
+}
+
+/// Whether a text begins as the name of a release does: two numbers with a dot between them, and perhaps a `v`
+/// in front.
+fn is_release(kernel: &str) -> bool {
+    let mut parts = kernel.strip_prefix('v').unwrap_or(kernel).splitn(3, '.');
+    let mut begins_with_digit = || {
+        let part = parts.next().unwrap_or_default();
+        part.starts_with(|letter: char| letter.is_ascii_digit())
+    };
+    begins_with_digit() && begins_with_digit()
 }
 
 /// What a kernel said about itself during the recording.

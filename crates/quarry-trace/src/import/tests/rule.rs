@@ -186,3 +186,26 @@ fn a_cache_without_a_name_gets_it_from_frees() {
         [0, 1, 3]
     );
 }
+
+#[test]
+fn a_kernel_that_is_no_release_is_an_assumption() {
+    for (kernel, known) in [
+        ("6.18.44-fc", true),
+        ("v6.6.30", true),
+        ("foo.bar", false),
+        ("6", false),
+        ("", false),
+    ] {
+        let options = ImportOptions {
+            kernel: Some(kernel.to_string()),
+            ..options()
+        };
+        let trace = run(format!("{}\n", kfree(1 << 40)).as_bytes(), &options).unwrap();
+        let told = trace
+            .meta()
+            .assumptions
+            .iter()
+            .any(|sentence| sentence.starts_with("the kernel"));
+        assert_eq!(told, !known, "{kernel:?}");
+    }
+}
