@@ -8,6 +8,7 @@ use super::parquet;
 
 /// Imports the bytes, strictly and with bad lines passed over. What the import accepts, the replay replays.
 pub fn run(data: &[u8]) {
+    super::allow_guarded_panics();
     for skip_bad in [false, true] {
         let options = ImportOptions {
             skip_bad,

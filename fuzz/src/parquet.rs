@@ -10,6 +10,7 @@ const ROWS_MAX: u64 = 4096;
 
 /// Reads the bytes as a trace, and replays it if all of it can be read.
 pub fn run(data: &[u8]) {
+    super::allow_guarded_panics();
     if read_all(data.to_vec()) {
         // A file that no import wrote may contradict itself.
         let _ = replay(data.to_vec());

@@ -92,6 +92,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // What a reader of another library says of a damaged file; the error follows.
+        if !quarry_trace::is_guarded() {
+            usual(panic);
+        }
+    }));
     let command = Cli::parse().command;
     // A signal ends a recording, and keeps it.
     if !matches!(command, Command::Record(_)) {

@@ -122,6 +122,7 @@ mod error;
 mod event;
 pub mod events;
 mod filter;
+mod guard;
 mod import;
 mod intern;
 mod meta;
@@ -140,6 +141,7 @@ pub use event::{
     ReplayEvent, seconds,
 };
 pub use filter::{Filter, filter_file, filter_to};
+pub use guard::is_guarded;
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KernelReport,

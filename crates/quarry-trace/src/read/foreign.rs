@@ -18,9 +18,11 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::SerializedPageReader;
 
+use super::damaged;
 use super::source::Source;
 use crate::error::{Result, TraceError};
 use crate::event::{Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, Place, ReplayEvent};
+use crate::guard::guarded;
 use crate::meta::{CPUS_MAX, CacheEntry, CacheOrigin, SlabMemory, TraceMeta};
 use crate::rebuild::Rebuild;
 use crate::schema::{COLUMNS, PAGE};
@@ -304,7 +306,8 @@ fn values<T: DataType, V>(
 ) -> ParquetResult<Vec<Option<V>>> {
     let (mut read, mut levels) = (Vec::new(), Vec::new());
     let wanted = optional.then_some(&mut levels);
-    let (records, _, _) = reader.read_records(count, wanted, None, &mut read)?;
+    let result = guarded(|| reader.read_records(count, wanted, None, &mut read));
+    let (records, _, _) = result.unwrap_or_else(|| Err(damaged()))?;
     let short = || ParquetError::General("a column ends early".to_string());
     if records != count {
         return Err(short());

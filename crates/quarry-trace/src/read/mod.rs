@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
@@ -28,6 +29,7 @@ pub use rows::RowReader;
 
 use crate::error::{Result, TraceError};
 use crate::event::NO_CACHE;
+use crate::guard::guarded;
 use crate::meta::{
     CHECKSUM_KEY, CPUS_MAX, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
 };
@@ -116,7 +118,8 @@ impl TraceFile {
     fn from_source(source: Source, path: &Path, head: &[u8]) -> Result<TraceFile> {
         let is_parquet = head == MAGIC;
         let path = path.to_path_buf();
-        let reader = match SerializedFileReader::new(source.clone()) {
+        let opened = guarded(|| SerializedFileReader::new(source.clone()));
+        let reader = match opened.unwrap_or_else(|| Err(damaged())) {
             Ok(reader) => reader,
             Err(source) if is_parquet => return Err(TraceError::TruncatedParquet { path, source }),
             Err(_) => return Err(TraceError::NotParquet { path }),
@@ -244,6 +247,11 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
     }
     meta.complete_assumptions();
     Ok(meta)
+}
+
+/// What is said of a file at which the reader of Parquet panics.
+fn damaged() -> ParquetError {
+    ParquetError::General("the file is damaged".to_string())
 }
 
 /// The reader of columns panics where a place or a length is negative.

@@ -7,6 +7,10 @@ use linux_perf_data::{Error, Feature, PerfFile, PerfFileReader, PerfFileRecord, 
 
 use super::bytes::{Bytes, Fault};
 use super::info::{self, TracingInfo};
+use crate::guard::guarded;
+
+/// The feature whose section describes the events.
+const EVENT_DESC: u32 = 12;
 
 /// The first bytes of a file.
 pub(super) const MAGIC: &[u8] = b"PERFILE2";
@@ -33,7 +37,8 @@ impl<'a> PerfData<'a> {
     /// Reads the head of a file, and how its samples are to be read.
     pub(super) fn open(file: &'a [u8]) -> Result<(Self, TracingInfo), Fault> {
         check(file)?;
-        let reader = PerfFileReader::parse_file(Cursor::new(file)).map_err(damaged)?;
+        let reader = guarded(|| PerfFileReader::parse_file(Cursor::new(file)));
+        let reader = reader.ok_or("it is damaged")?.map_err(damaged)?;
         let data = reader.perf_file.feature_section_data(Feature::TRACING_DATA);
         let data = data.ok_or(
             "it has no tracepoints (TRACING_DATA): record with perf record -a -e 'kmem:*', and not through a pipe",
@@ -61,7 +66,8 @@ impl<'a> PerfData<'a> {
 
     /// The recorded command: perf's own words are its first.
     pub(super) fn command(&self) -> Option<String> {
-        Some(self.file.cmdline().ok()??.join(" "))
+        let data = self.file.feature_section_data(Feature::CMDLINE)?;
+        Some(words(data).ok()?.join(" "))
     }
 
     /// CPUs of the machine.
@@ -71,12 +77,16 @@ impl<'a> PerfData<'a> {
 
     /// The next record, in the order of times.
     pub(super) fn next_record(&mut self) -> Result<Option<Found>, Fault> {
-        while let Some(record) = self.records.next_record(&mut self.file).map_err(damaged)? {
-            let PerfFileRecord::EventRecord { record, .. } = record else {
-                continue;
+        loop {
+            let (records, file) = (&mut self.records, &mut self.file);
+            let record = guarded(|| records.next_record(file));
+            let record = match record.ok_or("a record is damaged")?.map_err(damaged)? {
+                Some(PerfFileRecord::EventRecord { record, .. }) => record,
+                Some(PerfFileRecord::UserRecord(_)) => continue,
+                None => return Ok(None),
             };
-            let parsed = record.parse().map_err(|error| error.to_string())?;
-            return Ok(Some(match parsed {
+            let parsed = guarded(|| record.parse()).ok_or("a record is damaged")?;
+            return Ok(Some(match parsed.map_err(|error| error.to_string())? {
                 EventRecord::Sample(sample) => {
                     let (Some(cpu), Some(time_ns), Some(raw)) =
                         (sample.cpu, sample.timestamp, sample.raw)
@@ -99,7 +109,6 @@ impl<'a> PerfData<'a> {
                 _ => continue,
             }));
         }
-        Ok(None)
     }
 }
 
@@ -131,12 +140,43 @@ fn check(file: &[u8]) -> Result<(), Fault> {
     if length == 0 {
         return Err("it has no data: perf record did not end, or was interrupted".to_string());
     }
-    let features: u32 = (0..4)
-        .map(|_| Ok(head.u64()?.count_ones()))
-        .sum::<Result<u32, Fault>>()?;
+    let features = head.u64()?;
+    if [head.u64()?, head.u64()?, head.u64()?] != [0; 3] {
+        return Err("it is of simpleperf; record with perf".to_string());
+    }
     let mut table = Bytes::at(file, data + length)?;
-    for _ in 0..features {
-        section(&mut table)?;
+    for feature in (0..u64::BITS).filter(|bit| features >> bit & 1 == 1) {
+        let (offset, length) = section(&mut table)?;
+        if feature == EVENT_DESC {
+            check_events(Bytes::new(Bytes::at(file, offset)?.take(length)?))?;
+        }
     }
     Ok(())
+}
+
+/// Walks the descriptions of events: the reader reserves memory by their counts.
+fn check_events(mut bytes: Bytes<'_>) -> Result<(), Fault> {
+    let (events, attr_bytes) = (bytes.u32()?, bytes.u32()?);
+    if attr_bytes == 0 {
+        return Err("its attributes have no length; it is damaged".to_string());
+    }
+    for _ in 0..events {
+        bytes.take(attr_bytes.into())?;
+        let ids = bytes.u32()?;
+        let name_bytes = bytes.u32()?;
+        bytes.take(name_bytes.into())?;
+        bytes.take(u64::from(ids) * 8)?;
+    }
+    Ok(())
+}
+
+/// The words of a command.
+fn words(data: &[u8]) -> Result<Vec<String>, Fault> {
+    let mut bytes = Bytes::new(data);
+    let mut words = Vec::new();
+    for _ in 0..bytes.u32()? {
+        let length = bytes.u32()?;
+        words.push(bytes.text(length.into())?);
+    }
+    Ok(words)
 }
