@@ -365,7 +365,7 @@ fn numbers(run: &Value) -> BTreeMap<String, f64> {
     numbers
 }
 
-/// A cache's bytes, of them waste and free ones, if they are told.
+/// A cache's bytes, and the waste and free ones among them, if the output has them.
 #[derive(Clone, Copy, Default)]
 struct Memory {
     bytes: f64,

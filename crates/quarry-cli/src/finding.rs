@@ -1,8 +1,8 @@
 //! The finding of a replay: which run needs the least slab memory and why, in one sentence.
 //!
 //! Compared are runs that differ in their design alone, where there are any: those with the recorded
-//! page size and CPUs, else the first such group. Differences below 1 % of memory at the peak, below 10 %
-//! at the end, or below one percentage point of slow paths, count as none.
+//! page size and CPUs, else the first such group. Small differences count as none: below 1 % of memory at the
+//! peak, 10 % at the end, or one percentage point of slow paths.
 
 use quarry_lab::RunReport;
 use quarry_trace::TraceMeta;

@@ -96,8 +96,8 @@
 //!
 //! # Invariants
 //!
-//! * I1: memory of an import = what is alive + distinct strings + one block of text + one row group and a
-//!   half + a bit for every eight bytes of the pages on which objects lie.
+//! * I1: an import's memory is the sum of: what is alive; distinct strings; one block of text, or the whole
+//!   file of a binary recording; a row group and a half; a bit for every eight bytes of the pages with objects.
 //! * I2: a slot is given by exactly one allocation row before a free row takes it back.
 //! * I3: rows = events - null frees - failed allocations + implied frees.
 //! * I4: a file appears under its name complete or not at all.

@@ -157,8 +157,8 @@ impl<M: Machine, H: Mapper> fmt::Debug for PageBatch<'_, M, H> {
 
 impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
     /// Adds up to `pages` blocks of the pool's order to a batch, as far as it has room, and returns how
-    /// many: less if memory is exhausted. Each counts as an allocation; who asks for pages in flight is
-    /// told of the whole batch by the call that began it.
+    /// many: less if memory is exhausted. Each counts as an allocation; the count of pages in
+    /// flight has the whole batch from the call that began it on.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@
 //! 1. if it is traced after the pages, though before the object: that is certain;
 //! 2. if it is under way when the pages are traced: it is traced after the last event of the CPU that takes
 //!    them, and the next event of its own CPU comes after the pages. Times leave it open whether the free
-//!    or the look at the lists was first; if the free did put a slab there, the new slab tells that it was not,
-//!    and otherwise the order of the two makes no difference. A free that is traced longer before the pages
+//!    or the look at the lists was first. If the free put a slab there, the new slab tells that it came later.
+//!    If it did not, the order of the two makes no difference. A free that is traced longer before the pages
 //!    than the object comes after them was over: it has less to do than that half of the allocation.
 //!
 //! So what such an allocation did from its pages to its object goes before the first of these
@@ -22,9 +22,8 @@
 //! of an allocation ([`crate::TraceMeta::time_regressions`]). Each CPU's own order stays, and so
 //! does the order of everything that is about one address.
 //!
-//! The other way round there is nothing to put right: a free that gives a slab back is traced
-//! before that, and what a slab that is given back tells of the lists (that there were enough of
-//! others) is as true at the time of the free.
+//! The other way round nothing needs an order: a free that gives a slab back is traced before it does so. Such
+//! a slab tells that the lists had enough others, which is as true at the time of the free.
 //!
 //! The first object of a new slab shows it: the object lies in pages that the same thread allocated on
 //! the same CPU not long before. In between the CPU does nothing but allocations of other caches,

@@ -1,26 +1,27 @@
 //! Events with the same time, on several CPUs.
 //!
-//! A recorder prints the events of all CPUs in the order of their times. Where the clock is coarse
-//! (a kernel without a better one counts jiffies, milliseconds apart) thousands of events have the
-//! same time, and it prints them CPU after CPU, though they happened side by side. Then an object
-//! is freed by one CPU before another has allocated it. What is certain is the order of each CPU's
-//! own events, that an address is allocated only while it is free and freed only while it is not,
-//! and that a slab is given back only when it is empty. So a group of equal times is put in a new
-//! order:
+//! A recorder prints the events of all CPUs in the order of their times. A coarse clock gives thousands of
+//! events the same time: a kernel without a better one counts jiffies, milliseconds apart. The recorder prints
+//! such events CPU after CPU, though they happened side by side. Then an object is freed by one CPU before
+//! another has allocated it.
 //!
-//! 1. each CPU's events stay in their order;
-//! 2. a free of something that is not alive waits while another CPU still has to allocate it, and
-//!    an allocation of something alive waits while another CPU still has to free it;
-//! 3. a free of a block of pages, and the free of an object that it follows on its CPU, wait while another
-//!    CPU still has to free an object that lies in the block: it is a slab, which is given back when its last
-//!    object is gone;
-//! 4. a free of an object waits while another CPU is between the pages of a new slab for that cache and
-//!    the object that it wanted it for ([`super::refills`]);
-//! 5. of the events that do not wait, or, if all wait, of all, the next is that of the CPU which is least
-//!    far through its events of the group, by their share: each CPU's events are spread evenly over the
-//!    time that the clock does not divide. Among equals the one printed first is next;
-//! 6. but if that is the free of an object, and before its CPU is to go on another one takes the pages of
-//!    a new slab for that cache, then these are next.
+//! Three things are certain: the order of each CPU's own events; that an address is allocated only while it is
+//! free, and freed only while it is not; and that a slab is given back only when it is empty. So a group of
+//! equal times is put in a new order:
+//!
+//! 1. Each CPU's events stay in their order.
+//! 2. A free of something that is not alive waits while another CPU still has to allocate it. An allocation of
+//!    something alive waits while another CPU still has to free it.
+//! 3. A free of a block of pages waits while another CPU still has to free an object in the block: the block is
+//!    a slab, and is given back when its last object is gone. The free of an object that the free of the block
+//!    follows on its CPU waits with it.
+//! 4. A free of an object waits while another CPU makes a slab for that cache: the CPU has the pages, and not
+//!    yet the object that it wanted ([`super::refills`]).
+//! 5. The next event is that of the CPU which is least far through its events of the group, by their share.
+//!    This spreads each CPU's events evenly over the time that the clock does not divide. CPUs whose event waits
+//!    are left out, unless all wait. Among equals the one printed first is next.
+//! 6. If that is the free of an object, a new slab for its cache may come first: its pages are next if another
+//!    CPU takes them before the CPU of the free is to go on.
 //!
 //! Groups of a single CPU pass unchanged. The events of a group are copied; a group is cut at
 //! [`GROUP_EVENTS_MAX`], so that memory stays bounded whatever the clock.
