@@ -19,8 +19,8 @@
 //! ```
 //!
 //! A slot's lock word is 0 (free), 1 (taken by code running on that CPU), 2 (taken by another CPU
-//! for a drain, a shrink or exact statistics) or 3 (taken for a fork). Taking it never waits: if a
-//! preempted thread holds the word, the caller goes to the node level instead. This is the shape
+//! for a drain, a shrink or exact statistics), 3 (taken for a fork) or 4 (as 1, and another CPU waits for it).
+//! The CPU itself never waits for it: if a preempted thread holds the word, the caller goes to the node level instead. This is the shape
 //! that Linux 6.18 uses for sheaves (a local lock that is only *tried*).
 //!
 //! # Memory order of one-step operations
