@@ -15,8 +15,8 @@
 //! # Order
 //!
 //! `prepare` runs in the reverse order of registration, the other two in order. The table is
-//! locked from `prepare` until the fork is over, so forks of several threads happen one after
-//! the other and no object can be registered or removed meanwhile. A fork inside a fork (a
+//! locked from `prepare` until the fork is over. So forks of several threads happen one after
+//! the other, and meanwhile no object can be registered or removed. A fork inside a fork (a
 //! signal handler that forks) runs no hooks: the outer one already holds everything. The same
 //! holds for a handler that forks while its thread registers an object, where nothing rests; such
 //! a child should only `exec`.

@@ -2,9 +2,8 @@
 //!
 //! # Rules
 //!
-//! * The machine's nodes are those of the system's that are online and have both memory and a CPU
-//!   that the machine serves, numbered from 0 in the system's order. Their system numbers may have
-//!   gaps.
+//! * The machine's nodes are the system's nodes that are online and have both memory and a CPU that the
+//!   machine serves. They are numbered from 0 in the system's order; their system numbers may have gaps.
 //! * Which nodes have memory says `has_memory`, or `has_normal_memory` where that cannot be read; where
 //!   neither can, all are taken to have some. A node without memory may then become one of the machine's:
 //!   its part of the machine's memory cannot be bound to it (`HostMachine::bind_error`), and lies where

@@ -15,7 +15,7 @@
 //! * **Caches.** An object of a named cache goes to a cache of that name, made at its first use.
 //!   Alignment and flags are not in a trace; [`infer`] finds ones that explain the recorded sizes.
 //! * **Orphans.** A free of an object that was allocated before the recording is skipped and
-//!   counted, or, if the replay starts from a kernel's slabinfo, frees an object of that state. A
+//!   counted. If the replay starts from a kernel's slabinfo, it frees an object of that state. A
 //!   free that the importer inserted, because a later event proves it, is performed.
 //! * **Before and after.** With [`replay::input::Input::initial`] the heap starts with the slabs
 //!   that a kernel reported; what such a report does not tell is assumed, and `replay/initial`

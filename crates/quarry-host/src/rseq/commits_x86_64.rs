@@ -7,9 +7,9 @@
 //!
 //! Each block follows the shape of [`super::arch`]: labels 2 (descriptor), 3 (arm), 4 (start), 5
 //! (end), 6 (failure), 7 (abort). The commit is the last instruction. Inputs are read only, outputs
-//! are made anew after a restart. What may happen twice when a restart falls between them: the
-//! store to the object's link (the caller owns the object), the store to the stack's free entry
-//! (no code reads it), and the counter, which may thus run ahead by one per restart.
+//! are made anew after a restart. A restart between them repeats some: the store to the object's
+//! link (the caller owns the object); the store to the stack's free entry (no code reads it); and the
+//! counter, which may thus run ahead by one per restart.
 //!
 //! Memory order (S1 to S3 of `quarry_core::machine`): x86-64 makes a CPU's stores visible in program
 //! order, so the commit is a release, and a CPU that reads the top sees the entry. No plain store

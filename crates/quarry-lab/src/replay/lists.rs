@@ -19,8 +19,8 @@
 //! * All other pages that are not free are used by others, who do nothing.
 //! * The free pages lie in movable pageblocks: what others use is mostly page cache and memory of
 //!   programs, which is movable, and it is what a kernel reclaims when pages become few. So a request
-//!   of another type finds no block in such a zone but a whole pageblock, and from 5.9 on tries a lower
-//!   zone before it takes one of another type (`page::config`).
+//!   of another type finds no block in such a zone but a whole pageblock. From 5.9 on it tries a lower zone
+//!   before it takes a block of another type (`page::config`).
 //! * They lie in blocks as large as can be: in pages of whole pageblocks as many as the report says
 //!   (`nr_free_pages_blocks`, in recent kernels; else all), the others in halves of pageblocks.
 //!

@@ -29,7 +29,7 @@
 //! lists in both directions. The free tells order and CPU, and mostly the migrate type
 //! ([`quarry_trace::ReplayEvent::migratetype`]); where it does not, the types of the part's other
 //! blocks of that order are handed out in their proportions. A trace has no page frame numbers: the
-//! blocks lie in the order of their frees, each type from the lowest free address on, so that those
+//! blocks lie in the order of their frees, each type from the lowest free address on. So blocks that are
 //! freed one after the other merge more readily than a kernel's would.
 //!
 //! The lists' periodic work runs once a second (`vm.stat_interval`) of the recording's clock, on all CPUs
@@ -49,9 +49,9 @@
 //!   what is not movable. The recordings beside `tests/page_traffic.rs` begin with 1.1 to 1.5 % of Normal
 //!   free, none of it in whole pageblocks. The replay takes these pages for movable halves of pageblocks.
 //!   Movable single pages, or single pages of all types in equal parts, change the blocks drained by at most
-//!   1 % (with the latter, 1275 blocks are refilled in kv instead of 771). If they were unmovable halves in
-//!   part, or whole pageblocks, Normal would serve all, and no block would be drained in hackbench, where the
-//!   kernel drained 4383.
+//!   1 % (with the latter, 1275 blocks are refilled in kv instead of 771). With unmovable halves among them, or
+//!   with whole pageblocks, Normal would serve all. Then no block would be drained in hackbench, where the kernel
+//!   drained 4383.
 //! * What types and orders the blocks on the lists have. A kernel refills lists that hold enough pages of
 //!   other types, and gives larger blocks back: in tbench its free pages tell that the 742 blocks that it drained
 //!   were at least 1682 pages; the replay drains 1756 single pages.

@@ -5,7 +5,7 @@
 //! and so its users on another machine. A cache that all use does not.
 //!
 //! *Exponent.* What the snapshot does not tell is taken to grow with the CPUs to the power of an
-//! exponent between 0 (it does not depend on them) and 1 (each CPU has its own). The expected value
+//! exponent. 0 means that it does not depend on them, 1 that each CPU has its own. The expected value
 //! takes the middle, 1/2: nothing speaks for either end, and a prediction for more CPUs and back
 //! again comes out where it began. This holds for the users of caches that all CPUs use, and for
 //! the objects in full slabs, unless the cache is one of objects that can be reclaimed: those stand

@@ -30,9 +30,9 @@
 //!    CPU's own array is half full, but all together have no more than half of the active objects.
 //!    These take the place of 3 and 4.
 //! 6. An object from before the recording that is freed in it (an orphan) is one of these objects
-//!    of its cache. Which one cannot be known: those of the CPUs' slabs go first, then those of the
-//!    half free slabs, then the others, because objects that die soon are young, and the young lie
-//!    in the slabs that were allocated from last.
+//!    of its cache. Which one cannot be known. Objects that die soon are young, and the young lie in the
+//!    slabs that were allocated from last. So those of the CPUs' slabs go first, then those of the half
+//!    free slabs, then the others.
 //!
 //! # What the recording shows
 //!
@@ -46,8 +46,8 @@
 //!    ones lay on its list, and the others on the nodes' lists. The report tells how many free objects the
 //!    nodes' lists held. The replay puts enough slabs of each CPU on its list that the others have as nearly
 //!    as many free objects as possible, and not more. (Where the recording goes through all free slabs the
-//!    numbers agree, mostly in one way alone.) A CPU takes several slabs of a node's list at once, and uses
-//!    the last of them first after the first one; their order on that list follows from this;
+//!    numbers agree, mostly in one way alone.) A CPU takes several slabs of a node's list at once. After the
+//!    first of them it uses the last; their order on that list follows from this;
 //! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
 //!    recording does not show are taken to be free. Of every other slab all free places were taken;
 //! 4. places that the recording does not touch are full but for the rest of what the report says is
@@ -61,8 +61,8 @@
 //! the others of its list are slabs that are free as a whole (assumption 4), below these. Whether a
 //! list is full decides what the next free of an object of a full slab does: a full list goes to
 //! the node, which gives empty slabs back. sysfs is read before the recording begins, and lists
-//! change: the lengths are not heeded if sysfs counted other slabs or objects of the cache than the
-//! report, or if the nodes' lists would have more free places than the report says.
+//! change. So the replay does without the lengths if sysfs counted other slabs or objects of the cache than
+//! the report, or if the nodes' lists would have more free places than the report says.
 //!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
 //! replay to find out. Objects of arrays come from any slab in any order, so for SLAB the assumptions
