@@ -15,7 +15,7 @@ pub(crate) fn text(title: &str, check: &Check) -> String {
              changed nor differ, are left out\n"
         ));
     }
-    text.push_str(&unseen_frees(check));
+    text.push_str(&unseen(check));
     text.push_str(&same_slabs(check));
     text
 }
@@ -75,7 +75,7 @@ fn check_table(check: &Check) -> (output::Grid, usize) {
     for (at, cache) in check.caches.iter().enumerate() {
         let (predicted, observed) = (cache.predicted_bytes, cache.observed_bytes);
         if at < holding || tells(cache) {
-            let mark = if cache.implied_frees > 0 { " *" } else { "" };
+            let mark = if cache.misses_events() { " *" } else { "" };
             let name = format!("{}{mark}", cache.name);
             row(&name, cache.initial_bytes, predicted, observed);
         } else {
@@ -122,15 +122,29 @@ fn share(difference: i128, observed: i128) -> String {
 }
 
 /// What the mark of caches means, if one has it.
-fn unseen_frees(check: &Check) -> String {
-    let marked = check.seen.left_out;
-    if marked == 0 {
-        return String::new();
+fn unseen(check: &Check) -> String {
+    let sum = |of: fn(&CacheCheck) -> u64| {
+        let counts = check.caches.iter().map(of).filter(|count| *count > 0);
+        counts.fold((0_u64, 0), |(sum, caches), count| {
+            (sum.saturating_add(count), caches + 1)
+        })
+    };
+    let mut text = String::new();
+    let (frees, caches) = sum(|cache| cache.implied_frees);
+    if caches > 0 {
+        text.push_str(&format!(
+            "* {} frees of {caches} caches had no event (bulk frees have none): only the reuse of an \
+             address told them, so these caches may hold more here than in the kernel\n",
+            count(frees)
+        ));
     }
-    let frees: u64 = check.caches.iter().map(|cache| cache.implied_frees).sum();
-    format!(
-        "* {} frees of {marked} caches had no event (bulk frees have none): only the reuse of an \
-         address told them, so these caches may hold more here than in the kernel\n",
-        count(frees)
-    )
+    let (allocs, caches) = sum(|cache| cache.unseen_allocs);
+    if caches > 0 {
+        text.push_str(&format!(
+            "* {} slabs of {caches} caches were made for allocations without an event, or with another cache's \
+             name: these caches may hold less here than in the kernel\n",
+            count(allocs)
+        ));
+    }
+    text
 }

@@ -281,11 +281,16 @@ fn caches_with_unseen_frees_are_marked() {
     let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
     let told = ["--kernel", "6.18", "--page-size", "4k", "--cpus", "1"];
     stdout(&[&["import", text, "-o", trace], &told[..]].concat());
-    let before = slabinfo(&dir.path().join("before"), &[("filp", 16, 16, 256, 16, 1)]);
+    let before = slabinfo(
+        &dir.path().join("before"),
+        &[("filp", 16, 16, 256, 16, 1), ("pid", 16, 16, 256, 16, 1)],
+    );
     let after = slabinfo(
         &dir.path().join("after"),
         &[
             ("filp", 17, 32, 256, 16, 1),
+            // Two slabs for which there was no allocation.
+            ("pid", 33, 48, 256, 16, 1),
             ("maple_node", 1, 16, 256, 16, 1),
         ],
     );
@@ -299,13 +304,21 @@ fn caches_with_unseen_frees_are_marked() {
         .collect();
     assert_eq!(marked.len(), 1);
     assert_eq!(marked[0]["name"], "maple_node");
-    assert_eq!(check["seen"]["left_out"], 1);
+    let caches = check["caches"].as_array().unwrap().iter();
+    let unseen: Vec<_> = caches
+        .filter(|cache| cache["unseen_allocs"] != 0)
+        .map(|cache| (&cache["name"], &cache["unseen_allocs"]))
+        .collect();
+    assert_eq!(unseen, [(&"pid".into(), &2.into())]);
+    assert_eq!(check["seen"]["left_out"], 2);
     assert_eq!(check["seen"]["observed_bytes"], 8192);
     let text = stdout(&[&["replay", trace], &args[..]].concat());
     for part in [
         "maple_node *",
         "growth without *",
         "* 1 frees of 1 caches had no event",
+        "pid *",
+        "* 2 slabs of 1 caches were made for allocations without an event",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -19,13 +19,13 @@ pub struct Check {
     pub predicted_bytes: u64,
     /// Bytes of all slabs in the kernel's report, with the recorded machine's page size.
     pub observed_bytes: u64,
-    /// The three sums without caches that have implied frees: their objects' own frees were not recorded.
+    /// The three sums without caches that miss events ([`CacheCheck::misses_events`]).
     pub seen: Seen,
     /// Every cache that has slabs in any of the three, those with most memory first.
     pub caches: Vec<CacheCheck>,
 }
 
-/// Sums over the caches whose frees all have events.
+/// Sums over the caches without implied frees and unseen allocations: nothing shows that an event is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// Caches that are left out.
@@ -63,6 +63,9 @@ pub struct CacheCheck {
     pub frees: u64,
     /// Those of `frees` that only the reuse of the address told.
     pub implied_frees: u64,
+    /// Slabs that the kernel's cache gained beyond `allocs`. A slab is made for an allocation, so as many had no
+    /// event, or one with another cache's name. 0 if no report of the time before is given.
+    pub unseen_allocs: u64,
     /// Whether its objects come from the slabs that the kernel took them from.
     pub same_slabs: SameSlabs,
 }
@@ -93,6 +96,10 @@ impl Check {
             add(&mut entry.observed_active_objs, row.active_objs);
             add(&mut entry.observed_num_objs, row.num_objs);
         }
+        let mut gained: BTreeMap<&str, i128> = BTreeMap::new();
+        for row in &observed.rows {
+            *gained.entry(&row.name).or_default() += i128::from(row.num_slabs);
+        }
         let bytes = |row: &SlabinfoRow| row.slab_bytes(page_bytes);
         if let Some(initial) = &input.initial {
             by_name
@@ -101,6 +108,12 @@ impl Check {
             for row in &initial.rows {
                 let entry = by_name.entry(&row.name).or_default();
                 add(entry.initial_bytes.get_or_insert(0), bytes(row));
+                *gained.entry(&row.name).or_default() -= i128::from(row.num_slabs);
+            }
+            for (name, cache) in &mut by_name {
+                let slabs = gained.get(name).copied().unwrap_or(0);
+                let unseen = slabs.saturating_sub(i128::from(cache.allocs));
+                cache.unseen_allocs = u64::try_from(unseen.max(0)).unwrap_or(u64::MAX);
             }
         }
         let mut caches: Vec<CacheCheck> = by_name
@@ -142,7 +155,7 @@ impl Check {
 
 impl Seen {
     fn of(caches: &[CacheCheck]) -> Self {
-        let seen = || caches.iter().filter(|cache| cache.implied_frees == 0);
+        let seen = || caches.iter().filter(|cache| !cache.misses_events());
         Self {
             left_out: caches.len() - seen().count(),
             initial_bytes: seen()
@@ -158,6 +171,12 @@ impl Seen {
 }
 
 impl CacheCheck {
+    /// Whether frees or allocations of it were not recorded.
+    #[must_use]
+    pub fn misses_events(&self) -> bool {
+        self.implied_frees > 0 || self.unseen_allocs > 0
+    }
+
     /// The largest of the amounts of memory.
     fn most_bytes(&self) -> u64 {
         self.predicted_bytes
