@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -12,13 +13,17 @@ use crate::common::{assert_fails, command, quarry, stdout};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
-/// Whether this process may make an instance of tracing on a kernel with kmem events.
+/// Whether this process may make an instance of tracing on a kernel with kmem events. Asked once, as tests run
+/// side by side and an instance of one name can be made once.
 fn can_record() -> bool {
-    let probe = Path::new(INSTANCES).join(format!("probe-{}", std::process::id()));
-    let made = fs::create_dir(&probe).is_ok();
-    let recorded = made && probe.join("events/kmem/kmalloc").exists();
-    let _ = fs::remove_dir(&probe);
-    recorded
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let probe = Path::new(INSTANCES).join(format!("probe-{}", std::process::id()));
+        let made = fs::create_dir(&probe).is_ok();
+        let recorded = made && probe.join("events/kmem/kmalloc").exists();
+        let _ = fs::remove_dir(&probe);
+        recorded
+    })
 }
 
 /// A refusal names the file, and what to do.
