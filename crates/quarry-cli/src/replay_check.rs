@@ -133,8 +133,8 @@ fn unseen(check: &Check) -> String {
     let (frees, caches) = sum(|cache| cache.implied_frees);
     if caches > 0 {
         text.push_str(&format!(
-            "* {} frees of {caches} caches had no event (bulk frees have none): only the reuse of an \
-             address told them, so these caches may hold more here than in the kernel\n",
+            "* {} frees of {caches} caches had no event (bulk frees have none): only the later use \
+             of the memory told them, so these caches may hold more here than in the kernel\n",
             count(frees)
         ));
     }

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use crate::addresses::{Addresses, has_several_page_sizes, page_bytes_of};
 use crate::error::{Result, TraceError};
 use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
 use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
-use crate::import::held::Sort;
+use crate::import::held::{Held, Sort};
 use crate::import::live::{Live, Space};
 use crate::intern::NO_TEXT;
 use crate::meta::TraceMeta;
@@ -21,6 +22,24 @@ use crate::write::{Row, Texts, TraceWriter};
 pub const PAGE_SIZE_ASSUMED: u32 = 4096;
 /// What `kmalloc(0)` returns.
 const ZERO_SIZE_PTR: u64 = 16;
+
+/// The time of the last event.
+#[derive(Debug, Default)]
+struct Moment {
+    time_ns: u64,
+    /// CPU of its first event.
+    cpu: u16,
+    /// Other CPUs have events of it.
+    is_shared: bool,
+}
+
+/// A block of pages that the kernel gave back or took, so that no object is in it.
+struct Emptied {
+    /// The event of the block.
+    proof: Held,
+    /// Where the objects start that seemed alive in it then.
+    objects: Vec<u64>,
+}
 
 /// Makes a trace from events in the order of their time.
 ///
@@ -56,6 +75,9 @@ pub struct TraceBuilder<W: Write + Send> {
     last_time_ns: u64,
     first_row: bool,
     addresses: Addresses,
+    /// Blocks that were empty at the time of the last event, though objects in them seem alive.
+    emptied: Vec<Emptied>,
+    moment: Moment,
     meta: TraceMeta,
 }
 
@@ -82,6 +104,8 @@ impl<W: Write + Send> TraceBuilder<W> {
             last_time_ns: 0,
             first_row: true,
             addresses: Addresses::default(),
+            emptied: Vec::new(),
+            moment: Moment::default(),
             meta: TraceMeta::default(),
         })
     }
@@ -136,6 +160,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         if self.leads_nowhere(event) {
             return Ok(());
         }
+        self.step(event)?;
         if !event.kind.is_page() {
             self.addresses.note(event.address);
         }
@@ -186,6 +211,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         let object = self.objects.insert(Live {
             start: event.address,
             length,
+            time_ns: event.time_ns,
             kind: event.kind,
             order: 0,
             cache,
@@ -271,9 +297,11 @@ impl<W: Write + Send> TraceBuilder<W> {
     fn page_alloc(&mut self, event: &RawEvent<'_>) -> Result<()> {
         let site = self.site(event);
         self.imply_page_frees(event)?;
+        self.emptied(event);
         let object = self.pages.insert(Live {
             start: event.address,
             length: 1 << event.order,
+            time_ns: event.time_ns,
             kind: event.kind,
             order: event.order,
             cache: NO_CACHE,
@@ -303,7 +331,51 @@ impl<W: Write + Send> TraceBuilder<W> {
         }
         // A free of a part (or of more) proves that the blocks it touches are gone.
         self.imply_page_frees(event)?;
+        self.emptied(event);
         self.emit(row, event.address)
+    }
+
+    /// Notes that no object is left in a block, which the kernel gives back or takes: see [`Self::settle`].
+    fn emptied(&mut self, proof: &RawEvent<'_>) {
+        let objects: Vec<u64> = self.objects_in(proof.address, proof.order).collect();
+        if !objects.is_empty() {
+            let proof = Held::new(proof, Vec::new());
+            self.emptied.push(Emptied { proof, objects });
+        }
+    }
+
+    /// Notes the time and the CPU of the next event.
+    fn step(&mut self, event: &RawEvent<'_>) -> Result<()> {
+        if self.moment.time_ns == event.time_ns {
+            self.moment.is_shared |= self.moment.cpu != event.cpu;
+            return Ok(());
+        }
+        self.settle()?;
+        self.moment = Moment {
+            time_ns: event.time_ns,
+            cpu: event.cpu,
+            is_shared: false,
+        };
+        Ok(())
+    }
+
+    /// Ends what is alive of the objects in blocks that were empty at a time that is over.
+    ///
+    /// Objects that came at that time may lie in the next slab there. Where several CPUs have events of one
+    /// time their order is a guess, and nothing is concluded.
+    fn settle(&mut self) -> Result<()> {
+        let is_shared = self.moment.is_shared;
+        for Emptied { proof, objects } in mem::take(&mut self.emptied) {
+            let is_gone = |live: &Live| live.time_ns < proof.event.time_ns && !is_shared;
+            for start in objects {
+                if self.objects.at(start).is_some_and(is_gone)
+                    && let Some(slot) = self.objects.overlap(start, 1, true)
+                {
+                    self.imply_object_free(&proof.whole(), slot)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn imply_page_frees(&mut self, proof: &RawEvent<'_>) -> Result<()> {
@@ -354,7 +426,7 @@ impl<W: Write + Send> TraceBuilder<W> {
     }
 
     fn bare_row(&mut self, event: &RawEvent<'_>, kind: Kind, flags: Flags) -> Row {
-        if std::mem::take(&mut self.first_row) {
+        if mem::take(&mut self.first_row) {
             self.meta.first_time_ns = event.time_ns;
         }
         self.meta.time_regressions += u64::from(event.time_ns < self.last_time_ns);
@@ -408,6 +480,7 @@ impl<W: Write + Send> TraceBuilder<W> {
     /// # Errors
     /// If the output cannot be written.
     pub fn finish(mut self) -> Result<TraceMeta> {
+        self.settle()?;
         while let Some(row) = self.held.pop() {
             self.out.push(row, &self.texts)?;
         }

@@ -51,7 +51,10 @@
 //!   [`Flags::UNKNOWN`]; a replay passes over it;
 //! * *implied free*: an allocation returns memory that overlaps a live object, which proves the old one gone.
 //!   A free row with [`Flags::IMPLIED`] is inserted just before, with the CPU and time of the allocation. A
-//!   page free that touches a live block without matching its start proves that block gone in the same way;
+//!   page free that touches a live block without matching its start proves that block gone in the same way.
+//!   The kernel gives a slab back when it is empty: an event that frees or allocates a block of pages
+//!   proves the objects in it gone. Their frees come when the time moves on. Where several CPUs have
+//!   events of that time, whose order is a guess, nothing is concluded;
 //! * *never freed*: alive at the end; stays alive.
 //!
 //! All are counted in [`TraceMeta::orphans`]. What an object surely owns is `bytes_req` from its

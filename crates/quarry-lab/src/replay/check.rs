@@ -61,7 +61,7 @@ pub struct CacheCheck {
     pub allocs: u64,
     /// Frees that the replay performed.
     pub frees: u64,
-    /// Those of `frees` that only the reuse of the address told.
+    /// Those of `frees` that only the later use of the memory told.
     pub implied_frees: u64,
     /// Slabs that the kernel's cache gained beyond `allocs`. A slab is made for an allocation, so as many had no
     /// event, or one with another cache's name. 0 if no report of the time before is given.

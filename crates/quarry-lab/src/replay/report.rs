@@ -282,7 +282,7 @@ pub struct CacheReport {
     pub allocs: u64,
     /// Frees.
     pub frees: u64,
-    /// Those of `frees` that only the reuse of the address told. Bulk frees have no event: a cache with
+    /// Those of `frees` that only the later use of the memory told. Bulk frees have no event: a cache with
     /// implied frees may hold more in a replay than it did in the kernel.
     pub implied_frees: u64,
     /// Allocations on the fast path.

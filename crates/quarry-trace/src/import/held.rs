@@ -15,7 +15,7 @@ pub(crate) struct Sort {
 
 /// A part of an allocation that took a new slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refill {
+pub(crate) struct Refill {
     /// What was allocated.
     pub(super) sort: Sort,
     /// The event allocated the slab's pages; otherwise it came later, up to the object.
@@ -24,8 +24,8 @@ pub(super) struct Refill {
 
 /// An event without its texts, these, and where each of them is.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) event: RawEvent<'static>,
+pub(crate) struct Held {
+    pub(crate) event: RawEvent<'static>,
     /// If it is part of an allocation that took a new slab.
     pub(super) refill: Option<Refill>,
     texts: Vec<u8>,
@@ -37,7 +37,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Copies an event; `texts` is room for its texts.
-    pub(super) fn new(event: &RawEvent<'_>, mut texts: Vec<u8>) -> Self {
+    pub(crate) fn new(event: &RawEvent<'_>, mut texts: Vec<u8>) -> Self {
         texts.clear();
         let mut keep = |text: &[u8]| {
             let start = texts.len();
@@ -62,7 +62,7 @@ impl Held {
     }
 
     /// The event with its texts.
-    pub(super) fn whole(&self) -> RawEvent<'_> {
+    pub(crate) fn whole(&self) -> RawEvent<'_> {
         let text = |range: &Option<Range<usize>>| range.clone().map(|range| &self.texts[range]);
         RawEvent {
             comm: &self.texts[self.comm.clone()],

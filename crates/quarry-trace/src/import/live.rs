@@ -15,6 +15,8 @@ pub(crate) struct Live {
     pub(crate) start: u64,
     /// Bytes (or pages) from `start` that are proved to be its own.
     pub(crate) length: u64,
+    /// When it was allocated.
+    pub(crate) time_ns: u64,
     /// The kind that allocated it.
     pub(crate) kind: Kind,
     pub(crate) order: u8,
@@ -117,6 +119,7 @@ mod tests {
         Live {
             start,
             length,
+            time_ns: 0,
             kind: Kind::Kmalloc,
             order: 0,
             cache: 0,

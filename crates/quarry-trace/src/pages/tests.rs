@@ -86,8 +86,8 @@ fn row(kind: Kind, order: u8) -> Row {
 /// Whether a row is marked, the page of its place, and whether that is fresh.
 type Shape = (bool, Option<(u32, bool)>);
 
-/// The rows behind the lessons: whether each is marked, and its place. Of pages from before the
-/// recording, ids are counted from the first multiple of eight behind those of the lessons.
+/// The rows behind the lessons but for implied frees of objects: whether each is marked, and its place.
+/// Of pages from before the recording, ids are counted from the first multiple of eight behind those of the lessons.
 fn after_lessons(events: &[RawEvent<'_>]) -> (SlabMemory, Vec<Shape>) {
     let all: Vec<_> = lessons()
         .into_iter()
@@ -99,7 +99,12 @@ fn after_lessons(events: &[RawEvent<'_>]) -> (SlabMemory, Vec<Shape>) {
     let found = file.meta().slab_memory.unwrap();
     assert_eq!(found.allocs, 16 + count(&rows[32..], Kind::MmPageAlloc));
     assert_eq!(found.frees, count(&rows, Kind::MmPageFree));
-    (found, rows[32..].iter().map(shape).collect())
+    let events = rows[32..].iter().filter(|row| !is_implied_object(row));
+    (found, events.map(shape).collect())
+}
+
+fn is_implied_object(row: &FullRow) -> bool {
+    row.event.flags.has(Flags::IMPLIED) && !row.event.kind.is_page()
 }
 
 fn count(rows: &[FullRow], kind: Kind) -> u64 {
@@ -169,6 +174,52 @@ fn an_implied_free_of_a_slab_is_marked() {
     ]);
     let marked: Vec<bool> = rows.iter().map(|row| row.0).collect();
     assert_eq!(marked, [true, false, true, false]);
+}
+
+#[test]
+fn no_object_is_in_a_block_that_is_given_back_or_taken() {
+    let at = |time_ns, event| RawEvent { time_ns, ..event };
+    let slab = |start| {
+        [
+            page(Kind::MmPageAlloc, start, 1),
+            object(Kind::Kmalloc, start, 0),
+            object(Kind::Kmalloc, start + 1, 64),
+        ]
+    };
+    // Whether each free of an object is implied, and its time.
+    let frees = |events: &[RawEvent<'_>]| {
+        let (file, rows) = build(&[&lessons()[..], events].concat());
+        let frees = rows.iter().filter(|row| row.event.kind == Kind::Kfree);
+        let frees: Vec<_> = frees
+            .map(|row| (row.event.flags.has(Flags::IMPLIED), row.event.time_ns))
+            .collect();
+        let orphans = file.meta().orphans;
+        assert_eq!(orphans.unknown_frees(), 0);
+        (frees, orphans.never_freed_objects - 16)
+    };
+    for kind in [Kind::MmPageFree, Kind::MmPageAlloc] {
+        let proof = at(3, page(kind, 64, 1));
+        let later = at(5, page(Kind::MmPageAlloc, 80, 0));
+        let events = [&slab(64)[..], &slab(68), &[proof, later]].concat();
+        assert_eq!(frees(&events), (vec![(true, 3), (true, 3)], 2));
+        // Nothing is concluded where the order of CPUs is a guess.
+        let beside = RawEvent {
+            cpu: 1,
+            ..at(3, page(Kind::MmPageAlloc, 90, 0))
+        };
+        let events = [&slab(64)[..], &[proof, beside, later]].concat();
+        assert_eq!(frees(&events), (vec![], 2));
+        // The object's own event is believed.
+        let own = at(3, object(Kind::Kfree, 64, 0));
+        let events = [&slab(64)[..], &[proof, own, later]].concat();
+        assert_eq!(frees(&events), (vec![(false, 3), (true, 3)], 0));
+        // An object that came at that time is a new one, wherever the event stands.
+        let new = at(3, object(Kind::Kmalloc, 64, 0));
+        for both in [[proof, new], [new, proof]] {
+            let events = [&slab(64)[..], &both, &[later]].concat();
+            assert_eq!(frees(&events), (vec![(true, 3), (true, 3)], 1));
+        }
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
         Ok(())
     }
 
-    /// Counts a free that only the reuse of its address tells.
+    /// Counts a free that only the later use of its memory tells.
     #[cold]
     pub(super) fn count_implied(&mut self, cache: u16, bytes: u32) {
         if let Some(view) = self.view(cache, bytes) {
