@@ -57,7 +57,8 @@ const EXAMPLES: &str = "\
 Orphans, by one rule: what an event says is believed over what is missing.
   A free of something that was not seen allocated is kept, marked unknown and
   without an object. An allocation of memory that still seems allocated proves
-  that its free was missed, so a free is inserted before it (implied). What is
+  that its free was missed, so a free is inserted before it (implied). A block of
+  pages that is freed or allocated proves the same of the objects in it. What is
   never freed stays alive to the end.
 
 Recording, as root:

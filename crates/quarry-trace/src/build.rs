@@ -364,14 +364,17 @@ impl<W: Write + Send> TraceBuilder<W> {
     /// Objects that came at that time may lie in the next slab there. Where several CPUs have events of one
     /// time their order is a guess, and nothing is concluded.
     fn settle(&mut self) -> Result<()> {
-        let is_shared = self.moment.is_shared;
-        for Emptied { proof, objects } in mem::take(&mut self.emptied) {
-            let is_gone = |live: &Live| live.time_ns < proof.event.time_ns && !is_shared;
+        let emptied = mem::take(&mut self.emptied);
+        if self.moment.is_shared {
+            return Ok(());
+        }
+        for Emptied { proof, objects } in emptied {
+            let proof = proof.whole();
             for start in objects {
-                if self.objects.at(start).is_some_and(is_gone)
-                    && let Some(slot) = self.objects.overlap(start, 1, true)
+                if let Some(slot) = self.objects.overlap(start, 1, true)
+                    && self.objects.get(slot).time_ns < proof.time_ns
                 {
-                    self.imply_object_free(&proof.whole(), slot)?;
+                    self.imply_object_free(&proof, slot)?;
                 }
             }
         }

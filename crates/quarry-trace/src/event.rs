@@ -158,7 +158,7 @@ impl Kind {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// The importer inserted this free: a later allocation proved the object gone.
+    /// The importer inserted this free: a later event proved the object, or the block of pages, gone.
     pub const IMPLIED: Flags = Flags(1);
     /// A free of something that is not known to live; it has no object.
     pub const UNKNOWN: Flags = Flags(1 << 1);
