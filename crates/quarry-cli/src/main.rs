@@ -73,7 +73,7 @@ enum Command {
     Run(run::Args),
     /// Record what this machine's kernel allocates into a trace.
     Record(record::Args),
-    /// Make a trace from the text of `perf script` or of ftrace's `trace` file.
+    /// Make a trace from a recording of perf, trace-cmd or ftrace, binary or text.
     Import(import::Args),
     /// Cut a window, processes or caches out of a trace, into a trace of its own.
     Filter(filter::Args),

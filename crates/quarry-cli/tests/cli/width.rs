@@ -52,7 +52,18 @@ fn every_command_fits() {
         filp 10 10 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
     std::fs::write(&report, slabinfo).unwrap();
     let report = report.to_str().unwrap();
-    let files = [trace.as_str(), boot.as_str(), json, other, part, report];
+    let script = dir.path().join("script.txt");
+    std::fs::write(&script, crate::common::recording()).unwrap();
+    let script = script.to_str().unwrap();
+    let files = [
+        trace.as_str(),
+        boot.as_str(),
+        json,
+        other,
+        part,
+        report,
+        script,
+    ];
     let commands: &[&[&str]] = &[
         &["replay", &trace],
         &[
@@ -75,6 +86,7 @@ fn every_command_fits() {
         &["replay", &trace, "--check", report],
         &["explain"],
         &["diff", json, other, "--all"],
+        &["import", script, "-o", part],
         &["filter", &trace, "-o", part, "--cache", "filp"],
         &[
             "what-if",

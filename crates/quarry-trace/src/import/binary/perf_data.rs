@@ -15,6 +15,9 @@ const EVENT_DESC: u32 = 12;
 /// The first bytes of a file.
 pub(super) const MAGIC: &[u8] = b"PERFILE2";
 
+/// Length of the head of a recording that was written to a pipe: magic and length alone.
+const PIPE_HEAD_BYTES: u64 = 16;
+
 /// A file under reading.
 pub(super) struct PerfData<'a> {
     file: PerfFile,
@@ -125,7 +128,10 @@ fn damaged(error: Error) -> Fault {
 fn check(file: &[u8]) -> Result<(), Fault> {
     let mut head = Bytes::new(file);
     head.expect(MAGIC)?;
-    let (_head_bytes, attr_bytes) = (head.u64()?, head.u64()?);
+    if head.u64()? == PIPE_HEAD_BYTES {
+        return Err("perf record wrote it to a pipe; record with perf record -o FILE".to_string());
+    }
+    let attr_bytes = head.u64()?;
     let section = |head: &mut Bytes<'_>| -> Result<(u64, u64), Fault> {
         let (offset, length) = (head.u64()?, head.u64()?);
         Bytes::at(file, offset)?.take(length)?;

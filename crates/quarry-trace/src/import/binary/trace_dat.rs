@@ -33,7 +33,8 @@ pub(super) struct About {
     pub(super) cpus: Option<u32>,
     /// Events that the rings overwrote or had no room for.
     pub(super) lost: u64,
-    clock: Option<String>,
+    /// Of all buffers.
+    clocks: Vec<String>,
 }
 
 const DONE: u16 = 0;
@@ -66,11 +67,12 @@ pub(super) fn parse(file: &[u8]) -> Result<TraceDat<'_>, Fault> {
             "it has version {version}, and versions 6 and 7 are known; convert it to text: trace-cmd report -t"
         )),
     }?;
-    match &found.about.clock {
-        Some(clock) if !NANOSECONDS.contains(&clock.as_str()) => Err(format!(
+    let mut clocks = found.about.clocks.iter();
+    match clocks.find(|clock| !NANOSECONDS.contains(&clock.as_str())) {
+        Some(clock) => Err(format!(
             "its clock is {clock}, which does not count nanoseconds; record with trace-cmd record -C mono"
         )),
-        _ => Ok(found),
+        None => Ok(found),
     }
 }
 
@@ -78,7 +80,7 @@ impl About {
     fn option(&mut self, id: u16, data: &[u8]) {
         match id {
             CPUSTAT => self.lost = self.lost.saturating_add(lost(&text(data))),
-            TRACECLOCK => self.clock = clock(&text(data)),
+            TRACECLOCK => self.clocks.extend(clock(&text(data))),
             UNAME => self.uname = Some(text(data)),
             CPUCOUNT => self.cpus = Bytes::new(data).u32().ok(),
             _ => {}
@@ -243,7 +245,7 @@ fn version7<'a>(
                 EVENT_FORMATS => info.event_formats(&mut Bytes::new(&part()?))?,
                 KALLSYMS => info.kallsyms(&mut Bytes::new(&part()?))?,
                 CMDLINES => info.cmdlines(&mut Bytes::new(&part()?))?,
-                BUFFER => about.clock = buffer(&sections, option, &mut rings)?,
+                BUFFER => about.clocks.extend(buffer(&sections, option, &mut rings)?),
                 _ => about.option(id, data),
             }
         }

@@ -119,6 +119,11 @@ fn what_is_no_recording_is_told_apart() {
     assert!(
         error("PERFILE2xxxxxxxxx").contains("this perf.data cannot be read: a part of 8 bytes")
     );
+    let of_pipe = error("PERFILE2\u{10}\0\0\0\0\0\0\0");
+    assert!(
+        of_pipe.contains("record with perf record -o FILE"),
+        "{of_pipe}"
+    );
     assert!(error("a\0b").contains("binary data"));
     assert!(error("\u{28}\n").contains("no kmem event in 1 lines"));
     let foreign = error("\nhello world\nsecond\n");
