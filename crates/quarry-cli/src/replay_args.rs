@@ -111,8 +111,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) fragmentation: bool,
     /// Write slabinfo, slab/CACHE/ATTRIBUTE, buddyinfo, pagetypeinfo, zoneinfo, vmstat and
-    /// sys/vm/SYSCTL, as far as the design's kernel has these files and as they are at the end, to
-    /// DIR/DESIGN@ERA-PAGE-CPUS/ for each run.
+    /// sys/vm/SYSCTL to DIR/DESIGN@ERA-PAGE-CPUS/ for each run, as they are at the end. Files that
+    /// the design's kernel does not have are left out.
     #[arg(long, value_name = "DIR")]
     pub(crate) inspect: Option<PathBuf>,
     /// Print JSON with everything that is counted (docs/json.md).

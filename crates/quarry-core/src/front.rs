@@ -8,9 +8,9 @@
 //!  alloc_past   the slabs of the nodes (alloc_direct)
 //! ```
 //!
-//! Frees go the same way. Bulk calls move a run of objects from or to the CPU's state at once, then go on
-//! object by object with the slot held, then past it. Caches with debugging keep nothing per CPU, so
-//! each way behind or past that refuses them: their calls are checked ones, to the slabs.
+//! Frees go the same way. Bulk calls move a run of objects from or to the CPU's state at once. Then they
+//! go on object by object, first with the slot held, then past it. Caches with debugging keep nothing per
+//! CPU, so each way behind or past that refuses them: their calls are checked ones, to the slabs.
 
 use core::ops::Range;
 use core::ptr::NonNull;

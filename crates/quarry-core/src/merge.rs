@@ -1,9 +1,9 @@
 //! Merging of caches: a new cache that an existing one can serve becomes an alias of it.
 //!
 //! The kernel does this unless booted with `slub_nomerge`; here it is done only on request
-//! ([`BootParams::merge`]), because a program that makes a cache for one type wants its counters,
-//! its limits and its memory to itself. A cache that is merged is one cache with several names:
-//! each name holds a reference, and destroying the last name destroys the cache.
+//! ([`BootParams::merge`]): a program that makes a cache for one type wants counters, limits and
+//! memory of its own. A cache that is merged is one cache with several names: each name holds a
+//! reference, and destroying the last name destroys the cache.
 //!
 //! [`BootParams::merge`]: crate::geometry::BootParams::merge
 

@@ -65,9 +65,9 @@ pub(crate) trait CpuStack {
         popped
     }
 
-    /// Adds the objects of slots from the first on, as far as there is room, they lie in slabs of
-    /// the cache and none is the newest already, and empties these slots; fast frees. Returns how
-    /// many.
+    /// Adds the objects of slots from the first on and empties these slots. Goes on while there is
+    /// room, objects lie in slabs of the cache and none is the newest already; fast frees. Returns
+    /// how many.
     #[inline(always)]
     fn push_many<M: Machine>(
         &mut self,

@@ -1,9 +1,9 @@
 //! Bringing a cache to rest, so that a walk over its lists and objects is alone with them.
 //!
-//! A walk holds the slots of all CPUs of the cache and then stops the gate, so that no other thread is in
-//! the middle of an operation on the cache, nor begins one. Others wait meanwhile, so a walk takes no lock
-//! but the cache's own, allocates and frees nothing, and calls no code of users: a waiting thread may
-//! hold any other lock.
+//! A walk holds the cache's slots of all CPUs, then stops the gate: so no other thread is in an
+//! operation on the cache, or begins one. Others wait meanwhile, so a walk takes no lock but the cache's
+//! own, allocates and frees nothing, and calls no code of users: a waiting thread may hold any other
+//! lock.
 //!
 //! A signal handler of the walking thread cannot wait. It finds the slots held and passes the gate, so
 //! code that follows links through objects holds the lock of the slab's node: the handler's allocation

@@ -196,8 +196,8 @@ impl<O: Owner> Stack<O> {
         run
     }
 
-    /// Adds the objects of slots from the first on, as far as there is room, `accept` takes them and
-    /// none is the newest already, and empties these slots. Returns how many.
+    /// Adds the objects of slots from the first on and empties these slots. Goes on while there is
+    /// room, `accept` takes them and none is the newest already. Returns how many.
     #[inline(always)]
     pub(crate) fn push_many<M: Machine>(
         &mut self,

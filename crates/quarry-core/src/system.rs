@@ -48,7 +48,7 @@ pub struct System<M: Machine> {
 }
 
 // SAFETY: the raw pointers name caches and the designs' shared state in the machine's structure
-// range, which live as long as the system and are themselves `Sync` (`Design` asks for it); the
+// range, which live as long as the system; these are themselves `Sync` (`Design` asks for it); the
 // list head is only touched under its lock.
 unsafe impl<M: Machine + Sync> Sync for System<M> {}
 // SAFETY: as for `Sync`.

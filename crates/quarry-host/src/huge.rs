@@ -7,8 +7,8 @@
 //! | [`HugePages::Transparent`] | `MADV_HUGEPAGE` | the first touch of 2 MiB takes all of it |
 //! | [`HugePages::Hugetlb`] | `MAP_HUGETLB` | the whole range is taken from the system's pool (`vm.nr_hugepages`) at once |
 //!
-//! With either of the last two the pages' descriptors have transparent huge pages as well, one of
-//! 2 MiB for 128 MiB of pages of 4 KiB: in no order they would miss the TLB as often as the pages do.
+//! With either of the last two the pages' descriptors have transparent huge pages as well, 2 MiB for
+//! 128 MiB of 4 KiB pages: in no order they would miss the TLB as often as the pages do.
 //!
 //! Huge pages of the pool are reserved, not taken on credit (`MAP_NORESERVE`): with credit, a first
 //! touch after the pool has run dry would end the process (`SIGBUS`). What cannot be had is replaced
@@ -43,9 +43,9 @@ pub enum HugePages {
     /// given back while the machine exists: trims come to nothing.
     ///
     /// A child process does not inherit the reservation. After a fork, its first write to a huge page
-    /// takes a further one from the pool, and may end it by `SIGBUS` if that is empty; so may its
-    /// next use of one that the parent wrote to while the pool was empty. Leave room in the pool
-    /// for children that use the memory.
+    /// takes a further one from the pool. It may end by `SIGBUS` if that is empty; so may its next
+    /// use of one that the parent wrote to while the pool was empty. Leave room in the pool for
+    /// children that use the memory.
     Hugetlb,
 }
 

@@ -32,9 +32,9 @@
 //!
 //! * **H1** In one process a slot word is taken either by sequences and [`protocol`], or by
 //!   compare-and-swap, never by both: the mode of a machine is fixed when it is built.
-//! * **H2** `area` is not 0 only if the C library registered its threads for restartable sequences
-//!   at that distance from the thread pointer, and `membarrier` can restart them.
-//! * **H3** No operation of [`HostMachine`] allocates from the global heap or changes `errno`, so
+//! * **H2** If `area` is not 0, `membarrier` can restart sequences; the C library registered its
+//!   threads for them at that distance from the thread pointer.
+//! * **H3** No operation of [`HostMachine`] allocates from the global heap or changes `errno`. So
 //!   it can serve the process's `malloc` and run in a signal handler. Building one looks up two
 //!   symbols with `dlsym`, which may allocate an error message when they are missing.
 //! * **H4** A sequence contains no call and no system call, and has one committing store.

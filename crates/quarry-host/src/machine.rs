@@ -119,11 +119,11 @@ impl HostMachine {
         }
     }
 
-    /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the
-    /// guard is dropped. A reader of an object that others may pass to `free_rcu` needs a guard from before it
-    /// finds the object until it is done with it. In the child of a fork all sections of the parent have
-    /// ended, that of the forking thread too: the child relies on none of them. [`RcuReadGuard`] and the module `readers` say what ends a
-    /// section. Costs two atomic additions, on lines that only CPUs with equal numbers modulo 32 share.
+    /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the guard is dropped.
+    /// A reader of an object that others may pass to `free_rcu` takes a guard before it finds the object, and keeps it
+    /// until it is done. In the child of a fork all sections of the parent have ended, that of the forking thread too:
+    /// the child relies on none of them. [`RcuReadGuard`] and the module `readers` say what ends a section. Costs two
+    /// atomic additions, on lines that only CPUs with equal numbers modulo 32 share.
     ///
     /// ```
     /// use quarry_host::HostMachine;
@@ -171,8 +171,8 @@ impl HostMachine {
     ///
     /// The nodes are those of the system's that have memory and a CPU that this machine serves,
     /// numbered from 0 ([`HostMachine::system_node`] tells the system's numbers). CPUs of a node
-    /// without memory count to the nearest one, CPUs that were offline when the machine was built
-    /// to the node of the CPU before them, without a share of its memory. More than
+    /// without memory count to the nearest one. CPUs that were offline when the machine was built
+    /// count to the node of the CPU before them, without a share of its memory. More than
     /// [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes are taken as one.
     ///
     /// ```

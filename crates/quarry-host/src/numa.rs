@@ -11,8 +11,8 @@
 //! * A node with memory only (CXL, high-bandwidth memory) is left out: no thread is local to it.
 //! * CPUs of a node without memory belong to the nearest of the machine's nodes by the system's table
 //!   of distances, the lowest of several; to the following node if there is no such table.
-//! * A CPU on no node's list, because it is offline, belongs to the node of the CPU that is numbered
-//!   before it, the first such ones to node 0. When it comes online it may be less local than it could
+//! * A CPU on no node's list, because it is offline, belongs to the node of the CPU numbered before
+//!   it. The first such ones belong to node 0. When it comes online it may be less local than it could
 //!   be, and nothing else: only CPUs on lists share a node's memory ([`Nodes::listed`]), as virtual
 //!   machines may announce many times the CPUs that they ever have. If none is on a list, all do.
 //! * A system that lists one node or none, as most computers and all kernels without NUMA do, has

@@ -17,9 +17,9 @@
 //!
 //! # Why it is right
 //!
-//! * After the barrier every sequence on X that began before it has committed or will restart, and
-//!   one that begins later reads the claim (the barrier is a full one). So if C still stands after
-//!   the barrier, it stands until its writer removes it.
+//! * After the barrier every sequence on X that began before it has committed or will restart. One
+//!   that begins later reads the claim (the barrier is a full one). So if C still stands after the
+//!   barrier, it stands until its writer removes it.
 //! * C must be unique. With one value for all, this happens: A claims; a sequence in flight
 //!   commits over it and releases; A's barrier returns; another sequence reads 0; B claims with
 //!   the same value, and A confirms B's claim as its own, without a barrier after it; the second

@@ -22,12 +22,12 @@
 //! ```
 //!
 //! A reader counts itself in the counter of the epoch's parity, in the shard of its CPU. The epoch moves on
-//! when every shard's counter of the other parity has been seen at 0. An object that is deferred in
-//! epoch `e` is free in epoch `e + 3`: the step to `e + 1` may have looked before the object was
-//! unlinked, and each of the next two looks at one of the two counters afterwards.
+//! when every shard's counter of the other parity has been seen at 0. An object that is deferred in epoch
+//! `e` is free in epoch `e + 3`: the step to `e + 1` may have looked before the object was unlinked. Each
+//! of the next two looks at one of the two counters afterwards.
 //!
 //! A reader that a look at its counter misses has counted itself later, in the order of all `SeqCst`
-//! operations, so it finds the object unlinked. One that read the epoch long ago may count itself at
+//! operations: it finds the object unlinked. One that read the epoch long ago may count itself at
 //! the wrong parity; both are looked at, so that only delays.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -70,8 +70,8 @@ impl Readers {
         let counter = &self.shards[cpu as usize % SHARDS].0[parity];
         // SeqCst: ordered against the looks of `step`.
         counter.fetch_add(1, Ordering::SeqCst);
-        // SeqCst: what the reader loads from here on is as new as what was stored before the fence in
-        // `cookie`, if a look behind that fence missed the counter.
+        // SeqCst: if a look behind the fence in `cookie` missed the counter, the reader loads from
+        // here on what was stored before that fence.
         fence(Ordering::SeqCst);
         RcuReadGuard {
             readers: self,

@@ -11,10 +11,10 @@
 //!
 //! # Why no caller gets a wrong answer
 //!
-//! V sees the number of T's wait, and then looks at two things. It tells T only if T is the owner of the
-//! lock that V wants, and that lock ranks no lower than the one that T wants. Signals are blocked while a
-//! thread is registered, so the owner is not a handler on top of the wait. Hence T does hold the
-//! lock and does wait out of order.
+//! V sees the number of T's wait, and then looks at two things. It tells T only if T owns the lock that V
+//! wants, and that lock ranks no lower than the one that T wants. Signals are blocked while a thread is
+//! registered, so the owner is not a handler on top of the wait. Hence T does hold the lock and does wait
+//! out of order.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -4,7 +4,7 @@
 //!
 //! A trace (`quarry-trace`) is a list of events that a real kernel reported: this CPU allocated
 //! this object, that CPU freed it. A replay performs them, in their order, on a heap of another
-//! design, page size or CPU count in a virtual machine, and reports what that heap did.
+//! design, page size or CPU count in a virtual machine. It reports what that heap did.
 //!
 //! * **CPUs.** An event of recorded CPU c runs on virtual CPU c mod N. With more CPUs than the
 //!   recording has, the events stay where they were: the larger machine changes slab orders and

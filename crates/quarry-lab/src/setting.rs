@@ -116,8 +116,8 @@ impl Setting {
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`] if nothing takes a setting, a value is out of range, or two settings are for the
-/// same tunable of a design or contradict each other.
+/// [`LabError::Usage`] if nothing takes a setting, a value is out of range, or two settings contradict
+/// each other or are for one tunable.
 pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Settings>, LabError> {
     let mut resolved = vec![Settings::default(); designs.len()];
     let mut given: Vec<Vec<(&'static Tunable, &Setting)>> = vec![Vec::new(); designs.len()];

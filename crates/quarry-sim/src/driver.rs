@@ -207,8 +207,8 @@ impl<'h, D: Design> Driver<'h, D> {
         self.heap.pages()
     }
 
-    /// Lets all CPUs, one after the other, do what the kernel does from time to time, such as
-    /// expiring idle queues ([`Heap::reap`]), at `now_ns` of the machine's clock. What follows runs on the last of them.
+    /// Lets all CPUs, one after the other, do the kernel's periodic work at `now_ns` of the machine's clock, such as
+    /// expiring idle queues ([`Heap::reap`]). What follows runs on the last of them.
     pub fn reap(&mut self, now_ns: u64) {
         self.machine().advance_to(now_ns);
         for cpu in 0..self.heap.machine().topology().cpus {

@@ -8,7 +8,7 @@ use crate::machine::VirtualMachine;
 /// Puts into a pool whose pages are not mapped. A mapper is foreign code that runs in the middle of
 /// a put and could make another one.
 ///
-/// A page that a virtual machine's pool hands out by its number stands for what a driver would have, and safe
+/// A page that a virtual machine's pool hands out by its number stands for what a driver would have. Safe
 /// code may put it at any time. So unsafe code uses the memory of such a page only where it knows of every
 /// put. A [`PageBatch`](quarry_core::pool::PageBatch) is its holder's alone.
 pub trait LonePut {
@@ -36,8 +36,8 @@ pub trait LonePut {
 
 impl LonePut for &PagePool<'_, VirtualMachine> {
     fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError> {
-        // SAFETY: the machine is not `Sync`, so its pools, owners and handles are all one thread's,
-        // and neither it nor `NoMapper` calls foreign code in the middle of a put. By the trait's rule no
+        // SAFETY: the machine is not `Sync`, so its pools, owners and handles are all one thread's.
+        // Neither it nor `NoMapper` calls foreign code in the middle of a put. By the trait's rule no
         // code relies on the memory of a page that may be put here.
         unsafe { self.put(pfn) }
     }

@@ -263,9 +263,8 @@ impl ReplayEvent {
         }
     }
 
-    /// The migratetype of a page allocation, or of the surroundings of a block that is freed
-    /// without having been allocated in the recording, if that is known; `None` for everything
-    /// else.
+    /// The migratetype of a page allocation. Of a block from before the recording that is freed,
+    /// the migratetype of its surroundings, if that is known; `None` for everything else.
     #[must_use]
     pub const fn migratetype(&self) -> Option<u8> {
         let told = matches!(self.kind, Kind::MmPageAlloc)

@@ -62,10 +62,10 @@ impl Filter {
 
 /// Writes the part of a trace that `filter` keeps to the trace `output`, which appears when it is complete.
 ///
-/// A free whose allocation is not kept is one of unknown memory, as in a recording that begins late. An
-/// object whose free comes after the part stays alive. An object that is freed within the part by an
-/// event that is not kept gets an implied free, so that memory does not seem to grow. What was cut is
-/// said in [`TraceMeta::assumptions`]. [`TraceMeta::reports`] stay if a window alone is cut, and they lie in it.
+/// A free whose allocation is not kept is one of unknown memory, as in a recording that begins late. An object
+/// whose free comes after the part stays alive. An object whose free within the part is not kept gets an
+/// implied free, so that memory does not seem to grow. What was cut is said in [`TraceMeta::assumptions`].
+/// [`TraceMeta::reports`] stay if a window alone is cut, and they lie in it.
 ///
 /// # Errors
 /// If the trace cannot be read, nothing of it is kept, or the output cannot be written or is the trace.

@@ -18,7 +18,7 @@
 //! # Objects
 //!
 //! Addresses do not survive the import. An object is a *slot*: a small number that is given again
-//! once its object is freed, so that a replay needs a table of [`TraceMeta::object_slots`] entries
+//! once its object is freed. So a replay needs a table of [`TraceMeta::object_slots`] entries
 //! however long the trace is. Page blocks have slots of their own ([`TraceMeta::page_slots`]),
 //! keyed by page frame number. `kfree` frees what `kmem_cache_alloc` gave and the other way round:
 //! the address decides.
@@ -32,14 +32,13 @@
 //! object that was under way or came later. Rows keep their times, so a row's may be a little
 //! before that of the row above.
 //!
-//! A coarse clock gives events of several CPUs one time, and recorders print them CPU after CPU.
-//! The importer keeps each CPU's order. It lets a free wait for the allocation, or an allocation for
-//! the free, that another CPU still has to do at that time. The free of a slab's pages, and the free of
-//! an object that led to it, wait for the frees of the other objects in it. Frees wait for new slabs as
-//! above. Else the CPUs go on side by side, each evenly through its events. That
-//! is one order of many: which CPU frees into a slab first decides in whose stock it stays, so
-//! such a recording does not show which slabs a burst leaves behind. [`TraceBuilder`] takes
-//! events as they come.
+//! A coarse clock gives events of several CPUs one time, and recorders print them CPU after CPU. The
+//! importer keeps each CPU's order. It lets a free wait for the allocation, or an allocation for the
+//! free, that another CPU still has to do at that time. A free of a slab's pages, and the free of an
+//! object that led to it, wait for the slab's other objects' frees. Frees wait for new slabs as above.
+//! Else the CPUs go on side by side, each evenly through its events. That is one order of many: which
+//! CPU frees into a slab first decides in whose stock it stays. So such a recording does not show which
+//! slabs a burst leaves behind. [`TraceBuilder`] takes events as they come.
 //!
 //! # The orphan rule
 //!

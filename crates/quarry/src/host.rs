@@ -436,8 +436,8 @@ impl<D: Design> Builder<D> {
 /// See [`fork_misses`].
 static FORK_MISSES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the locks of heaps that could not be had in time before the forks so far, plus the threads that gave
-/// up waiting for a fork. A heap that was missed may be unusable in the child, which should only `exec` then.
+/// Returns the locks of heaps that forks so far could not have in time, plus the threads that gave up waiting
+/// for a fork. A heap that was missed may be unusable in the child, which should only `exec` then.
 #[must_use]
 pub fn fork_misses() -> u64 {
     FORK_MISSES.load(Ordering::Relaxed)

@@ -25,7 +25,7 @@
 //! # What calls return
 //!
 //! * A call that makes one thing, or all or nothing, returns a `Result` if the error gives something back or
-//!   says a reason ([`Cache::alloc`], [`Cache::alloc_bulk`]). Otherwise it returns an `Option`
+//!   a reason ([`Cache::alloc`], [`Cache::alloc_bulk`]). Otherwise it returns an `Option`
 //!   ([`Heap::kmalloc`]).
 //! * A bulk call that may do a part returns the number of things done ([`PagePool::fill_batch`],
 //!   [`PageAllocator::alloc_bulk`]).

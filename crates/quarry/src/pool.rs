@@ -337,11 +337,11 @@ impl<H: Mapper> std::error::Error for PendingPool<H> {}
 /// # Contents
 ///
 /// Every byte has a value: the memory is anonymous, so the system fills it with zeros before its
-/// first use and after each trim, and nothing that runs can take a byte's value away. By the letter
-/// of the language a former owner can, by a copy of `MaybeUninit::uninit()` or of a value with
+/// first use and after each trim. Nothing that runs can take a byte's value away. By the letter of
+/// the language a former owner can, by a copy of `MaybeUninit::uninit()` or of a value with
 /// padding. That such a byte has some fixed value for the next owner rests on the way between the
 /// two: the page is freed and handed out through shared per-CPU lists, by assembly or by atomic
-/// operations, across which compilers do not carry what memory holds. Miri, which does, may
+/// operations. Compilers do not carry what memory holds across these. Miri, which does, may
 /// complain about such bytes.
 pub struct Frame<H: Mapper = NoMapper> {
     pool: ThinPool<'static, HostMachine, H>,
@@ -350,9 +350,9 @@ pub struct Frame<H: Mapper = NoMapper> {
 }
 
 // SAFETY: a frame is the only way to its memory, as a boxed slice is: the pool hands a page out
-// once, the page allocator refuses to free pages of pools, and those who count references to it
-// have no safe access to memory. Dropping it uses the pool from the thread that it is on, which
-// asks of the mapper that threads may share it.
+// once; the page allocator refuses to free pages of pools; holders of counted references have no
+// safe access to memory. Dropping it uses the pool from the thread that it is on, which asks of
+// the mapper that threads may share it.
 unsafe impl<H: Mapper + Send + Sync> Send for Frame<H> {}
 // SAFETY: a shared frame gives shared access to bytes.
 unsafe impl<H: Mapper + Send + Sync> Sync for Frame<H> {}

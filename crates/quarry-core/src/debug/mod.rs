@@ -2,9 +2,10 @@
 //!
 //! # 1 Idea and source
 //!
-//! The kernel's `slub_debug`: per cache, by letters, objects get red zones (Z), free ones a poison
-//! pattern (P), each a record of who allocated and who freed it (U); every allocation and free is
-//! checked (F), told (T), or made to fail (A). Facts, not code, of those kernels were used.
+//! The kernel's `slub_debug`: per cache, by letters, objects get red zones (Z); free ones get a
+//! poison pattern (P); each has a record of who allocated and who freed it (U); every allocation
+//! and free is checked (F), told (T), or made to fail (A). Facts, not code, of those kernels were
+//! used.
 //!
 //! # 2 How it hangs on the designs
 //!
@@ -20,8 +21,8 @@
 //!
 //! A cache with debugging keeps nothing per CPU, so its fast paths always miss, and the slow paths
 //! refuse ([`FreeError::Unchecked`](crate::design::FreeError), `None`). The call site is a constant
-//! that only the jump after a miss loads (`#[track_caller]` on inlined functions), and nothing of
-//! the fast path is alive behind that jump. So caches without debugging execute no test for it, and
+//! that only the jump after a miss loads (`#[track_caller]` on inlined functions). Nothing of the
+//! fast path is alive behind that jump. So caches without debugging execute no test for it, and
 //! their callers save no register: 282 instructions a pair of slub without rseq, as without all
 //! this; a wrapper that looked at the results in the caller's code cost 17 more.
 //!

@@ -48,10 +48,10 @@ pub use usage::{CpuUsage, NodeUsage, Usage};
 ///
 /// # Safety
 ///
-/// [`Design::geometry`] and [`Design::kmalloc_rules`] give objects at least the size and alignment that are
-/// asked for. [`Allocate`] hands out memory of the cache's slabs that no other user has, as large and as
-/// aligned as the cache's geometry says, until it is freed. [`Slots`] and [`Show`] name such memory only. All methods keep
-/// to what [`Env`] gives them.
+/// [`Design::geometry`] and [`Design::kmalloc_rules`] give objects at least the size and alignment that are asked for.
+/// [`Allocate`] hands out memory of the cache's slabs that no other user has until it is freed. It is as large and as
+/// aligned as the cache's geometry says. [`Slots`] and [`Show`] name such memory only. All methods keep to what
+/// [`Env`] gives them.
 pub unsafe trait Design:
     Allocate + Free + Slots + Show + Upkeep + Send + Sync + 'static
 {

@@ -69,9 +69,9 @@ pub trait Show: Sized {
     /// [`Busy`]: `f` was not run.
     fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy>;
 
-    /// Calls `found` for every object from the address on that a user has allocated, or whose free is
-    /// deferred, in address order, until it returns `false`. The cache is at rest; `found` is bound by
-    /// the rule of [`Show::at_rest`].
+    /// Calls `found` for every object from the address on that is allocated or whose free is deferred.
+    /// Goes in address order, until it returns `false`. The cache is at rest; `found` is bound by the
+    /// rule of [`Show::at_rest`].
     ///
     /// # Errors
     ///

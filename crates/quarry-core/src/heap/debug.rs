@@ -12,9 +12,9 @@ use crate::machine::{Machine, NodeId};
 use crate::rcu;
 
 impl<M: Machine, D: Design> Heap<M, D> {
-    /// Switches debugging on for the caches that are made from now on and that the setting names,
-    /// those of kmalloc included, if they are made later. Caches may ask for debugging by
-    /// themselves with the flags of their [`CacheSpec`](crate::design::CacheSpec).
+    /// Switches debugging on for the caches that the setting names and that are made from now on,
+    /// those of kmalloc included. Caches may ask for debugging by themselves with the flags of
+    /// their [`CacheSpec`](crate::design::CacheSpec).
     ///
     /// # Errors
     ///

@@ -29,8 +29,8 @@
 //! * `ctor` shows that there is a constructor, not its name.
 //! * What happened without a CPU's slot is in a counter's sum and in no CPU's part of it.
 //! * SLUB has slabinfo in all eras; whether the kernels of its first ones had it is not known here.
-//! * The attributes of 4.13 are taken to be those of 5.9, and those of SLUB with queues those of
-//!   2.6.35 with its own tunables and counters and without `cpu_slabs`, as it has no CPU slabs.
+//! * The attributes of 4.13 are taken to be those of 5.9. Those of SLUB with queues are those of
+//!   2.6.35 with its own tunables and counters; it has no CPU slabs, so `cpu_slabs` is missing.
 
 mod attributes;
 mod pages;

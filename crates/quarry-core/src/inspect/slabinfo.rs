@@ -235,8 +235,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// Tunes a cache as writing a line `name limit batchcount sharedfactor` to SLAB's
     /// `/proc/slabinfo` does. Values that are impossible together (a limit or batchcount below 1, a
-    /// batchcount above the limit, a negative sharedfactor) change nothing and are no error, as in
-    /// the kernel; then the answer is `false`.
+    /// batchcount above the limit, a negative sharedfactor) change nothing. They are no error, as
+    /// in the kernel; then the answer is `false`.
     ///
     /// # Errors
     ///

@@ -7,11 +7,11 @@
 //! handler passes a closed gate if it interrupts an occupant of the gate or the thread that closed
 //! it; the gate knows it by its thread.
 //!
-//! A closed gate can be what the fork itself waits for: the C library takes the locks of its own
-//! `malloc` after the gate was closed, and a signal handler that interrupted their holder may come
-//! here. No code can tell that from a long fork, so a waiter goes through after
-//! [`PATIENCE_NS`], which is counted as a miss. If the fork was only long, or the process stopped meanwhile,
-//! and was copied at that moment, the child may find a lock taken or a structure half changed.
+//! A closed gate can be what the fork itself waits for: the C library takes the locks of its own `malloc`
+//! after the gate was closed. A signal handler that interrupted their holder may come here. No code can tell
+//! that from a long fork, so a waiter goes through after [`PATIENCE_NS`], which is counted as a miss. If the
+//! fork was only long, or the process stopped meanwhile, the copy may be of that moment. Then the child may
+//! find a lock taken or a structure half changed.
 //!
 //! [`Gate::stop`] closes the gate for a walk over a cache whose slots the caller holds. A walk waits
 //! for no lock but the cache's own, whose holders are all outside then, and calls no user's code.
@@ -50,8 +50,8 @@ const fn is_fork(closed: usize) -> bool {
 pub(crate) struct Gate {
     /// Threads inside, or [`arriving`].
     occupants: [AtomicUsize; OCCUPANTS],
-    /// Occupants that found no place. They must not wait for one: the holder of a slot may be among
-    /// those that wait, in a signal handler, for an occupant that waits for a lock of that holder.
+    /// Occupants that found no place. They must not wait for one: the holder of a slot may itself
+    /// wait, in a signal handler, for an occupant that waits for a lock of that holder.
     unnamed: AtomicUsize,
     /// The thread that closed the gate, or [`walking`]; 0 while it is open.
     closed: AtomicUsize,

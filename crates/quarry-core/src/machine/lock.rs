@@ -12,7 +12,7 @@ pub(crate) struct SpinLock<T> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: `data` is only reached through a `Guard`, which exists only while `raw` is held, and
+// SAFETY: `data` is only reached through a `Guard`, which exists only while `raw` is held.
 // `Machine`'s contract makes acquisitions exclude each other and order the accesses.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 

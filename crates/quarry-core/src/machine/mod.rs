@@ -18,10 +18,10 @@
 //!        lock word + state
 //! ```
 //!
-//! A slot's lock word is 0 (free), 1 (taken by code running on that CPU), 2 (taken by another CPU
-//! for a drain, a shrink or exact statistics), 3 (taken for a fork) or 4 (as 1, and another CPU waits for it).
-//! The CPU itself never waits for it: if a preempted thread holds the word, the caller goes to the node level instead. This is the shape
-//! that Linux 6.18 uses for sheaves (a local lock that is only *tried*).
+//! A slot's lock word is 0 (free), 1 (taken by code running on that CPU) or 2 (taken by another CPU). Another CPU
+//! takes it for a drain, a shrink or exact statistics. 3 is taken for a fork, and 4 is as 1, while another CPU waits
+//! for it. The CPU itself never waits for it: if a preempted thread holds the word, the caller goes to the node
+//! level instead. This is the shape that Linux 6.18 uses for sheaves (a local lock that is only *tried*).
 //!
 //! # Memory order of one-step operations
 //!

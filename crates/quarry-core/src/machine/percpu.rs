@@ -26,7 +26,7 @@ pub(crate) struct PerCpu<T> {
     state: PhantomData<T>,
 }
 
-// SAFETY: M1 - the state of a slot is only reached by the holder of its lock word, so sharing the
+// SAFETY: M1 - the state of a slot is only reached by the holder of its lock word. So sharing the
 // handle moves a `T` between threads but never shares one.
 unsafe impl<T: Send> Sync for PerCpu<T> {}
 // SAFETY: as above; the handle itself is an address that never changes (M3).

@@ -55,8 +55,8 @@ pub unsafe trait Memory {
     /// Makes the pages of a range a node's, before they are first touched, where the machine can.
     fn bind(&self, range: RawRange, node: NodeId);
 
-    /// Says that what lies at this address, if anything does, will be written soon, so that a machine
-    /// with caches can fetch it while the caller does something else.
+    /// Says that what lies at this address, if anything does, will be written soon. A machine with
+    /// caches can fetch it while the caller does something else.
     fn prefetch_for_write(&self, address: *const u8);
 }
 
@@ -108,9 +108,9 @@ pub unsafe trait Steps: Slots {
     ///
     /// # Safety
     ///
-    /// As for [`Slots::percpu_try_lock`]; the slot's state is laid out as `L` says, and each
-    /// object on the list holds the address of the next, or null, `link` bytes from its start. By S1
-    /// and S2 the stores that preceded the push of the object on this CPU are visible to the caller.
+    /// As for [`Slots::percpu_try_lock`]; the slot's state is laid out as `L` says. Each object on
+    /// the list holds the address of the next, or null, `link` bytes from its start. By S1 and S2
+    /// the stores that preceded the push of the object on this CPU are visible to the caller.
     unsafe fn percpu_pop_list<L: ListLayout>(
         &self,
         slot0: &NonNull<SlotLock>,

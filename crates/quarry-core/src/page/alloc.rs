@@ -1,5 +1,5 @@
 //! Allocation beyond the shortest way: by the lists of the zone that is tried first, by the other
-//! zones and their watermarks, and once more when all CPUs have given their lists back.
+//! zones and their watermarks; and once more when all CPUs have given their lists back.
 
 use super::buddy::{Mixing, Wanted};
 use super::pcp::Pageset;

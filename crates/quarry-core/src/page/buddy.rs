@@ -432,8 +432,8 @@ impl FreeArea {
     /// [`FreeArea::free`] of blocks of one order, first to last.
     ///
     /// Blocks that make a larger one together, and come up or down within it, go back as that one:
-    /// until the last of them is free they merge with nothing but each other, and what they merge
-    /// to meanwhile comes to a list's front and leaves it again. What that costs is charged.
+    /// until the last of them is free they merge with nothing but each other; what they merge to
+    /// meanwhile comes to a list's front and leaves it again. What that costs is charged.
     pub(crate) fn free_all<M: Machine>(
         &mut self,
         machine: &M,

@@ -93,8 +93,8 @@ impl<M: Machine> PageAllocator<M> {
     /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
     /// reach. Returns their number. `filled` slots of the array come before these.
     ///
-    /// Where watermarks count, that zone has as many pages above its low one as the array has slots, from
-    /// 7.1 on as many as are missing.
+    /// Where watermarks count, that zone has as many pages above its low one as the array has slots; from
+    /// 7.1 on, as many as are missing.
     fn alloc_bulk_listed(&self, node: NodeId, filled: usize, slots: &mut [Option<Pfn>]) -> u64 {
         let first = self.first_zone(node);
         let zone = if self.keeps_back() {

@@ -1,9 +1,9 @@
 //! The consistency walker: P1 and P2 of the page allocator.
 //!
 //! A zone is walked while all of its per-CPU slots and then its lock are held. So no block is on its way between
-//! lists, nor is one split or merged. What other threads may still do is to change one word: the kind of a
-//! block that is on no list, as they take it into their hands or are about to put it on a list. Its pages
-//! count as one kind or the other.
+//! lists, nor is one split or merged. What other threads may still do is to change one word: the kind of a block
+//! that is on no list, when they take it off a list or are about to put it on one. Its pages count as one kind
+//! or the other.
 
 use super::buddy::FreeArea;
 use super::pcp::Pcp;

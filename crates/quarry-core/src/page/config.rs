@@ -6,13 +6,13 @@
 //! A request tries the zones of its node from high to low, then those of the other nodes in turn:
 //! those above their low watermark first, then those above the lowest; below that it fails, unless
 //! [`no_watermarks`](super::AllocOptions::no_watermarks) is asked for. From 5.0 on, a request that
-//! may have Normal first tries the node's zones without mixing types (`buddy.rs`): a
-//! block of DMA32 rather than one of another type's pageblock in Normal. So 6.18 was recorded to
-//! do: while Normal had 30 thousand free pages, but none that were unmovable, 3180 unmovable blocks
-//! of orders 0 to 3 were refilled from DMA32 and none from Normal. Kernels before 5.0 do not. A
-//! lower zone keeps back more from requests that could have had a higher one. All of this is off
-//! for heaps ([`PageConfig::new`]): one zone per node, in which every page can be used. Of the NUMA
-//! counters only the exceptions are counted, the others follow from the number of allocations.
+//! may have Normal first tries the node's zones without mixing types (`buddy.rs`): a block of DMA32
+//! rather than one of another type's pageblock in Normal. So 6.18 was recorded to do: Normal had 30
+//! thousand free pages, none of them unmovable: 3180 unmovable blocks of orders 0 to 3 came from
+//! DMA32 and none from Normal. Kernels before 5.0 do not. A lower zone keeps back more from
+//! requests that could have had a higher one. All of this is off for heaps ([`PageConfig::new`]):
+//! one zone per node, in which every page can be used. Of the NUMA counters only the exceptions are
+//! counted, the others follow from the number of allocations.
 
 use core::ops::Range;
 
@@ -120,9 +120,9 @@ pub struct PageConfig {
     /// of it; at least 1. The next calls move the rest under holds of their own. Kernels have no such
     /// bound.
     pub hold_pages: u32,
-    /// Bytes of a CPU's share of the last-level cache: its size by the CPUs that share it. Above three
-    /// batches (756 KiB for a batch of 63) the frees of larger blocks drain the lists from 6.7 on only if
-    /// they hold a batch. The default is [`CACHE_SHARE_BYTES`].
+    /// Bytes of a CPU's share of the last-level cache: its size by the CPUs that share it. From 6.7 on,
+    /// above three batches (756 KiB for a batch of 63), frees of larger blocks drain only lists with a
+    /// batch. The default is [`CACHE_SHARE_BYTES`].
     pub cache_share_bytes: u64,
     /// Slots that a bulk free looks at under one hold of a CPU's lists, at least 1.
     pub bulk_free_hold: usize,

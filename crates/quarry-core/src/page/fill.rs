@@ -192,7 +192,7 @@ impl<M: Machine> PageAllocator<M> {
         Some(area.leave_free(self.machine(), self.map(), &by_group))
     }
 
-    /// Raises a zone's watermarks by `pages` pages, at most all of its own, as kernels do for a while
+    /// Raises a zone's watermarks by `pages` pages, at most all of its own. Kernels do so for a while
     /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Returns whether
     /// there is such a zone.
     pub fn set_boost(&self, zone: ZoneType, pages: u64) -> bool {

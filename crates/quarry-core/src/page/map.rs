@@ -92,8 +92,8 @@ impl MemMap {
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> &Page {
         debug_assert!(pfn.0 < self.pages, "page {} of {}", pfn.0, self.pages);
-        // SAFETY: page numbers come from this map (`pfn_of` checks the bounds, the zones stay
-        // below `pages`, links only hold such numbers), and each has a descriptor in the range.
+        // SAFETY: page numbers come from this map, and each has a descriptor in the range:
+        // `pfn_of` checks the bounds, the zones stay below `pages`, links only hold such numbers.
         let page = unsafe { self.descriptors.add(pfn.0 as usize) };
         // SAFETY: a descriptor is valid from the start, because all its fields are atomics and
         // the range is zero-filled (M2); it is never written but through them.
@@ -139,9 +139,9 @@ impl MemMap {
         machine.prefetch_for_write(page.cast());
     }
 
-    /// Prefetches the descriptor of a block further on the list of this one ([`Page::set_ahead`]), for a
-    /// caller that takes blocks off it one after the other. Following a list waits for each descriptor in
-    /// turn; this way it waits for several at a time.
+    /// Prefetches the descriptor of a block further on the list of this one ([`Page::set_ahead`]).
+    /// Callers take blocks off the list one after the other. Following a list waits for each descriptor
+    /// in turn; this way it waits for several at a time.
     #[inline(always)]
     pub(super) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
         if let Some(further) = page.ahead() {

@@ -225,9 +225,9 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// # Errors
     ///
-    /// [`BootError`] if the machine's ranges are too small, the zones have no pages or need more than
-    /// the machine has ([`BootError::NoZones`], [`BootError::Zones`]), or the configuration is none of
-    /// the era's.
+    /// [`BootError`] if the machine's ranges are too small, or the configuration is none of the era's.
+    /// [`BootError::NoZones`] and [`BootError::Zones`] if the zones have no pages or need more than
+    /// the machine has.
     pub fn with_config(machine: M, config: &PageConfig) -> Result<Self, BootError> {
         let ranges = *machine.ranges();
         let area = RawRange {

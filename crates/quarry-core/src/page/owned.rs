@@ -10,8 +10,8 @@ use crate::machine::Machine;
 
 /// A block of 2^order pages that is its owner's alone.
 ///
-/// A page number is a name that can be copied, so [`PageAllocator::free`] is unsafe, and claims the page by
-/// a compare-and-swap to refuse the second of two frees. This handle needs neither: all other calls refuse
+/// A page number is a name that can be copied, so [`PageAllocator::free`] is unsafe. It claims the page by
+/// a compare-and-swap, to refuse the second of two frees. This handle needs neither: all other calls refuse
 /// its pages ([`PageKind::Owned`]), and dropping it costs what [`PageAllocator::free_exclusive`] does.
 ///
 /// ```

@@ -76,8 +76,8 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// # Errors
     ///
-    /// [`PageError`] if `pfn` is not the first page of an allocated block or of one of a page pool,
-    /// or if no more references can be counted.
+    /// [`PageError`] if `pfn` is not the first page of an allocated block or of a page pool's, or
+    /// if no more references can be counted.
     ///
     /// # Safety
     ///

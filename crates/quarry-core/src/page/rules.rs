@@ -21,8 +21,8 @@
 //!
 //! Larger blocks that are freed one after the other end a spree of frees: from 5.18 on, while it grows,
 //! the free of one empties the lists. From 6.7 on the second such block gives at most 32 batches, once a
-//! batch of frees is counted (from 6.16 on a batch and half of the least `high`). Where a CPU has much
-//! cache ([`PageConfig::cache_share_bytes`]), the lists must hold a batch as well.
+//! batch of frees is counted. From 6.16 on that is a batch and half of the least `high`. Where a CPU has
+//! much cache ([`PageConfig::cache_share_bytes`]), the lists must hold a batch as well.
 //!
 //! # Pages under one hold of the zone lock
 //!
@@ -205,7 +205,7 @@ impl Rules {
     }
 
     /// Pages that the lists must hold for that: a batch where the CPU's share of the last-level cache is
-    /// larger than three batches, so that what one CPU frees stays in the cache that others share.
+    /// larger than three batches. What one CPU frees then stays in the cache that others share.
     pub(crate) fn spree_kept(&self, batch: u32) -> u32 {
         if self.cache_share_pages > 3 * batch {
             batch

@@ -1,6 +1,6 @@
 //! Bulk calls that are one step per page, as far as the running CPU's array ([`super::front`]) has pages or
-//! room. They need the slot, as a step must not be interrupted by another, but leave out what a hold of the
-//! lists begins and ends with. The lists' next holder takes them into account as steps.
+//! room. They need the slot, as a step must not be interrupted by another. They leave out what a hold of
+//! the lists begins and ends with. The lists' next holder takes them into account as steps.
 
 use super::front::{Entry, slots_to_vacant};
 use super::pcp::{Pcp, fill_slots};
@@ -65,8 +65,8 @@ impl<M: Machine> PageAllocator<M> {
         taken.unwrap_or(0)
     }
 
-    /// Frees the pages of slots from the first on, up to one that is empty, cannot be freed, goes
-    /// elsewhere or finds no room in the running CPU's array. How many.
+    /// Frees the pages of slots from the first on. Ends at one that is empty, cannot be freed,
+    /// goes elsewhere or finds no room in the running CPU's array. How many.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]

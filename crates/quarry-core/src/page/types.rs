@@ -122,10 +122,11 @@ const ON_LIST: u64 = 1 << 24;
 const REFERENCE: u64 = 1 << 32;
 
 /// Places between a block and the one that [`Page::set_ahead`] notes: with the work on each block between
-/// them, some less than the misses that a core has under way (10 to 16 line fill buffers on x86-64).
+/// them. It is somewhat less than the misses that a core has under way (10 to 16 line fill buffers on
+/// x86-64).
 pub(super) const AHEAD: usize = 6;
 /// Pages that the array in front of a CPU's list of single unmovable pages holds: two batches of large zones
-/// (63), so that what a batch brings or takes does not move pages between the array and the list each time.
+/// (63). So what a batch brings or takes does not move pages between the array and the list each time.
 pub(super) const FRONT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 
 /// Descriptor of one page.
@@ -146,9 +147,10 @@ pub(super) const FRONT_PAGES: usize = if cfg!(loom) { 4 } else { 128 };
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
 ///
-/// In `state` a slab's holder of the node list lock notes as well whether it is on the partial list,
-/// which it leaves before its pages go back. Kind and references are one word, so that one comparison
-/// tells whether a block may be freed, and no code counts references to what is no more theirs.
+/// In `state` the holder of the node list lock notes as well whether a slab is on the partial list.
+/// The slab leaves that list before its pages go back. Kind and references are one word, so that one
+/// comparison tells whether a block may be freed. So no code counts references to a block that was
+/// freed.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.

@@ -2,8 +2,8 @@
 //!
 //! A zone's pages are taken in units of 2^[`UNIT_ORDER`]. A unit's bit is set while no page of it
 //! has been handed out since it was given back, or since it was new. So splits and merges of the
-//! blocks need not look at the bits, and an allocation from the zone clears one bit, in the word of
-//! its largest block: 64 units are 2^10 pages, and a block never crosses them (P3).
+//! blocks need not look at the bits. An allocation from the zone clears one bit, in the word of its
+//! largest block: 64 units are 2^10 pages, and a block never crosses them (P3).
 
 use core::ptr::NonNull;
 

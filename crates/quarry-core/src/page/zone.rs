@@ -289,8 +289,8 @@ impl Zone {
         }
     }
 
-    /// Whether a block can be taken and leave more pages than the mark, and than is kept back from
-    /// requests that could have had a higher zone.
+    /// Whether taking a block leaves more pages than the mark and than is kept back from requests
+    /// that could have had a higher zone.
     pub(crate) fn is_above(&self, mark: Mark, order: u32, highest: ZoneType) -> bool {
         let mark = match mark {
             Mark::None => return true,

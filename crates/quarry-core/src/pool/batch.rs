@@ -307,7 +307,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
 /// Copies as many pages of a batch as there is room for, and returns how many.
 ///
 /// The same number of pages is always copied in the same pieces. A load waits if it needs what several
-/// stores have just written, so what came in by narrow stores must not go out by wide loads.
+/// stores have just written. So what came in by narrow stores must not go out by wide loads.
 #[inline(always)]
 fn copy(from: &[Pfn], to: &mut [Pfn]) -> usize {
     let count = from.len().min(to.len());

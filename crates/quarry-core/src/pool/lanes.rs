@@ -1,8 +1,8 @@
 //! Lanes: how pages that are put on one CPU come home, where the machine has single steps.
 //!
 //! The ring's tail is all producers', so a put is an atomic addition that waits for the line. A lane is
-//! one CPU's: a put is one step of the machine, without an atomic instruction, and the owner takes
-//! what lies there without writing to what the producers write.
+//! one CPU's: a put is one step of the machine, without an atomic instruction. The owner takes what
+//! lies there without writing to what the producers write.
 //!
 //! ```text
 //!   per-CPU slot: base top limit             lane, in the machine's structure range
@@ -12,14 +12,14 @@
 //!                  +------------------------>+------+------------------------------+
 //! ```
 //!
-//! The entries are used round and round. A step puts an entry at the top unless it is at the limit;
-//! a put that finds it there takes the CPU's slot, looks how far the owner has come, and moves the limit,
-//! or the top to the beginning. The top never comes to the head from below, so that equality means
+//! The entries are used round and round. A step puts an entry at the top unless it is at the limit; a put
+//! that finds it there takes the CPU's slot and looks how far the owner has come. Then it moves the
+//! limit, or the top to the beginning. The top never comes to the head from below, so that equality means
 //! empty. A CPU gets its lane with the first page that is put there. Puts go to the ring if the lane is
 //! full or its slot is held.
 //!
-//! A lane's pages are published by the store of the top, with which a step ends and which releases what
-//! was stored before (S3 of [`crate::machine`]). The owner reads the top with Acquire.
+//! A step ends with the store of the top. It publishes a lane's pages: it releases what was stored
+//! before (S3 of [`crate::machine`]). The owner reads the top with Acquire.
 
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut};

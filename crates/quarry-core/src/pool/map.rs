@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 /// mapped when it comes from the page allocator and stays so while it is the pool's
 /// (`PP_FLAG_DMA_MAP`), in flight or not. The pool may call from any thread that puts pages.
 ///
-/// A mapper must not panic: the pages that the call was about, and those that wait behind them in the
-/// ring, would be lost to the pool, which then never ends.
+/// A mapper must not panic: the pages that the call was about, and those behind them in the ring,
+/// would be lost to the pool, which then never ends.
 pub trait Mapper: 'static {
     /// Whether there is anything to do; a pool leaves the calls out otherwise.
     const MAPS: bool = true;

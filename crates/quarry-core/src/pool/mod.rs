@@ -45,7 +45,7 @@
 //! by the owner*: push the alloc cache (`cached`), if it is full (`cache_full`) into the ring.
 //! *Put*: into the running CPU's lane or the ring (`ring`), out of the pool if it is full
 //! (`ring_full`). A page that has other users (`get_page`), and is not in a batch, leaves the pool
-//! when it is put (`released_refcnt`), and its last user frees it.
+//! when it is put (`released_refcnt`); its last user frees it.
 //!
 //! A bulk call for n pages is n single ones in the same order, at less cost. It takes one look at the
 //! call site, the CPU and the alloc cache's length. For up to 64 pages it holds the CPU's lane once, or
@@ -67,12 +67,12 @@
 //! * **I1** Every page of a pool is in exactly one place, which its state names.
 //! * **I2** The alloc cache, the heads of the lanes and the ring and the owner's counters are written
 //!   by the owner alone; there is one owner, or after [`PoolOwner::destroy`] one [`Pending`].
-//! * **I3** An allocation by number hands out an entry only if the page is this pool's and home, and
-//!   it is in flight from then on. A second put is refused. Two of a page at the same moment break
-//!   the puts' contract, as nothing ties a put's look at the state to its store: both may be accepted
-//!   and make two entries (the owner drops the one that it meets while the page is in flight,
-//!   `stale`; a batch takes its entries as they are), or one releases the page and the other writes to
-//!   what is no more the pool's.
+//! * **I3** An allocation by number hands out an entry only if the page is this pool's and home. It is
+//!   in flight from then on. A second put is refused. Two of a page at the same moment break the puts'
+//!   contract, as nothing ties a put's look at the state to its store: both may be accepted and make
+//!   two entries (the owner drops the one that it meets while the page is in flight, `stale`; a batch
+//!   takes its entries as they are), or one releases the page and the other writes to what is no more
+//!   the pool's.
 //! * **I4** The pool's memory goes back when it has neither handles nor pages. The holder of a page
 //!   in flight may use the pool until the page is put. A put touches the pool no more once the
 //!   page may have gone on, except for the word of the lane's slot, which it frees. The closing of the

@@ -238,8 +238,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// # Safety
     ///
     /// If the piece is handed out, it is the caller's to put, and no code uses its memory any longer. If it is
-    /// not, a handle to the pool exists until the call returns, and no other thread puts this page or a
-    /// piece of it at the same time.
+    /// not, a handle to the pool exists until the call returns. No other thread puts this page or a piece of
+    /// it at the same time.
     pub unsafe fn put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         self.put_piece_used(pfn, offset)
     }

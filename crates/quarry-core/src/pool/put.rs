@@ -22,7 +22,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// # Safety
     ///
     /// If the page is handed out whole, it is the caller's to put: the pool gave it to the caller, or its user
-    /// handed it over, and no code uses its memory any longer but users with references of their own.
+    /// handed it over; no code uses its memory any longer but users with references of their own.
     ///
     /// No other thread puts this page, or a piece of it, at the same time. Of two at once one may write
     /// to the descriptor of a page that the other released and that has become a slab.
@@ -178,7 +178,7 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// # Safety
     ///
     /// If the page is handed out whole, it is the caller's to put: the pool gave it to the caller, or its user
-    /// handed it over, and no code uses its memory any longer but users with references of their own.
+    /// handed it over; no code uses its memory any longer but users with references of their own.
     ///
     /// No other thread puts this page, or a piece of it, at the same time. Of two at once one may write
     /// to the descriptor of a page that the other released and that has become a slab.
@@ -351,9 +351,9 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         Put::Ring
     }
 
-    /// Puts the pages of all filled slots into the ring or out of the pool, and returns how many
-    /// were found to be in flight without other users. Nothing of the pool may be touched after it,
-    /// but for those who have a handle.
+    /// Puts the pages of all filled slots into the ring or out of the pool. Returns how many were
+    /// found to be in flight without other users. Nothing of the pool may be touched after it, but
+    /// for those who have a handle.
     #[inline]
     pub(super) fn put_bulk_ring<S>(
         self,

@@ -134,8 +134,8 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
     /// # Safety
     ///
     /// If the page is in flight, it is the caller's to put, and no code uses its memory any longer. If it is not,
-    /// a handle to the pool exists until the call returns, and no other thread puts this page or a piece of
-    /// it at the same time.
+    /// a handle to the pool exists until the call returns. No other thread puts this page or a piece of it at the
+    /// same time.
     #[inline]
     pub unsafe fn put(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         self.put_used(pfn, used)

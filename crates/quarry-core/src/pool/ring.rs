@@ -1,11 +1,11 @@
 //! The ring: pages that come home from elsewhere, one consumer, any number of producers.
 //!
-//! A producer reserves slots by moving the tail in one atomic step, and fills them. A slot holds a
-//! page or 0: the consumer goes from slot to slot until it finds one that is not filled, empties
-//! those before it, and then says how far it has come; a producer looks at that only when the ring
-//! seems full. So a producer that is preempted between the two steps, or that a fork left behind there,
-//! holds up the pages behind its slot but makes no thread wait. A signal handler may put while the
-//! thread that it interrupted does.
+//! A producer reserves slots by moving the tail in one atomic step, and fills them. A slot holds a page
+//! or 0: the consumer goes from slot to slot until one that is not filled, empties those before it, and
+//! then says how far it has come; a producer looks at that only when the ring seems full. So a producer
+//! that is preempted between the two steps, or that a fork left behind there, holds up the pages behind
+//! its slot. It makes no thread wait. A signal handler may put while the thread that it interrupted
+//! does.
 //!
 //! Positions count entries from the ring's beginning and do not wrap. Many slots are reserved by a
 //! compare-and-swap, which sees that the tail is where the room was looked for. One slot is reserved

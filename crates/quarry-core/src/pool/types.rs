@@ -196,8 +196,8 @@ impl<H: Mapper> Body<H> {
         self.id().wrapping_byte_add(beyond)
     }
 
-    /// Whether a page is this pool's and in this state, as far as the owner of one or a put of the
-    /// other need to know: what is no more a pool's has no mark.
+    /// Whether a page is this pool's and in this state, as far as the owner or a put need to know:
+    /// what is no more a pool's has no mark.
     #[inline(always)]
     pub(super) fn is_marked(&self, page: &Page, state: PoolState) -> bool {
         page.cache.load(Ordering::Relaxed) == self.mark(state)

@@ -9,7 +9,7 @@
 //! **Capacity.** 6.18 gives a cache sheaves only if its creator asks for them, of exactly that many
 //! objects. 7.0 gives them to every cache without debugging: fewer for larger objects, as the cpu
 //! partial lists were sized before. A sheaf is itself a kmalloc object, a header and one pointer
-//! for each object, so the capacity is rounded up to what the kmalloc class holds: 26 pointers
+//! for each object. So the capacity is rounded up to what the kmalloc class holds: 26 pointers
 //! behind 32 bytes leave 16 bytes of `kmalloc-256`, which makes 28 ([`sheaf_capacity`]). A larger
 //! wish of the creator is taken as it is. Caches with [`CacheFlags::NO_SHEAVES`] have none.
 //!

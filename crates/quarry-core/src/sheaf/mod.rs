@@ -42,8 +42,8 @@
 //! swap with the spare, or for an empty sheaf of the barn, or flush the spare if the barn has
 //! enough. Objects of another node than the CPU's go straight to their slab; so does everything if
 //! the slot is held. *Deferred free*: push on the rcu sheaf; a full one waits until the machine
-//! says that readers have finished, which slow operations, flushes and reaping ask, and is then a
-//! full sheaf of its node's barn.
+//! says that readers have finished, and is then a full sheaf of its node's barn; slow operations,
+//! flushes and reaping ask the machine.
 //!
 //! # 5 Locks and their order
 //!

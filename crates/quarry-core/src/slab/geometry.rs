@@ -246,8 +246,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The last order tried of those that may be taken. `fit` gives the objects of a slab of so
-    /// many bytes and what is left; `Err` ends the search, `Ok(None)` passes an order over.
+    /// The last order tried of those that may be taken. `fit` gives the objects of a slab of n
+    /// bytes and what is left; `Err` ends the search, `Ok(None)` passes an order over.
     fn order(
         &self,
         place: FreelistPlace,

@@ -54,13 +54,13 @@
 //!
 //! * **I1** An object is in exactly one place: with a user, in one array, or named by its slab's
 //!   indices.
-//! * **I2** `active`, the indices and the lists of a slab change only under its node's `list_lock`,
-//!   or while the slab is on no list and only one thread knows it.
+//! * **I2** `active`, indices and lists of a slab change only under its node's `list_lock`, or
+//!   while only one thread knows the slab.
 //! * **I3** The filled entries of an array are free objects of this cache; only the holder of the
 //!   CPU's slot or of the array's lock touches them. Shared arrays hold objects of their node only.
-//! * **I4** `private` is the offset of a slab's first object, `private2` the address of its indices,
-//!   which have room for as many as it has objects; 0 while a full slab has them nowhere. Inside an
-//!   object they begin with it, behind its red zone.
+//! * **I4** `private` is the offset of a slab's first object. `private2` is the address of its
+//!   indices, which have room for as many as it has objects; 0 while a full slab has them nowhere.
+//!   Inside an object they begin with it, behind its red zone.
 //!
 //! # 7 Departures from the kernel
 //!
@@ -70,9 +70,9 @@
 //!   since it was last cleared.
 //! * CPU arrays lie in the per-CPU range in all eras, as in 6.1; 2.6.24 has them in general caches,
 //!   so their 16 + 8 * limit bytes per CPU and cache are missing from its slab memory.
-//! * Shared and alien arrays are made when a slow operation first misses them, not with the cache,
-//!   and a shrink gives them back when they are empty. The pointers to alien arrays, 8 bytes per
-//!   node, are not charged.
+//! * Shared and alien arrays are made when a slow operation first misses them, not with the cache.
+//!   A shrink gives them back when they are empty. The pointers to alien arrays, 8 bytes per node,
+//!   are not charged.
 //! * 2.6.24 links its 4-byte indices and keeps `inuse` and `free` in the descriptor. Here they are
 //!   the same stack as in 6.1, which hands out in the same order, and the page's descriptor counts;
 //!   the room of the slab's own descriptor is kept.
@@ -88,10 +88,10 @@
 //! * Freelist randomising, emergency reserves and cgroup accounting are left out.
 //!
 //! Without debugging neither era notices a double free. Here it is refused if the object is the
-//! newest of the array, or among the last 64 that came back to its slab when it goes there directly;
-//! when an array is flushed such an object is passed over. It goes unnoticed if the object lies
-//! deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects. A pointer
-//! into an object is noticed only where the object goes to its slab directly.
+//! newest of the array; and, when it goes to its slab directly, if it is among the last 64 that came
+//! back there; when an array is flushed such an object is passed over. It goes unnoticed if the
+//! object lies deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects.
+//! A pointer into an object is noticed only where the object goes to its slab directly.
 //!
 //! # 8 Memory
 //!
@@ -178,7 +178,7 @@ unsafe impl Design for SlabCache {
             entries,
             queue: geometry.queue,
         };
-        // A CPU that comes up is not counted yet when its node's limits are computed again, so a
+        // A CPU that comes up is not counted yet when its node's limits are computed again. So a
         // cache from before never learns of the last one.
         let early = CacheFlags::KMALLOC | CacheFlags::EARLY;
         let missed = match env.cache.flags().intersects(early) {

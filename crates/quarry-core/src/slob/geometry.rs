@@ -102,8 +102,9 @@ pub const fn kmalloc_is_block(page_shift: u32, bytes: u64) -> bool {
 /// The geometry of a cache.
 ///
 /// # Errors
-/// [`GeometryError`] if an input is out of range, or if the alignment is above what a page, or the
-/// object's own run of pages, has.
+///
+/// [`GeometryError`] if an input is out of range, or if neither a page nor the object's own run of
+/// pages has the alignment.
 ///
 /// ```
 /// use quarry_core::geometry::{BootParams, CacheParams, MachineParams};

@@ -2,11 +2,11 @@
 //!
 //! # 1 Idea and source
 //!
-//! The kernel's allocator for the smallest machines: objects take the room that they need and share
-//! pages whatever their size, paid for with a search under one lock. (Room that alignment or the
-//! page's end cuts off is lost all the same: a load of large messages can need more pages than with
-//! SLUB.) Eras are all releases from 2.6.22 to 6.3, from facts about 2.6.24 and 6.1. What differs between
-//! them is data ([`geometry::SlobEra`]).
+//! The kernel's allocator for the smallest machines: objects take the room that they need and share pages
+//! whatever their size, paid for with a search under one lock. (Room that alignment or the page's end
+//! cuts off is lost all the same: a load of large messages can need more pages than with SLUB.) Eras are
+//! all releases from 2.6.22 to 6.3; the facts are about 2.6.24 and 6.1. What differs between them is data
+//! ([`geometry::SlobEra`]).
 //!
 //! # 2 Objects
 //!
@@ -28,9 +28,9 @@
 //!
 //! # 3 States of a page
 //!
-//! full (no free unit, on no list), partial (on the list of the block that was first taken from it
-//! or, once it has been full, first given back to it), empty (given back at once). A run of pages
-//! that is one object has none of this.
+//! full (no free unit, on no list), partial (on a list), empty (given back at once). The list is
+//! that of the block that was first taken from it or, once it has been full, first given back to
+//! it. A run of pages that is one object has none of this.
 //!
 //! # 4 Paths
 //!
@@ -52,8 +52,9 @@
 //!
 //! * **I1** Free blocks, a heap page's descriptor word and the lists change only under the lock;
 //!   the memory of a free block is no other code's.
-//! * **I2** Blocks and free blocks of a heap page lie end to end from its start to its end, the
-//!   free ones in ascending order of address. Where merging is complete no two are neighbours.
+//! * **I2** Blocks and free blocks of a heap page lie end to end from its start to its end. Free
+//!   ones are linked in ascending order of address. Where merging is complete no two are
+//!   neighbours.
 //! * **I3** A heap page is on a list exactly if it has free units, whenever the lock is free.
 //! * **I4** An entry in a page's table of owners is set exactly while an object starts at its word.
 //!
@@ -71,8 +72,8 @@
 //! knows the bytes of its blocks.
 //!
 //! *Debugging*: the kernel's SLOB has none, whatever `slub_debug` says, and a build without it. Here a
-//! setting, or a cache whose flags ask for debugging, is an error ([`GeometryError::NoDebugging`]), as
-//! a program that asks for checks should not go on without them.
+//! setting, or a cache whose flags ask for debugging, is an error ([`GeometryError::NoDebugging`]): a
+//! program that asks for checks should not go on without them.
 //!
 //! # 8 Memory
 //!

@@ -1,15 +1,15 @@
 //! Whose object starts where: what the kernel's SLOB does not know and every design here must.
 //!
-//! Each heap page has a table with an entry of two bytes for every word of the page, made when the
-//! page is first used and kept with it. An entry is 0 unless an object starts at its word; then it
-//! names the cache. The tables lie among the allocators' own structures, so they count in
-//! `overhead_bytes` and not as slab memory, and looking at them is not accounted. They cost a
-//! quarter of the largest heap there has been.
+//! Each heap page has a table with an entry of two bytes for every word of the page. It is made
+//! when the page is first used, and kept with it. An entry is 0 unless an object starts at its
+//! word; then it names the cache. The tables lie among the allocators' own structures, so they
+//! count in `overhead_bytes` and not as slab memory, and looking at them is not accounted. They
+//! cost a quarter of the largest heap there has been.
 //!
-//! An entry also says that its object has been freed by a thread that could not have the lock (a
-//! signal handler that interrupted the holder, or that would have waited in a circle): the next
-//! holder frees it. Pages with such entries are on a stack, linked through their descriptors'
-//! `private`, from which the lock's holder takes all at once.
+//! An entry also says that its object has been freed by a thread that could not have the lock.
+//! Such a thread is a signal handler that interrupted the holder, or would have waited in a
+//! circle: the next holder frees it. Pages with such entries are on a stack, linked through their
+//! descriptors' `private`, from which the lock's holder takes all at once.
 //!
 //! No such free is lost: the deferring thread marks the entry and then pushes the page unless it is on
 //! the stack. The lock's holder takes the page off the stack and then reads its entries. These

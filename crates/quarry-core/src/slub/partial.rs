@@ -62,8 +62,8 @@ impl Slub {
         list.remove(env.links(), slab);
     }
 
-    /// Takes the first slab of a node's list with all its free objects, and further slabs for the
-    /// cpu partial list as the era allows (`get_partial_node()`).
+    /// Takes the first slab of a node's list with all its free objects (`get_partial_node()`).
+    /// Takes further slabs for the cpu partial list as the era allows.
     pub(super) fn take_from_node<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -283,9 +283,9 @@ impl Slub {
         word
     }
 
-    /// Puts a slab that came off the cpu partial list on its node's list, or gives it back if it is
-    /// empty and the node has enough. `false` if the lock is
-    /// re-entered: the slab is back on the CPU's list then.
+    /// Puts a slab from the cpu partial list on its node's list, or gives it back if it is empty
+    /// and the node has enough. `false` if the lock is re-entered: the slab is back on the CPU's
+    /// list then.
     pub(super) fn release_to_node<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -35,13 +35,12 @@
 //!
 //! *Alloc*: pop the newest entry; empty: refill `batch` objects from the node's partial slabs, from
 //! other nodes' (as `remote_node_defrag_ratio` says), or from new ones; the slab that comes last is
-//! popped first.
-//! *Free*: push; full: drain the `batch` oldest entries to their slabs first, one slab lock for
-//! neighbours in the queue that share a slab. With shared queues, an empty queue pulls a batch from
-//! its node's first and a full one pushes a batch there. With alien queues, objects of other nodes
-//! pass the CPU's queue by. *Expiry* (`reap`, if `idle_expiry` is set): queues that were not used
-//! since the last one are drained, and the next refill of a queue not used since brings at most 16
-//! objects.
+//! popped first. *Free*: push; full: drain the `batch` oldest entries to their slabs first, one
+//! slab lock for neighbours in the queue that share a slab. With shared queues, an empty queue
+//! pulls a batch from its node's first and a full one pushes a batch there. With alien queues,
+//! objects of other nodes pass the CPU's queue by. *Expiry* (`reap`, if `idle_expiry` is set):
+//! queues that were not used since the last one are drained; the next refill of a queue not used
+//! since brings at most 16 objects.
 //!
 //! # 5 Locks and their order
 //!

@@ -1,5 +1,5 @@
-//! Queues that CPUs share: one per node for its own objects, and one per pair of nodes for objects
-//! that CPUs of one free and that lie on the other. There are none until `shared_queue_size` or
+//! Queues that CPUs share: one per node for its own objects, and one per pair of nodes, for
+//! objects on one that CPUs of the other free. There are none until `shared_queue_size` or
 //! `alien_queue_size` is set.
 
 use core::ptr::NonNull;

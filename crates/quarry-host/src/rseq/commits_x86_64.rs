@@ -110,8 +110,8 @@ macro_rules! push {
 ///
 /// # Safety
 ///
-/// As for [`try_lock`](super::try_lock); the slots are laid out as `L` says, and every object on
-/// their lists holds the address of the next one, or null, at `link` bytes from its start.
+/// As for [`try_lock`](super::try_lock); the slots are laid out as `L` says; every object on their
+/// lists holds the address of the next one, or null, `link` bytes from its start.
 #[inline(always)]
 pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
     machine: &HostMachine,
@@ -120,8 +120,8 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
 ) -> *mut u8 {
     let result: *mut u8;
     // SAFETY: by the caller's contract area, slots and links are there. The stores go to the
-    // area's `rseq_cs`, and to the counter and the head of a slot that belongs to this CPU and is
-    // not locked; the kernel restarts the sequence if that may have changed.
+    // area's `rseq_cs`, and to counter and head of a slot that is this CPU's and not locked; the
+    // kernel restarts the sequence if that may have changed.
     unsafe {
         pop!(
             [

@@ -78,10 +78,10 @@ macro_rules! sequence {
 /// at `slot0 + (cpu << SHIFT)`, taken by sequences and `protocol` only (H1).
 #[inline(always)]
 pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *mut u32) -> usize {
-    // SAFETY: by the caller's contract the area and the word are there. The only stores go to
-    // the area's `rseq_cs`, which belongs to the thread, and to the word, from 0 to 1, without
-    // another thread in between: the kernel restarts the sequence otherwise. The descriptor names
-    // the bounds of this very copy of the block.
+    // SAFETY: by the caller's contract the area and the word are there. The only stores go to the
+    // area's `rseq_cs`, which belongs to the thread, and to the word: from 0 to 1, without another
+    // thread between: the kernel restarts the sequence otherwise. The descriptor names the bounds
+    // of this very copy of the block.
     unsafe {
         sequence!(
             "mov qword ptr fs:[{area} + 8], {offset}",

@@ -56,7 +56,7 @@ impl Sample {
 }
 
 /// The unusable free space index of an order: the part of the free memory that cannot serve it,
-/// (free - sum over k >= order of 2^k * blocks of order k) / free, from 0 to 1; 0 if nothing is
+/// from 0 to 1: (free - sum over k >= order of 2^k * blocks of order k) / free; 0 if nothing is
 /// free. Gorman and Whitcroft, "The What, The Why and the Where To of Anti-Fragmentation", Ottawa
 /// Linux Symposium 2006; debugfs has it as `extfrag/unusable_index`.
 #[must_use]

@@ -93,7 +93,7 @@ impl Input {
     }
 
     /// Whether the copies can be replayed: their CPUs and objects have numbers, every run has a CPU for
-    /// each of theirs, and no report of the recorded kernel belongs to one of them.
+    /// each of theirs, and no report of the recorded kernel is theirs.
     pub(crate) fn check_copies(&self, runs: &[RunSpec]) -> Result<(), LabError> {
         let meta = self.file.meta();
         let slots = meta.object_slots.max(meta.page_slots).max(1);
@@ -132,8 +132,8 @@ impl Input {
         }
     }
 
-    /// Begins with the first of the snapshots that `quarry record` kept in the trace, compares the end with
-    /// the last, and replays the part between them. What is set already stays as it is.
+    /// Replays the part between the first and the last of the snapshots that `quarry record` kept in the
+    /// trace; compares the end with the last. What is set already stays as it is.
     ///
     /// # Errors
     ///

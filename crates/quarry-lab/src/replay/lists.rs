@@ -11,11 +11,12 @@
 //!
 //! # What is not reported, and assumed
 //!
-//! * All pages on the lists are single ones, of the migrate types of the single pages that the part
-//!   allocates and frees, in their proportions; and nothing is on its way (`alloc_factor`, `free_count`).
-//!   Those of a type lie together, so that what is given back merges more readily than a kernel's.
+//! * All pages on the lists are single ones. They have the migrate types of the single pages that the
+//!   part allocates and frees, in their proportions; and nothing is on its way (`alloc_factor`,
+//!   `free_count`). Those of a type lie together, so that what is given back merges more readily than a
+//!   kernel's.
 //! * The blocks from before that the part frees, and the slabs of an initial state, lie in the highest
-//!   zone, as far as it has room.
+//!   zone while it has room.
 //! * All other pages that are not free are used by others, who do nothing.
 //! * The free pages lie in movable pageblocks: what others use is mostly page cache and memory of
 //!   programs, which is movable, and it is what a kernel reclaims when pages become few. So a request
@@ -26,9 +27,9 @@
 //!
 //! A copy of `/proc/pagetypeinfo` of the same moment tells what the last two assume ([`Input::free`]).
 //!
-//! With another page size or number of CPUs than the recorded, or where no page events are driven, a
-//! report tells nothing but how much memory there is ([`memory_bytes`]): such a machine has one zone, all
-//! free, and begins with empty lists ([`Unheeded`]).
+//! With another page size or number of CPUs, or where no page events are driven, a report gives only how
+//! much memory there is ([`memory_bytes`]): such a machine has one zone, all free, and begins with empty
+//! lists ([`Unheeded`]).
 
 use std::fmt;
 

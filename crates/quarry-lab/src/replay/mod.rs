@@ -11,11 +11,11 @@
 //! A recording has two streams of pages: those that the kernel made slabs and large kmallocs of, and
 //! the rest (page cache, anonymous memory, page tables, network buffers). The replayed design makes
 //! slabs of its own, so the recorded slab pages, which the importer marks, are left out; the rest is
-//! allocated, with the recorded migrate type, and freed on the page allocator that the design takes
-//! its slabs from, on the event's CPU. Both then compete for the same per-CPU lists, the same zone
-//! lock and the same memory, and [`pages::PageReport`] says what page events took of them, beside
-//! the slabs. A trace without marks is not driven ([`pages::PageEvents::NotToldApart`]) unless
-//! [`pages::PageMode::All`] asks for it; slab pages then count twice.
+//! allocated and freed on the design's page allocator, with the recorded migrate type, on the
+//! event's CPU. Both then compete for the same per-CPU lists, the same zone lock and the same
+//! memory. [`pages::PageReport`] says what page events took of them, beside the slabs. A trace
+//! without marks is not driven ([`pages::PageEvents::NotToldApart`]) unless [`pages::PageMode::All`]
+//! asks for it; slab pages then count twice.
 //!
 //! At another page size a block keeps its bytes: it becomes the smallest block that holds them.
 //! User and page-cache pages, which are movable, keep them as a kernel with such pages would have it
@@ -24,16 +24,16 @@
 //! above the largest order, or without memory, is counted and left out, and so is its free. Nothing of
 //! the trace is lost.
 //!
-//! Blocks from before the recording, or the replayed part, that it frees are found by reading the
-//! trace once and are allocated before its first event, past the per-CPU lists. So frees drive the
-//! lists in both directions. The free tells order and CPU, and mostly the migrate type
-//! ([`quarry_trace::ReplayEvent::migratetype`]); where it does not, the types of the part's other
-//! blocks of that order are handed out in their proportions. A trace has no page frame numbers: the
-//! blocks lie in the order of their frees, each type from the lowest free address on. So blocks that are
-//! freed one after the other merge more readily than a kernel's would.
+//! Blocks from before the replayed part that it frees are found by reading the trace once. They are
+//! allocated before its first event, past the per-CPU lists. So frees drive the lists in both
+//! directions. The free tells order and CPU, and mostly the migrate type
+//! ([`quarry_trace::ReplayEvent::migratetype`]); where it does not, the types of the part's other blocks
+//! of that order are handed out in their proportions. A trace has no page frame numbers: the blocks lie
+//! in the order of their frees, each type from the lowest free address on. So blocks that are freed one
+//! after the other merge more readily than a kernel's would.
 //!
 //! The lists' periodic work runs once a second (`vm.stat_interval`) of the recording's clock, on all CPUs
-//! at once, the first time a second after the first event.
+//! at once. The first time is a second after the first event.
 //!
 //! The machine's memory is what the run says, in one zone, all of it free but for what the part
 //! frees: the limits of the per-CPU lists follow from it. With a zoneinfo ([`lists`]) it has the
@@ -45,13 +45,12 @@
 //!   first refills are extra.
 //! * At which moment of the second a CPU does its periodic work: in a recording shorter than that, none
 //!   is done, where the kernel may have done it once.
-//! * Where the free pages lie, if no pagetypeinfo tells it. It decides whether Normal or DMA32 serves
-//!   what is not movable. The recordings beside `tests/page_traffic.rs` begin with 1.1 to 1.5 % of Normal
-//!   free, none of it in whole pageblocks. The replay takes these pages for movable halves of pageblocks.
-//!   Movable single pages, or single pages of all types in equal parts, change the blocks drained by at most
-//!   1 % (with the latter, 1275 blocks are refilled in kv instead of 771). With unmovable halves among them, or
-//!   with whole pageblocks, Normal would serve all. Then no block would be drained in hackbench, where the kernel
-//!   drained 4383.
+//! * Where the free pages lie, if no pagetypeinfo tells it. It decides whether Normal or DMA32 serves what is not
+//!   movable. The recordings beside `tests/page_traffic.rs` begin with 1.1 to 1.5 % of Normal free, none of it in
+//!   whole pageblocks. The replay takes these pages for movable halves of pageblocks. Movable single pages, or
+//!   single pages of all types in equal parts, change the blocks drained by at most 1 %. (With the latter, 1275
+//!   blocks are refilled in kv instead of 771.) With unmovable halves among them, or with whole pageblocks,
+//!   Normal would serve all. Then no block would be drained in hackbench, where the kernel drained 4383.
 //! * What types and orders the blocks on the lists have. A kernel refills lists that hold enough pages of
 //!   other types, and gives larger blocks back: in tbench its free pages tell that the 742 blocks that it drained
 //!   were at least 1682 pages; the replay drains 1756 single pages.
@@ -69,8 +68,8 @@
 //! How near it comes, beside what the kernel's own tracepoints counted, is in
 //! `tests/page_traffic.rs`, and beside buddyinfo in `tests/prediction`. Zones are chosen as in the
 //! kernel as long as the boost stays as it was reported. Where it rises meanwhile, it raises the
-//! low watermark above the free pages, so that in a kernel what is movable comes from a lower zone
-//! too, and in a replay does not. Nine other hackbench runs on 6.18 were recorded with page frame
+//! low watermark above the free pages. In a kernel movable blocks then come from a lower zone too,
+//! and in a replay they do not. Nine other hackbench runs on 6.18 were recorded with page frame
 //! numbers and not kept. In six of them the boost stayed: there the replay took 0.89 to 1.03 of the
 //! kernel's blocks from DMA32, or none where the kernel took none; in the three others 0.001 to
 //! 0.32. Blocks drained were 0.7 to 2.1 of the kernel's in five of the six and none, for 21, in the

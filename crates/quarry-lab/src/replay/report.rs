@@ -202,8 +202,8 @@ pub struct PcpReport {
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,
-    /// Times the lists were drained, because frees of slabs or page events made them overflow,
-    /// larger blocks went on a spree of frees, or by the periodic work.
+    /// Times the lists were drained: by an overflow after frees of slabs or page events, by a
+    /// spree of frees of larger blocks, or by the periodic work.
     pub drains: u64,
     /// Blocks that drains gave back, as `mm_page_pcpu_drain` counts them.
     pub drained: u64,

@@ -5,11 +5,11 @@
 //! has been used for is hidden: the kernel counts all of it as in use.
 //!
 //! The demand of a CPU is taken as memoryless: each object after the first is followed by another
-//! with the same chance, so the number of used-up grains is geometric, and the used part of the
-//! last one is of the same law, cut off at the grain's end. The demand's mean is unknown. Its
-//! prior prefers no scale (Jeffreys' for this law, which is flat in the logarithm of the mean) and
-//! is weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled
-//! its slab of 8" says that the demand is far below 8, without saying that it is nothing.
+//! with the same chance, so the number of used-up grains is geometric. The used part of the last
+//! one is of the same law, cut off at the grain's end. The demand's mean is unknown. Its prior
+//! prefers no scale (Jeffreys' for this law, which is flat in the logarithm of the mean) and is
+//! weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled its
+//! slab of 8" says that the demand is far below 8, without saying that it is nothing.
 
 /// What is assumed of the hidden part of the last grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use super::pages::kmalloc_class;
 use super::world::World;
 
 impl Teller<'_> {
-    /// The slot of a cache where only orders change, and what it was asked to be where another
-    /// design or era lays the slot out anew.
+    /// The slot of a cache where only orders change; what it was asked to be where another design
+    /// or era lays it out anew.
     pub(super) fn params(
         &self,
         row: &SlabinfoRow,

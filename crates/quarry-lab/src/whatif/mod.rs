@@ -30,7 +30,7 @@
 //! the report gives what goes to the page allocator beside them.
 //!
 //! `low` and `high` put every unknown at its best and its worst, in all caches at once: one object
-//! or all in what CPUs hold, left-over objects packed or each in a slab of its own, full slabs
+//! or all in what CPUs hold; left-over objects packed or each in a slab of its own; full slabs
 //! proportional to the CPUs or not. The total is wider by twice the standard deviation of chance:
 //! another boot has other CPUs use a cache.
 

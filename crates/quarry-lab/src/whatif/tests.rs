@@ -200,8 +200,8 @@ fn sheaves_are_objects_of_kmalloc() {
         cache.sheaves_bytes
     };
     // Each of two CPUs has a main sheaf: 60 objects (512 bytes) of pid and the classes of 64 and
-    // 128, 28 (256 bytes) of those of 256 and 512, 12 (128 bytes) of those of 2048 and of the empty
-    // cache, 4 (64 bytes) of that of 8192.
+    // 128; 28 (256 bytes) of those of 256 and 512; 12 (128 bytes) of those of 2048 and of the empty
+    // cache; 4 (64 bytes) of that of 8192.
     assert_eq!(of("kmalloc-512"), 3 * 2 * 512);
     assert_eq!(of("kmalloc-256"), 2 * 2 * 256);
     // Two spare ones, and ten in the barn of the cache with the burst.

@@ -7,9 +7,9 @@
 //! *Exponent.* What the snapshot does not tell is taken to grow with the CPUs to the power of an
 //! exponent. 0 means that it does not depend on them, 1 that each CPU has its own. The expected value
 //! takes the middle, 1/2: nothing speaks for either end, and a prediction for more CPUs and back
-//! again comes out where it began. This holds for the users of caches that all CPUs use, and for
-//! the objects in full slabs, unless the cache is one of objects that can be reclaimed: those stand
-//! for files and names, not for CPUs.
+//! again comes out where it began. This holds for the users of caches that all CPUs use. It holds for
+//! the objects in full slabs, unless the cache's objects can be reclaimed: those stand for files and
+//! names, not for CPUs.
 
 /// Fewest, expected and most.
 pub(super) type Range = [f64; 3];

@@ -78,8 +78,8 @@ impl Held {
         self.texts
     }
 
-    /// Whether it is part of an allocation that took a new slab, its pages (`opens`) or what comes
-    /// later, and the object that an event frees may be of that cache.
+    /// Whether it is part of an allocation that took a new slab: its pages (`opens`), or what
+    /// comes later. The object that an event frees may be of that cache.
     pub(super) fn is_of_refill<W: Write + Send>(
         &self,
         opens: bool,

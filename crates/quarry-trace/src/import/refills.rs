@@ -1,7 +1,7 @@
 //! Allocations that took a new slab, and frees that happened beside them.
 //!
 //! Times do not tell when an event had its effect: a free is traced before the object is given
-//! back, an allocation when it has its object, and the pages of a slab when they are there. Now and
+//! back; an allocation when it has its object; the pages of a slab when they are there. Now and
 //! then that makes a difference. An allocator makes a slab only if it found none with a free place:
 //! in the CPU's stock, and, last, on the node's lists. It looked before the event of the pages. So
 //! a free of another CPU did not put a slab there before that,

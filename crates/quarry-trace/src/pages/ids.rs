@@ -66,8 +66,8 @@ impl PageIds {
         (group.freed >> at & 1 == 0).then_some(group.first_id + at)
     }
 
-    /// A block is freed, or is proved to have been. If an object was seen on a page of it that was from
-    /// before the recording until now, gives the id of the first such page.
+    /// A block is freed, or is proved to have been. Gives the id of the first page of it that was from
+    /// before the recording until now and on which an object was seen.
     pub(super) fn freed(&mut self, start: u64, order: u8) -> Option<u32> {
         let end = start.saturating_add(1 << order);
         let (mut first, mut page) = (None, start);

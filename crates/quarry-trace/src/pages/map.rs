@@ -5,8 +5,7 @@
 //! it. But an object that is allocated soon after a page block, on the same CPU, often lies in that
 //! block: then address and block give the base. Each such pair is a vote; pairs that have nothing to do
 //! with each other vote for bases at random. The direct map is made of huge pages, so bases that are no
-//! multiple of the smallest huge page are no candidates, which leaves one pair in 512 of those that
-//! are wrong.
+//! multiple of the smallest huge page are no candidates. That leaves one pair in 512 of the wrong ones.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -30,7 +29,7 @@ const SHIFTS: [u32; 3] = [12, 14, 16];
 /// The search for the base, and what it found.
 ///
 /// If the page size is not known each of [`SHIFTS`] is tried. With a wrong one, the distance of an address
-/// from its page frame depends on the frame, so that no two blocks vote for one base.
+/// from its page frame depends on the frame: no two blocks vote for one base.
 #[derive(Debug, Default)]
 pub(super) struct DirectMap {
     /// Base and shift.

@@ -8,9 +8,9 @@
 //! addresses of the direct map, and the two differ by a constant, which [`DirectMap`] finds.
 //!
 //! Pages on which objects lie get ids, which are never given again: rows of allocations, and of frees
-//! whose allocation is not in the recording, tell the page of their object, and page events of slabs the
-//! first page of their block. An object on a page of no allocated block lies on a page from before the
-//! recording. An allocation also tells whether its place is *fresh*: whether the recording has no
+//! whose allocation is not in the recording, have the page of their object. Page events of slabs have
+//! the first page of their block. An object on a page of no allocated block lies on a page from before
+//! the recording. An allocation also tells whether its place is *fresh*: whether the recording has no
 //! earlier event of an object there. That place was free when the recording, or its slab, began.
 //!
 //! # Delay

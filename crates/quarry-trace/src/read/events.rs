@@ -19,8 +19,8 @@ use crate::schema::COLUMNS;
 /// Most events that [`EventReader::next_chunk`] gives at once.
 pub const CHUNK_EVENTS: usize = 4096;
 
-/// Columns of the projection after `time_ns`, in the order of [`Projection::numbers`], and what a
-/// reader of page events has in place of those that it leaves out: what such an event may have there.
+/// Columns of the projection after `time_ns`, in the order of [`Projection::numbers`]; and what a
+/// reader of page events has for those that it leaves out: what such an event may have there.
 const NUMBERS: [(&str, Option<i32>); 9] = [
     ("cpu", Some(0)),
     ("kind", None),

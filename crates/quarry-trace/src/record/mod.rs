@@ -4,14 +4,14 @@
 //!   kernel --ring per CPU--> reader thread --rounds--> Recorder: merge by time --> TraceBuilder
 //! ```
 //!
-//! A recording has an instance of its own in tracefs, so that it disturbs no other user of tracing and finds
-//! no foreign events in its rings. One ring per CPU has the events of all tracepoints in the order in which
-//! the CPU wrote them. Its clock is the same on all CPUs (`mono`), so that the events of CPUs are merged by time.
-//! Addresses in rings are never hashed.
+//! A recording has an instance of its own in tracefs: it disturbs no other user of tracing and finds no foreign
+//! events in its rings. One ring per CPU has the events of all tracepoints in the order in which the CPU wrote
+//! them. Its clock is the same on all CPUs (`mono`), so that the events of CPUs are merged by time. Addresses in
+//! rings are never hashed.
 //!
 //! The reader thread empties the rings every few milliseconds; what was overwritten before is counted by the
 //! kernel and told as [`TraceMeta::lost_events`]. In a round every ring is read up to a moment after which
-//! the round began, so that all events before that moment can be merged.
+//! the round began. So all events before that moment can be merged.
 
 mod instance;
 mod reader;

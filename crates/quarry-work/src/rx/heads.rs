@@ -1,7 +1,7 @@
 //! Socket buffer heads: one object of a slab cache per packet, recycled by NAPI.
 //!
-//! The heads are on a machine of their own, with the same CPUs, so that their pages are not mixed up
-//! with those of the packets.
+//! The heads are on a machine of their own, with the same CPUs, so that their pages do not mix with
+//! those of the packets.
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;

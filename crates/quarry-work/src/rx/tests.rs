@@ -79,7 +79,7 @@ fn on_two_cpus_a_page_costs_two_31sts_of_a_lock() {
     );
 }
 
-/// Every page comes home before its turn in a ring that is large enough, so after the warm-up the
+/// Every page comes home before its turn in a ring that is large enough. So after the warm-up the
 /// page allocator is not called at all.
 #[test]
 fn a_huge_cache_needs_no_page_allocator() {

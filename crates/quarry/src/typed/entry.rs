@@ -21,17 +21,17 @@
 //! # Invariants
 //!
 //! * **E1** No object of a cache is allocated once its entry is orphaned: `Cache` is borrowed for an allocation.
-//! * **E2** A free of a cache without debugging touches the cache's or the heap's memory only before the
-//!   object counts as free, or while it holds a CPU's slot or is inside the gate. A walk holds all slots and
-//!   stops the gate ([`Cache::for_each_live`](quarry_core::heap::Cache::for_each_live)). So when a walk finds
-//!   no object, no thread is inside a free of this cache.
+//! * **E2** A free of a cache without debugging touches the cache's or the heap's memory only in two cases:
+//!   before the object counts as free; while it holds a CPU's slot or is inside the gate. A walk holds all
+//!   slots and stops the gate ([`Cache::for_each_live`](quarry_core::heap::Cache::for_each_live)). So when a
+//!   walk finds no object, no thread is inside a free of this cache.
 //! * **E3** Frees of caches with debugging, and of all orphaned ones, deliver reports behind that:
 //!   [`Entry::in_flight`] counts them. A cache is destroyed only if it is 0 after the walk that finds no
 //!   object; who was in flight counts `left` down afterwards and is elected then.
 //! * **E4** A free that the walk of `orphan` does not see finds [`ORPHANED`] when it looks behind itself:
-//!   `watch` is set before the walk takes the slots and node locks. If the free took its slot or lock
-//!   later, it acquires what the walk released. If it is a single step on a CPU, it comes after the `membarrier`
-//!   by which the walk took that CPU's slot, and the look comes after it.
+//!   `watch` is set before the walk takes the slots and node locks. If the free took its slot or lock later, it
+//!   acquires what the walk released. If it is a single step on a CPU, it comes after the `membarrier` by which
+//!   the walk took that CPU's slot; the look comes after it.
 //! * **E5** Entries are static and never freed. A thread that looks at an entry behind its own free may find
 //!   another cache's: then it counts down once too often, which makes an election come too early. An early
 //!   election finds objects and adds them again.

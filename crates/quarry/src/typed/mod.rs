@@ -321,9 +321,8 @@ impl<T, D: Design> Cache<T, D> {
     #[inline]
     unsafe fn own(&self, object: NonNull<u8>, value: T) -> Owned<T, D> {
         let object = object.cast::<T>();
-        // SAFETY: the object is fresh, of the size of `T`, and aligned for it: slabs begin at a page, `T` is
-        // aligned to at most that (`with_flags`), and geometry keeps the alignment asked for from one
-        // object to the next.
+        // SAFETY: the object is fresh, of the size of `T`, and aligned for it: slabs begin at a page; `T` is
+        // aligned to at most that (`with_flags`); geometry keeps the alignment from one object to the next.
         unsafe { object.write(value) };
         // SAFETY: a live object of this cache, whose value was just written.
         unsafe { Owned::new(self.entry, object) }

@@ -1,8 +1,8 @@
 //! An object of a cache, in one word.
 //!
-//! The word is the object's address with the number of the cache's entry in the upper 16 bits, which
-//! addresses of this machine do not have ([`Entry::claim`]). So a free needs no look at page descriptors, and
-//! a dereference costs one instruction.
+//! The word is the object's address, with the number of the cache's entry in the upper 16 bits. Addresses of
+//! this machine do not have these ([`Entry::claim`]). So a free needs no look at page descriptors, and a
+//! dereference costs one instruction.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

@@ -52,8 +52,8 @@ impl Pcp {
         got
     }
 
-    /// Fills slots from the first on, up to one that is filled already, with the pages of the array,
-    /// which is loaded before if it is empty. How many.
+    /// Fills slots from the first on, up to one that is filled already, with the pages of the array.
+    /// An empty array is loaded before. How many.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]

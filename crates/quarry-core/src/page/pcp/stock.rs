@@ -61,10 +61,10 @@ impl Pcp {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have, but fewer than
-    /// the number at which the era drains them. Sets their `high` if the era tunes it. Counts as no
-    /// traffic. Returns the pages that the lists hold then; `None` if the lists are busy or there is
-    /// no such zone or CPU.
+    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have. They get fewer
+    /// than the number at which the era drains them. Sets their `high` if the era tunes it. Counts as no
+    /// traffic. Returns the pages that the lists hold then; `None` if the lists are busy or there is no
+    /// such zone or CPU.
     pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {
         if cpu.0 >= self.machine().topology().cpus {
             return None;

@@ -38,8 +38,8 @@ pub enum EmptyMain {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefillOrder {
     /// The slab taken last is emptied first. What is too much of a slab's objects is freed to it; slabs
-    /// that are not needed go back to the head of the list, and empty ones of them are freed if the node
-    /// has `min_partial` [7.0].
+    /// that are not needed go back to the head of the list; empty ones are freed if the node has
+    /// `min_partial` [7.0].
     LastFirst,
     /// The slab taken first is emptied first. What is too much is handed back in one step, and slabs that
     /// are not needed return, both to the tail of the list, uncounted; none is freed [7.2].

@@ -184,8 +184,8 @@ pub struct RunRules {
     /// A visit to the node's list counts the free objects of the first slab among those gathered; if
     /// not, only those on the CPU's partial list [3.2 to 3.9].
     pub first_slab_counts: bool,
-    /// The drain of a cpu partial list gives empty slabs back whatever `min_partial` says, as long as
-    /// it has not taken a node's lock [3.2 to 3.5].
+    /// The drain of a cpu partial list gives empty slabs back whatever `min_partial` says, until it
+    /// takes a node's lock [3.2 to 3.5].
     pub drain_frees_an_empty_slab: bool,
     /// Taking a slab from the cpu partial list counts `cpu_partial_alloc` and then `alloc_refill`;
     /// if not, only the former.

@@ -8,8 +8,8 @@ use super::shape::SeenSlab;
 /// Sums that [`share_out`] goes on with: more than 16 CPUs with lists of 240 objects can have.
 const SUMS_MAX: usize = 4096;
 
-/// The slabs with free places that a CPU took, in the order in which it did, without the one that it
-/// allocated from when the part began.
+/// The slabs with free places that a CPU took, in that order, without the one that it allocated from
+/// when the part began.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Takes {
     pub(super) cpu: u16,
@@ -89,7 +89,7 @@ fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
 }
 
 /// Decides how many slabs of each CPU were on its own list, at most `listed_max`: as many as `told`
-/// says by CPU, unless it is empty, or would leave the nodes' lists more than the `known_free` free
+/// says by CPU; not if it is empty, or would leave the nodes' lists more than the `known_free` free
 /// places that they had; then it is of another moment. True if it was heeded.
 pub(super) fn decide(
     takes: &mut [Takes],
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// kmalloc-cg-2k in a recording of 6.18 whose sysfs, just before, told of lists of 3 and 2 slabs.
+    /// kmalloc-cg-2k in a recording of 6.18 whose sysfs, just before, showed lists of 3 and 2 slabs.
     fn recorded() -> [Takes; 2] {
         [
             of_cpu(0, 0, &[4, 13, 15, 2, 2]),

@@ -2,10 +2,10 @@
 //!
 //! # What is known
 //!
-//! `/proc/slabinfo` tells for every cache how many slabs it has (`num_slabs`), how many objects fit
-//! (`num_objs`), and how many of these are not known to be free (`active_objs`). It does not tell
-//! in which slabs the free ones lie, nor how many of the active ones are really free in some CPU's
-//! own stock: a CPU slab or an array.
+//! `/proc/slabinfo` gives three numbers for every cache: its slabs (`num_slabs`), the objects that
+//! fit (`num_objs`), and those of them not known to be free (`active_objs`). It does not tell in
+//! which slabs the free ones lie, nor how many active ones are really free in some CPU's own stock:
+//! a CPU slab or an array.
 //!
 //! SLUB's sysfs tells how many slabs lie on each CPU's partial list (`slabs_cpu_partial`), but not what
 //! is free in them: the objects that it prints are an estimate, half of what the slabs can hold.
@@ -23,7 +23,7 @@
 //!    than CPUs has them on those CPUs that allocate from it first in the recording: those that use
 //!    it have used it.
 //! 4. If the nodes' lists hold free objects, the CPUs' own lists of partial slabs have overflowed
-//!    onto them. A list that overflows is emptied and grows again, so each is taken to have half of
+//!    onto them. A list that overflows is emptied and grows again. So each is taken to have half of
 //!    what it may hold, in slabs that are free as a whole; they count as active, too. If the nodes'
 //!    lists hold none, the CPUs' lists are unknown and taken to be empty.
 //! 5. A SLAB reports how many free objects lie in the array that CPUs share (`sharedavail`). Each
@@ -37,36 +37,36 @@
 //! # What the recording shows
 //!
 //! A trace that tells the places of objects ([`quarry_trace::Place`]) replaces assumptions 2 to 4
-//! and 6 for caches whose CPUs hold slabs, as far as the recording touches them. It is read once
+//! and 6. It does so for caches whose CPUs hold slabs, as far as it touches them. It is read once
 //! before the replay; `seen` says what is taken from it: each slab's number of free places, the CPUs
 //! that took them and in which order, and the slab in which an orphan lay. Then
 //!
 //! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
 //! 2. a CPU uses its own list before it takes slabs of the nodes' lists: of the slabs that it took, the first
 //!    ones lay on its list, and the others on the nodes' lists. The report tells how many free objects the
-//!    nodes' lists held. The replay puts enough slabs of each CPU on its list that the others have as nearly
-//!    as many free objects as possible, and not more. (Where the recording goes through all free slabs the
-//!    numbers agree, mostly in one way alone.) A CPU takes several slabs of a node's list at once. After the
+//!    nodes' lists held. The replay puts slabs of each CPU on its list until the others have at most that
+//!    number of free objects, as near to it as possible. (Where the recording goes through all free slabs the
+//!    numbers agree, mostly in one way alone). A CPU takes several slabs of a node's list at once. After the
 //!    first of them it uses the last; their order on that list follows from this;
 //! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
 //!    recording does not show are taken to be free. Of every other slab all free places were taken;
-//! 4. places that the recording does not touch are full but for the rest of what the report says is
-//!    free, which lies as assumption 2 has it;
+//! 4. places that the recording does not touch are full, but for the rest of what the report says
+//!    is free: it lies as assumption 2 has it;
 //! 5. an orphan frees an object of its own slab. A `kfree` names no cache, but the objects beside do.
 //!
 //! # What sysfs tells
 //!
-//! If the input has the lengths of the CPUs' lists ([`Input::initial_lists`]), they take the place of
-//! the search in 2: with a length of n, the first n slabs that the CPU took lay on its list. If it took fewer,
-//! the others of its list are slabs that are free as a whole (assumption 4), below these. Whether a
-//! list is full decides what the next free of an object of a full slab does: a full list goes to
-//! the node, which gives empty slabs back. sysfs is read before the recording begins, and lists
-//! change. So the replay does without the lengths if sysfs counted other slabs or objects of the cache than
-//! the report, or if the nodes' lists would have more free places than the report says.
+//! If the input has the lengths of the CPUs' lists ([`Input::initial_lists`]), they take the place of the
+//! search in 2: with a length of n, the first n slabs that the CPU took lay on its list. If it took fewer, the
+//! others of its list are slabs that are free as a whole (assumption 4), below these. Whether a list is full
+//! decides what the next free of an object of a full slab does: a full list goes to the node, which gives
+//! empty slabs back. sysfs is read before the recording begins, and lists change. So the replay does without
+//! the lengths if sysfs counted other slabs or objects of the cache than the report. It also does without them
+//! if the nodes' lists would have more free places than the report says.
 //!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
 //! replay to find out. Objects of arrays come from any slab in any order, so for SLAB the assumptions
-//! above stay, and only which cache a `kfree` belongs to is taken from places.
+//! above stay. Only which cache a `kfree` belongs to is taken from places.
 //!
 //! # Sheaves
 //!
@@ -75,8 +75,8 @@
 //!
 //! 1. A slab is made when sheaves, barn and nodes' lists have nothing any more. If the part makes slabs,
 //!    the free places that it took were all there were: those that the lists had not lay in sheaves.
-//! 2. Sheaves change hands as a whole, so the objects of a CPU's own sheaves are known modulo the
-//!    capacity from its allocations and frees until it makes a slab.
+//! 2. Sheaves change hands as a whole. So until a CPU makes a slab, its allocations and frees tell
+//!    the objects of its own sheaves modulo the capacity.
 //! 3. If the part makes none and the lists have more free objects than a refill leaves of one slab,
 //!    frees have overflowed: the barn had all the full sheaves that it keeps.
 //! 4. If neither tells, those lay in sheaves that the part takes.

@@ -1,11 +1,11 @@
 //! What the recording shows of the state in which it found the kernel.
 //!
-//! The trace tells which page an object lies on, whether its place is used for the first time in the
-//! recording, and which slabs were made in the part. In the others,
+//! The trace tells which page an object lies on, whether its place is used for the first time; and
+//! which slabs were made in the part. In the others,
 //!
 //! * a place that is used for the first time by an allocation of the part was free when the part began;
-//! * of the places that were used before, n were free, where n is the most by which the part's
-//!   allocations are ahead of its frees;
+//! * of the places that were used before, n were free: the most by which the part's allocations
+//!   are ahead of its frees;
 //! * an object from before the part that is freed lay in the slab that its page tells.
 
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! User and page-cache pages at another page size: they keep their bytes, not their number.
 //!
 //! A kernel with larger pages maps a file or a heap with fewer of them, so several recorded pages become
-//! one; with smaller pages one becomes several. Such pages are movable, which their events tell. Which
-//! of them share a page, a recording does not tell. A program touches its memory mostly in
-//! order, so a part goes to the page that the last part on its CPU went to, until that is full. The page is
-//! freed with the last of its parts.
+//! one; with smaller pages one becomes several. Such pages are movable, which their events tell. Which of
+//! them share a page, a recording does not tell. A program touches its memory mostly in order. So a part
+//! goes to the page of the last part on its CPU, until that is full. The page is freed with the last of its
+//! parts.
 
 use quarry_sim::driver::PageRef;
 

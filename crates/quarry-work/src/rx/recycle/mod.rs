@@ -9,7 +9,7 @@
 //!
 //! * [`RxPage`]: *page reuse*. Several packets in one page, one behind the other.
 //! * [`RxCache`]: a *recycler*. The driver keeps a reference to each page that it has passed on, in a
-//!   ring, oldest first, and takes the oldest back once all others have dropped theirs.
+//!   ring, oldest first. It takes the oldest back once all others have dropped theirs.
 //!
 //! Neither learns when a page comes home: the reader of a packet just drops a reference
 //! ([`SharedBlock`](quarry_core::page::SharedBlock)). The later answer, a return path of its own, is the page

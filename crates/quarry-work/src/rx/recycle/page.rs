@@ -39,7 +39,7 @@ impl<'p, M: Machine> RxPage<'p, M> {
     }
 
     /// A frame has been written: returns the reference that its packet carries to the stack, and moves
-    /// on by what the frame took, which is less than was posted if the frame was short.
+    /// on by what the frame took. That is less than was posted if the frame was short.
     ///
     /// # Errors
     ///
