@@ -40,6 +40,7 @@ mod memory;
 mod pool;
 mod rng;
 mod step;
+pub mod time;
 
 pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
 pub use counters::Counters;

@@ -1,0 +1,117 @@
+//! One lock and n CPUs, beside what queueing theory says of them.
+//!
+//! A CPU works for a time of mean `a`, takes the lock, has it for a time of mean `s`, releases it, and so on; both
+//! times are exponential. With k CPUs at the lock the next one arrives after `a / (n - k)`. The lock passes on after
+//! `s` and its hand-over. The chain of these rates has a closed form.
+//!
+//! * Ticket lock (Boyd-Wickizer, Kaashoek, Morris, Zeldovich, "Non-scalable locks are dangerous", OLS 2012): with k
+//!   CPUs at the lock the next holder reads the line after half of the others, `c k / 2`.
+//! * Queued lock: the hand-over is the same for every k (a machine-repairman queue).
+//!
+//! Both also pay for the release's write, one transfer when others have read the line.
+//!
+//! The chains say nothing of what arrivals do: their attempts take the line from the spinners, who fetch it again,
+//! and the release waits behind these reads. Where a lock is busy that decides, so it is checked beside the
+//! number of transfers.
+
+use std::cell::RefCell;
+
+use super::{LineCosts, Lines, LockKind, Locks, Order};
+use crate::rng::Rng;
+
+/// One transfer, in picoseconds.
+const C: f64 = 50_000.0;
+const ROUNDS: u32 = 2000;
+
+/// Acquisitions a picosecond of n CPUs.
+fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
+    let c = C as u64;
+    let costs = LineCosts {
+        hit: 0,
+        transfer: [c; 3],
+        upgrade: [c; 3],
+        memory: c,
+        atomic: 0,
+        cluster_cpus: n,
+        socket_cpus: n,
+    };
+    let (order, lines, locks) = (Order::new(n), Lines::new(costs), Locks::new(kind, 1));
+    let rng = RefCell::new(Rng::new(2));
+    let drawn = |mean: f64| {
+        let uniform = (rng.borrow_mut().next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        (-mean * (1.0 - uniform).ln()) as u64
+    };
+    let ends = RefCell::new(0_u64);
+    let ran = order.run(|_| {
+        for _ in 0..ROUNDS {
+            order.advance(drawn(a));
+            locks.lock(&order, &lines, 7, "lock");
+            order.advance(drawn(s));
+            locks.unlock(&order, &lines, 7);
+        }
+        let latest = order.now_ps().max(*ends.borrow());
+        *ends.borrow_mut() = latest;
+    });
+    assert_eq!(ran, Ok(()));
+    f64::from(n * ROUNDS) / ends.into_inner() as f64
+}
+
+/// The same of the chain: `hand_over` gives the hand-over's time with k CPUs at the lock.
+fn expected(n: u32, a: f64, s: f64, hand_over: impl Fn(f64) -> f64) -> f64 {
+    let service = |k: u32| s + hand_over(f64::from(k));
+    // P(k) / P(0), from P(k+1) / P(k) = (arrivals with k) * (service with k + 1).
+    let mut weights = vec![1.0];
+    for k in 0..n {
+        let arrivals = f64::from(n - k) / a;
+        weights.push(weights[k as usize] * arrivals * service(k + 1));
+    }
+    let sum: f64 = weights.iter().sum();
+    let rates = (1..=n).map(|k| weights[k as usize] / sum / service(k));
+    rates.sum::<f64>()
+}
+
+fn assert_near(simulated: f64, expected: f64, what: &str) {
+    let error = simulated / expected - 1.0;
+    assert!(error.abs() < 0.1, "{what}: {:+.1} %", error * 100.0);
+}
+
+/// Below half of what the lock could do, arrivals seldom disturb a hand-over, and the chain holds.
+#[test]
+fn locks_agree_with_the_chain_where_they_are_seldom_busy() {
+    let mut points = 0;
+    for n in [1, 2, 4, 8, 16, 32] {
+        for (a, s) in [(200.0, 1.0), (500.0, 10.0), (2000.0, 10.0)] {
+            let (a, s) = (a * C, s * C);
+            if f64::from(n) * (s + 3.0 * C) > 0.5 * a {
+                continue;
+            }
+            points += 1;
+            let waits = |k: f64| if k > 1.0 { 1.0 } else { 0.0 };
+            let ticket = expected(n, a + C, s, |k| waits(k) * (C + C * k / 2.0));
+            let queued = expected(n, a + C, s, |k| waits(k) * 3.0 * C);
+            for (kind, expected) in [(LockKind::Ticket, ticket), (LockKind::Queued, queued)] {
+                let what = format!("{kind:?}, n={n}, a={} c, s={} c", a / C, s / C);
+                assert_near(simulated(kind, n, a, s), expected, &what);
+            }
+        }
+    }
+    assert_eq!(points, 16);
+}
+
+/// All CPUs are at the lock. Each acquisition has one release and one arrival, and the line does for it, in
+/// transfers: with tickets a write and `n - 1` reads for either; in a queue the release's write, the next holder's read
+/// and write, the arrival's write, the spinner's read, and the read of the one that spins next. A hold is
+/// beside the last three, and beside all of the tickets' but the release.
+#[test]
+fn locks_agree_with_their_lines_where_all_cpus_wait() {
+    for n in [8, 16, 32, 64] {
+        let ticket = 2.0 * f64::from(n) * C;
+        let rate = simulated(LockKind::Ticket, n, C, C);
+        assert_near(rate, 1.0 / ticket, &format!("tickets, n={n}"));
+        for (s, transfers) in [(1.0, 6.0), (10.0, 3.0)] {
+            let rate = simulated(LockKind::Queued, n, C, s * C);
+            let queued = (s + transfers) * C;
+            assert_near(rate, 1.0 / queued, &format!("queue, n={n}, s={s} c"));
+        }
+    }
+}

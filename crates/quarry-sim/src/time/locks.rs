@@ -1,0 +1,246 @@
+//! Spin locks, as mechanisms on their line.
+//!
+//! A waiting CPU spins on a copy of the line. A write to the line takes the copies away, and each spinner
+//! fetches it anew: one after the other ([`Lines`]). What differs between the kinds is who spins on the
+//! lock's line, who takes the lock after a release, and who else tries to.
+//!
+//! | kind | kernels (x86) | spins on the line | after a release |
+//! |---|---|---|---|
+//! | [`LockKind::TestAndSet`] | to 2.6.24 | all | all read and try; the first reader gets it, near ones first |
+//! | [`LockKind::Ticket`] | 2.6.25 to 4.1 | all | all read; the one that came first gets it |
+//! | [`LockKind::Queued`] | 4.2 on | the first waiter | the first waiter reads and takes it, and wakes the next one |
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+
+use super::lines::Lines;
+use super::order::Order;
+use crate::rng::Rng;
+
+/// How a kernel's spin locks work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// A flag: the CPU that sets it first has the lock. Unfair.
+    TestAndSet,
+    /// Numbers are drawn and served in order.
+    Ticket,
+    /// Waiters are a list, and all but the first spin on a line of their own.
+    Queued,
+}
+
+#[derive(Default)]
+struct Lock {
+    holder: Option<u32>,
+    /// In the order of arrival.
+    waiters: VecDeque<u32>,
+}
+
+/// The locks of a machine. A lock is named by its line: two locks do not lie on one.
+pub struct Locks {
+    kind: LockKind,
+    locks: RefCell<HashMap<usize, Lock>>,
+    rng: RefCell<Rng>,
+}
+
+impl Locks {
+    /// Free locks; the seed decides in which order spinners fetch a line.
+    #[must_use]
+    pub fn new(kind: LockKind, seed: u64) -> Self {
+        Self {
+            kind,
+            locks: RefCell::default(),
+            rng: RefCell::new(Rng::new(seed)),
+        }
+    }
+
+    /// The running CPU takes a lock, and waits while another one has it. `what` names it for a
+    /// [`Deadlock`](super::Deadlock). Returns the time that it waited for, in picoseconds.
+    pub fn lock(&self, order: &Order, lines: &Lines, line: usize, what: &'static str) -> u64 {
+        if self.try_lock(order, lines, line) {
+            return 0;
+        }
+        let (cpu, began_ps) = (order.cpu(), order.now_ps());
+        self.with(line, |lock| lock.waiters.push_back(cpu));
+        // Its attempt took the line away from those that spin.
+        self.respin(lines, line, order.now_ps(), |_| ());
+        order.block(what);
+        order.now_ps() - began_ps
+    }
+
+    /// The running CPU takes a lock if it is free.
+    pub fn try_lock(&self, order: &Order, lines: &Lines, line: usize) -> bool {
+        order.visible();
+        let cpu = order.cpu();
+        order.advance_to(lines.atomic(cpu, line, order.now_ps()));
+        self.with(line, |lock| {
+            let free = lock.holder.is_none();
+            lock.holder = lock.holder.or(Some(cpu));
+            free
+        })
+    }
+
+    /// The running CPU releases a lock.
+    ///
+    /// # Panics
+    ///
+    /// If it does not have it.
+    pub fn unlock(&self, order: &Order, lines: &Lines, line: usize) {
+        order.visible();
+        let cpu = order.cpu();
+        let free_ps = lines.write(cpu, line, order.now_ps());
+        order.advance_to(free_ps);
+        let waits = self.with(line, |lock| {
+            assert_eq!(lock.holder.take(), Some(cpu), "not the holder");
+            !lock.waiters.is_empty()
+        });
+        if !waits {
+            return;
+        }
+        let (next, at_ps) = match self.kind {
+            LockKind::TestAndSet => self.race(lines, line, free_ps, cpu),
+            LockKind::Ticket => self.serve(lines, line, free_ps),
+            LockKind::Queued => self.hand_over(lines, line, free_ps),
+        };
+        self.with(line, |lock| {
+            lock.holder = Some(next);
+            lock.waiters.retain(|&waiter| waiter != next);
+        });
+        order.wake(next, at_ps);
+    }
+
+    /// All spinners see that the lock is free and try to take it.
+    fn race(&self, lines: &Lines, line: usize, free_ps: u64, from: u32) -> (u32, u64) {
+        let mut readers = Vec::new();
+        self.respin(lines, line, free_ps, |reader| readers.push(reader));
+        // Of equal distances the order is that of the reads.
+        readers.sort_by_key(|&(cpu, _)| lines.costs().distance(from, cpu));
+        let mut taken_ps = 0;
+        for (n, &(cpu, read_ps)) in readers.iter().enumerate() {
+            let tried_ps = lines.atomic(cpu, line, read_ps);
+            if n == 0 {
+                taken_ps = tried_ps;
+            } else {
+                lines.read(cpu, line, tried_ps);
+            }
+        }
+        (readers[0].0, taken_ps)
+    }
+
+    /// All spinners read which number is served.
+    fn serve(&self, lines: &Lines, line: usize, free_ps: u64) -> (u32, u64) {
+        let next = self.with(line, |lock| lock.waiters[0]);
+        let mut served_ps = free_ps;
+        self.respin(lines, line, free_ps, |(cpu, read_ps)| {
+            if cpu == next {
+                served_ps = read_ps;
+            }
+        });
+        (next, served_ps)
+    }
+
+    /// The first waiter takes the lock, and tells the next one to spin on the line.
+    fn hand_over(&self, lines: &Lines, line: usize, free_ps: u64) -> (u32, u64) {
+        let (next, then) = self.with(line, |lock| (lock.waiters[0], lock.waiters.get(1).copied()));
+        let read_ps = lines.read(next, line, free_ps);
+        let taken_ps = lines.atomic(next, line, read_ps);
+        if let Some(then) = then {
+            // The write to the next one's own line, which that one fetches.
+            let distance = lines.costs().distance(next, then);
+            let told_ps = taken_ps + lines.costs().transfer[distance as usize];
+            lines.read(then, line, told_ps);
+        }
+        (next, taken_ps)
+    }
+
+    /// Those that spin on the line fetch it, in some order; calls `read` with each and when it has it.
+    fn respin(&self, lines: &Lines, line: usize, now_ps: u64, mut read: impl FnMut((u32, u64))) {
+        let mut spinners: Vec<u32> = self.with(line, |lock| lock.waiters.iter().copied().collect());
+        if self.kind == LockKind::Queued {
+            spinners.truncate(1);
+        }
+        let mut rng = self.rng.borrow_mut();
+        while !spinners.is_empty() {
+            let cpu = spinners.swap_remove(rng.below(spinners.len() as u64) as usize);
+            read((cpu, lines.read(cpu, line, now_ps)));
+        }
+    }
+
+    fn with<R>(&self, line: usize, f: impl FnOnce(&mut Lock) -> R) -> R {
+        f(self.locks.borrow_mut().entry(line).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::lines::tests::costs;
+    use super::*;
+
+    const KINDS: [LockKind; 3] = [LockKind::TestAndSet, LockKind::Ticket, LockKind::Queued];
+
+    #[test]
+    fn one_cpu_at_a_time_has_a_lock() {
+        for kind in KINDS {
+            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(kind, 1));
+            let (inside, rounds) = (Cell::new(0), Cell::new(0));
+            let ran = order.run(|cpu| {
+                for round in 0..50 {
+                    order.advance((u64::from(cpu) * 37 + round * 11) % 90);
+                    locks.lock(&order, &lines, 7, "zone");
+                    assert_eq!(inside.replace(inside.get() + 1), 0, "{kind:?}");
+                    order.advance(30);
+                    order.visible();
+                    inside.set(inside.get() - 1);
+                    rounds.set(rounds.get() + 1);
+                    locks.unlock(&order, &lines, 7);
+                }
+            });
+            assert_eq!((ran, rounds.get()), (Ok(()), 400), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn tickets_and_queues_are_fair_and_flags_prefer_the_near() {
+        let turns = |kind| {
+            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(kind, 1));
+            let taken = RefCell::new(Vec::new());
+            let ran = order.run(|cpu| {
+                order.advance(u64::from(cpu) * 1000);
+                locks.lock(&order, &lines, 7, "zone");
+                // Until all others wait.
+                order.advance(100_000);
+                taken.borrow_mut().push(cpu);
+                locks.unlock(&order, &lines, 7);
+            });
+            assert_eq!(ran, Ok(()));
+            taken.into_inner()
+        };
+        let in_order: Vec<u32> = (0..8).collect();
+        assert_eq!(turns(LockKind::Ticket), in_order);
+        assert_eq!(turns(LockKind::Queued), in_order);
+        let flag = turns(LockKind::TestAndSet);
+        assert_eq!(flag[..2], [0, 1], "the neighbour of the same cluster");
+        let (near, far) = (&flag[..4], &flag[4..]);
+        assert!(near.iter().all(|&cpu| cpu < 4), "{flag:?}");
+        assert!(far.iter().all(|&cpu| cpu >= 4), "{flag:?}");
+    }
+
+    #[test]
+    fn a_lock_that_is_never_released_is_a_deadlock() {
+        let (order, lines) = (Order::new(2), Lines::new(costs()));
+        let locks = Locks::new(LockKind::Queued, 1);
+        let ran = order.run(|cpu| {
+            if cpu == 0 {
+                locks.lock(&order, &lines, 7, "zone");
+                locks.lock(&order, &lines, 8, "barn");
+            } else {
+                locks.lock(&order, &lines, 8, "barn");
+                locks.lock(&order, &lines, 7, "zone");
+            }
+        });
+        let error = ran.expect_err("a deadlock");
+        let text = error.to_string();
+        assert_eq!(text, "deadlock: CPU 0 waits for barn, CPU 1 waits for zone");
+    }
+}

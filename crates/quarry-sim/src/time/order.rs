@@ -1,0 +1,318 @@
+//! Whose turn it is.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+/// Stack of a CPU: the deepest calls of an allocator, unoptimised, and its user's.
+const STACK_BYTES: usize = 256 << 10;
+
+/// One CPU.
+#[derive(Default)]
+struct Cpu {
+    /// Its clock, in picoseconds.
+    now_ps: Cell<u64>,
+    /// The way out of its coroutine: not null while the coroutine has begun and not ended.
+    yielder: Cell<*const Yielder<(), ()>>,
+    /// What it waits for.
+    waits: Cell<Option<&'static str>>,
+}
+
+/// The order in which CPUs act.
+pub struct Order {
+    cpus: Vec<Cpu>,
+    /// The CPU whose turn it is.
+    turn: Cell<usize>,
+    /// All others that can run, by their clocks.
+    ready: RefCell<BinaryHeap<Reverse<(u64, usize)>>>,
+    /// Whether bodies that have not returned are unwound: destructors that take part go on at once.
+    ending: Cell<bool>,
+}
+
+impl Order {
+    /// An order of n CPUs whose clocks are at 0.
+    #[must_use]
+    pub fn new(cpus: u32) -> Self {
+        Self {
+            cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+            turn: Cell::new(0),
+            ready: RefCell::default(),
+            ending: Cell::new(false),
+        }
+    }
+
+    /// The CPU whose turn it is.
+    #[must_use]
+    pub fn cpu(&self) -> u32 {
+        self.turn.get() as u32
+    }
+
+    fn running(&self) -> &Cpu {
+        &self.cpus[self.turn.get()]
+    }
+
+    /// The clock of the running CPU, in picoseconds.
+    #[must_use]
+    pub fn now_ps(&self) -> u64 {
+        self.running().now_ps.get()
+    }
+
+    /// The running CPU is busy for so long with what no other CPU sees.
+    pub fn advance(&self, ps: u64) {
+        let now_ps = &self.running().now_ps;
+        now_ps.set(now_ps.get().saturating_add(ps));
+    }
+
+    /// The running CPU is busy until a moment; one that has passed changes nothing.
+    pub fn advance_to(&self, ps: u64) {
+        let now_ps = &self.running().now_ps;
+        now_ps.set(now_ps.get().max(ps));
+    }
+
+    /// Lets all CPUs go first whose clocks are behind. Outside of [`Order::run`] there are none.
+    pub fn visible(&self) {
+        let turn = self.turn.get();
+        let me = Reverse((self.now_ps(), turn));
+        let behind = |first: &Reverse<(u64, usize)>| *first > me;
+        if self.ready.borrow().peek().is_some_and(behind) {
+            self.ready.borrow_mut().push(me);
+            self.suspend();
+        }
+    }
+
+    /// Waits until another CPU calls [`Order::wake`]; `what` names the thing for [`Deadlock`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of [`Order::run`], where no other CPU can.
+    pub fn block(&self, what: &'static str) {
+        self.running().waits.set(Some(what));
+        self.suspend();
+    }
+
+    /// Ends a wait of a CPU, whose clock is then `at_ps` at least.
+    ///
+    /// # Panics
+    ///
+    /// If it does not wait.
+    pub fn wake(&self, cpu: u32, at_ps: u64) {
+        if self.ending.get() {
+            return;
+        }
+        let woken = &self.cpus[cpu as usize];
+        assert!(woken.waits.take().is_some(), "CPU {cpu} does not wait");
+        woken.now_ps.set(woken.now_ps.get().max(at_ps));
+        let entry = Reverse((woken.now_ps.get(), cpu as usize));
+        self.ready.borrow_mut().push(entry);
+    }
+
+    fn suspend(&self) {
+        if self.ending.get() {
+            return;
+        }
+        let yielder = self.running().yielder.get();
+        assert!(!yielder.is_null(), "no CPU runs");
+        // SAFETY: `run` stores the yielder of this CPU's coroutine when it begins and null when it ends. The
+        // turn is this CPU's, so the caller is inside the coroutine, whose body keeps the yielder.
+        let yielder = unsafe { &*yielder };
+        yielder.suspend(());
+    }
+
+    /// Runs a body on every CPU, side by side, until all have returned. Clocks go on from where they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Deadlock`] if all CPUs that have not returned wait.
+    ///
+    /// # Panics
+    ///
+    /// If a body panics, or calls this itself.
+    pub fn run(&self, body: impl Fn(u32)) -> Result<(), Deadlock> {
+        assert!(
+            self.cpus.iter().all(|cpu| cpu.yielder.get().is_null()),
+            "CPUs run already"
+        );
+        let (order, body) = (self, &body);
+        let begin = |cpu: usize| {
+            let stack = DefaultStack::new(STACK_BYTES).expect("address space for a stack");
+            let entry = move |yielder: &Yielder<(), ()>, ()| {
+                let place = &order.cpus[cpu].yielder;
+                place.set(yielder);
+                // Also when the body panics, or is unwound because another one did.
+                let _ends = Ends(place);
+                body(cpu as u32);
+            };
+            // SAFETY: what the coroutine borrows outlives it: `body` and `self` are older than `side_by_side`,
+            // which drops it before this function ends, in a panic too.
+            unsafe { Coroutine::with_stack_unchecked(stack, entry) }
+        };
+        let mut side_by_side = SideBySide {
+            order,
+            coroutines: (0..self.cpus.len()).map(begin).collect(),
+        };
+        let ready = |cpu: usize| Reverse((self.cpus[cpu].now_ps.get(), cpu));
+        self.ready
+            .borrow_mut()
+            .extend((0..self.cpus.len()).map(ready));
+        let mut left = self.cpus.len();
+        while left > 0 {
+            let first = self.ready.borrow_mut().pop();
+            let Some(Reverse((_, cpu))) = first else {
+                return Err(self.deadlock());
+            };
+            self.turn.set(cpu);
+            if let CoroutineResult::Return(()) = side_by_side.coroutines[cpu].resume(()) {
+                left -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn deadlock(&self) -> Deadlock {
+        let waiting = self.cpus.iter().enumerate();
+        let waiting = waiting.filter_map(|(cpu, it)| Some((cpu as u32, it.waits.get()?)));
+        Deadlock {
+            waiting: waiting.collect(),
+        }
+    }
+}
+
+/// The coroutines of all CPUs.
+struct SideBySide<'a> {
+    order: &'a Order,
+    coroutines: Vec<Coroutine<(), (), ()>>,
+}
+
+impl Drop for SideBySide<'_> {
+    fn drop(&mut self) {
+        let order = self.order;
+        order.ending.set(true);
+        for (cpu, coroutine) in self.coroutines.drain(..).enumerate() {
+            order.turn.set(cpu);
+            // Unwinds its body if that has not returned.
+            drop(coroutine);
+        }
+        order.ready.borrow_mut().clear();
+        order.cpus.iter().for_each(|cpu| cpu.waits.set(None));
+        order.ending.set(false);
+    }
+}
+
+/// Marks a coroutine as ended.
+struct Ends<'a>(&'a Cell<*const Yielder<(), ()>>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.set(std::ptr::null());
+    }
+}
+
+/// All CPUs that have not ended wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// Each of them, and what it waits for.
+    pub waiting: Vec<(u32, &'static str)>,
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("deadlock:")?;
+        for (n, (cpu, what)) in self.waiting.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            write!(f, "{comma} CPU {cpu} waits for {what}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Deadlock {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visible_actions_happen_in_the_order_of_time() {
+        let order = Order::new(3);
+        let seen = RefCell::new(Vec::new());
+        let ran = order.run(|cpu| {
+            for _ in 0..4 {
+                order.advance(u64::from(cpu) * 3 + 2);
+                order.visible();
+                seen.borrow_mut().push((order.now_ps(), cpu));
+            }
+        });
+        assert_eq!(ran, Ok(()));
+        let seen = seen.into_inner();
+        assert_eq!(seen.len(), 12);
+        assert!(seen.is_sorted(), "{seen:?}");
+        assert_eq!(seen[..4], [(2, 0), (4, 0), (5, 1), (6, 0)]);
+    }
+
+    #[test]
+    fn a_woken_cpu_goes_first_if_its_clock_is_smaller() {
+        let order = Order::new(2);
+        let seen = RefCell::new(Vec::new());
+        let ran = order.run(|cpu| {
+            if cpu == 0 {
+                order.block("a parcel");
+                seen.borrow_mut().push((0, order.now_ps()));
+            } else {
+                order.advance(10);
+                order.wake(0, 15);
+                order.advance(10);
+                order.visible();
+                seen.borrow_mut().push((1, order.now_ps()));
+            }
+        });
+        assert_eq!(ran, Ok(()));
+        assert_eq!(seen.into_inner(), [(0, 15), (1, 20)]);
+    }
+
+    #[test]
+    fn a_deadlock_names_the_cpus_and_what_they_wait_for() {
+        let order = Order::new(3);
+        let ran = order.run(|cpu| {
+            if cpu != 1 {
+                order.block(["left", "", "right"][cpu as usize]);
+            }
+        });
+        let error = ran.expect_err("a deadlock");
+        assert_eq!(
+            error.to_string(),
+            "deadlock: CPU 0 waits for left, CPU 2 waits for right"
+        );
+        // The order can be used again.
+        assert_eq!(order.run(|_| order.visible()), Ok(()));
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_ends_the_others() {
+        struct Dropped<'a>(&'a Order, &'a Cell<u32>);
+        impl Drop for Dropped<'_> {
+            fn drop(&mut self) {
+                // As the release of a lock does.
+                self.0.visible();
+                self.1.set(self.1.get() + 1);
+            }
+        }
+        let (order, dropped) = (Order::new(3), Cell::new(0));
+        let run = || {
+            order.run(|cpu| {
+                let _dropped = Dropped(&order, &dropped);
+                order.advance(u64::from(cpu));
+                order.visible();
+                assert_ne!(cpu, 1, "on purpose");
+                order.block("the end");
+            })
+        };
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        assert!(caught.is_err());
+        assert_eq!(dropped.get(), 3);
+        assert_eq!(order.run(|_| order.visible()), Ok(()));
+    }
+}
