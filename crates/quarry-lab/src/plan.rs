@@ -66,6 +66,7 @@ impl Plan {
                         memory_bytes: axes.memory_bytes,
                         cache_line: axes.cache_line,
                         faults: None,
+                        time: None,
                     };
                     // The machine would refuse it as well, but not before others have run.
                     let checked = config.check();

@@ -2,6 +2,8 @@
 
 use quarry_core::machine::{MAX_CPUS, MAX_NODES};
 
+use crate::time::TimeModel;
+
 /// Sizes in bytes that pages can have: those of x86-64, arm64 and ppc64 kernels.
 pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
 
@@ -24,6 +26,8 @@ pub struct Config {
     pub cache_line: u32,
     /// Try-locks that fail on purpose.
     pub faults: Option<Faults>,
+    /// What steps cost, on a machine whose CPUs have clocks.
+    pub time: Option<TimeModel>,
 }
 
 impl Default for Config {
@@ -35,6 +39,7 @@ impl Default for Config {
             memory_bytes: 16 << 30,
             cache_line: 64,
             faults: None,
+            time: None,
         }
     }
 }
@@ -53,6 +58,7 @@ impl Config {
             memory_bytes,
             cache_line,
             faults: _,
+            time,
         } = *self;
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(ConfigError::Cpus(cpus));
@@ -71,6 +77,12 @@ impl Config {
                 memory_bytes,
                 page_bytes,
             });
+        }
+        if let Some(TimeModel { lines, .. }) = time {
+            let (cluster, socket) = (lines.cluster_cpus, lines.socket_cpus);
+            if cluster == 0 || socket == 0 || !socket.is_multiple_of(cluster) {
+                return Err(ConfigError::Clusters { cluster, socket });
+            }
         }
         Ok(())
     }
@@ -109,6 +121,13 @@ pub enum ConfigError {
         memory_bytes: u64,
         /// Bytes of a page.
         page_bytes: u64,
+    },
+    /// The CPUs of a cluster, or of a socket, are 0, or a socket is no number of clusters.
+    Clusters {
+        /// CPUs of a cluster.
+        cluster: u32,
+        /// CPUs of a socket.
+        socket: u32,
     },
     /// The operating system refuses the address space.
     Reserve {
@@ -156,6 +175,11 @@ impl std::fmt::Display for ConfigError {
                 }
                 Ok(())
             }
+            Self::Clusters { cluster, socket } => write!(
+                f,
+                "clusters of {cluster} CPUs in sockets of {socket}: a cluster has at least one CPU, and a socket \
+                 a number of clusters"
+            ),
             Self::Reserve { bytes, source } => write!(
                 f,
                 "the operating system refuses to reserve {bytes} bytes of address space ({source}); \

@@ -7,9 +7,11 @@
 //!
 //! The machine counts what allocators do ([`Counters`]): calls, cache-line touches by kind, lock
 //! acquisitions, frees on another CPU than the allocating one. Same input, same counts: nothing
-//! here reads a clock, an address or a thread id. Simulated time will come to the same hooks,
-//! [`Accounting`](quarry_core::machine::Accounting). The clock stands still unless
+//! here reads a clock, an address or a thread id. The clock stands still unless
 //! [`VirtualMachine::advance_to`] moves it.
+//!
+//! With [`Config::time`] the CPUs have clocks of their own. [`VirtualMachine::run_cpus`] runs them side by
+//! side: the same steps then take time, lines move between CPUs, and locks are waited for ([`time`]).
 //!
 //! ```
 //! use quarry_core::{design::CacheSpec, era::Era, geometry::BootParams};

@@ -1,5 +1,7 @@
 //! The virtual machine.
 
+mod clocked;
+
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
 
@@ -18,9 +20,18 @@ use crate::held::Held;
 use crate::memory::Mapping;
 use crate::rng::Rng;
 use crate::step::Step;
+use crate::time::Timed;
 
 /// Address space for the allocators' own structures.
 const META_BYTES: usize = 1 << 30;
+
+/// Waits for another CPU's slot, at [`PAUSE_PS`]: longer than any hold of one.
+const REMOTE_WAITS: u32 = 100_000;
+/// A wait of a CPU that waits for another one without a lock, as long as a look at a line that another CPU has.
+const PAUSE_PS: u64 = 100_000;
+
+/// The thread that runs a machine without a clock.
+const LONE_THREAD: usize = 1;
 
 struct Mappings {
     _pages: Mapping,
@@ -41,9 +52,16 @@ pub struct VirtualMachine {
     faults: Option<(Faults, RefCell<Rng>)>,
     held: Held,
     guarded: Guarded,
+    /// Whether steps are recorded or take time: the one question that a replay pays for.
+    watched: Cell<bool>,
     /// Whether steps are recorded, and those so far.
     records: Cell<bool>,
     steps: RefCell<Vec<Step>>,
+    timed: Option<Box<Timed>>,
+    /// Whether steps take time: [`VirtualMachine::run_cpus`] runs.
+    clocked: Cell<bool>,
+    /// What [`Threads::thread_id`] says.
+    thread: Cell<usize>,
     _mappings: Mappings,
 }
 
@@ -62,6 +80,7 @@ impl VirtualMachine {
             memory_bytes,
             cache_line,
             faults,
+            time,
         } = config;
         let page_shift = page_bytes.trailing_zeros();
         let pages = memory_bytes >> page_shift;
@@ -108,8 +127,12 @@ impl VirtualMachine {
             faults: faults.map(|faults| (faults, RefCell::new(Rng::new(faults.seed)))),
             held: Held::default(),
             guarded: Guarded::default(),
+            watched: Cell::new(false),
             records: Cell::new(false),
             steps: RefCell::default(),
+            timed: time.map(|model| Box::new(Timed::new(cpus, cache_line, model))),
+            clocked: Cell::new(false),
+            thread: Cell::new(LONE_THREAD),
             _mappings: mappings,
         })
     }
@@ -118,7 +141,7 @@ impl VirtualMachine {
     ///
     /// # Panics
     ///
-    /// If the machine has no such CPU.
+    /// If the machine has no such CPU, or in [`VirtualMachine::run_cpus`], where each body is its own CPU's.
     #[inline]
     pub fn run_on(&self, cpu: CpuId) {
         assert!(
@@ -127,13 +150,22 @@ impl VirtualMachine {
             cpu.0,
             self.topology.cpus
         );
+        assert!(
+            !self.clocked.get() || cpu == self.cpu.get(),
+            "CPU {} runs a body of CPU {}",
+            cpu.0,
+            self.cpu.get().0
+        );
         self.cpu.set(cpu);
     }
 
-    /// Sets the clock, which nothing else moves; a moment that has passed leaves it as it is.
+    /// Sets the clock, in [`VirtualMachine::run_cpus`] the running CPU's; a moment that has passed leaves it as it is.
     #[inline]
     pub fn advance_to(&self, now_ns: u64) {
         self.now_ns.set(self.now_ns.get().max(now_ns));
+        if self.clocked.get() {
+            self.on_clock(|timed| timed.order().advance_to(now_ns.saturating_mul(1000)));
+        }
     }
 
     /// Tells that every reader that runs now has finished: deferred frees made so far may be done.
@@ -178,30 +210,57 @@ impl VirtualMachine {
     /// What the allocator does in `f`, step by step, as it tells the machine.
     pub fn record_steps<R>(&self, f: impl FnOnce() -> R) -> (Vec<Step>, R) {
         let outer = (self.records.replace(true), self.steps.take());
+        self.watch_again();
         let result = f();
         let steps = self.steps.replace(outer.1);
         self.records.set(outer.0);
+        self.watch_again();
         (steps, result)
     }
 
-    /// Notes a step while steps are recorded. A replay pays for the question only.
+    fn watch_again(&self) {
+        self.watched.set(self.records.get() || self.clocked.get());
+    }
+
+    /// Notes a step while steps are recorded, and lets its time pass.
     #[inline(always)]
     fn record(&self, step: impl FnOnce() -> Step) {
-        if self.records.get() {
-            self.push_step(step());
+        if self.watched.get() {
+            self.take_step(step());
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn push_step(&self, step: Step) {
-        self.steps.borrow_mut().push(step);
+    fn take_step(&self, step: Step) {
+        if self.records.get() {
+            self.steps.borrow_mut().push(step);
+        }
+        if !self.clocked.get() {
+            return;
+        }
+        match step {
+            Step::Access {
+                access, bytes, at, ..
+            } => self.on_clock(|timed| timed.access(at, bytes, access)),
+            Step::Work(work) => self.on_clock(|timed| timed.work(work)),
+            Step::Zero { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Write)),
+            Step::Copy { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Read)),
+            // Locks take time where they are taken. A slot is no lock of the kernel's: what keeps others away
+            // there is work.
+            Step::TakeSlot | Step::TakeRemoteSlot | Step::FreeSlot => {}
+            Step::Lock(_) | Step::TryLock(_) | Step::Unlock(_) => {}
+        }
     }
 
     /// Does `f` without counting it: looking at a machine must not show in what it counts.
     pub fn uncounted<R>(&self, f: impl FnOnce() -> R) -> R {
         let before = self.counters();
+        let clocked = self.clocked.replace(false);
+        self.watch_again();
         let result = f();
+        self.clocked.set(clocked);
+        self.watch_again();
         self.count(|counters| *counters = before);
         result
     }
@@ -273,8 +332,8 @@ unsafe impl Memory for VirtualMachine {
     fn prefetch_for_write(&self, _address: *const u8) {}
 }
 
-// SAFETY: one thread runs the machine (it is not `Sync`) and operations do not overlap, so the words
-// are changed without interleaving: a word is taken only when free.
+// SAFETY: one thread runs the machine (it is not `Sync`). CPUs that run side by side give up their turn in
+// `on_clock` alone, never between the look at a word and its change: a word is taken only when free.
 unsafe impl Slots for VirtualMachine {
     const PERCPU_SHIFT: u32 = 22;
 
@@ -303,6 +362,12 @@ unsafe impl Slots for VirtualMachine {
     fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
         self.record(|| Step::TakeRemoteSlot);
         self.count(|counters| counters.remote_tries += 1);
+        for attempt in 0..REMOTE_WAITS {
+            if !self.clocked.get() || slot.word().load(Ordering::Relaxed) == PERCPU_FREE {
+                break;
+            }
+            self.pause(attempt);
+        }
         if self.fails(|faults| faults.remote_per_mille)
             || slot.word().load(Ordering::Relaxed) != PERCPU_FREE
         {
@@ -323,26 +388,35 @@ unsafe impl Slots for VirtualMachine {
 
 quarry_core::machine_without_steps!(VirtualMachine);
 
-// SAFETY: there is one thread, and its number is 1.
+// SAFETY: CPUs that run side by side have numbers of their own. Otherwise there is one thread.
 unsafe impl Threads for VirtualMachine {
     fn thread_id(&self) -> usize {
-        1
+        self.thread.get()
     }
 
     fn task(&self) -> u32 {
         1
     }
 
-    fn pause(&self, _attempt: u32) {}
+    fn pause(&self, _attempt: u32) {
+        if self.clocked.get() {
+            self.on_clock(|timed| {
+                timed.order().advance(PAUSE_PS);
+                timed.order().visible();
+            });
+        }
+    }
 }
 
 // SAFETY: as for `Slots`.
 unsafe impl Locks for VirtualMachine {
     #[inline(always)]
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
-        self.record(|| Step::Lock(class));
         self.count(|counters| counters.add_lock(class));
-        if !lock.acquire(1) {
+        if self.watched.get() && !self.wait_for(lock, class) {
+            return Err(Reentered);
+        }
+        if !lock.acquire(self.thread.get()) {
             return Err(Reentered);
         }
         self.held.take(class, true);
@@ -352,9 +426,9 @@ unsafe impl Locks for VirtualMachine {
 
     #[inline(always)]
     fn try_lock(&self, lock: &RawLock, class: LockClass) -> bool {
-        self.record(|| Step::TryLock(class));
         self.count(|counters| counters.add_lock(class));
-        let taken = lock.acquire(1);
+        let free = !self.watched.get() || self.try_for(lock, class);
+        let taken = free && lock.acquire(self.thread.get());
         if taken {
             self.held.take(class, false);
             self.guarded.enter();
@@ -364,7 +438,9 @@ unsafe impl Locks for VirtualMachine {
 
     #[inline(always)]
     unsafe fn unlock(&self, lock: &RawLock, class: LockClass) {
-        self.record(|| Step::Unlock(class));
+        if self.watched.get() {
+            self.hand_on(lock, class);
+        }
         self.held.give(class);
         self.guarded.leave();
         lock.release();
@@ -385,6 +461,11 @@ unsafe impl Readers for VirtualMachine {
 impl Clock for VirtualMachine {
     #[inline]
     fn now_ns(&self) -> u64 {
+        if self.clocked.get() {
+            let now_ps = self.on_clock(|timed| timed.order().now_ps());
+            // The clock of one CPU may be behind another's.
+            self.now_ns.set(self.now_ns.get().max(now_ps / 1000));
+        }
         self.now_ns.get()
     }
 }

@@ -35,7 +35,7 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
         cluster_cpus: n,
         socket_cpus: n,
     };
-    let (order, lines, locks) = (Order::new(n), Lines::new(costs), Locks::new(kind, 1));
+    let (order, lines, locks) = (Order::new(n), Lines::new(costs), Locks::new(1));
     let rng = RefCell::new(Rng::new(2));
     let drawn = |mean: f64| {
         let uniform = (rng.borrow_mut().next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -45,9 +45,9 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
     let ran = order.run(|_| {
         for _ in 0..ROUNDS {
             order.advance(drawn(a));
-            locks.lock(&order, &lines, 7, "lock");
+            locks.lock(&order, &lines, kind, 7, 7, "lock");
             order.advance(drawn(s));
-            locks.unlock(&order, &lines, 7);
+            locks.unlock(&order, &lines, kind, 7, 7);
         }
         let latest = order.now_ps().max(*ends.borrow());
         *ends.borrow_mut() = latest;

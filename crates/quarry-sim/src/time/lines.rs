@@ -3,7 +3,7 @@
 //! A line is in one CPU's cache alone (exclusive, perhaps changed), in several (shared), or in memory. A read
 //! fetches it from the CPU that has it; a write takes it away from all others. Caches have room for all lines.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 /// How far apart two CPUs are.
@@ -18,7 +18,7 @@ pub enum Distance {
 }
 
 /// What accesses cost, in picoseconds, and which CPUs are near each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineCosts {
     /// A line that the CPU has.
     pub hit: u64,
@@ -50,6 +50,17 @@ impl LineCosts {
     }
 }
 
+/// Lines that moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineMoves {
+    /// From another CPU's cache, by [`Distance`].
+    pub transfers: [u64; 3],
+    /// Taken away from others that shared them, by the farthest one's [`Distance`].
+    pub upgrades: [u64; 3],
+    /// From memory.
+    pub memory: u64,
+}
+
 #[derive(Default)]
 struct Line {
     /// The CPUs that have it, ascending; one alone may have changed it.
@@ -61,29 +72,49 @@ struct Line {
 }
 
 /// The lines of a machine.
-pub struct Lines {
+pub(crate) struct Lines {
     costs: LineCosts,
+    moves: Cell<LineMoves>,
     lines: RefCell<HashMap<usize, Line>>,
 }
 
 impl Lines {
     /// Lines that no CPU has.
-    #[must_use]
-    pub fn new(costs: LineCosts) -> Self {
+    pub(crate) fn new(costs: LineCosts) -> Self {
         Self {
             costs,
+            moves: Cell::default(),
             lines: RefCell::default(),
         }
     }
 
     /// What they cost.
-    #[must_use]
-    pub fn costs(&self) -> &LineCosts {
+    pub(crate) fn costs(&self) -> &LineCosts {
         &self.costs
     }
 
+    /// Lines that moved so far.
+    pub(crate) fn moves(&self) -> LineMoves {
+        self.moves.get()
+    }
+
+    fn count(&self, f: impl FnOnce(&mut LineMoves)) {
+        let mut moves = self.moves.get();
+        f(&mut moves);
+        self.moves.set(moves);
+    }
+
+    /// Whether a CPU has a line, to itself if it is to `write`.
+    pub(crate) fn has(&self, cpu: u32, line: usize, write: bool) -> bool {
+        let lines = self.lines.borrow();
+        let has = |line: &Line| line.holders.binary_search(&cpu).is_ok();
+        lines
+            .get(&line)
+            .is_some_and(|line| has(line) && (line.exclusive || !write))
+    }
+
     /// A CPU reads a line from a moment on. Returns the moment at which it has it.
-    pub fn read(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+    pub(crate) fn read(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
         let mut lines = self.lines.borrow_mut();
         let line = lines.entry(line).or_default();
         let Err(place) = line.holders.binary_search(&cpu) else {
@@ -97,7 +128,7 @@ impl Lines {
     }
 
     /// A CPU writes to a line from a moment on. Returns the moment at which it has done so.
-    pub fn write(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+    pub(crate) fn write(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
         let mut lines = self.lines.borrow_mut();
         let line = lines.entry(line).or_default();
         let has = line.holders.binary_search(&cpu).is_ok();
@@ -106,12 +137,14 @@ impl Lines {
         }
         let others = line.holders.iter().filter(|&&holder| holder != cpu);
         let farthest = others.map(|&holder| self.costs.distance(cpu, holder)).max();
-        let shared = has || line.holders.len() > 1;
         let cost = match farthest {
-            Some(distance) if shared => self.costs.upgrade[distance as usize],
-            Some(distance) => self.costs.transfer[distance as usize],
+            Some(distance) if line.exclusive => self.transfer(distance),
+            Some(distance) => {
+                self.count(|moves| moves.upgrades[distance as usize] += 1);
+                self.costs.upgrade[distance as usize]
+            }
             None if has => self.costs.hit,
-            None => self.costs.memory,
+            None => self.fetch_from_memory(),
         };
         line.holders.clear();
         line.holders.push(cpu);
@@ -121,7 +154,7 @@ impl Lines {
     }
 
     /// As [`Lines::write`], by an atomic operation.
-    pub fn atomic(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+    pub(crate) fn atomic(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
         self.write(cpu, line, now_ps) + self.costs.atomic
     }
 
@@ -131,9 +164,20 @@ impl Lines {
         let nearest = holders
             .map(|&holder| self.costs.distance(cpu, holder))
             .min();
-        nearest.map_or(self.costs.memory, |distance| {
-            self.costs.transfer[distance as usize]
-        })
+        nearest.map_or_else(
+            || self.fetch_from_memory(),
+            |distance| self.transfer(distance),
+        )
+    }
+
+    fn transfer(&self, distance: Distance) -> u64 {
+        self.count(|moves| moves.transfers[distance as usize] += 1);
+        self.costs.transfer[distance as usize]
+    }
+
+    fn fetch_from_memory(&self) -> u64 {
+        self.count(|moves| moves.memory += 1);
+        self.costs.memory
     }
 }
 

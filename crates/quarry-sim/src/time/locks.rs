@@ -35,73 +35,102 @@ struct Lock {
     waiters: VecDeque<u32>,
 }
 
-/// The locks of a machine. A lock is named by its line: two locks do not lie on one.
-pub struct Locks {
-    kind: LockKind,
+/// The locks of a machine, by their addresses.
+pub(crate) struct Locks {
     locks: RefCell<HashMap<usize, Lock>>,
     rng: RefCell<Rng>,
 }
 
+/// A lock on its line.
+struct Place<'a> {
+    lines: &'a Lines,
+    kind: LockKind,
+    at: usize,
+    line: usize,
+}
+
 impl Locks {
     /// Free locks; the seed decides in which order spinners fetch a line.
-    #[must_use]
-    pub fn new(kind: LockKind, seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
-            kind,
             locks: RefCell::default(),
             rng: RefCell::new(Rng::new(seed)),
         }
     }
 
     /// The running CPU takes a lock, and waits while another one has it. `what` names it for a
-    /// [`Deadlock`](super::Deadlock). Returns the time that it waited for, in picoseconds.
-    pub fn lock(&self, order: &Order, lines: &Lines, line: usize, what: &'static str) -> u64 {
-        if self.try_lock(order, lines, line) {
-            return 0;
+    /// [`Deadlock`](super::Deadlock). Returns the time that it waited for, in picoseconds; `None` if it was free.
+    pub(crate) fn lock(
+        &self,
+        order: &Order,
+        lines: &Lines,
+        kind: LockKind,
+        at: usize,
+        line: usize,
+        what: &'static str,
+    ) -> Option<u64> {
+        if self.try_lock(order, lines, at, line) {
+            return None;
         }
         let (cpu, began_ps) = (order.cpu(), order.now_ps());
-        self.with(line, |lock| lock.waiters.push_back(cpu));
+        self.with(at, |lock| lock.waiters.push_back(cpu));
         // Its attempt took the line away from those that spin.
-        self.respin(lines, line, order.now_ps(), |_| ());
+        let place = Place {
+            lines,
+            kind,
+            at,
+            line,
+        };
+        self.respin(&place, order.now_ps(), |_| ());
         order.block(what);
-        order.now_ps() - began_ps
+        Some(order.now_ps() - began_ps)
     }
 
     /// The running CPU takes a lock if it is free.
-    pub fn try_lock(&self, order: &Order, lines: &Lines, line: usize) -> bool {
+    pub(crate) fn try_lock(&self, order: &Order, lines: &Lines, at: usize, line: usize) -> bool {
         order.visible();
         let cpu = order.cpu();
         order.advance_to(lines.atomic(cpu, line, order.now_ps()));
-        self.with(line, |lock| {
+        self.with(at, |lock| {
             let free = lock.holder.is_none();
             lock.holder = lock.holder.or(Some(cpu));
             free
         })
     }
 
-    /// The running CPU releases a lock.
-    ///
-    /// # Panics
-    ///
-    /// If it does not have it.
-    pub fn unlock(&self, order: &Order, lines: &Lines, line: usize) {
+    /// The running CPU, which has the lock, releases it.
+    pub(crate) fn unlock(
+        &self,
+        order: &Order,
+        lines: &Lines,
+        kind: LockKind,
+        at: usize,
+        line: usize,
+    ) {
         order.visible();
         let cpu = order.cpu();
         let free_ps = lines.write(cpu, line, order.now_ps());
         order.advance_to(free_ps);
-        let waits = self.with(line, |lock| {
-            assert_eq!(lock.holder.take(), Some(cpu), "not the holder");
+        let waits = self.with(at, |lock| {
+            debug_assert_eq!(lock.holder, Some(cpu));
+            lock.holder = None;
             !lock.waiters.is_empty()
         });
         if !waits {
             return;
         }
-        let (next, at_ps) = match self.kind {
-            LockKind::TestAndSet => self.race(lines, line, free_ps, cpu),
-            LockKind::Ticket => self.serve(lines, line, free_ps),
-            LockKind::Queued => self.hand_over(lines, line, free_ps),
+        let place = Place {
+            lines,
+            kind,
+            at,
+            line,
         };
-        self.with(line, |lock| {
+        let (next, at_ps) = match kind {
+            LockKind::TestAndSet => self.race(&place, free_ps, cpu),
+            LockKind::Ticket => self.serve(&place, free_ps),
+            LockKind::Queued => self.hand_over(&place, free_ps),
+        };
+        self.with(at, |lock| {
             lock.holder = Some(next);
             lock.waiters.retain(|&waiter| waiter != next);
         });
@@ -109,9 +138,10 @@ impl Locks {
     }
 
     /// All spinners see that the lock is free and try to take it.
-    fn race(&self, lines: &Lines, line: usize, free_ps: u64, from: u32) -> (u32, u64) {
+    fn race(&self, place: &Place<'_>, free_ps: u64, from: u32) -> (u32, u64) {
+        let &Place { lines, line, .. } = place;
         let mut readers = Vec::new();
-        self.respin(lines, line, free_ps, |reader| readers.push(reader));
+        self.respin(place, free_ps, |reader| readers.push(reader));
         // Of equal distances the order is that of the reads.
         readers.sort_by_key(|&(cpu, _)| lines.costs().distance(from, cpu));
         let mut taken_ps = 0;
@@ -127,10 +157,10 @@ impl Locks {
     }
 
     /// All spinners read which number is served.
-    fn serve(&self, lines: &Lines, line: usize, free_ps: u64) -> (u32, u64) {
-        let next = self.with(line, |lock| lock.waiters[0]);
+    fn serve(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
+        let next = self.with(place.at, |lock| lock.waiters[0]);
         let mut served_ps = free_ps;
-        self.respin(lines, line, free_ps, |(cpu, read_ps)| {
+        self.respin(place, free_ps, |(cpu, read_ps)| {
             if cpu == next {
                 served_ps = read_ps;
             }
@@ -139,8 +169,11 @@ impl Locks {
     }
 
     /// The first waiter takes the lock, and tells the next one to spin on the line.
-    fn hand_over(&self, lines: &Lines, line: usize, free_ps: u64) -> (u32, u64) {
-        let (next, then) = self.with(line, |lock| (lock.waiters[0], lock.waiters.get(1).copied()));
+    fn hand_over(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
+        let &Place { lines, line, .. } = place;
+        let (next, then) = self.with(place.at, |lock| {
+            (lock.waiters[0], lock.waiters.get(1).copied())
+        });
         let read_ps = lines.read(next, line, free_ps);
         let taken_ps = lines.atomic(next, line, read_ps);
         if let Some(then) = then {
@@ -153,20 +186,21 @@ impl Locks {
     }
 
     /// Those that spin on the line fetch it, in some order; calls `read` with each and when it has it.
-    fn respin(&self, lines: &Lines, line: usize, now_ps: u64, mut read: impl FnMut((u32, u64))) {
-        let mut spinners: Vec<u32> = self.with(line, |lock| lock.waiters.iter().copied().collect());
-        if self.kind == LockKind::Queued {
+    fn respin(&self, place: &Place<'_>, now_ps: u64, mut read: impl FnMut((u32, u64))) {
+        let waiters = |lock: &mut Lock| lock.waiters.iter().copied().collect();
+        let mut spinners: Vec<u32> = self.with(place.at, waiters);
+        if place.kind == LockKind::Queued {
             spinners.truncate(1);
         }
         let mut rng = self.rng.borrow_mut();
         while !spinners.is_empty() {
             let cpu = spinners.swap_remove(rng.below(spinners.len() as u64) as usize);
-            read((cpu, lines.read(cpu, line, now_ps)));
+            read((cpu, place.lines.read(cpu, place.line, now_ps)));
         }
     }
 
-    fn with<R>(&self, line: usize, f: impl FnOnce(&mut Lock) -> R) -> R {
-        f(self.locks.borrow_mut().entry(line).or_default())
+    fn with<R>(&self, at: usize, f: impl FnOnce(&mut Lock) -> R) -> R {
+        f(self.locks.borrow_mut().entry(at).or_default())
     }
 }
 
@@ -182,18 +216,18 @@ mod tests {
     #[test]
     fn one_cpu_at_a_time_has_a_lock() {
         for kind in KINDS {
-            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(kind, 1));
+            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(1));
             let (inside, rounds) = (Cell::new(0), Cell::new(0));
             let ran = order.run(|cpu| {
                 for round in 0..50 {
                     order.advance((u64::from(cpu) * 37 + round * 11) % 90);
-                    locks.lock(&order, &lines, 7, "zone");
+                    locks.lock(&order, &lines, kind, 7, 7, "zone");
                     assert_eq!(inside.replace(inside.get() + 1), 0, "{kind:?}");
                     order.advance(30);
                     order.visible();
                     inside.set(inside.get() - 1);
                     rounds.set(rounds.get() + 1);
-                    locks.unlock(&order, &lines, 7);
+                    locks.unlock(&order, &lines, kind, 7, 7);
                 }
             });
             assert_eq!((ran, rounds.get()), (Ok(()), 400), "{kind:?}");
@@ -203,15 +237,15 @@ mod tests {
     #[test]
     fn tickets_and_queues_are_fair_and_flags_prefer_the_near() {
         let turns = |kind| {
-            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(kind, 1));
+            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(1));
             let taken = RefCell::new(Vec::new());
             let ran = order.run(|cpu| {
                 order.advance(u64::from(cpu) * 1000);
-                locks.lock(&order, &lines, 7, "zone");
+                locks.lock(&order, &lines, kind, 7, 7, "zone");
                 // Until all others wait.
                 order.advance(100_000);
                 taken.borrow_mut().push(cpu);
-                locks.unlock(&order, &lines, 7);
+                locks.unlock(&order, &lines, kind, 7, 7);
             });
             assert_eq!(ran, Ok(()));
             taken.into_inner()
@@ -229,14 +263,14 @@ mod tests {
     #[test]
     fn a_lock_that_is_never_released_is_a_deadlock() {
         let (order, lines) = (Order::new(2), Lines::new(costs()));
-        let locks = Locks::new(LockKind::Queued, 1);
+        let locks = Locks::new(1);
         let ran = order.run(|cpu| {
             if cpu == 0 {
-                locks.lock(&order, &lines, 7, "zone");
-                locks.lock(&order, &lines, 8, "barn");
+                locks.lock(&order, &lines, LockKind::Queued, 7, 7, "zone");
+                locks.lock(&order, &lines, LockKind::Queued, 8, 8, "barn");
             } else {
-                locks.lock(&order, &lines, 8, "barn");
-                locks.lock(&order, &lines, 7, "zone");
+                locks.lock(&order, &lines, LockKind::Queued, 8, 8, "barn");
+                locks.lock(&order, &lines, LockKind::Queued, 7, 7, "zone");
             }
         });
         let error = ran.expect_err("a deadlock");

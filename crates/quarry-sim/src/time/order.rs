@@ -23,7 +23,7 @@ struct Cpu {
 }
 
 /// The order in which CPUs act.
-pub struct Order {
+pub(crate) struct Order {
     cpus: Vec<Cpu>,
     /// The CPU whose turn it is.
     turn: Cell<usize>,
@@ -35,8 +35,7 @@ pub struct Order {
 
 impl Order {
     /// An order of n CPUs whose clocks are at 0.
-    #[must_use]
-    pub fn new(cpus: u32) -> Self {
+    pub(crate) fn new(cpus: u32) -> Self {
         Self {
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
             turn: Cell::new(0),
@@ -46,8 +45,7 @@ impl Order {
     }
 
     /// The CPU whose turn it is.
-    #[must_use]
-    pub fn cpu(&self) -> u32 {
+    pub(crate) fn cpu(&self) -> u32 {
         self.turn.get() as u32
     }
 
@@ -56,25 +54,29 @@ impl Order {
     }
 
     /// The clock of the running CPU, in picoseconds.
-    #[must_use]
-    pub fn now_ps(&self) -> u64 {
+    pub(crate) fn now_ps(&self) -> u64 {
         self.running().now_ps.get()
     }
 
+    /// The clocks of all CPUs, in picoseconds.
+    pub(crate) fn clocks_ps(&self) -> Vec<u64> {
+        self.cpus.iter().map(|cpu| cpu.now_ps.get()).collect()
+    }
+
     /// The running CPU is busy for so long with what no other CPU sees.
-    pub fn advance(&self, ps: u64) {
+    pub(crate) fn advance(&self, ps: u64) {
         let now_ps = &self.running().now_ps;
         now_ps.set(now_ps.get().saturating_add(ps));
     }
 
     /// The running CPU is busy until a moment; one that has passed changes nothing.
-    pub fn advance_to(&self, ps: u64) {
+    pub(crate) fn advance_to(&self, ps: u64) {
         let now_ps = &self.running().now_ps;
         now_ps.set(now_ps.get().max(ps));
     }
 
     /// Lets all CPUs go first whose clocks are behind. Outside of [`Order::run`] there are none.
-    pub fn visible(&self) {
+    pub(crate) fn visible(&self) {
         let turn = self.turn.get();
         let me = Reverse((self.now_ps(), turn));
         let behind = |first: &Reverse<(u64, usize)>| *first > me;
@@ -89,7 +91,7 @@ impl Order {
     /// # Panics
     ///
     /// Outside of [`Order::run`], where no other CPU can.
-    pub fn block(&self, what: &'static str) {
+    pub(crate) fn block(&self, what: &'static str) {
         self.running().waits.set(Some(what));
         self.suspend();
     }
@@ -99,7 +101,7 @@ impl Order {
     /// # Panics
     ///
     /// If it does not wait.
-    pub fn wake(&self, cpu: u32, at_ps: u64) {
+    pub(crate) fn wake(&self, cpu: u32, at_ps: u64) {
         if self.ending.get() {
             return;
         }
@@ -131,7 +133,7 @@ impl Order {
     /// # Panics
     ///
     /// If a body panics, or calls this itself.
-    pub fn run(&self, body: impl Fn(u32)) -> Result<(), Deadlock> {
+    pub(crate) fn run(&self, body: impl Fn(u32)) -> Result<(), Deadlock> {
         assert!(
             self.cpus.iter().all(|cpu| cpu.yielder.get().is_null()),
             "CPUs run already"

@@ -69,6 +69,7 @@ impl Setup {
             memory_bytes,
             cache_line: 64,
             faults,
+            time: None,
         };
         VirtualMachine::new(config).expect("address space for a virtual machine")
     }

@@ -1,0 +1,258 @@
+//! CPUs that run side by side, each with a clock.
+
+use quarry_core::machine::{CpuId, LockClass, RawLock};
+
+use super::{LONE_THREAD, VirtualMachine};
+use crate::step::Step;
+use crate::time::{Deadlock, TimeCounters, Timed};
+
+impl VirtualMachine {
+    /// Runs a body on every CPU, side by side, until all have returned. Steps take time on the CPU's clock,
+    /// which goes on from where it was; what other CPUs can see happens in the order of time.
+    ///
+    /// After a deadlock the allocators on this machine are in the middle of calls that never ended, and are not
+    /// for use.
+    ///
+    /// # Errors
+    ///
+    /// [`Deadlock`] if all CPUs that have not returned wait.
+    ///
+    /// # Panics
+    ///
+    /// If the machine has no [`Config::time`](crate::Config::time), or a body panics or calls this itself.
+    pub fn run_cpus(&self, body: impl Fn(CpuId)) -> Result<(), Deadlock> {
+        let timed = self.timed.as_ref().expect("a machine with clocks");
+        assert!(!self.clocked.get(), "CPUs run already");
+        let _clocked = Clocked::begin(self);
+        timed.order().run(|cpu| {
+            self.set_running(CpuId(cpu));
+            body(CpuId(cpu));
+        })
+    }
+
+    /// What time went into; `None` on a machine without clocks.
+    #[must_use]
+    pub fn time_counters(&self) -> Option<TimeCounters> {
+        self.timed.as_ref().map(|timed| timed.counters())
+    }
+
+    pub(super) fn set_running(&self, cpu: CpuId) {
+        self.cpu.set(cpu);
+        self.thread.set(LONE_THREAD + cpu.0 as usize);
+    }
+
+    /// Does what may let other CPUs run, to which this one's locks and guards are nothing.
+    pub(super) fn on_clock<R>(&self, f: impl FnOnce(&Timed) -> R) -> R {
+        let timed = self.timed.as_ref().expect("steps take time");
+        let cpu = self.cpu.get();
+        let result = self.interrupt(|| f(timed));
+        self.set_running(cpu);
+        result
+    }
+
+    /// A lock is to be taken: on a machine with clocks, waits until no other CPU has it. `false` if this CPU has it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait_for(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.record(|| Step::Lock(class));
+        if self.clocked.get() {
+            if lock.owner() == self.thread.get() {
+                return false;
+            }
+            self.on_clock(|timed| timed.lock(address(lock), class));
+        }
+        true
+    }
+
+    /// A lock is to be taken if it is free: whether it is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn try_for(&self, lock: &RawLock, class: LockClass) -> bool {
+        self.record(|| Step::TryLock(class));
+        !self.clocked.get() || self.on_clock(|timed| timed.try_lock(address(lock)))
+    }
+
+    /// A lock is about to be released.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hand_on(&self, lock: &RawLock, class: LockClass) {
+        self.record(|| Step::Unlock(class));
+        if self.clocked.get() {
+            self.on_clock(|timed| timed.unlock(address(lock), class));
+        }
+    }
+}
+
+fn address(lock: &RawLock) -> usize {
+    std::ptr::from_ref(lock).addr()
+}
+
+/// While it lives, steps take time.
+struct Clocked<'a>(&'a VirtualMachine, CpuId);
+
+impl<'a> Clocked<'a> {
+    fn begin(machine: &'a VirtualMachine) -> Self {
+        machine.clocked.set(true);
+        machine.watch_again();
+        Self(machine, machine.cpu.get())
+    }
+}
+
+impl Drop for Clocked<'_> {
+    fn drop(&mut self) {
+        let Self(machine, cpu) = *self;
+        machine.clocked.set(false);
+        machine.watch_again();
+        machine.cpu.set(cpu);
+        machine.thread.set(LONE_THREAD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use quarry_core::design::{CacheSpec, Design};
+    use quarry_core::era::Era;
+    use quarry_core::geometry::BootParams;
+    use quarry_core::machine::{Clock as _, Locks as _};
+    use quarry_core::sheaf::SheafCache;
+    use quarry_core::slab::SlabCache;
+    use quarry_core::slob::Slob;
+    use quarry_core::slub::Slub;
+    use quarry_core::slubq::Slubq;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::driver::{self, ObjectRef};
+    use crate::time::{LineCosts, LockKind, TimeModel};
+
+    const MODEL: TimeModel = TimeModel {
+        lines: LineCosts {
+            hit: 1_000,
+            transfer: [40_000, 80_000, 120_000],
+            upgrade: [60_000, 100_000, 150_000],
+            memory: 90_000,
+            atomic: 8_000,
+            cluster_cpus: 4,
+            socket_cpus: 8,
+        },
+        work: [2_000; quarry_core::machine::Work::COUNT],
+        fill_kib: 30_000,
+        locks: LockKind::Queued,
+        seed: 1,
+    };
+
+    fn config(cpus: u32) -> Config {
+        Config {
+            cpus,
+            time: Some(MODEL),
+            memory_bytes: 1 << 30,
+            ..Config::default()
+        }
+    }
+
+    /// All CPUs allocate; each object is freed on the next CPU.
+    fn ring<D: Design>(era: Era, cpus: u32) -> TimeCounters {
+        driver::drive::<D, _>(config(cpus), era, BootParams::default(), |driver| {
+            let cache = driver.create_cache(&CacheSpec::new("ring", 192)).unwrap();
+            let inboxes: Vec<RefCell<Vec<ObjectRef<'_>>>> =
+                (0..cpus).map(|_| RefCell::default()).collect();
+            let (allocated, freed) = (Cell::new(0), Cell::new(0));
+            let ran = driver.machine().run_cpus(|cpu| {
+                let next = (cpu.0 + 1) % cpus;
+                for _ in 0..300 {
+                    let object = driver.alloc(cache).unwrap();
+                    allocated.set(allocated.get() + 1);
+                    inboxes[next as usize].borrow_mut().push(object);
+                    let received = inboxes[cpu.0 as usize].take();
+                    freed.set(freed.get() + received.len());
+                    for object in received {
+                        driver.free(cache, object, CpuId(0)).unwrap();
+                    }
+                    assert_eq!(driver.machine().thread.get(), LONE_THREAD + cpu.0 as usize);
+                }
+            });
+            ran.unwrap();
+            assert_eq!(allocated.get(), 300 * cpus);
+            for object in inboxes.into_iter().flat_map(RefCell::into_inner) {
+                driver.free(cache, object, CpuId(0)).unwrap();
+                freed.set(freed.get() + 1);
+            }
+            assert_eq!(freed.get(), allocated.get() as usize);
+            driver.cache(cache).unwrap().check_consistency().unwrap();
+            driver.check_pages().unwrap();
+            driver.machine().time_counters().unwrap()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn every_design_runs_side_by_side_and_the_same_way_each_time() {
+        for (ring, era) in [
+            (ring::<SlabCache> as fn(Era, u32) -> TimeCounters, Era::V6_1),
+            (ring::<Slub>, Era::V2_6_22),
+            (ring::<Slub>, Era::V6_18),
+            (ring::<Slubq>, Era::V2_6_35),
+            (ring::<Slob>, Era::V6_1),
+            (ring::<SheafCache>, Era::V7_0),
+        ] {
+            let counters = ring(era, 8);
+            assert_eq!(ring(era, 8), counters, "{era:?}");
+            assert!(counters.cpu_ps.iter().all(|&ps| ps > 0), "{era:?}");
+            assert!(counters.moves.transfers[0] > 0, "{era:?}: {counters:?}");
+            assert_eq!(counters.moves.transfers[2], 0, "one socket");
+        }
+    }
+
+    #[test]
+    fn one_lock_for_all_is_waited_for_and_one_cpu_waits_for_none() {
+        let waits = |cpus| ring::<Slob>(Era::V6_1, cpus).lock_waits[LockClass::Slob as usize];
+        assert_eq!(waits(1), 0);
+        assert!(waits(8) > 300, "{}", waits(8));
+    }
+
+    #[test]
+    fn locks_that_wait_for_each_other_are_named() {
+        let machine = VirtualMachine::new(config(2)).unwrap();
+        let locks = [RawLock::new(), RawLock::new()];
+        let ran = machine.run_cpus(|CpuId(cpu)| {
+            for n in [cpu, 1 - cpu] {
+                // Of one class each: the order of classes is another test's.
+                let class = [LockClass::NodeList, LockClass::Barn][cpu as usize];
+                machine.held.begin();
+                let _ = machine.lock(&locks[n as usize], class);
+            }
+        });
+        let text = ran.unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "deadlock: CPU 0 waits for node_list, CPU 1 waits for barn"
+        );
+    }
+
+    #[test]
+    fn time_passes_inside_only() {
+        let machine = VirtualMachine::new(config(2)).unwrap();
+        machine.advance_to(5);
+        let lock = RawLock::new();
+        let once = || {
+            let _ = machine.lock(&lock, LockClass::Zone);
+            // SAFETY: taken above.
+            unsafe { machine.unlock(&lock, LockClass::Zone) };
+        };
+        once();
+        assert_eq!(machine.now_ns(), 5);
+        let ran = machine.run_cpus(|cpu| {
+            machine.run_on(cpu);
+            machine.advance_to(1000 * u64::from(cpu.0));
+            once();
+            assert!(machine.now_ns() > 1000 * u64::from(cpu.0));
+        });
+        assert_eq!(ran, Ok(()));
+        let counters = machine.time_counters().unwrap();
+        // From memory, and from the other CPU.
+        assert_eq!(counters.cpu_ps, [99_000, 1_000_000 + 49_000]);
+        assert_eq!(counters.lock_waits, [0; LockClass::COUNT]);
+    }
+}

@@ -1,0 +1,32 @@
+//! What a machine with a clock costs.
+
+use quarry_core::machine::{LockClass, Work};
+
+use super::{LineCosts, LockKind};
+
+/// The costs of a machine, in picoseconds where no other unit is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeModel {
+    /// Accesses to memory.
+    pub lines: LineCosts,
+    /// Work without memory, in the order of [`Work::ALL`].
+    pub work: [u64; Work::COUNT],
+    /// 1024 bytes filled with zeros, or copied, beside getting the lines.
+    pub fill_kib: u64,
+    /// How spin locks work. The lock of one slab ([`LockClass::Slab`]) is a bit in a word of its descriptor, so it is
+    /// [`LockKind::TestAndSet`] with all of them.
+    pub locks: LockKind,
+    /// Decides what is left to chance: in which order spinners fetch a line.
+    pub seed: u64,
+}
+
+impl TimeModel {
+    /// How the locks of a class work.
+    #[must_use]
+    pub fn lock_kind(&self, class: LockClass) -> LockKind {
+        match class {
+            LockClass::Slab => LockKind::TestAndSet,
+            _ => self.locks,
+        }
+    }
+}
