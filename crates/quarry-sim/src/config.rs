@@ -2,7 +2,7 @@
 
 use quarry_core::machine::{MAX_CPUS, MAX_NODES};
 
-use crate::time::TimeModel;
+use crate::time::{CacheLevel, TIMED_CPUS_MAX, TimeModel};
 
 /// Sizes in bytes that pages can have: those of x86-64, arm64 and ppc64 kernels.
 pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
@@ -83,6 +83,16 @@ impl Config {
             if cluster == 0 || socket == 0 || !socket.is_multiple_of(cluster) {
                 return Err(ConfigError::Clusters { cluster, socket });
             }
+            if cpus > TIMED_CPUS_MAX {
+                return Err(ConfigError::TimedCpus(cpus));
+            }
+            let levels = [("l1", Some(lines.l1)), ("l2", lines.l2), ("llc", lines.llc)];
+            let wrong = |(_, level): &(_, Option<CacheLevel>)| {
+                level.is_some_and(|level| !level.holds_whole_sets(cache_line))
+            };
+            if let Some((name, Some(level))) = levels.into_iter().find(wrong) {
+                return Err(ConfigError::Cache { name, level });
+            }
         }
         Ok(())
     }
@@ -128,6 +138,15 @@ pub enum ConfigError {
         cluster: u32,
         /// CPUs of a socket.
         socket: u32,
+    },
+    /// More CPUs than [`TIMED_CPUS_MAX`], with clocks.
+    TimedCpus(u32),
+    /// A cache is no number of whole sets.
+    Cache {
+        /// Which one.
+        name: &'static str,
+        /// What was asked for.
+        level: CacheLevel,
     },
     /// The operating system refuses the address space.
     Reserve {
@@ -179,6 +198,15 @@ impl std::fmt::Display for ConfigError {
                 f,
                 "clusters of {cluster} CPUs in sockets of {socket}: a cluster has at least one CPU, and a socket \
                  a number of clusters"
+            ),
+            Self::TimedCpus(cpus) => write!(
+                f,
+                "{cpus} CPUs with clocks: a machine with clocks has 1 to {TIMED_CPUS_MAX}"
+            ),
+            Self::Cache { name, level } => write!(
+                f,
+                "{name} of {} bytes and {} ways: a cache is one or more sets of that number of lines",
+                level.bytes, level.ways
             ),
             Self::Reserve { bytes, source } => write!(
                 f,

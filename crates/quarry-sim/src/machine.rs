@@ -112,6 +112,7 @@ impl VirtualMachine {
                 ._percpu
                 .range(0, (cpus as usize) << Self::PERCPU_SHIFT),
         };
+        let timed = time.map(|model| Box::new(Timed::new(cpus, cache_line, &ranges, model)));
         Ok(Self {
             topology: Topology {
                 cpus,
@@ -130,7 +131,7 @@ impl VirtualMachine {
             watched: Cell::new(false),
             records: Cell::new(false),
             steps: RefCell::default(),
-            timed: time.map(|model| Box::new(Timed::new(cpus, cache_line, model))),
+            timed,
             clocked: Cell::new(false),
             thread: Cell::new(LONE_THREAD),
             _mappings: mappings,

@@ -125,11 +125,26 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::driver::{self, ObjectRef};
-    use crate::time::{LineCosts, LockKind, TimeModel};
+    use crate::time::{CacheLevel, LineCosts, LockKind, TimeModel};
 
     const MODEL: TimeModel = TimeModel {
         lines: LineCosts {
-            hit: 1_000,
+            l1: CacheLevel {
+                bytes: 32 << 10,
+                ways: 8,
+                hit: 1_000,
+            },
+            l2: Some(CacheLevel {
+                bytes: 256 << 10,
+                ways: 8,
+                hit: 4_000,
+            }),
+            llc: Some(CacheLevel {
+                bytes: 4 << 20,
+                ways: 16,
+                hit: 20_000,
+            }),
+            clean: [30_000, 60_000, 100_000],
             transfer: [40_000, 80_000, 120_000],
             upgrade: [60_000, 100_000, 150_000],
             memory: 90_000,
@@ -203,6 +218,35 @@ mod tests {
             assert!(counters.moves.transfers[0] > 0, "{era:?}: {counters:?}");
             assert_eq!(counters.moves.transfers[2], 0, "one socket");
         }
+    }
+
+    #[test]
+    fn objects_beyond_the_caches_come_from_memory_and_the_same_way_each_time() {
+        let run = |objects: u32| {
+            let (era, boot) = (Era::V6_18, BootParams::default());
+            driver::drive::<Slub, _>(config(1), era, boot, |driver| {
+                let cache = driver.create_cache(&CacheSpec::new("many", 256)).unwrap();
+                let ran = driver.machine().run_cpus(|_| {
+                    let all: Vec<_> = (0..objects).map(|_| driver.alloc(cache).unwrap()).collect();
+                    for _ in 0..2 {
+                        all.iter().for_each(|object| driver.zero(object, 256));
+                    }
+                    for object in all {
+                        driver.free(cache, object, CpuId(0)).unwrap();
+                    }
+                });
+                ran.unwrap();
+                driver.machine().time_counters().unwrap()
+            })
+            .unwrap()
+        };
+        // 64 KiB, 2 MiB and 16 MiB, in caches of 256 KiB and 4 MiB.
+        let [few, more, many] = [1 << 8, 1 << 13, 1 << 16].map(run);
+        assert_eq!(run(1 << 16), many);
+        let lines = [few, more, many].map(|counters| (counters.moves.llc, counters.moves.memory));
+        let [(0, 1000..2000), (20_000.., 32_000..50_000), (_, 500_000..)] = lines else {
+            panic!("{lines:?}");
+        };
     }
 
     #[test]

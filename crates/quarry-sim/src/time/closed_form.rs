@@ -16,7 +16,7 @@
 
 use std::cell::RefCell;
 
-use super::{LineCosts, Lines, LockKind, Locks, Order};
+use super::{CacheLevel, LineCosts, Lines, LockKind, Locks, Order};
 use crate::rng::Rng;
 
 /// One transfer, in picoseconds.
@@ -27,7 +27,14 @@ const ROUNDS: u32 = 2000;
 fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
     let c = C as u64;
     let costs = LineCosts {
-        hit: 0,
+        l1: CacheLevel {
+            bytes: 64,
+            ways: 1,
+            hit: 0,
+        },
+        l2: None,
+        llc: None,
+        clean: [c; 3],
         transfer: [c; 3],
         upgrade: [c; 3],
         memory: c,
@@ -35,7 +42,7 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
         cluster_cpus: n,
         socket_cpus: n,
     };
-    let (order, lines, locks) = (Order::new(n), Lines::new(costs), Locks::new(1));
+    let (order, lines, locks) = (Order::new(n), Lines::new(n, 64, costs), Locks::new(1));
     let rng = RefCell::new(Rng::new(2));
     let drawn = |mean: f64| {
         let uniform = (rng.borrow_mut().next_u64() >> 11) as f64 / (1_u64 << 53) as f64;

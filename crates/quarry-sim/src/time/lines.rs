@@ -1,17 +1,23 @@
 //! Who has a line of memory, and what it costs to get it.
 //!
-//! A line is in one CPU's cache alone (exclusive, perhaps changed), in several (shared), or in memory. A read
-//! fetches it from the CPU that has it; a write takes it away from all others. Caches have room for all lines.
+//! A line is in one CPU's caches alone (exclusive, perhaps changed), in several CPUs' (shared), in the last-level caches
+//! of clusters, or in memory alone. A read fetches it from the nearest place; a write takes it away from all others.
+//! A line that leaves a CPU's own caches stays in its cluster's.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use super::caches::{CacheLevel, Tags};
+
+/// Most CPUs of a machine with clocks.
+pub const TIMED_CPUS_MAX: u32 = 128;
+
 /// How far apart two CPUs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// They share a last-level cache.
+    /// The same cluster: they share a last-level cache, if there is one.
     Cluster,
-    /// The same socket, but no cache.
+    /// The same socket.
     Socket,
     /// Different sockets.
     Remote,
@@ -20,13 +26,19 @@ pub enum Distance {
 /// What accesses cost, in picoseconds, and which CPUs are near each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineCosts {
-    /// A line that the CPU has.
-    pub hit: u64,
-    /// A transfer from another CPU's cache, by [`Distance`].
+    /// A CPU's first cache.
+    pub l1: CacheLevel,
+    /// A CPU's second cache, which has all that the first one has.
+    pub l2: Option<CacheLevel>,
+    /// The cache of a cluster.
+    pub llc: Option<CacheLevel>,
+    /// A line that others have unchanged, by the nearest one's [`Distance`].
+    pub clean: [u64; 3],
+    /// A line that another CPU may have changed, by its [`Distance`].
     pub transfer: [u64; 3],
     /// A write to a line that others share: what taking it away from them costs, by the farthest one's distance.
     pub upgrade: [u64; 3],
-    /// A line that no CPU has.
+    /// A line that no cache has.
     pub memory: u64,
     /// What an atomic operation costs beyond a write.
     pub atomic: u64,
@@ -53,7 +65,11 @@ impl LineCosts {
 /// Lines that moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineMoves {
-    /// From another CPU's cache, by [`Distance`].
+    /// From the own cluster's last-level cache.
+    pub llc: u64,
+    /// From a cache that had it unchanged, by [`Distance`].
+    pub clean: [u64; 3],
+    /// From a CPU that may have changed it, by [`Distance`].
     pub transfers: [u64; 3],
     /// Taken away from others that shared them, by the farthest one's [`Distance`].
     pub upgrades: [u64; 3],
@@ -61,30 +77,85 @@ pub struct LineMoves {
     pub memory: u64,
 }
 
+/// A set of CPUs or clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Few(u128);
+
+impl Few {
+    fn one(number: u32) -> Self {
+        Self(1 << number)
+    }
+
+    fn has(self, number: u32) -> bool {
+        self.0 >> number & 1 == 1
+    }
+
+    fn without(self, number: u32) -> Self {
+        Self(self.0 & !(1 << number))
+    }
+
+    fn with(self, number: u32) -> Self {
+        Self(self.0 | 1 << number)
+    }
+
+    fn each(self) -> impl Iterator<Item = u32> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let number = (left != 0).then(|| left.trailing_zeros())?;
+            left &= left - 1;
+            Some(number)
+        })
+    }
+}
+
 #[derive(Default)]
 struct Line {
-    /// The CPUs that have it, ascending; one alone may have changed it.
-    holders: Vec<u32>,
+    /// The CPUs that have it.
+    holders: Few,
+    /// The clusters whose last-level caches have it.
+    clusters: Few,
     /// Whether the only holder may write.
     exclusive: bool,
     /// When its last transfer ends.
     busy_until_ps: u64,
 }
 
+/// The caches of a CPU.
+struct Own {
+    l1: Tags,
+    l2: Option<Tags>,
+}
+
+struct State {
+    lines: HashMap<usize, Line>,
+    own: Vec<Own>,
+    llc: Vec<Tags>,
+}
+
 /// The lines of a machine.
 pub(crate) struct Lines {
     costs: LineCosts,
     moves: Cell<LineMoves>,
-    lines: RefCell<HashMap<usize, Line>>,
+    state: RefCell<State>,
 }
 
 impl Lines {
-    /// Lines that no CPU has.
-    pub(crate) fn new(costs: LineCosts) -> Self {
+    /// Lines that no cache has.
+    pub(crate) fn new(cpus: u32, line_bytes: u32, costs: LineCosts) -> Self {
+        let own = |_| Own {
+            l1: Tags::new(costs.l1, line_bytes),
+            l2: costs.l2.map(|level| Tags::new(level, line_bytes)),
+        };
+        let clusters = 0..cpus.div_ceil(costs.cluster_cpus);
+        let llc = clusters.filter_map(|_| costs.llc.map(|level| Tags::new(level, line_bytes)));
         Self {
             costs,
             moves: Cell::default(),
-            lines: RefCell::default(),
+            state: RefCell::new(State {
+                lines: HashMap::new(),
+                own: (0..cpus).map(own).collect(),
+                llc: llc.collect(),
+            }),
         }
     }
 
@@ -106,51 +177,67 @@ impl Lines {
 
     /// Whether a CPU has a line, to itself if it is to `write`.
     pub(crate) fn has(&self, cpu: u32, line: usize, write: bool) -> bool {
-        let lines = self.lines.borrow();
-        let has = |line: &Line| line.holders.binary_search(&cpu).is_ok();
-        lines
-            .get(&line)
-            .is_some_and(|line| has(line) && (line.exclusive || !write))
+        let state = self.state.borrow();
+        let may = |line: &Line| line.holders.has(cpu) && (line.exclusive || !write);
+        state.lines.get(&line).is_some_and(may)
     }
 
     /// A CPU reads a line from a moment on. Returns the moment at which it has it.
     pub(crate) fn read(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        let mut lines = self.lines.borrow_mut();
-        let line = lines.entry(line).or_default();
-        let Err(place) = line.holders.binary_search(&cpu) else {
-            return now_ps + self.costs.hit;
-        };
-        let cost = self.fetch(line, cpu);
-        line.holders.insert(place, cpu);
-        line.exclusive = line.holders.len() == 1;
-        line.busy_until_ps = line.busy_until_ps.max(now_ps) + cost;
-        line.busy_until_ps
+        let state = &mut *self.state.borrow_mut();
+        let at = state.lines.entry(line).or_default();
+        if at.holders.has(cpu) {
+            return now_ps + self.hit(state, cpu, line);
+        }
+        let cost = self.fetch(at, cpu);
+        at.holders = at.holders.with(cpu);
+        at.exclusive = at.holders == Few::one(cpu) && at.clusters == Few::default();
+        at.busy_until_ps = at.busy_until_ps.max(now_ps) + cost;
+        let end_ps = at.busy_until_ps;
+        self.keep(state, cpu, line);
+        end_ps
     }
 
     /// A CPU writes to a line from a moment on. Returns the moment at which it has done so.
     pub(crate) fn write(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        let mut lines = self.lines.borrow_mut();
-        let line = lines.entry(line).or_default();
-        let has = line.holders.binary_search(&cpu).is_ok();
-        if has && line.exclusive {
-            return now_ps + self.costs.hit;
+        let state = &mut *self.state.borrow_mut();
+        let at = state.lines.entry(line).or_default();
+        let had = at.holders.has(cpu);
+        if had && at.exclusive {
+            return now_ps + self.hit(state, cpu, line);
         }
-        let others = line.holders.iter().filter(|&&holder| holder != cpu);
-        let farthest = others.map(|&holder| self.costs.distance(cpu, holder)).max();
+        let cluster_cpus = self.costs.cluster_cpus;
+        let others = at.holders.without(cpu).each();
+        let others = others.chain(
+            at.clusters
+                .without(cpu / cluster_cpus)
+                .each()
+                .map(|cluster| cluster * cluster_cpus),
+        );
+        let farthest = others.map(|other| self.costs.distance(cpu, other)).max();
         let cost = match farthest {
-            Some(distance) if line.exclusive => self.transfer(distance),
+            Some(distance) if at.exclusive => self.transfer(distance),
             Some(distance) => {
+                // Without the line itself the same request fetches it.
                 self.count(|moves| moves.upgrades[distance as usize] += 1);
                 self.costs.upgrade[distance as usize]
             }
-            None if has => self.costs.hit,
-            None => self.fetch_from_memory(),
+            None if had => 0,
+            None => self.fetch(at, cpu),
         };
-        line.holders.clear();
-        line.holders.push(cpu);
-        line.exclusive = true;
-        line.busy_until_ps = line.busy_until_ps.max(now_ps) + cost;
-        line.busy_until_ps
+        at.holders = Few::one(cpu);
+        at.clusters = Few::default();
+        at.exclusive = true;
+        if cost > 0 {
+            at.busy_until_ps = at.busy_until_ps.max(now_ps) + cost;
+        }
+        let end_ps = at.busy_until_ps;
+        if had {
+            let hit = self.hit(state, cpu, line);
+            return if cost > 0 { end_ps } else { now_ps + hit };
+        }
+        self.keep(state, cpu, line);
+        end_ps
     }
 
     /// As [`Lines::write`], by an atomic operation.
@@ -158,26 +245,75 @@ impl Lines {
         self.write(cpu, line, now_ps) + self.costs.atomic
     }
 
-    /// What a line costs that the CPU does not have: from the nearest that has it, or from memory.
-    fn fetch(&self, line: &Line, cpu: u32) -> u64 {
-        let holders = line.holders.iter();
-        let nearest = holders
-            .map(|&holder| self.costs.distance(cpu, holder))
-            .min();
-        nearest.map_or_else(
-            || self.fetch_from_memory(),
-            |distance| self.transfer(distance),
-        )
+    /// What a line costs that one of the CPU's own caches has.
+    fn hit(&self, state: &mut State, cpu: u32, line: usize) -> u64 {
+        let own = &mut state.own[cpu as usize];
+        let first = own.l1.touch(line);
+        let Some((l2, level)) = own.l2.as_mut().zip(self.costs.l2) else {
+            return self.costs.l1.hit;
+        };
+        l2.touch(line);
+        if first {
+            return self.costs.l1.hit;
+        }
+        own.l1.bring(line);
+        level.hit
+    }
+
+    /// Keeps a line that was fetched in the CPU's own caches. What has to leave them stays in the cluster's.
+    fn keep(&self, state: &mut State, cpu: u32, line: usize) {
+        let own = &mut state.own[cpu as usize];
+        let from_l1 = own.l1.bring(line);
+        let left = own.l2.as_mut().map_or(from_l1, |l2| l2.bring(line));
+        let Some(left) = left else {
+            return;
+        };
+        let cluster = cpu / self.costs.cluster_cpus;
+        let Some(at) = state.lines.get_mut(&left).filter(|at| at.holders.has(cpu)) else {
+            // Another CPU took it away before.
+            return;
+        };
+        at.holders = at.holders.without(cpu);
+        at.exclusive &= at.holders != Few::default();
+        let Some(llc) = state.llc.get_mut(cluster as usize) else {
+            return;
+        };
+        at.clusters = at.clusters.with(cluster);
+        if let Some(gone) = llc.bring(left)
+            && let Some(at) = state.lines.get_mut(&gone)
+        {
+            at.clusters = at.clusters.without(cluster);
+        }
+    }
+
+    /// What a line costs that the CPU does not have: from the nearest place that has it.
+    fn fetch(&self, at: &Line, cpu: u32) -> u64 {
+        let costs = &self.costs;
+        let own = cpu / costs.cluster_cpus;
+        if let Some(llc) = costs.llc.filter(|_| at.clusters.has(own)) {
+            self.count(|moves| moves.llc += 1);
+            return llc.hit;
+        }
+        let of_cpus = at.holders.each().map(|other| costs.distance(cpu, other));
+        let first = |cluster| cluster * costs.cluster_cpus;
+        let of_clusters = at.clusters.each();
+        let of_clusters = of_clusters.map(|cluster| costs.distance(cpu, first(cluster)));
+        match of_cpus.chain(of_clusters).min() {
+            Some(distance) if at.exclusive => self.transfer(distance),
+            Some(distance) => {
+                self.count(|moves| moves.clean[distance as usize] += 1);
+                costs.clean[distance as usize]
+            }
+            None => {
+                self.count(|moves| moves.memory += 1);
+                costs.memory
+            }
+        }
     }
 
     fn transfer(&self, distance: Distance) -> u64 {
         self.count(|moves| moves.transfers[distance as usize] += 1);
         self.costs.transfer[distance as usize]
-    }
-
-    fn fetch_from_memory(&self) -> u64 {
-        self.count(|moves| moves.memory += 1);
-        self.costs.memory
     }
 }
 
@@ -185,22 +321,35 @@ impl Lines {
 pub(super) mod tests {
     use super::*;
 
-    /// Figures that show in sums which costs they are made of.
-    pub(crate) fn costs() -> LineCosts {
-        LineCosts {
-            hit: 1,
-            transfer: [20, 50, 100],
-            upgrade: [30, 70, 150],
-            memory: 90,
-            atomic: 5,
-            cluster_cpus: 2,
-            socket_cpus: 4,
+    const fn level(lines: u64, hit: u64) -> CacheLevel {
+        CacheLevel {
+            bytes: lines * 64,
+            ways: 2,
+            hit,
         }
+    }
+
+    /// Figures that show in sums which costs they are made of.
+    pub(crate) const COSTS: LineCosts = LineCosts {
+        l1: level(4, 1),
+        l2: Some(level(16, 4)),
+        llc: Some(level(64, 11)),
+        clean: [15, 40, 80],
+        transfer: [20, 50, 100],
+        upgrade: [30, 70, 150],
+        memory: 90,
+        atomic: 5,
+        cluster_cpus: 2,
+        socket_cpus: 4,
+    };
+
+    fn lines() -> Lines {
+        Lines::new(8, 64, COSTS)
     }
 
     #[test]
     fn an_access_costs_what_the_distance_costs() {
-        let lines = Lines::new(costs());
+        let lines = lines();
         // From memory, then at hand.
         assert_eq!(lines.read(0, 7, 0), 90);
         assert_eq!(lines.write(0, 7, 100), 101);
@@ -213,21 +362,44 @@ pub(super) mod tests {
 
     #[test]
     fn a_shared_line_is_read_near_and_written_dear() {
-        let lines = Lines::new(costs());
+        let lines = lines();
         lines.write(0, 7, 0);
         assert_eq!(lines.read(4, 7, 1000), 1100);
-        assert_eq!(lines.read(5, 7, 2000), 2020, "from CPU 4, not from CPU 0");
+        assert_eq!(lines.read(5, 7, 2000), 2015, "from CPU 4, not from CPU 0");
         assert_eq!(lines.write(5, 7, 3000), 3150, "CPU 0 is the farthest");
         assert_eq!(lines.read(0, 7, 4000), 4100, "it was taken away");
     }
 
     #[test]
     fn transfers_of_a_line_wait_for_each_other() {
-        let lines = Lines::new(costs());
+        let lines = lines();
         lines.write(0, 7, 0);
         let ends: Vec<u64> = [1, 2, 4].map(|cpu| lines.read(cpu, 7, 1000)).to_vec();
-        assert_eq!(ends, [1020, 1070, 1170]);
+        assert_eq!(ends, [1020, 1060, 1140]);
         // Another line is not concerned.
         assert_eq!(lines.read(1, 8, 1000), 1090);
+    }
+
+    #[test]
+    fn lines_leave_caches_that_are_full_for_the_next_ones() {
+        let lines = lines();
+        let now_ps = Cell::new(0);
+        let cost = |cpu, line| {
+            now_ps.set(now_ps.get() + 1000);
+            lines.read(cpu, line, now_ps.get()) - now_ps.get()
+        };
+        // Three lines of one set of the first cache, which has two sets of two.
+        for line in [0, 2, 4] {
+            assert_eq!(cost(0, line), 90);
+        }
+        assert_eq!((cost(0, 4), cost(0, 0), cost(0, 0)), (1, 4, 1));
+        // Three of one set of the second, which has eight sets.
+        for line in [8, 16] {
+            assert_eq!(cost(0, line), 90);
+        }
+        assert_eq!(cost(0, 0), 11, "the cluster's cache has it");
+        // Its neighbour shares the cache, the other socket is far from it.
+        assert_eq!(cost(0, 8), 11);
+        assert_eq!(lines.moves().memory, 5);
     }
 }

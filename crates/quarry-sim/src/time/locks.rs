@@ -208,7 +208,7 @@ impl Locks {
 mod tests {
     use std::cell::Cell;
 
-    use super::super::lines::tests::costs;
+    use super::super::lines::tests::COSTS;
     use super::*;
 
     const KINDS: [LockKind; 3] = [LockKind::TestAndSet, LockKind::Ticket, LockKind::Queued];
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn one_cpu_at_a_time_has_a_lock() {
         for kind in KINDS {
-            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(1));
+            let (order, lines, locks) = (Order::new(8), Lines::new(8, 64, COSTS), Locks::new(1));
             let (inside, rounds) = (Cell::new(0), Cell::new(0));
             let ran = order.run(|cpu| {
                 for round in 0..50 {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn tickets_and_queues_are_fair_and_flags_prefer_the_near() {
         let turns = |kind| {
-            let (order, lines, locks) = (Order::new(8), Lines::new(costs()), Locks::new(1));
+            let (order, lines, locks) = (Order::new(8), Lines::new(8, 64, COSTS), Locks::new(1));
             let taken = RefCell::new(Vec::new());
             let ran = order.run(|cpu| {
                 order.advance(u64::from(cpu) * 1000);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_never_released_is_a_deadlock() {
-        let (order, lines) = (Order::new(2), Lines::new(costs()));
+        let (order, lines) = (Order::new(2), Lines::new(8, 64, COSTS));
         let locks = Locks::new(1);
         let ran = order.run(|cpu| {
             if cpu == 0 {

@@ -27,13 +27,15 @@
 //! * **T4** A transfer of a line keeps the line busy: the next one of it waits for its end. Contention for a
 //!   lock costs what its line costs, and no formula says how much.
 
+mod caches;
 mod lines;
 mod locks;
 mod model;
 mod order;
 mod timed;
 
-pub use lines::{Distance, LineCosts, LineMoves};
+pub use caches::CacheLevel;
+pub use lines::{Distance, LineCosts, LineMoves, TIMED_CPUS_MAX};
 pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;

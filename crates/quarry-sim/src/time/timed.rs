@@ -1,10 +1,20 @@
 //! What the steps of an allocator cost.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 
-use quarry_core::machine::{Access, LockClass, Work};
+use quarry_core::machine::{Access, LockClass, Ranges, Work};
 
 use super::{LineMoves, Lines, Locks, Order, TimeModel};
+
+/// What a heap's own words are aligned to: the zones of a node, for one.
+const GRANULE_BYTES: usize = 64;
+
+/// The place of the first granule outside of the ranges: behind all of them.
+const OUTSIDE: usize = 1 << 60;
+
+/// Distance that the ranges' places keep to.
+const RANGE_ALIGN: usize = 1 << 30;
 
 /// What time went into, since the machine was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +33,10 @@ pub struct TimeCounters {
 pub(crate) struct Timed {
     model: TimeModel,
     line_shift: u32,
+    /// First address and length of each range, and the place of its first byte in the machine's memory.
+    ranges: [(usize, usize, usize); 4],
+    /// Granules outside of the ranges, with their numbers.
+    outside: RefCell<HashMap<usize, usize>>,
     order: Order,
     lines: Lines,
     locks: Locks,
@@ -30,15 +44,42 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    pub(crate) fn new(cpus: u32, line_bytes: u32, model: TimeModel) -> Self {
+    pub(crate) fn new(cpus: u32, line_bytes: u32, ranges: &Ranges, model: TimeModel) -> Self {
+        let mut next = 0;
+        let all = [ranges.pages, ranges.descriptors, ranges.meta, ranges.percpu];
+        let ranges = all.map(|range| {
+            let place = next;
+            next += range.bytes.next_multiple_of(RANGE_ALIGN);
+            (range.base.addr().get(), range.bytes, place)
+        });
         Self {
             model,
+            ranges,
+            outside: RefCell::default(),
             line_shift: line_bytes.trailing_zeros(),
             order: Order::new(cpus),
-            lines: Lines::new(model.lines),
+            lines: Lines::new(cpus, line_bytes, model.lines),
             locks: Locks::new(model.seed),
             waits: RefCell::new(([0; LockClass::COUNT], [0; LockClass::COUNT])),
         }
+    }
+
+    /// The line of an address. Where the operating system put the ranges does not show in it, so sets of caches fill
+    /// up in the same way each time. A heap's own words (its zones) are outside of the ranges: they get places in
+    /// the order in which they are touched.
+    fn line(&self, at: usize) -> usize {
+        let of = |&(first, bytes, place): &(usize, usize, usize)| {
+            let offset = at.wrapping_sub(first);
+            (offset < bytes).then(|| place + offset)
+        };
+        let place = self.ranges.iter().find_map(of);
+        let place = place.unwrap_or_else(|| {
+            let mut outside = self.outside.borrow_mut();
+            let next = outside.len();
+            let granule = *outside.entry(at / GRANULE_BYTES).or_insert(next);
+            OUTSIDE + granule * GRANULE_BYTES
+        });
+        place >> self.line_shift
     }
 
     pub(crate) fn order(&self) -> &Order {
@@ -57,8 +98,9 @@ impl Timed {
 
     /// Accesses the lines of some bytes. One that another CPU has is fetched when its turn has come.
     pub(crate) fn access(&self, at: usize, bytes: usize, access: Access) {
-        let last = at + bytes.max(1) - 1;
-        for line in at >> self.line_shift..=last >> self.line_shift {
+        let last = (at + bytes.max(1) - 1) >> self.line_shift;
+        for line in at >> self.line_shift..=last {
+            let line = self.line((line << self.line_shift).max(at));
             let cpu = self.order.cpu();
             if !self.lines.has(cpu, line, access != Access::Read) {
                 self.order.visible();
@@ -85,7 +127,7 @@ impl Timed {
 
     pub(crate) fn lock(&self, at: usize, class: LockClass) {
         let kind = self.model.lock_kind(class);
-        let (line, what) = (at >> self.line_shift, LockClass::ALL[class as usize].1);
+        let (line, what) = (self.line(at), LockClass::ALL[class as usize].1);
         let waited_ps = self
             .locks
             .lock(&self.order, &self.lines, kind, at, line, what);
@@ -98,12 +140,12 @@ impl Timed {
 
     pub(crate) fn try_lock(&self, at: usize) -> bool {
         self.locks
-            .try_lock(&self.order, &self.lines, at, at >> self.line_shift)
+            .try_lock(&self.order, &self.lines, at, self.line(at))
     }
 
     pub(crate) fn unlock(&self, at: usize, class: LockClass) {
         let kind = self.model.lock_kind(class);
-        let line = at >> self.line_shift;
+        let line = self.line(at);
         self.locks.unlock(&self.order, &self.lines, kind, at, line);
     }
 }

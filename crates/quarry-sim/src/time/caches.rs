@@ -1,0 +1,99 @@
+//! Which lines the caches have room for.
+
+/// A cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLevel {
+    /// Its size.
+    pub bytes: u64,
+    /// Lines of a set.
+    pub ways: u32,
+    /// What a hit costs, in picoseconds.
+    pub hit: u64,
+}
+
+impl CacheLevel {
+    /// Whether it is one or more sets of lines.
+    pub(crate) fn holds_whole_sets(&self, line_bytes: u32) -> bool {
+        let set_bytes = u64::from(self.ways) * u64::from(line_bytes);
+        set_bytes > 0 && self.bytes > 0 && self.bytes.is_multiple_of(set_bytes)
+    }
+}
+
+/// The lines in a cache: of each set, the last used first.
+pub(super) struct Tags {
+    ways: usize,
+    sets: usize,
+    /// A line plus one; 0 where there is none.
+    tags: Vec<u64>,
+}
+
+impl Tags {
+    pub(super) fn new(level: CacheLevel, line_bytes: u32) -> Self {
+        let lines = (level.bytes / u64::from(line_bytes)) as usize;
+        let ways = level.ways as usize;
+        Self {
+            ways,
+            sets: (lines / ways).max(1),
+            tags: vec![0; lines],
+        }
+    }
+
+    fn set(&mut self, line: usize) -> &mut [u64] {
+        let first = (line % self.sets) * self.ways;
+        &mut self.tags[first..first + self.ways]
+    }
+
+    /// Whether a line is there; it is the last used then.
+    pub(super) fn touch(&mut self, line: usize) -> bool {
+        let set = self.set(line);
+        let place = set.iter().position(|&tag| tag == line as u64 + 1);
+        if let Some(place) = place {
+            set[..=place].rotate_right(1);
+        }
+        place.is_some()
+    }
+
+    /// Brings a line in, as the last used. Returns the line that has to leave.
+    pub(super) fn bring(&mut self, line: usize) -> Option<usize> {
+        if self.touch(line) {
+            return None;
+        }
+        let set = self.set(line);
+        set.rotate_right(1);
+        let left = std::mem::replace(&mut set[0], line as u64 + 1);
+        left.checked_sub(1).map(|line| line as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_unused_for_longest_leaves_its_set() {
+        let level = CacheLevel {
+            bytes: 4 * 2 * 64,
+            ways: 2,
+            hit: 1,
+        };
+        let mut tags = Tags::new(level, 64);
+        assert_eq!((tags.bring(1), tags.bring(5)), (None, None));
+        assert!(tags.touch(1));
+        assert_eq!(tags.bring(2), None, "another set");
+        assert_eq!(tags.bring(9), Some(5));
+        assert!(tags.touch(1) && tags.touch(9) && !tags.touch(5));
+    }
+
+    #[test]
+    fn a_cache_is_whole_sets() {
+        let level = |bytes, ways| CacheLevel {
+            bytes,
+            ways,
+            hit: 1,
+        };
+        assert!(level(30 << 20, 20).holds_whole_sets(64));
+        assert!(!level(1000, 2).holds_whole_sets(64));
+        assert!(!level(0, 2).holds_whole_sets(64));
+        assert!(!level(1024, 0).holds_whole_sets(64));
+    }
+}
