@@ -165,7 +165,8 @@ impl VirtualMachine {
     pub fn advance_to(&self, now_ns: u64) {
         self.now_ns.set(self.now_ns.get().max(now_ns));
         if self.clocked.get() {
-            self.on_clock(|timed| timed.order().advance_to(now_ns.saturating_mul(1000)));
+            let now_ps = now_ns.saturating_mul(1000);
+            self.timed().order().advance_to(now_ps);
         }
     }
 
@@ -244,7 +245,7 @@ impl VirtualMachine {
             Step::Access {
                 access, bytes, at, ..
             } => self.on_clock(|timed| timed.access(at, bytes, access)),
-            Step::Work(work) => self.on_clock(|timed| timed.work(work)),
+            Step::Work(work) => self.timed().work(work),
             Step::Zero { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Write)),
             Step::Copy { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Read)),
             // Locks take time where they are taken. A slot is no lock of the kernel's: what keeps others away
@@ -463,7 +464,7 @@ impl Clock for VirtualMachine {
     #[inline]
     fn now_ns(&self) -> u64 {
         if self.clocked.get() {
-            let now_ps = self.on_clock(|timed| timed.order().now_ps());
+            let now_ps = self.timed().order().now_ps();
             // The clock of one CPU may be behind another's.
             self.now_ns.set(self.now_ns.get().max(now_ps / 1000));
         }

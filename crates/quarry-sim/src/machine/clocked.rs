@@ -21,7 +21,7 @@ impl VirtualMachine {
     ///
     /// If the machine has no [`Config::time`](crate::Config::time), or a body panics or calls this itself.
     pub fn run_cpus(&self, body: impl Fn(CpuId)) -> Result<(), Deadlock> {
-        let timed = self.timed.as_ref().expect("a machine with clocks");
+        let timed = self.timed();
         assert!(!self.clocked.get(), "CPUs run already");
         let _clocked = Clocked::begin(self);
         timed.order().run(|cpu| {
@@ -36,16 +36,24 @@ impl VirtualMachine {
         self.timed.as_ref().map(|timed| timed.counters())
     }
 
-    pub(super) fn set_running(&self, cpu: CpuId) {
+    /// What steps cost.
+    ///
+    /// # Panics
+    ///
+    /// On a machine without clocks.
+    pub(super) fn timed(&self) -> &Timed {
+        self.timed.as_ref().expect("a machine with clocks")
+    }
+
+    fn set_running(&self, cpu: CpuId) {
         self.cpu.set(cpu);
         self.thread.set(LONE_THREAD + cpu.0 as usize);
     }
 
     /// Does what may let other CPUs run, to which this one's locks and guards are nothing.
     pub(super) fn on_clock<R>(&self, f: impl FnOnce(&Timed) -> R) -> R {
-        let timed = self.timed.as_ref().expect("steps take time");
         let cpu = self.cpu.get();
-        let result = self.interrupt(|| f(timed));
+        let result = self.interrupt(|| f(self.timed()));
         self.set_running(cpu);
         result
     }
@@ -69,7 +77,7 @@ impl VirtualMachine {
     #[inline(never)]
     pub(super) fn try_for(&self, lock: &RawLock, class: LockClass) -> bool {
         self.record(|| Step::TryLock(class));
-        !self.clocked.get() || self.on_clock(|timed| timed.try_lock(address(lock)))
+        !self.clocked.get() || self.on_clock(|timed| timed.try_lock(address(lock), class))
     }
 
     /// A lock is about to be released.

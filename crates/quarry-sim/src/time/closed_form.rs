@@ -16,6 +16,7 @@
 
 use std::cell::RefCell;
 
+use super::locks::tests::place;
 use super::{CacheLevel, LineCosts, Lines, LockKind, Locks, Order};
 use crate::rng::Rng;
 
@@ -52,9 +53,9 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
     let ran = order.run(|_| {
         for _ in 0..ROUNDS {
             order.advance(drawn(a));
-            locks.lock(&order, &lines, kind, 7, 7, "lock");
+            locks.lock(&place(&order, &lines, kind, 7), "lock");
             order.advance(drawn(s));
-            locks.unlock(&order, &lines, kind, 7, 7);
+            locks.unlock(&place(&order, &lines, kind, 7));
         }
         let latest = order.now_ps().max(*ends.borrow());
         *ends.borrow_mut() = latest;

@@ -7,6 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use quarry_core::machine::Access;
+
 use super::caches::{CacheLevel, Tags};
 
 /// Most CPUs of a machine with clocks.
@@ -120,6 +122,14 @@ struct Line {
     busy_until_ps: u64,
 }
 
+impl Line {
+    /// Moves for a time, once its last transfer has ended. Returns the moment at which it has come.
+    fn move_for(&mut self, ps: u64, now_ps: u64) -> u64 {
+        self.busy_until_ps = self.busy_until_ps.max(now_ps) + ps;
+        self.busy_until_ps
+    }
+}
+
 /// The caches of a CPU.
 struct Own {
     l1: Tags,
@@ -175,74 +185,92 @@ impl Lines {
         self.moves.set(moves);
     }
 
-    /// Whether a CPU has a line, to itself if it is to `write`.
-    pub(crate) fn has(&self, cpu: u32, line: usize, write: bool) -> bool {
-        let state = self.state.borrow();
-        let may = |line: &Line| line.holders.has(cpu) && (line.exclusive || !write);
-        state.lines.get(&line).is_some_and(may)
-    }
-
     /// A CPU reads a line from a moment on. Returns the moment at which it has it.
     pub(crate) fn read(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        let state = &mut *self.state.borrow_mut();
-        let at = state.lines.entry(line).or_default();
-        if at.holders.has(cpu) {
-            return now_ps + self.hit(state, cpu, line);
-        }
-        let cost = self.fetch(at, cpu);
-        at.holders = at.holders.with(cpu);
-        at.exclusive = at.holders == Few::one(cpu) && at.clusters == Few::default();
-        at.busy_until_ps = at.busy_until_ps.max(now_ps) + cost;
-        let end_ps = at.busy_until_ps;
-        self.keep(state, cpu, line);
-        end_ps
+        self.access(cpu, line, Access::Read, now_ps)
     }
 
     /// A CPU writes to a line from a moment on. Returns the moment at which it has done so.
     pub(crate) fn write(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        let state = &mut *self.state.borrow_mut();
-        let at = state.lines.entry(line).or_default();
-        let had = at.holders.has(cpu);
-        if had && at.exclusive {
-            return now_ps + self.hit(state, cpu, line);
-        }
-        let cluster_cpus = self.costs.cluster_cpus;
-        let others = at.holders.without(cpu).each();
-        let others = others.chain(
-            at.clusters
-                .without(cpu / cluster_cpus)
-                .each()
-                .map(|cluster| cluster * cluster_cpus),
-        );
-        let farthest = others.map(|other| self.costs.distance(cpu, other)).max();
-        let cost = match farthest {
-            Some(distance) if at.exclusive => self.transfer(distance),
-            Some(distance) => {
-                // Without the line itself the same request fetches it.
-                self.count(|moves| moves.upgrades[distance as usize] += 1);
-                self.costs.upgrade[distance as usize]
-            }
-            None if had => 0,
-            None => self.fetch(at, cpu),
-        };
-        at.holders = Few::one(cpu);
-        at.clusters = Few::default();
-        at.exclusive = true;
-        if cost > 0 {
-            at.busy_until_ps = at.busy_until_ps.max(now_ps) + cost;
-        }
-        let end_ps = at.busy_until_ps;
-        if had {
-            let hit = self.hit(state, cpu, line);
-            return if cost > 0 { end_ps } else { now_ps + hit };
-        }
-        self.keep(state, cpu, line);
-        end_ps
+        self.access(cpu, line, Access::Write, now_ps)
     }
 
     /// As [`Lines::write`], by an atomic operation.
     pub(crate) fn atomic(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        self.write(cpu, line, now_ps) + self.costs.atomic
+        self.access(cpu, line, Access::Atomic, now_ps)
+    }
+
+    /// A CPU accesses a line from a moment on. Returns the moment at which it has done so.
+    pub(crate) fn access(&self, cpu: u32, line: usize, access: Access, now_ps: u64) -> u64 {
+        self.at_hand(cpu, line, access, now_ps)
+            .unwrap_or_else(|| match access {
+                Access::Read => self.share(cpu, line, now_ps),
+                Access::Write => self.own(cpu, line, now_ps),
+                Access::Atomic => self.own(cpu, line, now_ps) + self.costs.atomic,
+            })
+    }
+
+    /// [`Lines::access`] to a line that the CPU has, to itself unless it reads; `None` if other CPUs would notice.
+    pub(crate) fn at_hand(
+        &self,
+        cpu: u32,
+        line: usize,
+        access: Access,
+        now_ps: u64,
+    ) -> Option<u64> {
+        let state = &mut *self.state.borrow_mut();
+        let at = state.lines.get(&line)?;
+        if !at.holders.has(cpu) || (access != Access::Read && !at.exclusive) {
+            return None;
+        }
+        let done_ps = now_ps + self.hit(state, cpu, line);
+        let atomic = access == Access::Atomic;
+        Some(done_ps + if atomic { self.costs.atomic } else { 0 })
+    }
+
+    /// Fetches a line that the CPU does not have, to read it.
+    fn share(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+        let state = &mut *self.state.borrow_mut();
+        let at = state.lines.entry(line).or_default();
+        let cost = self.fetch(at, cpu);
+        at.holders = at.holders.with(cpu);
+        at.exclusive = at.holders == Few::one(cpu) && at.clusters == Few::default();
+        let end_ps = at.move_for(cost, now_ps);
+        self.keep(state, cpu, line);
+        end_ps
+    }
+
+    /// Gets a line that the CPU does not have to itself, to write to it.
+    fn own(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+        let state = &mut *self.state.borrow_mut();
+        let at = state.lines.entry(line).or_default();
+        let costs = &self.costs;
+        let first = |cluster| cluster * costs.cluster_cpus;
+        let of_clusters = at.clusters.without(cpu / costs.cluster_cpus);
+        let others = at.holders.without(cpu).each();
+        let others = others.chain(of_clusters.each().map(first));
+        let farthest = others.map(|other| costs.distance(cpu, other)).max();
+        let had = at.holders.has(cpu);
+        let cost = match farthest {
+            Some(distance) if at.exclusive => Some(self.transfer(distance)),
+            Some(distance) => {
+                // Without the line itself the same request fetches it.
+                self.count(|moves| moves.upgrades[distance as usize] += 1);
+                Some(costs.upgrade[distance as usize])
+            }
+            None if had => None,
+            None => Some(self.fetch(at, cpu)),
+        };
+        at.holders = Few::one(cpu);
+        at.clusters = Few::default();
+        at.exclusive = true;
+        let Some(cost) = cost else {
+            // No other cache but the own cluster's had it.
+            return now_ps + self.hit(state, cpu, line);
+        };
+        let end_ps = at.move_for(cost, now_ps);
+        self.keep(state, cpu, line);
+        end_ps
     }
 
     /// What a line costs that one of the CPU's own caches has.

@@ -41,12 +41,14 @@ pub(crate) struct Locks {
     rng: RefCell<Rng>,
 }
 
-/// A lock on its line.
-struct Place<'a> {
-    lines: &'a Lines,
-    kind: LockKind,
-    at: usize,
-    line: usize,
+/// A lock on its machine.
+pub(crate) struct Place<'a> {
+    pub(crate) order: &'a Order,
+    pub(crate) lines: &'a Lines,
+    pub(crate) kind: LockKind,
+    /// Its address, and its line.
+    pub(crate) at: usize,
+    pub(crate) line: usize,
 }
 
 impl Locks {
@@ -60,38 +62,28 @@ impl Locks {
 
     /// The running CPU takes a lock, and waits while another one has it. `what` names it for a
     /// [`Deadlock`](super::Deadlock). Returns the time that it waited for, in picoseconds; `None` if it was free.
-    pub(crate) fn lock(
-        &self,
-        order: &Order,
-        lines: &Lines,
-        kind: LockKind,
-        at: usize,
-        line: usize,
-        what: &'static str,
-    ) -> Option<u64> {
-        if self.try_lock(order, lines, at, line) {
+    pub(crate) fn lock(&self, place: &Place<'_>, what: &'static str) -> Option<u64> {
+        if self.try_lock(place) {
             return None;
         }
+        let order = place.order;
         let (cpu, began_ps) = (order.cpu(), order.now_ps());
-        self.with(at, |lock| lock.waiters.push_back(cpu));
+        self.with(place.at, |lock| lock.waiters.push_back(cpu));
         // Its attempt took the line away from those that spin.
-        let place = Place {
-            lines,
-            kind,
-            at,
-            line,
-        };
-        self.respin(&place, order.now_ps(), |_| ());
+        self.respin(place, began_ps, |_| ());
         order.block(what);
         Some(order.now_ps() - began_ps)
     }
 
     /// The running CPU takes a lock if it is free.
-    pub(crate) fn try_lock(&self, order: &Order, lines: &Lines, at: usize, line: usize) -> bool {
+    pub(crate) fn try_lock(&self, place: &Place<'_>) -> bool {
+        let &Place {
+            order, lines, line, ..
+        } = place;
         order.visible();
         let cpu = order.cpu();
         order.advance_to(lines.atomic(cpu, line, order.now_ps()));
-        self.with(at, |lock| {
+        self.with(place.at, |lock| {
             let free = lock.holder.is_none();
             lock.holder = lock.holder.or(Some(cpu));
             free
@@ -99,19 +91,15 @@ impl Locks {
     }
 
     /// The running CPU, which has the lock, releases it.
-    pub(crate) fn unlock(
-        &self,
-        order: &Order,
-        lines: &Lines,
-        kind: LockKind,
-        at: usize,
-        line: usize,
-    ) {
+    pub(crate) fn unlock(&self, place: &Place<'_>) {
+        let &Place {
+            order, lines, line, ..
+        } = place;
         order.visible();
         let cpu = order.cpu();
         let free_ps = lines.write(cpu, line, order.now_ps());
         order.advance_to(free_ps);
-        let waits = self.with(at, |lock| {
+        let waits = self.with(place.at, |lock| {
             debug_assert_eq!(lock.holder, Some(cpu));
             lock.holder = None;
             !lock.waiters.is_empty()
@@ -119,18 +107,12 @@ impl Locks {
         if !waits {
             return;
         }
-        let place = Place {
-            lines,
-            kind,
-            at,
-            line,
+        let (next, at_ps) = match place.kind {
+            LockKind::TestAndSet => self.race(place, free_ps),
+            LockKind::Ticket => self.serve(place, free_ps),
+            LockKind::Queued => self.hand_over(place, free_ps),
         };
-        let (next, at_ps) = match kind {
-            LockKind::TestAndSet => self.race(&place, free_ps, cpu),
-            LockKind::Ticket => self.serve(&place, free_ps),
-            LockKind::Queued => self.hand_over(&place, free_ps),
-        };
-        self.with(at, |lock| {
+        self.with(place.at, |lock| {
             lock.holder = Some(next);
             lock.waiters.retain(|&waiter| waiter != next);
         });
@@ -138,8 +120,9 @@ impl Locks {
     }
 
     /// All spinners see that the lock is free and try to take it.
-    fn race(&self, place: &Place<'_>, free_ps: u64, from: u32) -> (u32, u64) {
+    fn race(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
         let &Place { lines, line, .. } = place;
+        let from = place.order.cpu();
         let mut readers = Vec::new();
         self.respin(place, free_ps, |reader| readers.push(reader));
         // Of equal distances the order is that of the reads.
@@ -205,11 +188,27 @@ impl Locks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::Cell;
 
     use super::super::lines::tests::COSTS;
     use super::*;
+
+    /// A lock alone on a line.
+    pub(crate) fn place<'a>(
+        order: &'a Order,
+        lines: &'a Lines,
+        kind: LockKind,
+        line: usize,
+    ) -> Place<'a> {
+        Place {
+            order,
+            lines,
+            kind,
+            at: line,
+            line,
+        }
+    }
 
     const KINDS: [LockKind; 3] = [LockKind::TestAndSet, LockKind::Ticket, LockKind::Queued];
 
@@ -221,13 +220,13 @@ mod tests {
             let ran = order.run(|cpu| {
                 for round in 0..50 {
                     order.advance((u64::from(cpu) * 37 + round * 11) % 90);
-                    locks.lock(&order, &lines, kind, 7, 7, "zone");
+                    locks.lock(&place(&order, &lines, kind, 7), "zone");
                     assert_eq!(inside.replace(inside.get() + 1), 0, "{kind:?}");
                     order.advance(30);
                     order.visible();
                     inside.set(inside.get() - 1);
                     rounds.set(rounds.get() + 1);
-                    locks.unlock(&order, &lines, kind, 7, 7);
+                    locks.unlock(&place(&order, &lines, kind, 7));
                 }
             });
             assert_eq!((ran, rounds.get()), (Ok(()), 400), "{kind:?}");
@@ -241,11 +240,11 @@ mod tests {
             let taken = RefCell::new(Vec::new());
             let ran = order.run(|cpu| {
                 order.advance(u64::from(cpu) * 1000);
-                locks.lock(&order, &lines, kind, 7, 7, "zone");
+                locks.lock(&place(&order, &lines, kind, 7), "zone");
                 // Until all others wait.
                 order.advance(100_000);
                 taken.borrow_mut().push(cpu);
-                locks.unlock(&order, &lines, kind, 7, 7);
+                locks.unlock(&place(&order, &lines, kind, 7));
             });
             assert_eq!(ran, Ok(()));
             taken.into_inner()
@@ -266,11 +265,11 @@ mod tests {
         let locks = Locks::new(1);
         let ran = order.run(|cpu| {
             if cpu == 0 {
-                locks.lock(&order, &lines, LockKind::Queued, 7, 7, "zone");
-                locks.lock(&order, &lines, LockKind::Queued, 8, 8, "barn");
+                locks.lock(&place(&order, &lines, LockKind::Queued, 7), "zone");
+                locks.lock(&place(&order, &lines, LockKind::Queued, 8), "barn");
             } else {
-                locks.lock(&order, &lines, LockKind::Queued, 8, 8, "barn");
-                locks.lock(&order, &lines, LockKind::Queued, 7, 7, "zone");
+                locks.lock(&place(&order, &lines, LockKind::Queued, 8), "barn");
+                locks.lock(&place(&order, &lines, LockKind::Queued, 7), "zone");
             }
         });
         let error = ran.expect_err("a deadlock");

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use quarry_core::machine::{Access, LockClass, Ranges, Work};
 
+use super::locks::Place;
 use super::{LineMoves, Lines, Locks, Order, TimeModel};
 
 /// What a heap's own words are aligned to: the zones of a node, for one.
@@ -101,19 +102,18 @@ impl Timed {
         let last = (at + bytes.max(1) - 1) >> self.line_shift;
         for line in at >> self.line_shift..=last {
             let line = self.line((line << self.line_shift).max(at));
-            let cpu = self.order.cpu();
-            if !self.lines.has(cpu, line, access != Access::Read) {
+            let (cpu, now_ps) = (self.order.cpu(), self.order.now_ps());
+            let at_hand = self.lines.at_hand(cpu, line, access, now_ps);
+            let done_ps = at_hand.unwrap_or_else(|| {
                 self.order.visible();
-            }
-            let now_ps = self.order.now_ps();
-            self.order.advance_to(match access {
-                Access::Read => self.lines.read(cpu, line, now_ps),
-                Access::Write => self.lines.write(cpu, line, now_ps),
-                Access::Atomic => self.lines.atomic(cpu, line, now_ps),
+                let now_ps = self.order.now_ps();
+                self.lines.access(cpu, line, access, now_ps)
             });
+            self.order.advance_to(done_ps);
         }
     }
 
+    /// Takes the time of some work, which no other CPU sees.
     pub(crate) fn work(&self, work: Work) {
         self.order.advance(self.model.work[work as usize]);
     }
@@ -125,27 +125,30 @@ impl Timed {
             .advance(self.model.fill_kib * bytes as u64 / 1024);
     }
 
+    fn place(&self, at: usize, class: LockClass) -> Place<'_> {
+        Place {
+            order: &self.order,
+            lines: &self.lines,
+            kind: self.model.lock_kind(class),
+            at,
+            line: self.line(at),
+        }
+    }
+
     pub(crate) fn lock(&self, at: usize, class: LockClass) {
-        let kind = self.model.lock_kind(class);
-        let (line, what) = (self.line(at), LockClass::ALL[class as usize].1);
-        let waited_ps = self
-            .locks
-            .lock(&self.order, &self.lines, kind, at, line, what);
-        if let Some(waited_ps) = waited_ps {
+        let what = LockClass::ALL[class as usize].1;
+        if let Some(waited_ps) = self.locks.lock(&self.place(at, class), what) {
             let (times, waits) = &mut *self.waits.borrow_mut();
             times[class as usize] += waited_ps;
             waits[class as usize] += 1;
         }
     }
 
-    pub(crate) fn try_lock(&self, at: usize) -> bool {
-        self.locks
-            .try_lock(&self.order, &self.lines, at, self.line(at))
+    pub(crate) fn try_lock(&self, at: usize, class: LockClass) -> bool {
+        self.locks.try_lock(&self.place(at, class))
     }
 
     pub(crate) fn unlock(&self, at: usize, class: LockClass) {
-        let kind = self.model.lock_kind(class);
-        let line = self.line(at);
-        self.locks.unlock(&self.order, &self.lines, kind, at, line);
+        self.locks.unlock(&self.place(at, class));
     }
 }
