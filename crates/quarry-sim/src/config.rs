@@ -260,6 +260,37 @@ mod tests {
     }
 
     #[test]
+    fn clocks_that_cannot_be_are_refused() {
+        let refused = |change: fn(&mut Config, &mut TimeModel)| {
+            refused(|config| {
+                let mut model = crate::time::tests::MODEL;
+                change(config, &mut model);
+                config.time = Some(model);
+            })
+        };
+        let cpus = refused(|config, _| config.cpus = TIMED_CPUS_MAX + 1);
+        assert_eq!(
+            cpus,
+            "129 CPUs with clocks: a machine with clocks has 1 to 128"
+        );
+        let clusters = refused(|_, model| model.lines.cluster_cpus = 0);
+        assert!(clusters.starts_with("clusters of 0 CPUs in sockets of 8"));
+        let sockets = refused(|_, model| model.lines.socket_cpus = 6);
+        assert!(sockets.starts_with("clusters of 4 CPUs in sockets of 6"));
+        let cache = refused(|_, model| model.lines.l1.bytes = 1000);
+        assert!(cache.starts_with("l1 of 1000 bytes and 8 ways"), "{cache}");
+        let cache = refused(|_, model| model.lines.llc.as_mut().unwrap().ways = 0);
+        assert!(cache.starts_with("llc of 4194304 bytes and 0 ways"));
+        // As large as it can be.
+        let whole = Config {
+            cpus: TIMED_CPUS_MAX,
+            time: Some(crate::time::tests::MODEL),
+            ..Config::default()
+        };
+        assert!(whole.check().is_ok());
+    }
+
+    #[test]
     fn memory_that_is_refused_is_told_what_there_can_be() {
         for (page_bytes, hint) in [
             (4096, "give it 4k to 8T"),

@@ -52,8 +52,10 @@ pub struct VirtualMachine {
     faults: Option<(Faults, RefCell<Rng>)>,
     held: Held,
     guarded: Guarded,
-    /// Whether steps are recorded or take time: the one question that a replay pays for.
+    /// Whether steps are recorded, take time or are refused: the one question that a replay pays for.
     watched: Cell<bool>,
+    /// Whether CPUs ended in the middle of operations: no lock and no slot can be had any more.
+    broken: Cell<bool>,
     /// Whether steps are recorded, and those so far.
     records: Cell<bool>,
     steps: RefCell<Vec<Step>>,
@@ -129,6 +131,7 @@ impl VirtualMachine {
             held: Held::default(),
             guarded: Guarded::default(),
             watched: Cell::new(false),
+            broken: Cell::new(false),
             records: Cell::new(false),
             steps: RefCell::default(),
             timed,
@@ -221,7 +224,8 @@ impl VirtualMachine {
     }
 
     fn watch_again(&self) {
-        self.watched.set(self.records.get() || self.clocked.get());
+        self.watched
+            .set(self.records.get() || self.clocked.get() || self.broken.get());
     }
 
     /// Notes a step while steps are recorded, and lets its time pass.
@@ -341,8 +345,10 @@ unsafe impl Slots for VirtualMachine {
 
     #[inline(always)]
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
-        self.record(|| Step::TakeSlot);
         self.count(|counters| counters.slot_tries += 1);
+        if self.watched.get() && !self.may_take(Step::TakeSlot) {
+            return None;
+        }
         if self.fails(|faults| faults.slot_per_mille) {
             self.count(|counters| counters.slot_failures += 1);
             return None;
@@ -362,8 +368,10 @@ unsafe impl Slots for VirtualMachine {
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
-        self.record(|| Step::TakeRemoteSlot);
         self.count(|counters| counters.remote_tries += 1);
+        if self.watched.get() && !self.may_take(Step::TakeRemoteSlot) {
+            return false;
+        }
         for attempt in 0..REMOTE_WAITS {
             if !self.clocked.get() || slot.word().load(Ordering::Relaxed) == PERCPU_FREE {
                 break;

@@ -10,8 +10,8 @@ impl VirtualMachine {
     /// Runs a body on every CPU, side by side, until all have returned. Steps take time on the CPU's clock,
     /// which goes on from where it was; what other CPUs can see happens in the order of time.
     ///
-    /// After a deadlock the allocators on this machine are in the middle of calls that never ended, and are not
-    /// for use.
+    /// After a deadlock or a panic the allocators on this machine are in the middle of calls that never ended. From
+    /// then on no lock and no slot can be had: allocations find no memory, and frees are refused or put off for ever.
     ///
     /// # Errors
     ///
@@ -23,11 +23,26 @@ impl VirtualMachine {
     pub fn run_cpus(&self, body: impl Fn(CpuId)) -> Result<(), Deadlock> {
         let timed = self.timed();
         assert!(!self.clocked.get(), "CPUs run already");
-        let _clocked = Clocked::begin(self);
-        timed.order().run(|cpu| {
+        let mut clocked = Clocked::begin(self);
+        let ran = timed.order().run(|cpu| {
             self.set_running(CpuId(cpu));
             body(CpuId(cpu));
-        })
+        });
+        clocked.all_ended = ran.is_ok();
+        ran
+    }
+
+    /// Whether the CPUs run side by side.
+    pub(crate) fn is_clocked(&self) -> bool {
+        self.clocked.get()
+    }
+
+    /// A slot or lock is to be taken: whether there are any to be had.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn may_take(&self, step: Step) -> bool {
+        self.record(|| step);
+        !self.broken.get()
     }
 
     /// What time went into; `None` on a machine without clocks.
@@ -58,11 +73,14 @@ impl VirtualMachine {
         result
     }
 
-    /// A lock is to be taken: on a machine with clocks, waits until no other CPU has it. `false` if this CPU has it.
+    /// A lock is to be taken: on a machine with clocks, waits until no other CPU has it. `false` if this CPU
+    /// has it, or no CPU can.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_for(&self, lock: &RawLock, class: LockClass) -> bool {
-        self.record(|| Step::Lock(class));
+        if !self.may_take(Step::Lock(class)) {
+            return false;
+        }
         if self.clocked.get() {
             if lock.owner() == self.thread.get() {
                 return false;
@@ -76,8 +94,8 @@ impl VirtualMachine {
     #[cold]
     #[inline(never)]
     pub(super) fn try_for(&self, lock: &RawLock, class: LockClass) -> bool {
-        self.record(|| Step::TryLock(class));
-        !self.clocked.get() || self.on_clock(|timed| timed.try_lock(address(lock), class))
+        self.may_take(Step::TryLock(class))
+            && (!self.clocked.get() || self.on_clock(|timed| timed.try_lock(address(lock), class)))
     }
 
     /// A lock is about to be released.
@@ -96,22 +114,33 @@ fn address(lock: &RawLock) -> usize {
 }
 
 /// While it lives, steps take time.
-struct Clocked<'a>(&'a VirtualMachine, CpuId);
+struct Clocked<'a> {
+    machine: &'a VirtualMachine,
+    /// The CPU from before.
+    cpu: CpuId,
+    /// Whether all bodies have returned.
+    all_ended: bool,
+}
 
 impl<'a> Clocked<'a> {
     fn begin(machine: &'a VirtualMachine) -> Self {
         machine.clocked.set(true);
         machine.watch_again();
-        Self(machine, machine.cpu.get())
+        Self {
+            machine,
+            cpu: machine.cpu.get(),
+            all_ended: false,
+        }
     }
 }
 
 impl Drop for Clocked<'_> {
     fn drop(&mut self) {
-        let Self(machine, cpu) = *self;
+        let machine = self.machine;
         machine.clocked.set(false);
+        machine.broken.set(machine.broken.get() || !self.all_ended);
         machine.watch_again();
-        machine.cpu.set(cpu);
+        machine.cpu.set(self.cpu);
         machine.thread.set(LONE_THREAD);
     }
 }
@@ -124,6 +153,7 @@ mod tests {
     use quarry_core::era::Era;
     use quarry_core::geometry::BootParams;
     use quarry_core::machine::{Clock as _, Locks as _};
+    use quarry_core::page::MigrateType;
     use quarry_core::sheaf::SheafCache;
     use quarry_core::slab::SlabCache;
     use quarry_core::slob::Slob;
@@ -133,38 +163,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::driver::{self, ObjectRef};
-    use crate::time::{CacheLevel, LineCosts, LockKind, TimeModel};
-
-    const MODEL: TimeModel = TimeModel {
-        lines: LineCosts {
-            l1: CacheLevel {
-                bytes: 32 << 10,
-                ways: 8,
-                hit: 1_000,
-            },
-            l2: Some(CacheLevel {
-                bytes: 256 << 10,
-                ways: 8,
-                hit: 4_000,
-            }),
-            llc: Some(CacheLevel {
-                bytes: 4 << 20,
-                ways: 16,
-                hit: 20_000,
-            }),
-            clean: [30_000, 60_000, 100_000],
-            transfer: [40_000, 80_000, 120_000],
-            upgrade: [60_000, 100_000, 150_000],
-            memory: 90_000,
-            atomic: 8_000,
-            cluster_cpus: 4,
-            socket_cpus: 8,
-        },
-        work: [2_000; quarry_core::machine::Work::COUNT],
-        fill_kib: 30_000,
-        locks: LockKind::Queued,
-        seed: 1,
-    };
+    use crate::time::tests::MODEL;
 
     fn config(cpus: u32) -> Config {
         Config {
@@ -281,6 +280,42 @@ mod tests {
             text,
             "deadlock: CPU 0 waits for node_list, CPU 1 waits for barn"
         );
+    }
+
+    #[test]
+    fn after_calls_that_never_ended_there_is_no_memory_and_no_hang() {
+        fn end<D: Design>(era: Era) {
+            driver::drive::<D, _>(config(4), era, BootParams::default(), |driver| {
+                let cache = driver.create_cache(&CacheSpec::new("ends", 192)).unwrap();
+                let kept = driver.alloc(cache).unwrap();
+                let run = || {
+                    driver.machine().run_cpus(|cpu| {
+                        // Enough to need slabs: what other CPUs see gives up the turn.
+                        for n in 0..50 {
+                            let burst = (0..100).map(|_| driver.alloc(cache).unwrap());
+                            let burst: Vec<_> = burst.collect();
+                            assert!((cpu.0, n) != (2, 25), "on purpose");
+                            for object in burst {
+                                driver.free(cache, object, cpu).unwrap();
+                            }
+                        }
+                    })
+                };
+                let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+                assert!(caught.is_err());
+                assert!(driver.alloc(cache).is_none(), "{}", D::NAME);
+                assert!(driver.alloc_pages(0, MigrateType::Movable).is_none());
+                // It is refused, or put off until a lock can be had; it returns.
+                let _ = driver.free(cache, kept, CpuId(0));
+                assert!(driver.alloc(cache).is_none(), "{}", D::NAME);
+            })
+            .unwrap();
+        }
+        end::<SlabCache>(Era::V6_1);
+        end::<Slub>(Era::V6_18);
+        end::<Slubq>(Era::V2_6_35);
+        end::<Slob>(Era::V6_1);
+        end::<SheafCache>(Era::V7_0);
     }
 
     #[test]

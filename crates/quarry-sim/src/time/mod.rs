@@ -49,3 +49,40 @@ use order::Order;
 
 #[cfg(test)]
 mod closed_form;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A machine with figures of a usual size, of no real one.
+    pub(crate) const MODEL: TimeModel = TimeModel {
+        lines: LineCosts {
+            l1: CacheLevel {
+                bytes: 32 << 10,
+                ways: 8,
+                hit: 1_000,
+            },
+            l2: Some(CacheLevel {
+                bytes: 256 << 10,
+                ways: 8,
+                hit: 4_000,
+            }),
+            llc: Some(CacheLevel {
+                bytes: 4 << 20,
+                ways: 16,
+                hit: 20_000,
+            }),
+            clean: [30_000, 60_000, 100_000],
+            transfer: [40_000, 80_000, 120_000],
+            upgrade: [60_000, 100_000, 150_000],
+            memory: 90_000,
+            atomic: 8_000,
+            cluster_cpus: 4,
+            socket_cpus: 8,
+        },
+        work: [2_000; quarry_core::machine::Work::COUNT],
+        fill_kib: 30_000,
+        locks: LockKind::Queued,
+        seed: 1,
+    };
+}
