@@ -83,10 +83,17 @@ impl Config {
             if cluster == 0 || socket == 0 || !socket.is_multiple_of(cluster) {
                 return Err(ConfigError::Clusters { cluster, socket });
             }
+            if lines.misses == 0 {
+                return Err(ConfigError::Misses);
+            }
             if cpus > TIMED_CPUS_MAX {
                 return Err(ConfigError::TimedCpus(cpus));
             }
-            let levels = [("l1", Some(lines.l1)), ("l2", lines.l2), ("llc", lines.llc)];
+            let levels = [
+                ("l1", Some(lines.l1)),
+                ("l2", lines.l2),
+                ("llc", lines.llc.map(|llc| llc.level)),
+            ];
             let wrong = |(_, level): &(_, Option<CacheLevel>)| {
                 level.is_some_and(|level| !level.holds_whole_sets(cache_line))
             };
@@ -139,6 +146,8 @@ pub enum ConfigError {
         /// CPUs of a socket.
         socket: u32,
     },
+    /// A CPU fetches no line at a time.
+    Misses,
     /// More CPUs than [`TIMED_CPUS_MAX`], with clocks.
     TimedCpus(u32),
     /// A cache is no number of whole sets.
@@ -199,6 +208,7 @@ impl std::fmt::Display for ConfigError {
                 "clusters of {cluster} CPUs in sockets of {socket}: a cluster has at least one CPU, and a socket \
                  a number of clusters"
             ),
+            Self::Misses => f.write_str("0 misses at a time: a CPU fetches at least one line"),
             Self::TimedCpus(cpus) => write!(
                 f,
                 "{cpus} CPUs with clocks: a machine with clocks has 1 to {TIMED_CPUS_MAX}"
@@ -279,8 +289,10 @@ mod tests {
         assert!(sockets.starts_with("clusters of 4 CPUs in sockets of 6"));
         let cache = refused(|_, model| model.lines.l1.bytes = 1000);
         assert!(cache.starts_with("l1 of 1000 bytes and 8 ways"), "{cache}");
-        let cache = refused(|_, model| model.lines.llc.as_mut().unwrap().ways = 0);
+        let cache = refused(|_, model| model.lines.llc.as_mut().unwrap().level.ways = 0);
         assert!(cache.starts_with("llc of 4194304 bytes and 0 ways"));
+        let misses = refused(|_, model| model.lines.misses = 0);
+        assert!(misses.starts_with("0 misses at a time"), "{misses}");
         // As large as it can be.
         let whole = Config {
             cpus: TIMED_CPUS_MAX,

@@ -114,14 +114,15 @@ impl VirtualMachine {
                 ._percpu
                 .range(0, (cpus as usize) << Self::PERCPU_SHIFT),
         };
-        let timed = time.map(|model| Box::new(Timed::new(cpus, cache_line, &ranges, model)));
+        let topology = Topology {
+            cpus,
+            nodes,
+            page_shift,
+            cache_line,
+        };
+        let timed = time.map(|model| Box::new(Timed::new(topology, &ranges, model)));
         Ok(Self {
-            topology: Topology {
-                cpus,
-                nodes,
-                page_shift,
-                cache_line,
-            },
+            topology,
             ranges,
             cpu: Cell::new(CpuId(0)),
             now_ns: Cell::new(0),

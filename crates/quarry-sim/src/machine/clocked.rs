@@ -250,7 +250,8 @@ mod tests {
         // 64 KiB, 2 MiB and 16 MiB, in caches of 256 KiB and 4 MiB.
         let [few, more, many] = [1 << 8, 1 << 13, 1 << 16].map(run);
         assert_eq!(run(1 << 16), many);
-        let lines = [few, more, many].map(|counters| (counters.moves.llc, counters.moves.memory));
+        let lines =
+            [few, more, many].map(|counters| (counters.moves.llc, counters.moves.memory[0]));
         let [(0, 1000..2000), (20_000.., 32_000..50_000), (_, 500_000..)] = lines else {
             panic!("{lines:?}");
         };

@@ -2,67 +2,21 @@
 //!
 //! A line is in one CPU's caches alone (exclusive, perhaps changed), in several CPUs' (shared), in the last-level caches
 //! of clusters, or in memory alone. A read fetches it from the nearest place; a write takes it away from all others.
-//! A line that leaves a CPU's own caches stays in its cluster's.
+//! A cluster's cache has what its CPUs fetched ([`LastLevel::inclusive`]), or what left their own caches.
+//!
+//! # What is left out
+//!
+//! An exclusive line counts as changed. Writing changed lines back to memory takes no time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use quarry_core::machine::Access;
+use rustc_hash::FxBuildHasher;
 
-use super::caches::{CacheLevel, Tags};
-
-/// Most CPUs of a machine with clocks.
-pub const TIMED_CPUS_MAX: u32 = 128;
-
-/// How far apart two CPUs are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Distance {
-    /// The same cluster: they share a last-level cache, if there is one.
-    Cluster,
-    /// The same socket.
-    Socket,
-    /// Different sockets.
-    Remote,
-}
-
-/// What accesses cost, in picoseconds, and which CPUs are near each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LineCosts {
-    /// A CPU's first cache.
-    pub l1: CacheLevel,
-    /// A CPU's second cache, which has all that the first one has.
-    pub l2: Option<CacheLevel>,
-    /// The cache of a cluster.
-    pub llc: Option<CacheLevel>,
-    /// A line that others have unchanged, by the nearest one's [`Distance`].
-    pub clean: [u64; 3],
-    /// A line that another CPU may have changed, by its [`Distance`].
-    pub transfer: [u64; 3],
-    /// A write to a line that others share: what taking it away from them costs, by the farthest one's distance.
-    pub upgrade: [u64; 3],
-    /// A line that no cache has.
-    pub memory: u64,
-    /// What an atomic operation costs beyond a write.
-    pub atomic: u64,
-    /// CPUs of a cluster, and of a socket.
-    pub cluster_cpus: u32,
-    /// A multiple of `cluster_cpus`.
-    pub socket_cpus: u32,
-}
-
-impl LineCosts {
-    /// How far apart two CPUs are.
-    #[must_use]
-    pub fn distance(&self, a: u32, b: u32) -> Distance {
-        if a / self.cluster_cpus == b / self.cluster_cpus {
-            Distance::Cluster
-        } else if a / self.socket_cpus == b / self.socket_cpus {
-            Distance::Socket
-        } else {
-            Distance::Remote
-        }
-    }
-}
+use super::caches::Tags;
+use super::costs::{Distance, LineCosts};
+use super::line::{Few, Line};
 
 /// Lines that moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,59 +29,8 @@ pub struct LineMoves {
     pub transfers: [u64; 3],
     /// Taken away from others that shared them, by the farthest one's [`Distance`].
     pub upgrades: [u64; 3],
-    /// From memory.
-    pub memory: u64,
-}
-
-/// A set of CPUs or clusters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Few(u128);
-
-impl Few {
-    fn one(number: u32) -> Self {
-        Self(1 << number)
-    }
-
-    fn has(self, number: u32) -> bool {
-        self.0 >> number & 1 == 1
-    }
-
-    fn without(self, number: u32) -> Self {
-        Self(self.0 & !(1 << number))
-    }
-
-    fn with(self, number: u32) -> Self {
-        Self(self.0 | 1 << number)
-    }
-
-    fn each(self) -> impl Iterator<Item = u32> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let number = (left != 0).then(|| left.trailing_zeros())?;
-            left &= left - 1;
-            Some(number)
-        })
-    }
-}
-
-#[derive(Default)]
-struct Line {
-    /// The CPUs that have it.
-    holders: Few,
-    /// The clusters whose last-level caches have it.
-    clusters: Few,
-    /// Whether the only holder may write.
-    exclusive: bool,
-    /// When its last transfer ends.
-    busy_until_ps: u64,
-}
-
-impl Line {
-    /// Moves for a time, once its last transfer has ended. Returns the moment at which it has come.
-    fn move_for(&mut self, ps: u64, now_ps: u64) -> u64 {
-        self.busy_until_ps = self.busy_until_ps.max(now_ps) + ps;
-        self.busy_until_ps
-    }
+    /// From memory: of the CPU's own node, and of another one.
+    pub memory: [u64; 2],
 }
 
 /// The caches of a CPU.
@@ -137,9 +40,11 @@ struct Own {
 }
 
 struct State {
-    lines: HashMap<usize, Line>,
+    lines: HashMap<usize, Line, FxBuildHasher>,
     own: Vec<Own>,
     llc: Vec<Tags>,
+    /// When the bus of each socket is free.
+    buses_ps: Vec<u64>,
 }
 
 /// The lines of a machine.
@@ -147,6 +52,39 @@ pub(crate) struct Lines {
     costs: LineCosts,
     moves: Cell<LineMoves>,
     state: RefCell<State>,
+}
+
+/// An access of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineAccess {
+    pub(crate) cpu: u32,
+    pub(crate) line: usize,
+    pub(crate) access: Access,
+    /// Whether the line's memory is on the CPU's own node.
+    pub(crate) local: bool,
+    /// Whether it follows another one of the same run.
+    pub(crate) follows: bool,
+}
+
+impl LineAccess {
+    /// A CPU's access to one line, with its memory near.
+    pub(crate) fn new(cpu: u32, line: usize, access: Access) -> Self {
+        Self {
+            cpu,
+            line,
+            access,
+            local: true,
+            follows: false,
+        }
+    }
+}
+
+/// What fetching a line costs.
+#[derive(Clone, Copy, Debug)]
+struct Fetch {
+    ps: u64,
+    /// How far away its other end is, which says whose buses it crosses.
+    from: Distance,
 }
 
 impl Lines {
@@ -157,14 +95,16 @@ impl Lines {
             l2: costs.l2.map(|level| Tags::new(level, line_bytes)),
         };
         let clusters = 0..cpus.div_ceil(costs.cluster_cpus);
-        let llc = clusters.filter_map(|_| costs.llc.map(|level| Tags::new(level, line_bytes)));
+        let llc = clusters.filter_map(|_| costs.llc.map(|llc| Tags::new(llc.level, line_bytes)));
+        let sockets = cpus.div_ceil(costs.socket_cpus) as usize;
         Self {
             costs,
             moves: Cell::default(),
             state: RefCell::new(State {
-                lines: HashMap::new(),
+                lines: HashMap::default(),
                 own: (0..cpus).map(own).collect(),
                 llc: llc.collect(),
+                buses_ps: vec![0; sockets],
             }),
         }
     }
@@ -187,37 +127,34 @@ impl Lines {
 
     /// A CPU reads a line from a moment on. Returns the moment at which it has it.
     pub(crate) fn read(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        self.access(cpu, line, Access::Read, now_ps)
+        self.access(LineAccess::new(cpu, line, Access::Read), now_ps)
     }
 
     /// A CPU writes to a line from a moment on. Returns the moment at which it has done so.
     pub(crate) fn write(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        self.access(cpu, line, Access::Write, now_ps)
+        self.access(LineAccess::new(cpu, line, Access::Write), now_ps)
     }
 
     /// As [`Lines::write`], by an atomic operation.
     pub(crate) fn atomic(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
-        self.access(cpu, line, Access::Atomic, now_ps)
+        self.access(LineAccess::new(cpu, line, Access::Atomic), now_ps)
     }
 
     /// A CPU accesses a line from a moment on. Returns the moment at which it has done so.
-    pub(crate) fn access(&self, cpu: u32, line: usize, access: Access, now_ps: u64) -> u64 {
-        self.at_hand(cpu, line, access, now_ps)
-            .unwrap_or_else(|| match access {
-                Access::Read => self.share(cpu, line, now_ps),
-                Access::Write => self.own(cpu, line, now_ps),
-                Access::Atomic => self.own(cpu, line, now_ps) + self.costs.atomic,
+    pub(crate) fn access(&self, access: LineAccess, now_ps: u64) -> u64 {
+        self.at_hand(access, now_ps)
+            .unwrap_or_else(|| match access.access {
+                Access::Read => self.share(access, now_ps),
+                Access::Write => self.own(access, now_ps),
+                Access::Atomic => self.own(access, now_ps) + self.costs.atomic,
             })
     }
 
     /// [`Lines::access`] to a line that the CPU has, to itself unless it reads; `None` if other CPUs would notice.
-    pub(crate) fn at_hand(
-        &self,
-        cpu: u32,
-        line: usize,
-        access: Access,
-        now_ps: u64,
-    ) -> Option<u64> {
+    pub(crate) fn at_hand(&self, access: LineAccess, now_ps: u64) -> Option<u64> {
+        let LineAccess {
+            cpu, line, access, ..
+        } = access;
         let state = &mut *self.state.borrow_mut();
         let at = state.lines.get(&line)?;
         if !at.holders.has(cpu) || (access != Access::Read && !at.exclusive) {
@@ -229,48 +166,75 @@ impl Lines {
     }
 
     /// Fetches a line that the CPU does not have, to read it.
-    fn share(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+    fn share(&self, access: LineAccess, now_ps: u64) -> u64 {
+        let cpu = access.cpu;
         let state = &mut *self.state.borrow_mut();
-        let at = state.lines.entry(line).or_default();
-        let cost = self.fetch(at, cpu);
+        let at = state.lines.entry(access.line).or_default();
+        let fetch = self.fetch(at, access);
         at.holders = at.holders.with(cpu);
         at.exclusive = at.holders == Few::one(cpu) && at.clusters == Few::default();
-        let end_ps = at.move_for(cost, now_ps);
-        self.keep(state, cpu, line);
+        let end_ps = self.come(state, access, fetch, now_ps);
+        self.keep(state, cpu, access.line);
         end_ps
     }
 
     /// Gets a line that the CPU does not have to itself, to write to it.
-    fn own(&self, cpu: u32, line: usize, now_ps: u64) -> u64 {
+    fn own(&self, access: LineAccess, now_ps: u64) -> u64 {
+        let LineAccess { cpu, line, .. } = access;
         let state = &mut *self.state.borrow_mut();
         let at = state.lines.entry(line).or_default();
         let costs = &self.costs;
+        let own_cluster = cpu / costs.cluster_cpus;
         let first = |cluster| cluster * costs.cluster_cpus;
-        let of_clusters = at.clusters.without(cpu / costs.cluster_cpus);
         let others = at.holders.without(cpu).each();
-        let others = others.chain(of_clusters.each().map(first));
+        let others = others.chain(at.clusters.without(own_cluster).each().map(first));
         let farthest = others.map(|other| costs.distance(cpu, other)).max();
         let had = at.holders.has(cpu);
-        let cost = match farthest {
+        let fetch = match farthest {
             Some(distance) if at.exclusive => Some(self.transfer(distance)),
             Some(distance) => {
                 // Without the line itself the same request fetches it.
                 self.count(|moves| moves.upgrades[distance as usize] += 1);
-                Some(costs.upgrade[distance as usize])
+                let ps = costs.upgrade[distance as usize];
+                Some(Fetch { ps, from: distance })
             }
             None if had => None,
-            None => Some(self.fetch(at, cpu)),
+            None => Some(self.fetch(at, access)),
         };
         at.holders = Few::one(cpu);
         at.clusters = Few::default();
         at.exclusive = true;
-        let Some(cost) = cost else {
+        let Some(fetch) = fetch else {
             // No other cache but the own cluster's had it.
             return now_ps + self.hit(state, cpu, line);
         };
-        let end_ps = at.move_for(cost, now_ps);
+        let end_ps = self.come(state, access, fetch, now_ps);
         self.keep(state, cpu, line);
         end_ps
+    }
+
+    /// Lets a line come: over the buses between its ends, when these and the line itself are free. Returns when
+    /// it is there.
+    fn come(&self, state: &mut State, access: LineAccess, fetch: Fetch, now_ps: u64) -> u64 {
+        let costs = &self.costs;
+        let ps = match access.follows {
+            true => fetch.ps / u64::from(costs.misses),
+            false => fetch.ps,
+        };
+        let mut begin_ps = now_ps;
+        if costs.bus > 0 && fetch.from > Distance::Cluster {
+            let own = (access.cpu / costs.socket_cpus) as usize;
+            // Machines with buses have two sockets at most, so another one is the other one.
+            let crossed = match fetch.from {
+                Distance::Remote => &mut state.buses_ps[..],
+                _ => &mut state.buses_ps[own..=own],
+            };
+            let free_ps = crossed.iter().copied().max();
+            begin_ps = begin_ps.max(free_ps.unwrap_or(0));
+            crossed.fill(begin_ps + costs.bus);
+        }
+        let at = state.lines.entry(access.line).or_default();
+        at.move_for(ps, begin_ps)
     }
 
     /// What a line costs that one of the CPU's own caches has.
@@ -288,39 +252,60 @@ impl Lines {
         level.hit
     }
 
-    /// Keeps a line that was fetched in the CPU's own caches. What has to leave them stays in the cluster's.
+    /// Keeps a line that was fetched in the CPU's own caches, and in the cluster's if that has all of them. Else
+    /// what has to leave them stays in the cluster's.
     fn keep(&self, state: &mut State, cpu: u32, line: usize) {
         let own = &mut state.own[cpu as usize];
         let from_l1 = own.l1.bring(line);
         let left = own.l2.as_mut().map_or(from_l1, |l2| l2.bring(line));
-        let Some(left) = left else {
-            return;
-        };
         let cluster = cpu / self.costs.cluster_cpus;
-        let Some(at) = state.lines.get_mut(&left).filter(|at| at.holders.has(cpu)) else {
-            // Another CPU took it away before.
+        let inclusive = self.costs.llc.is_some_and(|llc| llc.inclusive);
+        if inclusive {
+            self.keep_in_cluster(state, cluster, line);
+        }
+        // Another CPU may have taken it away before.
+        let left = left.and_then(|left| Some((left, state.lines.get_mut(&left)?)));
+        let Some((left, at)) = left.filter(|(_, at)| at.holders.has(cpu)) else {
             return;
         };
         at.holders = at.holders.without(cpu);
         at.exclusive &= at.holders != Few::default();
+        if !inclusive {
+            self.keep_in_cluster(state, cluster, left);
+        }
+    }
+
+    fn keep_in_cluster(&self, state: &mut State, cluster: u32, line: usize) {
         let Some(llc) = state.llc.get_mut(cluster as usize) else {
             return;
         };
-        at.clusters = at.clusters.with(cluster);
-        if let Some(gone) = llc.bring(left)
-            && let Some(at) = state.lines.get_mut(&gone)
-        {
-            at.clusters = at.clusters.without(cluster);
+        let gone = llc.bring(line);
+        if let Some(at) = state.lines.get_mut(&line) {
+            at.clusters = at.clusters.with(cluster);
+        }
+        let Some(at) = gone.and_then(|gone| state.lines.get_mut(&gone)) else {
+            return;
+        };
+        at.clusters = at.clusters.without(cluster);
+        if self.costs.llc.is_some_and(|llc| llc.inclusive) {
+            let first = cluster * self.costs.cluster_cpus;
+            let near = first..first + self.costs.cluster_cpus;
+            at.holders = near.fold(at.holders, Few::without);
+            at.exclusive &= at.holders != Few::default();
         }
     }
 
     /// What a line costs that the CPU does not have: from the nearest place that has it.
-    fn fetch(&self, at: &Line, cpu: u32) -> u64 {
+    fn fetch(&self, at: &Line, access: LineAccess) -> Fetch {
+        let LineAccess { cpu, local, .. } = access;
         let costs = &self.costs;
         let own = cpu / costs.cluster_cpus;
-        if let Some(llc) = costs.llc.filter(|_| at.clusters.has(own)) {
+        if let Some(llc) = costs.llc.filter(|_| at.clusters.has(own) && !at.exclusive) {
             self.count(|moves| moves.llc += 1);
-            return llc.hit;
+            return Fetch {
+                ps: llc.level.hit,
+                from: Distance::Cluster,
+            };
         }
         let of_cpus = at.holders.each().map(|other| costs.distance(cpu, other));
         let first = |cluster| cluster * costs.cluster_cpus;
@@ -330,23 +315,30 @@ impl Lines {
             Some(distance) if at.exclusive => self.transfer(distance),
             Some(distance) => {
                 self.count(|moves| moves.clean[distance as usize] += 1);
-                costs.clean[distance as usize]
+                let ps = costs.clean[distance as usize];
+                Fetch { ps, from: distance }
             }
             None => {
-                self.count(|moves| moves.memory += 1);
-                costs.memory
+                self.count(|moves| moves.memory[usize::from(!local)] += 1);
+                Fetch {
+                    ps: costs.memory[usize::from(!local)],
+                    from: Distance::Socket,
+                }
             }
         }
     }
 
-    fn transfer(&self, distance: Distance) -> u64 {
+    fn transfer(&self, distance: Distance) -> Fetch {
         self.count(|moves| moves.transfers[distance as usize] += 1);
-        self.costs.transfer[distance as usize]
+        let ps = self.costs.transfer[distance as usize];
+        Fetch { ps, from: distance }
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::CacheLevel;
+    use super::super::costs::LastLevel;
     use super::*;
 
     const fn level(lines: u64, hit: u64) -> CacheLevel {
@@ -361,12 +353,17 @@ pub(super) mod tests {
     pub(crate) const COSTS: LineCosts = LineCosts {
         l1: level(4, 1),
         l2: Some(level(16, 4)),
-        llc: Some(level(64, 11)),
+        llc: Some(LastLevel {
+            level: level(64, 11),
+            inclusive: false,
+        }),
         clean: [15, 40, 80],
         transfer: [20, 50, 100],
         upgrade: [30, 70, 150],
-        memory: 90,
+        memory: [90, 130],
         atomic: 5,
+        misses: 10,
+        bus: 0,
         cluster_cpus: 2,
         socket_cpus: 4,
     };
@@ -428,6 +425,70 @@ pub(super) mod tests {
         assert_eq!(cost(0, 0), 11, "the cluster's cache has it");
         // Its neighbour shares the cache, the other socket is far from it.
         assert_eq!(cost(0, 8), 11);
-        assert_eq!(lines.moves().memory, 5);
+        assert_eq!(lines.moves().memory, [5, 0]);
+    }
+
+    #[test]
+    fn what_leaves_a_cache_that_has_all_leaves_the_cpus_too() {
+        let llc = LastLevel {
+            level: level(16, 11),
+            inclusive: true,
+        };
+        let costs = LineCosts {
+            llc: Some(llc),
+            ..COSTS
+        };
+        let lines = Lines::new(8, 64, costs);
+        // Three lines of one set of the last cache, which has eight sets of two.
+        for (n, line) in [0, 8, 16].into_iter().enumerate() {
+            let now_ps = n as u64 * 1000;
+            assert_eq!(lines.read(0, line, now_ps), now_ps + 90);
+        }
+        assert_eq!(lines.read(0, 0, 5000), 5090, "gone with the last level's");
+        assert_eq!(lines.read(1, 0, 6000), 6020, "CPU 0 may have changed it");
+        assert_eq!(lines.read(1, 16, 7000), 7020);
+        // Both have it now, so the cluster's cache serves it.
+        lines.write(2, 0, 8000);
+        lines.read(0, 0, 9000);
+        assert_eq!(lines.read(1, 0, 10_000), 10_011);
+    }
+
+    #[test]
+    fn memory_of_another_node_is_farther_and_lines_of_a_run_overlap() {
+        let lines = lines();
+        let read = |line, local, follows, now_ps| {
+            let access = LineAccess {
+                local,
+                follows,
+                ..LineAccess::new(0, line, Access::Read)
+            };
+            lines.access(access, now_ps) - now_ps
+        };
+        assert_eq!(read(1, true, false, 0), 90);
+        assert_eq!(read(2, false, false, 1000), 130);
+        assert_eq!(read(3, true, true, 2000), 9, "a tenth");
+        assert_eq!(read(3, true, true, 3000), 1, "at hand");
+        assert_eq!(lines.moves().memory, [2, 1]);
+    }
+
+    #[test]
+    fn what_crosses_a_bus_keeps_it_busy() {
+        let lines = Lines::new(8, 64, LineCosts { bus: 18, ..COSTS });
+        let read = |cpu, line| lines.read(cpu, line, 0);
+        // Two from memory by the same socket, then one by the other.
+        assert_eq!([read(0, 1), read(1, 2), read(4, 3)], [90, 108, 90]);
+        // Between clusters of a socket; within one no bus is crossed.
+        assert_eq!(lines.read(2, 1, 1000), 1050);
+        assert_eq!(
+            lines.read(1, 3, 1000),
+            1118,
+            "both buses, and waits for one"
+        );
+        assert_eq!(lines.read(0, 2, 1000), 1020);
+        assert_eq!(
+            lines.read(5, 9, 1018),
+            1126,
+            "the other socket's was crossed"
+        );
     }
 }

@@ -28,6 +28,8 @@
 //!   lock costs what its line costs, and no formula says how much.
 
 mod caches;
+mod costs;
+mod line;
 mod lines;
 mod locks;
 mod model;
@@ -35,7 +37,8 @@ mod order;
 mod timed;
 
 pub use caches::CacheLevel;
-pub use lines::{Distance, LineCosts, LineMoves, TIMED_CPUS_MAX};
+pub use costs::{Distance, LastLevel, LineCosts, TIMED_CPUS_MAX};
+pub use lines::LineMoves;
 pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;
@@ -43,7 +46,7 @@ pub use timed::TimeCounters;
 
 pub(crate) use timed::Timed;
 
-use lines::Lines;
+use lines::{LineAccess, Lines};
 use locks::Locks;
 use order::Order;
 
@@ -67,16 +70,21 @@ pub(crate) mod tests {
                 ways: 8,
                 hit: 4_000,
             }),
-            llc: Some(CacheLevel {
-                bytes: 4 << 20,
-                ways: 16,
-                hit: 20_000,
+            llc: Some(LastLevel {
+                level: CacheLevel {
+                    bytes: 4 << 20,
+                    ways: 16,
+                    hit: 20_000,
+                },
+                inclusive: false,
             }),
             clean: [30_000, 60_000, 100_000],
             transfer: [40_000, 80_000, 120_000],
             upgrade: [60_000, 100_000, 150_000],
-            memory: 90_000,
+            memory: [90_000, 130_000],
             atomic: 8_000,
+            misses: 10,
+            bus: 0,
             cluster_cpus: 4,
             socket_cpus: 8,
         },

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use quarry_core::machine::{Access, LockClass, Ranges, Work};
+use quarry_core::machine::{Access, CpuId, LockClass, Ranges, Topology, Work};
+use rustc_hash::FxBuildHasher;
 
 use super::locks::Place;
-use super::{LineMoves, Lines, Locks, Order, TimeModel};
+use super::{LineAccess, LineMoves, Lines, Locks, Order, TimeModel};
 
 /// What a heap's own words are aligned to: the zones of a node, for one.
 const GRANULE_BYTES: usize = 64;
@@ -30,14 +31,25 @@ pub struct TimeCounters {
     pub moves: LineMoves,
 }
 
+/// One of the machine's ranges.
+struct Range {
+    /// Address of its first byte.
+    first: usize,
+    bytes: usize,
+    /// Place of its first byte in the machine's memory.
+    place: usize,
+    /// Bytes of one node's memory in it.
+    node_bytes: usize,
+}
+
 /// CPUs, lines and locks with their costs.
 pub(crate) struct Timed {
     model: TimeModel,
+    topology: Topology,
     line_shift: u32,
-    /// First address and length of each range, and the place of its first byte in the machine's memory.
-    ranges: [(usize, usize, usize); 4],
+    ranges: [Range; 4],
     /// Granules outside of the ranges, with their numbers.
-    outside: RefCell<HashMap<usize, usize>>,
+    outside: RefCell<HashMap<usize, usize, FxBuildHasher>>,
     order: Order,
     lines: Lines,
     locks: Locks,
@@ -45,42 +57,70 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    pub(crate) fn new(cpus: u32, line_bytes: u32, ranges: &Ranges, model: TimeModel) -> Self {
+    pub(crate) fn new(topology: Topology, ranges: &Ranges, model: TimeModel) -> Self {
+        let cpus = topology.cpus;
+        let nodes = topology.nodes as usize;
         let mut next = 0;
-        let all = [ranges.pages, ranges.descriptors, ranges.meta, ranges.percpu];
-        let ranges = all.map(|range| {
+        // Pages and their descriptors are dealt to nodes in equal shares, and so are CPUs with their areas. The
+        // allocators' own structures are the first node's.
+        let all = [
+            (ranges.pages, nodes),
+            (ranges.descriptors, nodes),
+            (ranges.meta, 1),
+            (ranges.percpu, nodes),
+        ];
+        let ranges = all.map(|(range, nodes)| {
             let place = next;
             next += range.bytes.next_multiple_of(RANGE_ALIGN);
-            (range.base.addr().get(), range.bytes, place)
+            Range {
+                first: range.base.addr().get(),
+                bytes: range.bytes,
+                place,
+                node_bytes: range.bytes.div_ceil(nodes).max(1),
+            }
         });
         Self {
             model,
+            topology,
             ranges,
             outside: RefCell::default(),
-            line_shift: line_bytes.trailing_zeros(),
+            line_shift: topology.cache_line.trailing_zeros(),
             order: Order::new(cpus),
-            lines: Lines::new(cpus, line_bytes, model.lines),
+            lines: Lines::new(cpus, topology.cache_line, model.lines),
             locks: Locks::new(model.seed),
             waits: RefCell::new(([0; LockClass::COUNT], [0; LockClass::COUNT])),
         }
+    }
+
+    /// The range that has an address, and where in it.
+    fn range(&self, at: usize) -> Option<(&Range, usize)> {
+        let has = |range: &&Range| at.wrapping_sub(range.first) < range.bytes;
+        let range = self.ranges.iter().find(has)?;
+        Some((range, at - range.first))
     }
 
     /// The line of an address. Where the operating system put the ranges does not show in it, so sets of caches fill
     /// up in the same way each time. A heap's own words (its zones) are outside of the ranges: they get places in
     /// the order in which they are touched.
     fn line(&self, at: usize) -> usize {
-        let of = |&(first, bytes, place): &(usize, usize, usize)| {
-            let offset = at.wrapping_sub(first);
-            (offset < bytes).then(|| place + offset)
+        let place = match self.range(at) {
+            Some((range, offset)) => range.place + offset,
+            None => {
+                let mut outside = self.outside.borrow_mut();
+                let next = outside.len();
+                let granule = *outside.entry(at / GRANULE_BYTES).or_insert(next);
+                OUTSIDE + granule * GRANULE_BYTES
+            }
         };
-        let place = self.ranges.iter().find_map(of);
-        let place = place.unwrap_or_else(|| {
-            let mut outside = self.outside.borrow_mut();
-            let next = outside.len();
-            let granule = *outside.entry(at / GRANULE_BYTES).or_insert(next);
-            OUTSIDE + granule * GRANULE_BYTES
-        });
         place >> self.line_shift
+    }
+
+    /// Whether the memory of an address is on a CPU's own node.
+    fn is_local(&self, at: usize, cpu: u32) -> bool {
+        let node = self
+            .range(at)
+            .map_or(0, |(range, at)| at / range.node_bytes);
+        node == self.topology.dealt_node(CpuId(cpu)).0 as usize
     }
 
     pub(crate) fn order(&self) -> &Order {
@@ -99,15 +139,21 @@ impl Timed {
 
     /// Accesses the lines of some bytes. One that another CPU has is fetched when its turn has come.
     pub(crate) fn access(&self, at: usize, bytes: usize, access: Access) {
+        let first = at >> self.line_shift;
         let last = (at + bytes.max(1) - 1) >> self.line_shift;
-        for line in at >> self.line_shift..=last {
-            let line = self.line((line << self.line_shift).max(at));
-            let (cpu, now_ps) = (self.order.cpu(), self.order.now_ps());
-            let at_hand = self.lines.at_hand(cpu, line, access, now_ps);
+        let cpu = self.order.cpu();
+        for number in first..=last {
+            let at = (number << self.line_shift).max(at);
+            let access = LineAccess {
+                follows: number > first,
+                ..LineAccess::new(cpu, self.line(at), access)
+            };
+            let at_hand = self.lines.at_hand(access, self.order.now_ps());
             let done_ps = at_hand.unwrap_or_else(|| {
                 self.order.visible();
-                let now_ps = self.order.now_ps();
-                self.lines.access(cpu, line, access, now_ps)
+                let local = self.is_local(at, cpu);
+                let access = LineAccess { local, ..access };
+                self.lines.access(access, self.order.now_ps())
             });
             self.order.advance_to(done_ps);
         }

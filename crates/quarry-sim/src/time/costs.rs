@@ -1,0 +1,70 @@
+//! What accesses to memory cost.
+
+use super::caches::CacheLevel;
+
+/// Most CPUs of a machine with clocks.
+pub const TIMED_CPUS_MAX: u32 = 128;
+
+/// How far apart two CPUs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// The same cluster: they share a last-level cache, if there is one.
+    Cluster,
+    /// The same socket.
+    Socket,
+    /// Different sockets.
+    Remote,
+}
+
+/// The cache that a cluster shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastLevel {
+    /// Its size.
+    pub level: CacheLevel,
+    /// Whether it has all lines that its CPUs' own caches have: what leaves it leaves those, too. Else it has what
+    /// left them.
+    pub inclusive: bool,
+}
+
+/// What accesses cost, in picoseconds, and which CPUs are near each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineCosts {
+    /// A CPU's first cache.
+    pub l1: CacheLevel,
+    /// A CPU's second cache, which has all that the first one has.
+    pub l2: Option<CacheLevel>,
+    /// The cache of a cluster.
+    pub llc: Option<LastLevel>,
+    /// A line that others have unchanged, by the nearest one's [`Distance`].
+    pub clean: [u64; 3],
+    /// A line that another CPU may have changed, by its [`Distance`].
+    pub transfer: [u64; 3],
+    /// A write to a line that others share: what taking it away from them costs, by the farthest one's distance.
+    pub upgrade: [u64; 3],
+    /// A line that no cache has: from the CPU's own node, and from another one.
+    pub memory: [u64; 2],
+    /// What an atomic operation costs beyond a write.
+    pub atomic: u64,
+    /// Lines of one run that a CPU fetches at the same time: all but the first cost this part of their latency.
+    pub misses: u32,
+    /// How long a line that crosses the bus of its socket keeps it busy; 0 where there is no bus.
+    pub bus: u64,
+    /// CPUs of a cluster, and of a socket.
+    pub cluster_cpus: u32,
+    /// A multiple of `cluster_cpus`.
+    pub socket_cpus: u32,
+}
+
+impl LineCosts {
+    /// How far apart two CPUs are.
+    #[must_use]
+    pub fn distance(&self, a: u32, b: u32) -> Distance {
+        if a / self.cluster_cpus == b / self.cluster_cpus {
+            Distance::Cluster
+        } else if a / self.socket_cpus == b / self.socket_cpus {
+            Distance::Socket
+        } else {
+            Distance::Remote
+        }
+    }
+}
