@@ -9,11 +9,12 @@ use serde_json::Value;
 use super::Violation;
 
 /// The crates from the bottom to the top.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
     "quarry-core",
     "quarry-host",
     "quarry-sim",
     "quarry",
+    "quarry-machines",
     "quarry-trace",
     "quarry-work",
     "quarry-lab",

@@ -13,6 +13,8 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 
+use quarry_core::era::Era;
+
 use super::lines::Lines;
 use super::order::Order;
 use crate::rng::Rng;
@@ -26,6 +28,20 @@ pub enum LockKind {
     Ticket,
     /// Waiters are a list, and all but the first spin on a line of their own.
     Queued,
+}
+
+impl LockKind {
+    /// That of x86 kernels of a release (see the table above).
+    #[must_use]
+    pub fn of(era: Era) -> Self {
+        if era < Era::V2_6_25 {
+            Self::TestAndSet
+        } else if era < Era::V4_2 {
+            Self::Ticket
+        } else {
+            Self::Queued
+        }
+    }
 }
 
 #[derive(Default)]

@@ -1,0 +1,74 @@
+//! A cost with its range and its source.
+
+use serde::Serialize;
+
+/// What a cost is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Cycles of the core.
+    Cycles,
+    /// Nanoseconds.
+    Ns,
+    /// Lines of memory.
+    Lines,
+    /// Bytes a cycle of the core.
+    BytesPerCycle,
+}
+
+impl Unit {
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::Ns => "ns",
+            Self::Lines => "lines",
+            Self::BytesPerCycle => "bytes_per_cycle",
+        }
+    }
+}
+
+/// A cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// What is most likely.
+    pub value: f64,
+    /// The least that its source allows.
+    pub low: f64,
+    /// The most that its source allows.
+    pub high: f64,
+    /// What these are counted in.
+    pub unit: Unit,
+    /// Where they are from.
+    pub source: String,
+    /// Whether no stored measurement backs them.
+    pub unverified: bool,
+}
+
+impl Cost {
+    /// The value at a place of its range: -1 is low, 0 the value, 1 high.
+    pub(crate) fn at(&self, place: f64) -> f64 {
+        let end = if place < 0.0 { self.low } else { self.high };
+        self.value + (end - self.value) * place.abs()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_between_the_value_and_an_end() {
+        let cost = Cost {
+            value: 10.0,
+            low: 6.0,
+            high: 30.0,
+            unit: Unit::Ns,
+            source: String::new(),
+            unverified: false,
+        };
+        let at = [-1.0, -0.5, 0.0, 0.5, 1.0].map(|place| cost.at(place));
+        assert_eq!(at, [6.0, 8.0, 10.0, 20.0, 30.0]);
+    }
+}

@@ -1,0 +1,58 @@
+//! Which values of their ranges costs have in a run.
+
+use quarry_sim::Rng;
+
+use crate::key::Key;
+
+/// A place in the range of each cost: -1 is low, 0 the value, 1 high.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draw([f64; Key::COUNT]);
+
+impl Draw {
+    /// All costs as their values say.
+    pub const VALUES: Draw = Draw([0.0; Key::COUNT]);
+
+    /// One cost at the low or the high end of its range, all others as their values say.
+    #[must_use]
+    pub fn end(key: Key, high: bool) -> Self {
+        let mut draw = Self::VALUES;
+        draw.0[key as usize] = if high { 1.0 } else { -1.0 };
+        draw
+    }
+
+    /// All costs anywhere in their ranges: below the value as often as above.
+    #[must_use]
+    pub fn random(rng: &mut Rng) -> Self {
+        const STEPS: u64 = 1 << 32;
+        Self(std::array::from_fn(|_| {
+            let step = rng.below(2 * STEPS + 1) as f64;
+            step / STEPS as f64 - 1.0
+        }))
+    }
+
+    /// The place of a cost.
+    pub(crate) fn place(&self, key: Key) -> f64 {
+        self.0[key as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_fill_the_ranges() {
+        let mut rng = Rng::new(7);
+        let draws: Vec<Draw> = (0..100).map(|_| Draw::random(&mut rng)).collect();
+        for (key, ..) in Key::ALL {
+            let places = draws.iter().map(|draw| draw.place(key));
+            assert!(places.clone().all(|place| (-1.0..=1.0).contains(&place)));
+            assert!(
+                places.clone().any(|place| place < -0.5) && places.clone().any(|place| place > 0.5)
+            );
+        }
+        assert_ne!(draws[0], draws[1]);
+        let end = Draw::end(Key::Llc, false);
+        assert_eq!((end.place(Key::Llc), end.place(Key::L1)), (-1.0, 0.0));
+    }
+}

@@ -1,0 +1,532 @@
+//! Reading a machine from its file.
+
+use std::collections::BTreeMap;
+
+use quarry_sim::time::{LockKind, TIMED_CPUS_MAX};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::cost::{Cost, Unit};
+use crate::error::MachineError;
+use crate::key::Key;
+use crate::machine::{Cache, Caches, Machine, Topology};
+
+type Costs = BTreeMap<String, Spanned<RawCost>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    about: String,
+    ghz: Spanned<f64>,
+    spin_locks: Option<Spanned<String>>,
+    topology: Spanned<RawTopology>,
+    cache: RawCaches,
+    latency: Spanned<Costs>,
+    throughput: Spanned<Costs>,
+    work: Spanned<Costs>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTopology {
+    sockets: Spanned<u32>,
+    clusters: Spanned<u32>,
+    cpus: Spanned<u32>,
+    nodes: Spanned<u32>,
+    line_bytes: Spanned<u32>,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCaches {
+    l1: Spanned<RawCache>,
+    l2: Option<Spanned<RawCache>>,
+    llc: Option<Spanned<RawCache>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCache {
+    bytes: u64,
+    ways: u32,
+    #[serde(default)]
+    inclusive: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCost {
+    cycles: Option<f64>,
+    ns: Option<f64>,
+    lines: Option<f64>,
+    bytes_per_cycle: Option<f64>,
+    low: f64,
+    high: f64,
+    source: String,
+    #[serde(default)]
+    unverified: bool,
+}
+
+/// The names of locks in files.
+const LOCKS: [(&str, LockKind); 3] = [
+    ("test-and-set", LockKind::TestAndSet),
+    ("ticket", LockKind::Ticket),
+    ("queued", LockKind::Queued),
+];
+
+impl Machine {
+    /// A machine from the text of its file.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError::Syntax`] or [`MachineError::Value`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, MachineError> {
+        let raw: Raw = toml::from_str(text).map_err(|error| MachineError::Syntax {
+            name: name.to_string(),
+            message: error.to_string().trim_end().to_string(),
+        })?;
+        Reader { name, text }.machine(raw)
+    }
+}
+
+/// A file that is read.
+struct Reader<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn wrong<T>(&self, at: &Spanned<T>, key: &str, problem: impl Into<String>) -> MachineError {
+        let before = self.text.get(..at.span().start).unwrap_or(self.text);
+        MachineError::Value {
+            name: self.name.to_string(),
+            line: before.matches('\n').count() + 1,
+            key: key.to_string(),
+            problem: problem.into(),
+        }
+    }
+
+    fn machine(&self, raw: Raw) -> Result<Machine, MachineError> {
+        let ghz = *raw.ghz.get_ref();
+        if !(0.1..=20.0).contains(&ghz) {
+            return Err(self.wrong(&raw.ghz, "ghz", format!("{ghz}: a core has 0.1 to 20")));
+        }
+        let spin_locks = match &raw.spin_locks {
+            None => None,
+            Some(text) => Some(self.locks(text)?),
+        };
+        let topology = self.topology(&raw.topology)?;
+        let caches = self.caches(&raw.cache, topology.line_bytes)?;
+        let costs = self.costs(&raw, &topology, &caches)?;
+        let machine = Machine {
+            name: self.name.to_string(),
+            about: raw.about,
+            ghz,
+            spin_locks,
+            topology,
+            caches,
+            costs,
+        };
+        self.check_order(&machine, &raw.latency)?;
+        Ok(machine)
+    }
+
+    fn locks(&self, text: &Spanned<String>) -> Result<LockKind, MachineError> {
+        let found = LOCKS.iter().find(|(name, _)| name == text.get_ref());
+        found.map(|(_, kind)| *kind).ok_or_else(|| {
+            let known = LOCKS.map(|(name, _)| name).join(", ");
+            let problem = format!("{:?}: locks are {known}", text.get_ref());
+            self.wrong(text, "spin_locks", problem)
+        })
+    }
+
+    fn topology(&self, raw: &Spanned<RawTopology>) -> Result<Topology, MachineError> {
+        let it = raw.get_ref();
+        let counts = [
+            ("topology.sockets", &it.sockets),
+            ("topology.clusters", &it.clusters),
+            ("topology.cpus", &it.cpus),
+        ];
+        for (key, count) in counts {
+            if !(1..=TIMED_CPUS_MAX).contains(count.get_ref()) {
+                let problem = format!("{}: 1 to {TIMED_CPUS_MAX}", count.get_ref());
+                return Err(self.wrong(count, key, problem));
+            }
+        }
+        let topology = Topology {
+            sockets: *it.sockets.get_ref(),
+            clusters: *it.clusters.get_ref(),
+            cpus: *it.cpus.get_ref(),
+            nodes: *it.nodes.get_ref(),
+            line_bytes: *it.line_bytes.get_ref(),
+            source: it.source.clone(),
+        };
+        let all = topology.all_cpus();
+        if all > TIMED_CPUS_MAX {
+            let problem = format!("{all} CPUs: a machine with clocks has 1 to {TIMED_CPUS_MAX}");
+            return Err(self.wrong(raw, "topology", problem));
+        }
+        if ![1, topology.sockets].contains(&topology.nodes) {
+            let problem = format!("{}: 1, or one for each socket", topology.nodes);
+            return Err(self.wrong(&it.nodes, "topology.nodes", problem));
+        }
+        let bytes = topology.line_bytes;
+        if !bytes.is_power_of_two() || !(8..=256).contains(&bytes) {
+            let problem = format!("{bytes}: a power of two from 8 to 256");
+            return Err(self.wrong(&it.line_bytes, "topology.line_bytes", problem));
+        }
+        Ok(topology)
+    }
+
+    fn caches(&self, raw: &RawCaches, line_bytes: u32) -> Result<Caches, MachineError> {
+        let mut smaller = 0;
+        let mut cache = |key: &str, spanned: &Spanned<RawCache>| {
+            let &RawCache {
+                bytes,
+                ways,
+                inclusive,
+            } = spanned.get_ref();
+            let set_bytes = u64::from(ways) * u64::from(line_bytes);
+            if bytes == 0 || set_bytes == 0 || !bytes.is_multiple_of(set_bytes) {
+                let problem = format!(
+                    "{bytes} bytes and {ways} ways: whole sets of lines of {line_bytes} bytes"
+                );
+                return Err(self.wrong(spanned, key, problem));
+            }
+            if bytes <= smaller {
+                let problem =
+                    format!("{bytes} bytes: more than the {smaller} of the cache before it");
+                return Err(self.wrong(spanned, key, problem));
+            }
+            if inclusive && key != "cache.llc" {
+                return Err(self.wrong(spanned, key, "only the last-level cache may be inclusive"));
+            }
+            smaller = bytes;
+            Ok(Cache {
+                bytes,
+                ways,
+                inclusive,
+            })
+        };
+        let l1 = cache("cache.l1", &raw.l1)?;
+        let l2 = raw
+            .l2
+            .as_ref()
+            .map(|l2| cache("cache.l2", l2))
+            .transpose()?;
+        let llc = raw
+            .llc
+            .as_ref()
+            .map(|llc| cache("cache.llc", llc))
+            .transpose()?;
+        Ok(Caches { l1, l2, llc })
+    }
+
+    fn costs(
+        &self,
+        raw: &Raw,
+        topology: &Topology,
+        caches: &Caches,
+    ) -> Result<Vec<Option<Cost>>, MachineError> {
+        let sections = [
+            ("latency", &raw.latency),
+            ("throughput", &raw.throughput),
+            ("work", &raw.work),
+        ];
+        let mut costs = vec![None; Key::COUNT];
+        for (section, entries) in sections {
+            for (name, cost) in entries.get_ref() {
+                let found = Key::ALL
+                    .iter()
+                    .find(|(_, of, known)| *of == section && known == name);
+                let Some((key, ..)) = found else {
+                    let of = Key::ALL.iter().filter(|(_, of, _)| *of == section);
+                    let known: Vec<&str> = of.map(|(.., name)| *name).collect();
+                    let problem = format!("no such cost; there are {}", known.join(", "));
+                    return Err(self.wrong(cost, &format!("{section}.{name}"), problem));
+                };
+                if let Err(why) = has(*key, topology, caches) {
+                    return Err(self.wrong(
+                        cost,
+                        &key.path(),
+                        format!("{why}; remove one of the two"),
+                    ));
+                }
+                costs[*key as usize] = Some(self.cost(*key, cost)?);
+            }
+            let missing = Key::ALL.iter().find(|(key, of, _)| {
+                *of == section
+                    && *key != Key::Bus
+                    && costs[*key as usize].is_none()
+                    && has(*key, topology, caches).is_ok()
+            });
+            if let Some((key, ..)) = missing {
+                let problem = format!("missing; the machine needs it in [{section}]");
+                return Err(self.wrong(entries, &key.path(), problem));
+            }
+        }
+        Ok(costs)
+    }
+
+    fn cost(&self, key: Key, spanned: &Spanned<RawCost>) -> Result<Cost, MachineError> {
+        let raw = spanned.get_ref();
+        let wrong = |problem: String| Err(self.wrong(spanned, &key.path(), problem));
+        let units = [
+            (Unit::Cycles, raw.cycles),
+            (Unit::Ns, raw.ns),
+            (Unit::Lines, raw.lines),
+            (Unit::BytesPerCycle, raw.bytes_per_cycle),
+        ];
+        let given: Vec<(Unit, f64)> = units
+            .into_iter()
+            .filter_map(|(unit, value)| Some((unit, value?)))
+            .collect();
+        let &[(unit, value)] = given.as_slice() else {
+            return wrong("one value is needed: cycles, ns, lines or bytes_per_cycle".to_string());
+        };
+        if !key.has_unit(unit) {
+            return wrong(format!("it is not counted in {}", unit.name()));
+        }
+        let RawCost { low, high, .. } = *raw;
+        // A fetch of less than a line at a time, or a copy of nothing, takes for ever.
+        let least = match unit {
+            Unit::Lines | Unit::BytesPerCycle => 1.0,
+            Unit::Cycles | Unit::Ns => 0.0,
+        };
+        for (name, number) in [(unit.name(), value), ("low", low), ("high", high)] {
+            if !(least..=1e9).contains(&number) {
+                return wrong(format!("{name} = {number}: {least} to 1000000000"));
+            }
+        }
+        if !(low..=high).contains(&value) {
+            return wrong(format!(
+                "{value} is not between low = {low} and high = {high}"
+            ));
+        }
+        if raw.source.trim().is_empty() {
+            return wrong("the source is empty; say where the value is from".to_string());
+        }
+        Ok(Cost {
+            value,
+            low,
+            high,
+            unit,
+            source: raw.source.clone(),
+            unverified: raw.unverified,
+        })
+    }
+
+    /// What is farther does not cost less.
+    fn check_order(&self, machine: &Machine, latency: &Spanned<Costs>) -> Result<(), MachineError> {
+        let chains: [&[Key]; 5] = [
+            &[
+                Key::L1,
+                Key::L2,
+                Key::Llc,
+                Key::MemoryLocal,
+                Key::MemoryRemote,
+            ],
+            &[Key::CleanCluster, Key::CleanSocket, Key::CleanRemote],
+            &[Key::DirtyCluster, Key::DirtySocket, Key::DirtyRemote],
+            &[Key::UpgradeCluster, Key::UpgradeSocket, Key::UpgradeRemote],
+            &[Key::L1, Key::DirtyCluster],
+        ];
+        for chain in chains {
+            let there = |key: &&Key| machine.costs[**key as usize].is_some();
+            let there: Vec<Key> = chain.iter().filter(there).copied().collect();
+            for pair in there.windows(2) {
+                let [near, far] = [pair[0], pair[1]].map(|key| (key, machine.nominal_ns(key)));
+                if near.1 > far.1 {
+                    let (_, _, name) = Key::ALL[far.0 as usize];
+                    let problem = format!(
+                        "{:.1} ns is less than {} with {:.1} ns",
+                        far.1,
+                        near.0.path(),
+                        near.1
+                    );
+                    let at = latency.get_ref().get(name);
+                    return Err(match at {
+                        Some(at) => self.wrong(at, &far.0.path(), problem),
+                        None => self.wrong(latency, &far.0.path(), problem),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a machine of a shape has a cost; else why not.
+fn has(key: Key, topology: &Topology, caches: &Caches) -> Result<(), &'static str> {
+    match key {
+        Key::L2 if caches.l2.is_none() => Err("there is no cache.l2"),
+        Key::Llc if caches.llc.is_none() => Err("there is no cache.llc"),
+        Key::CleanSocket | Key::DirtySocket | Key::UpgradeSocket if topology.clusters == 1 => {
+            Err("a socket is one cluster")
+        }
+        Key::CleanRemote | Key::DirtyRemote | Key::UpgradeRemote if topology.sockets == 1 => {
+            Err("there is one socket")
+        }
+        Key::MemoryRemote if topology.nodes == 1 => Err("there is one node"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundled::BUNDLED;
+
+    /// What is said of the Haswell's file with one text replaced.
+    fn refused(from: &str, to: &str) -> String {
+        let (name, text) = BUNDLED
+            .iter()
+            .find(|(name, _)| name.starts_with("haswell"))
+            .unwrap();
+        assert!(text.contains(from), "{from}");
+        let error = Machine::parse(name, &text.replacen(from, to, 1)).unwrap_err();
+        error.to_string()
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (_, text) = BUNDLED
+            .iter()
+            .find(|(name, _)| name.starts_with("haswell"))
+            .unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("irq_save"))
+            .unwrap();
+        assert_eq!(
+            refused(line, ""),
+            "haswell-ep-2x12, line 35: work.irq_save: missing; the machine needs it in [work]"
+        );
+        let error = refused("ghz = 2.5\n", "");
+        assert!(error.contains("missing field `ghz`"), "{error}");
+        let error = refused("ways = 8 }", "}");
+        assert!(
+            error.contains("line 13") && error.contains("missing field `ways`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_with_its_line() {
+        for (from, to, expected) in [
+            (
+                "cycles = 4, low = 4",
+                "cycles = -4, low = -4",
+                "line 18: latency.l1: cycles = -4: 0 to 1000000000",
+            ),
+            (
+                "cycles = 4, low = 4",
+                "cycles = 4, low = 5",
+                "line 18: latency.l1: 4 is not between low = 5 and high = 4",
+            ),
+            (
+                "cycles = 4, low = 4",
+                "low = 4",
+                "line 18: latency.l1: one value is needed: cycles, ns, lines or bytes_per_cycle",
+            ),
+            (
+                "cycles = 4, low = 4",
+                "lines = 4, low = 4",
+                "line 18: latency.l1: it is not counted in lines",
+            ),
+            (
+                "lines = 10, low = 8",
+                "lines = 0, low = 0",
+                "line 32: throughput.misses: lines = 0: 1 to 1000000000",
+            ),
+            (
+                "cycles = 54, low = 50, high = 58",
+                "cycles = 5, low = 5, high = 5",
+                "line 20: latency.llc: 2.0 ns is less than latency.l2 with 4.8 ns",
+            ),
+            (
+                "misses = {",
+                "mises = {",
+                "line 32: throughput.mises: no such cost; there are misses, copy",
+            ),
+            (
+                "ghz = 2.5",
+                "ghz = 0",
+                "line 2: ghz: 0: a core has 0.1 to 20",
+            ),
+            (
+                "ghz = 2.5",
+                "ghz = 2.5\nspin_locks = \"fair\"",
+                "line 3: spin_locks: \"fair\": locks are test-and-set, ticket, queued",
+            ),
+            (
+                "nodes = 2",
+                "nodes = 3",
+                "line 8: topology.nodes: 3: 1, or one for each socket",
+            ),
+            (
+                "nodes = 2",
+                "nodes = 1",
+                "line 28: latency.memory_remote: there is one node; remove one of the two",
+            ),
+            (
+                "clusters = 1",
+                "clusters = 0",
+                "line 6: topology.clusters: 0: 1 to 128",
+            ),
+            (
+                "cpus = 12",
+                "cpus = 65",
+                "line 4: topology: 130 CPUs: a machine with clocks has 1 to 128",
+            ),
+            (
+                "line_bytes = 64",
+                "line_bytes = 48",
+                "line 9: topology.line_bytes: 48: a power of two from 8 to 256",
+            ),
+            (
+                "bytes = 262144",
+                "bytes = 262145",
+                "line 14: cache.l2: 262145 bytes and 8 ways: whole sets of lines of 64 bytes",
+            ),
+            (
+                "bytes = 262144",
+                "bytes = 16384",
+                "line 14: cache.l2: 16384 bytes: more than the 32768 of the cache before it",
+            ),
+            (
+                "ways = 8 }",
+                "ways = 8, inclusive = true }",
+                "line 13: cache.l1: only the last-level cache may be inclusive",
+            ),
+            ("; Molka: 96\"", "\", unverified = 1", "line 27"),
+        ] {
+            let error = refused(from, to);
+            assert!(
+                error.contains(expected),
+                "{error}\n  instead of\n{expected}"
+            );
+        }
+        let (name, text) = BUNDLED[0];
+        let l2 = text.replacen(
+            "[latency]",
+            "[latency]\nl2 = { cycles = 9, low = 9, high = 9, source = \"x\" }",
+            1,
+        );
+        let error = Machine::parse(name, &l2).unwrap_err().to_string();
+        assert!(
+            error.contains("latency.l2: there is no cache.l2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_source_is_not_empty() {
+        let error = refused("source = \"as irq_save\"", "source = \" \"");
+        assert!(
+            error.contains("work.local_lock: the source is empty"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! A machine: its shape and its costs.
+
+use std::path::Path;
+
+use quarry_core::era::Era;
+use quarry_sim::Config;
+use quarry_sim::time::LockKind;
+use serde::Serialize;
+
+use crate::bundled::BUNDLED;
+use crate::cost::Cost;
+use crate::draw::Draw;
+use crate::error::MachineError;
+use crate::key::Key;
+
+/// CPUs, nodes and lines of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Topology {
+    /// Sockets.
+    pub sockets: u32,
+    /// Clusters of a socket.
+    pub clusters: u32,
+    /// CPUs of a cluster, which share a last-level cache.
+    pub cpus: u32,
+    /// Nodes of memory: one, or one for each socket.
+    pub nodes: u32,
+    /// Bytes of a line.
+    pub line_bytes: u32,
+    /// Where this is from.
+    pub source: String,
+}
+
+impl Topology {
+    /// CPUs of a socket.
+    #[must_use]
+    pub fn socket_cpus(&self) -> u32 {
+        self.clusters * self.cpus
+    }
+
+    /// All CPUs.
+    #[must_use]
+    pub fn all_cpus(&self) -> u32 {
+        self.sockets * self.socket_cpus()
+    }
+}
+
+/// A cache of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cache {
+    /// Its size.
+    pub bytes: u64,
+    /// Lines of a set.
+    pub ways: u32,
+    /// Whether a last-level cache has all that its CPUs' own caches have.
+    pub inclusive: bool,
+}
+
+/// The caches of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Caches {
+    /// A CPU's first one.
+    pub l1: Cache,
+    /// A CPU's second one.
+    pub l2: Option<Cache>,
+    /// That of a cluster.
+    pub llc: Option<Cache>,
+}
+
+/// A machine as its file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Its name: that of its file.
+    pub name: String,
+    /// What it is, in a line.
+    pub about: String,
+    /// Cycles of a core in a nanosecond.
+    pub ghz: f64,
+    /// How its spin locks work, where that is not as x86 kernels of the era have it.
+    pub spin_locks: Option<LockKind>,
+    /// CPUs, nodes and lines.
+    pub topology: Topology,
+    /// Its caches.
+    pub caches: Caches,
+    /// Costs in the order of [`Key::ALL`]; `None` where the machine has no such thing.
+    pub(crate) costs: Vec<Option<Cost>>,
+}
+
+impl Machine {
+    /// A bundled machine by its name, or one from a file: a name with a slash, or with `.toml` at its end.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError`], which names key and line of what cannot be.
+    pub fn open(name: &str) -> Result<Self, MachineError> {
+        if BUNDLED.iter().any(|(known, _)| *known == name) {
+            return Self::bundled(name);
+        }
+        let path = Path::new(name);
+        if !name.contains('/') && path.extension().is_none_or(|extension| extension != "toml") {
+            return Self::bundled(name);
+        }
+        let text = std::fs::read_to_string(path).map_err(|source| MachineError::Read {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        Self::parse(stem.unwrap_or(name), &text)
+    }
+
+    /// The costs that the machine has.
+    pub fn costs(&self) -> impl Iterator<Item = (Key, &Cost)> {
+        let all = Key::ALL.iter().zip(&self.costs);
+        all.filter_map(|((key, ..), cost)| Some((*key, cost.as_ref()?)))
+    }
+
+    /// A virtual machine with n of the machine's CPUs: one socket or a part of it, or all of several sockets. CPU 0 is
+    /// the first one of the first socket. What is not about time stays as in `base`.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError::Cpus`] if the machine has fewer CPUs, or n are some sockets and a part of one.
+    pub fn config(
+        &self,
+        cpus: u32,
+        era: Era,
+        draw: &Draw,
+        seed: u64,
+        base: Config,
+    ) -> Result<Config, MachineError> {
+        let sockets = self.sockets(cpus)?;
+        let nodes = match self.topology.nodes {
+            1 => 1,
+            _ => sockets,
+        };
+        Ok(Config {
+            cpus,
+            nodes,
+            cache_line: self.topology.line_bytes,
+            time: Some(self.model(era, draw, seed)),
+            ..base
+        })
+    }
+
+    /// The sockets that n CPUs fill, or the one that they are a part of.
+    fn sockets(&self, cpus: u32) -> Result<u32, MachineError> {
+        let of_socket = self.topology.socket_cpus();
+        let whole = cpus.is_multiple_of(of_socket) && cpus <= self.topology.all_cpus();
+        if cpus > 0 && (whole || cpus < of_socket) {
+            return Ok(cpus.div_ceil(of_socket));
+        }
+        let several: Vec<String> = (2..=self.topology.sockets)
+            .map(|sockets| (sockets * of_socket).to_string())
+            .collect();
+        let or = match several.is_empty() {
+            true => String::new(),
+            false => format!(", or {}", several.join(", ")),
+        };
+        Err(MachineError::Cpus {
+            name: self.name.clone(),
+            cpus,
+            advice: format!("its sockets have {of_socket}; take 1 to {of_socket}{or}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_fill_sockets() {
+        let machine = Machine::bundled("milan-2x64").unwrap();
+        let config = |cpus| machine.config(cpus, Era::V7_0, &Draw::VALUES, 1, Config::default());
+        let shape = |cpus| config(cpus).map(|config| (config.cpus, config.nodes));
+        assert_eq!(shape(2).unwrap(), (2, 1));
+        assert_eq!(shape(64).unwrap(), (64, 1));
+        assert_eq!(shape(128).unwrap(), (128, 2));
+        config(128).unwrap().check().unwrap();
+        let error = shape(65).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "65 CPUs on milan-2x64: its sockets have 64; take 1 to 64, or 128"
+        );
+        assert!(shape(0).is_err() && shape(192).is_err());
+        let guest = Machine::bundled("power9-16").unwrap();
+        let error = guest.config(17, Era::V5_9, &Draw::VALUES, 1, Config::default());
+        let error = error.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "17 CPUs on power9-16: its sockets have 16; take 1 to 16"
+        );
+    }
+
+    #[test]
+    fn one_memory_controller_is_one_node() {
+        let machine = Machine::bundled("harpertown-2x4").unwrap();
+        let config = machine.config(8, Era::V2_6_35, &Draw::VALUES, 1, Config::default());
+        assert_eq!(config.unwrap().nodes, 1);
+    }
+
+    #[test]
+    fn a_name_is_bundled_or_a_file() {
+        assert!(matches!(
+            Machine::open("haswell"),
+            Err(MachineError::Unknown { .. })
+        ));
+        let error = Machine::open("./no-such.toml").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read ./no-such.toml: "), "{error}");
+        assert_eq!(Machine::open("power9-16").unwrap().topology.line_bytes, 128);
+    }
+}
