@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use quarry_lab::LabError;
+use quarry_machines::MachineError;
 use quarry_work::WorkError;
 
 use crate::output::visible;
@@ -62,6 +63,9 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return Some(failure.code);
     }
     if let Some(WorkError::Usage(_)) = cause.downcast_ref() {
+        return Some(USAGE);
+    }
+    if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {
         return Some(USAGE);
     }
     match cause.downcast_ref()? {

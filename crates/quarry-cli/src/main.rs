@@ -16,6 +16,7 @@ mod geometry_rows;
 mod html;
 mod import;
 mod input;
+mod machines;
 mod output;
 mod packaging;
 mod record;
@@ -83,6 +84,8 @@ enum Command {
     WhatIf(what_if::Args),
     /// Slab size, order, objects per slab and limits of a cache; or the page allocator's sizes.
     Geometry(geometry::Args),
+    /// List or show the machines whose time can be simulated, with sources of all costs.
+    Machines(machines::Args),
     /// List the tunables: name, scope, range, default and meaning.
     Tunables(tunables::Args),
     /// Print completions for a shell.
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => snapshot::run(&args),
         Command::WhatIf(args) => what_if::run(&args),
         Command::Geometry(args) => geometry::run(&args),
+        Command::Machines(args) => machines::run(&args),
         Command::Tunables(args) => tunables::run(&args),
         Command::Completions(args) => packaging::completions(&args, Cli::command()),
         Command::Man(args) => packaging::man(&args, Cli::command()),

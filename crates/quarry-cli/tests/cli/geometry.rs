@@ -257,7 +257,7 @@ fn tunables_are_listed() {
 fn version_and_help() {
     assert!(stdout(&["--version"]).starts_with("quarry "));
     for command in [
-        "replay", "import", "snapshot", "what-if", "geometry", "tunables",
+        "replay", "import", "snapshot", "what-if", "geometry", "tunables", "machines",
     ] {
         let help = stdout(&[command, "--help"]);
         assert!(

@@ -9,6 +9,7 @@ mod golden;
 mod import;
 mod inspect;
 mod json_doc;
+mod machines;
 mod packaging;
 mod record;
 mod replay;

@@ -115,6 +115,8 @@ fn every_command_fits() {
         ],
         &["tunables"],
         &["tunables", "--design", "slub@5.9"],
+        &["machines"],
+        &["machines", "milan-2x64"],
     ];
     for args in commands {
         assert_fits(args, &files);
