@@ -17,6 +17,7 @@
 use std::cell::RefCell;
 
 use super::locks::tests::place;
+use super::stores::Stores;
 use super::{CacheLevel, LineCosts, Lines, LockKind, Locks, Order};
 use crate::rng::Rng;
 
@@ -46,6 +47,7 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
         socket_cpus: n,
     };
     let (order, lines, locks) = (Order::new(n), Lines::new(n, 64, costs), Locks::new(1));
+    let stores = Stores::new(n, 1);
     let rng = RefCell::new(Rng::new(2));
     let drawn = |mean: f64| {
         let uniform = (rng.borrow_mut().next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -55,9 +57,9 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
     let ran = order.run(|_| {
         for _ in 0..ROUNDS {
             order.advance(drawn(a));
-            locks.lock(&place(&order, &lines, kind, 7), "lock");
+            locks.lock(&place(&order, &lines, &stores, kind, 7), "lock");
             order.advance(drawn(s));
-            locks.unlock(&place(&order, &lines, kind, 7));
+            locks.unlock(&place(&order, &lines, &stores, kind, 7));
         }
         let latest = order.now_ps().max(*ends.borrow());
         *ends.borrow_mut() = latest;

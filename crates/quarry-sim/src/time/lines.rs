@@ -150,6 +150,13 @@ impl Lines {
             })
     }
 
+    /// What a CPU wrote to a line is seen at a moment: no other CPU gets it before.
+    pub(crate) fn keep_until(&self, line: usize, seen_ps: u64) {
+        if let Some(at) = self.state.borrow_mut().lines.get_mut(&line) {
+            at.move_for(0, seen_ps);
+        }
+    }
+
     /// [`Lines::access`] to a line that the CPU has, to itself unless it reads; `None` if other CPUs would notice.
     pub(crate) fn at_hand(&self, access: LineAccess, now_ps: u64) -> Option<u64> {
         let LineAccess {

@@ -17,6 +17,7 @@ use quarry_core::era::Era;
 
 use super::lines::Lines;
 use super::order::Order;
+use super::stores::Stores;
 use crate::rng::Rng;
 
 /// How a kernel's spin locks work.
@@ -61,6 +62,7 @@ pub(crate) struct Locks {
 pub(crate) struct Place<'a> {
     pub(crate) order: &'a Order,
     pub(crate) lines: &'a Lines,
+    pub(crate) stores: &'a Stores,
     pub(crate) kind: LockKind,
     /// Its address, and its line.
     pub(crate) at: usize,
@@ -98,7 +100,8 @@ impl Locks {
         } = place;
         order.visible();
         let cpu = order.cpu();
-        order.advance_to(lines.atomic(cpu, line, order.now_ps()));
+        let drained_ps = place.stores.drained_ps(cpu, order.now_ps());
+        order.advance_to(lines.atomic(cpu, line, drained_ps));
         self.with(place.at, |lock| {
             let free = lock.holder.is_none();
             lock.holder = lock.holder.or(Some(cpu));
@@ -106,15 +109,22 @@ impl Locks {
         })
     }
 
-    /// The running CPU, which has the lock, releases it.
+    /// The running CPU, which has the lock, releases it. It does not wait for that to be seen.
     pub(crate) fn unlock(&self, place: &Place<'_>) {
         let &Place {
-            order, lines, line, ..
+            order,
+            lines,
+            stores,
+            line,
+            ..
         } = place;
         order.visible();
         let cpu = order.cpu();
-        let free_ps = lines.write(cpu, line, order.now_ps());
-        order.advance_to(free_ps);
+        let drained_ps = stores.drained_ps(cpu, order.now_ps());
+        let free_ps = lines.write(cpu, line, drained_ps);
+        lines.keep_until(line, free_ps);
+        stores.fetched(cpu, free_ps);
+        order.advance(lines.costs().l1.hit);
         let waits = self.with(place.at, |lock| {
             debug_assert_eq!(lock.holder, Some(cpu));
             lock.holder = None;
@@ -214,12 +224,14 @@ pub(super) mod tests {
     pub(crate) fn place<'a>(
         order: &'a Order,
         lines: &'a Lines,
+        stores: &'a Stores,
         kind: LockKind,
         line: usize,
     ) -> Place<'a> {
         Place {
             order,
             lines,
+            stores,
             kind,
             at: line,
             line,
@@ -232,17 +244,18 @@ pub(super) mod tests {
     fn one_cpu_at_a_time_has_a_lock() {
         for kind in KINDS {
             let (order, lines, locks) = (Order::new(8), Lines::new(8, 64, COSTS), Locks::new(1));
+            let stores = Stores::new(8, 10);
             let (inside, rounds) = (Cell::new(0), Cell::new(0));
             let ran = order.run(|cpu| {
                 for round in 0..50 {
                     order.advance((u64::from(cpu) * 37 + round * 11) % 90);
-                    locks.lock(&place(&order, &lines, kind, 7), "zone");
+                    locks.lock(&place(&order, &lines, &stores, kind, 7), "zone");
                     assert_eq!(inside.replace(inside.get() + 1), 0, "{kind:?}");
                     order.advance(30);
                     order.visible();
                     inside.set(inside.get() - 1);
                     rounds.set(rounds.get() + 1);
-                    locks.unlock(&place(&order, &lines, kind, 7));
+                    locks.unlock(&place(&order, &lines, &stores, kind, 7));
                 }
             });
             assert_eq!((ran, rounds.get()), (Ok(()), 400), "{kind:?}");
@@ -253,14 +266,15 @@ pub(super) mod tests {
     fn tickets_and_queues_are_fair_and_flags_prefer_the_near() {
         let turns = |kind| {
             let (order, lines, locks) = (Order::new(8), Lines::new(8, 64, COSTS), Locks::new(1));
+            let stores = Stores::new(8, 10);
             let taken = RefCell::new(Vec::new());
             let ran = order.run(|cpu| {
                 order.advance(u64::from(cpu) * 1000);
-                locks.lock(&place(&order, &lines, kind, 7), "zone");
+                locks.lock(&place(&order, &lines, &stores, kind, 7), "zone");
                 // Until all others wait.
                 order.advance(100_000);
                 taken.borrow_mut().push(cpu);
-                locks.unlock(&place(&order, &lines, kind, 7));
+                locks.unlock(&place(&order, &lines, &stores, kind, 7));
             });
             assert_eq!(ran, Ok(()));
             taken.into_inner()
@@ -278,18 +292,39 @@ pub(super) mod tests {
     #[test]
     fn a_lock_that_is_never_released_is_a_deadlock() {
         let (order, lines) = (Order::new(2), Lines::new(8, 64, COSTS));
-        let locks = Locks::new(1);
+        let (locks, stores) = (Locks::new(1), Stores::new(2, 10));
         let ran = order.run(|cpu| {
             if cpu == 0 {
-                locks.lock(&place(&order, &lines, LockKind::Queued, 7), "zone");
-                locks.lock(&place(&order, &lines, LockKind::Queued, 8), "barn");
+                locks.lock(&place(&order, &lines, &stores, LockKind::Queued, 7), "zone");
+                locks.lock(&place(&order, &lines, &stores, LockKind::Queued, 8), "barn");
             } else {
-                locks.lock(&place(&order, &lines, LockKind::Queued, 8), "barn");
-                locks.lock(&place(&order, &lines, LockKind::Queued, 7), "zone");
+                locks.lock(&place(&order, &lines, &stores, LockKind::Queued, 8), "barn");
+                locks.lock(&place(&order, &lines, &stores, LockKind::Queued, 7), "zone");
             }
         });
         let error = ran.expect_err("a deadlock");
         let text = error.to_string();
         assert_eq!(text, "deadlock: CPU 0 waits for barn, CPU 1 waits for zone");
+    }
+
+    #[test]
+    fn a_release_is_seen_behind_the_stores_before_it() {
+        for kind in KINDS {
+            let (order, lines, locks) = (Order::new(2), Lines::new(8, 64, COSTS), Locks::new(1));
+            let stores = Stores::new(2, 10);
+            let ran = order.run(|cpu| {
+                // The second one comes while the lock is held, or free but not seen so.
+                order.advance(u64::from(cpu) * 120);
+                locks.lock(&place(&order, &lines, &stores, kind, 7), "zone");
+                if cpu == 0 {
+                    stores.fetched(0, 5000);
+                    locks.unlock(&place(&order, &lines, &stores, kind, 7));
+                    assert!(order.now_ps() < 200, "the first one goes on");
+                } else {
+                    assert!(order.now_ps() >= 5000, "{kind:?}: {}", order.now_ps());
+                }
+            });
+            assert_eq!(ran, Ok(()));
+        }
     }
 }

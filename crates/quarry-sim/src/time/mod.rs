@@ -14,6 +14,7 @@
 //!   Timed   what a step costs on this machine (TimeModel)
 //!        |
 //!        +-> Locks   who has a lock, and how a release finds the next holder: made of accesses to lines
+//!        +-> Stores  writes whose lines are on their way while the CPU goes on
 //!        +-> Lines   who has a line of memory, and what its transfer costs
 //!        +-> Order   clocks, whose turn it is, who waits for what
 //! ```
@@ -34,6 +35,7 @@ mod lines;
 mod locks;
 mod model;
 mod order;
+mod stores;
 mod timed;
 
 pub use caches::CacheLevel;

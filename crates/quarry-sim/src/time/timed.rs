@@ -7,6 +7,7 @@ use quarry_core::machine::{Access, CpuId, LockClass, Ranges, Topology, Work};
 use rustc_hash::FxBuildHasher;
 
 use super::locks::Place;
+use super::stores::Stores;
 use super::{LineAccess, LineMoves, Lines, Locks, Order, TimeModel};
 
 /// What a heap's own words are aligned to: the zones of a node, for one.
@@ -52,6 +53,7 @@ pub(crate) struct Timed {
     outside: RefCell<HashMap<usize, usize, FxBuildHasher>>,
     order: Order,
     lines: Lines,
+    stores: Stores,
     locks: Locks,
     waits: RefCell<([u64; LockClass::COUNT], [u64; LockClass::COUNT])>,
 }
@@ -87,6 +89,7 @@ impl Timed {
             line_shift: topology.cache_line.trailing_zeros(),
             order: Order::new(cpus),
             lines: Lines::new(cpus, topology.cache_line, model.lines),
+            stores: Stores::new(cpus, model.lines.misses),
             locks: Locks::new(model.seed),
             waits: RefCell::new(([0; LockClass::COUNT], [0; LockClass::COUNT])),
         }
@@ -148,15 +151,35 @@ impl Timed {
                 follows: number > first,
                 ..LineAccess::new(cpu, self.line(at), access)
             };
+            if access.access == Access::Atomic {
+                let now_ps = self.order.now_ps();
+                self.order.advance_to(self.stores.drained_ps(cpu, now_ps));
+            }
             let at_hand = self.lines.at_hand(access, self.order.now_ps());
             let done_ps = at_hand.unwrap_or_else(|| {
-                self.order.visible();
                 let local = self.is_local(at, cpu);
-                let access = LineAccess { local, ..access };
-                self.lines.access(access, self.order.now_ps())
+                self.get(LineAccess { local, ..access })
             });
             self.order.advance_to(done_ps);
         }
+    }
+
+    /// Accesses a line that other CPUs have, or no cache. Returns the moment from which the CPU goes on.
+    fn get(&self, access: LineAccess) -> u64 {
+        self.order.visible();
+        let now_ps = self.order.now_ps();
+        if access.access != Access::Write {
+            return self.lines.access(access, now_ps);
+        }
+        // The store buffer has it, and fetches the lines of a run side by side by itself.
+        let access = LineAccess {
+            follows: false,
+            ..access
+        };
+        let begin_ps = self.stores.begin_ps(access.cpu, now_ps);
+        let come_ps = self.lines.access(access, begin_ps);
+        self.stores.fetched(access.cpu, come_ps);
+        begin_ps + self.model.lines.l1.hit
     }
 
     /// Takes the time of some work, which no other CPU sees.
@@ -175,6 +198,7 @@ impl Timed {
         Place {
             order: &self.order,
             lines: &self.lines,
+            stores: &self.stores,
             kind: self.model.lock_kind(class),
             at,
             line: self.line(at),
