@@ -122,7 +122,8 @@ fn one(machine: &Machine) -> String {
         if let Some(cache) = cache {
             let inclusive = if cache.inclusive { ", inclusive" } else { "" };
             let (kib, ways) = (cache.bytes >> 10, cache.ways);
-            text += &format!("{name}: {kib} KiB, {ways} ways{inclusive}\n");
+            let hashed = if cache.hashed { ", hashed sets" } else { "" };
+            text += &format!("{name}: {kib} KiB, {ways} ways{inclusive}{hashed}\n");
         }
     }
     // Many costs have the same source.

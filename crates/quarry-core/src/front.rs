@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 
 use crate::design::{Allocate, Env, Free, FreeError, Slots};
 use crate::era::Era;
-use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState};
+use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState, Work, work};
 use crate::page::Pfn;
 use crate::protection::Protections;
 use crate::rcu;
@@ -437,6 +437,7 @@ fn alloc_behind<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return None;
     }
+    work(env.machine(), Work::SlowPath);
     T::protections(env.cache.era).alloc.behind(env.machine());
     front.alloc_behind(env, cpu, id, node)
 }
@@ -480,6 +481,7 @@ unsafe fn free_behind<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return Err(FreeError::Unchecked);
     }
+    work(env.machine(), Work::SlowPath);
     T::protections(env.cache.era).free.behind(env.machine());
     // SAFETY: the caller's contract is the same.
     unsafe { front.free_behind(env, cpu, id, slab, object) }
@@ -495,6 +497,7 @@ fn alloc_past<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return None;
     }
+    work(env.machine(), Work::SlowPath);
     front.alloc_past(env, node)
 }
 
@@ -512,6 +515,7 @@ unsafe fn free_past<T: CpuFront, M: Machine>(
     if env.cache.flags.debug() {
         return Err(FreeError::Unchecked);
     }
+    work(env.machine(), Work::SlowPath);
     // SAFETY: the caller's contract is the same.
     unsafe { front.free_past(env, slab, object) }
 }

@@ -52,6 +52,8 @@ struct RawCache {
     ways: u32,
     #[serde(default)]
     inclusive: bool,
+    #[serde(default)]
+    hashed: bool,
 }
 
 #[derive(Deserialize)]
@@ -186,6 +188,7 @@ impl Reader<'_> {
                 bytes,
                 ways,
                 inclusive,
+                hashed,
             } = spanned.get_ref();
             let set_bytes = u64::from(ways) * u64::from(line_bytes);
             if bytes == 0 || set_bytes == 0 || !bytes.is_multiple_of(set_bytes) {
@@ -199,14 +202,16 @@ impl Reader<'_> {
                     format!("{bytes} bytes: more than the {smaller} of the cache before it");
                 return Err(self.wrong(spanned, key, problem));
             }
-            if inclusive && key != "cache.llc" {
-                return Err(self.wrong(spanned, key, "only the last-level cache may be inclusive"));
+            if (inclusive || hashed) && key != "cache.llc" {
+                let problem = "only the last-level cache may be inclusive or hashed";
+                return Err(self.wrong(spanned, key, problem));
             }
             smaller = bytes;
             Ok(Cache {
                 bytes,
                 ways,
                 inclusive,
+                hashed,
             })
         };
         let l1 = cache("cache.l1", &raw.l1)?;
@@ -498,7 +503,7 @@ mod tests {
             (
                 "ways = 8 }",
                 "ways = 8, inclusive = true }",
-                "line 13: cache.l1: only the last-level cache may be inclusive",
+                "line 13: cache.l1: only the last-level cache may be inclusive or hashed",
             ),
             ("; Molka: 96\"", "\", unverified = 1", "line 27"),
         ] {

@@ -45,6 +45,12 @@ pub enum Key {
     Copy,
     /// Entry to and exit from an allocation or free.
     Call,
+    /// Entry to and exit from the slow path of one.
+    SlowPath,
+    /// An object of a new slab that is made ready, beside its lines.
+    SlabObject,
+    /// Entry to and exit from the page allocator's lists or zones.
+    PageCall,
     /// One level of a buddy split or merge, beside its lines.
     BuddyStep,
     /// Interrupts off, and later as they were.
@@ -69,7 +75,7 @@ pub enum Key {
 
 impl Key {
     /// Number of costs.
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 32;
 
     /// All costs in the order of files, with their section and name there.
     pub const ALL: [(Key, &'static str, &'static str); Key::COUNT] = [
@@ -92,6 +98,9 @@ impl Key {
         (Key::Misses, "throughput", "misses"),
         (Key::Copy, "throughput", "copy"),
         (Key::Call, "work", "call"),
+        (Key::SlowPath, "work", "slow_path"),
+        (Key::SlabObject, "work", "slab_object"),
+        (Key::PageCall, "work", "page_call"),
         (Key::BuddyStep, "work", "buddy_step"),
         (Key::IrqSave, "work", "irq_save"),
         (Key::IrqDisable, "work", "irq_disable"),

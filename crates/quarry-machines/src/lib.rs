@@ -32,7 +32,7 @@
 //!
 //! [cache]               # l2 and llc may be left out
 //! l1 = { bytes = 32768, ways = 8 }
-//! llc = { bytes = 31457280, ways = 20, inclusive = true }
+//! llc = { bytes = 31457280, ways = 20, inclusive = true, hashed = true }
 //!
 //! [latency]             # every cost has one unit, a range and a source
 //! l1 = { cycles = 4, low = 4, high = 5, source = "where this is from" }

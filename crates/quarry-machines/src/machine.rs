@@ -53,6 +53,8 @@ pub struct Cache {
     pub ways: u32,
     /// Whether a last-level cache has all that its CPUs' own caches have.
     pub inclusive: bool,
+    /// Whether a hash of the whole address chooses a last-level cache's set.
+    pub hashed: bool,
 }
 
 /// The caches of a machine.

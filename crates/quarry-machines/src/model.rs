@@ -31,6 +31,9 @@ impl Machine {
 const fn work_key(work: Work) -> Key {
     match work {
         Work::Call => Key::Call,
+        Work::SlowPath => Key::SlowPath,
+        Work::SlabObject => Key::SlabObject,
+        Work::PageCall => Key::PageCall,
         Work::BuddyStep => Key::BuddyStep,
         Work::IrqSave => Key::IrqSave,
         Work::IrqDisable => Key::IrqDisable,
@@ -112,6 +115,7 @@ impl Drawn<'_> {
             llc: llc.map(|cache| LastLevel {
                 level: level(cache, Key::Llc),
                 inclusive: cache.inclusive,
+                hashed: cache.hashed,
             }),
             clean: self.by_distance([Key::CleanCluster, Key::CleanSocket, Key::CleanRemote]),
             transfer: self.by_distance([Key::DirtyCluster, Key::DirtySocket, Key::DirtyRemote]),

@@ -54,8 +54,10 @@
 //! ```
 
 mod pages;
+mod view;
 
 pub use pages::PageRef;
+pub use view::CacheView;
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -63,14 +65,13 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use quarry_core::debug::SlubDebug;
-use quarry_core::design::{CacheHead, CacheSpec, CheckError, Design, FreeError, Usage};
+use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
-use quarry_core::inspect::{Attribute, PageFile, PageFileError, SlabinfoError, SysfsError};
+use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError};
 use quarry_core::machine::{Accounting as _, CpuId, Cpus as _};
 use quarry_core::page::{PageAllocator, PageConfig, SYSCTLS};
-use quarry_core::stats::Stats;
 
 use crate::config::{Config, ConfigError};
 use crate::machine::VirtualMachine;
@@ -279,6 +280,45 @@ impl<'h, D: Design> Driver<'h, D> {
         unsafe { cache.free(object.address) }
     }
 
+    /// Allocates n objects in one call. `None` when memory is exhausted; no object is allocated then.
+    ///
+    /// # Panics
+    ///
+    /// If [`Driver::create_cache`] has not returned this index.
+    #[must_use]
+    pub fn alloc_bulk(&self, cache: CacheIndex, n: usize) -> Option<Vec<ObjectRef<'h>>> {
+        let mut slots = vec![None; n];
+        let all = self.caches[usize::from(cache.0)].alloc_bulk(&mut slots);
+        all.then(|| slots.into_iter().flatten().map(ObjectRef::new).collect())
+    }
+
+    /// Frees objects that `allocated_on` allocated, in one call. Those that are refused stay allocated and in the list.
+    ///
+    /// # Errors
+    ///
+    /// The first [`FreeError`].
+    ///
+    /// # Panics
+    ///
+    /// If [`Driver::create_cache`] has not returned this index.
+    pub fn free_bulk(
+        &self,
+        cache: CacheIndex,
+        objects: &mut Vec<ObjectRef<'h>>,
+        allocated_on: CpuId,
+    ) -> Result<(), FreeError> {
+        let objects_freed = objects.drain(..).map(|object| {
+            self.machine().note_free(allocated_on);
+            Some(object.address)
+        });
+        let mut slots: Vec<Option<NonNull<u8>>> = objects_freed.collect();
+        let cache = &self.caches[usize::from(cache.0)];
+        // SAFETY: as in `free`: D1 to D3 for each object, and the receipts of those that are freed end here.
+        let freed = unsafe { cache.free_bulk(&mut slots) };
+        objects.extend(slots.into_iter().flatten().map(ObjectRef::new));
+        freed
+    }
+
     /// Allocates at least `bytes` bytes. `None` when memory is exhausted or there is no such block.
     #[inline(always)]
     pub fn kmalloc(&self, bytes: u32) -> Option<ObjectRef<'h>> {
@@ -301,7 +341,7 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn kmalloc_cache(&self, bytes: u32) -> Option<CacheView<'h, D>> {
         let cache = self.heap.kmalloc_cache(bytes as usize)?;
-        Some(CacheView { cache })
+        Some(CacheView::new(cache))
     }
 
     /// Pages that are slabs now, of all caches.
@@ -326,7 +366,7 @@ impl<'h, D: Design> Driver<'h, D> {
 
     /// Calls `f` for every cache, kmalloc's included, newest first.
     pub fn for_each_cache(&self, mut f: impl FnMut(CacheView<'_, D>)) {
-        self.heap.for_each_cache(|cache| f(CacheView { cache }));
+        self.heap.for_each_cache(|cache| f(CacheView::new(cache)));
     }
 
     /// Writes what `/proc/slabinfo` would show.
@@ -359,78 +399,14 @@ impl<'h, D: Design> Driver<'h, D> {
 
     /// Calls `f` for every cache that has a folder in `/sys/kernel/slab`, newest first.
     pub fn sysfs_caches(&self, mut f: impl FnMut(CacheView<'_, D>)) {
-        self.heap.sysfs_caches(|cache| f(CacheView { cache }));
+        self.heap.sysfs_caches(|cache| f(CacheView::new(cache)));
     }
 
     /// A cache by its index.
     #[must_use]
     pub fn cache(&self, index: CacheIndex) -> Option<CacheView<'h, D>> {
         let cache = *self.caches.get(usize::from(index.0))?;
-        Some(CacheView { cache })
-    }
-}
-
-/// What a driver may know of a cache and set in it.
-pub struct CacheView<'h, D: Design> {
-    cache: Cache<'h, VirtualMachine, D>,
-}
-
-impl<D: Design> CacheView<'_, D> {
-    /// Name, geometry and flags.
-    #[must_use]
-    pub fn head(&self) -> &CacheHead {
-        self.cache.head()
-    }
-
-    /// Counters.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.cache.stats()
-    }
-
-    /// Empties all per-CPU state into the slabs. Returns how many CPUs were busy and kept theirs.
-    pub fn flush(&self) -> u32 {
-        self.cache.flush()
-    }
-
-    /// How the cache's memory is used. Costs time proportional to the pages ever used.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.cache.usage()
-    }
-
-    /// Checks lists and counters.
-    ///
-    /// # Errors
-    ///
-    /// The first contradiction.
-    pub fn check_consistency(&self) -> Result<(), CheckError> {
-        self.cache.check_consistency()
-    }
-
-    /// Value of a tunable or attribute by its sysfs name.
-    #[must_use]
-    pub fn attribute(&self, name: &str) -> Option<u64> {
-        self.cache.attribute(name)
-    }
-
-    /// Sets a tunable by its sysfs name; `false` if the cache refuses.
-    pub fn set_attribute(&self, name: &str, value: u64) -> bool {
-        self.cache.set_attribute(name, value)
-    }
-
-    /// The attributes that the cache has in sysfs.
-    pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<D> {
-        self.cache.sysfs_attributes()
-    }
-
-    /// Writes what reading an attribute's file shows.
-    ///
-    /// # Errors
-    ///
-    /// [`SysfsError`].
-    pub fn sysfs_read(&self, name: &str, out: &mut impl Write) -> Result<(), SysfsError> {
-        self.cache.sysfs_read(name, out)
+        Some(CacheView::new(cache))
     }
 }
 
@@ -492,6 +468,12 @@ mod tests {
                 let b = driver.create_cache(&spec("b")).unwrap();
                 let object = driver.alloc(a).unwrap();
                 assert_eq!(driver.free(b, object, CpuId(0)), Err(FreeError::WrongCache));
+                let mut objects = driver.alloc_bulk(a, 3).unwrap();
+                objects.push(driver.alloc(b).unwrap());
+                let freed = driver.free_bulk(a, &mut objects, CpuId(0));
+                assert_eq!((freed, objects.len()), (Err(FreeError::WrongCache), 1));
+                assert_eq!(driver.free_bulk(b, &mut objects, CpuId(0)), Ok(()));
+                assert!(objects.is_empty());
             },
         );
         done.unwrap();

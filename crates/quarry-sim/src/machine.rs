@@ -248,8 +248,11 @@ impl VirtualMachine {
         }
         match step {
             Step::Access {
-                access, bytes, at, ..
-            } => self.on_clock(|timed| timed.access(at, bytes, access)),
+                line,
+                access,
+                bytes,
+                at,
+            } => self.on_clock(|timed| timed.access(at, bytes, access, line)),
             Step::Work(work) => self.timed().work(work),
             Step::Zero { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Write)),
             Step::Copy { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Read)),

@@ -187,6 +187,12 @@ impl Access {
 pub enum Work {
     /// Entry to and exit from an allocation or free.
     Call,
+    /// Entry to and exit from what follows when the running CPU's state does not serve it.
+    SlowPath,
+    /// An object of a new slab that is made ready, beside its memory.
+    SlabObject,
+    /// Entry to and exit from the page allocator's lists or zones: which zone may serve, what a page is set to.
+    PageCall,
     /// One level of a buddy split or merge.
     BuddyStep,
     /// Interrupts off, and later as they were (`local_irq_save()`, `spin_lock_irqsave()`).
@@ -213,10 +219,13 @@ pub enum Work {
 
 impl Work {
     /// Number of kinds.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 14;
     /// All kinds with the names that reports use, in the order of their numbers.
     pub const ALL: [(Work, &'static str); Work::COUNT] = [
         (Work::Call, "call"),
+        (Work::SlowPath, "slow_path"),
+        (Work::SlabObject, "slab_object"),
+        (Work::PageCall, "page_call"),
         (Work::BuddyStep, "buddy_step"),
         (Work::IrqSave, "irq_save"),
         (Work::IrqDisable, "irq_disable"),

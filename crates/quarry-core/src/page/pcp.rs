@@ -30,7 +30,7 @@ use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
 use super::stack::BlockStack;
 use super::types::{FRONT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
 use super::zone::{PcpLimits, Zone};
-use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, access, work};
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, Work, access, work};
 
 /// Counters of the per-CPU lists, summed over CPUs in [`super::PageStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +139,7 @@ impl<M: Machine> Pageset<'_, M> {
         f: impl FnOnce(&mut Pcp, CpuId) -> R,
     ) -> Option<R> {
         slots.try_with(self.machine, |pcp, cpu| {
+            work(self.machine, Work::PageCall);
             self.account_protection(pcp);
             pcp.held(self, |pcp| f(pcp, cpu))
         })

@@ -11,7 +11,7 @@ use super::pcp::{Pageset, Pcp, Shape};
 use super::rules::{NO_LIST, Rules, Tuning};
 use super::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use super::vacancy::Vacancy;
-use crate::machine::{CpuId, Guard, LockClass, Machine, PerCpu, SpinLock};
+use crate::machine::{CpuId, Guard, LockClass, Machine, PerCpu, SpinLock, Work, work};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Limits of the lists of each CPU; they can be changed while in use.
@@ -431,6 +431,7 @@ impl Zone {
         map: &MemMap,
         wanted: Wanted,
     ) -> Option<Pfn> {
+        work(machine, Work::PageCall);
         let mut area = self.lock(machine, map)?;
         let pfn = area.alloc(machine, map, wanted)?;
         self.shared.direct_allocs[wanted.order as usize].fetch_add(1, Ordering::Relaxed);
@@ -439,6 +440,7 @@ impl Zone {
 
     /// Gives a block back past the per-CPU lists. Its descriptor already says that it is free.
     pub(crate) fn free_direct<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
+        work(machine, Work::PageCall);
         self.shared.direct_frees[order as usize].fetch_add(1, Ordering::Relaxed);
         match self.lock(machine, map) {
             Some(mut area) => area.free(machine, map, pfn, order),

@@ -10,7 +10,7 @@ use super::types::SlabCache;
 use crate::debug;
 use crate::design::Env;
 use crate::geometry::FreelistPlace;
-use crate::machine::{Access, Line, Machine, NodeId, access, access_run};
+use crate::machine::{Access, Line, Machine, NodeId, Work, access, access_run, work};
 use crate::page::{Page, Pfn};
 use crate::slabs;
 use crate::sync::Ordering;
@@ -323,6 +323,7 @@ impl SlabCache {
         open.set_indices(Some(unsafe { holder.byte_add(offset) }));
         open.account();
         for number in 0..objects {
+            work(env.machine(), Work::SlabObject);
             open.write(number, number);
         }
         stats.count(Stat::AllocSlab);

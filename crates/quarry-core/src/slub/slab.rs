@@ -9,7 +9,7 @@ use super::word::SlabWord;
 use crate::debug;
 use crate::design::{Env, FreeError};
 use crate::geometry::WORD_BYTES;
-use crate::machine::{Access, Line, Machine, access};
+use crate::machine::{Access, Line, Machine, Work, access, work};
 use crate::page::{MAX_ORDER, PageKind, Pfn};
 use crate::slabs::{self, NewSlab};
 use crate::stats::Counters;
@@ -235,6 +235,7 @@ impl Slub {
             } else {
                 object.as_ptr().wrapping_byte_add(self.size)
             };
+            work(env.machine(), Work::SlabObject);
             // SAFETY: the slab is new, so all its objects are the caller's.
             unsafe { self.set_next_free(env, object, next) };
         }

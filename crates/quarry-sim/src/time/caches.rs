@@ -23,23 +23,31 @@ impl CacheLevel {
 pub(super) struct Tags {
     ways: usize,
     sets: usize,
+    hashed: bool,
     /// A line plus one; 0 where there is none.
     tags: Vec<u64>,
 }
 
 impl Tags {
-    pub(super) fn new(level: CacheLevel, line_bytes: u32) -> Self {
+    /// An empty cache, whose sets a hash of the line chooses, or its lowest bits.
+    pub(super) fn new(level: CacheLevel, line_bytes: u32, hashed: bool) -> Self {
         let lines = (level.bytes / u64::from(line_bytes)) as usize;
         let ways = level.ways as usize;
         Self {
             ways,
             sets: (lines / ways).max(1),
+            hashed,
             tags: vec![0; lines],
         }
     }
 
     fn set(&mut self, line: usize) -> &mut [u64] {
-        let first = (line % self.sets) * self.ways;
+        let number = match self.hashed {
+            // The upper half of a product with 2^64 divided by the golden ratio: all bits of the line are in it.
+            true => line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32,
+            false => line,
+        };
+        let first = (number % self.sets) * self.ways;
         &mut self.tags[first..first + self.ways]
     }
 
@@ -76,7 +84,7 @@ mod tests {
             ways: 2,
             hit: 1,
         };
-        let mut tags = Tags::new(level, 64);
+        let mut tags = Tags::new(level, 64, false);
         assert_eq!((tags.bring(1), tags.bring(5)), (None, None));
         assert!(tags.touch(1));
         assert_eq!(tags.bring(2), None, "another set");
@@ -95,5 +103,20 @@ mod tests {
         assert!(!level(1000, 2).holds_whole_sets(64));
         assert!(!level(0, 2).holds_whole_sets(64));
         assert!(!level(1024, 0).holds_whole_sets(64));
+    }
+
+    #[test]
+    fn lines_a_page_apart_meet_in_few_sets_unless_these_are_hashed() {
+        let level = CacheLevel {
+            bytes: 1 << 20,
+            ways: 16,
+            hit: 1,
+        };
+        let left = |hashed| {
+            let mut tags = Tags::new(level, 64, hashed);
+            (0..4096).filter_map(|page| tags.bring(page * 64)).count()
+        };
+        assert_eq!(left(false), 4096 - 16 * 16, "16 sets of 16");
+        assert!(left(true) < 50, "{}", left(true));
     }
 }

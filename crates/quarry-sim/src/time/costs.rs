@@ -24,6 +24,9 @@ pub struct LastLevel {
     /// Whether it has all lines that its CPUs' own caches have: what leaves it leaves those, too. Else it has what
     /// left them.
     pub inclusive: bool,
+    /// Whether sets are chosen by a hash of all bits of the line, so that no stride meets the same few sets. Else by
+    /// the lowest bits.
+    pub hashed: bool,
 }
 
 /// What accesses cost, in picoseconds, and which CPUs are near each other.

@@ -91,11 +91,15 @@ impl Lines {
     /// Lines that no cache has.
     pub(crate) fn new(cpus: u32, line_bytes: u32, costs: LineCosts) -> Self {
         let own = |_| Own {
-            l1: Tags::new(costs.l1, line_bytes),
-            l2: costs.l2.map(|level| Tags::new(level, line_bytes)),
+            l1: Tags::new(costs.l1, line_bytes, false),
+            l2: costs.l2.map(|level| Tags::new(level, line_bytes, false)),
         };
         let clusters = 0..cpus.div_ceil(costs.cluster_cpus);
-        let llc = clusters.filter_map(|_| costs.llc.map(|llc| Tags::new(llc.level, line_bytes)));
+        let llc = clusters.filter_map(|_| {
+            costs
+                .llc
+                .map(|llc| Tags::new(llc.level, line_bytes, llc.hashed))
+        });
         let sockets = cpus.div_ceil(costs.socket_cpus) as usize;
         Self {
             costs,
@@ -363,6 +367,7 @@ pub(super) mod tests {
         llc: Some(LastLevel {
             level: level(64, 11),
             inclusive: false,
+            hashed: false,
         }),
         clean: [15, 40, 80],
         transfer: [20, 50, 100],
@@ -440,6 +445,7 @@ pub(super) mod tests {
         let llc = LastLevel {
             level: level(16, 11),
             inclusive: true,
+            hashed: false,
         };
         let costs = LineCosts {
             llc: Some(llc),

@@ -48,6 +48,8 @@ impl LockKind {
 #[derive(Default)]
 struct Lock {
     holder: Option<u32>,
+    /// When the holder took it.
+    taken_ps: u64,
     /// In the order of arrival.
     waiters: VecDeque<u32>,
 }
@@ -104,13 +106,17 @@ impl Locks {
         order.advance_to(lines.atomic(cpu, line, drained_ps));
         self.with(place.at, |lock| {
             let free = lock.holder.is_none();
-            lock.holder = lock.holder.or(Some(cpu));
+            if free {
+                lock.holder = Some(cpu);
+                lock.taken_ps = order.now_ps();
+            }
             free
         })
     }
 
-    /// The running CPU, which has the lock, releases it. It does not wait for that to be seen.
-    pub(crate) fn unlock(&self, place: &Place<'_>) {
+    /// The running CPU, which has the lock, releases it. It does not wait for that to be seen. Returns for how long it
+    /// had it until then, in picoseconds.
+    pub(crate) fn unlock(&self, place: &Place<'_>) -> u64 {
         let &Place {
             order,
             lines,
@@ -125,13 +131,13 @@ impl Locks {
         lines.keep_until(line, free_ps);
         stores.fetched(cpu, free_ps);
         order.advance(lines.costs().l1.hit);
-        let waits = self.with(place.at, |lock| {
+        let (held_ps, waits) = self.with(place.at, |lock| {
             debug_assert_eq!(lock.holder, Some(cpu));
             lock.holder = None;
-            !lock.waiters.is_empty()
+            (free_ps - lock.taken_ps, !lock.waiters.is_empty())
         });
         if !waits {
-            return;
+            return held_ps;
         }
         let (next, at_ps) = match place.kind {
             LockKind::TestAndSet => self.race(place, free_ps),
@@ -140,9 +146,11 @@ impl Locks {
         };
         self.with(place.at, |lock| {
             lock.holder = Some(next);
+            lock.taken_ps = at_ps;
             lock.waiters.retain(|&waiter| waiter != next);
         });
         order.wake(next, at_ps);
+        held_ps
     }
 
     /// All spinners see that the lock is free and try to take it.

@@ -30,6 +30,7 @@
 
 mod caches;
 mod costs;
+mod counters;
 mod line;
 mod lines;
 mod locks;
@@ -40,11 +41,11 @@ mod timed;
 
 pub use caches::CacheLevel;
 pub use costs::{Distance, LastLevel, LineCosts, TIMED_CPUS_MAX};
+pub use counters::{LockTimes, TimeCounters};
 pub use lines::LineMoves;
 pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;
-pub use timed::TimeCounters;
 
 pub(crate) use timed::Timed;
 
@@ -79,6 +80,7 @@ pub(crate) mod tests {
                     hit: 20_000,
                 },
                 inclusive: false,
+                hashed: false,
             }),
             clean: [30_000, 60_000, 100_000],
             transfer: [40_000, 80_000, 120_000],

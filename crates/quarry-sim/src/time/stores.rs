@@ -19,7 +19,7 @@ struct Own {
 pub(super) struct Stores(RefCell<Vec<Own>>);
 
 impl Stores {
-    /// No stores, on n CPUs that fetch so many lines at a time.
+    /// No stores, on n CPUs that fetch `misses` lines at a time each.
     pub(super) fn new(cpus: u32, misses: u32) -> Self {
         let own = |_| Own {
             buffers_ps: vec![0; misses as usize],

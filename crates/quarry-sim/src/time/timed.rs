@@ -1,14 +1,14 @@
 //! What the steps of an allocator cost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use quarry_core::machine::{Access, CpuId, LockClass, Ranges, Topology, Work};
+use quarry_core::machine::{Access, CpuId, Line, LockClass, Ranges, Topology, Work};
 use rustc_hash::FxBuildHasher;
 
 use super::locks::Place;
 use super::stores::Stores;
-use super::{LineAccess, LineMoves, Lines, Locks, Order, TimeModel};
+use super::{LineAccess, Lines, Locks, Order, TimeCounters, TimeModel};
 
 /// What a heap's own words are aligned to: the zones of a node, for one.
 const GRANULE_BYTES: usize = 64;
@@ -18,19 +18,6 @@ const OUTSIDE: usize = 1 << 60;
 
 /// Distance that the ranges' places keep to.
 const RANGE_ALIGN: usize = 1 << 30;
-
-/// What time went into, since the machine was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimeCounters {
-    /// The clock of each CPU, in picoseconds.
-    pub cpu_ps: Vec<u64>,
-    /// Time that CPUs waited for locks, in picoseconds, in the order of [`LockClass::ALL`].
-    pub lock_wait_ps: [u64; LockClass::COUNT],
-    /// Acquisitions that waited, in the same order.
-    pub lock_waits: [u64; LockClass::COUNT],
-    /// Lines that moved.
-    pub moves: LineMoves,
-}
 
 /// One of the machine's ranges.
 struct Range {
@@ -55,7 +42,7 @@ pub(crate) struct Timed {
     lines: Lines,
     stores: Stores,
     locks: Locks,
-    waits: RefCell<([u64; LockClass::COUNT], [u64; LockClass::COUNT])>,
+    spent: RefCell<TimeCounters>,
 }
 
 impl Timed {
@@ -91,7 +78,7 @@ impl Timed {
             lines: Lines::new(cpus, topology.cache_line, model.lines),
             stores: Stores::new(cpus, model.lines.misses),
             locks: Locks::new(model.seed),
-            waits: RefCell::new(([0; LockClass::COUNT], [0; LockClass::COUNT])),
+            spent: RefCell::default(),
         }
     }
 
@@ -131,17 +118,31 @@ impl Timed {
     }
 
     pub(crate) fn counters(&self) -> TimeCounters {
-        let (lock_wait_ps, lock_waits) = *self.waits.borrow();
         TimeCounters {
             cpu_ps: self.order.clocks_ps(),
-            lock_wait_ps,
-            lock_waits,
             moves: self.lines.moves(),
+            ..self.spent.borrow().clone()
         }
     }
 
+    /// Does what takes time on the running CPU, and adds that to what `to` chooses.
+    fn spend(&self, to: impl FnOnce(&mut TimeCounters) -> &mut u64, f: impl FnOnce()) {
+        let began_ps = self.order.now_ps();
+        f();
+        let spent_ps = self.order.now_ps() - began_ps;
+        *to(&mut self.spent.borrow_mut()) += spent_ps;
+    }
+
+    /// Accesses the lines of some bytes, for what `line` says.
+    pub(crate) fn access(&self, at: usize, bytes: usize, access: Access, line: Line) {
+        self.spend(
+            |spent| &mut spent.access_ps[line as usize],
+            || self.touch(at, bytes, access),
+        );
+    }
+
     /// Accesses the lines of some bytes. One that another CPU has is fetched when its turn has come.
-    pub(crate) fn access(&self, at: usize, bytes: usize, access: Access) {
+    fn touch(&self, at: usize, bytes: usize, access: Access) {
         let first = at >> self.line_shift;
         let last = (at + bytes.max(1) - 1) >> self.line_shift;
         let cpu = self.order.cpu();
@@ -184,14 +185,21 @@ impl Timed {
 
     /// Takes the time of some work, which no other CPU sees.
     pub(crate) fn work(&self, work: Work) {
-        self.order.advance(self.model.work[work as usize]);
+        let ps = self.model.work[work as usize];
+        self.order.advance(ps);
+        self.spent.borrow_mut().work_ps[work as usize] += ps;
     }
 
     /// Fills or copies some bytes.
     pub(crate) fn fill(&self, at: usize, bytes: usize, access: Access) {
-        self.access(at, bytes, access);
-        self.order
-            .advance(self.model.fill_kib * bytes as u64 / 1024);
+        self.spend(
+            |spent| &mut spent.fill_ps,
+            || {
+                self.touch(at, bytes, access);
+                let ps = self.model.fill_kib * bytes as u64 / 1024;
+                self.order.advance(ps);
+            },
+        );
     }
 
     fn place(&self, at: usize, class: LockClass) -> Place<'_> {
@@ -207,18 +215,32 @@ impl Timed {
 
     pub(crate) fn lock(&self, at: usize, class: LockClass) {
         let what = LockClass::ALL[class as usize].1;
-        if let Some(waited_ps) = self.locks.lock(&self.place(at, class), what) {
-            let (times, waits) = &mut *self.waits.borrow_mut();
-            times[class as usize] += waited_ps;
-            waits[class as usize] += 1;
-        }
+        let began_ps = self.order.now_ps();
+        let waited_ps = self.locks.lock(&self.place(at, class), what);
+        let all_ps = self.order.now_ps() - began_ps;
+        let spent = &mut self.spent.borrow_mut().locks[class as usize];
+        spent.taken += 1;
+        spent.waits += u64::from(waited_ps.is_some());
+        spent.wait_ps += waited_ps.unwrap_or(0);
+        spent.own_ps += all_ps - waited_ps.unwrap_or(0);
     }
 
     pub(crate) fn try_lock(&self, at: usize, class: LockClass) -> bool {
-        self.locks.try_lock(&self.place(at, class))
+        let taken = Cell::new(false);
+        self.spend(
+            |spent| &mut spent.locks[class as usize].own_ps,
+            || taken.set(self.locks.try_lock(&self.place(at, class))),
+        );
+        self.spent.borrow_mut().locks[class as usize].taken += u64::from(taken.get());
+        taken.get()
     }
 
     pub(crate) fn unlock(&self, at: usize, class: LockClass) {
-        self.locks.unlock(&self.place(at, class));
+        let held_ps = Cell::new(0);
+        self.spend(
+            |spent| &mut spent.locks[class as usize].own_ps,
+            || held_ps.set(self.locks.unlock(&self.place(at, class))),
+        );
+        self.spent.borrow_mut().locks[class as usize].hold_ps += held_ps.get();
     }
 }

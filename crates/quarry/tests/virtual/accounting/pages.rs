@@ -17,30 +17,30 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "page alloc",
-                "slot, write pcp 64, irq_save, write page_descriptor 64, free slot",
+                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot",
             ),
             (
                 "page free",
-                "slot, write pcp 64, irq_save, write page_descriptor 64, free slot",
+                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot",
             ),
             (
                 "block alloc",
-                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
-                 write page_descriptor 64, unlock zone",
+                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
+                 8, write page_descriptor 64, unlock zone",
             ),
             (
                 "block free",
-                "lock zone, irq_save, write zone 8, read page_descriptor 64, write \
+                "page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write \
                  page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
             ),
             (
                 "large alloc",
-                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
-                 write page_descriptor 64, unlock zone",
+                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
+                 8, write page_descriptor 64, unlock zone",
             ),
             (
                 "large free",
-                "lock zone, irq_save, write zone 8, read page_descriptor 64, write \
+                "page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write \
                  page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
             ),
         ],
@@ -50,30 +50,34 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "page alloc",
-                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
+                 free slot",
             ),
             (
                 "page free",
-                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
+                 free slot",
             ),
             (
                 "block alloc",
-                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
+                 free slot",
             ),
             (
                 "block free",
-                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64, free slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
+                 free slot",
             ),
             (
                 "large alloc",
-                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
-                 write page_descriptor 64, unlock zone",
+                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
+                 8, write page_descriptor 64, unlock zone",
             ),
             (
                 "large free",
-                "lock zone, irq_save, write zone 8, read page_descriptor 64, write \
-                 page_descriptor 64, read page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, unlock zone",
+                "page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write \
+                 page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor \
+                 8, unlock zone",
             ),
         ],
     ),
@@ -96,32 +100,32 @@ const BULK_TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "split",
-                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
-                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
-                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor \
-                 8, unlock zone",
+                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
+                 8, buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
+                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor 8, \
+                 unlock zone",
             ),
             (
                 "merge",
-                "lock zone, irq_save, write zone 8, buddy_step, write page_descriptor 64, write \
-                 zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, write \
-                 zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
+                "page_call, lock zone, irq_save, write zone 8, buddy_step, write page_descriptor \
+                 64, write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, \
+                 write zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
                  write page_descriptor 8, unlock zone",
             ),
             (
                 "refill",
-                "slot, write pcp 64, irq_save, lock zone, write zone 8, write zone 12, write \
-                 page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step, write \
+                "slot, write pcp 64, page_call, irq_save, lock zone, write zone 8, write zone 12, \
+                 write page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step, write \
                  page_descriptor 64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, \
                  write page_descriptor 8, unlock zone, write page_descriptor 64, free slot",
             ),
             (
                 "bulk alloc",
-                "slot, write pcp 64, irq_save, write page_descriptor 64 x2, free slot",
+                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot",
             ),
             (
                 "bulk free",
-                "slot, write pcp 64, irq_save, write page_descriptor 64 x2, free slot",
+                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot",
             ),
             (
                 "drain",
@@ -140,35 +144,35 @@ const BULK_TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "split",
-                "lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
-                 buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
-                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor \
-                 8, unlock zone",
+                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
+                 8, buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
+                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor 8, \
+                 unlock zone",
             ),
             (
                 "merge",
-                "lock zone, irq_save, write zone 8, buddy_step, write page_descriptor 64, write \
-                 zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, write \
-                 zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
+                "page_call, lock zone, irq_save, write zone 8, buddy_step, write page_descriptor \
+                 64, write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, \
+                 write zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
                  write page_descriptor 8, unlock zone",
             ),
             (
                 "refill",
-                "slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write zone 8, \
-                 write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, \
-                 buddy_step, write page_descriptor 64 x3, buddy_step, write page_descriptor 64 \
-                 x2, write zone 12, write page_descriptor 8, unlock zone, write page_descriptor \
-                 64, free slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, lock zone, irq_save, write \
+                 zone 8, write zone 12, write page_descriptor 8, buddy_step, write page_descriptor \
+                 64, buddy_step, write page_descriptor 64 x3, buddy_step, write page_descriptor 64 \
+                 x2, write zone 12, write page_descriptor 8, unlock zone, write page_descriptor 64, \
+                 free slot",
             ),
             (
                 "bulk alloc",
-                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64 x2, free \
-                 slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2, \
+                 free slot",
             ),
             (
                 "bulk free",
-                "slot, write pcp 64, preempt, atomic pcp 4, write page_descriptor 64 x2, free \
-                 slot",
+                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2, \
+                 free slot",
             ),
             (
                 "drain",

@@ -30,8 +30,8 @@ const TABLES: &[(Era, Tables)] = &[
             (
                 "alloc",
                 "write pool_cache 64, read pool_ring 4, write pool_ring 8, slot, write pcp 64, \
-                 irq_save, lock zone, write zone 8, write zone 12, write page_descriptor 8, \
-                 write page_descriptor 64, unlock zone, write page_descriptor 64, free slot, \
+                 page_call, irq_save, lock zone, write zone 8, write zone 12, write page_descriptor \
+                 8, write page_descriptor 64, unlock zone, write page_descriptor 64, free slot, \
                  write page_descriptor 64",
             ),
             ("recycle", "write page_descriptor 64, write pool_cache 64"),
@@ -91,7 +91,7 @@ const TABLES: &[(Era, Tables)] = &[
             (
                 "slow alloc",
                 "write pool_cache 64, read pool_ring 4, write pool_ring 8, slot, write pcp 64, \
-                 preempt, atomic pcp 4, write page_descriptor 64 x4, free slot, write \
+                 page_call, preempt, atomic pcp 4, write page_descriptor 64 x4, free slot, write \
                  page_descriptor 64",
             ),
             ("alloc", "write pool_cache 64, write page_descriptor 64"),

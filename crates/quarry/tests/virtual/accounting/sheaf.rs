@@ -11,27 +11,27 @@ const TABLES: &[(Era, Tables)] = &[
         &[
             (
                 "alloc",
-                "call, slot, write cpu_state 64, read object 8, local_cmpxchg, free slot",
+                "call, slow_path, slot, write cpu_state 64, read object 8, local_cmpxchg, free slot",
             ),
             (
                 "free",
-                "call, read slab 64, slot, write cpu_state 64, write object 8, local_cmpxchg, \
-                 free slot",
+                "call, read slab 64, slow_path, slot, write cpu_state 64, write object 8, \
+                 local_cmpxchg, free slot",
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, read slab 8, write slab 64, free slot",
+                "call, read slab 64, slow_path, slot, write cpu_state 64, slow_path, read slab 8 \
+                 x2, write object 8, atomic slab 8, read slab 8, write slab 64, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, free slot",
+                "call, read slab 64, slow_path, slot, write cpu_state 64, slow_path, read slab 8 \
+                 x2, write object 8, atomic slab 8, free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, local_lock, write slab 64, read slab 8, atomic \
-                 slab 8, read object 8, free slot",
+                "call, slow_path, slot, write cpu_state 64, slow_path, local_lock, write slab 64, \
+                 read slab 8, atomic slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -76,9 +76,9 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, write \
-                 node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read \
-                 object 8, free slot",
+                "call, slow_path, slot, write cpu_state 64, slow_path, local_lock, lock node_list, \
+                 irq_save, write node 12, write slab 8, read slab 8, atomic slab 8, unlock \
+                 node_list, read object 8, free slot",
             ),
             (
                 "bulk alloc",
@@ -97,20 +97,21 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, lock node_list, \
-                 irq_save, write object 8, atomic slab 8, unlock node_list, free slot",
+                "call, read slab 64, slow_path, slot, write cpu_state 64, slow_path, read slab 8 \
+                 x2, lock node_list, irq_save, write object 8, atomic slab 8, unlock node_list, \
+                 free slot",
             ),
             (
                 "new slab",
-                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, unlock \
-                 node_list, slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, \
-                 write zone 8, write zone 12, write page_descriptor 8, (buddy_step, write \
-                 page_descriptor 64) x3, write page_descriptor 64 x2, (buddy_step, write \
-                 page_descriptor 64, write page_descriptor 64, write page_descriptor 64, \
-                 buddy_step, write page_descriptor 64) x2, write page_descriptor 64, write zone \
-                 12, write page_descriptor 8, unlock zone, write page_descriptor 64, free slot, \
-                 write page_descriptor 64 x8, atomic node 8 x2, write object 8 x16, read object \
-                 8, free slot",
+                "call, slow_path, slot, write cpu_state 64, slow_path, local_lock, lock node_list, \
+                 irq_save, unlock node_list, slot, write pcp 64, page_call, preempt, atomic pcp 4, \
+                 lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                 (buddy_step, write page_descriptor 64) x3, write page_descriptor 64 x2, \
+                 (buddy_step, write page_descriptor 64, write page_descriptor 64, write \
+                 page_descriptor 64, buddy_step, write page_descriptor 64) x2, write \
+                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, write \
+                 page_descriptor 64, free slot, write page_descriptor 64 x8, atomic node 8 x2, \
+                 (slab_object, write object 8) x16, read object 8, free slot",
             ),
         ],
     ),
@@ -119,15 +120,15 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, preempt, (write cpu_queue 32, lock barn, \
-                 irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read slab \
-                 8, read object 8, atomic slab 8, unlock node_list, write cpu_queue 32, lock \
+                "call, slot, write cpu_state 64, slow_path, preempt, (write cpu_queue 32, lock \
+                 barn, irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read \
+                 slab 8, read object 8, atomic slab 8, unlock node_list, write cpu_queue 32, lock \
                  node_list, irq_save, read slab 8, write node 12, write slab 8 x2, unlock \
                  node_list, write slab 8, read slab 8, atomic slab 8, read object 8 x24, slot, \
-                 write pcp 64, atomic pcp 4, write page_descriptor 64, free slot, write \
-                 page_descriptor 64, atomic node 8 x2, write object 8 x64, read object 8 x36, \
-                 lock node_list, irq_save, write node 12, write slab 8, unlock node_list, write \
-                 cpu_queue 480, write cpu_queue 32 x2, read cpu_queue 8, free slot",
+                 write pcp 64, page_call, atomic pcp 4, write page_descriptor 64, free slot, write \
+                 page_descriptor 64, atomic node 8 x2, (slab_object, write object 8) x64, read \
+                 object 8 x36, lock node_list, irq_save, write node 12, write slab 8, unlock \
+                 node_list, write cpu_queue 480, write cpu_queue 32 x2, read cpu_queue 8, free slot",
             ),
             (
                 "bulk alloc",
@@ -152,27 +153,27 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, preempt, write cpu_queue 32, \
-                 lock barn, irq_save, write node 48, unlock barn, lock node_list, irq_save, \
-                 read slab 8, read object 8, atomic slab 8, unlock node_list, lock barn, \
-                 irq_save, write node 48, write cpu_queue 32, unlock barn, write cpu_queue 32, \
-                 write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, preempt, write cpu_queue \
+                 32, lock barn, irq_save, write node 48, unlock barn, lock node_list, irq_save, \
+                 read slab 8, read object 8, atomic slab 8, unlock node_list, lock barn, irq_save, \
+                 write node 48, write cpu_queue 32, unlock barn, write cpu_queue 32, write \
+                 cpu_queue 8, free slot",
             ),
             (
                 "new slab",
-                "call, slot, write cpu_state 64, preempt, (write cpu_queue 32, lock barn, \
-                 irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read slab \
-                 8, read object 8, atomic slab 8, unlock node_list, write cpu_queue 32, lock \
-                 node_list, irq_save, unlock node_list, slot, write pcp 64, atomic pcp 4, lock \
-                 zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
+                "call, slot, write cpu_state 64, slow_path, preempt, (write cpu_queue 32, lock \
+                 barn, irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read \
+                 slab 8, read object 8, atomic slab 8, unlock node_list, write cpu_queue 32, lock \
+                 node_list, irq_save, unlock node_list, slot, write pcp 64, page_call, atomic pcp \
+                 4, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8, \
                  (buddy_step, write page_descriptor 64) x4, write page_descriptor 64 x2, \
                  (buddy_step, write page_descriptor 64, write page_descriptor 64, write \
                  page_descriptor 64, buddy_step, write page_descriptor 64) x2, write \
                  page_descriptor 64, (write zone 12, write page_descriptor 8) x2, unlock zone, \
-                 write page_descriptor 64, free slot, write page_descriptor 64 x8, atomic node \
-                 8 x2, write object 8 x16, read object 8 x12, lock node_list, irq_save, write \
-                 node 12, write slab 8, unlock node_list, write cpu_queue 96, write cpu_queue \
-                 32 x2, read cpu_queue 8, free slot",
+                 write page_descriptor 64, free slot, write page_descriptor 64 x8, atomic node 8 \
+                 x2, (slab_object, write object 8) x16, read object 8 x12, lock node_list, \
+                 irq_save, write node 12, write slab 8, unlock node_list, write cpu_queue 96, write \
+                 cpu_queue 32 x2, read cpu_queue 8, free slot",
             ),
         ],
     ),

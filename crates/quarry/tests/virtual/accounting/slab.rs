@@ -20,8 +20,8 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, lock queue_config, \
-                 unlock queue_config, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, lock \
+                 queue_config, unlock queue_config, write cpu_queue 8, free slot",
             ),
             (
                 "remote free 2",
@@ -48,8 +48,8 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, lock queue_config, \
-                 unlock queue_config, write cpu_queue 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, lock \
+                 queue_config, unlock queue_config, write cpu_queue 8, free slot",
             ),
             (
                 "remote free 2",
@@ -75,9 +75,9 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
-                 slab 8, write slab 64, read bitmap 4 x19, write node 12, write slab 8, unlock \
-                 node_list, write cpu_queue 152, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node \
+                 12, write slab 8, write slab 64, read bitmap 4 x19, write node 12, write slab 8, \
+                 unlock node_list, write cpu_queue 152, read cpu_queue 8, free slot",
             ),
             (
                 "bulk alloc",
@@ -98,19 +98,19 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
-                 lock node_list, write node 40, write node 480, unlock node_list, read \
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read cpu_queue \
+                 480, lock node_list, write node 40, write node 480, unlock node_list, read \
                  cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot",
             ),
             (
                 "new slab",
-                "call, slot, write cpu_state 64, irq_save, lock queue_config, unlock \
-                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, \
-                 (lock node_list, unlock node_list) x2, call, slot, write cpu_state 64, read \
-                 cpu_queue 8, free slot, slot, write pcp 64, write page_descriptor 64, free \
-                 slot, write page_descriptor 64, atomic node 8 x2, write slab 64, write bitmap \
-                 4 x2, lock node_list, (write node 12, write slab 8) x2, write slab 64, read \
-                 bitmap 4 x2, write node 12, write slab 8, unlock node_list, write cpu_queue \
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock \
+                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, (lock \
+                 node_list, unlock node_list) x2, call, slot, write cpu_state 64, read cpu_queue 8, \
+                 free slot, slot, write pcp 64, page_call, write page_descriptor 64, free slot, \
+                 write page_descriptor 64, atomic node 8 x2, write slab 64, (slab_object, write \
+                 bitmap 4) x2, lock node_list, (write node 12, write slab 8) x2, write slab 64, \
+                 read bitmap 4 x2, write node 12, write slab 8, unlock node_list, write cpu_queue \
                  16, read cpu_queue 8, free slot",
             ),
         ],
@@ -120,9 +120,9 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
-                 slab 8, write slab 64, read bitmap 1 x24, write node 12, write slab 8, unlock \
-                 node_list, write cpu_queue 192, read cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node \
+                 12, write slab 8, write slab 64, read bitmap 1 x24, write node 12, write slab 8, \
+                 unlock node_list, write cpu_queue 192, read cpu_queue 8, free slot",
             ),
             (
                 "bulk alloc",
@@ -143,19 +143,19 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
-                 lock node_list, write node 40, write node 480, unlock node_list, read \
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read cpu_queue \
+                 480, lock node_list, write node 40, write node 480, unlock node_list, read \
                  cpu_queue 480, write cpu_queue 480, write cpu_queue 8, free slot",
             ),
             (
                 "new slab",
-                "call, slot, write cpu_state 64, irq_save, lock queue_config, unlock \
-                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, \
-                 lock node_list, unlock node_list, slot, write pcp 64, atomic pcp 4, write \
-                 page_descriptor 64, free slot, write page_descriptor 64, atomic node 8 x2, \
-                 write slab 64, write bitmap 1 x2, lock node_list, write slab 64, read bitmap 1 \
-                 x2, write node 12, write slab 8, unlock node_list, write cpu_queue 16, read \
-                 cpu_queue 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock \
+                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, lock \
+                 node_list, unlock node_list, slot, write pcp 64, page_call, atomic pcp 4, write \
+                 page_descriptor 64, free slot, write page_descriptor 64, atomic node 8 x2, write \
+                 slab 64, (slab_object, write bitmap 1) x2, lock node_list, write slab 64, read \
+                 bitmap 1 x2, write node 12, write slab 8, unlock node_list, write cpu_queue 16, \
+                 read cpu_queue 8, free slot",
             ),
         ],
     ),

@@ -20,19 +20,20 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, lock \
-                 node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read slab 8 x2, \
+                 lock node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
                  node_list, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, write \
-                 object 8, atomic slab 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read slab 8 x2, \
+                 write object 8, atomic slab 8, free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
-                 slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node \
+                 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, \
+                 free slot",
             ),
         ],
     ),
@@ -50,18 +51,18 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, read slab 8, write slab 64, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, read slab 8, write slab 64, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, irq_save, write slab 64, read slab 8, atomic \
-                 slab 8, read object 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, write slab 64, read slab 8, \
+                 atomic slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -79,18 +80,18 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, read slab 8, write slab 64, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, read slab 8, write slab 64, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, local_lock, write slab 64, read slab 8, atomic \
-                 slab 8, read object 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, local_lock, write slab 64, read slab 8, \
+                 atomic slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -108,18 +109,18 @@ const TABLES: &[(Era, Tables)] = &[
             ),
             (
                 "remote free",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, read slab 8, write slab 64, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, read slab 8, write slab 64, free slot",
             ),
             (
                 "remote free 2",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, free slot",
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, free slot",
             ),
             (
                 "remote alloc",
-                "call, slot, write cpu_state 64, local_lock, write slab 64, read slab 8, atomic \
-                 slab 8, read object 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, local_lock, write slab 64, read slab 8, \
+                 atomic slab 8, read object 8, free slot",
             ),
         ],
     ),
@@ -136,8 +137,9 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, irq_save, lock node_list, write node 12, write \
-                 slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node \
+                 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, \
+                 free slot",
             ),
             (
                 "bulk alloc",
@@ -156,18 +158,19 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, irq_save, read slab 8 x2, lock \
-                 node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
+                "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read slab 8 x2, \
+                 lock node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock \
                  node_list, atomic node 8 x2, write page_descriptor 64, slot, write pcp 64, \
-                 write page_descriptor 64, free slot x2",
+                 page_call, write page_descriptor 64, free slot x2",
             ),
             (
                 "new slab",
-                "call, slot, write cpu_state 64, irq_save, lock node_list, unlock node_list, \
-                 lock zone, write zone 8, write zone 12, write page_descriptor 8, (buddy_step, \
-                 write page_descriptor 64) x4, write page_descriptor 64, (write zone 12, write \
-                 page_descriptor 8) x4, unlock zone, write page_descriptor 64 x2, atomic node 8 \
-                 x2, write object 8 x4, read object 8, free slot",
+                "call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, unlock \
+                 node_list, page_call, lock zone, write zone 8, write zone 12, write \
+                 page_descriptor 8, (buddy_step, write page_descriptor 64) x4, write \
+                 page_descriptor 64, (write zone 12, write page_descriptor 8) x4, unlock zone, \
+                 write page_descriptor 64 x2, atomic node 8 x2, (slab_object, write object 8) x4, \
+                 read object 8, free slot",
             ),
         ],
     ),
@@ -176,8 +179,8 @@ const MANY: &[(Era, Tables)] = &[
         &[
             (
                 "refill",
-                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, write \
-                 node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read \
+                "call, slot, write cpu_state 64, slow_path, local_lock, lock node_list, irq_save, \
+                 write node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read \
                  object 8, free slot",
             ),
             (
@@ -197,23 +200,23 @@ const MANY: &[(Era, Tables)] = &[
             ),
             (
                 "drain",
-                "call, read slab 64, slot, write cpu_state 64, read slab 8 x2, write object 8, \
-                 atomic slab 8, lock node_list, irq_save, (write slab 64, read slab 8, atomic \
-                 slab 8, write node 12, write slab 8) x2, (write slab 8, write slab 64, read \
+                "call, read slab 64, slot, write cpu_state 64, slow_path, read slab 8 x2, write \
+                 object 8, atomic slab 8, lock node_list, irq_save, (write slab 64, read slab 8, \
+                 atomic slab 8, write node 12, write slab 8) x2, (write slab 8, write slab 64, read \
                  slab 8, atomic slab 8, write node 12, write slab 8) x2, write slab 8, unlock \
                  node_list, read slab 8, write slab 64, free slot",
             ),
             (
                 "new slab",
-                "call, slot, write cpu_state 64, local_lock, lock node_list, irq_save, unlock \
-                 node_list, slot, write pcp 64, irq_save, atomic pcp 4, lock zone, write zone \
-                 8, write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor \
-                 64) x3, write page_descriptor 64 x2, (buddy_step, write page_descriptor 64, \
-                 write page_descriptor 64, write page_descriptor 64, buddy_step, write \
-                 page_descriptor 64) x2, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8, unlock zone, write page_descriptor 64, free slot, write \
-                 page_descriptor 64 x8, atomic node 8 x2, write object 8 x16, read object 8, \
-                 free slot",
+                "call, slot, write cpu_state 64, slow_path, local_lock, lock node_list, irq_save, \
+                 unlock node_list, slot, write pcp 64, page_call, irq_save, atomic pcp 4, lock \
+                 zone, write zone 8, write zone 12, write page_descriptor 8, (buddy_step, write \
+                 page_descriptor 64) x3, write page_descriptor 64 x2, (buddy_step, write \
+                 page_descriptor 64, write page_descriptor 64, write page_descriptor 64, \
+                 buddy_step, write page_descriptor 64) x2, write page_descriptor 64, write zone 12, \
+                 write page_descriptor 8, unlock zone, write page_descriptor 64, free slot, write \
+                 page_descriptor 64 x8, atomic node 8 x2, (slab_object, write object 8) x16, read \
+                 object 8, free slot",
             ),
         ],
     ),

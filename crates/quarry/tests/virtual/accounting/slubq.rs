@@ -19,8 +19,8 @@ const TABLES: &[(Era, Tables)] = &[(
         ),
         (
             "remote free",
-            "call, read slab 64, slot, write cpu_state 64, irq_save, lock queue_config, \
-                 unlock queue_config, write cpu_queue 8, free slot",
+            "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, lock \
+                 queue_config, unlock queue_config, write cpu_queue 8, free slot",
         ),
         (
             "remote free 2",
@@ -44,12 +44,12 @@ const MANY: &[(Era, Tables)] = &[(
     &[
         (
             "refill",
-            "call, slot, write cpu_state 64, irq_save, lock node_list, write slab 64, try \
-                 slab, write node 12, write slab 8, unlock node_list, unlock slab, (lock \
-                 node_list, unlock node_list) x2, slot, write pcp 64, write page_descriptor 64, \
-                 free slot, write page_descriptor 64, atomic node 8 x2, write slab 64, lock \
-                 slab, unlock slab, write slab 64, lock slab, lock node_list, write node 12, \
-                 write slab 8, unlock node_list, unlock slab, write cpu_queue 480, read \
+            "call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write slab \
+                 64, try slab, write node 12, write slab 8, unlock node_list, unlock slab, (lock \
+                 node_list, unlock node_list) x2, slot, write pcp 64, page_call, write \
+                 page_descriptor 64, free slot, write page_descriptor 64, atomic node 8 x2, write \
+                 slab 64, lock slab, unlock slab, write slab 64, lock slab, lock node_list, write \
+                 node 12, write slab 8, unlock node_list, unlock slab, write cpu_queue 480, read \
                  cpu_queue 8, free slot",
         ),
         (
@@ -71,25 +71,25 @@ const MANY: &[(Era, Tables)] = &[(
         ),
         (
             "drain",
-            "call, read slab 64, slot, write cpu_state 64, irq_save, read cpu_queue 480, \
-                 read slab 64 x3, write slab 64, lock slab, lock node_list, write node 12, \
+            "call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read cpu_queue \
+                 480, read slab 64 x3, write slab 64, lock slab, lock node_list, write node 12, \
                  write slab 8 x3, unlock node_list, unlock slab, atomic node 8 x2, write \
-                 page_descriptor 64, slot, write pcp 64, write page_descriptor 64, free slot, \
-                 read slab 64 x23, write slab 64, lock slab, lock node_list, write node 12, \
-                 write slab 8 x2, unlock node_list, unlock slab, read slab 64 x39, write slab \
-                 64, lock slab, unlock slab, read cpu_queue 480, write cpu_queue 480, write \
-                 cpu_queue 8, free slot",
+                 page_descriptor 64, slot, write pcp 64, page_call, write page_descriptor 64, free \
+                 slot, read slab 64 x23, write slab 64, lock slab, lock node_list, write node 12, \
+                 write slab 8 x2, unlock node_list, unlock slab, read slab 64 x39, write slab 64, \
+                 lock slab, unlock slab, read cpu_queue 480, write cpu_queue 480, write cpu_queue \
+                 8, free slot",
         ),
         (
             "new slab",
-            "call, slot, write cpu_state 64, irq_save, lock queue_config, unlock \
-                 queue_config, (lock node_list, unlock node_list) x2, lock zone, write zone 8, \
-                 write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) \
-                 x2, write page_descriptor 64, (write zone 12, write page_descriptor 8) x2, \
-                 unlock zone, write page_descriptor 64 x8, atomic node 8 x2, write slab 64, \
-                 lock slab, unlock slab, write slab 64, lock slab, lock node_list, write node \
-                 12, write slab 8, unlock node_list, unlock slab, write cpu_queue 96, read \
-                 cpu_queue 8, free slot",
+            "call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock \
+                 queue_config, (lock node_list, unlock node_list) x2, page_call, lock zone, write \
+                 zone 8, write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor \
+                 64) x2, write page_descriptor 64, (write zone 12, write page_descriptor 8) x2, \
+                 unlock zone, write page_descriptor 64 x8, atomic node 8 x2, write slab 64, lock \
+                 slab, unlock slab, write slab 64, lock slab, lock node_list, write node 12, write \
+                 slab 8, unlock node_list, unlock slab, write cpu_queue 96, read cpu_queue 8, free \
+                 slot",
         ),
     ],
 )];

@@ -1,0 +1,110 @@
+//! What time went into.
+
+use quarry_core::machine::{Line, LockClass, Work};
+
+use super::LineMoves;
+
+/// What time went into. All times are picoseconds, of all CPUs together but for [`TimeCounters::cpu_ps`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimeCounters {
+    /// The clock of each CPU.
+    pub cpu_ps: Vec<u64>,
+    /// Accesses to memory, in the order of [`Line::ALL`].
+    pub access_ps: [u64; Line::COUNT],
+    /// Work, in the order of [`Work::ALL`].
+    pub work_ps: [u64; Work::COUNT],
+    /// Runs of bytes that were filled or copied.
+    pub fill_ps: u64,
+    /// Locks by their class ([`LockClass::ALL`]).
+    pub locks: [LockTimes; LockClass::COUNT],
+    /// Lines that moved.
+    pub moves: LineMoves,
+}
+
+/// What locks of a class cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockTimes {
+    /// Acquisitions.
+    pub taken: u64,
+    /// Those that waited.
+    pub waits: u64,
+    /// Time that CPUs waited.
+    pub wait_ps: u64,
+    /// Time from an acquisition to the moment at which its release is seen.
+    pub hold_ps: u64,
+    /// What acquisitions and releases cost beside waits.
+    pub own_ps: u64,
+}
+
+impl TimeCounters {
+    /// What was added since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let cpus = self.cpu_ps.iter().zip(&earlier.cpu_ps);
+        Self {
+            cpu_ps: cpus.map(|(now, then)| now - then).collect(),
+            access_ps: less(self.access_ps, &earlier.access_ps),
+            work_ps: less(self.work_ps, &earlier.work_ps),
+            fill_ps: self.fill_ps - earlier.fill_ps,
+            locks: std::array::from_fn(|class| self.locks[class].since(&earlier.locks[class])),
+            moves: self.moves.since(&earlier.moves),
+        }
+    }
+}
+
+impl TimeCounters {
+    /// Adds what another part of a run spent; clocks stay as they are.
+    pub fn add(&mut self, other: &Self) {
+        more(&mut self.access_ps, &other.access_ps);
+        more(&mut self.work_ps, &other.work_ps);
+        self.fill_ps += other.fill_ps;
+        for (lock, other) in self.locks.iter_mut().zip(&other.locks) {
+            lock.taken += other.taken;
+            lock.waits += other.waits;
+            lock.wait_ps += other.wait_ps;
+            lock.hold_ps += other.hold_ps;
+            lock.own_ps += other.own_ps;
+        }
+        self.moves.llc += other.moves.llc;
+        more(&mut self.moves.clean, &other.moves.clean);
+        more(&mut self.moves.transfers, &other.moves.transfers);
+        more(&mut self.moves.upgrades, &other.moves.upgrades);
+        more(&mut self.moves.memory, &other.moves.memory);
+    }
+}
+
+impl LockTimes {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            taken: self.taken - earlier.taken,
+            waits: self.waits - earlier.waits,
+            wait_ps: self.wait_ps - earlier.wait_ps,
+            hold_ps: self.hold_ps - earlier.hold_ps,
+            own_ps: self.own_ps - earlier.own_ps,
+        }
+    }
+}
+
+impl LineMoves {
+    /// Moves since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            llc: self.llc - earlier.llc,
+            clean: less(self.clean, &earlier.clean),
+            transfers: less(self.transfers, &earlier.transfers),
+            upgrades: less(self.upgrades, &earlier.upgrades),
+            memory: less(self.memory, &earlier.memory),
+        }
+    }
+}
+
+fn less<const N: usize>(now: [u64; N], earlier: &[u64; N]) -> [u64; N] {
+    std::array::from_fn(|n| now[n] - earlier[n])
+}
+
+fn more<const N: usize>(sum: &mut [u64; N], other: &[u64; N]) {
+    for (sum, other) in sum.iter_mut().zip(other) {
+        *sum += other;
+    }
+}
