@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::{output, rx};
+use crate::{micro, output, rx};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -15,11 +15,14 @@ pub(crate) struct Args {
 enum Workload {
     /// A network receiver: what pages cost by driver and number of receive rings.
     Rx(rx::Args),
+    /// Micro-benchmarks of kernel developers, in simulated time.
+    Micro(micro::Args),
 }
 
 const WORKLOADS: &str = "\
 Workloads:
-  rx    a network receiver: what pages cost by driver and number of receive rings
+  rx     a network receiver: what pages cost by driver and number of receive rings
+  micro  micro-benchmarks of kernel developers, in simulated time
 
 `quarry run WORKLOAD --help` tells more.
 ";
@@ -28,6 +31,7 @@ Workloads:
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.workload {
         Some(Workload::Rx(args)) => rx::run(args),
+        Some(Workload::Micro(args)) => micro::run(args),
         None => output::print_text(WORKLOADS),
     }
 }

@@ -38,7 +38,7 @@ pub struct DesignEntry {
 }
 
 /// Work that is generic over the design ([`DesignEntry::run`]).
-pub(crate) trait ForDesign {
+pub trait ForDesign {
     /// What it returns.
     type Output;
     /// Does the work with a design.
@@ -71,7 +71,7 @@ macro_rules! designs {
 
         impl DesignEntry {
             /// Does work that is generic over the design with this one.
-            pub(crate) fn run<W: ForDesign>(&self, work: W) -> W::Output {
+            pub fn run<W: ForDesign>(&self, work: W) -> W::Output {
                 match self.which {
                     $(Which::$design => work.run::<$design>()),+
                 }

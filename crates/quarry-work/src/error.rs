@@ -3,6 +3,7 @@
 use quarry_core::page::{BootError, PageInconsistency};
 use quarry_sim::ConfigError;
 use quarry_sim::driver::SetupError;
+use quarry_sim::time::Deadlock;
 
 /// Why a workload was refused or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +27,9 @@ pub enum WorkError {
         /// Why not.
         source: BootError,
     },
-    /// The heap for socket buffers cannot be made.
+    /// The heap cannot be made.
     #[error("{run}: {source}")]
-    Heads {
+    Setup {
         /// The run.
         run: String,
         /// Why not.
@@ -41,6 +42,22 @@ pub enum WorkError {
         run: String,
         /// For what.
         what: &'static str,
+    },
+    /// The machine has too little memory.
+    #[error("{run}: no room for {what}; give the machine more memory, or ask for less")]
+    Exhausted {
+        /// The run.
+        run: String,
+        /// For what.
+        what: &'static str,
+    },
+    /// All CPUs wait for each other: a defect of this library.
+    #[error("{run}: {source}; please report this")]
+    Deadlock {
+        /// The run.
+        run: String,
+        /// Which CPU waits for what.
+        source: Deadlock,
     },
     /// The page allocator contradicts itself at the end: a defect of this library.
     #[error("{run}: the page allocator is inconsistent at the end ({source}); please report this")]

@@ -2,16 +2,22 @@
 //!
 //! A workload is a program or a part of a kernel reduced to the requests it makes: how many, of what
 //! size, on which CPU, and where they are given back. It runs on virtual machines, always in the same
-//! way for the same parameters and seed, and reports counts. What can be said in time needs a clock,
-//! which these machines do not have.
+//! way for the same parameters and seed.
 //!
 //! [`rx`] is a network receiver: pages, the drivers' caches in front of them, and readers on other
-//! CPUs.
+//! CPUs. It reports counts. [`micro`] has the micro-benchmarks of kernel developers, and [`pages`]
+//! processes that fault and exit; both run in simulated time.
 #![forbid(unsafe_code)]
 
+mod causes;
 mod error;
+pub mod micro;
+pub mod pages;
 mod parallel;
+mod phase;
 pub mod rx;
 
+pub use causes::{Causes, LineCauses, LockCauses};
 pub use error::WorkError;
 pub use parallel::run_all;
+pub use phase::PhaseReport;

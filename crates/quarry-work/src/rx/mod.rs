@@ -102,7 +102,7 @@ fn run_with<D: Design>(spec: &RxSpec, progress: &dyn Fn(u64)) -> Result<RxReport
     let heads = drive::<D, _>(config, spec.era, boot, |driver| {
         run_on_pages(spec, driver, progress)
     });
-    heads.map_err(|source| WorkError::Heads {
+    heads.map_err(|source| WorkError::Setup {
         run: spec.label(),
         source,
     })?

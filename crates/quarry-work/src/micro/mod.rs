@@ -1,0 +1,154 @@
+//! Micro-benchmarks of an allocator, as kernel developers publish them.
+//!
+//! # Patterns
+//!
+//! | name | what each CPU does | published as |
+//! |---|---|---|
+//! | `batch` | allocates n objects, then frees them in the same order | `slab_test` 1: "n times kmalloc, then kfree" (C. Lameter) |
+//! | `pair` | allocates one and frees it, n times | `slab_test` 2: "kmalloc/kfree test" |
+//! | `cross` | allocates n; its neighbour frees them | remote frees of the same module |
+//! | `bulk` | allocates and frees n in calls of k objects | `slab_bulk_test01` (J. D. Brouer) |
+//!
+//! All CPUs do it at the same time, on one cache. A first round, which is not counted, fills caches and lists. Objects
+//! are not written to by their users.
+//!
+//! # Time
+//!
+//! A round has two phases, allocations and frees, which all CPUs begin together. A phase's time is that of the slowest CPU
+//! for the throughput, and the mean of all CPUs for the time an operation.
+
+mod report;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use report::MicroReport;
+pub use spec::{MicroSpec, Pattern};
+
+use std::cell::RefCell;
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::BootParams;
+use quarry_core::machine::CpuId;
+use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
+
+use crate::error::WorkError;
+use crate::phase::{NoMemory, Of, Phase};
+
+/// Runs the benchmark on a design.
+///
+/// # Errors
+///
+/// [`WorkError`]: parameters that cannot be, a machine without room, or a deadlock.
+pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
+    let config = spec.config()?;
+    let ran = drive::<D, _>(config, spec.era, BootParams::default(), |driver| {
+        let cache = CacheSpec::new("micro", spec.object_bytes);
+        let cache = driver
+            .create_cache(&cache)
+            .map_err(|_| WorkError::Exhausted {
+                run: spec.label(),
+                what: "the cache",
+            })?;
+        Bench {
+            spec,
+            driver,
+            cache,
+            objects: (0..spec.cpus).map(|_| RefCell::default()).collect(),
+        }
+        .run(D::NAME)
+    });
+    ran.map_err(|source| WorkError::Setup {
+        run: spec.label(),
+        source,
+    })?
+}
+
+/// A run.
+struct Bench<'a, 'h, D: Design> {
+    spec: &'a MicroSpec,
+    driver: &'a Driver<'h, D>,
+    cache: CacheIndex,
+    /// What each CPU has allocated, in calls of [`MicroSpec::bulk`].
+    objects: Vec<RefCell<Vec<Vec<ObjectRef<'h>>>>>,
+}
+
+impl<'h, D: Design> Bench<'_, 'h, D> {
+    fn run(&self, design: &'static str) -> Result<MicroReport, WorkError> {
+        self.round()?;
+        let (mut allocs, mut frees) = (Phase::default(), Phase::default());
+        for _ in 0..self.spec.rounds {
+            let (alloc, free) = self.round()?;
+            allocs.add(&alloc);
+            frees.add(&free);
+        }
+        Ok(MicroReport::of(design, self.spec, &allocs, &frees))
+    }
+
+    /// Allocations, then frees; or both at once.
+    fn round(&self) -> Result<(Phase, Phase), WorkError> {
+        match self.spec.pattern {
+            Pattern::Pair => {
+                let both = self.phase(|cpu| {
+                    for _ in 0..self.spec.count {
+                        let object = self.driver.alloc(self.cache).ok_or(NoMemory)?;
+                        self.free(object, cpu);
+                    }
+                    Ok(())
+                })?;
+                Ok((both, Phase::default()))
+            }
+            Pattern::Batch | Pattern::Cross => {
+                let allocs = self.phase(|cpu| {
+                    let mut own = Vec::with_capacity(self.spec.count as usize);
+                    for _ in 0..self.spec.count {
+                        own.push(self.driver.alloc(self.cache).ok_or(NoMemory)?);
+                    }
+                    self.objects[cpu.0 as usize].borrow_mut().push(own);
+                    Ok(())
+                })?;
+                let frees = self.phase(|cpu| {
+                    let from = match self.spec.pattern {
+                        Pattern::Cross => (cpu.0 + 1) % self.spec.cpus,
+                        _ => cpu.0,
+                    };
+                    let objects = self.objects[from as usize].take();
+                    for object in objects.into_iter().flatten() {
+                        self.free(object, CpuId(from));
+                    }
+                    Ok(())
+                })?;
+                Ok((allocs, frees))
+            }
+            Pattern::Bulk => {
+                let bulk = self.spec.bulk as usize;
+                let calls = self.spec.count / self.spec.bulk;
+                let both = self.phase(|cpu| {
+                    for _ in 0..calls {
+                        let all = self.driver.alloc_bulk(self.cache, bulk);
+                        let mut objects = all.ok_or(NoMemory)?;
+                        let freed = self.driver.free_bulk(self.cache, &mut objects, cpu);
+                        debug_assert_eq!(freed, Ok(()), "the objects came from this very cache");
+                    }
+                    Ok(())
+                })?;
+                Ok((both, Phase::default()))
+            }
+        }
+    }
+
+    fn free(&self, object: ObjectRef<'h>, allocated_on: CpuId) {
+        let freed = self.driver.free(self.cache, object, allocated_on);
+        debug_assert_eq!(freed, Ok(()), "the object came from this very cache");
+    }
+
+    /// Lets all CPUs do something, which they begin together.
+    fn phase(&self, body: impl Fn(CpuId) -> Result<(), NoMemory>) -> Result<Phase, WorkError> {
+        let of = Of {
+            machine: self.driver.machine(),
+            label: &|| self.spec.label(),
+            what: "the objects",
+        };
+        Phase::run(&of, body)
+    }
+}

@@ -1,0 +1,73 @@
+//! What a micro-benchmark found.
+
+use serde::Serialize;
+
+use super::spec::{MicroSpec, Pattern};
+use crate::causes::Causes;
+use crate::phase::{Phase, PhaseReport};
+
+/// What a run found. Of the pattern `pair` an operation is a pair; of `bulk` it is an object's share of a pair of calls.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MicroReport {
+    /// Name of the design.
+    pub design: &'static str,
+    /// Whose rules.
+    pub era: &'static str,
+    /// The machine.
+    pub machine: String,
+    /// What CPUs did.
+    pub pattern: &'static str,
+    /// CPUs.
+    pub cpus: u32,
+    /// Bytes of an object.
+    pub object_bytes: u32,
+    /// Objects of a call.
+    pub bulk: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Objects that were allocated and freed.
+    pub objects: u64,
+    /// Decides what is left to chance.
+    pub seed: u64,
+    /// Allocations; of `pair` and `bulk` pairs.
+    pub alloc: PhaseReport,
+    /// Frees; null of `pair` and `bulk`.
+    pub free: Option<PhaseReport>,
+    /// What the time of an object's allocation and free went into.
+    pub causes: Causes,
+}
+
+impl MicroReport {
+    pub(super) fn of(
+        design: &'static str,
+        spec: &MicroSpec,
+        allocs: &Phase,
+        frees: &Phase,
+    ) -> Self {
+        let bulk = match spec.pattern {
+            Pattern::Bulk => spec.bulk,
+            _ => 1,
+        };
+        let own = u64::from(spec.count / bulk * bulk) * u64::from(spec.rounds);
+        let objects = own * u64::from(spec.cpus);
+        let ghz = spec.machine.ghz;
+        let mut spent = allocs.spent.clone();
+        spent.add(&frees.spent);
+        let apart = matches!(spec.pattern, Pattern::Batch | Pattern::Cross);
+        Self {
+            design,
+            era: spec.era.name(),
+            machine: spec.machine.name.clone(),
+            pattern: spec.pattern.name(),
+            cpus: spec.cpus,
+            object_bytes: spec.object_bytes,
+            bulk,
+            page_size: spec.page_bytes,
+            objects,
+            seed: spec.seed,
+            alloc: allocs.report(objects, ghz),
+            free: apart.then(|| frees.report(objects, ghz)),
+            causes: Causes::of(&spent, objects),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a micro-benchmark is asked to do.
+
+use quarry_core::era::Era;
+use quarry_machines::{Draw, Machine};
+use quarry_sim::Config;
+
+use crate::error::WorkError;
+
+/// What CPUs do (see the [module](super)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// n allocations, then n frees.
+    Batch,
+    /// An allocation and its free, n times.
+    Pair,
+    /// n allocations, which the neighbour frees.
+    Cross,
+    /// Calls for several objects at once.
+    Bulk,
+}
+
+impl Pattern {
+    /// All of them with their names.
+    pub const ALL: [(Pattern, &'static str); 4] = [
+        (Pattern::Batch, "batch"),
+        (Pattern::Pair, "pair"),
+        (Pattern::Cross, "cross"),
+        (Pattern::Bulk, "bulk"),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct MicroSpec {
+    /// What CPUs do.
+    pub pattern: Pattern,
+    /// Bytes of an object.
+    pub object_bytes: u32,
+    /// Objects of each CPU and round.
+    pub count: u32,
+    /// Objects of a call, for [`Pattern::Bulk`].
+    pub bulk: u32,
+    /// CPUs that do it.
+    pub cpus: u32,
+    /// Rounds that are counted.
+    pub rounds: u32,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Whose rules.
+    pub era: Era,
+    /// What time costs.
+    pub machine: Machine,
+    /// Values of its costs.
+    pub draw: Draw,
+    /// Decides what is left to chance.
+    pub seed: u64,
+}
+
+/// Most objects that a call takes.
+const BULK_MAX: u32 = 1024;
+
+impl MicroSpec {
+    /// The run in words, for messages.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!(
+            "{}, {} bytes, era {}, {} CPUs of {}",
+            self.pattern.name(),
+            self.object_bytes,
+            self.era,
+            self.cpus,
+            self.machine.name
+        )
+    }
+
+    /// The virtual machine.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if the run cannot be.
+    pub fn config(&self) -> Result<Config, WorkError> {
+        let refuse = |message: String| Err(WorkError::Usage(message));
+        if self.count == 0 || self.rounds == 0 {
+            return refuse("0 objects or 0 rounds: a run has at least one of each".to_string());
+        }
+        if !(1..=BULK_MAX).contains(&self.bulk) {
+            return refuse(format!("{} objects a call: 1 to {BULK_MAX}", self.bulk));
+        }
+        if self.pattern == Pattern::Bulk && self.bulk > self.count {
+            let (bulk, count) = (self.bulk, self.count);
+            return refuse(format!(
+                "{bulk} objects a call of {count} in all: ask for more"
+            ));
+        }
+        if self.pattern == Pattern::Cross && self.cpus < 2 {
+            return refuse("cross needs a neighbour: ask for 2 CPUs or more".to_string());
+        }
+        let base = Config {
+            page_bytes: self.page_bytes,
+            memory_bytes: self.memory_bytes,
+            ..Config::default()
+        };
+        let config = self
+            .machine
+            .config(self.cpus, self.era, &self.draw, self.seed, base);
+        let config = config.map_err(|error| WorkError::Usage(error.to_string()))?;
+        let checked = config.check();
+        checked.map_err(|error| WorkError::Usage(error.to_string()))?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,94 @@
+use quarry_core::era::Era;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
+use quarry_core::slub::Slub;
+use quarry_machines::{Draw, Machine};
+
+use super::*;
+
+fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
+    MicroSpec {
+        pattern,
+        object_bytes: 256,
+        count: 1000,
+        bulk: 16,
+        cpus,
+        rounds: 2,
+        page_bytes: 4096,
+        memory_bytes: 1 << 30,
+        era,
+        machine: Machine::bundled("haswell-ep-2x12").unwrap(),
+        draw: Draw::VALUES,
+        seed: 1,
+    }
+}
+
+#[test]
+fn one_cpu_waits_for_no_lock_and_fetches_no_line_of_another() {
+    for pattern in [Pattern::Batch, Pattern::Pair, Pattern::Bulk] {
+        let report = run::<Slub>(&spec(pattern, 1, Era::V3_18)).unwrap();
+        assert_eq!(report.causes.lock_wait_ns(), 0.0, "{pattern:?}");
+        assert_eq!(report.causes.lines.between_cpus(), 0.0, "{pattern:?}");
+        assert!(report.alloc.ns > 0.0, "{pattern:?}");
+        assert_eq!(report.free.is_some(), pattern == Pattern::Batch);
+    }
+}
+
+#[test]
+fn what_the_time_went_into_adds_up_to_it() {
+    let report = run::<SlabCache>(&spec(Pattern::Cross, 4, Era::V6_1)).unwrap();
+    let causes = &report.causes;
+    let named = causes.access_ns.iter().chain(&causes.work_ns);
+    let named: f64 = named.map(|(_, ns)| ns).sum();
+    let locks = causes.locks.iter().map(|lock| lock.wait_ns + lock.own_ns);
+    let parts = named + causes.fill_ns + locks.sum::<f64>();
+    let whole = report.alloc.ns + report.free.unwrap().ns;
+    assert!((parts / whole - 1.0).abs() < 0.001, "{parts} of {whole}");
+}
+
+#[test]
+fn objects_that_a_neighbour_frees_move_lines_and_cost_more() {
+    let own = run::<Slub>(&spec(Pattern::Batch, 2, Era::V6_18)).unwrap();
+    let cross = run::<Slub>(&spec(Pattern::Cross, 2, Era::V6_18)).unwrap();
+    let lines = [&own, &cross].map(|report| report.causes.lines.between_cpus());
+    assert!(lines[1] > 3.0 * lines[0], "{lines:?}");
+    assert!(cross.free.unwrap().ns > own.free.unwrap().ns);
+}
+
+#[test]
+fn calls_for_many_objects_are_cheaper_an_object() {
+    let one = run::<SheafCache>(&spec(Pattern::Pair, 1, Era::V7_0)).unwrap();
+    let many = run::<SheafCache>(&spec(Pattern::Bulk, 1, Era::V7_0)).unwrap();
+    assert!(many.alloc.ns < one.alloc.ns, "{many:?} {one:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report() {
+    let once = run::<Slub>(&spec(Pattern::Cross, 8, Era::V2_6_24)).unwrap();
+    let again = run::<Slub>(&spec(Pattern::Cross, 8, Era::V2_6_24)).unwrap();
+    assert_eq!(again, once);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |change: fn(&mut MicroSpec)| {
+        let mut spec = spec(Pattern::Batch, 2, Era::V6_18);
+        change(&mut spec);
+        run::<Slub>(&spec).unwrap_err().to_string()
+    };
+    let none = refused(|spec| spec.count = 0);
+    assert_eq!(
+        none,
+        "0 objects or 0 rounds: a run has at least one of each"
+    );
+    let bulk = refused(|spec| spec.bulk = 0);
+    assert_eq!(bulk, "0 objects a call: 1 to 1024");
+    let few = refused(|spec| (spec.pattern, spec.count) = (Pattern::Bulk, 7));
+    assert_eq!(few, "16 objects a call of 7 in all: ask for more");
+    let alone = refused(|spec| (spec.pattern, spec.cpus) = (Pattern::Cross, 1));
+    assert_eq!(alone, "cross needs a neighbour: ask for 2 CPUs or more");
+    let cpus = refused(|spec| spec.cpus = 25);
+    assert!(cpus.ends_with("take 1 to 12, or 24"), "{cpus}");
+    let memory = refused(|spec| (spec.object_bytes, spec.memory_bytes) = (4096, 2 << 20));
+    assert!(memory.ends_with("give the machine more memory, or ask for less"));
+}

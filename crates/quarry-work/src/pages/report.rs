@@ -1,0 +1,79 @@
+//! What processes found.
+
+use quarry_core::machine::LockClass;
+use serde::Serialize;
+
+use super::spec::PagesSpec;
+use crate::causes::Causes;
+use crate::phase::{Phase, PhaseReport};
+
+/// The zone lock in one half of a round, a page.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ZoneLock {
+    /// Nanoseconds that it was held.
+    pub hold_ns: f64,
+    /// Nanoseconds that CPUs waited for it.
+    pub wait_ns: f64,
+    /// Acquisitions.
+    pub taken: f64,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PagesReport {
+    /// Whose page allocator.
+    pub era: &'static str,
+    /// The machine.
+    pub machine: String,
+    /// Processes.
+    pub processes: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Pages that were faulted in and freed.
+    pub pages: u64,
+    /// Decides what is left to chance.
+    pub seed: u64,
+    /// Faults: entry, allocation, zeros.
+    pub fault: PhaseReport,
+    /// Frees by the unmapping.
+    pub free: PhaseReport,
+    /// The zone lock of faults.
+    pub fault_lock: ZoneLock,
+    /// The zone lock of frees.
+    pub free_lock: ZoneLock,
+    /// What the time of a page's fault and free went into.
+    pub causes: Causes,
+}
+
+impl PagesReport {
+    pub(super) fn of(spec: &PagesSpec, faults: &Phase, frees: &Phase) -> Self {
+        let own = u64::from(spec.pages) * u64::from(spec.rounds);
+        let pages = own * u64::from(spec.processes);
+        let ghz = spec.machine.ghz;
+        let mut spent = faults.spent.clone();
+        spent.add(&frees.spent);
+        Self {
+            era: spec.era.name(),
+            machine: spec.machine.name.clone(),
+            processes: spec.processes,
+            page_size: spec.page_bytes,
+            pages,
+            seed: spec.seed,
+            fault: faults.report(pages, ghz),
+            free: frees.report(pages, ghz),
+            fault_lock: zone_lock(faults, pages),
+            free_lock: zone_lock(frees, pages),
+            causes: Causes::of(&spent, pages),
+        }
+    }
+}
+
+fn zone_lock(phase: &Phase, pages: u64) -> ZoneLock {
+    let lock = phase.spent.locks[LockClass::Zone as usize];
+    let ns = |ps: u64| ps as f64 / 1000.0 / pages as f64;
+    ZoneLock {
+        hold_ns: ns(lock.hold_ps),
+        wait_ns: ns(lock.wait_ps),
+        taken: lock.taken as f64 / pages as f64,
+    }
+}

@@ -1,0 +1,100 @@
+//! Parts of a run that all CPUs begin together.
+
+use std::cell::RefCell;
+
+use quarry_core::machine::CpuId;
+use quarry_sim::VirtualMachine;
+use quarry_sim::time::TimeCounters;
+use serde::Serialize;
+
+use crate::error::WorkError;
+
+/// Times of a phase, or of several alike.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Phase {
+    /// Of all CPUs together.
+    all_ps: u64,
+    /// Of the slowest.
+    slowest_ps: u64,
+    /// What time went into.
+    pub(crate) spent: TimeCounters,
+}
+
+/// A phase in an operation's units.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PhaseReport {
+    /// Nanoseconds that an operation takes its CPU.
+    pub ns: f64,
+    /// Cycles of the same.
+    pub cycles: f64,
+    /// Operations of all CPUs a second.
+    pub per_second: f64,
+}
+
+/// Ends the body of a CPU: the machine's memory is exhausted.
+pub(crate) struct NoMemory;
+
+/// What a phase is of, for errors.
+pub(crate) struct Of<'a> {
+    pub(crate) machine: &'a VirtualMachine,
+    pub(crate) label: &'a dyn Fn() -> String,
+    /// What there may be no memory for.
+    pub(crate) what: &'static str,
+}
+
+impl Phase {
+    /// Lets all CPUs do something, which they begin together.
+    pub(crate) fn run(
+        of: &Of<'_>,
+        body: impl Fn(CpuId) -> Result<(), NoMemory>,
+    ) -> Result<Self, WorkError> {
+        let machine = of.machine;
+        let start = machine.time_counters().unwrap_or_default();
+        let start_ns = start.cpu_ps.iter().max().map_or(0, |ps| ps.div_ceil(1000));
+        let failed = RefCell::new(None);
+        let phase = RefCell::new(Self::default());
+        let ran = machine.run_cpus(|cpu| {
+            machine.advance_to(start_ns);
+            let began_ps = machine.clock_ps();
+            if let Err(NoMemory) = body(cpu) {
+                failed.borrow_mut().get_or_insert(cpu);
+            }
+            let took_ps = machine.clock_ps() - began_ps;
+            let mut phase = phase.borrow_mut();
+            phase.all_ps += took_ps;
+            phase.slowest_ps = phase.slowest_ps.max(took_ps);
+        });
+        ran.map_err(|source| WorkError::Deadlock {
+            run: (of.label)(),
+            source,
+        })?;
+        if failed.into_inner().is_some() {
+            return Err(WorkError::Exhausted {
+                run: (of.label)(),
+                what: of.what,
+            });
+        }
+        let end = machine.time_counters().unwrap_or_default();
+        Ok(Self {
+            spent: end.since(&start),
+            ..phase.into_inner()
+        })
+    }
+
+    /// Another phase followed, which is one of the same kind.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.all_ps += other.all_ps;
+        self.slowest_ps += other.slowest_ps;
+        self.spent.add(&other.spent);
+    }
+
+    /// Of n operations, on cores of this clock.
+    pub(crate) fn report(&self, operations: u64, ghz: f64) -> PhaseReport {
+        let ns = self.all_ps as f64 / 1000.0 / operations as f64;
+        PhaseReport {
+            ns,
+            cycles: ns * ghz,
+            per_second: operations as f64 / (self.slowest_ps as f64 / 1e12),
+        }
+    }
+}
