@@ -32,6 +32,37 @@ impl VirtualMachine {
         ran
     }
 
+    /// The running CPU sleeps until another one wakes it ([`VirtualMachine::wake`]). `what` says for what, in case that
+    /// this never happens and [`VirtualMachine::run_cpus`] ends with a [`Deadlock`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of [`VirtualMachine::run_cpus`].
+    pub fn sleep(&self, what: &'static str) {
+        assert!(self.clocked.get(), "no other CPU runs that could wake this one");
+        self.on_clock(|timed| timed.order().sleep(what));
+    }
+
+    /// Ends a CPU's sleep: its clock is then that of the running CPU at least. `false` if it does not sleep. What the
+    /// wake-up costs is [`Work::RemoteWake`](quarry_core::machine::Work::RemoteWake), of whichever CPU the caller says.
+    ///
+    /// # Panics
+    ///
+    /// If the machine has no such CPU.
+    pub fn wake(&self, cpu: CpuId) -> bool {
+        let cpus = self.topology.cpus;
+        assert!(cpu.0 < cpus, "CPU {} of {cpus}", cpu.0);
+        self.clocked.get() && self.on_clock(|timed| timed.order().rouse(cpu.0))
+    }
+
+    /// A device writes bytes to memory: into the last-level cache of the first CPU's cluster, or past all caches where
+    /// there is none. No cache keeps what it had of them. It takes none of the CPUs' time.
+    pub fn device_write(&self, at: *const u8, bytes: usize) {
+        if self.clocked.get() {
+            self.timed().device_write(at.addr(), bytes);
+        }
+    }
+
     /// Whether the CPUs run side by side.
     pub(crate) fn is_clocked(&self) -> bool {
         self.clocked.get()
@@ -160,7 +191,7 @@ mod tests {
     use quarry_core::design::{CacheSpec, Design};
     use quarry_core::era::Era;
     use quarry_core::geometry::BootParams;
-    use quarry_core::machine::{Clock as _, Locks as _};
+    use quarry_core::machine::{Access, Accounting as _, Clock as _, Line, Locks as _};
     use quarry_core::page::MigrateType;
     use quarry_core::sheaf::SheafCache;
     use quarry_core::slab::SlabCache;
@@ -325,6 +356,47 @@ mod tests {
         end::<Slubq>(Era::V2_6_35);
         end::<Slob>(Era::V6_1);
         end::<SheafCache>(Era::V7_0);
+    }
+
+    #[test]
+    fn a_cpu_sleeps_until_it_is_woken() {
+        let machine = VirtualMachine::new(config(2)).unwrap();
+        assert!(!machine.wake(CpuId(1)), "no CPU runs");
+        let ran = machine.run_cpus(|cpu| {
+            if cpu.0 == 0 {
+                machine.sleep("a packet");
+                assert_eq!(machine.clock_ps(), 7_000_000);
+            } else {
+                machine.advance_to(7000);
+                assert!(machine.wake(CpuId(0)));
+                assert!(!machine.wake(CpuId(0)), "it is awake");
+            }
+        });
+        assert_eq!(ran, Ok(()));
+        let ran = machine.run_cpus(|_| machine.sleep("a packet"));
+        let text = ran.unwrap_err().to_string();
+        assert!(text.ends_with("CPU 0 waits for a packet, CPU 1 waits for a packet"), "{text}");
+    }
+
+    #[test]
+    fn what_a_device_wrote_is_in_the_last_level_cache() {
+        let machine = VirtualMachine::new(config(1)).unwrap();
+        let at = machine.ranges.pages.base.as_ptr().cast_const();
+        let ran = machine.run_cpus(|_| {
+            let mut began_ps = 0;
+            let mut cost = || {
+                machine.access(at, 8, Access::Read, Line::Object);
+                let cost_ps = machine.clock_ps() - began_ps;
+                began_ps = machine.clock_ps();
+                cost_ps
+            };
+            let lines = &MODEL.lines;
+            assert_eq!((cost(), cost()), (lines.memory[0], lines.l1.hit));
+            machine.device_write(at, 8);
+            let llc = lines.llc.unwrap().level.hit;
+            assert_eq!((cost(), cost()), (llc, lines.l1.hit));
+        });
+        assert_eq!(ran, Ok(()));
     }
 
     #[test]

@@ -20,6 +20,8 @@ struct Cpu {
     yielder: Cell<*const Yielder<(), ()>>,
     /// What it waits for.
     waits: Cell<Option<&'static str>>,
+    /// Whether it waits for [`Order::rouse`].
+    asleep: Cell<bool>,
 }
 
 /// The order in which CPUs act.
@@ -112,6 +114,26 @@ impl Order {
         self.ready.borrow_mut().push(entry);
     }
 
+    /// Waits until another CPU calls [`Order::rouse`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Order::block`].
+    pub(crate) fn sleep(&self, what: &'static str) {
+        self.running().asleep.set(true);
+        self.block(what);
+    }
+
+    /// Ends a CPU's sleep now, in its turn. `false` if the CPU does not sleep.
+    pub(crate) fn rouse(&self, cpu: u32) -> bool {
+        self.visible();
+        let sleeps = self.cpus[cpu as usize].asleep.replace(false);
+        if sleeps {
+            self.wake(cpu, self.now_ps());
+        }
+        sleeps
+    }
+
     fn suspend(&self) {
         if self.ending.get() {
             return;
@@ -199,7 +221,10 @@ impl Drop for SideBySide<'_> {
             drop(coroutine);
         }
         order.ready.borrow_mut().clear();
-        order.cpus.iter().for_each(|cpu| cpu.waits.set(None));
+        for cpu in &order.cpus {
+            cpu.waits.set(None);
+            cpu.asleep.set(false);
+        }
         order.ending.set(false);
     }
 }

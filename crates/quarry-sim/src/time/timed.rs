@@ -202,6 +202,14 @@ impl Timed {
         );
     }
 
+    /// A device writes some bytes.
+    pub(crate) fn device_write(&self, at: usize, bytes: usize) {
+        let last = at + bytes.max(1) - 1;
+        for line in self.line(at)..=self.line(last) {
+            self.lines.device_write(line);
+        }
+    }
+
     fn place(&self, at: usize, class: LockClass) -> Place<'_> {
         Place {
             order: &self.order,
