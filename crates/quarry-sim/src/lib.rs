@@ -47,6 +47,6 @@ pub mod time;
 pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
 pub use counters::Counters;
 pub use machine::VirtualMachine;
-pub use pool::LonePut;
+pub use pool::{LonePut, PoolDriver, PoolHome, PoolRef};
 pub use rng::Rng;
 pub use step::Step;

@@ -1,9 +1,98 @@
-//! Page pools of a virtual machine: their puts are safe, as one thread makes them all.
+//! Page pools of a virtual machine, with puts that are safe.
+//!
+//! [`PoolDriver`] hands out pages as receipts, each of which is put once; CPUs may do so side by side. [`LonePut`] puts
+//! pages by their numbers, right or wrong, one at a time.
 
-use quarry_core::page::Pfn;
-use quarry_core::pool::{PagePool, PoolError, PoolOwner, Put};
+use quarry_core::era::Era;
+use quarry_core::page::{PageAllocator, Pfn};
+use quarry_core::pool::{
+    PagePool, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolStats, Put,
+};
 
 use crate::machine::VirtualMachine;
+
+/// A page pool whose pages are receipts. It has its owner to itself, so no page of it is put by its number.
+pub struct PoolDriver<'p>(PoolOwner<'p, VirtualMachine>);
+
+/// A page of a [`PoolDriver`]: it can be put once.
+#[derive(Debug)]
+pub struct PoolRef<'p> {
+    pfn: Pfn,
+    /// Not a pool's for longer than its page allocator lives.
+    _pages: std::marker::PhantomData<&'p ()>,
+}
+
+/// The way home for pages of a [`PoolDriver`], for any CPU.
+pub struct PoolHome<'p>(PagePool<'p, VirtualMachine>);
+
+impl PoolRef<'_> {
+    /// The page.
+    #[must_use]
+    pub fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+}
+
+impl<'p> PoolDriver<'p> {
+    /// A pool of a virtual machine's pages.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolCreateError`].
+    pub fn create(
+        pages: &'p PageAllocator<VirtualMachine>,
+        era: Era,
+        params: &PoolParams<'_>,
+    ) -> Result<Self, PoolCreateError> {
+        PoolOwner::create(pages, era, params).map(Self)
+    }
+
+    /// A page for the owner. `None` if memory is exhausted.
+    #[must_use]
+    pub fn alloc(&mut self) -> Option<PoolRef<'p>> {
+        let pfn = self.0.alloc()?;
+        Some(PoolRef {
+            pfn,
+            _pages: std::marker::PhantomData,
+        })
+    }
+
+    /// The owner puts a page back that it has not passed on.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if it is another pool's: it stays in flight for ever.
+    pub fn put(&mut self, page: PoolRef<'p>) -> Result<Put, PoolError> {
+        // SAFETY: as in `PoolHome::put`.
+        unsafe { self.0.put(page.pfn) }
+    }
+
+    /// The way home for pages that are passed on.
+    #[must_use]
+    pub fn home(&self) -> PoolHome<'p> {
+        PoolHome(self.0.handle())
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        self.0.pool().stats()
+    }
+}
+
+impl<'p> PoolHome<'p> {
+    /// Puts a page back, on whichever CPU runs.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if it is another pool's: it stays in flight for ever.
+    pub fn put(&self, page: PoolRef<'p>) -> Result<Put, PoolError> {
+        // SAFETY: the pool gave the page with its only receipt, which ends here: no other put of it is made, at this
+        // time or later, as owner and handle are private to these types and never put by number. No receipt tells where
+        // its memory is. A page of another pool is refused.
+        unsafe { self.0.put(page.pfn) }
+    }
+}
 
 /// Puts into a pool whose pages are not mapped. A mapper is foreign code that runs in the middle of
 /// a put and could make another one.
@@ -97,6 +186,41 @@ mod tests {
 
     use super::*;
     use crate::{Config, driver, time};
+
+    #[test]
+    fn receipts_are_put_by_cpus_side_by_side() {
+        let (era, boot) = (Era::V6_18, BootParams::default());
+        let config = Config {
+            cpus: 4,
+            time: Some(time::tests::MODEL),
+            ..Config::default()
+        };
+        let driven = driver::drive::<Slub, _>(config, era, boot, |driver| {
+            let params = PoolParams::default();
+            let mut pool = PoolDriver::create(driver.pages(), era, &params).unwrap();
+            let mut other = PoolDriver::create(driver.pages(), era, &params).unwrap();
+            let home = pool.home();
+            let pages = std::cell::RefCell::new(Vec::new());
+            for _ in 0..200 {
+                pages.borrow_mut().push(pool.alloc().unwrap());
+            }
+            let ran = driver.machine().run_cpus(|_| {
+                while let Some(page) = { pages.borrow_mut().pop() } {
+                    home.put(page).unwrap();
+                }
+            });
+            assert_eq!(ran, Ok(()));
+            let put = pool.stats();
+            assert_eq!(put.ring + put.ring_full, 200, "{put:?}");
+            assert!(driver.machine().time_counters().unwrap().cpu_ps[3] > 0);
+            let page = other.alloc().unwrap();
+            let pfn = page.pfn();
+            assert_eq!(home.put(page), Err(PoolError::NotOfPool(pfn)));
+            let page = pool.alloc().unwrap();
+            assert_eq!(pool.put(page), Ok(Put::Cached));
+        });
+        assert!(driven.is_ok());
+    }
 
     #[test]
     #[should_panic(expected = "a page is put by its number while CPUs run side by side")]

@@ -55,8 +55,15 @@ impl VirtualMachine {
         self.clocked.get() && self.on_clock(|timed| timed.order().rouse(cpu.0))
     }
 
-    /// A device writes bytes to memory: into the last-level cache of the first CPU's cluster, or past all caches where
-    /// there is none. No cache keeps what it had of them. It takes none of the CPUs' time.
+    /// The running CPU is busy with what is no allocator's work. Without clocks that takes no time.
+    pub fn spend(&self, ps: u64) {
+        if self.clocked.get() {
+            self.timed().outside(ps);
+        }
+    }
+
+    /// A device at the first CPU's socket writes bytes to memory: into that CPU's last-level cache if the memory is of
+    /// its node, else past all caches. No cache keeps what it had of them. It takes none of the CPUs' time.
     pub fn device_write(&self, at: *const u8, bytes: usize) {
         if self.clocked.get() {
             self.timed().device_write(at.addr(), bytes);

@@ -15,6 +15,8 @@ pub struct TimeCounters {
     pub work_ps: [u64; Work::COUNT],
     /// Runs of bytes that were filled or copied.
     pub fill_ps: u64,
+    /// Work that is no allocator's ([`VirtualMachine::spend`](crate::VirtualMachine::spend)).
+    pub outside_ps: u64,
     /// Locks by their class ([`LockClass::ALL`]).
     pub locks: [LockTimes; LockClass::COUNT],
     /// Lines that moved.
@@ -46,6 +48,7 @@ impl TimeCounters {
             access_ps: less(self.access_ps, &earlier.access_ps),
             work_ps: less(self.work_ps, &earlier.work_ps),
             fill_ps: self.fill_ps - earlier.fill_ps,
+            outside_ps: self.outside_ps - earlier.outside_ps,
             locks: std::array::from_fn(|class| self.locks[class].since(&earlier.locks[class])),
             moves: self.moves.since(&earlier.moves),
         }
@@ -58,6 +61,7 @@ impl TimeCounters {
         more(&mut self.access_ps, &other.access_ps);
         more(&mut self.work_ps, &other.work_ps);
         self.fill_ps += other.fill_ps;
+        self.outside_ps += other.outside_ps;
         for (lock, other) in self.locks.iter_mut().zip(&other.locks) {
             lock.taken += other.taken;
             lock.waits += other.waits;

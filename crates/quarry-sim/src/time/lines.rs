@@ -154,14 +154,16 @@ impl Lines {
             })
     }
 
-    /// A device writes to a line: no cache has it any more but the first cluster's.
-    pub(crate) fn device_write(&self, line: usize) {
+    /// A device writes to a line: no cache has it any more, but the first cluster's if it is `cached`.
+    pub(crate) fn device_write(&self, line: usize, cached: bool) {
         let state = &mut *self.state.borrow_mut();
         let at = state.lines.entry(line).or_default();
         at.holders = Few::default();
         at.clusters = Few::default();
         at.exclusive = false;
-        self.keep_in_cluster(state, 0, line);
+        if cached {
+            self.keep_in_cluster(state, 0, line);
+        }
     }
 
     /// What a CPU wrote to a line is seen at a moment: no other CPU gets it before.

@@ -202,11 +202,18 @@ impl Timed {
         );
     }
 
-    /// A device writes some bytes.
+    /// Takes time that is no allocator's.
+    pub(crate) fn outside(&self, ps: u64) {
+        self.order.advance(ps);
+        self.spent.borrow_mut().outside_ps += ps;
+    }
+
+    /// A device at the first CPU's socket writes some bytes.
     pub(crate) fn device_write(&self, at: usize, bytes: usize) {
         let last = at + bytes.max(1) - 1;
+        let cached = self.is_local(at, 0);
         for line in self.line(at)..=self.line(last) {
-            self.lines.device_write(line);
+            self.lines.device_write(line, cached);
         }
     }
 
