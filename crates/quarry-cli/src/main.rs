@@ -30,6 +30,7 @@ mod replay_tables;
 mod run;
 mod rx;
 mod rx_tables;
+mod rx_time;
 mod signals;
 mod snapshot;
 mod tunables;

@@ -1,7 +1,6 @@
 //! `quarry run rx`: a network receiver.
 
 use std::io::{self, IsTerminal};
-use std::num::NonZeroUsize;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
@@ -10,7 +9,8 @@ use quarry_lab::design::parse_era;
 use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, RxAxes, RxReport, RxSpec};
 use serde::Serialize;
 
-use crate::{error, output, rx_tables, units};
+use crate::machine_args::MachineArgs;
+use crate::{error, output, rx_tables, rx_time, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -40,9 +40,9 @@ pub(crate) struct Args {
         default_value = "4.13"
     )]
     era: Vec<String>,
-    /// Packets that each run counts; with its warm-up at most 1000000000000.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    packets: u64,
+    /// Packets that each run counts; with its warm-up at most 1000000000000. 300000, and 1000000 with --counts.
+    #[arg(long, value_name = "N")]
+    packets: Option<u64>,
     /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all
     /// CPUs alike (spread).
     #[arg(long, value_name = "WHERE", default_value = "other")]
@@ -87,15 +87,14 @@ pub(crate) struct Args {
         default_value_t = CACHE_SHARE_BYTES
     )]
     cache_share: u64,
-    /// Decides in which order streams send.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Runs at the same time; the number of CPUs by default.
-    #[arg(short, long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
-    /// Print JSON: one object, with everything that is counted.
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    /// Count what packets cost, on machines without clocks. --machine says nothing then.
     #[arg(long)]
-    json: bool,
+    counts: bool,
+    /// Print JSON: one object, with all that was measured or counted.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -108,14 +107,19 @@ Drivers (numbers as in the thread \"Page allocator bottleneck\", linux-mm, Septe
            driver as it was, which the thread switched off
 
 What is modelled:
-  Each ring takes 64 packets a poll and then refills. A stream sends as many
-  packets at a time as GRO merges (64 KiB); its reader takes all that waits in
-  the socket at once. Everything is counted in steady state. Nothing takes
-  time, so no bandwidth comes out: the last table multiplies the counts with the
-  packets per second that the thread's driver #1 had on one ring, times the
-  rings, up to the line rate of 100 Gbit/s. ns/block is what the holders of the
-  zone lock, all together, have for each block that they move under it; a block
-  is a page unless the MTU is larger.
+  Packets are offered at 100 Gbit/s. Each ring takes 64 packets a poll and then
+  refills. A stream sends as many packets at a time as GRO merges (64 KiB); its
+  reader sleeps until they are there, copies and frees them. A packet's time
+  beside memory is the one figure taken from the thread: that of driver #1 with
+  one ring. Packets not taken found no buffer: TCP would send less.
+  docs/time.md tells what is simulated and how.
+
+With --counts nothing takes time:
+  Readers take all that waits in a socket once --backlog packets are there. The
+  last table multiplies the counts with the packets per second that the thread's
+  driver #1 had on one ring, times the rings, up to the line rate. ns/block is
+  what the holders of the zone lock, all together, have for each block that they
+  move under it; a block is a page unless the MTU is larger.
   docs/rx.md tells the sources and what does not follow, and explains every
   column and every field of --json.
 
@@ -124,11 +128,13 @@ Exit codes:
 
 Examples:
   quarry run rx
-  quarry run rx --driver none --consumer spread --rings 1,16
-  quarry run rx --driver shipped,pool --era 4.13,6.18 --rings 8
-  quarry run rx --page-size 4k,64k --driver small --rings 4
-  quarry run rx --mtu 9000 --driver none --era 4.13,6.1 --rings 4
-  quarry run rx --json | jq '.runs[] | [.driver, .rings, .pages.zone_locks / .packets]'";
+  quarry run rx --driver none,pool --era 4.13,6.18 --rings 4,8
+  quarry run rx --driver none --rings 8 --json | jq '.runs[].causes'
+  quarry run rx --counts
+  quarry run rx --counts --driver none --consumer spread --rings 1,16
+  quarry run rx --counts --page-size 4k,64k --driver small --rings 4
+  quarry run rx --counts --mtu 9000 --driver none --era 4.13,6.1 --rings 4
+  quarry run rx --counts --json | jq '.runs[] | [.driver, .rings, .pages.zone_locks]'";
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -139,12 +145,11 @@ struct Report<'a> {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runs = runs(args)?;
-    let jobs = args
-        .jobs
-        .or_else(|| std::thread::available_parallelism().ok())
-        .map_or(1, NonZeroUsize::get);
+    if !args.counts {
+        return rx_time::run(args, &runs);
+    }
     let bar = progress_bar(runs.iter().map(packets).fold(0, u64::saturating_add));
-    let reports = quarry_work::run_all(&runs, jobs, |spec| {
+    let reports = quarry_work::run_all(&runs, args.machine.jobs(), |spec| {
         quarry_work::rx::run(spec, &|packets| bar.inc(packets))
     });
     bar.finish_and_clear();
@@ -163,7 +168,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Packets that a run takes, with those before counting.
-fn packets(spec: &RxSpec) -> u64 {
+pub(crate) fn packets(spec: &RxSpec) -> u64 {
     spec.packets + spec.warm_up_packets() + u64::from(spec.rings * NAPI_BUDGET)
 }
 
@@ -187,8 +192,10 @@ fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
         backlog: args.backlog,
         descriptors: args.descriptors,
         cache_entries: args.cache_entries,
-        packets: args.packets,
-        seed: args.seed,
+        packets: args
+            .packets
+            .unwrap_or(if args.counts { 1_000_000 } else { 300_000 }),
+        seed: args.machine.seed,
         ..RxSpec::new(&DRIVERS[0], 1)
     };
     Ok(axes.runs(&base)?)
@@ -203,7 +210,7 @@ fn consumer(name: &str) -> anyhow::Result<Consumer> {
     })
 }
 
-fn progress_bar(packets: u64) -> ProgressBar {
+pub(crate) fn progress_bar(packets: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -1,6 +1,6 @@
 //! Page pools of a virtual machine, with puts that are safe.
 //!
-//! [`PoolDriver`] hands out pages as receipts, each of which is put once; CPUs may do so side by side. [`LonePut`] puts
+//! [`PoolDriver`] hands out pages as receipts. A receipt is put once, by CPUs side by side. [`LonePut`] puts
 //! pages by their numbers, right or wrong, one at a time.
 
 use quarry_core::era::Era;

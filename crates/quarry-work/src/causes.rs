@@ -13,6 +13,8 @@ pub struct Causes {
     pub work_ns: Vec<(&'static str, f64)>,
     /// Runs of bytes that were filled or copied.
     pub fill_ns: f64,
+    /// Work that is no allocator's.
+    pub outside_ns: f64,
     /// Locks by their class; those that were not taken are left out.
     pub locks: Vec<LockCauses>,
     /// Lines that moved an operation.
@@ -105,6 +107,7 @@ impl Causes {
                 &counters.work_ps,
             ),
             fill_ns: ns(counters.fill_ps),
+            outside_ns: ns(counters.outside_ps),
             locks: locks
                 .filter(|(_, times)| times.taken > 0)
                 .map(lock)

@@ -34,6 +34,7 @@ fn a_small_run() {
         stdout(&[
             "run",
             "rx",
+            "--counts",
             "--driver",
             "small,none,huge,pool,shipped",
             "--rings",
@@ -59,6 +60,7 @@ fn the_json_has_these_fields() {
     let text = stdout(&[
         "run",
         "rx",
+        "--counts",
         "--driver",
         "none,huge",
         "--rings",
@@ -155,13 +157,57 @@ fn impossible_input_is_refused() {
         (&["--memory", "9T"], &["give it 4k to 8T"]),
     ];
     for (args, parts) in refused {
-        let output = quarry(&[&["run", "rx"], args].concat());
-        assert_fails(&output, 2, parts);
+        for counts in [&["run", "rx", "--counts"][..], &["run", "rx"]] {
+            let output = quarry(&[counts, args].concat());
+            assert_fails(&output, 2, parts);
+        }
     }
     let output = quarry(&["run", "tx"]);
     assert_fails(&output, 2, &["tx"]);
     let output = quarry(&["run", "rx", "--driver", "huge", "--cache-entries", "1000"]);
     assert_fails(&output, 2, &["1000 cache entries", "power of two"]);
+}
+
+/// In time: bandwidths beside the thread's, and what limits them; the same on any number of threads.
+#[test]
+fn a_small_run_in_time() {
+    let run = |jobs: &str| {
+        let args = "run rx --driver none,pool --rings 1,4 --packets 20000 --streams 16 -j";
+        let args: Vec<&str> = args.split(' ').chain([jobs]).collect();
+        stdout(&args)
+    };
+    let text = run("1");
+    golden::check("rx_time.txt", &text);
+    assert_eq!(text, run("3"));
+}
+
+#[test]
+fn the_json_of_a_run_in_time_has_these_fields() {
+    let args = "run rx --driver none --rings 3 --packets 5000 --streams 16 --json";
+    let text = stdout(&args.split(' ').collect::<Vec<_>>());
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let run = &json["runs"][0];
+    let mut fields = String::new();
+    describe("", run, &mut fields);
+    golden::check("rx_time_json.txt", &fields);
+    assert_eq!(run["published_mbit_per_second"], 50_521.0);
+    // User data of 1448 bytes in packets of 1538 on the wire.
+    let most = 100e3 * 1448.0 / 1538.0;
+    let mbit = run["mbit_per_second"].as_f64().unwrap();
+    assert!(mbit > 10_000.0 && mbit < most * 1.01, "{mbit}");
+}
+
+#[test]
+fn machines_that_cannot_be_are_refused() {
+    let refused = |args: &[&str], parts: &[&str]| {
+        let output = quarry(&[&["run", "rx", "--packets", "1000"], args].concat());
+        assert_fails(&output, 2, parts);
+    };
+    refused(&["--machine", "pentium"], &["pentium", "haswell-ep-2x12"]);
+    refused(
+        &["--cpus", "20", "--rings", "4"],
+        &["20 CPUs on haswell-ep-2x12", "take 1 to 12, or 24"],
+    );
 }
 
 /// 4 MiB hold one ring's 1024 pages and nothing more.
@@ -170,6 +216,7 @@ fn too_little_memory_drops_packets() {
     let args = [
         "run",
         "rx",
+        "--counts",
         "--driver",
         "none",
         "--rings",

@@ -15,7 +15,7 @@ const THREAD: [(&str, u64, f64); 4] = [
 
 /// Numbers in the sections on results that are not results.
 const NOT_RESULTS: &[&str] = &[
-    "`quarry run rx --driver small,none,huge,pool,shipped`: 4.13, 4 KiB pages, 1 000 000 packets",
+    "`quarry run rx --counts --driver small,none,huge,pool,shipped`: 4.13, 4 KiB pages, 1 000 000 packets",
     "Per 1000 packets, with 8 rings:",
     "**Why #2 collapses.**",
     "So from 6 rings on",
@@ -51,7 +51,10 @@ struct Runs(Vec<Value>);
 
 impl Runs {
     fn new(args: &str) -> Self {
-        let args: Vec<&str> = "run rx --json".split(' ').chain(args.split(' ')).collect();
+        let args: Vec<&str> = "run rx --counts --json"
+            .split(' ')
+            .chain(args.split(' '))
+            .collect();
         let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
         let Value::Array(runs) = json["runs"].take() else {
             panic!("no runs in {json}");

@@ -39,7 +39,10 @@ impl VirtualMachine {
     ///
     /// Outside of [`VirtualMachine::run_cpus`].
     pub fn sleep(&self, what: &'static str) {
-        assert!(self.clocked.get(), "no other CPU runs that could wake this one");
+        assert!(
+            self.clocked.get(),
+            "no other CPU runs that could wake this one"
+        );
         self.on_clock(|timed| timed.order().sleep(what));
     }
 
@@ -382,7 +385,10 @@ mod tests {
         assert_eq!(ran, Ok(()));
         let ran = machine.run_cpus(|_| machine.sleep("a packet"));
         let text = ran.unwrap_err().to_string();
-        assert!(text.ends_with("CPU 0 waits for a packet, CPU 1 waits for a packet"), "{text}");
+        assert!(
+            text.ends_with("CPU 0 waits for a packet, CPU 1 waits for a packet"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Socket buffer heads: one object of a slab cache per packet, recycled by NAPI.
 //!
-//! The heads are on a machine of their own, with the same CPUs, so that their pages do not mix with
-//! those of the packets.
+//! Where only counts are asked for, the heads are on a machine of their own, with the same CPUs, so that their
+//! pages do not mix with those of the packets.
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
@@ -78,13 +78,29 @@ pub(super) struct Head<'h> {
     cpu: CpuId,
 }
 
-/// The slab cache of heads and what NAPI keeps of it on each CPU with a ring.
+/// The slab cache of heads.
 pub(super) struct Heads<'d, 'h, D: Design> {
     driver: &'d Driver<'h, D>,
     cache: CacheIndex,
     rules: NapiRules,
-    kept: Vec<Vec<Head<'h>>>,
+}
+
+/// What NAPI keeps of heads on a ring's CPU.
+pub(super) struct RingHeads<'h> {
+    cpu: CpuId,
+    kept: Vec<Head<'h>>,
     recycled: u64,
+}
+
+impl RingHeads<'_> {
+    /// None, on the CPU of a ring.
+    pub(super) fn new(ring: u32) -> Self {
+        Self {
+            cpu: CpuId(ring),
+            kept: Vec::new(),
+            recycled: 0,
+        }
+    }
 }
 
 /// What the cache of heads is made with.
@@ -94,44 +110,49 @@ pub(super) const HEAD_CACHE: CacheSpec<'static> = CacheSpec {
 };
 
 impl<'d, 'h, D: Design> Heads<'d, 'h, D> {
-    pub(super) fn new(driver: &'d Driver<'h, D>, cache: CacheIndex, era: Era, rings: u32) -> Self {
+    pub(super) fn new(driver: &'d Driver<'h, D>, cache: CacheIndex, era: Era) -> Self {
         Self {
             driver,
             cache,
             rules: NapiRules::of(era),
-            kept: (0..rings).map(|_| Vec::new()).collect(),
-            recycled: 0,
         }
     }
 
     /// A head for a packet of a ring, on the ring's CPU. `None` if memory is exhausted.
-    pub(super) fn alloc(&mut self, ring: u32) -> Option<Head<'h>> {
-        let cpu = CpuId(ring);
+    pub(super) fn alloc(&self, ring: &mut RingHeads<'h>) -> Option<Head<'h>> {
+        let cpu = ring.cpu;
         self.driver.run_on(cpu);
-        let kept = &mut self.kept[ring as usize];
-        if self.rules.refill > 0 && !kept.is_empty() {
-            self.recycled += 1;
-            return kept.pop();
+        if self.rules.refill > 0 && !ring.kept.is_empty() {
+            ring.recycled += 1;
+            return ring.kept.pop();
         }
         for _ in 1..self.rules.refill {
             let Some(object) = self.driver.alloc(self.cache) else {
                 break;
             };
-            kept.push(Head { object, cpu });
+            ring.kept.push(Head { object, cpu });
         }
         let object = self.driver.alloc(self.cache)?;
         Some(Head { object, cpu })
     }
 
     /// GRO has merged a packet into another: its head stays with the ring.
-    pub(super) fn merged(&mut self, ring: u32, head: Head<'h>) {
-        let kept = &mut self.kept[ring as usize];
-        kept.push(head);
-        if kept.len() >= self.rules.limit {
-            self.driver.run_on(CpuId(ring));
-            for head in kept.drain(kept.len() - self.rules.flush..) {
+    pub(super) fn merged(&self, ring: &mut RingHeads<'h>, head: Head<'h>) {
+        ring.kept.push(head);
+        if ring.kept.len() >= self.rules.limit {
+            self.driver.run_on(ring.cpu);
+            let given = ring.kept.len() - self.rules.flush..;
+            for head in ring.kept.drain(given) {
                 free(self.driver, self.cache, head);
             }
+        }
+    }
+
+    /// The driver is unloaded: gives back what NAPI kept, on the ring's CPU.
+    pub(super) fn close(&self, ring: RingHeads<'h>) {
+        self.driver.run_on(ring.cpu);
+        for head in ring.kept {
+            free(self.driver, self.cache, head);
         }
     }
 
@@ -141,9 +162,12 @@ impl<'d, 'h, D: Design> Heads<'d, 'h, D> {
         free(self.driver, self.cache, head);
     }
 
-    pub(super) fn counts(&self) -> HeadCounts {
+    pub(super) fn counts<'a>(&self, rings: impl Iterator<Item = &'a RingHeads<'h>>) -> HeadCounts
+    where
+        'h: 'a,
+    {
         let mut counts = HeadCounts {
-            recycled: self.recycled,
+            recycled: rings.map(|ring| ring.recycled).sum(),
             cross_cpu_frees: self.driver.machine().counters().cross_cpu_frees,
             ..HeadCounts::default()
         };

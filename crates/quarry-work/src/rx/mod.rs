@@ -38,6 +38,7 @@
 //! Socket buffer heads are on a machine of their own ([`HeadCounts`]), so that every count of the page
 //! allocator is about packets.
 
+mod arrivals;
 mod driver;
 mod heads;
 mod queue;
@@ -46,6 +47,7 @@ mod report;
 mod spec;
 #[cfg(test)]
 mod tests;
+pub mod timed;
 mod world;
 
 pub use driver::{DRIVERS, PerPage, RxDriver, Source};

@@ -3,29 +3,58 @@
 use quarry_core::machine::Cpus as _;
 use std::collections::VecDeque;
 
-use quarry_core::page::{PageAllocator, Pfn, SharedBlock};
-use quarry_core::pool::{PoolOwner, PoolParams};
-use quarry_sim::{LonePut, VirtualMachine};
+use quarry_core::page::{PageAllocator, SharedBlock};
+use quarry_core::pool::PoolParams;
+use quarry_sim::{PoolDriver, PoolHome, PoolRef, VirtualMachine};
 
 use super::driver::{PerPage, Source};
-use super::recycle::{CACHE_ENTRIES, RxBuffer, RxCache, RxPage};
+use super::recycle::{CACHE_ENTRIES, HEADROOM_BYTES, RxBuffer, RxCache, RxPage};
 use super::report::RecycleCounts;
 use super::spec::RxSpec;
 
 /// What a packet carries to its reader.
-pub(super) enum RxFrame<'p> {
-    /// A reference to a page.
+pub(super) struct RxFrame<'p> {
+    page: Held<'p>,
+    /// Where the packet's buffer begins in it.
+    offset: u32,
+}
+
+/// A packet's claim to its page.
+enum Held<'p> {
+    /// A reference.
     Block(SharedBlock<'p, VirtualMachine>),
     /// A page of the queue's pool.
-    Pool(Pfn),
+    Pool(PoolRef<'p>),
 }
 
 impl RxFrame<'_> {
-    /// The page that the packet lies in.
-    pub(super) fn pfn(&self) -> Pfn {
-        match self {
-            Self::Block(block) => block.pfn(),
-            Self::Pool(pfn) => *pfn,
+    /// Where the card wrote the packet.
+    pub(super) fn address(&self, pages: &PageAllocator<VirtualMachine>) -> Option<*const u8> {
+        let pfn = match &self.page {
+            Held::Block(block) => block.pfn(),
+            Held::Pool(page) => page.pfn(),
+        };
+        let at = pages.address(pfn)?.as_ptr().cast_const();
+        Some(at.wrapping_add((self.offset + HEADROOM_BYTES) as usize))
+    }
+}
+
+/// The way home for the pages of a queue's packets, for readers on any CPU.
+pub(super) struct RxHome<'p>(Option<PoolHome<'p>>);
+
+impl<'p> RxHome<'p> {
+    /// A reader has finished with a packet, on whichever CPU runs now. It is a process, so pages of
+    /// the pool take the way by the ring even on the queue's own CPU.
+    pub(super) fn read(&self, frame: RxFrame<'p>) {
+        match (frame.page, &self.0) {
+            (Held::Block(block), _) => drop(block),
+            (Held::Pool(page), Some(home)) => {
+                let put = home.put(page);
+                debug_assert!(put.is_ok(), "a packet has its page: {put:?}");
+            }
+            (Held::Pool(_), None) => {
+                debug_assert!(false, "a queue without a pool has no such packet")
+            }
         }
     }
 }
@@ -35,14 +64,14 @@ enum Posted<'p> {
     /// In a page that packets may share.
     Page(RxPage<'p, VirtualMachine>),
     /// A whole page of the queue's pool.
-    Pool(Pfn),
+    Pool(PoolRef<'p>),
 }
 
 /// Where a queue's pages come from, with its state.
 enum Pages<'p> {
     Allocator,
     Cache(Box<RxCache<'p, VirtualMachine>>),
-    Pool(Box<PoolOwner<'p, VirtualMachine>>),
+    Pool(Box<PoolDriver<'p>>),
 }
 
 /// A receive queue. It is worked on by its own CPU only.
@@ -85,8 +114,8 @@ impl<'p> RxQueue<'p> {
                     pool_size: spec.descriptors,
                     node: None,
                 };
-                let owner = PoolOwner::create(pages, spec.era, &params).ok()?;
-                Pages::Pool(Box::new(owner))
+                let pool = PoolDriver::create(pages, spec.era, &params).ok()?;
+                Pages::Pool(Box::new(pool))
             }
         };
         Some(Self {
@@ -107,12 +136,14 @@ impl<'p> RxQueue<'p> {
         let received = self.posted.pop_front().and_then(|posted| {
             let mut page = match posted {
                 // The page itself goes with the packet, which is marked for recycling.
-                Posted::Pool(pfn) => {
+                Posted::Pool(page) => {
                     self.used.push_back(None);
-                    return Some(RxFrame::Pool(pfn));
+                    let page = Held::Pool(page);
+                    return Some(RxFrame { page, offset: 0 });
                 }
                 Posted::Page(page) => page,
             };
+            let offset = page.offset();
             let packet = page.receive(self.frame_bytes).ok()?;
             let kept = if self.reuses && page.reusable(self.pages, &self.buffer) {
                 Some(page)
@@ -121,7 +152,8 @@ impl<'p> RxQueue<'p> {
                 None
             };
             self.used.push_back(kept);
-            Some(RxFrame::Block(packet))
+            let page = Held::Block(packet);
+            Some(RxFrame { page, offset })
         });
         self.counts.dropped += u64::from(received.is_none());
         received
@@ -157,25 +189,23 @@ impl<'p> RxQueue<'p> {
         let cached = match &mut self.source {
             Pages::Allocator => None,
             Pages::Cache(cache) => cache.get(),
-            Pages::Pool(owner) => return owner.alloc().map(Posted::Pool),
+            Pages::Pool(pool) => return pool.alloc().map(Posted::Pool),
         };
         let block = cached.or_else(|| self.pages.alloc_shared(self.buffer.order()))?;
         Some(Posted::Page(RxPage::new(block)))
     }
 
-    /// A reader has finished with a packet, on whichever CPU runs now. It is a process, so pages of
-    /// the pool take the way by the ring even on the queue's own CPU.
-    pub(super) fn read(&self, frame: RxFrame<'p>) {
-        match frame {
-            RxFrame::Block(block) => drop(block),
-            RxFrame::Pool(pfn) => {
-                let Pages::Pool(owner) = &self.source else {
-                    return;
-                };
-                let put = owner.pool().lone_put(pfn);
-                debug_assert!(put.is_ok(), "a packet has its page: {put:?}");
-            }
-        }
+    /// Where its packets' readers put pages.
+    pub(super) fn home(&self) -> RxHome<'p> {
+        RxHome(match &self.source {
+            Pages::Pool(pool) => Some(pool.home()),
+            Pages::Allocator | Pages::Cache(_) => None,
+        })
+    }
+
+    /// Buffers that the card may write to.
+    pub(super) fn posted(&self) -> usize {
+        self.posted.len()
     }
 
     pub(super) fn counts(&self) -> QueueCounts {
@@ -198,8 +228,8 @@ impl<'p> RxQueue<'p> {
                 counts.cache_full = stats.cache_full;
                 counts.cache_waive = stats.cache_waive;
             }
-            Pages::Pool(owner) => {
-                let stats = owner.pool().stats();
+            Pages::Pool(pool) => {
+                let stats = pool.stats();
                 counts.pool_fast = stats.fast;
                 counts.pool_refill = stats.refill;
                 counts.pool_slow = stats.slow + stats.slow_high_order;
@@ -213,8 +243,8 @@ impl<'p> RxQueue<'p> {
     /// The driver is unloaded: gives back everything that is posted or kept.
     pub(super) fn close(mut self) {
         for posted in self.posted.drain(..) {
-            if let (Posted::Pool(pfn), Pages::Pool(owner)) = (posted, &mut self.source) {
-                let put = owner.lone_put(pfn);
+            if let (Posted::Pool(page), Pages::Pool(pool)) = (posted, &mut self.source) {
+                let put = pool.put(page);
                 debug_assert!(put.is_ok(), "the page was the driver's: {put:?}");
             }
         }

@@ -6,17 +6,12 @@ use quarry_core::page::PageAllocator;
 use quarry_sim::driver::Driver;
 use quarry_sim::{Rng, VirtualMachine};
 
-use super::heads::{HEAD_CACHE, Head, HeadCounts, Heads};
-use super::queue::{RxFrame, RxQueue};
+use super::arrivals::{Arrivals, Skb, readers};
+use super::heads::{HEAD_CACHE, Head, HeadCounts, Heads, RingHeads};
+use super::queue::{RxFrame, RxHome, RxQueue};
 use super::report::{PageCounts, ReaderCounts, RecycleCounts};
-use super::spec::{Consumer, NAPI_BUDGET, RxSpec};
+use super::spec::{NAPI_BUDGET, RxSpec};
 use crate::error::WorkError;
-
-/// A socket buffer: packets that GRO has merged.
-struct Skb<'w, 'h> {
-    pages: Vec<RxFrame<'w>>,
-    head: Head<'h>,
-}
 
 /// A TCP stream as its receiver sees it.
 #[derive(Default)]
@@ -36,16 +31,6 @@ impl Socket<'_, '_> {
             packets: had * spec.gro_packets(),
         }
     }
-}
-
-/// What arrives on a ring: its streams take turns, in an order that is drawn anew for each round,
-/// and send as many packets as GRO merges.
-struct Arrivals<'w, 'h> {
-    order: Vec<u32>,
-    turn: usize,
-    left: u32,
-    /// What GRO is merging, and for which stream.
-    merging: Option<(u32, Skb<'w, 'h>)>,
 }
 
 /// Counts so far.
@@ -84,6 +69,8 @@ pub(super) struct World<'w, 'd, 'h, D: Design> {
     pages: &'w PageAllocator<VirtualMachine>,
     heads: Heads<'d, 'h, D>,
     queues: Vec<RxQueue<'w>>,
+    homes: Vec<RxHome<'w>>,
+    ring_heads: Vec<RingHeads<'h>>,
     arrivals: Vec<Arrivals<'w, 'h>>,
     sockets: Vec<Socket<'w, 'h>>,
     /// The CPU that reads each stream.
@@ -115,13 +102,8 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             .map_err(|_| no_room("the cache of socket buffers"))?;
         let queues = (0..spec.rings)
             .map(|_| RxQueue::new(pages, spec).ok_or_else(|| no_room("the rings' page caches")))
-            .collect::<Result<_, _>>()?;
-        let arrivals = (0..spec.rings).map(|ring| Arrivals {
-            order: (ring..spec.streams).step_by(spec.rings as usize).collect(),
-            turn: 0,
-            left: 0,
-            merging: None,
-        });
+            .collect::<Result<Vec<RxQueue<'_>>, _>>()?;
+        let arrivals = (0..spec.rings).map(|ring| Arrivals::new(spec, ring));
         let mut rng = Rng::new(spec.seed);
         let sockets = (0..spec.streams).map(|_| Socket::between_reads(spec, &mut rng));
         let sockets = sockets.collect();
@@ -129,8 +111,10 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         let mut world = Self {
             spec,
             pages,
-            heads: Heads::new(driver, cache, spec.era, spec.rings),
+            heads: Heads::new(driver, cache, spec.era),
+            homes: queues.iter().map(RxQueue::home).collect(),
             queues,
+            ring_heads: (0..spec.rings).map(RingHeads::new).collect(),
             arrivals: arrivals.collect(),
             sockets,
             readers,
@@ -176,15 +160,15 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         let at = ring as usize;
         self.run_on(ring);
         for _ in 0..NAPI_BUDGET {
-            let stream = self.next_stream(at);
+            let stream = self.arrivals[at].next_stream(&mut self.rng);
             self.packets += 1;
             let Some(frame) = self.queues[at].receive() else {
                 ready.extend(self.lost(ring, stream));
                 continue;
             };
-            let Some(head) = self.heads.alloc(ring) else {
+            let Some(head) = self.heads.alloc(&mut self.ring_heads[at]) else {
                 self.heads_failed += 1;
-                self.queues[at].read(frame);
+                self.homes[at].read(frame);
                 continue;
             };
             self.waiting += 1;
@@ -204,21 +188,6 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         self.pages.machine().run_on(CpuId(cpu));
     }
 
-    /// The stream that the next packet of a ring belongs to.
-    fn next_stream(&mut self, ring: usize) -> u32 {
-        let arrivals = &mut self.arrivals[ring];
-        if arrivals.left == 0 {
-            arrivals.left = self.spec.gro_packets();
-            arrivals.turn += 1;
-            if arrivals.turn >= arrivals.order.len() {
-                arrivals.turn = 0;
-                shuffle(&mut arrivals.order, &mut self.rng);
-            }
-        }
-        arrivals.left -= 1;
-        arrivals.order[arrivals.turn]
-    }
-
     /// A packet was dropped: its stream sends nothing more for a while, so its reader takes what
     /// there is. No more of it arrives that the reader could wait for.
     fn lost(&mut self, ring: u32, stream: u32) -> impl Iterator<Item = u32> + use<D> {
@@ -230,19 +199,12 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
     /// GRO: adds a packet to what is being merged if it continues it, else delivers that. Returns the
     /// stream whose reader has enough to read now.
     fn merge(&mut self, ring: u32, stream: u32, frame: RxFrame<'w>, head: Head<'h>) -> Option<u32> {
-        let merging = &mut self.arrivals[ring as usize].merging;
-        let limit = self.spec.gro_packets() as usize;
-        if let Some((current, skb)) = merging
-            && *current == stream
-            && skb.pages.len() < limit
-        {
-            skb.pages.push(frame);
-            self.heads.merged(ring, head);
-            return None;
+        let at = ring as usize;
+        let merged = self.arrivals[at].merge(stream, frame, head);
+        if let Some(spare) = merged.spare {
+            self.heads.merged(&mut self.ring_heads[at], spare);
         }
-        let mut pages = Vec::with_capacity(limit);
-        pages.push(frame);
-        let (stream, skb) = merging.replace((stream, Skb { pages, head }))?;
+        let (stream, skb) = merged.whole?;
         self.deliver(stream, skb)
     }
 
@@ -274,11 +236,11 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
         for skb in socket.queue {
             self.waiting -= skb.pages.len() as u64;
             for frame in skb.pages {
-                if let Some(page) = self.pages.address(frame.pfn()) {
-                    machine.copy(page.as_ptr(), payload_bytes);
+                if let Some(at) = frame.address(self.pages) {
+                    machine.copy(at, payload_bytes);
                     self.reader_counts.copied_bytes += payload_bytes as u64;
                 }
-                self.queues[ring as usize].read(frame);
+                self.homes[ring as usize].read(frame);
             }
             self.heads.read(CpuId(cpu), skb.head);
         }
@@ -299,7 +261,7 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             waiting_max: self.waiting_max,
             zone_lock_cpus: self.took_lock.iter().filter(|&&took| took).count() as u32,
             readers: self.reader_counts,
-            heads: self.heads.counts(),
+            heads: self.heads.counts(self.ring_heads.iter()),
             ..Counts::default()
         };
         for queue in &self.queues {
@@ -332,29 +294,5 @@ impl<'w, 'd, 'h, D: Design> World<'w, 'd, 'h, D> {
             self.pages.machine().run_on(CpuId(ring));
             queue.close();
         }
-    }
-}
-
-/// The CPU that reads each stream. Streams are dealt to the CPUs that read, and then mixed: which ring
-/// a stream arrives on says nothing about where it is read, unless that is asked for.
-fn readers(spec: &RxSpec, rng: &mut Rng) -> Vec<u32> {
-    let cpus = match spec.consumer {
-        Consumer::Same => {
-            return (0..spec.streams)
-                .map(|stream| stream % spec.rings)
-                .collect();
-        }
-        Consumer::Other => spec.rings..spec.cpus,
-        Consumer::Spread => 0..spec.cpus,
-    };
-    let mut readers: Vec<u32> = cpus.cycle().take(spec.streams as usize).collect();
-    shuffle(&mut readers, rng);
-    readers
-}
-
-/// Puts numbers into a random order (Fisher and Yates).
-fn shuffle(order: &mut [u32], rng: &mut Rng) {
-    for end in (1..order.len()).rev() {
-        order.swap(end, rng.below(end as u64 + 1) as usize);
     }
 }

@@ -1,0 +1,137 @@
+//! What a timed run found.
+
+use quarry_core::machine::LockClass;
+use serde::Serialize;
+
+use super::RxTimeSpec;
+use super::world::Span;
+use crate::causes::Causes;
+
+/// Megabits of user data a second that the thread measured ("Results"), by driver and number of rings.
+const PUBLISHED_RINGS: [u32; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+const PUBLISHED: [(&str, [f64; 8]); 3] = [
+    (
+        "small",
+        [
+            23_813.0, 44_086.0, 62_128.0, 78_058.0, 94_210.0, 94_205.0, 94_202.0, 94_191.0,
+        ],
+    ),
+    (
+        "none",
+        [
+            18_835.0, 36_716.0, 50_521.0, 61_746.0, 63_637.0, 60_299.0, 51_048.0, 43_337.0,
+        ],
+    ),
+    (
+        "huge",
+        [
+            19_316.0, 44_850.0, 69_549.0, 87_434.0, 94_342.0, 94_350.0, 94_327.0, 94_327.0,
+        ],
+    ),
+];
+
+/// How busy CPUs were.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RxCpus {
+    /// Of the CPUs with a ring, from 0 to 1.
+    pub rings: f64,
+    /// Of all others; null if there are none.
+    pub others: Option<f64>,
+    /// CPUs that were busy, on the mean.
+    pub busy: f64,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RxTimeReport {
+    /// The driver.
+    pub driver: &'static str,
+    /// Its number in the thread.
+    pub thread_driver: Option<&'static str>,
+    /// The era.
+    pub era: &'static str,
+    /// The machine.
+    pub machine: String,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Receive queues.
+    pub rings: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// TCP streams.
+    pub streams: u32,
+    /// Where they are read.
+    pub consumer: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// Nanoseconds of a packet that were taken from the thread.
+    pub outside_ns: f64,
+    /// Packets that readers got while counting.
+    pub packets: u64,
+    /// Simulated seconds in which they did.
+    pub seconds: f64,
+    /// Megabits of user data a second.
+    pub mbit_per_second: f64,
+    /// What the thread measured with this driver and number of rings.
+    pub published_mbit_per_second: Option<f64>,
+    /// Nanoseconds between two packets.
+    pub packet_ns: f64,
+    /// Share of the offered packets that were lost.
+    pub lost: f64,
+    /// How busy CPUs were.
+    pub cpu_use: RxCpus,
+    /// Share of busy CPUs' time in which they waited for a zone's lock.
+    pub zone_lock_share: f64,
+    /// What the time of all CPUs went into, a packet.
+    pub causes: Causes,
+}
+
+impl RxTimeReport {
+    pub(super) fn of(spec: &RxTimeSpec, span: &Span) -> Self {
+        let rx = &spec.rx;
+        let seconds = span.ps as f64 / 1e12;
+        let busy_ps: u64 = span.busy_ps.iter().sum();
+        let share = |cpus: &[u64]| {
+            let all = span.ps as f64 * cpus.len() as f64;
+            cpus.iter().sum::<u64>() as f64 / all
+        };
+        let (rings, others) = span.busy_ps.split_at(rx.rings as usize);
+        let zone = span.spent.locks[LockClass::Zone as usize];
+        let bits = f64::from(rx.payload_bytes()) * 8.0;
+        Self {
+            driver: rx.driver.name,
+            thread_driver: rx.driver.thread,
+            era: rx.era.name(),
+            machine: spec.machine.name.clone(),
+            page_size: rx.page_bytes,
+            rings: rx.rings,
+            cpus: rx.cpus,
+            mtu: rx.mtu,
+            streams: rx.streams,
+            consumer: rx.consumer.name(),
+            seed: rx.seed,
+            outside_ns: spec.outside.ns(),
+            packets: span.read,
+            seconds,
+            mbit_per_second: span.read as f64 * bits / seconds / 1e6,
+            published_mbit_per_second: published(rx.driver.name, rx.rings),
+            packet_ns: seconds * 1e9 / span.read as f64,
+            lost: span.lost as f64 / span.offered.max(1) as f64,
+            cpu_use: RxCpus {
+                rings: share(rings),
+                others: (!others.is_empty()).then(|| share(others)),
+                busy: busy_ps as f64 / span.ps as f64,
+            },
+            zone_lock_share: zone.wait_ps as f64 / busy_ps.max(1) as f64,
+            causes: Causes::of(&span.spent, span.read),
+        }
+    }
+}
+
+fn published(driver: &str, rings: u32) -> Option<f64> {
+    let (_, table) = PUBLISHED.iter().find(|(name, _)| *name == driver)?;
+    let at = PUBLISHED_RINGS.iter().position(|&known| known == rings)?;
+    Some(table[at])
+}
