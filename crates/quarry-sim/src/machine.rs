@@ -20,7 +20,7 @@ use crate::held::Held;
 use crate::memory::Mapping;
 use crate::rng::Rng;
 use crate::step::Step;
-use crate::time::Timed;
+use crate::time::{Cause, Run, Timed};
 
 /// Address space for the allocators' own structures.
 const META_BYTES: usize = 1 << 30;
@@ -252,10 +252,10 @@ impl VirtualMachine {
                 access,
                 bytes,
                 at,
-            } => self.on_clock(|timed| timed.access(at, bytes, access, line)),
+            } => self.touch(Run::new(at, bytes, access, Cause::Line(line))),
             Step::Work(work) => self.timed().work(work),
-            Step::Zero { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Write)),
-            Step::Copy { bytes, at } => self.on_clock(|timed| timed.fill(at, bytes, Access::Read)),
+            Step::Zero { bytes, at } => self.fill(at, bytes, Access::Write),
+            Step::Copy { bytes, at } => self.fill(at, bytes, Access::Read),
             // Locks take time where they are taken. A slot is no lock of the kernel's: what keeps others away
             // there is work.
             Step::TakeSlot | Step::TakeRemoteSlot | Step::FreeSlot => {}

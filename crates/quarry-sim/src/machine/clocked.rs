@@ -1,10 +1,10 @@
 //! CPUs that run side by side, each with a clock.
 
-use quarry_core::machine::{CpuId, LockClass, RawLock};
+use quarry_core::machine::{Access, CpuId, LockClass, RawLock};
 
 use super::{LONE_THREAD, VirtualMachine};
 use crate::step::Step;
-use crate::time::{Deadlock, TimeCounters, Timed};
+use crate::time::{Cause, Deadlock, Run, TimeCounters, Timed};
 
 impl VirtualMachine {
     /// Runs a body on every CPU, side by side, until all have returned. Steps take time on the CPU's clock,
@@ -120,6 +120,19 @@ impl VirtualMachine {
         let result = self.interrupt(|| f(self.timed()));
         self.set_running(cpu);
         result
+    }
+
+    /// Accesses bytes. Other CPUs run meanwhile only if one of the lines is not at hand.
+    pub(super) fn touch(&self, run: Run) {
+        if let Some(left) = self.timed().at_hand(run) {
+            self.on_clock(|timed| timed.touch(left));
+        }
+    }
+
+    /// Fills or copies bytes.
+    pub(super) fn fill(&self, at: usize, bytes: usize, access: Access) {
+        self.touch(Run::new(at, bytes, access, Cause::Fill));
+        self.timed().fill(bytes);
     }
 
     /// A lock is to be taken: on a machine with clocks, waits until no other CPU has it. `false` if this CPU

@@ -1,5 +1,8 @@
 //! Which lines the caches have room for.
 
+use super::directory::LineId;
+use crate::memory::advise_huge;
+
 /// A cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLevel {
@@ -23,9 +26,20 @@ impl CacheLevel {
 pub(super) struct Tags {
     ways: usize,
     sets: usize,
-    hashed: bool,
-    /// A line plus one; 0 where there is none.
-    tags: Vec<u64>,
+    choice: Choice,
+    /// [`LineId::tag`] of each; 0 where there is none.
+    tags: Vec<u32>,
+}
+
+/// How a line's set is found.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// By its lowest bits, of a power of two of sets.
+    Bits,
+    /// By the remainder of its number.
+    Remainder,
+    /// By a hash of it.
+    Hash,
 }
 
 impl Tags {
@@ -33,28 +47,41 @@ impl Tags {
     pub(super) fn new(level: CacheLevel, line_bytes: u32, hashed: bool) -> Self {
         let lines = (level.bytes / u64::from(line_bytes)) as usize;
         let ways = level.ways as usize;
+        let sets = (lines / ways).max(1);
+        let choice = match hashed {
+            true => Choice::Hash,
+            false if sets.is_power_of_two() => Choice::Bits,
+            false => Choice::Remainder,
+        };
+        let mut tags = vec![0; lines];
+        advise_huge(&mut tags);
         Self {
             ways,
-            sets: (lines / ways).max(1),
-            hashed,
-            tags: vec![0; lines],
+            sets,
+            choice,
+            tags,
         }
     }
 
-    fn set(&mut self, line: usize) -> &mut [u64] {
-        let number = match self.hashed {
+    fn set(&mut self, line: usize) -> &mut [u32] {
+        let number = match self.choice {
+            Choice::Bits => line & (self.sets - 1),
+            Choice::Remainder => line % self.sets,
             // The upper half of a product with 2^64 divided by the golden ratio: all bits of the line are in it.
-            true => line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32,
-            false => line,
+            Choice::Hash => (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % self.sets,
         };
-        let first = (number % self.sets) * self.ways;
+        let first = number * self.ways;
         &mut self.tags[first..first + self.ways]
     }
 
     /// Whether a line is there; it is the last used then.
-    pub(super) fn touch(&mut self, line: usize) -> bool {
+    pub(super) fn touch(&mut self, line: usize, id: LineId) -> bool {
         let set = self.set(line);
-        let place = set.iter().position(|&tag| tag == line as u64 + 1);
+        let tag = id.tag();
+        if set[0] == tag {
+            return true;
+        }
+        let place = set.iter().position(|&other| other == tag);
         if let Some(place) = place {
             set[..=place].rotate_right(1);
         }
@@ -62,20 +89,41 @@ impl Tags {
     }
 
     /// Brings a line in, as the last used. Returns the line that has to leave.
-    pub(super) fn bring(&mut self, line: usize) -> Option<usize> {
-        if self.touch(line) {
+    pub(super) fn bring(&mut self, line: usize, id: LineId) -> Option<LineId> {
+        let set = self.set(line);
+        let tag = id.tag();
+        let place = set.iter().position(|&other| other == tag);
+        if let Some(place) = place {
+            set[..=place].rotate_right(1);
             return None;
         }
-        let set = self.set(line);
         set.rotate_right(1);
-        let left = std::mem::replace(&mut set[0], line as u64 + 1);
-        left.checked_sub(1).map(|line| line as usize)
+        LineId::of_tag(std::mem::replace(&mut set[0], tag))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::directory::Directory;
     use super::*;
+
+    /// Tags that are asked by lines.
+    struct Named(Tags, Directory);
+
+    impl Named {
+        fn new(level: CacheLevel, hashed: bool) -> Self {
+            Self(Tags::new(level, 64, hashed), Directory::default())
+        }
+
+        fn touch(&mut self, line: usize) -> bool {
+            self.0.touch(line, self.1.id(line))
+        }
+
+        fn bring(&mut self, line: usize) -> Option<usize> {
+            let left = self.0.bring(line, self.1.id(line));
+            left.map(|id| self.1.line(id))
+        }
+    }
 
     #[test]
     fn the_line_unused_for_longest_leaves_its_set() {
@@ -84,7 +132,7 @@ mod tests {
             ways: 2,
             hit: 1,
         };
-        let mut tags = Tags::new(level, 64, false);
+        let mut tags = Named::new(level, false);
         assert_eq!((tags.bring(1), tags.bring(5)), (None, None));
         assert!(tags.touch(1));
         assert_eq!(tags.bring(2), None, "another set");
@@ -113,7 +161,7 @@ mod tests {
             hit: 1,
         };
         let left = |hashed| {
-            let mut tags = Tags::new(level, 64, hashed);
+            let mut tags = Named::new(level, hashed);
             (0..4096).filter_map(|page| tags.bring(page * 64)).count()
         };
         assert_eq!(left(false), 4096 - 16 * 16, "16 sets of 16");

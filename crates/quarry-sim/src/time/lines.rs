@@ -8,14 +8,14 @@
 //!
 //! An exclusive line counts as changed. Writing changed lines back to memory takes no time.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::RefCell;
 
 use quarry_core::machine::Access;
-use rustc_hash::FxBuildHasher;
 
 use super::caches::Tags;
 use super::costs::{Distance, LineCosts};
+use super::directory::{Directory, LineId};
+use super::flights::Flights;
 use super::line::{Few, Line};
 
 /// Lines that moved.
@@ -40,7 +40,9 @@ struct Own {
 }
 
 struct State {
-    lines: HashMap<usize, Line, FxBuildHasher>,
+    directory: Directory,
+    flights: Flights,
+    moves: LineMoves,
     own: Vec<Own>,
     llc: Vec<Tags>,
     /// When the bus of each socket is free.
@@ -50,7 +52,6 @@ struct State {
 /// The lines of a machine.
 pub(crate) struct Lines {
     costs: LineCosts,
-    moves: Cell<LineMoves>,
     state: RefCell<State>,
 }
 
@@ -103,9 +104,10 @@ impl Lines {
         let sockets = cpus.div_ceil(costs.socket_cpus) as usize;
         Self {
             costs,
-            moves: Cell::default(),
             state: RefCell::new(State {
-                lines: HashMap::default(),
+                directory: Directory::default(),
+                flights: Flights::new(),
+                moves: LineMoves::default(),
                 own: (0..cpus).map(own).collect(),
                 llc: llc.collect(),
                 buses_ps: vec![0; sockets],
@@ -120,13 +122,12 @@ impl Lines {
 
     /// Lines that moved so far.
     pub(crate) fn moves(&self) -> LineMoves {
-        self.moves.get()
+        self.state.borrow().moves
     }
 
-    fn count(&self, f: impl FnOnce(&mut LineMoves)) {
-        let mut moves = self.moves.get();
-        f(&mut moves);
-        self.moves.set(moves);
+    /// It is a CPU's turn: no CPU does anything before this moment any more.
+    pub(crate) fn pass(&self, now_ps: u64) {
+        self.state.borrow_mut().flights.pass(now_ps);
     }
 
     /// A CPU reads a line from a moment on. Returns the moment at which it has it.
@@ -146,66 +147,69 @@ impl Lines {
 
     /// A CPU accesses a line from a moment on. Returns the moment at which it has done so.
     pub(crate) fn access(&self, access: LineAccess, now_ps: u64) -> u64 {
-        self.at_hand(access, now_ps)
-            .unwrap_or_else(|| match access.access {
-                Access::Read => self.share(access, now_ps),
-                Access::Write => self.own(access, now_ps),
-                Access::Atomic => self.own(access, now_ps) + self.costs.atomic,
-            })
-    }
-
-    /// A device writes to a line: no cache has it any more, but the first cluster's if it is `cached`.
-    pub(crate) fn device_write(&self, line: usize, cached: bool) {
         let state = &mut *self.state.borrow_mut();
-        let at = state.lines.entry(line).or_default();
-        at.holders = Few::default();
-        at.clusters = Few::default();
-        at.exclusive = false;
-        if cached {
-            self.keep_in_cluster(state, 0, line);
+        let id = state.directory.id(access.line);
+        if let Some(done_ps) = self.hit(state, id, access, now_ps) {
+            return done_ps;
         }
-    }
-
-    /// What a CPU wrote to a line is seen at a moment: no other CPU gets it before.
-    pub(crate) fn keep_until(&self, line: usize, seen_ps: u64) {
-        if let Some(at) = self.state.borrow_mut().lines.get_mut(&line) {
-            at.move_for(0, seen_ps);
+        match access.access {
+            Access::Read => self.share(state, id, access, now_ps),
+            Access::Write => self.own(state, id, access, now_ps),
+            Access::Atomic => self.own(state, id, access, now_ps) + self.costs.atomic,
         }
     }
 
     /// [`Lines::access`] to a line that the CPU has, to itself unless it reads; `None` if other CPUs would notice.
     pub(crate) fn at_hand(&self, access: LineAccess, now_ps: u64) -> Option<u64> {
-        let LineAccess {
-            cpu, line, access, ..
-        } = access;
         let state = &mut *self.state.borrow_mut();
-        let at = state.lines.get(&line)?;
-        if !at.holders.has(cpu) || (access != Access::Read && !at.exclusive) {
+        let id = state.directory.id(access.line);
+        self.hit(state, id, access, now_ps)
+    }
+
+    /// A device writes to a line: no cache has it any more, but the first cluster's if it is `cached`.
+    pub(crate) fn device_write(&self, line: usize, cached: bool) {
+        let state = &mut *self.state.borrow_mut();
+        let id = state.directory.id(line);
+        state.directory.set(id, Line::default());
+        if cached {
+            self.keep_in_cluster(state, 0, id);
+        }
+    }
+
+    /// What a CPU wrote to a line is seen at a moment: no other CPU gets it before.
+    pub(crate) fn keep_until(&self, line: usize, seen_ps: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let id = state.directory.id(line);
+        state.flights.move_for(id, 0, seen_ps);
+    }
+
+    fn hit(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> Option<u64> {
+        let exclusive = access.access != Access::Read;
+        if !state.directory.has(id, access.cpu, exclusive) {
             return None;
         }
-        let done_ps = now_ps + self.hit(state, cpu, line);
-        let atomic = access == Access::Atomic;
+        let done_ps = now_ps + self.near(state, id, access);
+        let atomic = access.access == Access::Atomic;
         Some(done_ps + if atomic { self.costs.atomic } else { 0 })
     }
 
     /// Fetches a line that the CPU does not have, to read it.
-    fn share(&self, access: LineAccess, now_ps: u64) -> u64 {
+    fn share(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> u64 {
         let cpu = access.cpu;
-        let state = &mut *self.state.borrow_mut();
-        let at = state.lines.entry(access.line).or_default();
-        let fetch = self.fetch(at, access);
+        let mut at = state.directory.get(id);
+        let fetch = self.fetch(&mut state.moves, &at, access);
         at.holders = at.holders.with(cpu);
         at.exclusive = at.holders == Few::one(cpu) && at.clusters == Few::default();
-        let end_ps = self.come(state, access, fetch, now_ps);
-        self.keep(state, cpu, access.line);
+        state.directory.set(id, at);
+        let end_ps = self.come(state, id, access, fetch, now_ps);
+        self.keep(state, id, access);
         end_ps
     }
 
     /// Gets a line that the CPU does not have to itself, to write to it.
-    fn own(&self, access: LineAccess, now_ps: u64) -> u64 {
-        let LineAccess { cpu, line, .. } = access;
-        let state = &mut *self.state.borrow_mut();
-        let at = state.lines.entry(line).or_default();
+    fn own(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> u64 {
+        let cpu = access.cpu;
+        let at = state.directory.get(id);
         let costs = &self.costs;
         let own_cluster = cpu / costs.cluster_cpus;
         let first = |cluster| cluster * costs.cluster_cpus;
@@ -214,31 +218,41 @@ impl Lines {
         let farthest = others.map(|other| costs.distance(cpu, other)).max();
         let had = at.holders.has(cpu);
         let fetch = match farthest {
-            Some(distance) if at.exclusive => Some(self.transfer(distance)),
+            Some(distance) if at.exclusive => Some(self.transfer(&mut state.moves, distance)),
             Some(distance) => {
                 // Without the line itself the same request fetches it.
-                self.count(|moves| moves.upgrades[distance as usize] += 1);
+                state.moves.upgrades[distance as usize] += 1;
                 let ps = costs.upgrade[distance as usize];
                 Some(Fetch { ps, from: distance })
             }
             None if had => None,
-            None => Some(self.fetch(at, access)),
+            None => Some(self.fetch(&mut state.moves, &at, access)),
         };
-        at.holders = Few::one(cpu);
-        at.clusters = Few::default();
-        at.exclusive = true;
+        let own = Line {
+            holders: Few::one(cpu),
+            clusters: Few::default(),
+            exclusive: true,
+        };
+        state.directory.set(id, own);
         let Some(fetch) = fetch else {
             // No other cache but the own cluster's had it.
-            return now_ps + self.hit(state, cpu, line);
+            return now_ps + self.near(state, id, access);
         };
-        let end_ps = self.come(state, access, fetch, now_ps);
-        self.keep(state, cpu, line);
+        let end_ps = self.come(state, id, access, fetch, now_ps);
+        self.keep(state, id, access);
         end_ps
     }
 
     /// Lets a line come: over the buses between its ends, when these and the line itself are free. Returns when
     /// it is there.
-    fn come(&self, state: &mut State, access: LineAccess, fetch: Fetch, now_ps: u64) -> u64 {
+    fn come(
+        &self,
+        state: &mut State,
+        id: LineId,
+        access: LineAccess,
+        fetch: Fetch,
+        now_ps: u64,
+    ) -> u64 {
         let costs = &self.costs;
         let ps = match access.follows {
             true => fetch.ps / u64::from(costs.misses),
@@ -256,59 +270,68 @@ impl Lines {
             begin_ps = begin_ps.max(free_ps.unwrap_or(0));
             crossed.fill(begin_ps + costs.bus);
         }
-        let at = state.lines.entry(access.line).or_default();
-        at.move_for(ps, begin_ps)
+        state.flights.move_for(id, ps, begin_ps)
     }
 
     /// What a line costs that one of the CPU's own caches has.
-    fn hit(&self, state: &mut State, cpu: u32, line: usize) -> u64 {
+    fn near(&self, state: &mut State, id: LineId, access: LineAccess) -> u64 {
+        let LineAccess { cpu, line, .. } = access;
         let own = &mut state.own[cpu as usize];
-        let first = own.l1.touch(line);
+        let first = own.l1.touch(line, id);
         let Some((l2, level)) = own.l2.as_mut().zip(self.costs.l2) else {
             return self.costs.l1.hit;
         };
-        l2.touch(line);
+        l2.touch(line, id);
         if first {
             return self.costs.l1.hit;
         }
-        own.l1.bring(line);
+        own.l1.bring(line, id);
         level.hit
     }
 
     /// Keeps a line that was fetched in the CPU's own caches, and in the cluster's if that has all of them. Else
     /// what has to leave them stays in the cluster's.
-    fn keep(&self, state: &mut State, cpu: u32, line: usize) {
+    fn keep(&self, state: &mut State, id: LineId, access: LineAccess) {
+        let LineAccess { cpu, line, .. } = access;
         let own = &mut state.own[cpu as usize];
-        let from_l1 = own.l1.bring(line);
-        let left = own.l2.as_mut().map_or(from_l1, |l2| l2.bring(line));
+        let from_l1 = own.l1.bring(line, id);
+        let left = match &mut own.l2 {
+            Some(l2) => l2.bring(line, id),
+            None => from_l1,
+        };
         let cluster = cpu / self.costs.cluster_cpus;
         let inclusive = self.costs.llc.is_some_and(|llc| llc.inclusive);
         if inclusive {
-            self.keep_in_cluster(state, cluster, line);
+            self.keep_in_cluster(state, cluster, id);
         }
-        // Another CPU may have taken it away before.
-        let left = left.and_then(|left| Some((left, state.lines.get_mut(&left)?)));
-        let Some((left, at)) = left.filter(|(_, at)| at.holders.has(cpu)) else {
+        let Some(left) = left else {
             return;
         };
+        let mut at = state.directory.get(left);
+        if !at.holders.has(cpu) {
+            // Another CPU has taken it away before.
+            return;
+        }
         at.holders = at.holders.without(cpu);
         at.exclusive &= at.holders != Few::default();
+        state.directory.set(left, at);
         if !inclusive {
             self.keep_in_cluster(state, cluster, left);
         }
     }
 
-    fn keep_in_cluster(&self, state: &mut State, cluster: u32, line: usize) {
+    fn keep_in_cluster(&self, state: &mut State, cluster: u32, id: LineId) {
         let Some(llc) = state.llc.get_mut(cluster as usize) else {
             return;
         };
-        let gone = llc.bring(line);
-        if let Some(at) = state.lines.get_mut(&line) {
-            at.clusters = at.clusters.with(cluster);
-        }
-        let Some(at) = gone.and_then(|gone| state.lines.get_mut(&gone)) else {
+        let gone = llc.bring(state.directory.line(id), id);
+        let mut at = state.directory.get(id);
+        at.clusters = at.clusters.with(cluster);
+        state.directory.set(id, at);
+        let Some(gone) = gone else {
             return;
         };
+        let mut at = state.directory.get(gone);
         at.clusters = at.clusters.without(cluster);
         if self.costs.llc.is_some_and(|llc| llc.inclusive) {
             let first = cluster * self.costs.cluster_cpus;
@@ -316,15 +339,16 @@ impl Lines {
             at.holders = near.fold(at.holders, Few::without);
             at.exclusive &= at.holders != Few::default();
         }
+        state.directory.set(gone, at);
     }
 
     /// What a line costs that the CPU does not have: from the nearest place that has it.
-    fn fetch(&self, at: &Line, access: LineAccess) -> Fetch {
+    fn fetch(&self, moves: &mut LineMoves, at: &Line, access: LineAccess) -> Fetch {
         let LineAccess { cpu, local, .. } = access;
         let costs = &self.costs;
         let own = cpu / costs.cluster_cpus;
         if let Some(llc) = costs.llc.filter(|_| at.clusters.has(own) && !at.exclusive) {
-            self.count(|moves| moves.llc += 1);
+            moves.llc += 1;
             return Fetch {
                 ps: llc.level.hit,
                 from: Distance::Cluster,
@@ -335,14 +359,14 @@ impl Lines {
         let of_clusters = at.clusters.each();
         let of_clusters = of_clusters.map(|cluster| costs.distance(cpu, first(cluster)));
         match of_cpus.chain(of_clusters).min() {
-            Some(distance) if at.exclusive => self.transfer(distance),
+            Some(distance) if at.exclusive => self.transfer(moves, distance),
             Some(distance) => {
-                self.count(|moves| moves.clean[distance as usize] += 1);
+                moves.clean[distance as usize] += 1;
                 let ps = costs.clean[distance as usize];
                 Fetch { ps, from: distance }
             }
             None => {
-                self.count(|moves| moves.memory[usize::from(!local)] += 1);
+                moves.memory[usize::from(!local)] += 1;
                 Fetch {
                     ps: costs.memory[usize::from(!local)],
                     from: Distance::Socket,
@@ -351,169 +375,12 @@ impl Lines {
         }
     }
 
-    fn transfer(&self, distance: Distance) -> Fetch {
-        self.count(|moves| moves.transfers[distance as usize] += 1);
+    fn transfer(&self, moves: &mut LineMoves, distance: Distance) -> Fetch {
+        moves.transfers[distance as usize] += 1;
         let ps = self.costs.transfer[distance as usize];
         Fetch { ps, from: distance }
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::CacheLevel;
-    use super::super::costs::LastLevel;
-    use super::*;
-
-    const fn level(lines: u64, hit: u64) -> CacheLevel {
-        CacheLevel {
-            bytes: lines * 64,
-            ways: 2,
-            hit,
-        }
-    }
-
-    /// Figures that show in sums which costs they are made of.
-    pub(crate) const COSTS: LineCosts = LineCosts {
-        l1: level(4, 1),
-        l2: Some(level(16, 4)),
-        llc: Some(LastLevel {
-            level: level(64, 11),
-            inclusive: false,
-            hashed: false,
-        }),
-        clean: [15, 40, 80],
-        transfer: [20, 50, 100],
-        upgrade: [30, 70, 150],
-        memory: [90, 130],
-        atomic: 5,
-        misses: 10,
-        bus: 0,
-        cluster_cpus: 2,
-        socket_cpus: 4,
-    };
-
-    fn lines() -> Lines {
-        Lines::new(8, 64, COSTS)
-    }
-
-    #[test]
-    fn an_access_costs_what_the_distance_costs() {
-        let lines = lines();
-        // From memory, then at hand.
-        assert_eq!(lines.read(0, 7, 0), 90);
-        assert_eq!(lines.write(0, 7, 100), 101);
-        // From the neighbour, the same socket, the other socket.
-        assert_eq!(lines.write(1, 7, 200), 220);
-        assert_eq!(lines.write(2, 7, 300), 350);
-        assert_eq!(lines.write(4, 7, 400), 500);
-        assert_eq!(lines.atomic(4, 7, 600), 606);
-    }
-
-    #[test]
-    fn a_shared_line_is_read_near_and_written_dear() {
-        let lines = lines();
-        lines.write(0, 7, 0);
-        assert_eq!(lines.read(4, 7, 1000), 1100);
-        assert_eq!(lines.read(5, 7, 2000), 2015, "from CPU 4, not from CPU 0");
-        assert_eq!(lines.write(5, 7, 3000), 3150, "CPU 0 is the farthest");
-        assert_eq!(lines.read(0, 7, 4000), 4100, "it was taken away");
-    }
-
-    #[test]
-    fn transfers_of_a_line_wait_for_each_other() {
-        let lines = lines();
-        lines.write(0, 7, 0);
-        let ends: Vec<u64> = [1, 2, 4].map(|cpu| lines.read(cpu, 7, 1000)).to_vec();
-        assert_eq!(ends, [1020, 1060, 1140]);
-        // Another line is not concerned.
-        assert_eq!(lines.read(1, 8, 1000), 1090);
-    }
-
-    #[test]
-    fn lines_leave_caches_that_are_full_for_the_next_ones() {
-        let lines = lines();
-        let now_ps = Cell::new(0);
-        let cost = |cpu, line| {
-            now_ps.set(now_ps.get() + 1000);
-            lines.read(cpu, line, now_ps.get()) - now_ps.get()
-        };
-        // Three lines of one set of the first cache, which has two sets of two.
-        for line in [0, 2, 4] {
-            assert_eq!(cost(0, line), 90);
-        }
-        assert_eq!((cost(0, 4), cost(0, 0), cost(0, 0)), (1, 4, 1));
-        // Three of one set of the second, which has eight sets.
-        for line in [8, 16] {
-            assert_eq!(cost(0, line), 90);
-        }
-        assert_eq!(cost(0, 0), 11, "the cluster's cache has it");
-        // Its neighbour shares the cache, the other socket is far from it.
-        assert_eq!(cost(0, 8), 11);
-        assert_eq!(lines.moves().memory, [5, 0]);
-    }
-
-    #[test]
-    fn what_leaves_a_cache_that_has_all_leaves_the_cpus_too() {
-        let llc = LastLevel {
-            level: level(16, 11),
-            inclusive: true,
-            hashed: false,
-        };
-        let costs = LineCosts {
-            llc: Some(llc),
-            ..COSTS
-        };
-        let lines = Lines::new(8, 64, costs);
-        // Three lines of one set of the last cache, which has eight sets of two.
-        for (n, line) in [0, 8, 16].into_iter().enumerate() {
-            let now_ps = n as u64 * 1000;
-            assert_eq!(lines.read(0, line, now_ps), now_ps + 90);
-        }
-        assert_eq!(lines.read(0, 0, 5000), 5090, "gone with the last level's");
-        assert_eq!(lines.read(1, 0, 6000), 6020, "CPU 0 may have changed it");
-        assert_eq!(lines.read(1, 16, 7000), 7020);
-        // Both have it now, so the cluster's cache serves it.
-        lines.write(2, 0, 8000);
-        lines.read(0, 0, 9000);
-        assert_eq!(lines.read(1, 0, 10_000), 10_011);
-    }
-
-    #[test]
-    fn memory_of_another_node_is_farther_and_lines_of_a_run_overlap() {
-        let lines = lines();
-        let read = |line, local, follows, now_ps| {
-            let access = LineAccess {
-                local,
-                follows,
-                ..LineAccess::new(0, line, Access::Read)
-            };
-            lines.access(access, now_ps) - now_ps
-        };
-        assert_eq!(read(1, true, false, 0), 90);
-        assert_eq!(read(2, false, false, 1000), 130);
-        assert_eq!(read(3, true, true, 2000), 9, "a tenth");
-        assert_eq!(read(3, true, true, 3000), 1, "at hand");
-        assert_eq!(lines.moves().memory, [2, 1]);
-    }
-
-    #[test]
-    fn what_crosses_a_bus_keeps_it_busy() {
-        let lines = Lines::new(8, 64, LineCosts { bus: 18, ..COSTS });
-        let read = |cpu, line| lines.read(cpu, line, 0);
-        // Two from memory by the same socket, then one by the other.
-        assert_eq!([read(0, 1), read(1, 2), read(4, 3)], [90, 108, 90]);
-        // Between clusters of a socket; within one no bus is crossed.
-        assert_eq!(lines.read(2, 1, 1000), 1050);
-        assert_eq!(
-            lines.read(1, 3, 1000),
-            1118,
-            "both buses, and waits for one"
-        );
-        assert_eq!(lines.read(0, 2, 1000), 1020);
-        assert_eq!(
-            lines.read(5, 9, 1018),
-            1126,
-            "the other socket's was crossed"
-        );
-    }
-}
+pub(super) mod tests;

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 
 use quarry_core::era::Era;
+use rustc_hash::FxBuildHasher;
 
 use super::lines::Lines;
 use super::order::Order;
@@ -56,7 +57,7 @@ struct Lock {
 
 /// The locks of a machine, by their addresses.
 pub(crate) struct Locks {
-    locks: RefCell<HashMap<usize, Lock>>,
+    locks: RefCell<HashMap<usize, Lock, FxBuildHasher>>,
     rng: RefCell<Rng>,
 }
 
@@ -101,6 +102,7 @@ impl Locks {
             order, lines, line, ..
         } = place;
         order.visible();
+        lines.pass(order.now_ps());
         let cpu = order.cpu();
         let drained_ps = place.stores.drained_ps(cpu, order.now_ps());
         order.advance_to(lines.atomic(cpu, line, drained_ps));
@@ -125,6 +127,7 @@ impl Locks {
             ..
         } = place;
         order.visible();
+        lines.pass(order.now_ps());
         let cpu = order.cpu();
         let drained_ps = stores.drained_ps(cpu, order.now_ps());
         let free_ps = lines.write(cpu, line, drained_ps);

@@ -15,7 +15,8 @@
 //!        |
 //!        +-> Locks   who has a lock, and how a release finds the next holder: made of accesses to lines
 //!        +-> Stores  writes whose lines are on their way while the CPU goes on
-//!        +-> Lines   who has a line of memory, and what its transfer costs
+//!        +-> Lines   what the transfer of a line costs: who has it (Directory), for which lines caches have
+//!        |           room (Tags), until when one moves (Flights)
 //!        +-> Order   clocks, whose turn it is, who waits for what
 //! ```
 //!
@@ -31,6 +32,8 @@
 mod caches;
 mod costs;
 mod counters;
+mod directory;
+mod flights;
 mod line;
 mod lines;
 mod locks;
@@ -47,7 +50,7 @@ pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;
 
-pub(crate) use timed::Timed;
+pub(crate) use timed::{Cause, Run, Timed};
 
 use lines::{LineAccess, Lines};
 use locks::Locks;

@@ -1,6 +1,6 @@
 //! What the steps of an allocator cost.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use quarry_core::machine::{Access, CpuId, Line, LockClass, Ranges, Topology, Work};
@@ -18,6 +18,48 @@ const OUTSIDE: usize = 1 << 60;
 
 /// Distance that the ranges' places keep to.
 const RANGE_ALIGN: usize = 1 << 30;
+
+/// What an access is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Cause {
+    /// A line of an allocator's structures.
+    Line(Line),
+    /// Bytes that are filled or copied.
+    Fill,
+}
+
+impl Cause {
+    fn of(self, spent: &mut TimeCounters) -> &mut u64 {
+        match self {
+            Self::Line(line) => &mut spent.access_ps[line as usize],
+            Self::Fill => &mut spent.fill_ps,
+        }
+    }
+}
+
+/// Bytes that are accessed.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// The first and the last of them.
+    at: usize,
+    last: usize,
+    access: Access,
+    cause: Cause,
+    /// Whether others of the run were accessed before.
+    follows: bool,
+}
+
+impl Run {
+    pub(crate) fn new(at: usize, bytes: usize, access: Access, cause: Cause) -> Self {
+        Self {
+            at,
+            last: at + bytes.max(1) - 1,
+            access,
+            cause,
+            follows: false,
+        }
+    }
+}
 
 /// One of the machine's ranges.
 struct Range {
@@ -126,48 +168,75 @@ impl Timed {
     }
 
     /// Does what takes time on the running CPU, and adds that to what `to` chooses.
-    fn spend(&self, to: impl FnOnce(&mut TimeCounters) -> &mut u64, f: impl FnOnce()) {
+    fn spend<R>(&self, to: impl FnOnce(&mut TimeCounters) -> &mut u64, f: impl FnOnce() -> R) -> R {
         let began_ps = self.order.now_ps();
-        f();
+        let result = f();
         let spent_ps = self.order.now_ps() - began_ps;
         *to(&mut self.spent.borrow_mut()) += spent_ps;
+        result
     }
 
-    /// Accesses the lines of some bytes, for what `line` says.
-    pub(crate) fn access(&self, at: usize, bytes: usize, access: Access, line: Line) {
-        self.spend(
-            |spent| &mut spent.access_ps[line as usize],
-            || self.touch(at, bytes, access),
-        );
+    /// Accesses the lines of a run as long as the CPU has them, which no other CPU sees. Returns what is left.
+    pub(crate) fn at_hand(&self, run: Run) -> Option<Run> {
+        self.spend(|spent| run.cause.of(spent), || self.hits(run))
     }
 
-    /// Accesses the lines of some bytes. One that another CPU has is fetched when its turn has come.
-    fn touch(&self, at: usize, bytes: usize, access: Access) {
-        let first = at >> self.line_shift;
-        let last = (at + bytes.max(1) - 1) >> self.line_shift;
-        let cpu = self.order.cpu();
-        for number in first..=last {
-            let at = (number << self.line_shift).max(at);
-            let access = LineAccess {
-                follows: number > first,
-                ..LineAccess::new(cpu, self.line(at), access)
-            };
-            if access.access == Access::Atomic {
-                let now_ps = self.order.now_ps();
-                self.order.advance_to(self.stores.drained_ps(cpu, now_ps));
+    /// Accesses the lines of a run. One that another CPU has is fetched when its turn has come.
+    pub(crate) fn touch(&self, run: Run) {
+        let fetch = || {
+            let mut left = Some(run);
+            while let Some(run) = left.and_then(|run| self.hits(run)) {
+                self.order.visible();
+                self.lines.pass(self.order.now_ps());
+                self.order.advance_to(self.fetch(&run));
+                left = self.next(run);
             }
-            let at_hand = self.lines.at_hand(access, self.order.now_ps());
-            let done_ps = at_hand.unwrap_or_else(|| {
-                let local = self.is_local(at, cpu);
-                self.get(LineAccess { local, ..access })
-            });
+        };
+        self.spend(|spent| run.cause.of(spent), fetch);
+    }
+
+    fn hits(&self, mut run: Run) -> Option<Run> {
+        loop {
+            let access = self.first(&run);
+            let mut now_ps = self.order.now_ps();
+            if run.access == Access::Atomic {
+                now_ps = self.stores.drained_ps(access.cpu, now_ps);
+                self.order.advance_to(now_ps);
+            }
+            let Some(done_ps) = self.lines.at_hand(access, now_ps) else {
+                return Some(run);
+            };
             self.order.advance_to(done_ps);
+            run = self.next(run)?;
         }
     }
 
-    /// Accesses a line that other CPUs have, or no cache. Returns the moment from which the CPU goes on.
-    fn get(&self, access: LineAccess) -> u64 {
-        self.order.visible();
+    /// The access to the first line of a run.
+    fn first(&self, run: &Run) -> LineAccess {
+        LineAccess {
+            follows: run.follows,
+            ..LineAccess::new(self.order.cpu(), self.line(run.at), run.access)
+        }
+    }
+
+    /// A run without its first line.
+    fn next(&self, run: Run) -> Option<Run> {
+        let at = ((run.at >> self.line_shift) + 1) << self.line_shift;
+        (at <= run.last).then_some(Run {
+            at,
+            follows: true,
+            ..run
+        })
+    }
+
+    /// Accesses the first line of a run, which other CPUs have, or no cache. Returns the moment from which the CPU
+    /// goes on.
+    fn fetch(&self, run: &Run) -> u64 {
+        let access = self.first(run);
+        let access = LineAccess {
+            local: self.is_local(run.at, access.cpu),
+            ..access
+        };
         let now_ps = self.order.now_ps();
         if access.access != Access::Write {
             return self.lines.access(access, now_ps);
@@ -190,16 +259,11 @@ impl Timed {
         self.spent.borrow_mut().work_ps[work as usize] += ps;
     }
 
-    /// Fills or copies some bytes.
-    pub(crate) fn fill(&self, at: usize, bytes: usize, access: Access) {
-        self.spend(
-            |spent| &mut spent.fill_ps,
-            || {
-                self.touch(at, bytes, access);
-                let ps = self.model.fill_kib * bytes as u64 / 1024;
-                self.order.advance(ps);
-            },
-        );
+    /// Takes the time of filling or copying some bytes, beside that of their lines.
+    pub(crate) fn fill(&self, bytes: usize) {
+        let ps = self.model.fill_kib * bytes as u64 / 1024;
+        self.order.advance(ps);
+        self.spent.borrow_mut().fill_ps += ps;
     }
 
     /// Takes time that is no allocator's.
@@ -241,21 +305,19 @@ impl Timed {
     }
 
     pub(crate) fn try_lock(&self, at: usize, class: LockClass) -> bool {
-        let taken = Cell::new(false);
-        self.spend(
+        let taken = self.spend(
             |spent| &mut spent.locks[class as usize].own_ps,
-            || taken.set(self.locks.try_lock(&self.place(at, class))),
+            || self.locks.try_lock(&self.place(at, class)),
         );
-        self.spent.borrow_mut().locks[class as usize].taken += u64::from(taken.get());
-        taken.get()
+        self.spent.borrow_mut().locks[class as usize].taken += u64::from(taken);
+        taken
     }
 
     pub(crate) fn unlock(&self, at: usize, class: LockClass) {
-        let held_ps = Cell::new(0);
-        self.spend(
+        let held_ps = self.spend(
             |spent| &mut spent.locks[class as usize].own_ps,
-            || held_ps.set(self.locks.unlock(&self.place(at, class))),
+            || self.locks.unlock(&self.place(at, class)),
         );
-        self.spent.borrow_mut().locks[class as usize].hold_ps += held_ps.get();
+        self.spent.borrow_mut().locks[class as usize].hold_ps += held_ps;
     }
 }
