@@ -12,6 +12,7 @@
 //!
 //! With [`Config::time`] the CPUs have clocks of their own. [`VirtualMachine::run_cpus`] runs them side by
 //! side: the same steps then take time, lines move between CPUs, and locks are waited for ([`time`]).
+//! [`VirtualMachine::explore`] runs tasks side by side without time: a seed says who goes on at each step.
 //!
 //! ```
 //! use quarry_core::{design::CacheSpec, era::Era, geometry::BootParams};
@@ -35,6 +36,7 @@
 mod config;
 mod counters;
 pub mod driver;
+mod explore;
 mod guarded;
 mod held;
 mod machine;
@@ -46,6 +48,7 @@ pub mod time;
 
 pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
 pub use counters::Counters;
+pub use explore::{Explore, Explored};
 pub use machine::VirtualMachine;
 pub use pool::{LonePut, PoolDriver, PoolHome, PoolRef};
 pub use rng::Rng;

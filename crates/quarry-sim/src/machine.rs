@@ -1,9 +1,11 @@
 //! The virtual machine.
 
 mod clocked;
+mod explored;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use quarry_core::machine::{
     Access, Accounting, Clock, CpuId, Cpus, DESCRIPTOR_BYTES, Line, LockClass, Locks, Memory,
@@ -15,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use crate::config::{Config, ConfigError, Faults};
 use crate::counters::Counters;
+use crate::explore::Explorer;
 use crate::guarded::Guarded;
 use crate::held::Held;
 use crate::memory::Mapping;
@@ -62,6 +65,8 @@ pub struct VirtualMachine {
     timed: Option<Box<Timed>>,
     /// Whether steps take time: [`VirtualMachine::run_cpus`] runs.
     clocked: Cell<bool>,
+    /// The tasks, while [`VirtualMachine::explore`] runs.
+    explorer: RefCell<Option<Rc<Explorer>>>,
     /// What [`Threads::thread_id`] says.
     thread: Cell<usize>,
     _mappings: Mappings,
@@ -137,6 +142,7 @@ impl VirtualMachine {
             steps: RefCell::default(),
             timed,
             clocked: Cell::new(false),
+            explorer: RefCell::default(),
             thread: Cell::new(LONE_THREAD),
             _mappings: mappings,
         })
@@ -162,6 +168,9 @@ impl VirtualMachine {
             self.cpu.get().0
         );
         self.cpu.set(cpu);
+        if self.watched.get() {
+            self.move_task(cpu);
+        }
     }
 
     /// Sets the clock, in [`VirtualMachine::run_cpus`] the running CPU's; a moment that has passed leaves it as it is.
@@ -226,10 +235,10 @@ impl VirtualMachine {
 
     fn watch_again(&self) {
         self.watched
-            .set(self.records.get() || self.clocked.get() || self.broken.get());
+            .set(self.records.get() || self.is_side_by_side() || self.broken.get());
     }
 
-    /// Notes a step while steps are recorded, and lets its time pass.
+    /// Notes a step while steps are recorded, and lets its time pass, or other tasks go first.
     #[inline(always)]
     fn record(&self, step: impl FnOnce() -> Step) {
         if self.watched.get() {
@@ -240,6 +249,9 @@ impl VirtualMachine {
     #[cold]
     #[inline(never)]
     fn take_step(&self, step: Step) {
+        if !self.clocked.get() && self.is_explored() && !matches!(step, Step::Work(_)) {
+            self.let_tasks_pass();
+        }
         if self.records.get() {
             self.steps.borrow_mut().push(step);
         }
@@ -266,10 +278,11 @@ impl VirtualMachine {
     /// Does `f` without counting it: looking at a machine must not show in what it counts.
     pub fn uncounted<R>(&self, f: impl FnOnce() -> R) -> R {
         let before = self.counters();
-        let clocked = self.clocked.replace(false);
+        let (clocked, explorer) = (self.clocked.replace(false), self.explorer.take());
         self.watch_again();
         let result = f();
         self.clocked.set(clocked);
+        self.explorer.replace(explorer);
         self.watch_again();
         self.count(|counters| *counters = before);
         result
@@ -377,7 +390,7 @@ unsafe impl Slots for VirtualMachine {
             return false;
         }
         for attempt in 0..REMOTE_WAITS {
-            if !self.clocked.get() || slot.word().load(Ordering::Relaxed) == PERCPU_FREE {
+            if !self.is_side_by_side() || slot.word().load(Ordering::Relaxed) == PERCPU_FREE {
                 break;
             }
             self.pause(attempt);
@@ -418,6 +431,9 @@ unsafe impl Threads for VirtualMachine {
                 timed.order().advance(PAUSE_PS);
                 timed.order().visible();
             });
+        }
+        if self.is_explored() {
+            self.give_way();
         }
     }
 }

@@ -103,7 +103,7 @@ impl<'p> PoolHome<'p> {
 ///
 /// # Panics
 ///
-/// All calls, in [`VirtualMachine::run_cpus`]: another CPU could put the same page in the middle of a put.
+/// All calls, in [`VirtualMachine::run_cpus`] and [`VirtualMachine::explore`]: another CPU could put the same page in the middle of a put.
 pub trait LonePut {
     /// [`PagePool::put`], or [`PoolOwner::put`] by the owner.
     ///
@@ -130,7 +130,7 @@ pub trait LonePut {
 /// Lone puts are one after the other.
 fn assert_lone(machine: &VirtualMachine) {
     assert!(
-        !machine.is_clocked(),
+        !machine.is_side_by_side(),
         "a page is put by its number while CPUs run side by side"
     );
 }

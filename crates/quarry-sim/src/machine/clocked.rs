@@ -1,8 +1,11 @@
 //! CPUs that run side by side, each with a clock.
 
+use std::rc::Rc;
+
 use quarry_core::machine::{Access, CpuId, LockClass, RawLock};
 
 use super::{LONE_THREAD, VirtualMachine};
+use crate::explore::Explorer;
 use crate::step::Step;
 use crate::time::{Cause, Deadlock, Run, TimeCounters, Timed};
 
@@ -22,13 +25,12 @@ impl VirtualMachine {
     /// If the machine has no [`Config::time`](crate::Config::time), or a body panics or calls this itself.
     pub fn run_cpus(&self, body: impl Fn(CpuId)) -> Result<(), Deadlock> {
         let timed = self.timed();
-        assert!(!self.clocked.get(), "CPUs run already");
-        let mut clocked = Clocked::begin(self);
+        let mut cpus = Running::begin(self, None);
         let ran = timed.order().run(|cpu| {
-            self.set_running(CpuId(cpu));
+            self.set_running(CpuId(cpu), cpu);
             body(CpuId(cpu));
         });
-        clocked.all_ended = ran.is_ok();
+        cpus.all_ended = ran.is_ok();
         ran
     }
 
@@ -73,9 +75,9 @@ impl VirtualMachine {
         }
     }
 
-    /// Whether the CPUs run side by side.
-    pub(crate) fn is_clocked(&self) -> bool {
-        self.clocked.get()
+    /// Whether CPUs or tasks run side by side.
+    pub(crate) fn is_side_by_side(&self) -> bool {
+        self.clocked.get() || self.is_explored()
     }
 
     /// A slot or lock is to be taken: whether there are any to be had.
@@ -109,16 +111,16 @@ impl VirtualMachine {
         self.timed.as_ref().expect("a machine with clocks")
     }
 
-    fn set_running(&self, cpu: CpuId) {
+    pub(super) fn set_running(&self, cpu: CpuId, thread: u32) {
         self.cpu.set(cpu);
-        self.thread.set(LONE_THREAD + cpu.0 as usize);
+        self.thread.set(LONE_THREAD + thread as usize);
     }
 
     /// Does what may let other CPUs run, to which this one's locks and guards are nothing.
     pub(super) fn on_clock<R>(&self, f: impl FnOnce(&Timed) -> R) -> R {
         let cpu = self.cpu.get();
         let result = self.interrupt(|| f(self.timed()));
-        self.set_running(cpu);
+        self.set_running(cpu, cpu.0);
         result
     }
 
@@ -135,20 +137,23 @@ impl VirtualMachine {
         self.timed().fill(bytes);
     }
 
-    /// A lock is to be taken: on a machine with clocks, waits until no other CPU has it. `false` if this CPU
-    /// has it, or no CPU can.
+    /// A lock is to be taken: waits until no other CPU, or task, has it. `false` if this one has it, or none can.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_for(&self, lock: &RawLock, class: LockClass) -> bool {
         if !self.may_take(Step::Lock(class)) {
             return false;
         }
-        if self.clocked.get() {
-            if lock.owner() == self.thread.get() {
-                return false;
-            }
-            self.on_clock(|timed| timed.lock(address(lock), class));
+        if !self.is_side_by_side() {
+            return true;
         }
+        if lock.owner() == self.thread.get() {
+            return false;
+        }
+        if self.is_explored() {
+            return self.wait_among_tasks(lock, class);
+        }
+        self.on_clock(|timed| timed.lock(address(lock), class));
         true
     }
 
@@ -168,25 +173,31 @@ impl VirtualMachine {
         if self.clocked.get() {
             self.on_clock(|timed| timed.unlock(address(lock), class));
         }
+        if self.is_explored() {
+            self.wake_tasks(lock);
+        }
     }
 }
 
-fn address(lock: &RawLock) -> usize {
+pub(super) fn address(lock: &RawLock) -> usize {
     std::ptr::from_ref(lock).addr()
 }
 
-/// While it lives, steps take time.
-struct Clocked<'a> {
+/// While it lives, steps take time, or let other tasks go first.
+pub(super) struct Running<'a> {
     machine: &'a VirtualMachine,
     /// The CPU from before.
     cpu: CpuId,
     /// Whether all bodies have returned.
-    all_ended: bool,
+    pub(super) all_ended: bool,
 }
 
-impl<'a> Clocked<'a> {
-    fn begin(machine: &'a VirtualMachine) -> Self {
-        machine.clocked.set(true);
+impl<'a> Running<'a> {
+    /// CPUs with clocks, or tasks, begin.
+    pub(super) fn begin(machine: &'a VirtualMachine, tasks: Option<Rc<Explorer>>) -> Self {
+        assert!(!machine.is_side_by_side(), "CPUs run already");
+        machine.clocked.set(tasks.is_none());
+        machine.explorer.replace(tasks);
         machine.watch_again();
         Self {
             machine,
@@ -196,10 +207,11 @@ impl<'a> Clocked<'a> {
     }
 }
 
-impl Drop for Clocked<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         let machine = self.machine;
         machine.clocked.set(false);
+        machine.explorer.take();
         machine.broken.set(machine.broken.get() || !self.all_ended);
         machine.watch_again();
         machine.cpu.set(self.cpu);

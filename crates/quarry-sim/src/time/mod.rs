@@ -39,6 +39,7 @@ mod lines;
 mod locks;
 mod model;
 mod order;
+mod ready;
 mod stores;
 mod timed;
 
@@ -50,11 +51,11 @@ pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;
 
+pub(crate) use order::Order;
 pub(crate) use timed::{Cause, Run, Timed};
 
 use lines::{LineAccess, Lines};
 use locks::Locks;
-use order::Order;
 
 #[cfg(test)]
 mod closed_form;

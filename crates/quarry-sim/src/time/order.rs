@@ -1,12 +1,15 @@
 //! Whose turn it is.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use super::ready::Ready;
+
+/// Turns that are given up in a row by CPUs that wait without a lock, until nothing is expected to end their waits.
+const IDLE_MAX: u32 = 1 << 20;
 
 /// Stack of a CPU: the deepest calls of an allocator, unoptimised, and its user's.
 const STACK_BYTES: usize = 256 << 10;
@@ -29,20 +32,33 @@ pub(crate) struct Order {
     cpus: Vec<Cpu>,
     /// The CPU whose turn it is.
     turn: Cell<usize>,
-    /// All others that can run, by their clocks.
-    ready: RefCell<BinaryHeap<Reverse<(u64, usize)>>>,
+    /// All others that can run.
+    ready: RefCell<Ready>,
     /// Whether bodies that have not returned are unwound: destructors that take part go on at once.
     ending: Cell<bool>,
+    /// What runs, as a [`Deadlock`] calls it.
+    who: &'static str,
 }
 
 impl Order {
     /// An order of n CPUs whose clocks are at 0.
     pub(crate) fn new(cpus: u32) -> Self {
+        Self::of("CPU", cpus, Ready::default())
+    }
+
+    /// An order of n tasks that a seed chooses from, in `switch_per_mille` of 1000 visible actions. To the order a
+    /// task is what a CPU with a clock is, and its clock stands still.
+    pub(crate) fn by_seed(tasks: u32, seed: u64, switch_per_mille: u16) -> Self {
+        Self::of("task", tasks, Ready::by_seed(seed, switch_per_mille))
+    }
+
+    fn of(who: &'static str, n: u32, ready: Ready) -> Self {
         Self {
-            cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+            cpus: (0..n).map(|_| Cpu::default()).collect(),
             turn: Cell::new(0),
-            ready: RefCell::default(),
+            ready: RefCell::new(ready),
             ending: Cell::new(false),
+            who,
         }
     }
 
@@ -77,15 +93,41 @@ impl Order {
         now_ps.set(now_ps.get().max(ps));
     }
 
-    /// Lets all CPUs go first whose clocks are behind. Outside of [`Order::run`] there are none.
+    /// Lets all CPUs go first whose clocks are behind, or one that the seed chooses. Outside of [`Order::run`] there
+    /// are none.
     pub(crate) fn visible(&self) {
-        let turn = self.turn.get();
-        let me = Reverse((self.now_ps(), turn));
-        let behind = |first: &Reverse<(u64, usize)>| *first > me;
-        if self.ready.borrow().peek().is_some_and(behind) {
-            self.ready.borrow_mut().push(me);
+        let (now_ps, turn) = (self.now_ps(), self.turn.get());
+        let mut ready = self.ready.borrow_mut();
+        if ready.precedes(now_ps, turn) {
+            ready.push(now_ps, turn);
+            drop(ready);
             self.suspend();
         }
+    }
+
+    /// [`Order::visible`] of a CPU that waits for another one without a lock. Where a seed chooses, another one goes
+    /// first; if all that can run have done nothing but this for long, it waits for ever.
+    pub(crate) fn give_way(&self) {
+        let (now_ps, turn) = (self.now_ps(), self.turn.get());
+        let mut ready = self.ready.borrow_mut();
+        if ready.idle() >= IDLE_MAX {
+            drop(ready);
+            self.block("another one, in turns");
+        } else if ready.precedes_idle(now_ps, turn) {
+            ready.push(now_ps, turn);
+            drop(ready);
+            self.suspend();
+        }
+    }
+
+    /// Visible actions so far and switches, where a seed chooses.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        self.ready.borrow().counts()
+    }
+
+    /// Whether bodies that have not returned are unwound.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.get()
     }
 
     /// Waits until another CPU calls [`Order::wake`]; `what` names the thing for [`Deadlock`].
@@ -110,8 +152,8 @@ impl Order {
         let woken = &self.cpus[cpu as usize];
         assert!(woken.waits.take().is_some(), "CPU {cpu} does not wait");
         woken.now_ps.set(woken.now_ps.get().max(at_ps));
-        let entry = Reverse((woken.now_ps.get(), cpu as usize));
-        self.ready.borrow_mut().push(entry);
+        let mut ready = self.ready.borrow_mut();
+        ready.push(woken.now_ps.get(), cpu as usize);
     }
 
     /// Waits until another CPU calls [`Order::rouse`].
@@ -178,14 +220,13 @@ impl Order {
             order,
             coroutines: (0..self.cpus.len()).map(begin).collect(),
         };
-        let ready = |cpu: usize| Reverse((self.cpus[cpu].now_ps.get(), cpu));
-        self.ready
-            .borrow_mut()
-            .extend((0..self.cpus.len()).map(ready));
+        for (cpu, it) in self.cpus.iter().enumerate() {
+            self.ready.borrow_mut().push(it.now_ps.get(), cpu);
+        }
         let mut left = self.cpus.len();
         while left > 0 {
             let first = self.ready.borrow_mut().pop();
-            let Some(Reverse((_, cpu))) = first else {
+            let Some(cpu) = first else {
                 return Err(self.deadlock());
             };
             self.turn.set(cpu);
@@ -200,6 +241,7 @@ impl Order {
         let waiting = self.cpus.iter().enumerate();
         let waiting = waiting.filter_map(|(cpu, it)| Some((cpu as u32, it.waits.get()?)));
         Deadlock {
+            who: self.who,
             waiting: waiting.collect(),
         }
     }
@@ -238,9 +280,11 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// All CPUs that have not ended wait.
+/// All CPUs, or tasks, that have not ended wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
+    /// Which of the two: `CPU` or `task`.
+    pub who: &'static str,
     /// Each of them, and what it waits for.
     pub waiting: Vec<(u32, &'static str)>,
 }
@@ -250,7 +294,7 @@ impl fmt::Display for Deadlock {
         f.write_str("deadlock:")?;
         for (n, (cpu, what)) in self.waiting.iter().enumerate() {
             let comma = if n == 0 { "" } else { "," };
-            write!(f, "{comma} CPU {cpu} waits for {what}")?;
+            write!(f, "{comma} {} {cpu} waits for {what}", self.who)?;
         }
         Ok(())
     }
