@@ -25,6 +25,9 @@ const OCCUPANTS: usize = if cfg!(loom) { 2 } else { 64 };
 /// How often [`Gate::close`] looks for remaining occupants before it gives up.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 
+/// The same for [`Gate::stop`], whose caller begins again.
+const STOP_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 12 };
+
 /// Nanoseconds after which a closed gate lets through: longer than the system needs to copy a process
 /// that has touched less than hundreds of GiB (about 10 ms for each).
 const PATIENCE_NS: u64 = 5_000_000_000;
@@ -134,12 +137,13 @@ impl Gate {
     /// not end.
     pub(crate) fn close<M: Machine>(&self, machine: &M) -> bool {
         let thread = machine.thread_id();
-        self.claim(machine, thread) && self.wait_until(machine, || self.is_empty_but(0))
+        self.claim(machine, thread, CLOSE_ATTEMPTS)
+            && Self::wait_until(machine, CLOSE_ATTEMPTS, || self.is_empty_but(0))
     }
 
     /// Closes the gate for a walk by the calling thread, which holds the slots of what it walks over.
-    /// `None` if another thread stays inside, or if the gate is closed already. The caller's own thread may
-    /// be inside if it is `visiting`: then it works on nothing but the list of caches.
+    /// `None` if another thread stays inside for long, which may wait for one of the slots, or if the gate stays
+    /// closed. The caller's own thread may be inside if it is `visiting`: then it works on nothing but the list of caches.
     pub(crate) fn stop<'a, M: Machine>(
         &'a self,
         machine: &'a M,
@@ -148,24 +152,33 @@ impl Gate {
         let thread = machine.thread_id();
         let mine = |word: &AtomicUsize| word.load(Ordering::Relaxed) == thread;
         let inside = self.occupants.iter().any(mine);
-        if mine(&self.closed) || inside && !visiting || !self.claim(machine, walking(thread)) {
+        if mine(&self.closed) || inside && !visiting {
+            return None;
+        }
+        if !self.claim(machine, walking(thread), STOP_ATTEMPTS) {
             return None;
         }
         let stopped = Stopped {
             gate: self,
             handlers: self.handlers.load(Ordering::Relaxed),
         };
-        let alone = self.wait_until(machine, || self.is_empty_but(thread));
+        let alone = Self::wait_until(machine, STOP_ATTEMPTS, || self.is_empty_but(thread));
         alone.then_some(stopped)
     }
 
+    /// Waits until no other thread is inside, for no longer than [`Gate::stop`] does.
+    pub(crate) fn let_pass<M: Machine>(&self, machine: &M) {
+        let thread = machine.thread_id();
+        Self::wait_until(machine, STOP_ATTEMPTS, || self.is_empty_but(thread));
+    }
+
     /// Closes the gate in the name of `closer`, once the thread that has closed it opens it.
-    fn claim<M: Machine>(&self, machine: &M, closer: usize) -> bool {
+    fn claim<M: Machine>(&self, machine: &M, closer: usize, attempts: u32) -> bool {
         if self.closed.load(Ordering::Relaxed) == walking(machine.thread_id()) {
             // A signal handler of the walker: the walk cannot end before it does.
             return false;
         }
-        let claimed = self.wait_until(machine, || {
+        let claimed = Self::wait_until(machine, attempts, || {
             // SeqCst: see `enter`.
             let order = (Ordering::SeqCst, Ordering::Relaxed);
             self.closed
@@ -176,8 +189,8 @@ impl Gate {
         claimed
     }
 
-    fn wait_until<M: Machine>(&self, machine: &M, done: impl Fn() -> bool) -> bool {
-        (0..CLOSE_ATTEMPTS).any(|attempt| {
+    fn wait_until<M: Machine>(machine: &M, attempts: u32, done: impl Fn() -> bool) -> bool {
+        (0..attempts).any(|attempt| {
             let done = done();
             if !done {
                 machine.pause(attempt);

@@ -10,6 +10,7 @@ use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
 use crate::slabs;
+use crate::slub::types::CpuSlab;
 use crate::stats::{Stat, Stats};
 
 impl Show for SheafCache {
@@ -61,8 +62,7 @@ impl Show for SheafCache {
     }
 
     fn at_rest<M: Machine, R>(&self, env: Env<'_, M>, f: impl FnOnce() -> R) -> Result<R, Busy> {
-        let _sheaves = self.cpu.hold_all(env.machine()).map_err(|_| Busy)?;
-        let _rest = Rest::of(env, &self.slub.cpu)?;
+        let (_sheaves, _rest) = self.rest(env)?;
         Ok(f())
     }
 
@@ -73,16 +73,14 @@ impl Show for SheafCache {
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
         self.flush_and_drain(env);
-        let sheaves = self.cpu.hold_all(env.machine()).map_err(|_| Busy)?;
-        let rest = Rest::of(env, &self.slub.cpu)?;
+        let (sheaves, rest) = self.rest(env)?;
         let queued = |found: &mut dyn FnMut(NonNull<u8>)| self.each_queued(env, &sheaves, found);
         self.slub
             .walk_live_at_rest(env, rest.slots(), queued, from, found)
     }
 
     fn check_consistency<M: Machine>(&self, env: Env<'_, M>) -> Result<(), CheckError> {
-        let sheaves = self.cpu.hold_all(env.machine()).map_err(|_| Busy)?;
-        let rest = Rest::of(env, &self.slub.cpu)?;
+        let (sheaves, rest) = self.rest(env)?;
         let checked = self.check_sheaves(env, &sheaves);
         rest.verdict(checked.and_then(|()| self.slub.check_at_rest(env, rest.slots())))
     }
@@ -105,7 +103,16 @@ impl Slots for SheafCache {
     }
 }
 
+/// The slots of the sheaves, and the slabs below at rest.
+type SheavesAtRest<'a, M> = (HeldSlots<'a, M, CpuSheaves>, Rest<'a, M, CpuSlab>);
+
 impl SheafCache {
+    /// Brings sheaves and slabs to rest.
+    fn rest<'a, M: Machine>(&'a self, env: Env<'a, M>) -> Result<SheavesAtRest<'a, M>, Busy> {
+        let hold = || self.cpu.hold_all(env.machine()).map_err(|_| Busy);
+        Rest::with_others(env, &self.slub.cpu, hold)
+    }
+
     /// Calls `found` for the free objects in all sheaves. The cache is at rest.
     fn each_queued<M: Machine>(
         &self,
