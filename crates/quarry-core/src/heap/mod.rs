@@ -405,7 +405,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Calls `f` for every cache, newest first. The list of caches is locked meanwhile, so `f` can
-    /// neither make nor destroy caches, nor be the first to kmalloc of a class.
+    /// neither make nor destroy caches, nor be the first to kmalloc of a class. While another thread
+    /// waits to do so, a walk that `f` makes over a cache is [`Busy`](crate::design::Busy).
     pub fn for_each_cache(&self, mut f: impl FnMut(Cache<'_, M, D>)) {
         let _pass = self.system.pages.gate().enter(self.machine());
         if let Some(newest) = self.system.caches.lock(self.machine()) {
