@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`model`] | the naive models, and helpers of all tests |
 //! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
-//! | [`explore`] | every design while tasks race, in interleavings by seed |
+//! | [`explore`] | every design and the page layer while tasks race, in interleavings by seed |
 //! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
 //! | [`accounting`] | what each operation accesses, as tables |
 //! | [`merge`], [`rcu`], [`inspect`], [`inspect_designs`] | merged caches, deferred frees, slabinfo and sysfs |

@@ -157,7 +157,15 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         self.audit_parts(cache, &usage)?;
         let stats = cache.stats();
         let alive = stats.get(Stat::AllocSlab) - stats.get(Stat::FreeSlab);
-        ensure_eq!(alive, usage.slabs, "alloc_slab - free_slab and slabs alive");
+        // Sheaves of 7.0 give back without a count what became empty while it was off its list.
+        let era = self.heap.era();
+        let uncounted =
+            self.limits.raced && D::NAME == "sheaf" && (Era::V7_0..Era::V7_2).contains(&era);
+        ensure!(
+            alive == usage.slabs || uncounted && alive > usage.slabs,
+            "alloc_slab - free_slab is {alive}, but {} slabs are alive",
+            usage.slabs
+        );
         let busy = stats.get(Stat::CpuSlotBusy);
         // A cache that keeps objects in the general ones may come back to itself.
         let nests =

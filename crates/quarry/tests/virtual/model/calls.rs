@@ -202,6 +202,21 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         pages.next_power_of_two().ilog2()
     }
 
+    /// Counts a kmalloc that was allocated or freed, if it is too large for a slab.
+    pub(crate) fn count_large(&mut self, bytes: usize, allocated: bool) {
+        let shared = shares_pages::<D>(self.heap.era());
+        if shared || self.heap.kmalloc_cache(bytes).is_some() {
+            return;
+        }
+        let (count, pages) = self.large;
+        let of_this = 1 << self.order_for(bytes);
+        self.large = if allocated {
+            (count + 1, pages + of_this)
+        } else {
+            (count - 1, pages - of_this)
+        };
+    }
+
     pub(crate) fn kmalloc(&mut self, bytes: usize, node: Option<NodeId>) -> Check {
         let largest = self.heap.machine().topology().page_size() << (ORDERS - 1);
         let class = self.heap.kmalloc_cache(bytes);
@@ -230,7 +245,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         }
         let page_size = self.heap.machine().topology().page_size();
         ensure!(object.addr().get().is_multiple_of(page_size), "{object:p}");
-        self.large = (self.large.0 + 1, self.large.1 + (1 << order));
+        self.count_large(bytes, true);
         self.ledger.admit(Owner::Kmalloc, object, bytes)
     }
 
@@ -251,11 +266,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let Some(live) = self.ledger.dismiss(Owner::Kmalloc, pick)? else {
             return Ok(false);
         };
-        let shared = shares_pages::<D>(self.heap.era());
-        if !shared && self.heap.kmalloc_cache(live.bytes).is_none() {
-            let pages = 1 << self.order_for(live.bytes);
-            self.large = (self.large.0 - 1, self.large.1 - pages);
-        }
+        self.count_large(live.bytes, false);
         // SAFETY: the ledger has just forgotten the object.
         let freed = unsafe { self.heap.kfree(live.object) };
         ensure_eq!(freed, Ok(()), "kfree of {:p}", live.object);

@@ -1,7 +1,7 @@
 //! The driver: runs a script on a heap of any design and any machine, beside the ledger.
 
 use quarry_core::debug::{Fix, SlubDebug};
-use quarry_core::design::{CacheSpec, Design};
+use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::KmallocService;
 use quarry_core::heap::{Cache, CreateError, Heap};
@@ -230,16 +230,9 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         Ok(())
     }
 
-    fn create(&mut self, ask: &Ask) -> Check {
+    pub(crate) fn create(&mut self, ask: &Ask) -> Check {
         let name = format!("cache-{}", self.created);
-        let spec = CacheSpec {
-            name: &name,
-            object_size: ask.size,
-            align: ask.align,
-            flags: ask.flags,
-            sheaf_capacity: ask.sheaf_capacity,
-        };
-        let cache = match self.heap.create_cache(&spec) {
+        let cache = match self.heap.create_cache(&ask.spec(&name)) {
             Ok(cache) => cache,
             Err(CreateError::Geometry(_)) => return Ok(()),
             Err(error) => return Err(format!("{ask:?}: {error}")),

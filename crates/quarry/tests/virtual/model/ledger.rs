@@ -1,6 +1,6 @@
 //! The model: which objects are live, where, whose, and what is written in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
 use super::{Check, ensure, ensure_eq};
@@ -118,6 +118,13 @@ impl Ledger {
         let mut addresses = self.owned.get(&owner).cloned().unwrap_or_default();
         addresses.sort_unstable();
         addresses
+    }
+
+    /// An owner's live objects: where each is, and a number that none had before.
+    pub(crate) fn marks(&self, owner: Owner) -> BTreeSet<(usize, u64)> {
+        let addresses = self.owned.get(&owner).into_iter().flatten();
+        let marks = addresses.filter_map(|at| Some((*at, self.objects.get(at)?.fill)));
+        marks.collect()
     }
 
     /// Owners that have live objects.

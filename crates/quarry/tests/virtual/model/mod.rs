@@ -18,6 +18,7 @@
 //! | [`steps`] | a machine that takes fast operations in one step |
 //! | [`debugging`] | helpers of tests of debugging |
 //! | [`bytes`] | scripts from the bytes of a fuzzer |
+//! | [`race`], [`page_race`] | scripts whose operations race, in interleavings by seed |
 //! | [`cases`] | how many cases run, and how a failure is repeated |
 
 pub(crate) mod audit;
@@ -32,9 +33,11 @@ pub(crate) mod interrupts;
 pub(crate) mod ledger;
 pub(crate) mod mistakes;
 pub(crate) mod page_audit;
+pub(crate) mod page_race;
 pub(crate) mod page_script;
 pub(crate) mod pages;
 pub(crate) mod place;
+pub(crate) mod race;
 pub(crate) mod scenario;
 pub(crate) mod script;
 pub(crate) mod setup;

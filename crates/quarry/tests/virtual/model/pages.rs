@@ -67,7 +67,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         node.map(|node| NodeId(u32::from(node) % nodes))
     }
 
-    fn pick(&self, pick: u16) -> Option<(Pfn, u32)> {
+    pub(crate) fn pick(&self, pick: u16) -> Option<(Pfn, u32)> {
         let at = usize::from(pick) % self.live.len().max(1);
         self.live
             .iter()
@@ -214,7 +214,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         Ok(unsafe { first.byte_add(bytes - size_of::<u64>()) }.cast())
     }
 
-    fn admit(&mut self, pfn: Pfn, order: u32) -> Check {
+    pub(crate) fn admit(&mut self, pfn: Pfn, order: u32) -> Check {
         let end = pfn.0 + (1 << order);
         ensure!(
             pfn.0.is_multiple_of(1 << order),
@@ -239,7 +239,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         Ok(())
     }
 
-    fn dismiss(&mut self, pfn: Pfn) -> Check<u32> {
+    pub(crate) fn dismiss(&mut self, pfn: Pfn) -> Check<u32> {
         let Some((order, mark)) = self.live.remove(&pfn) else {
             return Err(format!("the model does not know {pfn:?}"));
         };
@@ -345,14 +345,16 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         Ok(())
     }
 
-    fn free_bulk(&mut self, pick: u16, slots: usize, mistake: bool) -> Check {
+    /// Some live blocks of one page.
+    pub(crate) fn singles(&self, pick: u16, most: usize) -> Vec<Pfn> {
         let singles = self.live.iter().filter(|(_, (order, _))| *order == 0);
         let skipped = usize::from(pick) % self.live.len().max(1);
-        let chosen: Vec<Pfn> = singles
-            .map(|(&pfn, _)| pfn)
-            .skip(skipped)
-            .take(slots)
-            .collect();
+        let singles = singles.map(|(&pfn, _)| pfn);
+        singles.skip(skipped).take(most).collect()
+    }
+
+    fn free_bulk(&mut self, pick: u16, slots: usize, mistake: bool) -> Check {
+        let chosen = self.singles(pick, slots);
         let mut array = Vec::new();
         for &pfn in &chosen {
             self.dismiss(pfn)?;

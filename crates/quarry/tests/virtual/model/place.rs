@@ -4,12 +4,19 @@ use quarry_core::machine::{CpuId, Machine};
 use quarry_sim::VirtualMachine;
 
 /// How a test tells a machine where to run.
-pub(crate) trait Placement<M: Machine> {
-    /// Makes the caller's next operations run on this CPU, if the machine lets tests choose.
-    fn run_on(&self, machine: &M, cpu: CpuId);
+pub(crate) trait Placement<M: Machine>: Copy {
+    /// The virtual machine that the machine stands on.
+    fn on<'m>(&self, machine: &'m M) -> &'m VirtualMachine;
 
-    /// Moves the machine's clock, if the machine lets tests do so.
-    fn advance_to(&self, machine: &M, now_ns: u64);
+    /// Makes the caller's next operations run on this CPU.
+    fn run_on(&self, machine: &M, cpu: CpuId) {
+        self.on(machine).run_on(cpu);
+    }
+
+    /// Moves the machine's clock.
+    fn advance_to(&self, machine: &M, now_ns: u64) {
+        self.on(machine).advance_to(now_ns);
+    }
 }
 
 /// A virtual machine runs on the CPU that the caller names.
@@ -17,11 +24,7 @@ pub(crate) trait Placement<M: Machine> {
 pub(crate) struct Virtual;
 
 impl Placement<VirtualMachine> for Virtual {
-    fn run_on(&self, machine: &VirtualMachine, cpu: CpuId) {
-        machine.run_on(cpu);
-    }
-
-    fn advance_to(&self, machine: &VirtualMachine, now_ns: u64) {
-        machine.advance_to(now_ns);
+    fn on<'m>(&self, machine: &'m VirtualMachine) -> &'m VirtualMachine {
+        machine
     }
 }

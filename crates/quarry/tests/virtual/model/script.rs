@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use quarry_core::design::CacheSpec;
 use quarry_core::geometry::CacheFlags;
 
 use super::ledger::Pick;
@@ -17,6 +18,19 @@ pub(crate) struct Ask {
     pub(crate) flags: CacheFlags,
     /// Objects of a sheaf, or 0.
     pub(crate) sheaf_capacity: u32,
+}
+
+impl Ask {
+    /// The cache of this name that is asked for.
+    pub(crate) fn spec<'n>(&self, name: &'n str) -> CacheSpec<'n> {
+        CacheSpec {
+            name,
+            object_size: self.size,
+            align: self.align,
+            flags: self.flags,
+            sheaf_capacity: self.sheaf_capacity,
+        }
+    }
 }
 
 /// A tunable that can be written while its cache is in use.

@@ -90,6 +90,7 @@ impl Setup {
             cpus_hide: self.remote_per_mille > 0,
             scarce: self.pages != 0,
             debug: false,
+            raced: false,
         }
     }
 }
@@ -105,6 +106,8 @@ pub(crate) struct Limits {
     pub(crate) scarce: bool,
     /// All caches have debugging: they keep nothing per CPU.
     pub(crate) debug: bool,
+    /// Tasks raced on the machine.
+    pub(crate) raced: bool,
 }
 
 /// Any machine.

@@ -26,12 +26,8 @@ pub(crate) struct Stepping(pub(crate) VirtualMachine);
 pub(crate) struct OnSteps;
 
 impl Placement<Stepping> for OnSteps {
-    fn run_on(&self, machine: &Stepping, cpu: CpuId) {
-        machine.0.run_on(cpu);
-    }
-
-    fn advance_to(&self, machine: &Stepping, now_ns: u64) {
-        machine.0.advance_to(now_ns);
+    fn on<'m>(&self, machine: &'m Stepping) -> &'m VirtualMachine {
+        &machine.0
     }
 }
 
