@@ -120,6 +120,11 @@ impl Lines {
         &self.costs
     }
 
+    /// Whether the clusters' caches have all lines that their CPUs have.
+    fn is_inclusive(&self) -> bool {
+        self.costs.llc.is_some_and(|llc| llc.inclusive)
+    }
+
     /// Lines that moved so far.
     pub(crate) fn moves(&self) -> LineMoves {
         self.state.borrow().moves
@@ -199,7 +204,9 @@ impl Lines {
         let mut at = state.directory.get(id);
         let fetch = self.fetch(&mut state.moves, &at, access);
         at.holders = at.holders.with(cpu);
-        at.exclusive = at.holders == Few::one(cpu) && at.clusters == Few::default();
+        // What the own cluster's cache has is no other CPU's.
+        let elsewhere = at.clusters.without(cpu / self.costs.cluster_cpus);
+        at.exclusive = at.holders == Few::one(cpu) && elsewhere == Few::default();
         state.directory.set(id, at);
         let end_ps = self.come(state, id, access, fetch, now_ps);
         self.keep(state, id, access);
@@ -228,9 +235,14 @@ impl Lines {
             None if had => None,
             None => Some(self.fetch(&mut state.moves, &at, access)),
         };
+        // A cache that has all of its CPUs' lines keeps its own.
+        let kept = self.is_inclusive() && at.clusters.has(own_cluster);
         let own = Line {
             holders: Few::one(cpu),
-            clusters: Few::default(),
+            clusters: match kept {
+                true => Few::one(own_cluster),
+                false => Few::default(),
+            },
             exclusive: true,
         };
         state.directory.set(id, own);
@@ -300,8 +312,7 @@ impl Lines {
             None => from_l1,
         };
         let cluster = cpu / self.costs.cluster_cpus;
-        let inclusive = self.costs.llc.is_some_and(|llc| llc.inclusive);
-        if inclusive {
+        if self.is_inclusive() {
             self.keep_in_cluster(state, cluster, id);
         }
         let Some(left) = left else {
@@ -315,7 +326,7 @@ impl Lines {
         at.holders = at.holders.without(cpu);
         at.exclusive &= at.holders != Few::default();
         state.directory.set(left, at);
-        if !inclusive {
+        if !self.is_inclusive() {
             self.keep_in_cluster(state, cluster, left);
         }
     }
@@ -333,7 +344,7 @@ impl Lines {
         };
         let mut at = state.directory.get(gone);
         at.clusters = at.clusters.without(cluster);
-        if self.costs.llc.is_some_and(|llc| llc.inclusive) {
+        if self.is_inclusive() {
             let first = cluster * self.costs.cluster_cpus;
             let near = first..first + self.costs.cluster_cpus;
             at.holders = near.fold(at.holders, Few::without);

@@ -119,6 +119,35 @@ fn what_leaves_a_cache_that_has_all_leaves_the_cpus_too() {
 }
 
 #[test]
+fn a_cache_that_has_all_keeps_what_its_cpu_wrote() {
+    for inclusive in [true, false] {
+        let mut costs = COSTS;
+        costs.llc.as_mut().unwrap().inclusive = inclusive;
+        let lines = Lines::new(8, 64, costs);
+        let now_ps = Cell::new(0);
+        let cost = |cpu, line, access| {
+            now_ps.set(now_ps.get() + 1000);
+            lines.access(LineAccess::new(cpu, line, access), now_ps.get()) - now_ps.get()
+        };
+        // Three lines of one set of the second cache, of different sets of the cluster's.
+        for line in [0, 8, 16] {
+            assert_eq!(cost(0, line, Access::Read), 90);
+        }
+        for _ in 0..2 {
+            // From the cluster's, and no other CPU has it.
+            assert_eq!(cost(0, 0, Access::Read), 11, "inclusive: {inclusive}");
+            assert_eq!(cost(0, 0, Access::Write), 1);
+            for line in [8, 16] {
+                assert_eq!(cost(0, line, Access::Read), 11, "inclusive: {inclusive}");
+            }
+        }
+        assert_eq!(cost(0, 0, Access::Read), 11);
+        assert_eq!(cost(1, 0, Access::Read), 20, "CPU 0 may have changed it");
+        assert_eq!(lines.moves().upgrades, [0; 3]);
+    }
+}
+
+#[test]
 fn memory_of_another_node_is_farther_and_lines_of_a_run_overlap() {
     let lines = lines();
     let read = |line, local, follows, now_ps| {
