@@ -438,6 +438,27 @@ mod tests {
     }
 
     #[test]
+    fn where_the_host_put_a_heap_does_not_show() {
+        let run = |first: usize| {
+            let long = Config {
+                cache_line: 128,
+                ..config(1)
+            };
+            let machine = VirtualMachine::new(long).unwrap();
+            let ran = machine.run_cpus(|_| {
+                for (at, bytes) in [(0, 8), (56, 16), (128, 64), (8, 200), (64, 8)] {
+                    let at = std::ptr::without_provenance(first + at);
+                    machine.access(at, bytes, Access::Read, Line::Zone);
+                }
+            });
+            assert_eq!(ran, Ok(()));
+            machine.time_counters().unwrap()
+        };
+        // Beneath all mappings; at the begin of a long line, and in its middle.
+        assert_eq!(run(1 << 12), run((1 << 12) + 64));
+    }
+
+    #[test]
     fn time_passes_inside_only() {
         let machine = VirtualMachine::new(config(2)).unwrap();
         machine.advance_to(5);

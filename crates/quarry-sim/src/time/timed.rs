@@ -11,7 +11,7 @@ use super::stores::Stores;
 use super::{LineAccess, Lines, Locks, Order, TimeCounters, TimeModel};
 
 /// What a heap's own words are aligned to: the zones of a node, for one.
-const GRANULE_BYTES: usize = 64;
+const GRANULE_SHIFT: u32 = 6;
 
 /// The place of the first granule outside of the ranges: behind all of them.
 const OUTSIDE: usize = 1 << 60;
@@ -140,8 +140,8 @@ impl Timed {
             None => {
                 let mut outside = self.outside.borrow_mut();
                 let next = outside.len();
-                let granule = *outside.entry(at / GRANULE_BYTES).or_insert(next);
-                OUTSIDE + granule * GRANULE_BYTES
+                let granule = *outside.entry(at >> GRANULE_SHIFT).or_insert(next);
+                OUTSIDE + (granule << GRANULE_SHIFT) + at % (1 << GRANULE_SHIFT)
             }
         };
         place >> self.line_shift
@@ -221,7 +221,14 @@ impl Timed {
 
     /// A run without its first line.
     fn next(&self, run: Run) -> Option<Run> {
-        let at = ((run.at >> self.line_shift) + 1) << self.line_shift;
+        // Where a line of several granules begins is not known outside of the ranges.
+        let outside = self.line_shift > GRANULE_SHIFT && self.range(run.at).is_none();
+        let shift = if outside {
+            GRANULE_SHIFT
+        } else {
+            self.line_shift
+        };
+        let at = ((run.at >> shift) + 1) << shift;
         (at <= run.last).then_some(Run {
             at,
             follows: true,
