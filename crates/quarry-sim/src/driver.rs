@@ -218,6 +218,11 @@ impl<'h, D: Design> Driver<'h, D> {
         }
     }
 
+    /// Lets the running CPU alone do that work, by its own clock.
+    pub fn reap_here(&self) {
+        self.heap.reap();
+    }
+
     /// The operations that follow run on this CPU.
     ///
     /// # Panics

@@ -49,7 +49,7 @@ pub mod time;
 pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
 pub use counters::Counters;
 pub use explore::{Explore, Explored};
-pub use machine::VirtualMachine;
+pub use machine::{Passage, VirtualMachine};
 pub use pool::{LonePut, PoolDriver, PoolHome, PoolRef};
 pub use rng::Rng;
 pub use step::Step;

@@ -2,6 +2,7 @@
 
 mod clocked;
 mod explored;
+mod passage;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
@@ -24,6 +25,8 @@ use crate::memory::Mapping;
 use crate::rng::Rng;
 use crate::step::Step;
 use crate::time::{Cause, Run, Timed};
+
+pub use passage::Passage;
 
 /// Address space for the allocators' own structures.
 const META_BYTES: usize = 1 << 30;
@@ -67,6 +70,8 @@ pub struct VirtualMachine {
     clocked: Cell<bool>,
     /// The tasks, while [`VirtualMachine::explore`] runs.
     explorer: RefCell<Option<Rc<Explorer>>>,
+    /// What each CPU went through meanwhile; of none on a machine without clocks.
+    passages: Box<[Cell<Passage>]>,
     /// What [`Threads::thread_id`] says.
     thread: Cell<usize>,
     _mappings: Mappings,
@@ -143,6 +148,9 @@ impl VirtualMachine {
             timed,
             clocked: Cell::new(false),
             explorer: RefCell::default(),
+            passages: (0..if time.is_some() { cpus } else { 0 })
+                .map(|_| Cell::default())
+                .collect(),
             thread: Cell::new(LONE_THREAD),
             _mappings: mappings,
         })
@@ -265,7 +273,7 @@ impl VirtualMachine {
                 bytes,
                 at,
             } => self.touch(Run::new(at, bytes, access, Cause::Line(line))),
-            Step::Work(work) => self.timed().work(work),
+            Step::Work(work) => self.do_work(work),
             Step::Zero { bytes, at } => self.fill(at, bytes, Access::Write),
             Step::Copy { bytes, at } => self.fill(at, bytes, Access::Read),
             // Locks take time where they are taken. A slot is no lock of the kernel's: what keeps others away

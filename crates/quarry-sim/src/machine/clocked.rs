@@ -60,6 +60,13 @@ impl VirtualMachine {
         self.clocked.get() && self.on_clock(|timed| timed.order().rouse(cpu.0))
     }
 
+    /// Lets all CPUs go first whose clocks are behind: what the running one does next, all see in the order of time.
+    pub fn take_turn(&self) {
+        if self.clocked.get() {
+            self.on_clock(|timed| timed.order().visible());
+        }
+    }
+
     /// The running CPU is busy with what is no allocator's work. Without clocks that takes no time.
     pub fn spend(&self, ps: u64) {
         if self.clocked.get() {
@@ -153,7 +160,8 @@ impl VirtualMachine {
         if self.is_explored() {
             return self.wait_among_tasks(lock, class);
         }
-        self.on_clock(|timed| timed.lock(address(lock), class));
+        let waited_ps = self.on_clock(|timed| timed.lock(address(lock), class));
+        self.on_passage(|passage| passage.lock_wait_ps += waited_ps);
         true
     }
 

@@ -299,7 +299,8 @@ impl Timed {
         }
     }
 
-    pub(crate) fn lock(&self, at: usize, class: LockClass) {
+    /// Takes a lock; returns for how long it was waited for, in picoseconds.
+    pub(crate) fn lock(&self, at: usize, class: LockClass) -> u64 {
         let what = LockClass::ALL[class as usize].1;
         let began_ps = self.order.now_ps();
         let waited_ps = self.locks.lock(&self.place(at, class), what);
@@ -307,8 +308,10 @@ impl Timed {
         let spent = &mut self.spent.borrow_mut().locks[class as usize];
         spent.taken += 1;
         spent.waits += u64::from(waited_ps.is_some());
-        spent.wait_ps += waited_ps.unwrap_or(0);
-        spent.own_ps += all_ps - waited_ps.unwrap_or(0);
+        let wait_ps = waited_ps.unwrap_or(0);
+        spent.wait_ps += wait_ps;
+        spent.own_ps += all_ps - wait_ps;
+        wait_ps
     }
 
     pub(crate) fn try_lock(&self, at: usize, class: LockClass) -> bool {
