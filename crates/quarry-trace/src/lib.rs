@@ -150,4 +150,4 @@ pub use meta::{
     KindCounts, Orphans, SlabMemory, Table, TraceMeta,
 };
 pub use outfile::remove_unfinished_outputs;
-pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TraceFile};
+pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TaskReader, TraceFile};

@@ -10,6 +10,7 @@ mod group;
 mod pages;
 mod rows;
 mod source;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 pub use events::{CHUNK_EVENTS, EventReader};
 pub use pages::PageReader;
 pub use rows::RowReader;
+pub use tasks::TaskReader;
 
 use crate::error::{Result, TraceError};
 use crate::event::NO_CACHE;
@@ -180,6 +182,12 @@ impl TraceFile {
     #[must_use]
     pub fn events_with_pages(&self) -> PageReader {
         PageReader::new(self.shared.clone())
+    }
+
+    /// A reader of what a replay needs and of the tasks, at the first event.
+    #[must_use]
+    pub fn events_with_tasks(&self) -> TaskReader {
+        TaskReader::new(self.shared.clone())
     }
 
     /// A reader of everything, at the first row.

@@ -21,6 +21,7 @@ fn pairs(count: u64) -> Vec<u8> {
         let size = 1 + (n % 1000) as u32;
         let alloc = RawEvent {
             time_ns: n * 3,
+            pid: (n % 7) as i32,
             bytes_req: size,
             bytes_alloc: size,
             ..RawEvent::new(Kind::Kmalloc, address)
@@ -72,6 +73,18 @@ fn several_row_groups_come_back_in_order() {
                 .zip(&events[total..])
                 .all(|(row, event)| row.event == *event)
         );
+        total += chunk.len();
+    }
+    assert_eq!(total, events.len());
+    let (mut told, mut tasks, mut total) = (trace.events_with_tasks(), Vec::new(), 0);
+    let mut chunk = Vec::new();
+    while told.next_chunk(&mut chunk, &mut tasks).unwrap() {
+        assert_eq!(chunk, events[total..total + chunk.len()]);
+        for (n, task) in (total..).zip(&tasks) {
+            let expected = if n % 2 == 0 { n / 2 % 7 } else { 0 };
+            assert_eq!(*task, expected as i32, "row {n}");
+        }
+        assert_eq!(tasks.len(), chunk.len());
         total += chunk.len();
     }
     assert_eq!(total, events.len());
