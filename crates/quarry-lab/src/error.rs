@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use quarry_core::design::FreeError;
 use quarry_core::heap::CreateError;
 use quarry_sim::driver::SetupError;
+use quarry_sim::time::Deadlock;
 use quarry_trace::{TraceError, seconds};
 
 use crate::kernel::ReportError;
@@ -166,6 +167,14 @@ pub enum LabError {
         run: String,
         /// Why not.
         source: SetupError,
+    },
+    /// All virtual CPUs wait for each other: a defect of this library.
+    #[error("{run}: {source}; please report this")]
+    Deadlock {
+        /// The run.
+        run: String,
+        /// Which CPU waits for what.
+        source: Deadlock,
     },
     /// A heap's files cannot be written.
     #[error("cannot write {}: {source}; name a folder that can be written", path.display())]

@@ -10,6 +10,8 @@ use crate::design::DesignSpec;
 use crate::error::LabError;
 use crate::replay::input::Input;
 use crate::replay::report::RunReport;
+use crate::replay::timed::report::TimedReport;
+use crate::replay::timed::{self, Timing};
 use crate::replay::{self, inspect};
 use crate::run::{Progress, RunSpec};
 use crate::setting::{Setting, resolve};
@@ -126,5 +128,25 @@ impl Plan {
     ) -> Result<Vec<RunReport>, LabError> {
         input.check_copies(&self.runs)?;
         run_all(&self.runs, jobs, |run| replay::run(run, input, progress))
+    }
+
+    /// Replays the trace in simulated time in every run, as [`Plan::execute`] does. The machine says what nodes and
+    /// lines there are.
+    ///
+    /// # Errors
+    ///
+    /// Also [`LabError::Usage`] if the machine cannot have a run's CPUs, a run has debugging, or the trace no times.
+    pub fn execute_timed(
+        &self,
+        input: &Input,
+        timing: &Timing,
+        jobs: usize,
+        progress: Progress<'_>,
+    ) -> Result<Vec<TimedReport>, LabError> {
+        input.check_copies(&self.runs)?;
+        timed::check(input)?;
+        let runs: Result<Vec<RunSpec>, _> =
+            self.runs.iter().map(|run| timing.of_run(run)).collect();
+        run_all(&runs?, jobs, |run| timed::run(run, timing, input, progress))
     }
 }

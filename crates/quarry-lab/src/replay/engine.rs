@@ -1,8 +1,8 @@
 //! The loop: one event after the other.
 
-mod caches;
+pub(super) mod caches;
 mod memory;
-mod periodic;
+pub(super) mod periodic;
 mod rare;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ struct Entry<'h> {
 const _: () = assert!(size_of::<Entry<'_>>() == 16);
 
 /// Nanoseconds between two rounds of the page lists' periodic work (`vm.stat_interval`, default).
-const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;
+pub(super) const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;
 /// Sums at the end of a replay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {

@@ -91,6 +91,7 @@ pub mod report;
 pub mod same;
 #[cfg(test)]
 mod tests;
+pub mod timed;
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! What of them is driven, and what it does not tell, is in the [replay's documentation](super).
 
 mod before;
-mod parts;
+pub(super) mod parts;
 mod report;
 
 use quarry_core::design::Design;
@@ -103,7 +103,7 @@ enum Slot<'h> {
 const _: () = assert!(size_of::<Slot<'_>>() <= 16);
 
 /// The memory of a block of the trace.
-enum Held<'h> {
+pub(super) enum Held<'h> {
     Block(PageRef<'h>),
     /// A part of a page.
     Part(PartOf),
@@ -112,7 +112,7 @@ enum Held<'h> {
 }
 
 /// A block from before.
-enum Initial<'h> {
+pub(super) enum Initial<'h> {
     /// There was no memory for it.
     None,
     /// A part of the page that a later one of them frees.
@@ -218,6 +218,11 @@ impl<'h> Pages<'h> {
             driver.pages().set_boost(zone.zone, zone.boost);
         }
         Ok(())
+    }
+
+    /// The blocks from before, for a replay that performs the events in another way.
+    pub(super) fn into_initial(self) -> std::vec::IntoIter<Initial<'h>> {
+        self.initial
     }
 
     /// Allocates a block from before, or counts it as a part of the page that a later one frees.
@@ -528,7 +533,7 @@ impl<'h> Pages<'h> {
 
 /// The migrate type that an event tells. The number is the kernel's, and those of 6.x are meant;
 /// other types than these three do not appear in allocations.
-fn named_type(event: &ReplayEvent) -> Option<MigrateType> {
+pub(super) fn named_type(event: &ReplayEvent) -> Option<MigrateType> {
     Some(match event.migratetype()? {
         1 => MigrateType::Movable,
         2 => MigrateType::Reclaimable,

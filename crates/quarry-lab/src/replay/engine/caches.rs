@@ -5,11 +5,14 @@ use quarry_core::heap::CreateError;
 use quarry_core::sheaf::geometry::{asked_capacity, own_flags};
 use quarry_core::slab::geometry::early_flag;
 use quarry_core::tunables::Tunable;
-use quarry_sim::driver::CacheView;
+use quarry_sim::driver::{CacheIndex, CacheView, Driver};
 use quarry_trace::ReplayEvent;
 
-use super::{Engine, UNSERVED};
+use super::super::input::RecordedCache;
+use super::{BEFORE, Engine};
 use crate::error::LabError;
+use crate::infer::Inferred;
+use crate::run::RunSpec;
 
 impl<D: Design> Engine<'_, '_, D> {
     /// Makes the cache of an event.
@@ -23,19 +26,7 @@ impl<D: Design> Engine<'_, '_, D> {
                 cache.name
             )));
         };
-        let spec = CacheSpec {
-            name: &cache.name,
-            object_size: inferred.object_size,
-            align: inferred.align,
-            flags: inferred.flags | early_flag(&cache.name) | own_flags(&cache.name),
-            sheaf_capacity: asked_capacity(&cache.name),
-        };
-        let index = match self.driver.create_cache(&spec) {
-            Ok(index) if index.0 < UNSERVED => Ok(index),
-            Ok(_) => Err(CreateError::NoRoom),
-            Err(error) => Err(error),
-        };
-        let index = index.map_err(|source| LabError::Cache {
+        let index = create(self.driver, cache, &inferred).map_err(|source| LabError::Cache {
             run: self.spec.label(),
             row: self.row,
             cache: cache.name.clone(),
@@ -43,7 +34,7 @@ impl<D: Design> Engine<'_, '_, D> {
             source,
         })?;
         if let Some(view) = self.driver.cache(index) {
-            self.tune(&view)?;
+            tune(self.spec, &view)?;
         }
         for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
             if *other == group {
@@ -58,25 +49,49 @@ impl<D: Design> Engine<'_, '_, D> {
         if !self.spec.settings.cache.is_empty() {
             self.driver.for_each_cache(|cache| {
                 if result.is_ok() {
-                    result = self.tune(&cache);
+                    result = tune(self.spec, &cache);
                 }
             });
         }
         result
     }
+}
 
-    fn tune(&self, cache: &CacheView<'_, D>) -> Result<(), LabError> {
-        let refused = |tunable: &'static Tunable, value| LabError::Refused {
-            run: self.spec.label(),
-            cache: cache.head().name().to_string(),
-            name: tunable.name,
-            value,
-        };
-        for (tunable, value) in &self.spec.settings.cache {
-            if !cache.set_attribute(tunable.name, *value) {
-                return Err(refused(tunable, *value));
-            }
-        }
-        Ok(())
+/// Makes a cache of the trace.
+pub(in super::super) fn create<D: Design>(
+    driver: &mut Driver<'_, D>,
+    cache: &RecordedCache,
+    inferred: &Inferred,
+) -> Result<CacheIndex, CreateError> {
+    let spec = CacheSpec {
+        name: &cache.name,
+        object_size: inferred.object_size,
+        align: inferred.align,
+        flags: inferred.flags | early_flag(&cache.name) | own_flags(&cache.name),
+        sheaf_capacity: asked_capacity(&cache.name),
+    };
+    match driver.create_cache(&spec) {
+        Ok(index) if index.0 < BEFORE => Ok(index),
+        Ok(_) => Err(CreateError::NoRoom),
+        Err(error) => Err(error),
     }
+}
+
+/// Gives a cache the run's settings.
+pub(in super::super) fn tune<D: Design>(
+    spec: &RunSpec,
+    cache: &CacheView<'_, D>,
+) -> Result<(), LabError> {
+    let refused = |tunable: &'static Tunable, value| LabError::Refused {
+        run: spec.label(),
+        cache: cache.head().name().to_string(),
+        name: tunable.name,
+        value,
+    };
+    for (tunable, value) in &spec.settings.cache {
+        if !cache.set_attribute(tunable.name, *value) {
+            return Err(refused(tunable, *value));
+        }
+    }
+    Ok(())
 }

@@ -6,14 +6,14 @@ const ROUNDS_MAX: u64 = 64;
 
 /// Work that is due at intervals of the recording's clock, the first time an interval after the
 /// first event.
-pub(super) struct Periodic {
+pub(in super::super) struct Periodic {
     interval_ns: u64,
     /// `None` before the first event.
     next_ns: Option<u64>,
 }
 
 impl Periodic {
-    pub(super) const fn every(interval_ns: u64) -> Self {
+    pub(in super::super) const fn every(interval_ns: u64) -> Self {
         Self {
             interval_ns,
             next_ns: None,
@@ -21,12 +21,12 @@ impl Periodic {
     }
 
     /// When it is due next; at once if no event was seen.
-    pub(super) fn due_ns(&self) -> u64 {
+    pub(in super::super) fn due_ns(&self) -> u64 {
         self.next_ns.unwrap_or(0)
     }
 
     /// The moments that have come, oldest first, at most [`ROUNDS_MAX`].
-    pub(super) fn take(&mut self, now_ns: u64) -> impl Iterator<Item = u64> + use<> {
+    pub(in super::super) fn take(&mut self, now_ns: u64) -> impl Iterator<Item = u64> + use<> {
         let interval_ns = self.interval_ns;
         let due = match self.next_ns {
             Some(at) => now_ns

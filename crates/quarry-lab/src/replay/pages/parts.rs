@@ -10,7 +10,7 @@ use quarry_sim::driver::PageRef;
 
 /// What a recorded block becomes at the replayed page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
+pub(in super::super) enum Fit {
     /// The smallest block that holds its bytes, of this order.
     Block(u32),
     /// Parts of a page.
@@ -21,7 +21,12 @@ pub(super) enum Fit {
 
 impl Fit {
     /// What a block of this recorded order becomes, between these log2 of page sizes.
-    pub(super) fn new(recorded_shift: u32, page_shift: u32, order: u8, movable: bool) -> Self {
+    pub(in super::super) fn new(
+        recorded_shift: u32,
+        page_shift: u32,
+        order: u8,
+        movable: bool,
+    ) -> Self {
         let shift = u32::from(order) + recorded_shift;
         let blocks = shift.saturating_sub(page_shift);
         if movable && shift < page_shift {
@@ -34,7 +39,7 @@ impl Fit {
     }
 
     /// Order of the blocks that are allocated for it.
-    pub(super) fn order(self) -> u32 {
+    pub(in super::super) fn order(self) -> u32 {
         match self {
             Self::Block(order) => order,
             Self::Parts(_) | Self::Pages(_) => 0,
@@ -53,14 +58,14 @@ struct Shared<'h> {
 
 /// What a part is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PartOf(u32);
+pub(in super::super) struct PartOf(u32);
 
 /// What the pages of a split block are found by.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SplitInto(u32);
+pub(in super::super) struct SplitInto(u32);
 
 /// All pages with parts, and all blocks that were split into pages.
-pub(super) struct Parts<'h> {
+pub(in super::super) struct Parts<'h> {
     /// Parts of a page.
     capacity: u32,
     shared: Vec<Option<Shared<'h>>>,
@@ -73,7 +78,7 @@ pub(super) struct Parts<'h> {
 
 impl<'h> Parts<'h> {
     /// Pages of `page_bytes` on `cpus` CPUs; a part has the bytes of a recorded page.
-    pub(super) fn new(recorded_bytes: u32, page_bytes: u64, cpus: u32) -> Self {
+    pub(in super::super) fn new(recorded_bytes: u32, page_bytes: u64, cpus: u32) -> Self {
         Self {
             capacity: (page_bytes / u64::from(recorded_bytes.max(1))).max(1) as u32,
             shared: Vec::new(),
@@ -85,12 +90,12 @@ impl<'h> Parts<'h> {
     }
 
     /// Parts of a page.
-    pub(super) fn capacity(&self) -> u32 {
+    pub(in super::super) fn capacity(&self) -> u32 {
         self.capacity
     }
 
     /// Takes `parts` parts of the CPU's open page, if it has them.
-    pub(super) fn take(&mut self, cpu: u16, parts: u32) -> Option<PartOf> {
+    pub(in super::super) fn take(&mut self, cpu: u16, parts: u32) -> Option<PartOf> {
         let at = self.open[usize::from(cpu)]?;
         let shared = self.shared[at as usize].as_mut()?;
         if shared.used + parts > self.capacity {
@@ -102,7 +107,7 @@ impl<'h> Parts<'h> {
     }
 
     /// Takes the first parts of a page, which becomes the CPU's open one.
-    pub(super) fn open(&mut self, cpu: u16, page: PageRef<'h>, parts: u32) -> PartOf {
+    pub(in super::super) fn open(&mut self, cpu: u16, page: PageRef<'h>, parts: u32) -> PartOf {
         let shared = Some(Shared {
             page,
             used: parts,
@@ -114,7 +119,7 @@ impl<'h> Parts<'h> {
     }
 
     /// Gives parts back; returns the page if they were its last.
-    pub(super) fn give_back(&mut self, part: PartOf, parts: u32) -> Option<PageRef<'h>> {
+    pub(in super::super) fn give_back(&mut self, part: PartOf, parts: u32) -> Option<PageRef<'h>> {
         let slot = &mut self.shared[part.0 as usize];
         let shared = slot.as_mut()?;
         shared.live -= parts;
@@ -132,12 +137,12 @@ impl<'h> Parts<'h> {
     }
 
     /// Keeps the pages that a block was split into; returns what they are found by.
-    pub(super) fn keep(&mut self, pages: Vec<PageRef<'h>>) -> SplitInto {
+    pub(in super::super) fn keep(&mut self, pages: Vec<PageRef<'h>>) -> SplitInto {
         SplitInto(store(&mut self.split, &mut self.split_unused, pages))
     }
 
     /// The pages that a block was split into.
-    pub(super) fn take_split(&mut self, SplitInto(at): SplitInto) -> Vec<PageRef<'h>> {
+    pub(in super::super) fn take_split(&mut self, SplitInto(at): SplitInto) -> Vec<PageRef<'h>> {
         self.split_unused.push(at);
         std::mem::take(&mut self.split[at as usize])
     }

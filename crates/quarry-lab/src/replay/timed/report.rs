@@ -1,0 +1,279 @@
+//! What a replay in simulated time found.
+
+use hdrhistogram::Histogram;
+use quarry_core::design::Design;
+use quarry_core::stats::{Stat, Stats};
+use quarry_sim::Passage;
+use quarry_sim::driver::Driver;
+use quarry_sim::time::TimeCounters;
+use quarry_work::Causes;
+use serde::Serialize;
+
+use super::super::report::Tally;
+use super::{Pace, Timing};
+use crate::run::RunSpec;
+
+/// Digits of the quantiles.
+const DIGITS: u8 = 3;
+/// Longest time with a place in a histogram: 1000 s.
+const PS_MAX: u64 = 1_000_000_000_000_000;
+
+/// One run's results. All but `events_per_second` depend on trace, run, machine and seed alone.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TimedReport {
+    /// The design's name.
+    pub design: &'static str,
+    /// The era.
+    pub era: &'static str,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// CPUs of the virtual machine.
+    pub cpus: u32,
+    /// CPUs with events.
+    pub cpus_with_events: u32,
+    /// The machine whose time is simulated.
+    pub machine: String,
+    /// When events happened.
+    pub pace: Pace,
+    /// Nanoseconds that the slowest CPU needed.
+    pub simulated_ns: f64,
+    /// Operations of all CPUs in a simulated second.
+    pub operations_per_second: f64,
+    /// Events that began later than they were recorded, with the recorded pace.
+    pub late_events: u64,
+    /// By how many nanoseconds the latest did.
+    pub late_ns_max: f64,
+    /// Allocations of objects.
+    pub alloc: OperationTimes,
+    /// Frees of objects.
+    pub free: OperationTimes,
+    /// Allocations of blocks by page events.
+    pub page_alloc: OperationTimes,
+    /// Frees of blocks by page events.
+    pub page_free: OperationTimes,
+    /// Mean of the allocations and frees of objects, in nanoseconds.
+    pub operation_ns: f64,
+    /// How these divide among paths.
+    pub paths: PathTimes,
+    /// What time went into: nanoseconds and lines by operation of any kind, periodic work included.
+    pub causes: Causes,
+    /// Allocations served by the CPU's own list or queue.
+    pub alloc_fastpath: u64,
+    /// Allocations that needed more.
+    pub alloc_slowpath: u64,
+    /// Frees that stayed with the CPU's own list or queue.
+    pub free_fastpath: u64,
+    /// Frees that needed more.
+    pub free_slowpath: u64,
+    /// Frees on another CPU than the allocating one.
+    pub cross_cpu_frees: u64,
+    /// Most bytes of slabs at once.
+    pub peak_slab_bytes: u64,
+    /// Bytes of slabs at the end.
+    pub final_slab_bytes: u64,
+    /// What became of the trace's events.
+    pub replayed: Tally,
+    /// Events of the trace, of all copies, per second of the whole run on this computer; 0 if not measured.
+    pub events_per_second: f64,
+}
+
+/// Times of operations of one kind, in nanoseconds. Quantiles have three digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct OperationTimes {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean_ns: f64,
+    /// Half of them took no longer.
+    pub p50_ns: f64,
+    /// Of 100, 99 took no longer.
+    pub p99_ns: f64,
+    /// Of 1000, 999 took no longer.
+    pub p999_ns: f64,
+    /// The longest.
+    pub max_ns: f64,
+}
+
+/// How operations on objects divide among the paths that they went at most, without their waits for locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PathTimes {
+    /// With no more than the CPU's own list, queue or main sheaf. SLOB has no such path.
+    pub fast: PathTime,
+    /// With more, such as another sheaf, a slab, or lists of the node, but without the page allocator.
+    pub slow: PathTime,
+    /// With the page allocator.
+    pub pages: PathTime,
+    /// Waits for locks, of operations on any path.
+    pub lock_wait: PathTime,
+}
+
+/// Operations of one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PathTime {
+    /// How many went it.
+    pub count: u64,
+    /// Mean of these, in nanoseconds.
+    pub mean_ns: f64,
+    /// Their part of the time of all.
+    pub share: f64,
+}
+
+/// Kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Alloc,
+    Free,
+    PageAlloc,
+    PageFree,
+}
+
+/// Times of one kind so far.
+struct Times {
+    count: u64,
+    sum_ps: u64,
+    histogram: Histogram<u64>,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            sum_ps: 0,
+            histogram: Histogram::new_with_bounds(1, PS_MAX, DIGITS)
+                .expect("a histogram has up to 5 digits"),
+        }
+    }
+}
+
+impl Times {
+    fn report(&self) -> OperationTimes {
+        let at = |quantile: f64| self.histogram.value_at_quantile(quantile) as f64 / 1000.0;
+        OperationTimes {
+            count: self.count,
+            mean_ns: mean_ns(self.sum_ps, self.count),
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: self.histogram.max() as f64 / 1000.0,
+        }
+    }
+}
+
+/// Sums at the end of a run.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    pub(super) has_begun: bool,
+    pub(super) cpus_with_events: u32,
+    pub(super) peak_slab_pages: u64,
+    late: u64,
+    late_ps_max: u64,
+    /// By [`Kind`].
+    times: [Times; 4],
+    /// Operations on objects and their time, by path: fast, slow, pages; then those that waited for locks.
+    paths: [(u64, u64); 4],
+}
+
+impl Outcome {
+    /// An event began so late.
+    pub(super) fn began(&mut self, late_ps: u64) {
+        self.late += u64::from(late_ps > 0);
+        self.late_ps_max = self.late_ps_max.max(late_ps);
+    }
+
+    /// An operation took so long and went through that.
+    pub(super) fn took(&mut self, kind: Kind, ps: u64, through: Passage) {
+        let times = &mut self.times[kind as usize];
+        times.count += 1;
+        times.sum_ps += ps;
+        times.histogram.saturating_record(ps);
+        if matches!(kind, Kind::PageAlloc | Kind::PageFree) {
+            return;
+        }
+        let path = match (through.slow_paths, through.page_calls) {
+            (_, 1..) => 2,
+            (1.., 0) => 1,
+            (0, 0) => 0,
+        };
+        let wait_ps = through.lock_wait_ps;
+        let waited = (u64::from(wait_ps > 0), wait_ps);
+        for (path, (count, ps)) in [(path, (1, ps - wait_ps)), (3, waited)] {
+            self.paths[path].0 += count;
+            self.paths[path].1 += ps;
+        }
+    }
+
+    /// `has_fast` says whether the design has fast paths.
+    fn paths(&self, has_fast: bool) -> PathTimes {
+        let mut paths = self.paths;
+        if !has_fast {
+            let (count, ps) = std::mem::take(&mut paths[0]);
+            (paths[1].0, paths[1].1) = (paths[1].0 + count, paths[1].1 + ps);
+        }
+        let all: u64 = paths.iter().map(|(_, ps)| ps).sum();
+        let [fast, slow, pages, lock_wait] = paths.map(|(count, ps)| PathTime {
+            count,
+            mean_ns: mean_ns(ps, count),
+            share: ps as f64 / all.max(1) as f64,
+        });
+        PathTimes {
+            fast,
+            slow,
+            pages,
+            lock_wait,
+        }
+    }
+}
+
+fn mean_ns(ps: u64, count: u64) -> f64 {
+    ps as f64 / 1000.0 / count.max(1) as f64
+}
+
+impl TimedReport {
+    /// Of a run that has ended.
+    pub(super) fn of<D: Design>(
+        spec: &RunSpec,
+        timing: &Timing,
+        driver: &Driver<'_, D>,
+        outcome: Outcome,
+        spent: &TimeCounters,
+        stats: Stats,
+    ) -> Self {
+        let page_bytes = spec.config.page_bytes;
+        let operations: u64 = outcome.times.iter().map(|times| times.count).sum();
+        let simulated_ps = spent.cpu_ps.iter().max().copied().unwrap_or(0);
+        let [alloc, free, page_alloc, page_free] =
+            std::array::from_fn(|kind| outcome.times[kind].report());
+        let [allocs, frees, ..] = &outcome.times;
+        let has_fast = stats.get(Stat::AllocFastpath) + stats.get(Stat::FreeFastpath) > 0;
+        Self {
+            design: spec.design.design.name,
+            era: spec.design.era.name(),
+            page_size: page_bytes,
+            cpus: spec.config.cpus,
+            cpus_with_events: outcome.cpus_with_events,
+            machine: timing.machine.name.clone(),
+            pace: timing.pace,
+            simulated_ns: simulated_ps as f64 / 1000.0,
+            operations_per_second: operations as f64 / (simulated_ps.max(1) as f64 / 1e12),
+            late_events: outcome.late,
+            late_ns_max: outcome.late_ps_max as f64 / 1000.0,
+            alloc,
+            free,
+            page_alloc,
+            page_free,
+            operation_ns: mean_ns(allocs.sum_ps + frees.sum_ps, allocs.count + frees.count),
+            paths: outcome.paths(has_fast),
+            causes: Causes::of(spent, operations),
+            alloc_fastpath: stats.get(Stat::AllocFastpath),
+            alloc_slowpath: stats.get(Stat::AllocSlowpath),
+            free_fastpath: stats.get(Stat::FreeFastpath),
+            free_slowpath: stats.get(Stat::FreeSlowpath),
+            cross_cpu_frees: driver.machine().counters().cross_cpu_frees,
+            peak_slab_bytes: outcome.peak_slab_pages * page_bytes,
+            final_slab_bytes: driver.slab_pages() * page_bytes,
+            replayed: outcome.tally,
+            events_per_second: 0.0,
+        }
+    }
+}

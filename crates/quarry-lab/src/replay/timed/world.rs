@@ -1,0 +1,386 @@
+//! The virtual CPUs, what they perform, and how they wait for each other.
+
+use std::cell::{Cell, RefCell};
+
+use quarry_core::design::{Design, REAP_INTERVAL_NS};
+use quarry_core::geometry::{KmallocRules, KmallocService, MachineParams};
+use quarry_core::machine::CpuId;
+use quarry_sim::driver::Driver;
+use quarry_sim::{Rng, VirtualMachine};
+
+use super::super::engine::VMSTAT_INTERVAL_NS;
+use super::super::engine::periodic::Periodic;
+use super::super::input::Input;
+use super::super::part::Window;
+use super::blocks::Blocks;
+use super::feed::{AHEAD_ROWS, Feed, Step};
+use super::objects::Entry;
+use super::report::{Kind, Outcome};
+use super::{Pace, Timing};
+use crate::error::LabError;
+use crate::run::{Progress, RunSpec};
+
+/// Copies of the load begin up to this much after the first.
+const SHIFT_NS: u64 = 100_000;
+
+/// A virtual CPU.
+pub(super) struct Cpu {
+    /// Its number.
+    pub(super) id: u32,
+    copy: u32,
+    lane: usize,
+    /// Its next step, by its number in the lane.
+    next: Cell<u64>,
+    /// Row of the last step that it has performed.
+    done_row: Cell<u64>,
+    /// Whether it sleeps until more of the trace is read.
+    starves: Cell<bool>,
+    /// CPUs that sleep until it has performed a row.
+    waiting: RefCell<Vec<(u64, u32)>>,
+    reap: RefCell<Periodic>,
+}
+
+/// The run failed; why is in [`World::failure`].
+pub(super) struct Stopped;
+
+/// A replay under way.
+pub(super) struct World<'a, 'h, D: Design> {
+    pub(super) driver: &'a Driver<'h, D>,
+    pub(super) spec: &'a RunSpec,
+    pub(super) input: &'a Input,
+    progress: Progress<'a>,
+    pace: Pace,
+    copies: u32,
+    /// Those with events: first all of the first copy, then all of the second.
+    cpus: Vec<Cpu>,
+    lanes: u32,
+    /// When each copy begins.
+    shifts_ns: Vec<u64>,
+    /// When the part begins, by the recording's clock.
+    from_ns: u64,
+    pub(super) kmalloc: &'static KmallocRules,
+    pub(super) params: MachineParams,
+    pub(super) kmalloc_bytes_max: u64,
+    /// The driver's cache by cache index of the trace.
+    pub(super) caches: Vec<u16>,
+    feed: RefCell<Feed<'a>>,
+    /// By number, those of all copies beside each other.
+    pub(super) objects: RefCell<Vec<Entry<'h>>>,
+    pub(super) blocks: RefCell<Blocks<'h>>,
+    vmstat: RefCell<Periodic>,
+    failure: RefCell<Option<LabError>>,
+    pub(super) outcome: RefCell<Outcome>,
+}
+
+impl<'a, 'h, D: Design> World<'a, 'h, D> {
+    pub(super) fn new(
+        driver: &'a Driver<'h, D>,
+        spec: &'a RunSpec,
+        timing: &Timing,
+        input: &'a Input,
+        caches: Vec<u16>,
+        progress: Progress<'a>,
+    ) -> Result<Self, LabError> {
+        let kmalloc = D::kmalloc_rules(spec.design.era)
+            .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", spec.design)))?;
+        let params = MachineParams {
+            page_shift: spec.config.page_bytes.ilog2(),
+            nr_cpus: spec.config.cpus,
+            cache_line: spec.config.cache_line,
+        };
+        let meta = input.file.meta();
+        let lanes = meta.cpus.min(spec.config.cpus);
+        let cpu = |id: u32| Cpu {
+            id,
+            copy: id / lanes,
+            lane: (id % lanes) as usize,
+            next: Cell::new(0),
+            done_row: Cell::new(0),
+            starves: Cell::new(false),
+            waiting: RefCell::default(),
+            reap: RefCell::new(Periodic::every(REAP_INTERVAL_NS)),
+        };
+        let mut rng = Rng::new(timing.seed);
+        let shift = |copy: u32| if copy == 0 { 0 } else { rng.below(SHIFT_NS) };
+        let window = Window::new(input.part, meta.first_time_ns);
+        let blocks = Blocks::new(driver, input, spec.config.page_bytes, spec.config.cpus)?;
+        Ok(Self {
+            driver,
+            spec,
+            input,
+            progress,
+            pace: timing.pace,
+            copies: input.copies,
+            cpus: (0..lanes * input.copies).map(cpu).collect(),
+            lanes,
+            shifts_ns: (0..input.copies).map(shift).collect(),
+            from_ns: window.bounds(meta.first_time_ns, meta.last_time_ns).0,
+            kmalloc,
+            params,
+            kmalloc_bytes_max: match kmalloc.service {
+                KmallocService::Classes => 1 << kmalloc.shift_high(params.page_shift),
+                KmallocService::Design => u64::MAX,
+            },
+            caches,
+            feed: RefCell::new(Feed::new(input, lanes)),
+            objects: RefCell::new(reserved(input, meta.object_slots)?),
+            blocks: RefCell::new(blocks),
+            vmstat: RefCell::new(Periodic::every(VMSTAT_INTERVAL_NS)),
+            failure: RefCell::default(),
+            outcome: RefCell::default(),
+        })
+    }
+
+    pub(super) fn machine(&self) -> &VirtualMachine {
+        self.driver.machine()
+    }
+
+    /// Performs all events of a CPU.
+    pub(super) fn run_cpu(&self, CpuId(id): CpuId) {
+        let Some(cpu) = self.cpus.get(id as usize) else {
+            return;
+        };
+        let shift_ns = self.shifts_ns[cpu.copy as usize];
+        self.machine().advance_to(shift_ns);
+        while let Ok(Some(step)) = self.next(cpu) {
+            if self.perform(cpu, &step, shift_ns).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn perform(&self, cpu: &Cpu, step: &Step, shift_ns: u64) -> Result<(), Stopped> {
+        if self.pace == Pace::Recorded {
+            let due_ns = step.time_ns.saturating_sub(self.from_ns) + shift_ns;
+            let late_ps = self.machine().clock_ps().saturating_sub(due_ns * 1000);
+            self.outcome.borrow_mut().began(late_ps);
+            self.machine().advance_to(due_ns);
+        }
+        self.do_periodic(cpu);
+        self.wait_for_task(cpu, step)?;
+        let at = (step.object as usize).wrapping_mul(self.copies as usize) + cpu.copy as usize;
+        match (step.kind.is_page(), step.kind.is_free()) {
+            (false, false) => self.alloc(cpu, step, at)?,
+            (false, true) => self.free(cpu, step, at)?,
+            (true, false) => self.alloc_block(cpu, step, at)?,
+            (true, true) => self.free_block(cpu, step, at)?,
+        }
+        // From here on other CPUs see that it is done.
+        self.machine().take_turn();
+        cpu.done_row.set(step.row);
+        cpu.next.set(cpu.next.get() + 1);
+        self.wake_waiting(cpu, step.row);
+        self.read_ahead(cpu, step.row)
+    }
+
+    /// Wakes the CPUs that wait until a CPU has performed this row.
+    fn wake_waiting(&self, cpu: &Cpu, done_row: u64) {
+        if cpu.waiting.borrow().is_empty() {
+            return;
+        }
+        let (due, rest): (Vec<_>, Vec<_>) = cpu
+            .waiting
+            .take()
+            .into_iter()
+            .partition(|(row, _)| *row <= done_row);
+        cpu.waiting.replace(rest);
+        for (_, waiting) in due {
+            self.machine().wake(CpuId(waiting));
+        }
+    }
+
+    /// The work of the kernel that is due from time to time.
+    fn do_periodic(&self, cpu: &Cpu) {
+        let now_ns = self.machine().clock_ps() / 1000;
+        if cpu.reap.borrow().due_ns() <= now_ns {
+            let rounds = cpu.reap.borrow_mut().take(now_ns);
+            rounds.for_each(|_| self.driver.reap_here());
+        }
+        if cpu.id == 0 && self.vmstat.borrow().due_ns() <= now_ns {
+            let rounds = self.vmstat.borrow_mut().take(now_ns);
+            rounds.for_each(|_| {
+                self.driver.pages().vmstat_update();
+            });
+        }
+    }
+
+    /// Waits until the task's last event is done, if that is another CPU's (R2).
+    fn wait_for_task(&self, cpu: &Cpu, step: &Step) -> Result<(), Stopped> {
+        if step.after == 0 {
+            return Ok(());
+        }
+        let row = step.row - u64::from(step.after);
+        let other = cpu.copy * self.lanes + u32::from(step.after_lane);
+        let other = &self.cpus[other as usize];
+        while other.done_row.get() < row {
+            other.waiting.borrow_mut().push((row, cpu.id));
+            self.sleep("the CPU that its task ran on before")?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until another CPU calls [`VirtualMachine::wake`].
+    pub(super) fn sleep(&self, what: &'static str) -> Result<(), Stopped> {
+        self.machine().sleep(what);
+        match self.failure.borrow().is_some() {
+            true => Err(Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the run. All CPUs that sleep wake up to learn it.
+    pub(super) fn fail(&self, error: LabError) -> Stopped {
+        self.failure.borrow_mut().get_or_insert(error);
+        for cpu in &self.cpus {
+            self.machine().wake(CpuId(cpu.id));
+        }
+        Stopped
+    }
+
+    /// The next step of a CPU; `None` behind its last.
+    fn next(&self, cpu: &Cpu) -> Result<Option<Step>, Stopped> {
+        loop {
+            if self.failure.borrow().is_some() {
+                return Err(Stopped);
+            }
+            let step = self.feed.borrow().step(cpu.lane, cpu.next.get()).copied();
+            if step.is_some() || self.feed.borrow().ended() {
+                return Ok(step);
+            }
+            cpu.starves.set(true);
+            self.read()?;
+            if cpu.starves.get() {
+                self.sleep("the last CPU, which is far behind")?;
+            }
+        }
+    }
+
+    /// Reads on if a CPU starves and this one, which has performed this row, held the others back.
+    fn read_ahead(&self, cpu: &Cpu, row: u64) -> Result<(), Stopped> {
+        let feed = self.feed.borrow();
+        let readable_at = feed.readable_at();
+        let held_back = row < readable_at && self.next_row(&feed, cpu) >= readable_at;
+        drop(feed);
+        match held_back && self.cpus.iter().any(|cpu| cpu.starves.get()) {
+            true => self.read(),
+            false => Ok(()),
+        }
+    }
+
+    /// The row that a CPU performs next, or the last that is read.
+    fn next_row(&self, feed: &Feed<'_>, cpu: &Cpu) -> u64 {
+        let step = feed.step(cpu.lane, cpu.next.get());
+        step.map_or(feed.row(), |step| step.row)
+    }
+
+    /// The earliest row that a CPU has yet to perform, of those that are read.
+    fn oldest_row(&self, feed: &Feed<'_>) -> u64 {
+        let rows = self.cpus.iter().map(|cpu| self.next_row(feed, cpu));
+        rows.min().unwrap_or(0)
+    }
+
+    /// Reads on until no CPU starves, as far as the last one allows, and wakes those that have steps.
+    fn read(&self) -> Result<(), Stopped> {
+        let mut woken = Vec::new();
+        let mut feed = self.feed.borrow_mut();
+        while self.cpus.iter().any(|cpu| cpu.starves.get()) && feed.may_read(self.oldest_row(&feed))
+        {
+            for lane in 0..self.lanes as usize {
+                let on_lane = self.cpus.iter().filter(|cpu| cpu.lane == lane);
+                let next = on_lane.map(|cpu| cpu.next.get()).min();
+                feed.forget(lane, next.unwrap_or(0));
+            }
+            match feed.read() {
+                Ok(rows) => (self.progress)(rows),
+                Err(error) => {
+                    drop(feed);
+                    return Err(self.fail(error));
+                }
+            }
+            for cpu in &self.cpus {
+                let fed = feed.ended() || feed.step(cpu.lane, cpu.next.get()).is_some();
+                if fed && cpu.starves.replace(false) {
+                    woken.push(cpu.id);
+                }
+            }
+        }
+        self.make_room(&feed);
+        drop(feed);
+        for id in woken {
+            self.machine().wake(CpuId(id));
+        }
+        Ok(())
+    }
+
+    /// Makes the tables as long as there are numbers.
+    fn make_room(&self, feed: &Feed<'_>) {
+        let (objects, blocks) = feed.numbers();
+        let all = |numbers: u32| numbers as usize * self.copies as usize;
+        let mut entries = self.objects.borrow_mut();
+        let more = all(objects).saturating_sub(entries.len());
+        entries.extend(std::iter::repeat_with(|| Entry::EMPTY).take(more));
+        self.blocks.borrow_mut().make_room(all(blocks));
+    }
+
+    /// Does an operation and notes its time and its path.
+    #[inline(always)]
+    pub(super) fn timed<R>(&self, kind: Kind, operation: impl FnOnce() -> R) -> R {
+        let machine = self.machine();
+        let (began_ps, began) = (machine.clock_ps(), machine.passage());
+        let result = operation();
+        let (ps, passage) = (machine.clock_ps() - began_ps, machine.passage());
+        let passage = passage.since(began);
+        self.outcome.borrow_mut().took(kind, ps, passage);
+        result
+    }
+
+    pub(super) fn bad_row(&self, step: &Step, what: String) -> Stopped {
+        self.fail(LabError::BadRow {
+            trace: self.input.name.clone(),
+            row: step.row,
+            what,
+        })
+    }
+
+    pub(super) fn out_of_memory(&self, step: &Step, wanted: u32, cache: &str) -> Stopped {
+        let blocks = self.blocks.borrow().pages();
+        self.fail(LabError::Memory {
+            run: self.spec.label(),
+            row: step.row,
+            rows: self.input.file.meta().rows,
+            used_bytes: (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes,
+            memory_bytes: self.spec.config.memory_bytes,
+            wanted,
+            cache: cache.to_string(),
+        })
+    }
+
+    /// What the run found, or why it failed.
+    pub(super) fn finish(self) -> Result<Outcome, LabError> {
+        if let Some(error) = self.failure.into_inner() {
+            return Err(error);
+        }
+        let feed = self.feed.into_inner();
+        let mut outcome = self.outcome.into_inner();
+        let copies = u64::from(self.copies);
+        outcome.tally.orphans += feed.tally().orphans * copies;
+        outcome.tally.page_events += feed.tally().page_events * copies;
+        outcome.has_begun = feed.has_begun();
+        outcome.cpus_with_events = self.cpus.iter().filter(|cpu| cpu.next.get() > 0).count() as u32;
+        Ok(outcome)
+    }
+}
+
+/// A table for as many numbers as there can be. Only what is used becomes resident.
+fn reserved<T>(input: &Input, slots: u32) -> Result<Vec<T>, LabError> {
+    let objects = (u64::from(slots) + AHEAD_ROWS) * u64::from(input.copies);
+    let mut table = Vec::new();
+    let room = usize::try_from(objects).map(|objects| table.try_reserve_exact(objects));
+    match room {
+        Ok(Ok(())) => Ok(table),
+        _ => Err(LabError::Table {
+            trace: input.name.clone(),
+            objects: u32::try_from(objects).unwrap_or(u32::MAX),
+        }),
+    }
+}
