@@ -1,8 +1,8 @@
 //! `quarry explain`: what rows, fields and columns of a replay mean. docs/replay.md has the same text.
 
 use crate::error::usage;
-use crate::explain_entries::{ENTRIES, Entry};
-use crate::output;
+use crate::explain_entries::{self, Entry};
+use crate::{explain_time, output};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::print(|out| out.write_all(markdown().as_bytes()));
     }
     if args.name.is_empty() {
-        let all: Vec<String> = ENTRIES.iter().map(text).collect();
+        let all: Vec<String> = entries().map(text).collect();
         return output::print_text(&all.join("\n\n"));
     }
     let name = args.name.join(" ");
@@ -44,6 +44,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let texts: Vec<String> = found.into_iter().map(text).collect();
     output::print_text(&texts.join("\n\n"))
+}
+
+/// Everything that a replay tells.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    explain_entries::ENTRIES.iter().chain(explain_time::ENTRIES)
 }
 
 /// What a name means: a row, a path of the JSON with or without its beginning, or a column.
@@ -61,7 +66,7 @@ pub(crate) fn find(name: &str) -> Vec<&'static Entry> {
         });
         rows || fields
     };
-    ENTRIES.iter().filter(is).collect()
+    entries().filter(is).collect()
 }
 
 /// Whether a map of the JSON has a member of this name, given without the map's path.
@@ -90,19 +95,17 @@ fn normal(name: &str) -> String {
 /// The three names with the fewest letters to change.
 fn nearest(name: &str) -> Vec<&'static str> {
     let name = normal(name);
-    let names = ENTRIES
-        .iter()
-        .flat_map(|entry| entry.rows.iter().chain(entry.fields));
-    let mut ranked: Vec<(usize, &str)> = names
+    let names = entries().flat_map(|entry| entry.rows.iter().chain(entry.fields));
+    let mut ranked: Vec<(usize, usize, &str)> = names
         .map(|of| {
             let last = of.rsplit('.').next().unwrap_or(of);
             let steps = |text: &str| distance(&name, &normal(text));
-            (steps(of).min(steps(last)), of.trim())
+            (steps(of).min(steps(last)), steps(of), of.trim())
         })
         .collect();
     ranked.sort();
     ranked.dedup();
-    ranked.into_iter().take(3).map(|(_, of)| of).collect()
+    ranked.into_iter().take(3).map(|(.., of)| of).collect()
 }
 
 /// Letters to insert, remove or change (Levenshtein).
@@ -136,7 +139,7 @@ fn text(entry: &Entry) -> String {
 /// docs/replay.md.
 fn markdown() -> String {
     let mut text = INTRODUCTION.to_string();
-    for entry in ENTRIES {
+    for entry in entries() {
         let quoted = |names: &[&str]| -> String {
             let names: Vec<String> = names
                 .iter()
@@ -169,6 +172,9 @@ beside one of today would pass for a difference of designs.
 The sentence above the tables compares the runs with the recorded page size and CPUs. Peaks within 1 %, and shares of
 slow paths within one percentage point, count as no difference. Ends count from 10 % on.
 
+With `--time` the rows are others: what allocations and frees cost in simulated nanoseconds, and why. The sentence then
+compares the first runs with one page size and number of CPUs; means within 2 % count as no difference.
+
 *Peak* is the moment of the most slab memory, *end* is behind the last replayed event, *sum* is counted over all
 replayed events.
 
@@ -178,14 +184,22 @@ replayed events.
 
 #[cfg(test)]
 mod tests {
+    use quarry_core::machine::LockClass;
+
     use super::*;
-    use crate::{replay_pages, replay_tables};
+    use crate::{replay_pages, replay_tables, replay_time};
 
     #[test]
     fn every_row_and_column_is_explained() {
         let rows = replay_tables::ROWS.iter().map(|row| row.name);
         let fixed = rows.chain(replay_tables::CACHE_COLUMNS).map(String::from);
-        for name in fixed.chain(replay_pages::names()) {
+        let timed = replay_time::ROWS.iter().map(|row| row.name.to_string());
+        let classes = LockClass::ALL.map(|(_, class)| class.to_string());
+        for name in fixed
+            .chain(replay_pages::names())
+            .chain(timed)
+            .chain(classes)
+        {
             assert!(!find(&name).is_empty(), "{name:?} is not explained");
         }
     }

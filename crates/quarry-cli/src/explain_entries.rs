@@ -12,7 +12,7 @@ pub(crate) struct Entry {
     pub(crate) means: &'static str,
 }
 
-const fn entry(
+pub(crate) const fn entry(
     rows: &'static [&'static str],
     fields: &'static [&'static str],
     when: &'static str,
@@ -26,7 +26,7 @@ const fn entry(
     }
 }
 
-/// Everything that `quarry replay` tells.
+/// Everything that `quarry replay` tells, without `--time`.
 pub(crate) const ENTRIES: &[Entry] = &[
     entry(
         &["slab memory, peak"],

@@ -4,11 +4,14 @@ use std::num::NonZeroUsize;
 
 use quarry_machines::Machine;
 
+/// The machine whose time is simulated if none is named.
+pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
+
 /// Whose time is simulated.
 #[derive(clap::Args)]
 pub(crate) struct MachineArgs {
     /// Machine whose time is simulated: a name of `quarry machines`, or a file.
-    #[arg(long, value_name = "NAME|FILE", default_value = "haswell-ep-2x12")]
+    #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_MACHINE)]
     machine: String,
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 1)]

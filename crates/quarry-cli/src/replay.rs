@@ -15,6 +15,7 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::part::Part;
+use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_lab::setting::Setting;
 use quarry_lab::{DesignSpec, Plan, RunReport};
 use quarry_trace::TraceMeta;
@@ -22,18 +23,18 @@ use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
-use crate::{chart, error, html, input, output, replay_tables};
+use crate::{chart, error, html, input, output, replay_tables, replay_time};
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct Report<'a, R> {
     trace: TraceInfo<'a>,
     settings: Settings<'a>,
-    runs: &'a [RunReport],
+    runs: &'a [R],
 }
 
 /// What was asked for beside designs, page sizes and numbers of CPUs, defaults filled in.
 #[derive(Serialize)]
-struct Settings<'a> {
+pub(crate) struct Settings<'a> {
     set: &'a [String],
     debug: Option<&'a str>,
     copies: u32,
@@ -47,16 +48,26 @@ struct Settings<'a> {
     check: Option<&'a Path>,
     zoneinfo: Option<&'a Path>,
     pagetypeinfo: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<TimeSettings>,
+}
+
+/// Whose time was simulated, and how.
+#[derive(Serialize)]
+struct TimeSettings {
+    machine: String,
+    pace: Pace,
+    seed: u64,
 }
 
 impl<'a> Settings<'a> {
-    fn of(args: &'a Args, axes: &Axes) -> Self {
+    fn of(args: &'a Args, axes: &Axes, timing: Option<&Timing>) -> Self {
         Self {
             set: &args.settings,
             debug: args.debug.as_deref(),
             copies: args.copies,
             memory_bytes: axes.memory_bytes,
-            cache_line: args.cache_line,
+            cache_line: axes.cache_line,
             cache_share_bytes: args.cache_share,
             pages: args.pages,
             from: args.from.map(|moment| moment.to_string()),
@@ -69,6 +80,11 @@ impl<'a> Settings<'a> {
             }),
             zoneinfo: args.zoneinfo.as_deref(),
             pagetypeinfo: args.pagetypeinfo.as_deref(),
+            time: timing.map(|timing| TimeSettings {
+                machine: timing.machine.name.clone(),
+                pace: timing.pace,
+                seed: timing.seed,
+            }),
         }
     }
 
@@ -81,7 +97,7 @@ impl<'a> Settings<'a> {
         if self.memory_bytes != MEMORY_BYTES {
             parts.push(format!("--memory {}", self.memory_bytes));
         }
-        if self.cache_line != 64 {
+        if self.cache_line != 64 && self.time.is_none() {
             parts.push(format!("--cache-line {}", self.cache_line));
         }
         let moments = [("from", &self.from), ("until", &self.until)];
@@ -157,6 +173,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let input = open(args, trace)?;
     heed_recorded(args, &input, &mut axes)?;
+    if args.time.time {
+        return run_timed(args, &input, axes);
+    }
     let meta = input.file.meta();
     let mut plan = Plan::new(&axes)?;
     if let Some(dir) = &args.inspect {
@@ -166,18 +185,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let notes = unheeded(args, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
-    let jobs = args
-        .jobs
-        .or_else(|| std::thread::available_parallelism().ok())
-        .map_or(1, NonZeroUsize::get);
     let bar = progress_bar(meta.rows * plan.runs.len() as u64);
-    let runs = plan.execute(&input, jobs, &|events| bar.inc(events));
+    let runs = plan.execute(&input, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
-    let settings = Settings::of(args, &axes);
+    let settings = Settings::of(args, &axes, None);
     let exhausted = exhausted(&runs);
     if write_charts(args, &input, &settings, &runs)? {
         return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
@@ -208,6 +223,51 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::print_text(&format!("{told}{text}"))?;
     }
     exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)))
+}
+
+fn jobs(args: &Args) -> usize {
+    let all = || std::thread::available_parallelism().ok();
+    args.jobs.or_else(all).map_or(1, NonZeroUsize::get)
+}
+
+/// Runs the command with `--time`.
+fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
+    let timing = args.time.timing()?;
+    axes.cache_line = timing.machine.topology.line_bytes;
+    let meta = input.file.meta();
+    if args.page_size.is_empty() {
+        axes.page_bytes = vec![meta.page_size.into()];
+    }
+    if args.design.is_empty() {
+        // Its searches of long lists take minutes to simulate.
+        axes.designs.retain(|design| design.design.name != "slob");
+    }
+    let plan = Plan::new(&axes)?;
+    output::note_eras(plan.runs.iter().map(|run| run.design.era));
+    let bar = progress_bar(meta.rows * plan.runs.len() as u64);
+    let runs = plan.execute_timed(input, &timing, jobs(args), &|events| bar.inc(events));
+    bar.finish_and_clear();
+    let mut runs = runs?;
+    if args.no_timing {
+        runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
+    }
+    let settings = Settings::of(args, &axes, Some(&timing));
+    if args.json {
+        let report = Report {
+            trace: TraceInfo::of(&input.name, meta),
+            settings,
+            runs: &runs,
+        };
+        return output::print_json("replay --time", &report);
+    }
+    if args.csv {
+        let first = ["design", "era", "page_size", "cpus"];
+        return output::print_runs_csv(&runs, false, &first);
+    }
+    let settings = settings.line();
+    output::print_text(&replay_time::text(
+        input, &timing, &settings, &runs, args.all,
+    ))
 }
 
 /// Which runs had no memory for blocks of pages, so that their figures are of a load that did not fit.

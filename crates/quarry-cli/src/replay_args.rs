@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::part::Moment;
+use quarry_lab::replay::timed::{Pace, Timing};
+use quarry_machines::{Draw, Machine};
 use serde::Serialize;
 
+use crate::machine_args::DEFAULT_MACHINE;
 use crate::units;
 
 /// Memory of a virtual machine if nothing is asked for.
@@ -98,6 +101,8 @@ pub(crate) struct Args {
     /// tells which pages were slabs, all those of slabs too, off none.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
     pub(crate) pages: PagesArg,
+    #[command(flatten)]
+    pub(crate) time: TimeArgs,
     /// Print all rows, not only those that tell designs apart.
     #[arg(long)]
     pub(crate) all: bool,
@@ -134,6 +139,52 @@ pub(crate) struct Args {
     /// Runs at the same time; the number of CPUs by default.
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+/// Simulated time.
+#[derive(clap::Args)]
+pub(crate) struct TimeArgs {
+    /// Replay in simulated time: what an allocation and a free cost in nanoseconds, and why. The page size is the
+    /// recorded one by default, slob is left out (its searches take minutes to simulate), and the cache line is the
+    /// machine's.
+    #[arg(long, conflicts_with_all = [
+        "debug", "cache_line", "initial", "check", "zoneinfo", "pagetypeinfo", "caches", "fragmentation",
+        "inspect", "html", "svg"
+    ])]
+    pub(crate) time: bool,
+    /// Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the CPUs: a part of a
+    /// socket, or whole sockets. [default: haswell-ep-2x12]
+    #[arg(long, value_name = "NAME|FILE", requires = "time")]
+    pub(crate) machine: Option<String>,
+    /// When events happen: at their recorded times, and where a CPU is late as fast as it can; or all as fast as
+    /// the CPUs can. [default: recorded]
+    #[arg(long, value_name = "PACE", value_enum, requires = "time")]
+    pub(crate) pace: Option<PaceArg>,
+    /// Decides what is left to chance: which of several waiting CPUs is first, and when copies begin. [default: 1]
+    #[arg(long, value_name = "N", requires = "time")]
+    pub(crate) seed: Option<u64>,
+}
+
+impl TimeArgs {
+    /// Whose time is simulated, and how.
+    pub(crate) fn timing(&self) -> anyhow::Result<Timing> {
+        Ok(Timing {
+            machine: Machine::open(self.machine.as_deref().unwrap_or(DEFAULT_MACHINE))?,
+            draw: Draw::VALUES,
+            pace: match self.pace {
+                Some(PaceArg::Full) => Pace::Full,
+                Some(PaceArg::Recorded) | None => Pace::Recorded,
+            },
+            seed: self.seed.unwrap_or(1),
+        })
+    }
+}
+
+/// When events happen.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum PaceArg {
+    Recorded,
+    Full,
 }
 
 /// Which page events are replayed.
@@ -195,6 +246,16 @@ Predicted beside observed:
   give --cache-line if it is not 64. --from and --until take the time of a
   report: events at --from are replayed, those at --until are not.
 
+Simulated time:
+  With --time the CPUs have clocks: caches, lines that move between CPUs, and
+  locks that are waited for cost what they cost on --machine. A free follows its
+  object's allocation, and the events of a task follow each other, on whichever
+  CPUs; no CPU is more than 16384 events ahead of the last one. Printed is the time
+  of allocations and frees from call to return, and what it goes into. Between
+  events CPUs do nothing: with the recorded pace contention is the least that the
+  load can have, with the full pace the most. Copies of the load share caches,
+  nodes and zones, and begin up to 100 us after the first.
+
 Exit codes:
   0 done; 1 failed (unreadable or impossible trace); 2 wrong usage;
   3 the memory of a virtual machine was exhausted
@@ -208,6 +269,8 @@ Examples:
   quarry replay --set page.percpu_pagelist_high_fraction=8 --design slub
   quarry replay --copies 32 --design slub,sheaf --page-size 4k
   quarry replay --design slub --debug FZPU
+  quarry replay --time --design slub@6.17,sheaf@7.0
+  quarry replay --time --pace full --copies 64 --machine milan-2x64 --design sheaf
   quarry replay my.parquet --pages all --fragmentation --memory 1G --design slub
   quarry replay my.parquet --json --no-timing > run.json
   quarry replay my.parquet --initial before.slabinfo --check after.slabinfo

@@ -59,10 +59,10 @@ pub(crate) fn text(
     text
 }
 
-/// The trace in a few lines, with what of it was not replayed.
-fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> String {
+/// The trace in two lines.
+pub(crate) fn about(name: &str, meta: &TraceMeta) -> String {
     let kernel = meta.kernel.as_deref().unwrap_or("unknown");
-    let mut text = format!(
+    format!(
         "{name}: {} events in {:.3} s, kernel {kernel}, {} pages, {} CPUs\n\
          quarry {}, trace digest {:016x}\n",
         count(meta.events.total()),
@@ -71,7 +71,12 @@ fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> Str
         meta.cpus,
         env!("CARGO_PKG_VERSION"),
         meta.digest,
-    );
+    )
+}
+
+/// The trace in a few lines, with what of it was not replayed.
+fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> String {
+    let mut text = about(name, meta);
     text.push_str(settings);
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));

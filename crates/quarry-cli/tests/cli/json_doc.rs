@@ -65,6 +65,28 @@ fn every_field_of_a_replay_is_documented() {
 }
 
 #[test]
+fn every_field_of_a_replay_in_simulated_time_is_documented() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = crate::common::small_trace(dir.path());
+    let args = ["replay", &trace, "--time", "--design", "slub", "--json"];
+    let json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    assert_eq!(json["command"], "replay --time");
+    let time = keys(&json["settings"]["time"]);
+    assert_eq!(time, ["machine", "pace", "seed"].map(String::from).into());
+    let run = &json["runs"][0];
+    for (heading, part) in [
+        ("Each of `runs` of replay --time", run),
+        ("`alloc`, `free`, `page_alloc`, `page_free`", &run["alloc"]),
+        ("`paths`", &run["paths"]),
+        ("Each of `paths`", &run["paths"]["lock_wait"]),
+        ("`causes`", &run["causes"]),
+        ("`replayed`", &run["replayed"]),
+    ] {
+        assert_eq!(documented(heading), keys(part), "{heading}");
+    }
+}
+
+#[test]
 fn every_field_of_a_prediction_is_documented() {
     let dir = tempfile::tempdir().unwrap();
     let boot = crate::what_if::boot(dir.path());

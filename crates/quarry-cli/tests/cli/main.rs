@@ -14,6 +14,7 @@ mod packaging;
 mod record;
 mod replay;
 mod replay_pages;
+mod replay_time;
 mod rx;
 mod rx_doc;
 mod snippets;

@@ -84,6 +84,7 @@ fn every_command_fits() {
             "slub,sheaf",
         ],
         &["replay", &trace, "--check", report],
+        &["replay", &trace, "--time", "--all"],
         &["explain"],
         &["diff", json, other, "--all"],
         &["import", script, "-o", part],

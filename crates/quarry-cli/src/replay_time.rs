@@ -1,0 +1,339 @@
+//! The tables of `quarry replay --time`: what operations cost, and why; one column per run.
+
+use quarry_core::machine::LockClass;
+use quarry_lab::replay::input::Input;
+use quarry_lab::replay::timed::report::{OperationTimes, PathTime, TimedReport};
+use quarry_lab::replay::timed::{Pace, Timing};
+
+use crate::units::{bytes, count, percent, rate};
+use crate::{output, replay_tables};
+
+/// Runs whose times differ by less count as equal.
+const EQUAL: f64 = 1.02;
+
+/// A class of locks is shown without `--all` from this many nanoseconds an operation on.
+const WAIT_NS_SHOWN: f64 = 0.5;
+
+/// Everything that a replay in simulated time prints.
+pub(crate) fn text(
+    input: &Input,
+    timing: &Timing,
+    settings: &str,
+    runs: &[TimedReport],
+    all: bool,
+) -> String {
+    let head = head(input, timing, settings, runs);
+    let lines: Vec<String> = head.lines().map(output::wrap).collect();
+    let groups = groups(runs);
+    let mut text = format!("{}\n", lines.join("\n"));
+    let told = groups.iter().find(|group| group.len() > 1);
+    if let Some(group) = told.or(groups.first()) {
+        text.push_str(&format!("\n{}\n", output::wrap(&finding(group))));
+    }
+    for group in &groups {
+        let title = title(group);
+        for table in output::side_by_side(&rows(group, all)) {
+            text.push_str(&format!("\n{title}\n{table}\n"));
+        }
+    }
+    text.push_str(match all {
+        true => "\n`quarry explain NAME` says what a row means.\n",
+        false => "\n--all has more rows; `quarry explain NAME` says what one means.\n",
+    });
+    text
+}
+
+fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) -> String {
+    let meta = input.file.meta();
+    let mut text = replay_tables::about(&input.name, meta);
+    text.push_str(&format!(
+        "time of {}: {}\n",
+        timing.machine.name, timing.machine.about
+    ));
+    text.push_str(&format!(
+        "pace: {}; seed {}\n",
+        match timing.pace {
+            Pace::Recorded => "recorded, events begin at their recorded times if their CPU is free",
+            Pace::Full => "full, CPUs go as fast as they can",
+        },
+        timing.seed
+    ));
+    text.push_str(settings);
+    for assumption in &meta.assumptions {
+        text.push_str(&format!("assumed: {assumption}\n"));
+    }
+    if let Some(run) = runs.first() {
+        let replayed = run.replayed;
+        text.push_str(&format!(
+            "replayed: {} allocations, {} frees, {} page events; not replayed: {} orphaned frees, {} page events\n",
+            count(replayed.allocs),
+            count(replayed.frees),
+            count(run.page_alloc.count + run.page_free.count),
+            count(replayed.orphans),
+            count(replayed.page_events),
+        ));
+    }
+    text
+}
+
+/// Runs by page size and number of CPUs, in the order of the runs.
+fn groups(runs: &[TimedReport]) -> Vec<Vec<&TimedReport>> {
+    let machine = |run: &TimedReport| (run.page_size, run.cpus);
+    let mut groups: Vec<Vec<&TimedReport>> = Vec::new();
+    for run in runs {
+        let of = |group: &&mut Vec<&TimedReport>| machine(group[0]) == machine(run);
+        match groups.iter_mut().find(of) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    groups
+}
+
+fn title(group: &[&TimedReport]) -> String {
+    let of = |run: &&TimedReport| {
+        let (used, all) = (run.cpus_with_events, run.cpus);
+        let idle = match used < all {
+            true => format!(", {used} of them with events"),
+            false => String::new(),
+        };
+        format!(
+            "{} pages, {all} CPUs{idle}; ns an operation",
+            bytes(run.page_size)
+        )
+    };
+    group.first().map(of).unwrap_or_default()
+}
+
+/// A row of the tables.
+pub(crate) struct Row {
+    /// Its name, which `quarry explain` takes; indented below what it is a part of.
+    pub(crate) name: &'static str,
+    /// It is shown without `--all`.
+    first: bool,
+    value: fn(&TimedReport) -> String,
+}
+
+const fn first(name: &'static str, value: fn(&TimedReport) -> String) -> Row {
+    Row {
+        name,
+        first: true,
+        value,
+    }
+}
+
+const fn more(name: &'static str, value: fn(&TimedReport) -> String) -> Row {
+    Row {
+        name,
+        first: false,
+        value,
+    }
+}
+
+/// The row that the classes of locks follow.
+const LOCK_ROW: &str = "lock wait, ns";
+
+/// Rows of a run, top to bottom.
+pub(crate) const ROWS: &[Row] = &[
+    first("alloc, ns", |run| ns(&run.alloc, run.alloc.mean_ns)),
+    first("  p50", |run| ns(&run.alloc, run.alloc.p50_ns)),
+    first("  p99", |run| ns(&run.alloc, run.alloc.p99_ns)),
+    first("  p99.9", |run| ns(&run.alloc, run.alloc.p999_ns)),
+    more("  longest", |run| ns(&run.alloc, run.alloc.max_ns)),
+    first("free, ns", |run| ns(&run.free, run.free.mean_ns)),
+    first("  p50", |run| ns(&run.free, run.free.p50_ns)),
+    first("  p99", |run| ns(&run.free, run.free.p99_ns)),
+    first("  p99.9", |run| ns(&run.free, run.free.p999_ns)),
+    more("  longest", |run| ns(&run.free, run.free.max_ns)),
+    more("page event alloc, ns", |run| {
+        ns(&run.page_alloc, run.page_alloc.mean_ns)
+    }),
+    more("page event free, ns", |run| {
+        ns(&run.page_free, run.page_free.mean_ns)
+    }),
+    first("time in fast paths", |run| share(&run.paths.fast)),
+    first("  slow paths", |run| share(&run.paths.slow)),
+    first("  page allocator", |run| share(&run.paths.pages)),
+    first("  lock wait", |run| share(&run.paths.lock_wait)),
+    more("a fast path, ns", |run| mean(&run.paths.fast)),
+    more("a slow path, ns", |run| mean(&run.paths.slow)),
+    more("with page allocator, ns", |run| mean(&run.paths.pages)),
+    first("slow paths, of all", |run| {
+        let slow = run.paths.slow.count + run.paths.pages.count;
+        percent(slow, slow + run.paths.fast.count)
+    }),
+    more("cross-CPU frees", |run| count(run.cross_cpu_frees)),
+    first(LOCK_ROW, |run| format!("{:.1}", run.causes.lock_wait_ns())),
+    first("lines of other CPUs", |run| {
+        lines(run.causes.lines.between_cpus())
+    }),
+    more("  clean", |run| lines(sum(&run.causes.lines.clean))),
+    more("  dirty", |run| lines(sum(&run.causes.lines.dirty))),
+    more("  upgrades", |run| lines(sum(&run.causes.lines.upgrades))),
+    more("lines of own LLC", |run| lines(run.causes.lines.llc)),
+    first("lines from memory", |run| {
+        lines(sum(&run.causes.lines.memory))
+    }),
+    first("operations/s", |run| rate(run.operations_per_second)),
+    more("events that began late", |run| match run.pace {
+        Pace::Recorded => count(run.late_events),
+        Pace::Full => "-".to_string(),
+    }),
+    more("simulated, ms", |run| {
+        format!("{:.3}", run.simulated_ns / 1e6)
+    }),
+    more("slab memory, peak", |run| bytes(run.peak_slab_bytes)),
+    more("slab memory, end", |run| bytes(run.final_slab_bytes)),
+    more("events/s", |run| rate(run.events_per_second)),
+];
+
+fn ns(of: &OperationTimes, ns: f64) -> String {
+    match of.count {
+        0 => "-".to_string(),
+        _ => format!("{ns:.1}"),
+    }
+}
+
+fn share(of: &PathTime) -> String {
+    format!("{:.1} %", of.share * 100.0)
+}
+
+fn mean(of: &PathTime) -> String {
+    match of.count {
+        0 => "-".to_string(),
+        _ => format!("{:.1}", of.mean_ns),
+    }
+}
+
+fn lines(lines: f64) -> String {
+    format!("{lines:.3}")
+}
+
+fn sum(of: &[f64]) -> f64 {
+    of.iter().sum()
+}
+
+/// The rows with their names, the header first.
+fn rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
+    let header = runs.iter().map(|run| format!("{}@{}", run.design, run.era));
+    let mut rows = vec![std::iter::once(String::new()).chain(header).collect()];
+    for row in ROWS.iter().filter(|row| all || row.first) {
+        let values = runs.iter().map(|run| (row.value)(run));
+        rows.push(
+            std::iter::once(row.name.to_string())
+                .chain(values)
+                .collect(),
+        );
+        if row.name == LOCK_ROW {
+            rows.extend(lock_rows(runs, all));
+        }
+    }
+    rows
+}
+
+/// Classes of locks that were waited for.
+fn lock_rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
+    let wait = |run: &TimedReport, class: &str| {
+        let locks = run.causes.locks.iter();
+        let of_class = locks.filter(|lock| lock.class == class);
+        of_class.fold(0.0, |all, lock| all + lock.wait_ns)
+    };
+    let least = if all { 0.0 } else { WAIT_NS_SHOWN };
+    let mut rows = Vec::new();
+    for (_, class) in LockClass::ALL {
+        if runs.iter().any(|run| wait(run, class) > least) {
+            let values = runs.iter().map(|run| format!("{:.1}", wait(run, class)));
+            rows.push(
+                std::iter::once(format!("  {class}"))
+                    .chain(values)
+                    .collect(),
+            );
+        }
+    }
+    rows
+}
+
+/// Which design takes the least time and why, in a sentence.
+fn finding(runs: &[&TimedReport]) -> String {
+    let name = |run: &TimedReport| format!("{}@{}", run.design, run.era);
+    let by_time = |a: &&&TimedReport, b: &&&TimedReport| a.operation_ns.total_cmp(&b.operation_ns);
+    let (Some(least), Some(most)) = (runs.iter().min_by(by_time), runs.iter().max_by(by_time))
+    else {
+        return String::new();
+    };
+    let (fast, slow) = (least.operation_ns, most.operation_ns);
+    if runs.len() == 1 {
+        let parts = parts(least).map(|(what, ns)| format!("{ns:.1} ns {what}"));
+        return format!(
+            "An allocation or free of an object takes {} {fast:.1} ns: {}.",
+            name(least),
+            parts.join(", ")
+        );
+    }
+    if slow < fast * EQUAL {
+        return format!(
+            "All runs take the same time within 2 %, {fast:.1} to {slow:.1} ns an allocation or free of an object."
+        );
+    }
+    let differences = parts(least).into_iter().zip(parts(most));
+    let largest = differences.max_by(|(a, b), (c, d)| (b.1 - a.1).total_cmp(&(d.1 - c.1)));
+    let cause = largest.map_or_else(String::new, |((what, less), (_, more))| {
+        format!(": the largest difference is in time {what}, {more:.1} ns beside {less:.1}")
+    });
+    format!(
+        "{} takes the least time, {fast:.1} ns an allocation or free of an object, and {} the most, {slow:.1} ns \
+         ({:.1} times){cause}.",
+        name(least),
+        name(most),
+        slow / fast,
+    )
+}
+
+/// What the time of an operation divides into.
+fn parts(run: &TimedReport) -> [(&'static str, f64); 4] {
+    let paths = &run.paths;
+    [
+        ("in fast paths", paths.fast),
+        ("in slow paths", paths.slow),
+        ("with the page allocator", paths.pages),
+        ("waiting for locks", paths.lock_wait),
+    ]
+    .map(|(what, path)| (what, path.share * run.operation_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(design: &'static str, operation_ns: f64, waits: f64) -> TimedReport {
+        let share = |share| PathTime {
+            share,
+            ..PathTime::default()
+        };
+        let mut run = TimedReport::default();
+        (run.design, run.era, run.operation_ns) = (design, "1", operation_ns);
+        run.paths.fast = share(1.0 - waits);
+        run.paths.lock_wait = share(waits);
+        run
+    }
+
+    #[test]
+    fn a_difference_has_its_cause() {
+        let (a, b) = (run("a", 20.0, 0.0), run("b", 50.0, 0.6));
+        assert_eq!(
+            finding(&[&b, &a]),
+            "a@1 takes the least time, 20.0 ns an allocation or free of an object, and b@1 the most, 50.0 ns \
+             (2.5 times): the largest difference is in time waiting for locks, 30.0 ns beside 0.0."
+        );
+        let near = run("c", 20.3, 0.0);
+        assert!(
+            finding(&[&a, &near])
+                .starts_with("All runs take the same time within 2 %, 20.0 to 20.3")
+        );
+        let alone = finding(&[&b]);
+        assert!(
+            alone.contains("takes b@1 50.0 ns: 20.0 ns in fast paths, 0.0 ns in slow"),
+            "{alone}"
+        );
+    }
+}

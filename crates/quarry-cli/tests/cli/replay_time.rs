@@ -1,0 +1,124 @@
+//! `quarry replay --time`.
+
+use crate::common::{assert_fails, quarry, small_trace, stdout};
+use crate::golden;
+
+#[test]
+fn a_small_trace_in_simulated_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let mut text = String::new();
+    for pace in ["recorded", "full"] {
+        let args = [
+            "replay",
+            &trace,
+            "--time",
+            "--pace",
+            pace,
+            "--design",
+            "slab@6.3,slob@6.3,slub@6.18,sheaf@7.0",
+            "--all",
+            "--no-timing",
+        ];
+        let told = stdout(&args);
+        // The trace's name is that of a temporary folder.
+        let from = told.find("time of ").unwrap();
+        text.push_str(&told[from..]);
+    }
+    golden::check("time.txt", &text);
+}
+
+#[test]
+fn a_bundled_recording_in_simulated_time() {
+    let args = [
+        "replay", "tbench", "--time", "--from", "+0.4", "--until", "+0.5",
+    ];
+    let told = stdout(&args);
+    let from = told.find("time of ").unwrap();
+    golden::check("time_tbench.txt", &told[from..]);
+}
+
+#[test]
+fn same_seed_same_bytes_at_any_number_of_threads() {
+    let run = |more: &[&str]| {
+        let mut args = vec![
+            "replay",
+            "tbench",
+            "--time",
+            "--pace",
+            "full",
+            "--copies",
+            "6",
+            "--until",
+            "+0.05",
+            "--design",
+            "slub,sheaf",
+            "--json",
+            "--no-timing",
+        ];
+        args.extend(more);
+        stdout(&args)
+    };
+    let one = run(&["-j", "1"]);
+    assert!(one.contains("\"command\": \"replay --time\""));
+    assert_eq!(run(&["-j", "2", "--seed", "1"]), one);
+    assert_ne!(run(&["--seed", "2"]), one);
+}
+
+#[test]
+fn wrong_usage_is_refused() {
+    let fails = |args: &[&str], parts: &[&str]| {
+        let mut all = vec!["replay", "tbench"];
+        all.extend(args);
+        assert_fails(&quarry(&all), 2, parts);
+    };
+    let cpus = "16 CPUs on haswell-ep-2x12: its sockets have 12; take 1 to 12, or 24";
+    fails(&["--time", "--copies", "8"], &[cpus]);
+    fails(
+        &["--time", "--machine", "nine"],
+        &["there is no machine \"nine\""],
+    );
+}
+
+#[test]
+fn options_that_make_no_sense_together_are_refused() {
+    for (args, parts) in [
+        (["--time", "--caches"], ["'--time'", "'--caches'"]),
+        (["--time", "--debug=FZ"], ["'--time'", "--debug"]),
+        (["--time", "--cache-line=128"], ["'--time'", "--cache-line"]),
+        (["--pace=full", "--all"], ["--time", "required"]),
+        (["--machine=milan-2x64", "--all"], ["--time", "required"]),
+        (["--seed=2", "--all"], ["--time", "required"]),
+    ] {
+        let output = quarry(&["replay", "tbench", args[0], args[1]]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+    }
+}
+
+#[test]
+fn a_trace_without_times_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    for n in 0..9 {
+        let at = 0xffff_8881_0000_0000_u64 + n * 4096;
+        text.push_str(&format!(
+            "demo  77/77  [000]  0.000000000: kmem:kmalloc: call_site=demo+0x1 ptr={at:#x} bytes_req=100 \
+             bytes_alloc=128 gfp_flags=GFP_KERNEL node=-1 accounted=false\n"
+        ));
+    }
+    let (recording, trace) = (dir.path().join("r.txt"), dir.path().join("t.parquet"));
+    std::fs::write(&recording, text).unwrap();
+    let [recording, trace] = [&recording, &trace].map(|path| path.to_str().unwrap());
+    stdout(&["import", recording, "-o", trace, "--page-size", "4k"]);
+    let output = quarry(&["replay", trace, "--time"]);
+    assert_fails(
+        &output,
+        2,
+        &[
+            "has no times: all of its 9 events",
+            "or replay without --time",
+        ],
+    );
+}
