@@ -4,8 +4,8 @@ use quarry_core::design::Design;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::ForDesign;
 use quarry_machines::Draw;
-use quarry_work::WorkError;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
+use quarry_work::{Tuning, WorkError};
 use serde::Serialize;
 
 use crate::machine_args::MachineArgs;
@@ -163,6 +163,7 @@ fn runs(args: &Args) -> anyhow::Result<Vec<Run>> {
                         page_bytes: args.page_size,
                         memory_bytes: args.memory,
                         era: design.era,
+                        tuning: Tuning::default(),
                         machine: machine.clone(),
                         draw: Draw::VALUES,
                         seed: args.machine.seed,

@@ -6,6 +6,7 @@ use quarry_core::geometry::{BootParams, CacheFlags, Geometry};
 use quarry_core::page::SYSCTLS;
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_core::tunables::{Scope, Tunable, TunableError};
+use quarry_work::Tuning;
 
 use crate::design::{DesignSpec, list, parse_era};
 use crate::error::LabError;
@@ -89,6 +90,12 @@ impl Setting {
         }
     }
 
+    /// Whether it is for the page allocator: `page.NAME`.
+    #[must_use]
+    pub fn is_for_pages(&self) -> bool {
+        self.design.as_deref() == Some(SYSCTLS.design)
+    }
+
     /// The tunable's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -103,7 +110,7 @@ impl Setting {
 
     /// The tunable that it sets: one of the design's, or, with `page.` before its name, a sysctl.
     fn check(&self, spec: &DesignSpec) -> Result<&'static Tunable, TunableError> {
-        let table = match self.design.as_deref() == Some(SYSCTLS.design) {
+        let table = match self.is_for_pages() {
             true => &SYSCTLS,
             false => spec.design.tunables,
         };
@@ -194,7 +201,7 @@ fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
             list(designs)
         ));
     }
-    let page = setting.design.as_deref() == Some(SYSCTLS.design);
+    let page = setting.is_for_pages();
     let names = |spec: &DesignSpec| match page {
         true => list(
             SYSCTLS
@@ -217,6 +224,16 @@ fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
 }
 
 impl Settings {
+    /// What a workload takes of them.
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
+        Tuning {
+            boot: self.boot,
+            cache: self.cache.clone(),
+            pages: self.pages.clone(),
+        }
+    }
+
     /// Switches debugging on as a `slub_debug` setting says, in the words of the design's era.
     ///
     /// # Errors

@@ -43,6 +43,20 @@ pub enum WorkError {
         /// For what.
         what: &'static str,
     },
+    /// A cache does not take a tunable's value.
+    #[error(
+        "{run}: {name} = {value} is refused: the cache's per-CPU structures have no room for it, or \
+         another setting bounds it (order: slub_min_order to slub_max_order); give a smaller value, or \
+         set that one too"
+    )]
+    Refused {
+        /// The run.
+        run: String,
+        /// The tunable.
+        name: &'static str,
+        /// The value.
+        value: u64,
+    },
     /// The machine has too little memory.
     #[error("{run}: no room for {what}; give the machine more memory, or ask for less")]
     Exhausted {

@@ -16,8 +16,10 @@ pub mod pages;
 mod parallel;
 mod phase;
 pub mod rx;
+mod tuning;
 
 pub use causes::{Causes, LineCauses, LockCauses};
 pub use error::WorkError;
 pub use parallel::run_all;
 pub use phase::PhaseReport;
+pub use tuning::Tuning;

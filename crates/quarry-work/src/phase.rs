@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use quarry_core::machine::CpuId;
-use quarry_sim::VirtualMachine;
+use quarry_core::machine::{CpuId, Cpus as _};
 use quarry_sim::time::TimeCounters;
+use quarry_sim::{Rng, VirtualMachine};
 use serde::Serialize;
 
 use crate::error::WorkError;
@@ -31,6 +31,14 @@ pub struct PhaseReport {
     pub per_second: f64,
 }
 
+impl PhaseReport {
+    /// Operations of all CPUs a second if each is done in these phases, one after the other.
+    pub(crate) fn in_turn(phases: impl IntoIterator<Item = Self>) -> f64 {
+        let seconds = phases.into_iter().map(|phase| 1.0 / phase.per_second);
+        1.0 / seconds.sum::<f64>()
+    }
+}
+
 /// Ends the body of a CPU: the machine's memory is exhausted.
 pub(crate) struct NoMemory;
 
@@ -40,6 +48,20 @@ pub(crate) struct Of<'a> {
     pub(crate) label: &'a dyn Fn() -> String,
     /// What there may be no memory for.
     pub(crate) what: &'static str,
+    /// Decides how far apart the CPUs begin.
+    pub(crate) seed: u64,
+}
+
+/// CPUs that begin a phase together do so within this time: they see the word for it one after the other.
+const SKEW_NS: u64 = 1000;
+
+impl Of<'_> {
+    /// When each CPU begins a phase that cannot begin before `start_ns`.
+    fn starts_ns(&self, start_ns: u64) -> Vec<u64> {
+        let mut rng = Rng::new(self.seed ^ start_ns);
+        let cpus = self.machine.topology().cpus;
+        (0..cpus).map(|_| start_ns + rng.below(SKEW_NS)).collect()
+    }
 }
 
 impl Phase {
@@ -51,10 +73,11 @@ impl Phase {
         let machine = of.machine;
         let start = machine.time_counters().unwrap_or_default();
         let start_ns = start.cpu_ps.iter().max().map_or(0, |ps| ps.div_ceil(1000));
+        let starts_ns = of.starts_ns(start_ns);
         let failed = RefCell::new(None);
         let phase = RefCell::new(Self::default());
         let ran = machine.run_cpus(|cpu| {
-            machine.advance_to(start_ns);
+            machine.advance_to(starts_ns[cpu.0 as usize]);
             let began_ps = machine.clock_ps();
             if let Err(NoMemory) = body(cpu) {
                 failed.borrow_mut().get_or_insert(cpu);

@@ -28,7 +28,6 @@ pub use spec::{MicroSpec, Pattern};
 use std::cell::RefCell;
 
 use quarry_core::design::{CacheSpec, Design};
-use quarry_core::geometry::BootParams;
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
 
@@ -42,7 +41,9 @@ use crate::phase::{NoMemory, Of, Phase};
 /// [`WorkError`]: parameters that cannot be, a machine without room, or a deadlock.
 pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let config = spec.config()?;
-    let ran = drive::<D, _>(config, spec.era, BootParams::default(), |driver| {
+    let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
+        let label = || spec.label();
+        spec.tuning.set_pages(driver, &label)?;
         let cache = CacheSpec::new("micro", spec.object_bytes);
         let cache = driver
             .create_cache(&cache)
@@ -50,6 +51,9 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
                 run: spec.label(),
                 what: "the cache",
             })?;
+        if let Some(view) = driver.cache(cache) {
+            spec.tuning.set_cache(&view, &label)?;
+        }
         Bench {
             spec,
             driver,
@@ -82,7 +86,8 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             allocs.add(&alloc);
             frees.add(&free);
         }
-        Ok(MicroReport::of(design, self.spec, &allocs, &frees))
+        let all = self.driver.machine().time_counters().unwrap_or_default();
+        Ok(MicroReport::of(design, self.spec, &allocs, &frees, all))
     }
 
     /// Allocations, then frees; or both at once.
@@ -148,6 +153,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             machine: self.driver.machine(),
             label: &|| self.spec.label(),
             what: "the objects",
+            seed: self.spec.seed,
         };
         Phase::run(&of, body)
     }

@@ -1,5 +1,6 @@
 //! What a micro-benchmark found.
 
+use quarry_sim::time::TimeCounters;
 use serde::Serialize;
 
 use super::spec::{MicroSpec, Pattern};
@@ -33,8 +34,13 @@ pub struct MicroReport {
     pub alloc: PhaseReport,
     /// Frees; null of `pair` and `bulk`.
     pub free: Option<PhaseReport>,
+    /// Objects that all CPUs allocate and free a second.
+    pub per_second: f64,
     /// What the time of an object's allocation and free went into.
     pub causes: Causes,
+    /// What the machine did in all, with the round that is not counted.
+    #[serde(skip)]
+    pub spent: TimeCounters,
 }
 
 impl MicroReport {
@@ -43,6 +49,7 @@ impl MicroReport {
         spec: &MicroSpec,
         allocs: &Phase,
         frees: &Phase,
+        all: TimeCounters,
     ) -> Self {
         let bulk = match spec.pattern {
             Pattern::Bulk => spec.bulk,
@@ -54,6 +61,8 @@ impl MicroReport {
         let mut spent = allocs.spent.clone();
         spent.add(&frees.spent);
         let apart = matches!(spec.pattern, Pattern::Batch | Pattern::Cross);
+        let alloc = allocs.report(objects, ghz);
+        let free = apart.then(|| frees.report(objects, ghz));
         Self {
             design,
             era: spec.era.name(),
@@ -65,9 +74,11 @@ impl MicroReport {
             page_size: spec.page_bytes,
             objects,
             seed: spec.seed,
-            alloc: allocs.report(objects, ghz),
-            free: apart.then(|| frees.report(objects, ghz)),
+            alloc,
+            free,
+            per_second: PhaseReport::in_turn([Some(alloc), free].into_iter().flatten()),
             causes: Causes::of(&spent, objects),
+            spent: all,
         }
     }
 }

@@ -5,6 +5,7 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
 use crate::error::WorkError;
+use crate::tuning::Tuning;
 
 /// What CPUs do (see the [module](super)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct MicroSpec {
     pub memory_bytes: u64,
     /// Whose rules.
     pub era: Era,
+    /// Its tunables.
+    pub tuning: Tuning,
     /// What time costs.
     pub machine: Machine,
     /// Values of its costs.

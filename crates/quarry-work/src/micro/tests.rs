@@ -5,6 +5,7 @@ use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
 
 use super::*;
+use crate::tuning::Tuning;
 
 fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
     MicroSpec {
@@ -17,6 +18,7 @@ fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
         page_bytes: 4096,
         memory_bytes: 1 << 30,
         era,
+        tuning: Tuning::default(),
         machine: Machine::bundled("haswell-ep-2x12").unwrap(),
         draw: Draw::VALUES,
         seed: 1,

@@ -22,7 +22,6 @@ pub use spec::PagesSpec;
 use std::cell::RefCell;
 
 use quarry_core::design::Design;
-use quarry_core::geometry::BootParams;
 use quarry_core::machine::{Accounting as _, CpuId, Work};
 use quarry_core::page::MigrateType;
 use quarry_core::sheaf::SheafCache;
@@ -47,7 +46,8 @@ pub fn run(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
 
 fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     let config = spec.config()?;
-    let ran = drive::<D, _>(config, spec.era, BootParams::default(), |driver| {
+    let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
+        spec.tuning.set_pages(driver, &|| spec.label())?;
         let processes = Processes {
             spec,
             driver,
@@ -78,7 +78,8 @@ impl<D: Design> Processes<'_, '_, D> {
             faults.add(&fault);
             frees.add(&free);
         }
-        Ok(PagesReport::of(self.spec, &faults, &frees))
+        let all = self.driver.machine().time_counters().unwrap_or_default();
+        Ok(PagesReport::of(self.spec, &faults, &frees, all))
     }
 
     fn round(&self) -> Result<(Phase, Phase), WorkError> {
@@ -87,6 +88,7 @@ impl<D: Design> Processes<'_, '_, D> {
             machine,
             label: &|| self.spec.label(),
             what: "the processes' pages",
+            seed: self.spec.seed,
         };
         let faults = Phase::run(&of, |CpuId(cpu)| {
             let mut pages = Vec::with_capacity(self.spec.pages as usize);

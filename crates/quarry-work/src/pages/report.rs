@@ -1,6 +1,7 @@
 //! What processes found.
 
 use quarry_core::machine::LockClass;
+use quarry_sim::time::TimeCounters;
 use serde::Serialize;
 
 use super::spec::PagesSpec;
@@ -41,17 +42,26 @@ pub struct PagesReport {
     pub fault_lock: ZoneLock,
     /// The zone lock of frees.
     pub free_lock: ZoneLock,
+    /// Pages that all processes fault in and free a second.
+    pub per_second: f64,
+    /// The part of a page's time for which its CPU waited for the zone lock.
+    pub zone_wait: f64,
     /// What the time of a page's fault and free went into.
     pub causes: Causes,
+    /// What the machine did in all, with the round that is not counted.
+    #[serde(skip)]
+    pub spent: TimeCounters,
 }
 
 impl PagesReport {
-    pub(super) fn of(spec: &PagesSpec, faults: &Phase, frees: &Phase) -> Self {
+    pub(super) fn of(spec: &PagesSpec, faults: &Phase, frees: &Phase, all: TimeCounters) -> Self {
         let own = u64::from(spec.pages) * u64::from(spec.rounds);
         let pages = own * u64::from(spec.processes);
         let ghz = spec.machine.ghz;
         let mut spent = faults.spent.clone();
         spent.add(&frees.spent);
+        let (fault, free) = (faults.report(pages, ghz), frees.report(pages, ghz));
+        let (fault_lock, free_lock) = (zone_lock(faults, pages), zone_lock(frees, pages));
         Self {
             era: spec.era.name(),
             machine: spec.machine.name.clone(),
@@ -59,11 +69,14 @@ impl PagesReport {
             page_size: spec.page_bytes,
             pages,
             seed: spec.seed,
-            fault: faults.report(pages, ghz),
-            free: frees.report(pages, ghz),
-            fault_lock: zone_lock(faults, pages),
-            free_lock: zone_lock(frees, pages),
+            fault,
+            free,
+            fault_lock,
+            free_lock,
+            per_second: PhaseReport::in_turn([fault, free]),
+            zone_wait: (fault_lock.wait_ns + free_lock.wait_ns) / (fault.ns + free.ns),
             causes: Causes::of(&spent, pages),
+            spent: all,
         }
     }
 }

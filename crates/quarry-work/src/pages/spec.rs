@@ -5,6 +5,7 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
 use crate::error::WorkError;
+use crate::tuning::Tuning;
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct PagesSpec {
     pub memory_bytes: u64,
     /// Whose page allocator.
     pub era: Era,
+    /// Its tunables.
+    pub tuning: Tuning,
     /// What time costs.
     pub machine: Machine,
     /// Values of its costs.

@@ -2,6 +2,7 @@ use quarry_core::era::Era;
 use quarry_machines::{Draw, Machine};
 
 use super::*;
+use crate::tuning::Tuning;
 
 fn spec(processes: u32, era: Era) -> PagesSpec {
     PagesSpec {
@@ -11,6 +12,7 @@ fn spec(processes: u32, era: Era) -> PagesSpec {
         page_bytes: 4096,
         memory_bytes: 1 << 30,
         era,
+        tuning: Tuning::default(),
         machine: Machine::bundled("haswell-ep-2x12").unwrap(),
         draw: Draw::VALUES,
         seed: 1,
