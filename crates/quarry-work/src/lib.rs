@@ -16,6 +16,7 @@ pub mod pages;
 mod parallel;
 mod phase;
 pub mod rx;
+pub mod sensitivity;
 mod tuning;
 
 pub use causes::{Causes, LineCauses, LockCauses};

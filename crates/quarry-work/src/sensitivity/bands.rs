@@ -1,0 +1,121 @@
+//! Figures in all arms, and the bands that they fill.
+
+use quarry_machines::Key;
+use serde::Serialize;
+
+use super::Figure;
+use super::arms::ArmKind;
+
+/// Figures of each run, in all arms.
+#[derive(Clone, Debug)]
+pub struct Samples {
+    /// The values first, then the arms in the order of their study.
+    pub(super) arms: Vec<(ArmKind, Vec<Vec<Figure>>)>,
+    unused: Vec<Key>,
+}
+
+/// A figure with its bands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FigureBand {
+    /// The run, counted from 0.
+    pub run: usize,
+    /// The figure's name.
+    pub name: &'static str,
+    /// With all constants as their values say.
+    pub value: f64,
+    /// Least and most with one constant at an end of its range.
+    pub one: [f64; 2],
+    /// The constant that moves it farthest; null if none moves it.
+    pub most: Option<String>,
+    /// Least and most of the draws of all constants.
+    pub drawn: [f64; 2],
+    /// Least and most of other seeds and the own one: chance alone.
+    pub seeds: [f64; 2],
+    /// What each constant does.
+    pub constants: Vec<Effect>,
+}
+
+/// A figure with a constant at the ends of its range.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// The constant.
+    pub constant: String,
+    /// The figure with it at its low end.
+    pub low: f64,
+    /// The figure with it at its high end.
+    pub high: f64,
+}
+
+impl Samples {
+    pub(super) fn new(arms: Vec<(ArmKind, Vec<Vec<Figure>>)>, unused: Vec<Key>) -> Self {
+        Self { arms, unused }
+    }
+
+    /// Constants with a range that cost no run any time; no arm changes them alone.
+    #[must_use]
+    pub fn unused(&self) -> Vec<String> {
+        self.unused.iter().map(|key| key.path()).collect()
+    }
+
+    /// The bands of each figure of each run.
+    #[must_use]
+    pub fn bands(&self) -> Vec<FigureBand> {
+        let values = self.arms.first().map_or(&[][..], |(_, values)| values);
+        let figures = values.iter().enumerate().flat_map(|(run, figures)| {
+            let places = figures.iter().enumerate();
+            places.map(move |(place, &(name, value))| (run, place, name, value))
+        });
+        figures
+            .map(|(run, place, name, value)| self.band((run, place), name, value))
+            .collect()
+    }
+
+    fn band(&self, place: (usize, usize), name: &'static str, value: f64) -> FigureBand {
+        let (mut one, mut drawn, mut seeds) = ([value; 2], None, [value; 2]);
+        let mut constants: Vec<(Key, [f64; 2])> = Vec::new();
+        for (kind, runs) in &self.arms {
+            let figure = runs.get(place.0).and_then(|figures| figures.get(place.1));
+            let Some(&(_, figure)) = figure else { continue };
+            match *kind {
+                ArmKind::Value => {}
+                ArmKind::End { key, high } => {
+                    widen(&mut one, figure);
+                    if constants.last().is_none_or(|(last, _)| *last != key) {
+                        constants.push((key, [value; 2]));
+                    }
+                    if let Some((_, ends)) = constants.last_mut() {
+                        ends[usize::from(high)] = figure;
+                    }
+                }
+                ArmKind::Draw => widen(drawn.get_or_insert([figure; 2]), figure),
+                ArmKind::Seed => widen(&mut seeds, figure),
+            }
+        }
+        let far = |ends: &[f64; 2]| (ends[0] - value).abs().max((ends[1] - value).abs());
+        let most = constants
+            .iter()
+            .filter(|(_, ends)| far(ends) > 0.0)
+            .max_by(|(_, a), (_, b)| far(a).total_cmp(&far(b)));
+        FigureBand {
+            run: place.0,
+            name,
+            value,
+            one,
+            most: most.map(|(key, _)| key.path()),
+            drawn: drawn.unwrap_or([value; 2]),
+            seeds,
+            constants: constants
+                .iter()
+                .map(|(key, [low, high])| Effect {
+                    constant: key.path(),
+                    low: *low,
+                    high: *high,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn widen(band: &mut [f64; 2], figure: f64) {
+    *band = [band[0].min(figure), band[1].max(figure)];
+}

@@ -1,0 +1,162 @@
+//! Claims about figures, and what becomes of them in all arms.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Figure;
+use super::arms::ArmKind;
+use super::bands::Samples;
+
+/// Figures that differ by no more than this part of the larger one are the same.
+const SAME: f64 = 0.001;
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is true in all arms.
+    Holds,
+    /// It is true in none.
+    Fails,
+    /// It is true in some.
+    Undecided,
+}
+
+/// A claim and its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// Which runs it is about.
+    pub about: String,
+    /// What it says.
+    pub claim: String,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Whether it is true with all constants as their values say.
+    pub true_of_values: bool,
+    /// Constants, each with its end, that alone change whether it is true.
+    pub changed_by: Vec<String>,
+    /// Draws of all constants in which it is true, and all draws.
+    pub true_draws: [u32; 2],
+    /// Other seeds with which it is true, and all other seeds.
+    pub true_seeds: [u32; 2],
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::Undecided => "undecided",
+        };
+        write!(f, "{}: {verdict}", self.claim)?;
+        if self.verdict != Verdict::Undecided {
+            return Ok(());
+        }
+        let [draws, all] = self.true_draws;
+        write!(f, " (true in {draws} of {all} draws")?;
+        let [seeds, all] = self.true_seeds;
+        if seeds != if self.true_of_values { all } else { 0 } {
+            write!(f, ", with {seeds} of {all} other seeds")?;
+        }
+        match self.changed_by.as_slice() {
+            [] => f.write_str(")"),
+            [one] => write!(f, "; changed by {one})"),
+            [one, other] => write!(f, "; changed by {one}, {other})"),
+            [one, more @ ..] => write!(f, "; changed by {one} and {} others)", more.len()),
+        }
+    }
+}
+
+/// The figures of all runs in one arm.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a>(&'a [Vec<Figure>]);
+
+impl Sample<'_> {
+    /// A figure of a run; `None` if the run has none of this name.
+    #[must_use]
+    pub fn figure(&self, run: usize, name: &str) -> Option<f64> {
+        let figures = self.0.get(run)?.iter();
+        let mut named = figures.filter(|(known, _)| *known == name);
+        named.next().map(|(_, figure)| *figure)
+    }
+}
+
+/// Whether a figure is at most n per cent of a value away from it.
+#[must_use]
+pub fn within(figure: f64, percent: f64, value: f64) -> bool {
+    (figure - value).abs() <= value.abs() * percent / 100.0
+}
+
+impl Samples {
+    /// The verdict on a claim. `None` if the predicate is `None` in an arm, as a figure does not exist.
+    #[must_use]
+    pub fn claim(
+        &self,
+        about: &str,
+        claim: &str,
+        holds: impl Fn(Sample<'_>) -> Option<bool>,
+    ) -> Option<Claim> {
+        let truths = self
+            .arms
+            .iter()
+            .map(|(kind, runs)| Some((*kind, holds(Sample(runs))?)));
+        let truths: Vec<(ArmKind, bool)> = truths.collect::<Option<_>>()?;
+        let &(_, true_of_values) = truths.first()?;
+        let count = |kind: ArmKind| {
+            let of_kind = truths.iter().filter(|(of, _)| *of == kind);
+            let true_ones = of_kind.clone().filter(|(_, truth)| *truth);
+            [true_ones.count() as u32, of_kind.count() as u32]
+        };
+        let change = |(kind, truth): &(ArmKind, bool)| match kind {
+            ArmKind::End { key, high } if *truth != true_of_values => {
+                let end = if *high { "high" } else { "low" };
+                Some(format!("{} {end}", key.path()))
+            }
+            _ => None,
+        };
+        let changed = truths.iter().any(|(_, truth)| *truth != true_of_values);
+        Some(Claim {
+            about: about.to_string(),
+            claim: claim.to_string(),
+            verdict: match (changed, true_of_values) {
+                (true, _) => Verdict::Undecided,
+                (false, true) => Verdict::Holds,
+                (false, false) => Verdict::Fails,
+            },
+            true_of_values,
+            changed_by: truths.iter().filter_map(change).collect(),
+            true_draws: count(ArmKind::Draw),
+            true_seeds: count(ArmKind::Seed),
+        })
+    }
+
+    /// Claims that runs come in the order that they have by a figure, the largest first: one for each two that follow each
+    /// other. Runs whose figures are the same are claimed to be so.
+    #[must_use]
+    pub fn order(&self, about: &str, figure: &str, runs: &[(usize, String)]) -> Vec<Claim> {
+        let Some((_, values)) = self.arms.first() else {
+            return Vec::new();
+        };
+        let of = |run: usize| Sample(values).figure(run, figure).unwrap_or(f64::NAN);
+        let same = |a: f64, b: f64| (a - b).abs() <= a.max(b) * SAME;
+        let mut runs: Vec<&(usize, String)> = runs.iter().collect();
+        runs.sort_by(|(a, _), (b, _)| of(*b).total_cmp(&of(*a)));
+        let pairs = runs.windows(2).filter_map(|pair| {
+            let [(a, first), (b, second)] = pair else {
+                return None;
+            };
+            let both =
+                |sample: Sample<'_>| Some((sample.figure(*a, figure)?, sample.figure(*b, figure)?));
+            if same(of(*a), of(*b)) {
+                let claim = format!("{first} the same as {second}");
+                return self.claim(about, &claim, |sample| {
+                    both(sample).map(|(a, b)| same(a, b))
+                });
+            }
+            let claim = format!("{first} before {second}");
+            self.claim(about, &claim, |sample| both(sample).map(|(a, b)| a > b))
+        });
+        pairs.collect()
+    }
+}

@@ -1,0 +1,198 @@
+use quarry_core::era::Era;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slub::Slub;
+use quarry_machines::{Draw, Key, Machine};
+
+use super::*;
+use crate::micro::{self, MicroReport, MicroSpec, Pattern};
+use crate::{Tuning, WorkError};
+
+fn machine() -> Machine {
+    Machine::bundled("haswell-ep-2x12").unwrap()
+}
+
+/// Two runs whose figures are 10 and 20 but where `change` says otherwise.
+fn synthetic(change: fn(&str, &Arm) -> Option<f64>) -> Samples {
+    let runs = [("a", 10.0), ("b", 20.0)];
+    let values = runs.map(|(_, value)| vec![("mops", value)]).to_vec();
+    let study = Study::new(&machine(), [], 7);
+    let run = |(name, value): &(&str, f64), arm: &Arm| {
+        Ok::<_, ()>(vec![("mops", change(name, arm).unwrap_or(*value))])
+    };
+    study.run(&runs, values, 2, &|| (), run).unwrap()
+}
+
+fn a_below_b(samples: &Samples) -> Claim {
+    let below = |sample: Sample<'_>| Some(sample.figure(0, "mops")? < sample.figure(1, "mops")?);
+    samples.claim("a and b", "a below b", below).unwrap()
+}
+
+const ATOMIC_HIGH: ArmKind = ArmKind::End {
+    key: Key::Atomic,
+    high: true,
+};
+
+#[test]
+fn a_claim_holds_or_fails_where_nothing_moves() {
+    let samples = synthetic(|_, _| None);
+    let claim = a_below_b(&samples);
+    assert_eq!(claim.to_string(), "a below b: holds");
+    assert_eq!((claim.true_draws, claim.true_seeds), ([32, 32], [8, 8]));
+    let above = samples.claim("", "a above b", |sample| {
+        Some(sample.figure(0, "mops")? > sample.figure(1, "mops")?)
+    });
+    assert_eq!(above.unwrap().to_string(), "a above b: fails");
+    let near = |percent| {
+        let claim = samples.claim("", "a is 11", |sample| {
+            Some(within(sample.figure(0, "mops")?, percent, 11.0))
+        });
+        claim.unwrap().verdict
+    };
+    assert_eq!((near(15.0), near(5.0)), (Verdict::Holds, Verdict::Fails));
+    assert_eq!(
+        samples.claim("", "", |sample| Some(sample.figure(2, "mops")? > 0.0)),
+        None
+    );
+}
+
+#[test]
+fn one_constant_decides() {
+    let samples = synthetic(|name, arm| (name == "a" && arm.kind == ATOMIC_HIGH).then_some(25.0));
+    let claim = a_below_b(&samples);
+    assert_eq!(
+        claim.to_string(),
+        "a below b: undecided (true in 32 of 32 draws; changed by latency.atomic high)"
+    );
+    let [a, b] = samples.bands().try_into().unwrap();
+    assert_eq!(
+        (a.one, a.drawn, a.seeds),
+        ([10.0, 25.0], [10.0; 2], [10.0; 2])
+    );
+    assert_eq!(a.most.as_deref(), Some("latency.atomic"));
+    let atomic = a
+        .constants
+        .iter()
+        .find(|of| of.constant == "latency.atomic");
+    assert_eq!(atomic.map(|of| of.high), Some(25.0));
+    assert_eq!((b.one, b.most), ([20.0; 2], None));
+}
+
+#[test]
+fn draws_and_seeds_decide() {
+    let drawn = synthetic(|name, arm| (name == "b" && arm.kind == ArmKind::Draw).then_some(9.0));
+    assert_eq!(
+        a_below_b(&drawn).to_string(),
+        "a below b: undecided (true in 0 of 32 draws)"
+    );
+    assert_eq!(drawn.bands()[1].drawn, [9.0; 2]);
+    let chance = synthetic(|name, arm| (name == "b" && arm.seed == 9).then_some(9.0));
+    assert_eq!(
+        a_below_b(&chance).to_string(),
+        "a below b: undecided (true in 32 of 32 draws, with 7 of 8 other seeds)"
+    );
+    assert_eq!(chance.bands()[1].seeds, [9.0, 20.0]);
+}
+
+#[test]
+fn an_order_is_a_claim_for_each_two_neighbours() {
+    let samples = synthetic(|name, arm| (name == "a" && arm.kind == ATOMIC_HIGH).then_some(25.0));
+    let names = [(0, "a".to_string()), (1, "b".to_string())];
+    let [claim] = samples.order("", "mops", &names).try_into().unwrap();
+    assert_eq!(
+        (claim.claim.as_str(), claim.verdict),
+        ("b before a", Verdict::Undecided)
+    );
+    let twice = [(1, "b".to_string()), (1, "c".to_string())];
+    let [claim] = samples.order("", "mops", &twice).try_into().unwrap();
+    assert_eq!(claim.to_string(), "b the same as c: holds");
+    assert!(samples.order("", "mops", &names[..1]).is_empty());
+}
+
+fn spec(era: Era) -> MicroSpec {
+    MicroSpec {
+        pattern: Pattern::Cross,
+        object_bytes: 256,
+        count: 100,
+        bulk: 1,
+        cpus: 4,
+        rounds: 1,
+        page_bytes: 4096,
+        memory_bytes: 1 << 28,
+        era,
+        tuning: Tuning::default(),
+        machine: machine(),
+        draw: Draw::VALUES,
+        seed: 1,
+    }
+}
+
+/// SLUB and sheaves in all arms.
+fn measured(jobs: usize) -> (Study, Samples) {
+    type Run = fn(&MicroSpec) -> Result<MicroReport, WorkError>;
+    let runs: [(Run, MicroSpec); 2] = [
+        (micro::run::<Slub>, spec(Era::V6_1)),
+        (micro::run::<SheafCache>, spec(Era::V7_0)),
+    ];
+    let figures = |report: &MicroReport| {
+        let free = report.free.unwrap();
+        vec![("alloc_ns", report.alloc.ns), ("free_ns", free.ns)]
+    };
+    let reports = runs.each_ref().map(|(run, spec)| run(spec).unwrap());
+    let study = Study::new(&machine(), reports.iter().map(|report| &report.spent), 1);
+    let values = reports.iter().map(figures).collect();
+    let samples = study.run(&runs, values, jobs, &|| (), |(run, spec), arm| {
+        let spec = MicroSpec {
+            draw: arm.draw.clone(),
+            seed: arm.seed,
+            ..spec.clone()
+        };
+        run(&spec).map(|report| figures(&report))
+    });
+    (study, samples.unwrap())
+}
+
+#[test]
+fn constants_that_are_used_move_figures_and_others_are_left_out() {
+    let (study, samples) = measured(1);
+    let unused = samples.unused();
+    for constant in ["work.ipi", "latency.dirty_remote", "throughput.copy"] {
+        assert!(unused.iter().any(|name| name == constant), "{unused:?}");
+    }
+    assert_eq!(unused.len(), study.unused.len());
+    let slub = &samples.bands()[0];
+    assert!(
+        !slub
+            .constants
+            .iter()
+            .any(|of| unused.contains(&of.constant))
+    );
+    let call = slub.constants.iter().find(|of| of.constant == "work.call");
+    let call = call.unwrap();
+    assert!(call.low < slub.value && slub.value < call.high, "{call:?}");
+    // 0 as its value says, so no time went into it; kernels with preemption pay for it.
+    let sheaf = &samples.bands()[2];
+    let preempt = sheaf
+        .constants
+        .iter()
+        .find(|of| of.constant == "work.preempt");
+    assert!(preempt.unwrap().high > sheaf.value, "{preempt:?}");
+    assert!(slub.one[0] < slub.value && slub.value < slub.one[1]);
+    assert!(slub.drawn[0] < slub.drawn[1]);
+    assert!(slub.most.is_some());
+}
+
+#[test]
+fn other_seeds_move_figures_less_than_constants_do() {
+    let (study, samples) = measured(1);
+    let seeds = study.arms.iter().filter(|arm| arm.kind == ArmKind::Seed);
+    assert_eq!(seeds.count(), SEEDS as usize);
+    let sheaf = &samples.bands()[3];
+    let width = |band: [f64; 2]| band[1] - band[0];
+    assert!(width(sheaf.seeds) > 0.0, "{sheaf:?}");
+    assert!(width(sheaf.seeds) < width(sheaf.drawn), "{sheaf:?}");
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    assert_eq!(measured(1).1.bands(), measured(3).1.bands());
+}
