@@ -62,8 +62,10 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {
         return Some(failure.code);
     }
-    if let Some(WorkError::Usage(_)) = cause.downcast_ref() {
-        return Some(USAGE);
+    match cause.downcast_ref() {
+        Some(WorkError::Usage(_) | WorkError::Refused { .. }) => return Some(USAGE),
+        Some(WorkError::Exhausted { .. }) => return Some(EXHAUSTED),
+        _ => {}
     }
     if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {
         return Some(USAGE);

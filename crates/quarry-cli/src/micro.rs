@@ -3,13 +3,15 @@
 use quarry_core::design::Design;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::ForDesign;
+use quarry_lab::setting::{Setting, resolve};
 use quarry_machines::Draw;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
+use quarry_work::sensitivity::{Figure, Study};
 use quarry_work::{Tuning, WorkError};
-use serde::Serialize;
 
 use crate::machine_args::MachineArgs;
-use crate::{error, output, units};
+use crate::sensitivity::{self, Group};
+use crate::{error, micro_tables, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -68,9 +70,17 @@ pub(crate) struct Args {
     /// Memory of each virtual machine. Only what is used becomes resident.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
     memory: u64,
+    /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
+    /// a sysctl of the page allocator: page.min_free_kbytes=8192.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    settings: Vec<String>,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Print JSON: one object, with what the time went into.
+    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
+    /// hold. It takes about 100 times as long.
+    #[arg(long)]
+    sensitivity: bool,
+    /// Print JSON: one object, with what the time went into (docs/json.md).
     #[arg(long)]
     json: bool,
 }
@@ -84,28 +94,32 @@ Patterns:
 
 Times are those of an operation on its CPU (a pair of them with pair and bulk,
 where they are an object's share). Lines moved and lock waits are of an object's
-allocation and free together. docs/time.md tells what is simulated and how.
+allocation and free together. docs/micro.md explains the columns, docs/time.md
+what is simulated and how.
 
 Exit codes:
-  0 done; 1 failed; 2 wrong usage
+  0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted
 
 Examples:
   quarry run micro
   quarry run micro --pattern batch --size 8,256,4096 --design slub@3.18
   quarry run micro --pattern cross --cpus 2,12,24
   quarry run micro --pattern bulk --bulk 1,16,128 --machine milan-2x64
+  quarry run micro --design sheaf --set sheaf_capacity=60 --pattern cross --cpus 12
+  quarry run micro --pattern pair --sensitivity
   quarry run micro --json | jq '.runs[] | [.design, .alloc.ns, .causes.locks]'";
 
-#[derive(Serialize)]
-struct Report<'a> {
-    workload: &'static str,
-    runs: &'a [MicroReport],
-}
-
 /// A run on a design.
+#[derive(Clone)]
 struct Run {
     design: DesignSpec,
     spec: MicroSpec,
+}
+
+impl Run {
+    fn report(&self) -> Result<MicroReport, WorkError> {
+        self.design.design.run(self)
+    }
 }
 
 impl ForDesign for &Run {
@@ -120,23 +134,90 @@ impl ForDesign for &Run {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runs = runs(args)?;
     output::note_eras(runs.iter().map(|run| run.spec.era));
-    let reports =
-        quarry_work::run_all(&runs, args.machine.jobs(), |run| run.design.design.run(run))?;
+    let jobs = args.machine.jobs();
+    let reports = sensitivity::run_with_bar("micro", &runs, jobs, Run::report)?;
+    let groups = groups(&reports);
+    let sensitivity = match args.sensitivity {
+        true => Some(explore(args, &runs, &reports, &groups)?),
+        false => None,
+    };
     if args.json {
-        let report = Report {
+        let report = sensitivity::Timed {
             workload: "micro",
+            settings: output::Asked {
+                set: &args.settings,
+            },
             runs: &reports,
+            sensitivity: sensitivity.as_ref(),
         };
         return output::print_json("run micro", &report);
     }
-    let machine = args.machine.machine()?;
-    output::print_text(&text(&reports, &machine.about))
+    let mut text = format!("{}\n", args.machine.machine()?.about);
+    text += &output::settings_line(&args.settings);
+    text += &micro_tables::text(&reports, &groups);
+    if let Some(report) = sensitivity {
+        text += &report.text(&groups);
+    }
+    output::print_text(&text)
+}
+
+fn explore(
+    args: &Args,
+    runs: &[Run],
+    reports: &[MicroReport],
+    groups: &[Group],
+) -> anyhow::Result<sensitivity::Report> {
+    let spent = reports.iter().map(|report| &report.spent);
+    let study = Study::new(&args.machine.machine()?, spent, args.machine.seed);
+    let values = reports.iter().map(figures).collect();
+    let samples = sensitivity::explore(&study, runs, values, args.machine.jobs(), |run, arm| {
+        let mut run = run.clone();
+        run.spec.draw = arm.draw.clone();
+        run.spec.seed = arm.seed;
+        run.report().map(|report| figures(&report))
+    })?;
+    Ok(sensitivity::Report::of_order(&samples, groups, THROUGHPUT))
+}
+
+/// The figure by which designs are compared.
+const THROUGHPUT: &str = "mops";
+
+fn figures(report: &MicroReport) -> Vec<Figure> {
+    let mut figures = match report.free {
+        Some(free) => vec![("alloc_ns", report.alloc.ns), ("free_ns", free.ns)],
+        None => vec![("pair_ns", report.alloc.ns)],
+    };
+    figures.push((THROUGHPUT, report.per_second / 1e6));
+    figures
+}
+
+/// The designs that did the same, next to each other as the runs are.
+fn groups(reports: &[MicroReport]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, report) in reports.iter().enumerate() {
+        let about = micro_tables::about(report);
+        let run = (number, format!("{}@{}", report.design, report.era));
+        match groups.last_mut() {
+            Some(group) if group.about == about => group.runs.push(run),
+            _ => groups.push(Group {
+                about,
+                runs: vec![run],
+            }),
+        }
+    }
+    groups
 }
 
 fn runs(args: &Args) -> anyhow::Result<Vec<Run>> {
     let machine = args.machine.machine()?;
     let designs = args.design.iter().map(|text| DesignSpec::parse(text));
     let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
+    let settings = args.settings.iter().map(|text| Setting::parse(text));
+    let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
+    let tunings: Vec<Tuning> = resolve(&settings, &designs)?
+        .iter()
+        .map(|settings| settings.tuning())
+        .collect();
     let mut runs = Vec::new();
     for name in &args.pattern {
         let pattern = pattern(name)?;
@@ -152,7 +233,7 @@ fn runs(args: &Args) -> anyhow::Result<Vec<Run>> {
             let object_bytes = u32::try_from(size)
                 .map_err(|_| error::usage(format!("{size} bytes: too large for an object")))?;
             for &bulk in bulks {
-                for &design in &designs {
+                for (&design, tuning) in designs.iter().zip(&tunings) {
                     let spec = MicroSpec {
                         pattern,
                         object_bytes,
@@ -163,7 +244,7 @@ fn runs(args: &Args) -> anyhow::Result<Vec<Run>> {
                         page_bytes: args.page_size,
                         memory_bytes: args.memory,
                         era: design.era,
-                        tuning: Tuning::default(),
+                        tuning: tuning.clone(),
                         machine: machine.clone(),
                         draw: Draw::VALUES,
                         seed: args.machine.seed,
@@ -185,55 +266,4 @@ fn pattern(name: &str) -> anyhow::Result<Pattern> {
             "there is no pattern {name:?}; patterns are {known}"
         ))
     })
-}
-
-/// A table for each pattern.
-fn text(reports: &[MicroReport], about: &str) -> String {
-    let mut text = format!("{about}\n");
-    for runs in reports.chunk_by(|a, b| a.pattern == b.pattern) {
-        let Some(first) = runs.first() else { continue };
-        let apart = first.free.is_some();
-        let bulk = runs.iter().any(|run| run.bulk > 1);
-        let mut header = vec!["design", "bytes", "CPUs"];
-        if bulk {
-            header.push("a call");
-        }
-        header.extend(match apart {
-            true => ["alloc\nns", "\ncycles", "free\nns", "\ncycles"].as_slice(),
-            false => ["pair\nns", "\ncycles"].as_slice(),
-        });
-        header.extend(["Mops\n/s", "lock\nwait ns", "lines of\nCPUs", "\nmemory"]);
-        let mut table = output::grid(&header, &[]);
-        for run in runs {
-            let mut row = vec![
-                format!("{}@{}", run.design, run.era),
-                run.object_bytes.to_string(),
-                run.cpus.to_string(),
-            ];
-            if bulk {
-                row.push(run.bulk.to_string());
-            }
-            let phases = [Some(run.alloc), run.free];
-            for phase in phases.iter().flatten() {
-                row.push(format!("{:.1}", phase.ns));
-                row.push(format!("{:.0}", phase.cycles));
-            }
-            // An allocation and its free, whether apart or not.
-            let seconds: f64 = phases
-                .iter()
-                .flatten()
-                .map(|phase| 1.0 / phase.per_second)
-                .sum();
-            row.push(format!("{:.2}", 1e-6 / seconds));
-            row.push(format!("{:.1}", run.causes.lock_wait_ns()));
-            row.push(format!("{:.2}", run.causes.lines.between_cpus()));
-            row.push(format!(
-                "{:.2}",
-                run.causes.lines.memory.iter().sum::<f64>()
-            ));
-            table.add_row(row);
-        }
-        text += &format!("\n{}\n{table}\n", first.pattern);
-    }
-    text
 }

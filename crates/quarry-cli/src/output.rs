@@ -89,6 +89,14 @@ pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
     }
 }
 
+/// Settings as they were given, in a line; empty if there are none.
+pub(crate) fn settings_line(settings: &[String]) -> String {
+    match settings {
+        [] => String::new(),
+        some => format!("settings: --set {}\n", some.join(" --set ")),
+    }
+}
+
 /// Lets a table grow beyond the width rather than break its cells.
 fn unbroken(mut table: Table) -> Table {
     table.set_content_arrangement(ContentArrangement::Disabled);
@@ -385,6 +393,12 @@ struct Document<'a, B> {
 #[derive(Serialize)]
 struct Producer {
     version: &'static str,
+}
+
+/// The settings that were asked for.
+#[derive(Serialize)]
+pub(crate) struct Asked<'a> {
+    pub(crate) set: &'a [String],
 }
 
 /// The fields of a command that has nothing but answers.

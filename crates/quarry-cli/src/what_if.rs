@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 cpus: snapshot.present_cpus,
                 slab_bytes: snapshot.slab_bytes(),
             },
-            settings: Asked {
+            settings: output::Asked {
                 set: &args.settings,
             },
             runs: &predictions,
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 #[derive(Serialize)]
 struct Report<'a> {
     snapshot: SnapshotInfo<'a>,
-    settings: Asked<'a>,
+    settings: output::Asked<'a>,
     runs: &'a [Prediction],
 }
 
@@ -147,11 +147,6 @@ struct SnapshotInfo<'a> {
     page_size: u64,
     cpus: Option<u32>,
     slab_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct Asked<'a> {
-    set: &'a [String],
 }
 
 /// Every design with every page size and every CPU count.

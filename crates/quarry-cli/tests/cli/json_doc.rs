@@ -103,6 +103,41 @@ fn every_field_of_a_prediction_is_documented() {
 }
 
 #[test]
+fn every_field_of_simulated_time_is_documented() {
+    let json = |args: &str| -> Value {
+        let args: Vec<&str> = args.split(' ').collect();
+        serde_json::from_str(&stdout(&args)).unwrap()
+    };
+    let micro = json(
+        "run micro --pattern cross --cpus 2 --count 200 --design sheaf,slub --sensitivity --json",
+    );
+    let run = &micro["runs"][0];
+    let study = &micro["sensitivity"];
+    let pages = json("run pages --processes 2 --pages 200 --era 4.13 --json");
+    let page_run = &pages["runs"][0];
+    assert_eq!(pages.get("sensitivity"), None);
+    for (heading, part) in [
+        ("Each of `runs` of micro", run),
+        ("Each of `alloc`, `free` and `fault`", &run["alloc"]),
+        ("Each of `alloc`, `free` and `fault`", &page_run["fault"]),
+        ("`causes`", &run["causes"]),
+        ("Each of `causes.locks`", &run["causes"]["locks"][0]),
+        ("`causes.lines`", &run["causes"]["lines"]),
+        ("`sensitivity`", study),
+        ("Each of `figures`", &study["figures"][0]),
+        (
+            "Each of `figures.constants`",
+            &study["figures"][0]["constants"][0],
+        ),
+        ("Each of `claims`", &study["claims"][0]),
+        ("Each of `runs` of pages", page_run),
+        ("`fault_lock` and `free_lock`", &page_run["free_lock"]),
+    ] {
+        assert_eq!(documented(heading), keys(part), "{heading}");
+    }
+}
+
+#[test]
 fn every_field_of_a_difference_is_documented() {
     let dir = tempfile::tempdir().unwrap();
     let trace = crate::common::small_trace(dir.path());

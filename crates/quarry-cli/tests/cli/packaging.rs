@@ -29,6 +29,10 @@ fn every_command_has_a_man_page() {
         assert!(page.contains(".SH SYNOPSIS"), "{command}: {page}");
         assert!(page.contains(".SH OPTIONS"), "{command}: {page}");
     }
+    for workload in ["rx", "micro", "pages"] {
+        let page = fs::read_to_string(folder.join(format!("quarry-run-{workload}.1"))).unwrap();
+        assert!(page.contains(".SH OPTIONS"), "{workload}: {page}");
+    }
     let main = fs::read_to_string(folder.join("quarry.1")).unwrap();
     assert!(main.contains("quarry\\-replay(1)"), "{main}");
 }

@@ -1,0 +1,276 @@
+//! `quarry run pages`: processes that fault and exit, in simulated time.
+
+use quarry_core::design::Design as _;
+use quarry_core::era::Era;
+use quarry_core::slub::Slub;
+use quarry_lab::DesignSpec;
+use quarry_lab::design::parse_era;
+use quarry_lab::setting::{Setting, resolve};
+use quarry_machines::Draw;
+use quarry_work::Tuning;
+use quarry_work::pages::{self, PagesReport, PagesSpec};
+use quarry_work::sensitivity::{Figure, Study};
+
+use crate::machine_args::MachineArgs;
+use crate::sensitivity::{self, Group};
+use crate::{error, output, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Processes, each on a CPU of its own.
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,4,12"
+    )]
+    processes: Vec<u32>,
+    /// Whose page allocator: 2.6.22 to 7.3.
+    #[arg(
+        long,
+        value_name = "ERA,...",
+        value_delimiter = ',',
+        default_value = "4.13,6.18"
+    )]
+    era: Vec<String>,
+    /// Pages that each process faults in and frees in a round.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pages: u32,
+    /// Rounds that are counted, after one that fills the CPUs' lists.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    rounds: u32,
+    /// Page size: 4k, 16k, 64k.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = units::parse_page_bytes,
+        default_value = "4k"
+    )]
+    page_size: u64,
+    /// Memory of each virtual machine. Only what is used becomes resident.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
+    memory: u64,
+    /// Set a sysctl of the page allocator; may be repeated.
+    #[arg(long = "set", value_name = "page.NAME=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
+    /// hold. It takes about 100 times as long.
+    #[arg(long)]
+    sensitivity: bool,
+    /// Print JSON: one object, with what the time went into (docs/json.md).
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+What processes do:
+  Each maps memory, touches every page of it, and unmaps it, as page_fault1 of
+  will-it-scale does. A fault enters the kernel, allocates a page of order 0 and
+  fills it with zeros; the unmapping frees them all. Page tables, reverse maps
+  and the lists for reclaim are left out: the share of the zone lock is that of
+  a kernel whose other locks cost nothing. docs/micro.md explains the columns.
+
+Exit codes:
+  0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted
+
+Examples:
+  quarry run pages
+  quarry run pages --processes 1,24 --era 2.6.32,4.13,6.18
+  quarry run pages --set page.percpu_pagelist_high_fraction=8 --era 6.18
+  quarry run pages --machine milan-2x64 --processes 1,16,64
+  quarry run pages --processes 12 --sensitivity
+  quarry run pages --json | jq '.runs[] | [.era, .processes, .zone_wait]'";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let runs = runs(args)?;
+    output::note_eras(runs.iter().map(|run| run.era));
+    let jobs = args.machine.jobs();
+    let reports = sensitivity::run_with_bar("pages", &runs, jobs, pages::run)?;
+    let groups = groups(&reports);
+    let sensitivity = match args.sensitivity {
+        true => Some(explore(args, &runs, &reports, &groups)?),
+        false => None,
+    };
+    if args.json {
+        let report = sensitivity::Timed {
+            workload: "pages",
+            settings: output::Asked {
+                set: &args.settings,
+            },
+            runs: &reports,
+            sensitivity: sensitivity.as_ref(),
+        };
+        return output::print_json("run pages", &report);
+    }
+    let mut text = format!("{}\n", args.machine.machine()?.about);
+    text += &output::settings_line(&args.settings);
+    text += &finding(&reports);
+    text += &format!("\n{}\n", table(&reports));
+    if let Some(report) = sensitivity {
+        text += &report.text(&groups);
+    }
+    output::print_text(&text)
+}
+
+fn explore(
+    args: &Args,
+    runs: &[PagesSpec],
+    reports: &[PagesReport],
+    groups: &[Group],
+) -> anyhow::Result<sensitivity::Report> {
+    let spent = reports.iter().map(|report| &report.spent);
+    let study = Study::new(&args.machine.machine()?, spent, args.machine.seed);
+    let values = reports.iter().map(figures).collect();
+    let samples = sensitivity::explore(&study, runs, values, args.machine.jobs(), |run, arm| {
+        let mut run = run.clone();
+        run.draw = arm.draw.clone();
+        run.seed = arm.seed;
+        pages::run(&run).map(|report| figures(&report))
+    })?;
+    Ok(sensitivity::Report::of_order(&samples, groups, THROUGHPUT))
+}
+
+/// The figure by which releases are compared.
+const THROUGHPUT: &str = "mpages";
+
+fn figures(report: &PagesReport) -> Vec<Figure> {
+    vec![
+        ("fault_ns", report.fault.ns),
+        ("free_ns", report.free.ns),
+        (THROUGHPUT, report.per_second / 1e6),
+        ("zone_wait", report.zone_wait),
+    ]
+}
+
+/// The releases of each number of processes.
+fn groups(reports: &[PagesReport]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, report) in reports.iter().enumerate() {
+        let about = of(report.processes);
+        let run = (number, report.era.to_string());
+        match groups.iter_mut().find(|group| group.about == about) {
+            Some(group) => group.runs.push(run),
+            None => groups.push(Group {
+                about,
+                runs: vec![run],
+            }),
+        }
+    }
+    groups
+}
+
+/// `1 process`, `2 processes`.
+fn of(processes: u32) -> String {
+    match processes {
+        1 => "1 process".to_string(),
+        several => format!("{several} processes"),
+    }
+}
+
+fn runs(args: &Args) -> anyhow::Result<Vec<PagesSpec>> {
+    let machine = args.machine.machine()?;
+    let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
+    let eras = eras?;
+    let tunings = tunings(args, &eras)?;
+    let mut runs = Vec::new();
+    for &processes in &args.processes {
+        for (&era, tuning) in eras.iter().zip(&tunings) {
+            let spec = PagesSpec {
+                processes,
+                pages: args.pages,
+                rounds: args.rounds,
+                page_bytes: args.page_size,
+                memory_bytes: args.memory,
+                era,
+                tuning: tuning.clone(),
+                machine: machine.clone(),
+                draw: Draw::VALUES,
+                seed: args.machine.seed,
+            };
+            spec.config()?;
+            runs.push(spec);
+        }
+    }
+    Ok(runs)
+}
+
+/// The sysctls of each release.
+fn tunings(args: &Args, eras: &[Era]) -> anyhow::Result<Vec<Tuning>> {
+    let settings = args.settings.iter().map(|text| Setting::parse(text));
+    let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
+    let texts = args.settings.iter().zip(&settings);
+    if let Some((text, _)) = texts.clone().find(|(_, setting)| !setting.is_for_pages()) {
+        return Err(error::usage(format!(
+            "setting {text:?}: pages heed sysctls of the page allocator only; write page.NAME=VALUE"
+        )));
+    }
+    // Sysctls are looked up beside a design; any that the release has will do.
+    let designs = eras.iter().map(|era| match Slub::RELEASES.contains(era) {
+        true => DesignSpec::parse(&format!("slub@{era}")),
+        false => DesignSpec::parse(&format!("sheaf@{era}")),
+    });
+    let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
+    let resolved = resolve(&settings, &designs)?;
+    Ok(resolved.iter().map(|settings| settings.tuning()).collect())
+}
+
+/// What the most processes wait for and do, in a sentence for each release.
+fn finding(reports: &[PagesReport]) -> String {
+    let first = reports.first().map_or(0, |first| first.processes);
+    let firsts = reports
+        .iter()
+        .take_while(|report| report.processes == first);
+    let sentence = |few: &PagesReport| {
+        let of_era = reports.iter().filter(|report| report.era == few.era);
+        let many = of_era.max_by_key(|report| report.processes).unwrap_or(few);
+        let times = match many.processes == few.processes {
+            true => String::new(),
+            false => {
+                let times = many.per_second / few.per_second;
+                format!(", {times:.1} times those of {}", of(few.processes))
+            }
+        };
+        format!(
+            "{}, {}: {:.0} % of the time are waits for the zone lock; {:.2} million pages a second{times}.\n",
+            many.era,
+            of(many.processes),
+            many.zone_wait * 100.0,
+            many.per_second / 1e6
+        )
+    };
+    firsts.map(sentence).collect()
+}
+
+fn table(reports: &[PagesReport]) -> output::Grid {
+    let header = [
+        "number,\nera",
+        "fault\nns",
+        "free\nns",
+        "Mpages\n/s",
+        "wait\n%",
+        "faults:\nheld\nns",
+        "\nwait\nns",
+        "frees:\nheld\nns",
+        "\nwait\nns",
+    ];
+    let mut table = output::grid(&header, &[]);
+    for run in reports {
+        table.add_row([
+            format!("{}, {}", run.processes, run.era),
+            format!("{:.1}", run.fault.ns),
+            format!("{:.1}", run.free.ns),
+            format!("{:.2}", run.per_second / 1e6),
+            format!("{:.1}", run.zone_wait * 100.0),
+            format!("{:.1}", run.fault_lock.hold_ns),
+            format!("{:.1}", run.fault_lock.wait_ns),
+            format!("{:.1}", run.free_lock.hold_ns),
+            format!("{:.1}", run.free_lock.wait_ns),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,189 @@
+//! `--sensitivity`: how far figures move when the machine's constants are other than their values say.
+//!
+//! A command makes a [`Study`] of what its runs have spent, lets [`explore`] run it, and gives the [`Samples`] with its
+//! claims to [`Report::new`]. The report is a part of its JSON, and [`Report::text`] follows its tables.
+
+use std::io::{self, IsTerminal};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use quarry_work::run_all;
+use quarry_work::sensitivity::{
+    Arm, Claim, DRAWS, Figure, FigureBand, SEEDS, Samples, Study, Verdict,
+};
+use serde::Serialize;
+
+use crate::output;
+
+/// Runs that are compared with each other.
+pub(crate) struct Group {
+    /// What they have in common.
+    pub(crate) about: String,
+    /// Their numbers, and their names in the group.
+    pub(crate) runs: Vec<(usize, String)>,
+}
+
+/// What a study found.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    /// Draws of all constants at once.
+    draws: u32,
+    /// Other seeds.
+    seeds: u32,
+    /// Constants that cost no run any time.
+    unused: Vec<String>,
+    figures: Vec<FigureBand>,
+    claims: Vec<Claim>,
+}
+
+/// The fields of a command that simulates time.
+#[derive(Serialize)]
+pub(crate) struct Timed<'a, R> {
+    pub(crate) workload: &'static str,
+    pub(crate) settings: output::Asked<'a>,
+    pub(crate) runs: &'a [R],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sensitivity: Option<&'a Report>,
+}
+
+/// Runs a study's arms. `run` gives the figures of a run in an arm; `values` are those without one.
+pub(crate) fn explore<T: Sync, E: Send>(
+    study: &Study,
+    runs: &[T],
+    values: Vec<Vec<Figure>>,
+    jobs: usize,
+    run: impl Fn(&T, &Arm) -> Result<Vec<Figure>, E> + Sync,
+) -> Result<Samples, E> {
+    let bar = bar("sensitivity", (study.arms() * runs.len()) as u64);
+    let samples = study.run(runs, values, jobs, &|| bar.inc(1), run);
+    bar.finish_and_clear();
+    samples
+}
+
+/// Does all runs, and shows how many are done.
+pub(crate) fn run_with_bar<T: Sync, R: Send, E: Send>(
+    name: &str,
+    runs: &[T],
+    jobs: usize,
+    run: impl Fn(&T) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let bar = bar(name, runs.len() as u64);
+    let reports = run_all(runs, jobs, |item| {
+        let report = run(item);
+        bar.inc(1);
+        report
+    });
+    bar.finish_and_clear();
+    reports
+}
+
+fn bar(name: &str, runs: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(runs);
+    let template = format!("{name} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left");
+    // The template is a constant; if it were wrong the default style would do.
+    match ProgressStyle::with_template(&template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+impl Report {
+    /// Of the samples of a study, and claims about them.
+    pub(crate) fn new(samples: &Samples, claims: Vec<Claim>) -> Self {
+        Self {
+            draws: DRAWS,
+            seeds: SEEDS,
+            unused: samples.unused(),
+            figures: samples.bands(),
+            claims,
+        }
+    }
+
+    /// With claims that the runs of each group come in the order that they have by a figure.
+    pub(crate) fn of_order(samples: &Samples, groups: &[Group], figure: &str) -> Self {
+        let claims = groups
+            .iter()
+            .flat_map(|group| samples.order(&group.about, figure, &group.runs));
+        Self::new(samples, claims.collect())
+    }
+
+    /// A line that says how many claims hold, then for each group its bands and claims.
+    pub(crate) fn text(&self, groups: &[Group]) -> String {
+        let count = |verdict| {
+            let of = self.claims.iter().filter(|claim| claim.verdict == verdict);
+            of.count()
+        };
+        let mut text = format!(
+            "\nSensitivity: claims that hold {}, undecided {}, that fail {}. One at a time: each constant \
+             of the machine at the ends of its range. Draws: all of them anywhere in their ranges. \
+             Seeds: the width of chance alone.\n",
+            count(Verdict::Holds),
+            count(Verdict::Undecided),
+            count(Verdict::Fails),
+        );
+        for group in groups {
+            text += &format!("\n{}\n{}\n\n", group.about, self.bands(group));
+            for claim in self
+                .claims
+                .iter()
+                .filter(|claim| claim.about == group.about)
+            {
+                text += &format!("{claim}\n");
+            }
+        }
+        text
+    }
+
+    /// A row for each figure of each run.
+    fn bands(&self, group: &Group) -> output::Grid {
+        let draws = format!("{} draws\n%", self.draws);
+        let seeds = format!("{} seeds\n%", self.seeds);
+        let header = [
+            "",
+            "value",
+            "one at a\ntime, %",
+            "moved most\nby",
+            &draws,
+            &seeds,
+        ];
+        let mut table = output::grid(&header, &[3]);
+        for (run, name) in &group.runs {
+            for band in self.figures.iter().filter(|band| band.run == *run) {
+                // The section of a constant's name is left out: `latency.llc`.
+                let most = band.most.as_deref().unwrap_or("-");
+                let most = most.rsplit('.').next().unwrap_or_default();
+                let [low, high] = band.seeds;
+                table.add_row([
+                    format!("{name} {}", band.name.replace('_', " ")),
+                    number(band.value),
+                    range(band.value, band.one),
+                    most.to_string(),
+                    range(band.value, band.drawn),
+                    format!("{:.1}", percent(band.value, band.value + high - low)),
+                ]);
+            }
+        }
+        table
+    }
+}
+
+/// Three digits or more.
+fn number(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+fn percent(value: f64, figure: f64) -> f64 {
+    match value == 0.0 {
+        true => 0.0,
+        false => (figure - value) / value * 100.0,
+    }
+}
+
+fn range(value: f64, [low, high]: [f64; 2]) -> String {
+    format!("{:+.0} {:+.0}", percent(value, low), percent(value, high))
+}

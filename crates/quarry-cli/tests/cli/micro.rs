@@ -1,0 +1,157 @@
+//! `quarry run micro`.
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, quarry, stdout};
+use crate::golden;
+
+/// A small run of every pattern, with options.
+fn small(more: &[&str]) -> String {
+    let args = [
+        "run",
+        "micro",
+        "--pattern",
+        "batch,pair,cross,bulk",
+        "--cpus",
+        "2,4",
+        "--count",
+        "200",
+    ];
+    stdout(&[&args, more].concat())
+}
+
+fn json(args: &[&str]) -> Value {
+    let args = [&["run", "micro", "--json"], args].concat();
+    serde_json::from_str(&stdout(&args)).unwrap()
+}
+
+#[test]
+fn a_small_run() {
+    let text = small(&["-j", "1"]);
+    golden::check("micro.txt", &text);
+    assert_eq!(text, small(&["-j", "3"]));
+    assert_ne!(text, small(&["--seed", "2"]));
+    assert_ne!(text, small(&["--machine", "milan-2x64"]));
+}
+
+#[test]
+fn settings_reach_the_cache_and_the_page_allocator() {
+    let ns_of = |args: &str, set: &[&str]| {
+        let args: Vec<&str> = args.split(' ').chain(set.iter().copied()).collect();
+        let json = json(&args);
+        assert_eq!(
+            json["settings"]["set"].as_array().unwrap().len(),
+            set.len() / 2
+        );
+        json["runs"][0]["alloc"]["ns"].as_f64().unwrap()
+    };
+    let sheaves = "--design sheaf --pattern cross --cpus 2 --count 2000";
+    let ns = |set: &[&str]| ns_of(sheaves, set);
+    let usual = ns(&[]);
+    let small = ns(&["--set", "sheaf_capacity=4"]);
+    assert!(small > 1.5 * usual, "{small} {usual}");
+    let barn = ns(&["--set", "sheaf.barn_full=0", "--set", "barn_empty=0"]);
+    assert!(barn > usual, "{barn} {usual}");
+    let slabs = "--design slub --pattern batch --size 2048 --count 500";
+    let order = ["--set", "slub_max_order=0"];
+    assert_ne!(ns_of(slabs, &order), ns_of(slabs, &[]));
+    let shown = stdout(&["run", "micro", "--count", "10", "--set", "cpu_partial=30"]);
+    assert!(
+        shown.contains("\nsettings: --set cpu_partial=30\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn sensitivity_says_which_designs_stay_in_order() {
+    let args = [
+        "run",
+        "micro",
+        "--pattern",
+        "pair",
+        "--count",
+        "50",
+        "--rounds",
+        "1",
+        "--sensitivity",
+        "--design",
+        "slab@6.1,slub@6.1,sheaf@7.0",
+    ];
+    let text = stdout(&[&args[..], &["-j", "1"]].concat());
+    golden::check("micro_sensitivity.txt", &text);
+    assert_eq!(text, stdout(&[&args[..], &["-j", "3"]].concat()));
+    let json: Value = serde_json::from_str(&stdout(&[&args[..], &["--json"]].concat())).unwrap();
+    let study = &json["sensitivity"];
+    let claims = study["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 2);
+    // A claim about neighbours of the reported order is true of the values.
+    assert!(claims.iter().all(|claim| claim["true_of_values"] == true));
+    let figures = study["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 3 * 2);
+    let slub = figures.iter().find(|figure| figure["run"] == 1).unwrap();
+    assert_eq!(slub["value"], json["runs"][1]["alloc"]["ns"]);
+    let unused = study["unused"].as_array().unwrap();
+    assert!(unused.contains(&"work.ipi".into()), "{unused:?}");
+}
+
+#[test]
+fn impossible_input_is_refused() {
+    let refused: [(&[&str], &[&str]); 16] = [
+        (
+            &["--pattern", "triple"],
+            &["\"triple\"", "batch, pair, cross, bulk"],
+        ),
+        (&["--design", "slib"], &["unknown design \"slib\""]),
+        (&["--design", "slub@7.0"], &["take sheaf@7.0"]),
+        (
+            &["--size", "5G"],
+            &["5368709120 bytes", "too large for an object"],
+        ),
+        (
+            &["--cpus", "0"],
+            &["0 CPUs on haswell-ep-2x12", "take 1 to 12, or 24"],
+        ),
+        (
+            &["--cpus", "13"],
+            &["13 CPUs on haswell-ep-2x12", "take 1 to 12, or 24"],
+        ),
+        (&["--count", "0"], &["0 objects or 0 rounds"]),
+        (&["--rounds", "0"], &["0 objects or 0 rounds"]),
+        (
+            &["--pattern", "cross"],
+            &["cross needs a neighbour", "2 CPUs or more"],
+        ),
+        (
+            &["--pattern", "bulk", "--bulk", "0"],
+            &["0 objects a call: 1 to 1024"],
+        ),
+        (
+            &["--pattern", "bulk", "--bulk", "9", "--count", "8"],
+            &["9 objects a call of 8 in all"],
+        ),
+        (
+            &["--page-size", "5k"],
+            &["valid page sizes are 4k, 16k and 64k"],
+        ),
+        (&["--memory", "0"], &["0 bytes of memory", "4k to 8T"]),
+        (&["--set", "bogus=1"], &["\"bogus=1\"", "no such tunable"]),
+        (&["--set", "cpu_partial"], &["there is no \"=\""]),
+        (&["--machine", "vax"], &["there is no machine \"vax\""]),
+    ];
+    for (args, parts) in refused {
+        assert_fails(&quarry(&[&["run", "micro"], args].concat()), 2, parts);
+    }
+    let bounded = [
+        "--design",
+        "slub@4.13",
+        "--set",
+        "order=9",
+        "--set",
+        "slub_max_order=1",
+    ];
+    let bounded = quarry(&[&["run", "micro"][..], &bounded].concat());
+    assert_fails(&bounded, 2, &["order = 9 is refused", "slub_max_order"]);
+    let objects = ["--design", "slub", "--size", "4k", "--memory", "2M"];
+    let exhausted = quarry(&[&["run", "micro"][..], &objects].concat());
+    assert_fails(&exhausted, 3, &["no room for the objects", "more memory"]);
+}
