@@ -71,7 +71,7 @@ struct RawCost {
 }
 
 /// The names of locks in files.
-const LOCKS: [(&str, LockKind); 3] = [
+pub(crate) const LOCKS: [(&str, LockKind); 3] = [
     ("test-and-set", LockKind::TestAndSet),
     ("ticket", LockKind::Ticket),
     ("queued", LockKind::Queued),

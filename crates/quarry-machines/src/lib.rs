@@ -50,6 +50,7 @@ mod file;
 mod key;
 mod machine;
 mod model;
+mod text;
 
 pub use bundled::BUNDLED;
 pub use cost::{Cost, Unit};

@@ -115,6 +115,42 @@ impl Machine {
         all.filter_map(|((key, ..), cost)| Some((*key, cost.as_ref()?)))
     }
 
+    /// A machine of its parts. It is checked when its text is read ([`Machine::to_text`], [`Machine::parse`]).
+    #[must_use]
+    pub fn new(
+        name: &str,
+        about: &str,
+        ghz: f64,
+        topology: Topology,
+        caches: Caches,
+        costs: impl IntoIterator<Item = (Key, Cost)>,
+    ) -> Self {
+        let machine = Self {
+            name: name.to_string(),
+            about: about.to_string(),
+            ghz,
+            spin_locks: None,
+            topology,
+            caches,
+            costs: vec![None; Key::COUNT],
+        };
+        let with = |machine: Self, (key, cost)| machine.with(key, cost);
+        costs.into_iter().fold(machine, with)
+    }
+
+    /// One of its costs, if it has that.
+    #[must_use]
+    pub fn cost(&self, key: Key) -> Option<&Cost> {
+        self.costs.get(key as usize)?.as_ref()
+    }
+
+    /// The same machine with another cost.
+    #[must_use]
+    pub fn with(mut self, key: Key, cost: Cost) -> Self {
+        self.costs[key as usize] = Some(cost);
+        self
+    }
+
     /// A virtual machine with n of the machine's CPUs: one socket or a part of it, or all of several sockets. CPU 0 is
     /// the first one of the first socket. What is not about time stays as in `base`.
     ///

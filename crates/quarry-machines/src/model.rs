@@ -55,7 +55,8 @@ struct Drawn<'a> {
 
 impl Machine {
     /// A cost as its value says, in nanoseconds; 0 of what the machine does not have.
-    pub(crate) fn nominal_ns(&self, key: Key) -> f64 {
+    #[must_use]
+    pub fn nominal_ns(&self, key: Key) -> f64 {
         let draw = &Draw::VALUES;
         Drawn {
             machine: self,
@@ -67,7 +68,7 @@ impl Machine {
 
 impl Drawn<'_> {
     fn at(&self, key: Key) -> Option<(f64, Unit)> {
-        let cost = self.machine.costs.get(key as usize)?.as_ref()?;
+        let cost = self.machine.cost(key)?;
         Some((cost.at(self.draw.place(key)), cost.unit))
     }
 
