@@ -285,20 +285,26 @@ impl Lines {
         state.flights.move_for(id, ps, begin_ps)
     }
 
-    /// What a line costs that one of the CPU's own caches has.
+    /// What a line costs that one of the CPU's own caches has. The lines of a run come side by side, and a store does not
+    /// wait for the second cache.
     fn near(&self, state: &mut State, id: LineId, access: LineAccess) -> u64 {
         let LineAccess { cpu, line, .. } = access;
         let own = &mut state.own[cpu as usize];
+        let mut hit = self.costs.l1.hit;
         let first = own.l1.touch(line, id);
-        let Some((l2, level)) = own.l2.as_mut().zip(self.costs.l2) else {
-            return self.costs.l1.hit;
-        };
-        l2.touch(line, id);
-        if first {
-            return self.costs.l1.hit;
+        if let Some((l2, level)) = own.l2.as_mut().zip(self.costs.l2) {
+            l2.touch(line, id);
+            if !first {
+                own.l1.bring(line, id);
+                if access.access != Access::Write {
+                    hit = level.hit;
+                }
+            }
         }
-        own.l1.bring(line, id);
-        level.hit
+        match access.follows {
+            true => hit / u64::from(self.costs.misses),
+            false => hit,
+        }
     }
 
     /// Keeps a line that was fetched in the CPU's own caches, and in the cluster's if that has all of them. Else
