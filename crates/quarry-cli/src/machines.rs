@@ -27,7 +27,9 @@ Exit codes: 0 done; 1 failed; 2 wrong usage.
 Examples:
   quarry machines
   quarry machines haswell-ep-2x12
-  quarry machines ./mine.toml --json";
+  quarry machines ./mine.toml --json
+
+`quarry calibrate -o mine.toml` makes a file of this computer.";
 
 #[derive(Serialize)]
 struct Rows<'a> {
@@ -82,13 +84,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     };
     if args.json {
-        let machines = machines.iter().map(Row::of).collect();
-        return output::print_json("machines", &Rows { machines });
+        return print_json("machines", &machines);
     }
     match machines.as_slice() {
         [machine] if args.machine.is_some() => output::print_text(&one(machine)),
         all => output::print_text(&list(all)),
     }
+}
+
+/// Prints machines as the JSON of a command.
+pub(crate) fn print_json(command: &str, machines: &[Machine]) -> anyhow::Result<()> {
+    let machines = machines.iter().map(Row::of).collect();
+    output::print_json(command, &Rows { machines })
 }
 
 fn list(machines: &[Machine]) -> String {
@@ -103,7 +110,8 @@ fn list(machines: &[Machine]) -> String {
     table.to_string()
 }
 
-fn one(machine: &Machine) -> String {
+/// A machine with its costs and their sources.
+pub(crate) fn one(machine: &Machine) -> String {
     let Topology {
         sockets,
         clusters,

@@ -1,6 +1,7 @@
 //! The `quarry` command.
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod chart;
 mod diff;
 mod diff_tables;
@@ -94,6 +95,8 @@ enum Command {
     Geometry(geometry::Args),
     /// List or show the machines whose time can be simulated, with sources of all costs.
     Machines(machines::Args),
+    /// Measure this computer, and write it down as a machine whose time can be simulated.
+    Calibrate(calibrate::Args),
     /// List the tunables: name, scope, range, default and meaning.
     Tunables(tunables::Args),
     /// Print completions for a shell.
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Command::WhatIf(args) => what_if::run(&args),
         Command::Geometry(args) => geometry::run(&args),
         Command::Machines(args) => machines::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Tunables(args) => tunables::run(&args),
         Command::Completions(args) => packaging::completions(&args, Cli::command()),
         Command::Man(args) => packaging::man(&args, Cli::command()),

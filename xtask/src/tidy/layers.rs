@@ -9,12 +9,13 @@ use serde_json::Value;
 use super::Violation;
 
 /// The crates from the bottom to the top.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "quarry-core",
     "quarry-host",
     "quarry-sim",
     "quarry",
     "quarry-machines",
+    "quarry-calibrate",
     "quarry-trace",
     "quarry-work",
     "quarry-lab",

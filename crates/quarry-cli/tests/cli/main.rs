@@ -1,5 +1,6 @@
 //! The command as its users run it.
 
+mod calibrate;
 mod check;
 mod common;
 mod diff;

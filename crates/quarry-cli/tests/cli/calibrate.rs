@@ -1,0 +1,83 @@
+//! `quarry calibrate`.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, quarry, stdout, text};
+
+/// Whether the kernel describes caches; virtual machines of some kinds do not.
+fn describes_caches() -> bool {
+    let there = Path::new("/sys/devices/system/cpu/cpu0/cache/index0/size").exists();
+    if !there {
+        eprintln!("skipped: the kernel describes no caches");
+    }
+    there
+}
+
+#[test]
+fn this_computer_becomes_a_machine_that_is_used() {
+    if !describes_caches() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.toml");
+    let path = path.to_str().unwrap();
+    // What a busy computer measures may contradict itself: the command says so, and another try helps.
+    let calibrate = || quarry(&["calibrate", "-o", path, "--quick", "--json"]);
+    let again = |made: &Output| String::from_utf8_lossy(&made.stderr).contains("measure again");
+    let made = (0..20).map(|_| calibrate()).find(|made| !again(made));
+    let made = made.expect("20 measurements contradict themselves");
+    let made: Value = serde_json::from_str(&text(&made)).unwrap();
+    let shown: Value = serde_json::from_str(&stdout(&["machines", path, "--json"])).unwrap();
+    assert_eq!(made["command"], "calibrate");
+    assert_eq!(made["machines"], shown["machines"]);
+    let costs = made["machines"][0]["costs"].as_array().unwrap();
+    let cost = |key: &str| costs.iter().find(|cost| cost["key"] == key).unwrap();
+    assert_eq!(cost("latency.l1")["unverified"], false);
+    assert_eq!(cost("work.irq_save")["unverified"], true);
+    for cost in costs {
+        let number = |name: &str| cost[name].as_f64().unwrap();
+        assert!(
+            number("low") <= number("value") && number("value") <= number("high"),
+            "{cost}"
+        );
+    }
+    let ran = stdout(&[
+        "run",
+        "micro",
+        "--machine",
+        path,
+        "--count",
+        "100",
+        "--rounds",
+        "1",
+    ]);
+    assert!(ran.contains("slub"), "{ran}");
+    assert_fails(
+        &quarry(&["calibrate", "-o", path, "--quick"]),
+        2,
+        &["mine.toml exists: remove it, or choose another name"],
+    );
+}
+
+#[test]
+fn what_cannot_be_written_is_said_before_it_is_measured() {
+    assert_fails(
+        &quarry(&["calibrate", "-o", "no/such/folder/mine.toml"]),
+        1,
+        &["cannot write no/such/folder/mine.toml"],
+    );
+    assert_fails(
+        &quarry(&["calibrate", "-o", "mine"]),
+        2,
+        &["mine: the name of a machine file ends with .toml"],
+    );
+    assert_fails(
+        &quarry(&["calibrate", "-o", "-", "--json"]),
+        2,
+        &["give --json or -o -, not both"],
+    );
+    assert_fails(&quarry(&["calibrate"]), 2, &["--output"]);
+}
