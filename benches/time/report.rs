@@ -1,0 +1,125 @@
+//! Host and simulation side by side.
+
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use crate::common::{median, right_align};
+use crate::host::Halves;
+use crate::workload::Workload;
+
+/// How far a simulated figure may be from the host's.
+const TOLERANCE: f64 = 0.25;
+
+/// A workload's figures: of each visit the medians of its rounds.
+pub(crate) struct Row {
+    pub(crate) workload: Workload,
+    pub(crate) host: Vec<Halves>,
+    /// The same once more.
+    pub(crate) null: Vec<Halves>,
+    pub(crate) simulated: Halves,
+}
+
+/// One half of a row, or both.
+struct Figure {
+    name: String,
+    /// Whether it is all that the workload does.
+    whole: bool,
+    host_ns: f64,
+    least_ns: f64,
+    null: f64,
+    simulated_ns: f64,
+}
+
+impl Figure {
+    fn ratio(&self) -> f64 {
+        self.simulated_ns / self.host_ns
+    }
+
+    fn within(&self) -> bool {
+        (1.0 - self.ratio()).abs() <= TOLERANCE
+    }
+}
+
+impl Row {
+    fn figures(&self) -> Vec<Figure> {
+        let halves = self.workload.halves().iter().enumerate();
+        let mut figures: Vec<Figure> = halves
+            .map(|(half, name)| self.figure(name, |halves| halves[half]))
+            .collect();
+        if figures.len() == 2 {
+            figures.push(self.figure("both", |halves| halves[0] + halves[1]));
+        }
+        figures
+    }
+
+    fn figure(&self, half: &str, of: impl Fn(&Halves) -> f64) -> Figure {
+        // A visit without a round in which all CPUs began together says nothing.
+        let both = self.host.iter().map(&of).zip(self.null.iter().map(&of));
+        let both: Vec<(f64, f64)> = both
+            .filter(|(host, null)| host.is_finite() && null.is_finite())
+            .collect();
+        let visits = || both.iter().map(|(host, _)| *host);
+        Figure {
+            name: format!("{}: {half}", self.workload.name()),
+            whole: half == "pair" || half == "both",
+            host_ns: median(visits()),
+            least_ns: visits().fold(f64::INFINITY, f64::min),
+            null: median(both.iter().map(|(host, null)| null / host)),
+            simulated_ns: of(&self.simulated),
+        }
+    }
+}
+
+pub(crate) fn print(rows: &[Row]) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "workload",
+        "host ns",
+        "least",
+        "again (null)",
+        "simulated ns",
+        "ratio",
+        "within 25 %",
+    ]);
+    let figures: Vec<Figure> = rows.iter().flat_map(Row::figures).collect();
+    for figure in &figures {
+        table.add_row([
+            figure.name.clone(),
+            format!("{:.2}", figure.host_ns),
+            format!("{:.2}", figure.least_ns),
+            format!("{:.2}x", figure.null),
+            format!("{:.2}", figure.simulated_ns),
+            format!("{:.2}", figure.ratio()),
+            if figure.within() { "yes" } else { "no" }.to_string(),
+        ]);
+    }
+    right_align(&mut table);
+    println!("{table}");
+    let within = |figures: &[&Figure]| {
+        let within = figures.iter().filter(|figure| figure.within()).count();
+        format!("{within} of {}", figures.len())
+    };
+    let whole: Vec<&Figure> = figures.iter().filter(|figure| figure.whole).collect();
+    let halves: Vec<&Figure> = figures.iter().filter(|figure| !figure.whole).collect();
+    println!(
+        "within 25 %: {} workloads, {} of their halves",
+        within(&whole),
+        within(&halves)
+    );
+}
+
+pub(crate) fn json(rows: &[Row]) -> Value {
+    let figures = rows.iter().flat_map(Row::figures).map(|figure| {
+        json!({
+            "workload": figure.name,
+            "host_ns": figure.host_ns,
+            "host_ns_min": figure.least_ns,
+            "null_ratio": figure.null,
+            "simulated_ns": figure.simulated_ns,
+            "ratio": figure.ratio(),
+            "within": figure.within(),
+        })
+    });
+    Value::Array(figures.collect())
+}
