@@ -15,6 +15,7 @@ mod models;
 mod picture;
 mod record;
 mod shell;
+mod study;
 mod tidy;
 
 use std::process::ExitCode;
@@ -58,6 +59,8 @@ enum Command {
     Bench(bench::Options),
     /// Draws memory over time of the bundled recording for the README (docs/memory.svg).
     Picture,
+    /// Replays recordings in simulated time to answer a question, and writes its page under docs/studies.
+    Study(study::Options),
     /// Records allocation events of this machine's kernel under a workload (as root).
     Record(record::Options),
     /// The part of `record` that runs inside the recording.
@@ -89,6 +92,7 @@ fn run(command: Command) -> Result<()> {
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Picture => picture::run(),
+        Command::Study(options) => study::run(&options),
         Command::Record(options) => record::run(&options),
         Command::RecordWorkload(options) => record::run_workload(&options),
     }

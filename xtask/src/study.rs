@@ -1,0 +1,267 @@
+//! Studies: questions that users asked, answered by replays of the bundled recordings, as pages with plots.
+
+mod page;
+mod plot;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+use serde::Deserialize;
+
+use crate::shell;
+
+/// What to study.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The study.
+    #[arg(value_enum)]
+    study: Study,
+    /// Keep so much of each recording: seconds from its beginning.
+    #[arg(long, value_name = "SECONDS", default_value = "0.1")]
+    until: String,
+    /// Replays at the same time.
+    #[arg(short, long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Study {
+    /// What the capacity of sheaves and the limits of barns do.
+    SheafCapacity,
+}
+
+/// The machine, whose CPUs the copies fill.
+const MACHINE: &str = "milan-2x64";
+/// The recordings, each of two CPUs.
+const TRACES: [&str; 3] = ["hackbench", "tbench", "kv"];
+/// Copies of a recording: 2, 16, 64 and 128 CPUs.
+const COPIES: [u32; 4] = [1, 8, 32, 64];
+const CAPACITIES: [u32; 6] = [4, 8, 16, 32, 64, 128];
+/// Full and empty sheaves that a node keeps, each; a kernel keeps 10.
+const BARNS: [u32; 5] = [0, 5, 10, 20, 40];
+/// Chance alone: the spread of these seeds is each figure's band.
+const SEEDS: [u32; 3] = [1, 2, 3];
+/// With the kernel's own capacities and limits.
+const SHEAVES: &str = "sheaf@7.0";
+const SLUB: &str = "slub@6.17";
+
+/// What differs between two replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    Slub,
+    Kernel,
+    Capacity(u32),
+    Barn(u32),
+}
+
+/// A replay.
+#[derive(Clone, Copy, Debug)]
+struct Replay {
+    trace: &'static str,
+    copies: u32,
+    setting: Setting,
+    seed: u32,
+}
+
+/// What it found.
+#[derive(Clone, Debug, Deserialize)]
+struct Found {
+    operation_ns: f64,
+    peak_slab_bytes: u64,
+    paths: Paths,
+    causes: Causes,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Paths {
+    fast: Share,
+    slow: Share,
+    pages: Share,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Share {
+    count: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Causes {
+    locks: Vec<Lock>,
+    lines: Lines,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Lock {
+    class: String,
+    wait_ns: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Lines {
+    clean: [f64; 3],
+    dirty: [f64; 3],
+    upgrades: [f64; 3],
+}
+
+#[derive(Deserialize)]
+struct Output {
+    runs: Vec<Found>,
+}
+
+impl Found {
+    fn wait_ns(&self, class: &str) -> f64 {
+        let lock = self.causes.locks.iter().find(|lock| lock.class == class);
+        lock.map_or(0.0, |lock| lock.wait_ns)
+    }
+
+    /// Share of operations that left the fast path.
+    fn slow(&self) -> f64 {
+        let Paths { fast, slow, pages } = &self.paths;
+        let slow = (slow.count + pages.count) as f64;
+        slow / (fast.count as f64 + slow)
+    }
+
+    /// Lines from other CPUs an operation.
+    fn lines(&self) -> f64 {
+        let Lines {
+            clean,
+            dirty,
+            upgrades,
+        } = &self.causes.lines;
+        clean.iter().chain(dirty).chain(upgrades).sum()
+    }
+}
+
+/// All replays with what they found.
+struct Results(Vec<(Replay, Found)>);
+
+impl Results {
+    /// The seeds' findings.
+    fn of(&self, trace: &str, copies: u32, setting: Setting) -> Vec<&Found> {
+        let wanted = |replay: &Replay| {
+            (replay.trace, replay.copies, replay.setting) == (trace, copies, setting)
+        };
+        let all = self.0.iter().filter(|(replay, _)| wanted(replay));
+        all.map(|(_, found)| found).collect()
+    }
+}
+
+/// Runs a study and writes its page.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let Study::SheafCapacity = options.study;
+    shell::run(shell::cargo().args(["build", "--release", "--quiet", "-p", "quarry-cli"]))?;
+    let quarry = shell::target_dir().join("release").join("quarry");
+    let folder = shell::target_dir().join("study");
+    std::fs::create_dir_all(&folder)?;
+    for trace in TRACES {
+        cut(&quarry, &folder, trace, &options.until)?;
+    }
+    let results = replay_all(&quarry, &folder, options.jobs)?;
+    let studies = shell::root().join("docs").join("studies");
+    std::fs::create_dir_all(&studies)?;
+    for trace in TRACES {
+        let path = studies.join(format!("sheaf-capacity-{trace}.svg"));
+        std::fs::write(&path, plot::capacities(trace, &results)?)?;
+    }
+    let path = studies.join("sheaf-capacity.md");
+    std::fs::write(&path, page::text(&results, &options.until))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("wrote {}", path.display());
+    Ok(())
+}
+
+/// Cuts the beginning out of a recording.
+fn cut(quarry: &Path, folder: &Path, trace: &str, until: &str) -> Result<()> {
+    let part = folder.join(format!("{trace}.parquet"));
+    let mut command = Command::new(quarry);
+    command.args(["filter", trace, "--until", &format!("+{until}"), "-o"]);
+    shell::run(command.arg(part))
+}
+
+fn replays() -> Vec<Replay> {
+    let mut settings = vec![Setting::Slub, Setting::Kernel];
+    settings.extend(CAPACITIES.map(Setting::Capacity));
+    settings.extend(BARNS.map(Setting::Barn));
+    let mut all = Vec::new();
+    for trace in TRACES {
+        for copies in COPIES {
+            for &setting in &settings {
+                all.extend(SEEDS.map(|seed| Replay {
+                    trace,
+                    copies,
+                    setting,
+                    seed,
+                }));
+            }
+        }
+    }
+    all
+}
+
+fn replay_all(quarry: &Path, folder: &Path, jobs: usize) -> Result<Results> {
+    let replays = replays();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(vec![None; replays.len()]);
+    let work = || -> Result<()> {
+        loop {
+            // Relaxed: the number is all that is shared.
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(replay) = replays.get(at) else {
+                return Ok(());
+            };
+            let one = replay_one(quarry, folder, replay)?;
+            let mut found = found.lock().map_err(|_| anyhow!("another replay failed"))?;
+            found[at] = Some(one);
+            if at % 50 == 0 {
+                println!("{at} of {} replays", replays.len());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        work()?;
+        for other in others {
+            other.join().map_err(|_| anyhow!("a thread panicked"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    let found = found.into_inner().map_err(|_| anyhow!("a replay failed"))?;
+    let all = replays.into_iter().zip(found);
+    Ok(Results(
+        all.filter_map(|(replay, found)| Some((replay, found?)))
+            .collect(),
+    ))
+}
+
+fn replay_one(quarry: &Path, folder: &Path, replay: &Replay) -> Result<Found> {
+    let mut command = Command::new(quarry);
+    command.arg("replay");
+    command.arg(folder.join(format!("{}.parquet", replay.trace)));
+    command.args(["--time", "--pace", "full", "--json", "-j", "1"]);
+    command.args(["--machine", MACHINE]);
+    command.args(["--copies", &replay.copies.to_string()]);
+    command.args(["--seed", &replay.seed.to_string()]);
+    let design = match replay.setting {
+        Setting::Slub => SLUB,
+        _ => SHEAVES,
+    };
+    command.args(["--design", design]);
+    match replay.setting {
+        Setting::Slub | Setting::Kernel => {}
+        Setting::Capacity(objects) => {
+            command.args(["--set", &format!("sheaf.sheaf_capacity={objects}")]);
+        }
+        Setting::Barn(sheaves) => {
+            command.args(["--set", &format!("sheaf.barn_full={sheaves}")]);
+            command.args(["--set", &format!("sheaf.barn_empty={sheaves}")]);
+        }
+    }
+    let text = shell::output(&mut command)?;
+    let output: Output = serde_json::from_str(&text)
+        .with_context(|| format!("what {} printed", shell::display(&command)))?;
+    let found = output.runs.into_iter().next();
+    found.with_context(|| format!("no run of {}", shell::display(&command)))
+}

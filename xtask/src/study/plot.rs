@@ -1,0 +1,82 @@
+//! The plots of the study of sheaves.
+
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+use super::{CAPACITIES, COPIES, Results, Setting};
+
+const SIZE: (u32, u32) = (760, 360);
+/// Okabe and Ito, "Color Universal Design" (2008).
+const COLOURS: [RGBColor; 4] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+];
+
+/// Nanoseconds an operation by capacity, a line for each number of CPUs; SLUB is a dotted line of the same colour.
+pub(super) fn capacities(trace: &str, results: &Results) -> Result<String> {
+    let ns = |copies, setting| {
+        let found = results.of(trace, copies, setting);
+        let mut all: Vec<f64> = found.iter().map(|found| found.operation_ns).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    };
+    let most = COPIES
+        .iter()
+        .flat_map(|&copies| {
+            let own = CAPACITIES.map(|capacity| ns(copies, Setting::Capacity(capacity)));
+            own.into_iter().chain([ns(copies, Setting::Slub)])
+        })
+        .fold(1.0, f64::max);
+    let mut svg = String::new();
+    draw(&mut svg, trace, most, &ns).map_err(|error| anyhow!("{error}"))?;
+    Ok(svg)
+}
+
+fn draw(
+    svg: &mut String,
+    trace: &str,
+    most: f64,
+    ns: &dyn Fn(u32, Setting) -> f64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let caption = format!("{trace}: ns an operation by capacity (dotted: SLUB of 6.17)");
+    let mut chart = ChartBuilder::on(&area)
+        .caption(caption, ("sans-serif", 16))
+        .margin(10)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(
+            (f64::from(CAPACITIES[0])..f64::from(CAPACITIES[CAPACITIES.len() - 1])).log_scale(),
+            (1.0..most * 1.2).log_scale(),
+        )?;
+    chart
+        .configure_mesh()
+        .x_desc("objects a sheaf")
+        .y_desc("ns an operation")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0}"))
+        .draw()?;
+    for (copies, colour) in COPIES.into_iter().zip(COLOURS) {
+        let points = CAPACITIES
+            .map(|capacity| (f64::from(capacity), ns(copies, Setting::Capacity(capacity))));
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?
+            .label(format!("{} CPUs", copies * 2))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        let slub = ns(copies, Setting::Slub);
+        let ends = [CAPACITIES[0], CAPACITIES[CAPACITIES.len() - 1]];
+        let line = ends.map(|capacity| (f64::from(capacity), slub));
+        chart.draw_series(DashedLineSeries::new(line, 3, 5, colour.into()))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
