@@ -6,7 +6,7 @@ use quarry_lab::design::ForDesign;
 use quarry_lab::setting::{Setting, resolve};
 use quarry_machines::Draw;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
-use quarry_work::sensitivity::{Figure, Study};
+use quarry_work::sensitivity::{Figure, First, Study};
 use quarry_work::{Tuning, WorkError};
 
 use crate::machine_args::MachineArgs;
@@ -176,7 +176,11 @@ fn explore(
         run.spec.seed = arm.seed;
         run.report().map(|report| figures(&report))
     })?;
-    Ok(sensitivity::Report::of_order(&samples, groups, THROUGHPUT))
+    Ok(sensitivity::Report::of_order(
+        &samples,
+        groups,
+        (THROUGHPUT, First::Most),
+    ))
 }
 
 /// The figure by which designs are compared.

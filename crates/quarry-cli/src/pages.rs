@@ -9,7 +9,7 @@ use quarry_lab::setting::{Setting, resolve};
 use quarry_machines::Draw;
 use quarry_work::Tuning;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
-use quarry_work::sensitivity::{Figure, Study};
+use quarry_work::sensitivity::{Figure, First, Study};
 
 use crate::machine_args::MachineArgs;
 use crate::sensitivity::{self, Group};
@@ -132,7 +132,11 @@ fn explore(
         run.seed = arm.seed;
         pages::run(&run).map(|report| figures(&report))
     })?;
-    Ok(sensitivity::Report::of_order(&samples, groups, THROUGHPUT))
+    Ok(sensitivity::Report::of_order(
+        &samples,
+        groups,
+        (THROUGHPUT, First::Most),
+    ))
 }
 
 /// The figure by which releases are compared.

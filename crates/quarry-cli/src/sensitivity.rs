@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal};
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_work::run_all;
 use quarry_work::sensitivity::{
-    Arm, Claim, DRAWS, Figure, FigureBand, SEEDS, Samples, Study, Verdict,
+    Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, Samples, Study, Verdict,
 };
 use serde::Serialize;
 
@@ -53,7 +53,7 @@ pub(crate) fn explore<T: Sync, E: Send>(
     jobs: usize,
     run: impl Fn(&T, &Arm) -> Result<Vec<Figure>, E> + Sync,
 ) -> Result<Samples, E> {
-    let bar = bar("sensitivity", (study.arms() * runs.len()) as u64);
+    let bar = bar("sensitivity", (study.arms().len() * runs.len()) as u64);
     let samples = study.run(runs, values, jobs, &|| bar.inc(1), run);
     bar.finish_and_clear();
     samples
@@ -102,7 +102,7 @@ impl Report {
     }
 
     /// With claims that the runs of each group come in the order that they have by a figure.
-    pub(crate) fn of_order(samples: &Samples, groups: &[Group], figure: &str) -> Self {
+    pub(crate) fn of_order(samples: &Samples, groups: &[Group], figure: (&str, First)) -> Self {
         let claims = groups
             .iter()
             .flat_map(|group| samples.order(&group.about, figure, &group.runs));

@@ -38,6 +38,8 @@ pub enum ArmKind {
 /// Constants and a seed for all runs.
 #[derive(Clone, Debug)]
 pub struct Arm {
+    /// Its number in the study, counted from 0.
+    pub number: usize,
     /// What differs.
     pub kind: ArmKind,
     /// The constants.
@@ -78,33 +80,34 @@ impl Study {
                 (true, cost.high > cost.value),
             ];
             let moves = moves.into_iter().filter(|(_, moves)| *moves);
-            moves.map(move |(high, _)| Arm {
-                kind: ArmKind::End { key, high },
-                draw: Draw::end(key, high),
-                seed,
+            moves.map(move |(high, _)| {
+                let kind = ArmKind::End { key, high };
+                (kind, Draw::end(key, high), seed)
             })
         });
         let mut rng = Rng::new(seed ^ DRAWS_STREAM);
-        let draws = (0..DRAWS).map(|_| Arm {
-            kind: ArmKind::Draw,
-            draw: Draw::random(&mut rng),
+        let draws = (0..DRAWS).map(|_| (ArmKind::Draw, Draw::random(&mut rng), seed));
+        let seeds = (1..=u64::from(SEEDS)).map(|other| {
+            let seed = seed.wrapping_add(other);
+            (ArmKind::Seed, Draw::VALUES, seed)
+        });
+        let arms = ends.chain(draws).chain(seeds).enumerate();
+        let arms = arms.map(|(number, (kind, draw, seed))| Arm {
+            number,
+            kind,
+            draw,
             seed,
         });
-        let seeds = (1..=u64::from(SEEDS)).map(|other| Arm {
-            kind: ArmKind::Seed,
-            draw: Draw::VALUES,
-            seed: seed.wrapping_add(other),
-        });
         Self {
-            arms: ends.chain(draws).chain(seeds).collect(),
+            arms: arms.collect(),
             unused: unused.iter().map(|(key, _)| *key).collect(),
         }
     }
 
-    /// How many times `run` will be called for each run.
+    /// The arms, in the order of their numbers. [`Study::run`] calls `run` for each run in each of them.
     #[must_use]
-    pub fn arms(&self) -> usize {
-        self.arms.len()
+    pub fn arms(&self) -> &[Arm] {
+        &self.arms
     }
 
     /// Runs all of them in all arms, on at most `jobs` threads, and calls `progress` after each. `values` are the figures

@@ -68,6 +68,15 @@ impl fmt::Display for Claim {
     }
 }
 
+/// Which run comes first in an order by a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// That with most of it: a throughput.
+    Most,
+    /// That with least: a time.
+    Least,
+}
+
 /// The figures of all runs in one arm.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a>(&'a [Vec<Figure>]);
@@ -131,17 +140,26 @@ impl Samples {
         })
     }
 
-    /// Claims that runs come in the order that they have by a figure, the largest first: one for each two that follow each
-    /// other. Runs whose figures are the same are claimed to be so.
+    /// Claims that runs come in the order that they have by a figure: one for each two that follow each other. Runs whose
+    /// figures are the same are claimed to be so.
     #[must_use]
-    pub fn order(&self, about: &str, figure: &str, runs: &[(usize, String)]) -> Vec<Claim> {
+    pub fn order(
+        &self,
+        about: &str,
+        (figure, first): (&str, First),
+        runs: &[(usize, String)],
+    ) -> Vec<Claim> {
         let Some((_, values)) = self.arms.first() else {
             return Vec::new();
         };
         let of = |run: usize| Sample(values).figure(run, figure).unwrap_or(f64::NAN);
         let same = |a: f64, b: f64| (a - b).abs() <= a.max(b) * SAME;
         let mut runs: Vec<&(usize, String)> = runs.iter().collect();
-        runs.sort_by(|(a, _), (b, _)| of(*b).total_cmp(&of(*a)));
+        let better = |a: f64, b: f64| match first {
+            First::Most => b.total_cmp(&a),
+            First::Least => a.total_cmp(&b),
+        };
+        runs.sort_by(|(a, _), (b, _)| better(of(*a), of(*b)));
         let pairs = runs.windows(2).filter_map(|pair| {
             let [(a, first), (b, second)] = pair else {
                 return None;
@@ -155,7 +173,9 @@ impl Samples {
                 });
             }
             let claim = format!("{first} before {second}");
-            self.claim(about, &claim, |sample| both(sample).map(|(a, b)| a > b))
+            self.claim(about, &claim, |sample| {
+                both(sample).map(|(a, b)| better(a, b).is_lt())
+            })
         });
         pairs.collect()
     }

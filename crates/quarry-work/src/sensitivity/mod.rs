@@ -42,7 +42,7 @@ mod tests;
 
 pub use arms::{Arm, ArmKind, DRAWS, SEEDS, Study};
 pub use bands::{Effect, FigureBand, Samples};
-pub use claims::{Claim, Sample, Verdict, within};
+pub use claims::{Claim, First, Sample, Verdict, within};
 
 /// A figure of a run, with its name.
 pub type Figure = (&'static str, f64);

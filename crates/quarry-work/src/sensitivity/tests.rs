@@ -22,6 +22,8 @@ fn synthetic(change: fn(&str, &Arm) -> Option<f64>) -> Samples {
     study.run(&runs, values, 2, &|| (), run).unwrap()
 }
 
+const MOST: (&str, First) = ("mops", First::Most);
+
 fn a_below_b(samples: &Samples) -> Claim {
     let below = |sample: Sample<'_>| Some(sample.figure(0, "mops")? < sample.figure(1, "mops")?);
     samples.claim("a and b", "a below b", below).unwrap()
@@ -97,15 +99,23 @@ fn draws_and_seeds_decide() {
 fn an_order_is_a_claim_for_each_two_neighbours() {
     let samples = synthetic(|name, arm| (name == "a" && arm.kind == ATOMIC_HIGH).then_some(25.0));
     let names = [(0, "a".to_string()), (1, "b".to_string())];
-    let [claim] = samples.order("", "mops", &names).try_into().unwrap();
+    let [claim] = samples.order("", MOST, &names).try_into().unwrap();
     assert_eq!(
         (claim.claim.as_str(), claim.verdict),
         ("b before a", Verdict::Undecided)
     );
     let twice = [(1, "b".to_string()), (1, "c".to_string())];
-    let [claim] = samples.order("", "mops", &twice).try_into().unwrap();
+    let [claim] = samples.order("", MOST, &twice).try_into().unwrap();
     assert_eq!(claim.to_string(), "b the same as c: holds");
-    assert!(samples.order("", "mops", &names[..1]).is_empty());
+    assert!(samples.order("", MOST, &names[..1]).is_empty());
+    let [claim] = samples
+        .order("", ("mops", First::Least), &names)
+        .try_into()
+        .unwrap();
+    assert_eq!(
+        (claim.claim.as_str(), claim.true_draws),
+        ("a before b", [32, 32])
+    );
 }
 
 fn spec(era: Era) -> MicroSpec {

@@ -75,6 +75,9 @@ pub struct TimedReport {
     pub replayed: Tally,
     /// Events of the trace, of all copies, per second of the whole run on this computer; 0 if not measured.
     pub events_per_second: f64,
+    /// What the machine did in all.
+    #[serde(skip)]
+    pub spent: TimeCounters,
 }
 
 /// Times of operations of one kind, in nanoseconds. Quantiles have three digits.
@@ -274,6 +277,7 @@ impl TimedReport {
             final_slab_bytes: driver.slab_pages() * page_bytes,
             replayed: outcome.tally,
             events_per_second: 0.0,
+            spent: spent.clone(),
         }
     }
 }

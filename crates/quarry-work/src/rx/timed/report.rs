@@ -1,6 +1,7 @@
 //! What a timed run found.
 
 use quarry_core::machine::LockClass;
+use quarry_sim::time::TimeCounters;
 use serde::Serialize;
 
 use super::RxTimeSpec;
@@ -86,6 +87,9 @@ pub struct RxTimeReport {
     pub zone_lock_share: f64,
     /// What the time of all CPUs went into, a packet.
     pub causes: Causes,
+    /// What the machine did while packets were counted.
+    #[serde(skip)]
+    pub spent: TimeCounters,
 }
 
 impl RxTimeReport {
@@ -126,6 +130,7 @@ impl RxTimeReport {
             },
             zone_lock_share: zone.wait_ps as f64 / busy_ps.max(1) as f64,
             causes: Causes::of(&span.spent, span.read),
+            spent: span.spent.clone(),
         }
     }
 }
