@@ -23,13 +23,16 @@ use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
-use crate::{chart, error, html, input, output, replay_tables, replay_time};
+use crate::{chart, error, html, input, output};
+use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
 #[derive(Serialize)]
 struct Report<'a, R> {
     trace: TraceInfo<'a>,
     settings: Settings<'a>,
     runs: &'a [R],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<&'a sensitivity::Report>,
 }
 
 /// What was asked for beside designs, page sizes and numbers of CPUs, defaults filled in.
@@ -204,6 +207,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 trace: TraceInfo::of(&input.name, meta),
                 settings,
                 runs: &runs,
+                sensitivity: None,
             },
         )?;
     } else if args.csv {
@@ -251,12 +255,22 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
+    let study = match args.time.sensitivity {
+        true => {
+            let jobs = jobs(args);
+            Some(replay_sensitivity::explore(
+                &plan, input, &timing, jobs, &runs,
+            )?)
+        }
+        false => None,
+    };
     let settings = Settings::of(args, &axes, Some(&timing));
     if args.json {
         let report = Report {
             trace: TraceInfo::of(&input.name, meta),
             settings,
             runs: &runs,
+            sensitivity: study.as_ref().map(|(report, _)| report),
         };
         return output::print_json("replay --time", &report);
     }
@@ -265,9 +279,11 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
         return output::print_runs_csv(&runs, false, &first);
     }
     let settings = settings.line();
-    output::print_text(&replay_time::text(
-        input, &timing, &settings, &runs, args.all,
-    ))
+    let mut text = replay_time::text(input, &timing, &settings, &runs, args.all);
+    if let Some((report, groups)) = &study {
+        text += &report.text(groups);
+    }
+    output::print_text(&text)
 }
 
 /// Which runs had no memory for blocks of pages, so that their figures are of a load that did not fit.

@@ -163,6 +163,10 @@ pub(crate) struct TimeArgs {
     /// Decides what is left to chance: which of several waiting CPUs is first, and when copies begin. [default: 1]
     #[arg(long, value_name = "N", requires = "time")]
     pub(crate) seed: Option<u64>,
+    /// Replay all again with the machine's constants elsewhere in their ranges, and say which orders of designs hold.
+    /// It takes about 100 times as long.
+    #[arg(long, requires = "time", conflicts_with = "csv")]
+    pub(crate) sensitivity: bool,
 }
 
 impl TimeArgs {
@@ -271,6 +275,7 @@ Examples:
   quarry replay --design slub --debug FZPU
   quarry replay --time --design slub@6.17,sheaf@7.0
   quarry replay --time --pace full --copies 64 --machine milan-2x64 --design sheaf
+  quarry replay kv --time --sensitivity --until +0.2
   quarry replay my.parquet --pages all --fragmentation --memory 1G --design slub
   quarry replay my.parquet --json --no-timing > run.json
   quarry replay my.parquet --initial before.slabinfo --check after.slabinfo

@@ -40,7 +40,8 @@ pub(crate) struct Args {
         default_value = "4.13"
     )]
     era: Vec<String>,
-    /// Packets that each run counts; with its warm-up at most 1000000000000. 300000, and 1000000 with --counts.
+    /// Packets that each run counts; with its warm-up at most 1000000000000. 300000 by default, 20000 with
+    /// --sensitivity, and 1000000 with --counts.
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all
@@ -92,6 +93,10 @@ pub(crate) struct Args {
     /// Count what packets cost, on machines without clocks. --machine says nothing then.
     #[arg(long)]
     counts: bool,
+    /// Run all again with the machine's constants elsewhere in their ranges, and say which results of
+    /// the thread come out in all runs. It takes about 100 times as long.
+    #[arg(long, conflicts_with = "counts")]
+    pub(crate) sensitivity: bool,
     /// Print JSON: one object, with all that was measured or counted.
     #[arg(long)]
     pub(crate) json: bool,
@@ -130,6 +135,7 @@ Examples:
   quarry run rx
   quarry run rx --driver none,pool --era 4.13,6.18 --rings 4,8
   quarry run rx --driver none --rings 8 --json | jq '.runs[].causes'
+  quarry run rx --sensitivity --driver small,none --rings 1,6,16
   quarry run rx --counts
   quarry run rx --counts --driver none --consumer spread --rings 1,16
   quarry run rx --counts --page-size 4k,64k --driver small --rings 4
@@ -194,7 +200,11 @@ fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
         cache_entries: args.cache_entries,
         packets: args
             .packets
-            .unwrap_or(if args.counts { 1_000_000 } else { 300_000 }),
+            .unwrap_or(match (args.counts, args.sensitivity) {
+                (true, _) => 1_000_000,
+                (false, true) => 20_000,
+                (false, false) => 300_000,
+            }),
         seed: args.machine.seed,
         ..RxSpec::new(&DRIVERS[0], 1)
     };

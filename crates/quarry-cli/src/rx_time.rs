@@ -7,12 +7,15 @@ use serde::Serialize;
 
 use crate::output::{self, Grid};
 use crate::rx::{self, Args};
+use crate::{rx_sensitivity, sensitivity};
 
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     workload: &'static str,
     runs: &'a [RxTimeReport],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<&'a sensitivity::Report>,
 }
 
 /// Runs the receivers and prints what they had.
@@ -36,14 +39,23 @@ pub(crate) fn run(args: &Args, receivers: &[RxSpec]) -> anyhow::Result<()> {
     });
     bar.finish_and_clear();
     let reports = reports?;
+    let study = match args.sensitivity {
+        true => Some(rx_sensitivity::explore(args, &specs, &reports)?),
+        false => None,
+    };
     if args.json {
         let report = Report {
             workload: "rx",
             runs: &reports,
+            sensitivity: study.as_ref().map(|(report, _)| report),
         };
         return output::print_json("run rx", &report);
     }
-    output::print_text(&text(&reports))
+    let mut text = text(&reports);
+    if let Some((report, groups)) = &study {
+        text += &report.text(groups);
+    }
+    output::print_text(&text)
 }
 
 /// Bandwidths first, then the causes of each driver's.
@@ -82,7 +94,7 @@ fn text(reports: &[RxTimeReport]) -> String {
     text
 }
 
-fn same_driver(a: &RxTimeReport, b: &RxTimeReport) -> bool {
+pub(crate) fn same_driver(a: &RxTimeReport, b: &RxTimeReport) -> bool {
     (a.driver, a.era, a.page_size) == (b.driver, b.era, b.page_size)
 }
 

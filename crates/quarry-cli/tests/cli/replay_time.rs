@@ -2,6 +2,7 @@
 
 use crate::common::{assert_fails, quarry, small_trace, stdout};
 use crate::golden;
+use serde_json::Value;
 
 #[test]
 fn a_small_trace_in_simulated_time() {
@@ -66,6 +67,36 @@ fn same_seed_same_bytes_at_any_number_of_threads() {
 }
 
 #[test]
+fn sensitivity_says_which_designs_stay_in_order() {
+    let run = |more: &[&str]| {
+        let args = "replay tbench --time --sensitivity --until +0.002 --page-size 4k,64k --no-timing \
+                    --design slub@6.18,sheaf@7.0";
+        let args: Vec<&str> = args.split_whitespace().collect();
+        stdout(&[&args[..], more].concat())
+    };
+    let text = run(&["-j", "1"]);
+    let from = text.find("Sensitivity: ").unwrap();
+    golden::check("time_sensitivity.txt", &text[from..]);
+    let json: Value = serde_json::from_str(&run(&["-j", "3", "--json"])).unwrap();
+    let study = &json["sensitivity"];
+    // A claim for the two designs of each page size.
+    let claims = study["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 2);
+    for (claim, pages) in claims.iter().zip([0, 1]) {
+        let run = |design: usize| &json["runs"][2 * design + pages];
+        let ns = |design: usize| run(design)["operation_ns"].as_f64().unwrap();
+        let [first, second] = match ns(0) < ns(1) {
+            true => ["slub@6.18", "sheaf@7.0"],
+            false => ["sheaf@7.0", "slub@6.18"],
+        };
+        assert_eq!(claim["claim"], format!("{first} before {second}"));
+    }
+    let figures = study["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 4 * 4);
+    assert_eq!(figures[0]["value"], json["runs"][0]["operation_ns"]);
+}
+
+#[test]
 fn wrong_usage_is_refused() {
     let fails = |args: &[&str], parts: &[&str]| {
         let mut all = vec!["replay", "tbench"];
@@ -89,6 +120,7 @@ fn options_that_make_no_sense_together_are_refused() {
         (["--pace=full", "--all"], ["--time", "required"]),
         (["--machine=milan-2x64", "--all"], ["--time", "required"]),
         (["--seed=2", "--all"], ["--time", "required"]),
+        (["--sensitivity", "--all"], ["--time", "required"]),
     ] {
         let output = quarry(&["replay", "tbench", args[0], args[1]]);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -198,6 +198,41 @@ fn the_json_of_a_run_in_time_has_these_fields() {
 }
 
 #[test]
+fn sensitivity_judges_what_the_thread_says() {
+    let run = |more: &str| {
+        let args = "run rx --sensitivity --streams 1 --descriptors 64 --backlog 4 --packets 400";
+        let args = args.split(' ').chain(more.split(' '));
+        stdout(&args.collect::<Vec<_>>())
+    };
+    let text = run("--driver none --rings 1 -j 1");
+    golden::check("rx_sensitivity.txt", &text);
+    let json = run("--driver none --rings 1 -j 3 --json");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let study = &json["sensitivity"];
+    let figures = study["figures"].as_array().unwrap();
+    let [mbit, lock] = figures.as_slice() else {
+        panic!("{figures:?}")
+    };
+    let values = [mbit, lock].map(|figure| &figure["value"]);
+    let run = &json["runs"][0];
+    assert_eq!(values, [&run["mbit_per_second"], &run["zone_lock_share"]]);
+    let [claim] = study["claims"].as_array().unwrap().as_slice() else {
+        panic!("{study:?}")
+    };
+    let about = claim["claim"].as_str().unwrap();
+    assert_eq!(
+        about,
+        "none within 15 % of the thread's 18835 Mbit/s with 1 ring"
+    );
+}
+
+#[test]
+fn sensitivity_is_of_runs_in_time() {
+    let output = quarry(&["run", "rx", "--counts", "--sensitivity"]);
+    assert_fails(&output, 2, &["'--counts'", "'--sensitivity'"]);
+}
+
+#[test]
 fn machines_that_cannot_be_are_refused() {
     let refused = |args: &[&str], parts: &[&str]| {
         let output = quarry(&[&["run", "rx", "--packets", "1000"], args].concat());
