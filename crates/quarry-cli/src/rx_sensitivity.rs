@@ -41,7 +41,10 @@ pub(crate) fn explore(
     let study = Study::new(&args.machine.machine()?, spent, args.machine.seed);
     let draws: Vec<&Draw> = study.arms().iter().map(|arm| &arm.draw).collect();
     let jobs = args.machine.jobs();
-    let outside = OutsideWork::of_draws(&draws, jobs)?;
+    let outside = match specs.first() {
+        Some(first) => OutsideWork::of_draws(&draws, &first.rx, jobs)?,
+        None => Vec::new(),
+    };
     let values = reports.iter().map(figures).collect();
     let samples = sensitivity::explore(&study, specs, values, jobs, |spec, arm| {
         let mut spec = spec.clone();
