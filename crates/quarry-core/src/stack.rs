@@ -168,7 +168,7 @@ impl<O: Owner> Stack<O> {
         if self.is_full() {
             return false;
         }
-        access(machine, O::LINE, Access::Write, self.ends.top);
+        access(machine, O::LINE, Access::Store, self.ends.top);
         // SAFETY: the invariant - below the limit, so the entry is this stack's.
         unsafe { self.ends.top.write(object) };
         self.ends.top = self.ends.top.wrapping_add(1);
@@ -219,7 +219,7 @@ impl<O: Owner> Stack<O> {
             access(
                 machine,
                 O::LINE,
-                Access::Write,
+                Access::Store,
                 core::ptr::from_ref(&*entry),
             );
             entry.write(object);
@@ -252,7 +252,7 @@ impl<O: Owner> Stack<O> {
     /// The first `filled` entries of [`Stack::vacant`] have been written.
     pub(crate) unsafe fn grow<M: Machine>(&mut self, machine: &M, filled: u32) {
         let filled = filled as usize;
-        access_run(machine, O::LINE, Access::Write, self.ends.top, filled);
+        access_run(machine, O::LINE, Access::Store, self.ends.top, filled);
         self.ends.top = self.ends.top.wrapping_add(filled);
         debug_assert!(self.ends.top <= self.ends.limit);
     }
@@ -364,7 +364,7 @@ impl<O: Owner> Stack<O> {
         }
         let from = base.wrapping_add(n);
         access_run(machine, O::LINE, Access::Read, from, rest);
-        access_run(machine, O::LINE, Access::Write, base, rest);
+        access_run(machine, O::LINE, Access::Store, base, rest);
         // SAFETY: the invariant - both ranges lie in the filled entries, as n + rest = objects; `copy`
         // allows the overlap.
         unsafe { core::ptr::copy(from, base, rest) };

@@ -34,10 +34,11 @@ impl Counters {
         self.work[work as usize]
     }
 
-    /// Touches of lines of a kind.
+    /// Touches of lines of a kind. [`Access::Store`] is counted as a write, and has none of its own.
     #[must_use]
     pub fn touches(&self, line: Line, access: Access) -> u64 {
-        self.touches[line as usize][access as usize]
+        let kinds = &self.touches[line as usize];
+        kinds.get(access as usize).copied().unwrap_or(0)
     }
 
     /// Acquisitions of locks of a class.
@@ -53,6 +54,10 @@ impl Counters {
 
     #[inline(always)]
     pub(crate) fn add_touch(&mut self, line: Line, access: Access) {
+        let access = match access {
+            Access::Store => Access::Write,
+            other => other,
+        };
         self.touches[line as usize][access as usize] += 1;
     }
 

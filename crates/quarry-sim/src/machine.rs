@@ -274,7 +274,7 @@ impl VirtualMachine {
                 at,
             } => self.touch(Run::new(at, bytes, access, Cause::Line(line))),
             Step::Work(work) => self.do_work(work),
-            Step::Zero { bytes, at } => self.fill(at, bytes, Access::Write),
+            Step::Zero { bytes, at } => self.fill(at, bytes, Access::Store),
             Step::Copy { bytes, at } => self.fill(at, bytes, Access::Read),
             // Locks take time where they are taken. A slot is no lock of the kernel's: what keeps others away
             // there is work.

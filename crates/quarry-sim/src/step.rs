@@ -62,7 +62,7 @@ impl fmt::Display for Step {
             } => {
                 let kind = match access {
                     Access::Read => "read",
-                    Access::Write => "write",
+                    Access::Write | Access::Store => "write",
                     Access::Atomic => "atomic",
                 };
                 write!(f, "{kind} {} {bytes}", Line::ALL[line as usize].1)

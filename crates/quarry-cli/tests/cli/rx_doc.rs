@@ -361,7 +361,7 @@ fn fields(path: &str, value: &Value, out: &mut BTreeSet<String>) {
 
 #[test]
 fn every_field_is_explained() {
-    let args = "run rx --driver none --rings 1 --packets 1000 --json";
+    let args = "run rx --counts --driver none --rings 1 --packets 1000 --json";
     let text_of_run = stdout(&args.split(' ').collect::<Vec<_>>());
     let json: Value = serde_json::from_str(&text_of_run).unwrap();
     let mut in_json = json.as_object().unwrap().keys().cloned().collect();

@@ -165,14 +165,16 @@ impl Line {
 pub enum Access {
     /// The line may stay shared.
     Read,
-    /// The line must be owned.
+    /// The line must be owned. What it has is read, too, or decides what follows.
     Write,
     /// The line must be owned and stay so from the read to the write: a locked read-modify-write.
     Atomic,
+    /// The line must be owned. Nothing that follows needs what it had: a CPU does not wait for it. Counted as a write.
+    Store,
 }
 
 impl Access {
-    /// Number of kinds.
+    /// Number of kinds that are counted: all but [`Access::Store`].
     pub const COUNT: usize = 3;
 }
 

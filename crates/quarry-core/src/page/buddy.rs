@@ -324,9 +324,9 @@ impl FreeArea {
             let cuts = if at == 0 { levels } else { at.trailing_zeros() };
             self.splits += u64::from(cuts);
             for level in (0..cuts).rev() {
-                map.half(machine, Pfn(pfn.0 + (1 << (order + level))));
+                map.split_off(machine, Pfn(pfn.0 + (1 << (order + level))));
             }
-            let page = map.page_to_write(machine, pfn);
+            let page = map.page_to_set(machine, pfn);
             match kind {
                 PageKind::Pcp => page.set_free(kind, order, migratetype),
                 _ => page.set_kind(kind, order),
@@ -546,7 +546,7 @@ impl FreeArea {
             merged += 1;
             self.merges += 1;
         }
-        map.page_to_write(machine, pfn);
+        map.page_to_set(machine, pfn);
         (pfn, merged, map.blocks().migratetype(pfn))
     }
 

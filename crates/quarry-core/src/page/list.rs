@@ -53,11 +53,22 @@ impl<'a, M: Accounting> Links<'a, M> {
         }
     }
 
-    /// A page whose links change.
+    /// A page whose links are read and change.
     #[inline(always)]
     fn page(&self, pfn: Pfn) -> &'a Page {
+        self.links(pfn, Access::Write)
+    }
+
+    /// A page whose links change, whatever they were: it is new on its list, or a neighbour.
+    #[inline(always)]
+    fn page_to_set(&self, pfn: Pfn) -> &'a Page {
+        self.links(pfn, Access::Store)
+    }
+
+    #[inline(always)]
+    fn links(&self, pfn: Pfn, kind: Access) -> &'a Page {
         let page = self.map.page(pfn);
-        access(self.machine, self.page, Access::Write, page.links());
+        access(self.machine, self.page, kind, page.links());
         page
     }
 
@@ -99,11 +110,11 @@ impl PageList {
     pub(crate) fn push_front<M: Accounting>(&mut self, by: Links<'_, M>, pfn: Pfn) {
         let old = self.first();
         by.head(self);
-        let page = by.page(pfn);
+        let page = by.page_to_set(pfn);
         page.set_prev(None);
         page.set_next(old);
         match old {
-            Some(old) => by.page(old).set_prev(Some(pfn)),
+            Some(old) => by.page_to_set(old).set_prev(Some(pfn)),
             None => self.tail = Pfn::link(Some(pfn)),
         }
         self.head = Pfn::link(Some(pfn));
@@ -113,11 +124,11 @@ impl PageList {
     pub(crate) fn push_back<M: Accounting>(&mut self, by: Links<'_, M>, pfn: Pfn) {
         let old = self.last();
         by.head(self);
-        let page = by.page(pfn);
+        let page = by.page_to_set(pfn);
         page.set_next(None);
         page.set_prev(old);
         match old {
-            Some(old) => by.page(old).set_next(Some(pfn)),
+            Some(old) => by.page_to_set(old).set_next(Some(pfn)),
             None => self.head = Pfn::link(Some(pfn)),
         }
         self.tail = Pfn::link(Some(pfn));
@@ -130,11 +141,11 @@ impl PageList {
         let page = by.page(pfn);
         let (prev, next) = (page.prev(), page.next());
         match prev {
-            Some(prev) => by.page(prev).set_next(next),
+            Some(prev) => by.page_to_set(prev).set_next(next),
             None => self.head = Pfn::link(next),
         }
         match next {
-            Some(next) => by.page(next).set_prev(prev),
+            Some(next) => by.page_to_set(next).set_prev(prev),
             None => self.tail = Pfn::link(prev),
         }
         page.set_prev(None);
@@ -148,7 +159,7 @@ impl PageList {
         let page = by.page(first);
         let next = page.next();
         match next {
-            Some(next) => by.page(next).set_prev(None),
+            Some(next) => by.page_to_set(next).set_prev(None),
             None => self.tail = 0,
         }
         self.head = Pfn::link(next);
@@ -171,10 +182,10 @@ impl PageList {
             return;
         };
         by.head(self);
-        by.page(last).set_next(Some(first));
-        by.page(first).set_prev(Some(last));
-        by.page(before).set_next(None);
-        by.page(pfn).set_prev(None);
+        by.page_to_set(last).set_next(Some(first));
+        by.page_to_set(first).set_prev(Some(last));
+        by.page_to_set(before).set_next(None);
+        by.page_to_set(pfn).set_prev(None);
         self.head = Pfn::link(Some(pfn));
         self.tail = Pfn::link(Some(before));
     }

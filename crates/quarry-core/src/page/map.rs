@@ -124,12 +124,26 @@ impl MemMap {
         page
     }
 
-    /// Descriptor of the first page of a half that a block is split into or merged from, which is one
-    /// level of it.
+    /// Descriptor of the first page of a half that a block is merged from, which is one level of it.
     #[inline(always)]
     pub(super) fn half<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         work(machine, Work::BuddyStep);
         self.page_to_write(machine, pfn)
+    }
+
+    /// Descriptor of a page that becomes something else, whatever it was.
+    #[inline(always)]
+    pub(super) fn page_to_set<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+        let page = self.page(pfn);
+        access(machine, Line::PageDescriptor, Access::Store, page);
+        page
+    }
+
+    /// [`MemMap::half`] of a split, whose upper half becomes a block of its own.
+    #[inline(always)]
+    pub(super) fn split_off<M: Machine>(&self, machine: &M, pfn: Pfn) {
+        work(machine, Work::BuddyStep);
+        self.page_to_set(machine, pfn);
     }
 
     /// Says that the descriptor of a page, if there is one of this number, will be written soon.

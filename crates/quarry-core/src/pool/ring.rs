@@ -147,7 +147,7 @@ impl Ring {
     #[inline(always)]
     fn fill_slot<M: Machine>(&self, machine: &M, position: u64, pfn: Pfn) {
         let slot = self.slot(position);
-        access(machine, Line::PoolRing, Access::Write, slot);
+        access(machine, Line::PoolRing, Access::Store, slot);
         // Release: pairs with the Acquire in `empty_slot`: what was done with the page, and the word of
         // its state, happen before its next use.
         slot.store(Pfn::link(Some(pfn)), Ordering::Release);
@@ -253,7 +253,7 @@ impl Ring {
         }
         let (head, head_seen) = (&self.consumer.head, &self.producers.head_seen);
         access(machine, Line::PoolRing, Access::Read, head);
-        access(machine, Line::PoolRing, Access::Write, head_seen);
+        access(machine, Line::PoolRing, Access::Store, head_seen);
         // Acquire: pairs with the Release in `take`: the slots before it are empty.
         let head = head.load(Ordering::Acquire);
         // Release: see `reserve`. An older head than another producer's does no harm.
@@ -295,7 +295,7 @@ impl Ring {
             }
         }
         let head = &self.consumer.head;
-        access(machine, Line::PoolRing, Access::Write, head);
+        access(machine, Line::PoolRing, Access::Store, head);
         // Release: pairs with the Acquire in `look`.
         head.store(at, Ordering::Release);
         taken

@@ -82,7 +82,7 @@ impl BatchBox {
         debug_assert!(at < self.head().room);
         let entry = self.entries().wrapping_add(at);
         access(machine, Line::Object, Access::Write, self.0.as_ptr());
-        access(machine, Line::Object, Access::Write, entry);
+        access(machine, Line::Object, Access::Store, entry);
         // SAFETY: at < room, so the entry lies in the block.
         unsafe { entry.write(Some(object)) };
         self.head_mut().count += 1;

@@ -115,7 +115,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
 
     fn write(&self, entry: u32, number: u32) {
         let Some(at) = self.entry(entry) else { return };
-        self.account_index(at.as_ptr(), Access::Write);
+        self.account_index(at.as_ptr(), Access::Store);
         match self.index_bytes {
             // SAFETY: I2 and I4 - the entry is inside the array, which no other code uses.
             1 => unsafe { at.write(number as u8) },

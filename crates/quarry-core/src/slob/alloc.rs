@@ -80,7 +80,7 @@ impl Allocate for Slob {
         let object = self.alloc_block(env, node, &request, Mark::new(self.id, true))?;
         // SAFETY: the block begins with the header.
         let header = unsafe { object.byte_sub(HEADER_BYTES as usize) }.cast::<u32>();
-        access(env.machine(), Line::Object, Access::Write, header.as_ptr());
+        access(env.machine(), Line::Object, Access::Store, header.as_ptr());
         // SAFETY: the header is the caller's and aligned to a word.
         unsafe { header.write(bytes) };
         Some(object)

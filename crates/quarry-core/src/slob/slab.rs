@@ -140,7 +140,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
 
     /// Writes the head of a free block.
     fn write(&self, at: u32, size: u32, next: u32) {
-        self.account(at, Access::Write);
+        self.account(at, Access::Store);
         if size == 1 {
             self.store(at, -(next as i32));
         } else {

@@ -160,7 +160,7 @@ impl Slub {
         access(
             env.machine(),
             Line::Slab,
-            Access::Write,
+            Access::Store,
             env.map().page(slab),
         );
         page.set_next(cpu.partial());

@@ -65,7 +65,7 @@ impl Slub {
     ) {
         // SAFETY: geometry puts the free pointer inside the slot.
         let link = unsafe { object.byte_add(free_pointer) }.cast::<*mut u8>();
-        access(env.machine(), Line::Object, Access::Write, link.as_ptr());
+        access(env.machine(), Line::Object, Access::Store, link.as_ptr());
         // SAFETY: word-aligned as in `next_free`; the caller owns the object.
         unsafe { link.write(next) };
     }

@@ -93,7 +93,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
         access(
             self.env.machine(),
             Line::Bitmap,
-            Access::Write,
+            Access::Store,
             word.as_ptr(),
         );
         // SAFETY: as in `word`.

@@ -338,7 +338,7 @@ impl Accounting for LoomMachine {
         drop(cells);
         match access {
             Access::Read => cell.with(|_| ()),
-            Access::Write => cell.with_mut(|_| ()),
+            Access::Write | Access::Store => cell.with_mut(|_| ()),
             Access::Atomic => (),
         }
     }

@@ -446,6 +446,33 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_waits_for_lines_that_it_reads_and_not_for_those_that_it_stores_to() {
+        let machine = VirtualMachine::new(config(1)).unwrap();
+        let pages = machine.ranges.pages.base.as_ptr().cast_const();
+        let lines = &MODEL.lines;
+        let (hit, memory) = (lines.l1.hit, lines.memory[0]);
+        let ran = machine.run_cpus(|_| {
+            let mut began_ps = 0;
+            let mut cost = |at: usize, access| {
+                machine.access(pages.wrapping_add(at), 8, access, Line::Object);
+                let cost_ps = machine.clock_ps() - began_ps;
+                began_ps = machine.clock_ps();
+                cost_ps
+            };
+            assert_eq!(cost(0, Access::Write), memory);
+            assert_eq!(cost(64, Access::Store), hit);
+            // What was stored is at hand, and the rest of its line comes.
+            assert_eq!(cost(64, Access::Read), hit);
+            assert_eq!(cost(72, Access::Store), hit);
+            assert_eq!(cost(80, Access::Write), memory - 3 * hit);
+            assert_eq!(cost(72, Access::Read), hit);
+            assert_eq!(cost(128, Access::Store), hit);
+            assert_eq!(cost(0, Access::Atomic), memory + lines.atomic);
+        });
+        assert_eq!(ran, Ok(()));
+    }
+
+    #[test]
     fn where_the_host_put_a_heap_does_not_show() {
         let run = |first: usize| {
             let long = Config {

@@ -159,7 +159,7 @@ impl Lines {
         }
         match access.access {
             Access::Read => self.share(state, id, access, now_ps),
-            Access::Write => self.own(state, id, access, now_ps),
+            Access::Write | Access::Store => self.own(state, id, access, now_ps),
             Access::Atomic => self.own(state, id, access, now_ps) + self.costs.atomic,
         }
     }

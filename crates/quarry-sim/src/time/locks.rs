@@ -132,7 +132,7 @@ impl Locks {
         let drained_ps = stores.drained_ps(cpu, order.now_ps());
         let free_ps = lines.write(cpu, line, drained_ps);
         lines.keep_until(line, free_ps);
-        stores.fetched(cpu, free_ps);
+        stores.fetched(cpu, None, free_ps);
         order.advance(lines.costs().l1.hit);
         let (held_ps, waits) = self.with(place.at, |lock| {
             debug_assert_eq!(lock.holder, Some(cpu));
@@ -328,7 +328,7 @@ pub(super) mod tests {
                 order.advance(u64::from(cpu) * 120);
                 locks.lock(&place(&order, &lines, &stores, kind, 7), "zone");
                 if cpu == 0 {
-                    stores.fetched(0, 5000);
+                    stores.fetched(0, None, 5000);
                     locks.unlock(&place(&order, &lines, &stores, kind, 7));
                     assert!(order.now_ps() < 200, "the first one goes on");
                 } else {

@@ -14,7 +14,7 @@
 //!   Timed   what a step costs on this machine (TimeModel)
 //!        |
 //!        +-> Locks   who has a lock, and how a release finds the next holder: made of accesses to lines
-//!        +-> Stores  writes whose lines are on their way while the CPU goes on
+//!        +-> Stores  stores whose lines are on their way while the CPU goes on
 //!        +-> Lines   what the transfer of a line costs: who has it (Directory), for which lines caches have
 //!        |           room (Tags), until when one moves (Flights)
 //!        +-> Order   clocks, whose turn it is, who waits for what

@@ -7,7 +7,7 @@ use quarry_core::machine::{Access, CpuId, Line, LockClass, Ranges, Topology, Wor
 use rustc_hash::FxBuildHasher;
 
 use super::locks::Place;
-use super::stores::Stores;
+use super::stores::{Bytes, Stores};
 use super::{LineAccess, Lines, Locks, Order, TimeCounters, TimeModel};
 
 /// What a heap's own words are aligned to: the zones of a node, for one.
@@ -206,7 +206,14 @@ impl Timed {
             let Some(done_ps) = self.lines.at_hand(access, now_ps) else {
                 return Some(run);
             };
-            self.order.advance_to(done_ps);
+            let read_ps = match run.access {
+                Access::Read | Access::Write => {
+                    let bytes = self.bytes(&run, access.line);
+                    self.stores.read_ps(access.cpu, bytes, now_ps)
+                }
+                Access::Atomic | Access::Store => now_ps,
+            };
+            self.order.advance_to(done_ps.max(read_ps));
             run = self.next(run)?;
         }
     }
@@ -216,6 +223,16 @@ impl Timed {
         LineAccess {
             follows: run.follows,
             ..LineAccess::new(self.order.cpu(), self.line(run.at), run.access)
+        }
+    }
+
+    /// The bytes of a run in its first line.
+    fn bytes(&self, run: &Run, line: usize) -> Bytes {
+        let end = run.at | ((1 << self.line_shift) - 1);
+        Bytes {
+            line,
+            first: run.at,
+            last: end.min(run.last),
         }
     }
 
@@ -245,7 +262,7 @@ impl Timed {
             ..access
         };
         let now_ps = self.order.now_ps();
-        if access.access != Access::Write {
+        if access.access != Access::Store {
             return self.lines.access(access, now_ps);
         }
         // The store buffer has it, and fetches the lines of a run side by side by itself.
@@ -255,7 +272,8 @@ impl Timed {
         };
         let begin_ps = self.stores.begin_ps(access.cpu, now_ps);
         let come_ps = self.lines.access(access, begin_ps);
-        self.stores.fetched(access.cpu, come_ps);
+        let to = self.bytes(run, access.line);
+        self.stores.fetched(access.cpu, Some(to), come_ps);
         begin_ps + self.model.lines.l1.hit
     }
 
