@@ -18,6 +18,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
+use quarry_work::Tuning;
 use quarry_work::pages::{self, PagesSpec};
 
 use ring::Ran;
@@ -119,6 +120,7 @@ fn pages(processes: u32) -> Ran {
         page_bytes: 4096,
         memory_bytes: 16 << 30,
         era: Era::V6_18,
+        tuning: Tuning::default(),
         machine: machine("milan-2x64"),
         draw: Draw::VALUES,
         seed: 1,

@@ -5,6 +5,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
 use quarry_work::Causes;
+use quarry_work::Tuning;
 use quarry_work::micro::{self, MicroSpec, Pattern};
 use quarry_work::pages::{self, PagesSpec};
 
@@ -104,6 +105,7 @@ impl Workload {
             page_bytes: 4096,
             memory_bytes: MEMORY_BYTES,
             era,
+            tuning: Tuning::default(),
             machine: machine.clone(),
             draw: Draw::VALUES,
             seed: 1,
@@ -128,6 +130,7 @@ impl Workload {
             page_bytes: 4096,
             memory_bytes: MEMORY_BYTES,
             era: Era::V6_18,
+            tuning: Tuning::default(),
             machine: machine.clone(),
             draw: Draw::VALUES,
             seed: 1,

@@ -212,7 +212,7 @@ fn replay_all(quarry: &Path, folder: &Path, jobs: usize) -> Result<Results> {
             let one = replay_one(quarry, folder, replay)?;
             let mut found = found.lock().map_err(|_| anyhow!("another replay failed"))?;
             found[at] = Some(one);
-            if at % 50 == 0 {
+            if at.is_multiple_of(50) {
                 println!("{at} of {} replays", replays.len());
             }
         }

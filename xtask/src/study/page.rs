@@ -153,8 +153,8 @@ fn barns(results: &Results, trace: &str) -> String {
 const LIMITS: &str = "\n## What they do not support\n\n\
 * The recordings are of a kernel with 2 CPUs. Copies share caches, nodes and zones, and each copy's objects are freed on its \
 own two CPUs. A real load of 128 CPUs frees on more CPUs than that.\n\
-* Every CPU does nothing but allocate and free. Locks are asked for far more often than under a real load, so waits show \
-where contention begins and not how long a real load waits.\n\
+* Every CPU does nothing but allocate and free. Locks are asked for far more often than under a real load. So waits show \
+where contention begins, and not how long a real load waits.\n\
 * Users of objects touch nothing: caches hold the allocators' lines alone.\n\
 * The machine's constants have ranges. Which orders of designs hold within them, `quarry replay --time --sensitivity` says.\n\
 * Differences within ± are chance.\n";
