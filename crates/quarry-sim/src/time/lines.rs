@@ -296,7 +296,7 @@ impl Lines {
             l2.touch(line, id);
             if !first {
                 own.l1.bring(line, id);
-                if access.access != Access::Write {
+                if access.access != Access::Store {
                     hit = level.hit;
                 }
             }
