@@ -473,6 +473,41 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_a_run_come_side_by_side_and_fills_take_their_rate() {
+        let machine = VirtualMachine::new(config(1)).unwrap();
+        let pages = machine.ranges.pages.base.as_ptr().cast_const();
+        let lines = &MODEL.lines;
+        let (hit, memory) = (lines.l1.hit, lines.memory[0]);
+        let ran = machine.run_cpus(|_| {
+            let mut began_ps = 0;
+            let mut cost = |lines: std::ops::Range<usize>, zero: bool| {
+                let at = pages.wrapping_add(lines.start * 64);
+                match zero {
+                    true => machine.zero(at, lines.len() * 64),
+                    false => machine.access(at, lines.len() * 64, Access::Read, Line::Object),
+                }
+                let cost_ps = machine.clock_ps() - began_ps;
+                began_ps = machine.clock_ps();
+                cost_ps
+            };
+            assert_eq!(cost(0..1, false), memory);
+            assert_eq!(cost(0..2, false), hit + memory, "nothing came beside it");
+            let hits = hit + hit / 10;
+            assert_eq!(cost(0..5, false), hits + memory + 2 * (memory / 10));
+            // Ten lines come at the same time; one more when the first has come. Then all are at hand.
+            let rate = |lines: u64| MODEL.fill_kib * lines * 64 / 1024;
+            assert_eq!(cost(16..26, true), rate(10));
+            machine.advance_to(1000);
+            cost(16..17, false);
+            assert_eq!(cost(32..43, true), memory + rate(11));
+            machine.advance_to(2000);
+            cost(16..17, false);
+            assert_eq!(cost(32..43, true), rate(11));
+        });
+        assert_eq!(ran, Ok(()));
+    }
+
+    #[test]
     fn where_the_host_put_a_heap_does_not_show() {
         let run = |first: usize| {
             let long = Config {

@@ -45,8 +45,9 @@ pub(crate) struct Run {
     last: usize,
     access: Access,
     cause: Cause,
-    /// Whether others of the run were accessed before.
-    follows: bool,
+    /// Whether other lines of the run were accessed before, and whether one was fetched.
+    later: bool,
+    fetched: bool,
 }
 
 impl Run {
@@ -56,7 +57,8 @@ impl Run {
             last: at + bytes.max(1) - 1,
             access,
             cause,
-            follows: false,
+            later: false,
+            fetched: false,
         }
     }
 }
@@ -188,16 +190,31 @@ impl Timed {
             while let Some(run) = left.and_then(|run| self.hits(run)) {
                 self.order.visible();
                 self.lines.pass(self.order.now_ps());
-                self.order.advance_to(self.fetch(&run));
-                left = self.next(run);
+                left = self.fetch_some(run);
             }
         };
         self.spend(|spent| run.cause.of(spent), fetch);
     }
 
+    /// Accesses as many lines of a run as the CPU fetches at the same time. Returns what is left.
+    fn fetch_some(&self, run: Run) -> Option<Run> {
+        let mut left = Some(run);
+        for _ in 0..self.model.lines.misses {
+            let run = self.hits(left?)?;
+            self.order.advance_to(self.fetch(&run));
+            left = self.next(Run {
+                fetched: true,
+                ..run
+            });
+        }
+        left
+    }
+
     fn hits(&self, mut run: Run) -> Option<Run> {
         loop {
-            let access = self.first(&run);
+            // Hits of a run come side by side, the first one of a fill with those before it.
+            let fill = matches!(run.cause, Cause::Fill);
+            let access = self.first(&run, run.later || fill);
             let mut now_ps = self.order.now_ps();
             if run.access == Access::Atomic {
                 now_ps = self.stores.drained_ps(access.cpu, now_ps);
@@ -213,15 +230,22 @@ impl Timed {
                 }
                 Access::Atomic | Access::Store => now_ps,
             };
-            self.order.advance_to(done_ps.max(read_ps));
+            let costs = &self.model.lines;
+            // The rate of fills has what the first cache takes.
+            let in_rate_ps = if fill {
+                costs.l1.hit / u64::from(costs.misses)
+            } else {
+                0
+            };
+            self.order.advance_to((done_ps - in_rate_ps).max(read_ps));
             run = self.next(run)?;
         }
     }
 
-    /// The access to the first line of a run.
-    fn first(&self, run: &Run) -> LineAccess {
+    /// The access to the first line of a run, beside another one or not.
+    fn first(&self, run: &Run, follows: bool) -> LineAccess {
         LineAccess {
-            follows: run.follows,
+            follows,
             ..LineAccess::new(self.order.cpu(), self.line(run.at), run.access)
         }
     }
@@ -248,7 +272,7 @@ impl Timed {
         let at = ((run.at >> shift) + 1) << shift;
         (at <= run.last).then_some(Run {
             at,
-            follows: true,
+            later: true,
             ..run
         })
     }
@@ -256,7 +280,7 @@ impl Timed {
     /// Accesses the first line of a run, which other CPUs have, or no cache. Returns the moment from which the CPU
     /// goes on.
     fn fetch(&self, run: &Run) -> u64 {
-        let access = self.first(run);
+        let access = self.first(run, run.fetched);
         let access = LineAccess {
             local: self.is_local(run.at, access.cpu),
             ..access
@@ -274,7 +298,10 @@ impl Timed {
         let come_ps = self.lines.access(access, begin_ps);
         let to = self.bytes(run, access.line);
         self.stores.fetched(access.cpu, Some(to), come_ps);
-        begin_ps + self.model.lines.l1.hit
+        match run.cause {
+            Cause::Line(_) => begin_ps + self.model.lines.l1.hit,
+            Cause::Fill => begin_ps,
+        }
     }
 
     /// Takes the time of some work, which no other CPU sees.
