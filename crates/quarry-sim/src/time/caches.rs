@@ -24,12 +24,17 @@ impl CacheLevel {
 
 /// The lines in a cache: of each set, the last used first.
 pub(super) struct Tags {
+    /// Where the first set is, so that sets of 16 lines are each in one line of the host's caches.
+    begin: usize,
     ways: usize,
     sets: usize,
     choice: Choice,
     /// [`LineId::tag`] of each; 0 where there is none.
     tags: Vec<u32>,
 }
+
+/// Tags of a line of the host's caches.
+const HOST_LINE: usize = 16;
 
 /// How a line's set is found.
 #[derive(Clone, Copy)]
@@ -53,9 +58,11 @@ impl Tags {
             false if sets.is_power_of_two() => Choice::Bits,
             false => Choice::Remainder,
         };
-        let mut tags = vec![0; lines];
+        let mut tags = vec![0_u32; lines + HOST_LINE];
         advise_huge(&mut tags);
+        let begin = tags.as_ptr().align_offset(HOST_LINE * size_of::<u32>());
         Self {
+            begin: begin.min(HOST_LINE),
             ways,
             sets,
             choice,
@@ -63,15 +70,24 @@ impl Tags {
         }
     }
 
-    fn set(&mut self, line: usize) -> &mut [u32] {
+    fn first(&self, line: usize) -> usize {
         let number = match self.choice {
             Choice::Bits => line & (self.sets - 1),
             Choice::Remainder => line % self.sets,
             // The upper half of a product with 2^64 divided by the golden ratio: all bits of the line are in it.
             Choice::Hash => (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % self.sets,
         };
-        let first = number * self.ways;
+        self.begin + number * self.ways
+    }
+
+    fn set(&mut self, line: usize) -> &mut [u32] {
+        let first = self.first(line);
         &mut self.tags[first..first + self.ways]
+    }
+
+    /// The line that has to leave when another one comes.
+    pub(super) fn next_to_leave(&self, line: usize) -> Option<LineId> {
+        LineId::of_tag(self.tags[self.first(line) + self.ways - 1])
     }
 
     /// Whether a line is there; it is the last used then.

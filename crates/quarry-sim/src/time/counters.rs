@@ -2,8 +2,6 @@
 
 use quarry_core::machine::{Line, LockClass, Work};
 
-use super::LineMoves;
-
 /// What time went into. All times are picoseconds, of all CPUs together but for [`TimeCounters::cpu_ps`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeCounters {
@@ -36,6 +34,21 @@ pub struct LockTimes {
     pub hold_ps: u64,
     /// What acquisitions and releases cost beside waits.
     pub own_ps: u64,
+}
+
+/// Lines that moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineMoves {
+    /// From the own cluster's last-level cache.
+    pub llc: u64,
+    /// From a cache that had it unchanged, by [`Distance`](super::Distance).
+    pub clean: [u64; 3],
+    /// From a CPU that may have changed it, by [`Distance`](super::Distance).
+    pub transfers: [u64; 3],
+    /// Taken away from others that shared them, by the farthest one's [`Distance`](super::Distance).
+    pub upgrades: [u64; 3],
+    /// From memory: of the CPU's own node, and of another one.
+    pub memory: [u64; 2],
 }
 
 impl TimeCounters {

@@ -9,29 +9,19 @@
 //! An exclusive line counts as changed. Writing changed lines back to memory takes no time.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use quarry_core::machine::Access;
 
 use super::caches::Tags;
 use super::costs::{Distance, LineCosts};
+use super::counters::LineMoves;
 use super::directory::{Directory, LineId};
 use super::flights::Flights;
 use super::line::{Few, Line};
 
-/// Lines that moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineMoves {
-    /// From the own cluster's last-level cache.
-    pub llc: u64,
-    /// From a cache that had it unchanged, by [`Distance`].
-    pub clean: [u64; 3],
-    /// From a CPU that may have changed it, by [`Distance`].
-    pub transfers: [u64; 3],
-    /// Taken away from others that shared them, by the farthest one's [`Distance`].
-    pub upgrades: [u64; 3],
-    /// From memory: of the CPU's own node, and of another one.
-    pub memory: [u64; 2],
-}
+/// Most lines that [`Lines::look_ahead`] looks at.
+pub(crate) const LOOKED_AHEAD: usize = 16;
 
 /// The caches of a CPU.
 struct Own {
@@ -169,6 +159,30 @@ impl Lines {
         let state = &mut *self.state.borrow_mut();
         let id = state.directory.id(access.line);
         self.hit(state, id, access, now_ps)
+    }
+
+    /// Looks at what fetching some lines that follow each other will look at, and changes nothing. These tables are
+    /// much larger than the host's caches: so it fetches their parts side by side.
+    pub(crate) fn look_ahead(&self, cpu: u32, lines: Range<usize>) {
+        let state = &*self.state.borrow();
+        let Some(llc) = state.llc.get((cpu / self.costs.cluster_cpus) as usize) else {
+            return;
+        };
+        let own = &state.own[cpu as usize];
+        let own = own.l2.as_ref().unwrap_or(&own.l1);
+        let mut gone = [None; LOOKED_AHEAD];
+        for (line, gone) in lines.zip(&mut gone) {
+            let comes = match self.is_inclusive() {
+                true => Some(line),
+                false => own.next_to_leave(line).map(|id| state.directory.line(id)),
+            };
+            *gone = comes.and_then(|line| llc.next_to_leave(line));
+        }
+        let held = gone.into_iter().flatten();
+        std::hint::black_box(
+            held.filter(|&id| state.directory.has(id, cpu, true))
+                .count(),
+        );
     }
 
     /// A device writes to a line: no cache has it any more, but the first cluster's if it is `cached`.

@@ -46,8 +46,7 @@ mod timed;
 
 pub use caches::CacheLevel;
 pub use costs::{Distance, LastLevel, LineCosts, TIMED_CPUS_MAX};
-pub use counters::{LockTimes, TimeCounters};
-pub use lines::LineMoves;
+pub use counters::{LineMoves, LockTimes, TimeCounters};
 pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use quarry_core::machine::{Access, CpuId, Line, LockClass, Ranges, Topology, Work};
 use rustc_hash::FxBuildHasher;
 
+use super::lines::LOOKED_AHEAD;
 use super::locks::Place;
 use super::stores::{Bytes, Stores};
 use super::{LineAccess, Lines, Locks, Order, TimeCounters, TimeModel};
@@ -199,6 +200,13 @@ impl Timed {
     /// Accesses as many lines of a run as the CPU fetches at the same time. Returns what is left.
     fn fetch_some(&self, run: Run) -> Option<Run> {
         let mut left = Some(run);
+        let lines = (run.last - run.at) >> self.line_shift;
+        if lines > 1 {
+            let first = self.line(run.at);
+            let cpu = self.order.cpu();
+            self.lines
+                .look_ahead(cpu, first..first + lines.min(LOOKED_AHEAD));
+        }
         for _ in 0..self.model.lines.misses {
             let run = self.hits(left?)?;
             self.order.advance_to(self.fetch(&run));
