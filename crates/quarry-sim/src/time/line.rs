@@ -55,6 +55,11 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// Whether one cluster's cache has it, and no CPU.
+    pub(super) fn is_left_over(&self) -> bool {
+        self.holders == Few::default() && self.clusters.at_most_one().is_some_and(|one| one > 0)
+    }
+
     /// In one word, if at most one CPU and one cluster have it: their numbers plus one in a byte each.
     pub(super) fn packed(&self) -> Option<Packed> {
         let holder = self.holders.at_most_one()?;

@@ -240,6 +240,8 @@ impl Lines {
         let had = at.holders.has(cpu);
         let fetch = match farthest {
             Some(distance) if at.exclusive => Some(self.transfer(&mut state.moves, distance)),
+            // One cache has it, and shares it with none.
+            Some(_) if at.is_left_over() => Some(self.fetch(&mut state.moves, &at, access)),
             Some(distance) => {
                 // Without the line itself the same request fetches it.
                 state.moves.upgrades[distance as usize] += 1;

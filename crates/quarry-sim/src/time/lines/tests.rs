@@ -167,6 +167,23 @@ fn a_cache_that_has_all_keeps_what_its_cpu_wrote() {
 }
 
 #[test]
+fn a_line_that_only_another_clusters_cache_has_is_not_shared() {
+    let lines = lines();
+    // Three lines of one set of the second cache: the first one is in the cluster's cache alone.
+    for (n, line) in [0, 8, 16].into_iter().enumerate() {
+        lines.write(0, line, 1000 * n as u64);
+    }
+    assert_eq!(lines.write(2, 0, 9000), 9040, "as one that is read");
+    assert_eq!(
+        (lines.moves().clean, lines.moves().upgrades),
+        ([0, 1, 0], [0; 3])
+    );
+    // With another cluster's it is.
+    lines.read(4, 8, 10_000);
+    assert_eq!(lines.write(2, 8, 11_000), 11_150);
+}
+
+#[test]
 fn memory_of_another_node_is_farther_and_lines_of_a_run_overlap() {
     let lines = lines();
     let read = |line, local, follows, now_ps| {
