@@ -70,6 +70,7 @@ impl Tags {
         }
     }
 
+    #[inline(always)]
     fn first(&self, line: usize) -> usize {
         let number = match self.choice {
             Choice::Bits => line & (self.sets - 1),
@@ -80,6 +81,7 @@ impl Tags {
         self.begin + number * self.ways
     }
 
+    #[inline(always)]
     fn set(&mut self, line: usize) -> &mut [u32] {
         let first = self.first(line);
         &mut self.tags[first..first + self.ways]
@@ -91,6 +93,7 @@ impl Tags {
     }
 
     /// Whether a line is there; it is the last used then.
+    #[inline(always)]
     pub(super) fn touch(&mut self, line: usize, id: LineId) -> bool {
         let set = self.set(line);
         let tag = id.tag();
@@ -105,6 +108,7 @@ impl Tags {
     }
 
     /// Brings a line in, as the last used. Returns the line that has to leave.
+    #[inline]
     pub(super) fn bring(&mut self, line: usize, id: LineId) -> Option<LineId> {
         let set = self.set(line);
         let tag = id.tag();

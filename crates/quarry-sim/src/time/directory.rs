@@ -70,6 +70,7 @@ pub(super) struct Directory {
 
 impl Directory {
     /// The number of a line.
+    #[inline(always)]
     pub(super) fn id(&mut self, line: usize) -> LineId {
         let (far, chunk) = (line / FAR, line % FAR / CHUNK_LINES);
         let table = self.tables[far.min(1)].get(chunk / TABLE_CHUNKS);
@@ -110,10 +111,12 @@ impl Directory {
     }
 
     /// The line that has a number.
+    #[inline]
     pub(super) fn line(&self, id: LineId) -> usize {
         self.chunks[id.chunk()].first + id.place()
     }
 
+    #[inline(always)]
     fn packed(&self, id: LineId) -> Packed {
         let block = self.chunks[id.chunk()].block;
         match self.blocks.get(block as usize) {
@@ -122,6 +125,7 @@ impl Directory {
         }
     }
 
+    #[inline]
     fn unpacked(&self, packed: Packed) -> Line {
         match packed.entry() {
             Some(entry) => self.wide[entry as usize],
@@ -130,11 +134,13 @@ impl Directory {
     }
 
     /// Who has a line.
+    #[inline]
     pub(super) fn get(&self, id: LineId) -> Line {
         self.unpacked(self.packed(id))
     }
 
     /// Whether a CPU has a line, to itself if it has to.
+    #[inline(always)]
     pub(super) fn has(&self, id: LineId, cpu: u32, exclusive: bool) -> bool {
         let packed = self.packed(id);
         match packed.entry() {
@@ -147,6 +153,7 @@ impl Directory {
     }
 
     /// Says who has a line from now on.
+    #[inline]
     pub(super) fn set(&mut self, id: LineId, line: Line) {
         let was = self.packed(id);
         if let Some(entry) = was.entry() {

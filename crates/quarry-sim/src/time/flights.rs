@@ -33,6 +33,7 @@ impl Flights {
     }
 
     /// A line moves for a time, once its last transfer has ended. Returns the moment at which it has come.
+    #[inline]
     pub(super) fn move_for(&mut self, id: LineId, ps: u64, now_ps: u64) -> u64 {
         if self.until_ps.len() >= self.kept {
             let passed_ps = self.passed_ps;

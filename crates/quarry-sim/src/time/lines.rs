@@ -155,6 +155,7 @@ impl Lines {
     }
 
     /// [`Lines::access`] to a line that the CPU has, to itself unless it reads; `None` if other CPUs would notice.
+    #[inline(always)]
     pub(crate) fn at_hand(&self, access: LineAccess, now_ps: u64) -> Option<u64> {
         let state = &mut *self.state.borrow_mut();
         let id = state.directory.id(access.line);
@@ -202,6 +203,7 @@ impl Lines {
         state.flights.move_for(id, 0, seen_ps);
     }
 
+    #[inline(always)]
     fn hit(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> Option<u64> {
         let exclusive = access.access != Access::Read;
         if !state.directory.has(id, access.cpu, exclusive) {
@@ -213,6 +215,7 @@ impl Lines {
     }
 
     /// Fetches a line that the CPU does not have, to read it.
+    #[inline]
     fn share(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> u64 {
         let cpu = access.cpu;
         let mut at = state.directory.get(id);
@@ -228,6 +231,7 @@ impl Lines {
     }
 
     /// Gets a line that the CPU does not have to itself, to write to it.
+    #[inline]
     fn own(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> u64 {
         let cpu = access.cpu;
         let at = state.directory.get(id);
@@ -273,6 +277,7 @@ impl Lines {
 
     /// Lets a line come: over the buses between its ends, when these and the line itself are free. Returns when
     /// it is there.
+    #[inline]
     fn come(
         &self,
         state: &mut State,
@@ -303,6 +308,7 @@ impl Lines {
 
     /// What a line costs that one of the CPU's own caches has. The lines of a run come side by side, and a store does not
     /// wait for the second cache.
+    #[inline(always)]
     fn near(&self, state: &mut State, id: LineId, access: LineAccess) -> u64 {
         let LineAccess { cpu, line, .. } = access;
         let own = &mut state.own[cpu as usize];
@@ -325,6 +331,7 @@ impl Lines {
 
     /// Keeps a line that was fetched in the CPU's own caches, and in the cluster's if that has all of them. Else
     /// what has to leave them stays in the cluster's.
+    #[inline]
     fn keep(&self, state: &mut State, id: LineId, access: LineAccess) {
         let LineAccess { cpu, line, .. } = access;
         let own = &mut state.own[cpu as usize];
@@ -353,6 +360,7 @@ impl Lines {
         }
     }
 
+    #[inline]
     fn keep_in_cluster(&self, state: &mut State, cluster: u32, id: LineId) {
         let Some(llc) = state.llc.get_mut(cluster as usize) else {
             return;
@@ -376,6 +384,7 @@ impl Lines {
     }
 
     /// What a line costs that the CPU does not have: from the nearest place that has it.
+    #[inline]
     fn fetch(&self, moves: &mut LineMoves, at: &Line, access: LineAccess) -> Fetch {
         let LineAccess { cpu, local, .. } = access;
         let costs = &self.costs;

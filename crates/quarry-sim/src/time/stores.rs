@@ -71,11 +71,13 @@ impl Stores {
     }
 
     /// When all stores of a CPU so far are visible: now, or later.
+    #[inline(always)]
     pub(super) fn drained_ps(&self, cpu: u32, now_ps: u64) -> u64 {
         self.0.borrow()[cpu as usize].drained_ps.max(now_ps)
     }
 
     /// When a CPU has what it reads of a line: now, or when the line has come that it stored other bytes to.
+    #[inline(always)]
     pub(super) fn read_ps(&self, cpu: u32, read: Bytes, now_ps: u64) -> u64 {
         let own = &self.0.borrow()[cpu as usize];
         if own.drained_ps <= now_ps {

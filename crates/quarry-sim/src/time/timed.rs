@@ -128,6 +128,7 @@ impl Timed {
     }
 
     /// The range that has an address, and where in it.
+    #[inline(always)]
     fn range(&self, at: usize) -> Option<(&Range, usize)> {
         let has = |range: &&Range| at.wrapping_sub(range.first) < range.bytes;
         let range = self.ranges.iter().find(has)?;
@@ -137,6 +138,7 @@ impl Timed {
     /// The line of an address. Where the operating system put the ranges does not show in it, so sets of caches fill
     /// up in the same way each time. A heap's own words (its zones) are outside of the ranges: they get places in
     /// the order in which they are touched.
+    #[inline(always)]
     fn line(&self, at: usize) -> usize {
         let place = match self.range(at) {
             Some((range, offset)) => range.place + offset,
@@ -171,6 +173,7 @@ impl Timed {
     }
 
     /// Does what takes time on the running CPU, and adds that to what `to` chooses.
+    #[inline(always)]
     fn spend<R>(&self, to: impl FnOnce(&mut TimeCounters) -> &mut u64, f: impl FnOnce() -> R) -> R {
         let began_ps = self.order.now_ps();
         let result = f();
@@ -180,6 +183,7 @@ impl Timed {
     }
 
     /// Accesses the lines of a run as long as the CPU has them, which no other CPU sees. Returns what is left.
+    #[inline(always)]
     pub(crate) fn at_hand(&self, run: Run) -> Option<Run> {
         self.spend(|spent| run.cause.of(spent), || self.hits(run))
     }
@@ -218,6 +222,7 @@ impl Timed {
         left
     }
 
+    #[inline(always)]
     fn hits(&self, mut run: Run) -> Option<Run> {
         loop {
             // Hits of a run come side by side, the first one of a fill with those before it.
@@ -251,6 +256,7 @@ impl Timed {
     }
 
     /// The access to the first line of a run, beside another one or not.
+    #[inline(always)]
     fn first(&self, run: &Run, follows: bool) -> LineAccess {
         LineAccess {
             follows,
@@ -259,6 +265,7 @@ impl Timed {
     }
 
     /// The bytes of a run in its first line.
+    #[inline(always)]
     fn bytes(&self, run: &Run, line: usize) -> Bytes {
         let end = run.at | ((1 << self.line_shift) - 1);
         Bytes {
@@ -269,6 +276,7 @@ impl Timed {
     }
 
     /// A run without its first line.
+    #[inline(always)]
     fn next(&self, run: Run) -> Option<Run> {
         // Where a line of several granules begins is not known outside of the ranges.
         let outside = self.line_shift > GRANULE_SHIFT && self.range(run.at).is_none();
