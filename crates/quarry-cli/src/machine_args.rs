@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 
 use quarry_machines::Machine;
 
+use crate::units;
+
 /// The machine whose time is simulated if none is named.
 pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
 
@@ -19,6 +21,31 @@ pub(crate) struct MachineArgs {
     /// Runs at the same time; the number of CPUs by default.
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+}
+
+/// What workloads whose CPUs all do the same have in common.
+#[derive(clap::Args)]
+pub(crate) struct TimedArgs {
+    /// Page size: 4k, 16k, 64k.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = units::parse_page_bytes,
+        default_value = "4k"
+    )]
+    pub(crate) page_size: u64,
+    /// Memory of each virtual machine. Only what is used becomes resident.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
+    pub(crate) memory: u64,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
+    /// hold. It takes about 100 times as long.
+    #[arg(long)]
+    pub(crate) sensitivity: bool,
+    /// Print JSON: one object, with what the time went into (docs/json.md).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 impl MachineArgs {

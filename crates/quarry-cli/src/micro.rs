@@ -4,13 +4,13 @@ use quarry_core::design::Design;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::ForDesign;
 use quarry_lab::setting::{Setting, resolve};
-use quarry_machines::Draw;
+use quarry_machines::{Draw, Machine};
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
 use quarry_work::sensitivity::{Figure, First, Study};
 use quarry_work::{Tuning, WorkError};
 
-use crate::machine_args::MachineArgs;
-use crate::sensitivity::{self, Group};
+use crate::machine_args::TimedArgs;
+use crate::sensitivity::{self, Group, Timed};
 use crate::{error, micro_tables, output, units};
 
 /// Arguments.
@@ -59,30 +59,12 @@ pub(crate) struct Args {
     /// Rounds that are counted, after one that fills caches and lists.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
-    /// Page size: 4k, 16k, 64k.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_parser = units::parse_page_bytes,
-        default_value = "4k"
-    )]
-    page_size: u64,
-    /// Memory of each virtual machine. Only what is used becomes resident.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
-    memory: u64,
     /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
     /// a sysctl of the page allocator: page.min_free_kbytes=8192.
     #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
     settings: Vec<String>,
     #[command(flatten)]
-    machine: MachineArgs,
-    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
-    /// hold. It takes about 100 times as long.
-    #[arg(long)]
-    sensitivity: bool,
-    /// Print JSON: one object, with what the time went into (docs/json.md).
-    #[arg(long)]
-    json: bool,
+    timed: TimedArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -132,50 +114,54 @@ impl ForDesign for &Run {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let runs = runs(args)?;
+    let machine = args.timed.machine.machine()?;
+    let runs = runs(args, &machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.era));
-    let jobs = args.machine.jobs();
+    let jobs = args.timed.machine.jobs();
     let reports = sensitivity::run_with_bar("micro", &runs, jobs, Run::report)?;
     let groups = groups(&reports);
-    let sensitivity = match args.sensitivity {
-        true => Some(explore(args, &runs, &reports, &groups)?),
+    let sensitivity = match args.timed.sensitivity {
+        true => Some(explore(args, &machine, &runs, &reports, &groups)?),
         false => None,
     };
-    if args.json {
-        let report = sensitivity::Timed {
-            workload: "micro",
-            settings: output::Asked {
-                set: &args.settings,
-            },
-            runs: &reports,
-            sensitivity: sensitivity.as_ref(),
-        };
-        return output::print_json("run micro", &report);
-    }
-    let mut text = format!("{}\n", args.machine.machine()?.about);
-    text += &output::settings_line(&args.settings);
-    text += &micro_tables::text(&reports, &groups);
-    if let Some(report) = sensitivity {
-        text += &report.text(&groups);
-    }
-    output::print_text(&text)
+    let timed = Timed {
+        workload: "micro",
+        settings: Some(output::Asked {
+            set: &args.settings,
+        }),
+        runs: &reports,
+        sensitivity: sensitivity.as_ref(),
+    };
+    timed.print(args.timed.json, &groups, || {
+        let mut text = format!("{}\n", machine.about);
+        text += &output::settings_line(&args.settings);
+        text += &micro_tables::text(&reports, &groups);
+        text
+    })
 }
 
 fn explore(
     args: &Args,
+    machine: &Machine,
     runs: &[Run],
     reports: &[MicroReport],
     groups: &[Group],
 ) -> anyhow::Result<sensitivity::Report> {
     let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(&args.machine.machine()?, spent, args.machine.seed);
+    let study = Study::new(machine, spent, args.timed.machine.seed);
     let values = reports.iter().map(figures).collect();
-    let samples = sensitivity::explore(&study, runs, values, args.machine.jobs(), |run, arm| {
-        let mut run = run.clone();
-        run.spec.draw = arm.draw.clone();
-        run.spec.seed = arm.seed;
-        run.report().map(|report| figures(&report))
-    })?;
+    let samples = sensitivity::explore(
+        &study,
+        runs,
+        values,
+        args.timed.machine.jobs(),
+        |run, arm| {
+            let mut run = run.clone();
+            run.spec.draw = arm.draw.clone();
+            run.spec.seed = arm.seed;
+            run.report().map(|report| figures(&report))
+        },
+    )?;
     Ok(sensitivity::Report::of_order(
         &samples,
         groups,
@@ -195,25 +181,15 @@ fn figures(report: &MicroReport) -> Vec<Figure> {
     figures
 }
 
-/// The designs that did the same, next to each other as the runs are.
+/// The designs that did the same.
 fn groups(reports: &[MicroReport]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for (number, report) in reports.iter().enumerate() {
-        let about = micro_tables::about(report);
-        let run = (number, format!("{}@{}", report.design, report.era));
-        match groups.last_mut() {
-            Some(group) if group.about == about => group.runs.push(run),
-            _ => groups.push(Group {
-                about,
-                runs: vec![run],
-            }),
-        }
-    }
-    groups
+    Group::all(reports, |report| {
+        let name = format!("{}@{}", report.design, report.era);
+        (micro_tables::about(report), name)
+    })
 }
 
-fn runs(args: &Args) -> anyhow::Result<Vec<Run>> {
-    let machine = args.machine.machine()?;
+fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<Run>> {
     let designs = args.design.iter().map(|text| DesignSpec::parse(text));
     let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
     let settings = args.settings.iter().map(|text| Setting::parse(text));
@@ -245,13 +221,13 @@ fn runs(args: &Args) -> anyhow::Result<Vec<Run>> {
                         bulk,
                         cpus,
                         rounds: args.rounds,
-                        page_bytes: args.page_size,
-                        memory_bytes: args.memory,
+                        page_bytes: args.timed.page_size,
+                        memory_bytes: args.timed.memory,
                         era: design.era,
                         tuning: tuning.clone(),
                         machine: machine.clone(),
                         draw: Draw::VALUES,
-                        seed: args.machine.seed,
+                        seed: args.timed.machine.seed,
                     };
                     spec.config()?;
                     runs.push(Run { design, spec });

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
 use serde::Serialize;
 
@@ -393,6 +394,21 @@ struct Document<'a, B> {
 #[derive(Serialize)]
 struct Producer {
     version: &'static str,
+}
+
+/// A bar on stderr of how much is done, hidden unless that is a terminal: `replay [####] 3 of 8 events, 2 s left`.
+pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(total);
+    let template =
+        format!("{name} [{{bar:40}}] {{human_pos}} of {{human_len}} {what}, {{eta}} left");
+    // It is well formed for any name; if it were not, the default style would do.
+    match ProgressStyle::with_template(&template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// The settings that were asked for.

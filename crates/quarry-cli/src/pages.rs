@@ -6,14 +6,14 @@ use quarry_core::slub::Slub;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::parse_era;
 use quarry_lab::setting::{Setting, resolve};
-use quarry_machines::Draw;
+use quarry_machines::{Draw, Machine};
 use quarry_work::Tuning;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
 use quarry_work::sensitivity::{Figure, First, Study};
 
-use crate::machine_args::MachineArgs;
-use crate::sensitivity::{self, Group};
-use crate::{error, output, units};
+use crate::machine_args::TimedArgs;
+use crate::sensitivity::{self, Group, Timed};
+use crate::{error, output};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -41,29 +41,11 @@ pub(crate) struct Args {
     /// Rounds that are counted, after one that fills the CPUs' lists.
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u32,
-    /// Page size: 4k, 16k, 64k.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_parser = units::parse_page_bytes,
-        default_value = "4k"
-    )]
-    page_size: u64,
-    /// Memory of each virtual machine. Only what is used becomes resident.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
-    memory: u64,
     /// Set a sysctl of the page allocator; may be repeated.
     #[arg(long = "set", value_name = "page.NAME=VALUE")]
     settings: Vec<String>,
     #[command(flatten)]
-    machine: MachineArgs,
-    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
-    /// hold. It takes about 100 times as long.
-    #[arg(long)]
-    sensitivity: bool,
-    /// Print JSON: one object, with what the time went into (docs/json.md).
-    #[arg(long)]
-    json: bool,
+    timed: TimedArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -87,51 +69,55 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let runs = runs(args)?;
+    let machine = args.timed.machine.machine()?;
+    let runs = runs(args, &machine)?;
     output::note_eras(runs.iter().map(|run| run.era));
-    let jobs = args.machine.jobs();
+    let jobs = args.timed.machine.jobs();
     let reports = sensitivity::run_with_bar("pages", &runs, jobs, pages::run)?;
     let groups = groups(&reports);
-    let sensitivity = match args.sensitivity {
-        true => Some(explore(args, &runs, &reports, &groups)?),
+    let sensitivity = match args.timed.sensitivity {
+        true => Some(explore(args, &machine, &runs, &reports, &groups)?),
         false => None,
     };
-    if args.json {
-        let report = sensitivity::Timed {
-            workload: "pages",
-            settings: output::Asked {
-                set: &args.settings,
-            },
-            runs: &reports,
-            sensitivity: sensitivity.as_ref(),
-        };
-        return output::print_json("run pages", &report);
-    }
-    let mut text = format!("{}\n", args.machine.machine()?.about);
-    text += &output::settings_line(&args.settings);
-    text += &finding(&reports);
-    text += &format!("\n{}\n", table(&reports));
-    if let Some(report) = sensitivity {
-        text += &report.text(&groups);
-    }
-    output::print_text(&text)
+    let timed = Timed {
+        workload: "pages",
+        settings: Some(output::Asked {
+            set: &args.settings,
+        }),
+        runs: &reports,
+        sensitivity: sensitivity.as_ref(),
+    };
+    timed.print(args.timed.json, &groups, || {
+        let mut text = format!("{}\n", machine.about);
+        text += &output::settings_line(&args.settings);
+        text += &finding(&reports);
+        text += &format!("\n{}\n", table(&reports));
+        text
+    })
 }
 
 fn explore(
     args: &Args,
+    machine: &Machine,
     runs: &[PagesSpec],
     reports: &[PagesReport],
     groups: &[Group],
 ) -> anyhow::Result<sensitivity::Report> {
     let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(&args.machine.machine()?, spent, args.machine.seed);
+    let study = Study::new(machine, spent, args.timed.machine.seed);
     let values = reports.iter().map(figures).collect();
-    let samples = sensitivity::explore(&study, runs, values, args.machine.jobs(), |run, arm| {
-        let mut run = run.clone();
-        run.draw = arm.draw.clone();
-        run.seed = arm.seed;
-        pages::run(&run).map(|report| figures(&report))
-    })?;
+    let samples = sensitivity::explore(
+        &study,
+        runs,
+        values,
+        args.timed.machine.jobs(),
+        |run, arm| {
+            let mut run = run.clone();
+            run.draw = arm.draw.clone();
+            run.seed = arm.seed;
+            pages::run(&run).map(|report| figures(&report))
+        },
+    )?;
     Ok(sensitivity::Report::of_order(
         &samples,
         groups,
@@ -153,19 +139,9 @@ fn figures(report: &PagesReport) -> Vec<Figure> {
 
 /// The releases of each number of processes.
 fn groups(reports: &[PagesReport]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for (number, report) in reports.iter().enumerate() {
-        let about = of(report.processes);
-        let run = (number, report.era.to_string());
-        match groups.iter_mut().find(|group| group.about == about) {
-            Some(group) => group.runs.push(run),
-            None => groups.push(Group {
-                about,
-                runs: vec![run],
-            }),
-        }
-    }
-    groups
+    Group::all(reports, |report| {
+        (of(report.processes), report.era.to_string())
+    })
 }
 
 /// `1 process`, `2 processes`.
@@ -176,8 +152,7 @@ fn of(processes: u32) -> String {
     }
 }
 
-fn runs(args: &Args) -> anyhow::Result<Vec<PagesSpec>> {
-    let machine = args.machine.machine()?;
+fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<PagesSpec>> {
     let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
     let eras = eras?;
     let tunings = tunings(args, &eras)?;
@@ -188,13 +163,13 @@ fn runs(args: &Args) -> anyhow::Result<Vec<PagesSpec>> {
                 processes,
                 pages: args.pages,
                 rounds: args.rounds,
-                page_bytes: args.page_size,
-                memory_bytes: args.memory,
+                page_bytes: args.timed.page_size,
+                memory_bytes: args.timed.memory,
                 era,
                 tuning: tuning.clone(),
                 machine: machine.clone(),
                 draw: Draw::VALUES,
-                seed: args.machine.seed,
+                seed: args.timed.machine.seed,
             };
             spec.config()?;
             runs.push(spec);

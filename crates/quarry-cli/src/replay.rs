@@ -1,10 +1,8 @@
 //! `quarry replay`: recorded allocations on other designs.
 
-use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
@@ -188,7 +186,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let notes = unheeded(args, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
-    let bar = progress_bar(meta.rows * plan.runs.len() as u64);
+    let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
     let runs = plan.execute(&input, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
@@ -248,7 +246,7 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
     }
     let plan = Plan::new(&axes)?;
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
-    let bar = progress_bar(meta.rows * plan.runs.len() as u64);
+    let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
     let runs = plan.execute_timed(input, &timing, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
@@ -485,17 +483,4 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
         memory_bytes: args.memory.unwrap_or(MEMORY_BYTES),
         cache_line: args.cache_line,
     })
-}
-
-fn progress_bar(events: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(events);
-    let template = "replay [{bar:40}] {human_pos} of {human_len} events, {eta} left";
-    // The template is a constant; if it were wrong the default style would do.
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

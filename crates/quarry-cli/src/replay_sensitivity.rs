@@ -51,21 +51,12 @@ pub(crate) fn explore(
 
 /// The designs of each page size and number of CPUs.
 fn groups(reports: &[TimedReport]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for (number, report) in reports.iter().enumerate() {
+    Group::all(reports, |report| {
         let pages = units::bytes(report.page_size);
         let about = match report.cpus {
             1 => format!("{pages} pages, 1 CPU"),
             cpus => format!("{pages} pages, {cpus} CPUs"),
         };
-        let run = (number, format!("{}@{}", report.design, report.era));
-        match groups.iter_mut().find(|group| group.about == about) {
-            Some(group) => group.runs.push(run),
-            None => groups.push(Group {
-                about,
-                runs: vec![run],
-            }),
-        }
-    }
-    groups
+        (about, format!("{}@{}", report.design, report.era))
+    })
 }

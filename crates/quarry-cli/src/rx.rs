@@ -1,8 +1,5 @@
 //! `quarry run rx`: a network receiver.
 
-use std::io::{self, IsTerminal};
-
-use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::design::parse_era;
@@ -154,7 +151,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !args.counts {
         return rx_time::run(args, &runs);
     }
-    let bar = progress_bar(runs.iter().map(packets).fold(0, u64::saturating_add));
+    let bar = output::progress_bar("rx", packets(&runs), "packets");
     let reports = quarry_work::run_all(&runs, args.machine.jobs(), |spec| {
         quarry_work::rx::run(spec, &|packets| bar.inc(packets))
     });
@@ -173,9 +170,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Packets that a run takes, with those before counting.
-pub(crate) fn packets(spec: &RxSpec) -> u64 {
-    spec.packets + spec.warm_up_packets() + u64::from(spec.rings * NAPI_BUDGET)
+/// Packets that runs take, with those before counting.
+pub(crate) fn packets(specs: &[RxSpec]) -> u64 {
+    let of =
+        |spec: &RxSpec| spec.packets + spec.warm_up_packets() + u64::from(spec.rings * NAPI_BUDGET);
+    specs.iter().map(of).fold(0, u64::saturating_add)
 }
 
 fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
@@ -218,17 +217,4 @@ fn consumer(name: &str) -> anyhow::Result<Consumer> {
             "there is no consumer {name:?}; consumers are same, other, spread"
         ))
     })
-}
-
-pub(crate) fn progress_bar(packets: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(packets);
-    let template = "rx [{bar:40}] {human_pos} of {human_len} packets, {eta} left";
-    // The template is a constant; if it were wrong the default style would do.
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -1,7 +1,7 @@
 //! `quarry run rx --sensitivity`: which results of the thread come out wherever the machine's constants are.
 
 use quarry_core::era::Era;
-use quarry_machines::Draw;
+use quarry_machines::{Draw, Machine};
 use quarry_work::rx::timed::{self, OutsideWork, RxTimeReport, RxTimeSpec};
 use quarry_work::sensitivity::{Claim, Figure, Samples, Study, within};
 
@@ -34,11 +34,12 @@ fn figures(report: &RxTimeReport) -> Vec<Figure> {
 /// Runs all arms. The packet's work beside memory is found anew in each: it is the rest of what the thread measured.
 pub(crate) fn explore(
     args: &Args,
+    machine: &Machine,
     specs: &[RxTimeSpec],
     reports: &[RxTimeReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
     let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(&args.machine.machine()?, spent, args.machine.seed);
+    let study = Study::new(machine, spent, args.machine.seed);
     let draws: Vec<&Draw> = study.arms().iter().map(|arm| &arm.draw).collect();
     let jobs = args.machine.jobs();
     let outside = match specs.first() {

@@ -3,20 +3,11 @@
 use quarry_machines::Draw;
 use quarry_work::rx::RxSpec;
 use quarry_work::rx::timed::{self, OutsideWork, RxTimeReport, RxTimeSpec};
-use serde::Serialize;
 
 use crate::output::{self, Grid};
 use crate::rx::{self, Args};
-use crate::{rx_sensitivity, sensitivity};
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Report<'a> {
-    workload: &'static str,
-    runs: &'a [RxTimeReport],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sensitivity: Option<&'a sensitivity::Report>,
-}
+use crate::rx_sensitivity;
+use crate::sensitivity::Timed;
 
 /// Runs the receivers and prints what they had.
 pub(crate) fn run(args: &Args, receivers: &[RxSpec]) -> anyhow::Result<()> {
@@ -33,29 +24,24 @@ pub(crate) fn run(args: &Args, receivers: &[RxSpec]) -> anyhow::Result<()> {
     for spec in &specs {
         spec.config()?;
     }
-    let bar = rx::progress_bar(receivers.iter().map(rx::packets).sum());
+    let bar = output::progress_bar("rx", rx::packets(receivers), "packets");
     let reports = quarry_work::run_all(&specs, args.machine.jobs(), |spec| {
         timed::run(spec, &|packets| bar.inc(packets))
     });
     bar.finish_and_clear();
     let reports = reports?;
     let study = match args.sensitivity {
-        true => Some(rx_sensitivity::explore(args, &specs, &reports)?),
+        true => Some(rx_sensitivity::explore(args, &machine, &specs, &reports)?),
         false => None,
     };
-    if args.json {
-        let report = Report {
-            workload: "rx",
-            runs: &reports,
-            sensitivity: study.as_ref().map(|(report, _)| report),
-        };
-        return output::print_json("run rx", &report);
-    }
-    let mut text = text(&reports);
-    if let Some((report, groups)) = &study {
-        text += &report.text(groups);
-    }
-    output::print_text(&text)
+    let (study, groups) = study.unzip();
+    let timed = Timed {
+        workload: "rx",
+        settings: None,
+        runs: &reports,
+        sensitivity: study.as_ref(),
+    };
+    timed.print(args.json, &groups.unwrap_or_default(), || text(&reports))
 }
 
 /// Bandwidths first, then the causes of each driver's.

@@ -3,9 +3,6 @@
 //! A command makes a [`Study`] of what its runs have spent, lets [`explore`] run it, and gives the [`Samples`] with its
 //! claims to [`Report::new`]. The report is a part of its JSON, and [`Report::text`] follows its tables.
 
-use std::io::{self, IsTerminal};
-
-use indicatif::{ProgressBar, ProgressStyle};
 use quarry_work::run_all;
 use quarry_work::sensitivity::{
     Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, Samples, Study, Verdict,
@@ -20,6 +17,25 @@ pub(crate) struct Group {
     pub(crate) about: String,
     /// Their numbers, and their names in the group.
     pub(crate) runs: Vec<(usize, String)>,
+}
+
+impl Group {
+    /// Runs in groups, by what `of` says that they have in common; it names each in its group, too.
+    pub(crate) fn all<R>(reports: &[R], of: impl Fn(&R) -> (String, String)) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        for (number, report) in reports.iter().enumerate() {
+            let (about, name) = of(report);
+            let run = (number, name);
+            match groups.iter_mut().find(|group| group.about == about) {
+                Some(group) => group.runs.push(run),
+                None => groups.push(Self {
+                    about,
+                    runs: vec![run],
+                }),
+            }
+        }
+        groups
+    }
 }
 
 /// What a study found.
@@ -39,10 +55,28 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 pub(crate) struct Timed<'a, R> {
     pub(crate) workload: &'static str,
-    pub(crate) settings: output::Asked<'a>,
+    /// Of a workload that has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) settings: Option<output::Asked<'a>>,
     pub(crate) runs: &'a [R],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sensitivity: Option<&'a Report>,
+}
+
+impl<R: Serialize> Timed<'_, R> {
+    /// Prints JSON, or the text and what the study found of the groups.
+    pub(crate) fn print(
+        &self,
+        json: bool,
+        groups: &[Group],
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        if json {
+            return output::print_json(&format!("run {}", self.workload), self);
+        }
+        let study = self.sensitivity.map(|report| report.text(groups));
+        output::print_text(&(text() + &study.unwrap_or_default()))
+    }
 }
 
 /// Runs a study's arms. `run` gives the figures of a run in an arm; `values` are those without one.
@@ -53,7 +87,8 @@ pub(crate) fn explore<T: Sync, E: Send>(
     jobs: usize,
     run: impl Fn(&T, &Arm) -> Result<Vec<Figure>, E> + Sync,
 ) -> Result<Samples, E> {
-    let bar = bar("sensitivity", (study.arms().len() * runs.len()) as u64);
+    let all = (study.arms().len() * runs.len()) as u64;
+    let bar = output::progress_bar("sensitivity", all, "runs");
     let samples = study.run(runs, values, jobs, &|| bar.inc(1), run);
     bar.finish_and_clear();
     samples
@@ -66,7 +101,7 @@ pub(crate) fn run_with_bar<T: Sync, R: Send, E: Send>(
     jobs: usize,
     run: impl Fn(&T) -> Result<R, E> + Sync,
 ) -> Result<Vec<R>, E> {
-    let bar = bar(name, runs.len() as u64);
+    let bar = output::progress_bar(name, runs.len() as u64, "runs");
     let reports = run_all(runs, jobs, |item| {
         let report = run(item);
         bar.inc(1);
@@ -74,19 +109,6 @@ pub(crate) fn run_with_bar<T: Sync, R: Send, E: Send>(
     });
     bar.finish_and_clear();
     reports
-}
-
-fn bar(name: &str, runs: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(runs);
-    let template = format!("{name} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left");
-    // The template is a constant; if it were wrong the default style would do.
-    match ProgressStyle::with_template(&template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 impl Report {
