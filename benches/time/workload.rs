@@ -96,6 +96,7 @@ impl Workload {
     /// What the simulation says, in nanoseconds an operation, and what that is made of.
     pub(crate) fn simulated(&self, machine: &Machine) -> (Halves, Causes) {
         let spec = |pattern, era| MicroSpec {
+            kmalloc: false,
             pattern,
             object_bytes: OBJECT_BYTES,
             count: COUNT,

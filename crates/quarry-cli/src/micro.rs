@@ -42,6 +42,9 @@ pub(crate) struct Args {
         default_value = "256"
     )]
     size: Vec<u64>,
+    /// Allocate with kmalloc() of the size, as slab_test does, and not from a cache of this size.
+    #[arg(long)]
+    kmalloc: bool,
     /// CPUs that do it at the same time, all on one cache.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1")]
     cpus: Vec<u32>,
@@ -84,7 +87,7 @@ Exit codes:
 
 Examples:
   quarry run micro
-  quarry run micro --pattern batch --size 8,256,4096 --design slub@3.18
+  quarry run micro --kmalloc --size 8,256,4096 --design slub@3.18
   quarry run micro --pattern cross --cpus 2,12,24
   quarry run micro --pattern bulk --bulk 1,16,128 --machine milan-2x64
   quarry run micro --design sheaf --set sheaf_capacity=60 --pattern cross --cpus 12
@@ -217,6 +220,7 @@ fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<Run>> {
                     let spec = MicroSpec {
                         pattern,
                         object_bytes,
+                        kmalloc: args.kmalloc,
                         count: args.count,
                         bulk,
                         cpus,

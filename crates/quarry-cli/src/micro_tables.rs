@@ -6,7 +6,8 @@ use crate::output;
 use crate::sensitivity::Group;
 
 /// What distinguishes runs of a pattern beside the design, in words.
-const AXES: [fn(&MicroReport) -> String; 3] = [
+const AXES: [fn(&MicroReport) -> String; 4] = [
+    |run| String::from(if run.kmalloc { "kmalloc" } else { "" }),
     |run| format!("{} bytes", run.object_bytes),
     |run| match run.cpus {
         1 => "1 CPU".to_string(),

@@ -35,6 +35,29 @@ fn a_small_run() {
 }
 
 #[test]
+fn kmallocs_look_their_cache_up() {
+    let pair = |more: &[&str]| {
+        let args = [
+            "--pattern",
+            "pair",
+            "--design",
+            "slub@3.18",
+            "--count",
+            "50",
+        ];
+        let json = json(&[&args, more].concat());
+        assert_eq!(json["runs"][0]["kmalloc"], !more.is_empty());
+        json["runs"][0]["alloc"]["cycles"].as_f64().unwrap()
+    };
+    assert!(pair(&["--kmalloc"]) > pair(&[]));
+    let shown = stdout(&["run", "micro", "--kmalloc", "--pattern", "pair"]);
+    assert!(
+        shown.contains("\npair, kmalloc, 256 bytes, 1 CPU\n"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn settings_reach_the_cache_and_the_page_allocator() {
     let ns_of = |args: &str, set: &[&str]| {
         let args: Vec<&str> = args.split(' ').chain(set.iter().copied()).collect();

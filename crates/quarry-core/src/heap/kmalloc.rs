@@ -126,6 +126,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Option<NonNull<u8>> {
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => {
+                // The look-up of a size's cache is a call of its own in kernels.
+                work(self.machine(), Work::Call);
                 let body = self.class(target)?;
                 work(self.machine(), Work::Call);
                 match body.design.alloc_fast(self.env(&body.head), node) {

@@ -9,7 +9,7 @@
 //! | `cross` | allocates n; its neighbour frees them | remote frees of the same module |
 //! | `bulk` | allocates and frees n in calls of k objects | `slab_bulk_test01` (J. D. Brouer) |
 //!
-//! All CPUs do it at the same time, on one cache. A first round, which is not counted, fills caches and lists. Objects
+//! All CPUs do it at the same time, on one cache: their own, or that of `kmalloc()` for the size. A first round, which is not counted, fills caches and lists. Objects
 //! are not written to by their users.
 //!
 //! # Time
@@ -44,14 +44,22 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
         let label = || spec.label();
         spec.tuning.set_pages(driver, &label)?;
-        let cache = CacheSpec::new("micro", spec.object_bytes);
-        let cache = driver
-            .create_cache(&cache)
-            .map_err(|_| WorkError::Exhausted {
-                run: spec.label(),
-                what: "the cache",
-            })?;
-        if let Some(view) = driver.cache(cache) {
+        let cache = match spec.kmalloc {
+            true => None,
+            false => {
+                let cache = CacheSpec::new("micro", spec.object_bytes);
+                let made = driver.create_cache(&cache);
+                Some(made.map_err(|_| WorkError::Exhausted {
+                    run: spec.label(),
+                    what: "the cache",
+                })?)
+            }
+        };
+        let view = match cache {
+            Some(cache) => driver.cache(cache),
+            None => driver.kmalloc_cache(spec.object_bytes),
+        };
+        if let Some(view) = view {
             spec.tuning.set_cache(&view, &label)?;
         }
         Bench {
@@ -72,7 +80,8 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
 struct Bench<'a, 'h, D: Design> {
     spec: &'a MicroSpec,
     driver: &'a Driver<'h, D>,
-    cache: CacheIndex,
+    /// The objects' own cache; without one they come from `kmalloc()`.
+    cache: Option<CacheIndex>,
     /// What each CPU has allocated, in calls of [`MicroSpec::bulk`].
     objects: Vec<RefCell<Vec<Vec<ObjectRef<'h>>>>>,
 }
@@ -96,7 +105,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             Pattern::Pair => {
                 let both = self.phase(|cpu| {
                     for _ in 0..self.spec.count {
-                        let object = self.driver.alloc(self.cache).ok_or(NoMemory)?;
+                        let object = self.alloc().ok_or(NoMemory)?;
                         self.free(object, cpu);
                     }
                     Ok(())
@@ -107,7 +116,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
                 let allocs = self.phase(|cpu| {
                     let mut own = Vec::with_capacity(self.spec.count as usize);
                     for _ in 0..self.spec.count {
-                        own.push(self.driver.alloc(self.cache).ok_or(NoMemory)?);
+                        own.push(self.alloc().ok_or(NoMemory)?);
                     }
                     self.objects[cpu.0 as usize].borrow_mut().push(own);
                     Ok(())
@@ -126,13 +135,16 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
                 Ok((allocs, frees))
             }
             Pattern::Bulk => {
+                let cache = self.cache.ok_or_else(|| {
+                    WorkError::Usage("kmalloc has no calls for several objects".to_string())
+                })?;
                 let bulk = self.spec.bulk as usize;
                 let calls = self.spec.count / self.spec.bulk;
                 let both = self.phase(|cpu| {
                     for _ in 0..calls {
-                        let all = self.driver.alloc_bulk(self.cache, bulk);
+                        let all = self.driver.alloc_bulk(cache, bulk);
                         let mut objects = all.ok_or(NoMemory)?;
-                        let freed = self.driver.free_bulk(self.cache, &mut objects, cpu);
+                        let freed = self.driver.free_bulk(cache, &mut objects, cpu);
                         debug_assert_eq!(freed, Ok(()), "the objects came from this very cache");
                     }
                     Ok(())
@@ -142,8 +154,18 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
         }
     }
 
+    fn alloc(&self) -> Option<ObjectRef<'h>> {
+        match self.cache {
+            Some(cache) => self.driver.alloc(cache),
+            None => self.driver.kmalloc(self.spec.object_bytes),
+        }
+    }
+
     fn free(&self, object: ObjectRef<'h>, allocated_on: CpuId) {
-        let freed = self.driver.free(self.cache, object, allocated_on);
+        let freed = match self.cache {
+            Some(cache) => self.driver.free(cache, object, allocated_on),
+            None => self.driver.kfree(object, allocated_on),
+        };
         debug_assert_eq!(freed, Ok(()), "the object came from this very cache");
     }
 

@@ -22,6 +22,8 @@ pub struct MicroReport {
     pub cpus: u32,
     /// Bytes of an object.
     pub object_bytes: u32,
+    /// Whether objects came from `kmalloc()`.
+    pub kmalloc: bool,
     /// Objects of a call.
     pub bulk: u32,
     /// Bytes of a page.
@@ -70,6 +72,7 @@ impl MicroReport {
             pattern: spec.pattern.name(),
             cpus: spec.cpus,
             object_bytes: spec.object_bytes,
+            kmalloc: spec.kmalloc,
             bulk,
             page_size: spec.page_bytes,
             objects,

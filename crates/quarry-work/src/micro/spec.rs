@@ -43,6 +43,8 @@ pub struct MicroSpec {
     pub pattern: Pattern,
     /// Bytes of an object.
     pub object_bytes: u32,
+    /// Whether objects come from `kmalloc()`, and not from a cache of their own.
+    pub kmalloc: bool,
     /// Objects of each CPU and round.
     pub count: u32,
     /// Objects of a call, for [`Pattern::Bulk`].
@@ -75,8 +77,9 @@ impl MicroSpec {
     #[must_use]
     pub fn label(&self) -> String {
         format!(
-            "{}, {} bytes, era {}, {} CPUs of {}",
+            "{}, {}{} bytes, era {}, {} CPUs of {}",
             self.pattern.name(),
+            if self.kmalloc { "kmalloc of " } else { "" },
             self.object_bytes,
             self.era,
             self.cpus,
@@ -94,6 +97,9 @@ impl MicroSpec {
         if self.count == 0 || self.rounds == 0 {
             return refuse("0 objects or 0 rounds: a run has at least one of each".to_string());
         }
+        if self.object_bytes == 0 {
+            return refuse("0 bytes: an object has at least one".to_string());
+        }
         if !(1..=BULK_MAX).contains(&self.bulk) {
             return refuse(format!("{} objects a call: 1 to {BULK_MAX}", self.bulk));
         }
@@ -102,6 +108,9 @@ impl MicroSpec {
             return refuse(format!(
                 "{bulk} objects a call of {count} in all: ask for more"
             ));
+        }
+        if self.pattern == Pattern::Bulk && self.kmalloc {
+            return refuse("bulk with kmalloc: kernels have no kmalloc of several objects; leave out one of both".to_string());
         }
         if self.pattern == Pattern::Cross && self.cpus < 2 {
             return refuse("cross needs a neighbour: ask for 2 CPUs or more".to_string());

@@ -11,6 +11,7 @@ fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
     MicroSpec {
         pattern,
         object_bytes: 256,
+        kmalloc: false,
         count: 1000,
         bulk: 16,
         cpus,
@@ -58,6 +59,17 @@ fn objects_that_a_neighbour_frees_move_lines_and_cost_more() {
 }
 
 #[test]
+fn a_kmalloc_looks_its_cache_up_besides() {
+    let own = spec(Pattern::Pair, 1, Era::V3_18);
+    let sized = MicroSpec {
+        kmalloc: true,
+        ..own.clone()
+    };
+    let [own, sized] = [own, sized].map(|spec| run::<Slub>(&spec).unwrap().alloc.cycles);
+    assert!(own < sized && sized < own + 20.0, "{own} {sized}");
+}
+
+#[test]
 fn calls_for_many_objects_are_cheaper_an_object() {
     let one = run::<SheafCache>(&spec(Pattern::Pair, 1, Era::V7_0)).unwrap();
     let many = run::<SheafCache>(&spec(Pattern::Bulk, 1, Era::V7_0)).unwrap();
@@ -83,10 +95,14 @@ fn what_cannot_be_is_refused() {
         none,
         "0 objects or 0 rounds: a run has at least one of each"
     );
+    let empty = refused(|spec| spec.object_bytes = 0);
+    assert_eq!(empty, "0 bytes: an object has at least one");
     let bulk = refused(|spec| spec.bulk = 0);
     assert_eq!(bulk, "0 objects a call: 1 to 1024");
     let few = refused(|spec| (spec.pattern, spec.count) = (Pattern::Bulk, 7));
     assert_eq!(few, "16 objects a call of 7 in all: ask for more");
+    let kmalloc = refused(|spec| (spec.pattern, spec.kmalloc) = (Pattern::Bulk, true));
+    assert!(kmalloc.starts_with("bulk with kmalloc: "), "{kmalloc}");
     let alone = refused(|spec| (spec.pattern, spec.cpus) = (Pattern::Cross, 1));
     assert_eq!(alone, "cross needs a neighbour: ask for 2 CPUs or more");
     let cpus = refused(|spec| spec.cpus = 25);

@@ -122,6 +122,7 @@ fn spec(era: Era) -> MicroSpec {
     MicroSpec {
         pattern: Pattern::Cross,
         object_bytes: 256,
+        kmalloc: false,
         count: 100,
         bulk: 1,
         cpus: 4,
