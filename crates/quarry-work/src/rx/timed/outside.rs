@@ -11,10 +11,6 @@ use crate::parallel::run_all;
 
 /// The machine of the thread.
 const THREAD_MACHINE: &str = "haswell-ep-2x12";
-/// Packets of a run that looks for the figure.
-const PACKETS: u64 = 100_000;
-/// Runs that look for it.
-const STEPS: u32 = 3;
 /// Packets and streams of a run that looks for the difference between two draws, at most. Of eight draws, the difference was
 /// at most 1.8 ns off that of the whole search.
 const SHORT_PACKETS: u64 = 10_000;
@@ -28,25 +24,12 @@ pub struct OutsideWork {
 }
 
 impl OutsideWork {
-    /// None: all time is that of memory and locks.
-    pub const NONE: Self = Self { ps: 0 };
-
-    /// What [`OutsideWork::of_thread`] gives for the costs that the thread's machine is said to have; a test compares.
-    pub const THREAD: Self = Self { ps: 325_636 };
-
     /// The work with which driver #1 has on one ring the bandwidth that the thread measured: 23813 Mbit/s, a packet every
-    /// 486 ns. No other figure of the thread is used. `draw` says what the thread's machine costs.
+    /// 486 ns. No other figure of the thread is used.
     ///
-    /// # Errors
-    ///
-    /// [`WorkError`] as [`run`].
-    pub fn of_thread(draw: &Draw) -> Result<Self, WorkError> {
-        let whole = RxSpec {
-            packets: PACKETS,
-            ..RxSpec::new(ring_driver()?, 1)
-        };
-        find(&whole, draw, Self::NONE, STEPS)
-    }
+    /// It is found in three steps, from no work on, with the costs that the thread's machine is said to have. A step runs
+    /// 100,000 packets and adds what a packet lacks of its time. A test repeats the search with fewer packets.
+    pub const THREAD: Self = Self { ps: 325_636 };
 
     /// The work for each of several draws: [`OutsideWork::THREAD`], and the difference that a draw makes to a packet of a
     /// short run. `rx` says how many packets, streams and work entries that has at most. Runs on at most `jobs` threads.
@@ -62,12 +45,12 @@ impl OutsideWork {
             descriptors: rx.descriptors,
             ..RxSpec::new(ring_driver()?, 1)
         };
-        let values = find(&short, &Draw::VALUES, Self::THREAD, 1)?;
+        let values = refine(&short, &Draw::VALUES, Self::THREAD)?;
         run_all(draws, jobs, |draw| {
             if **draw == Draw::VALUES {
                 return Ok(Self::THREAD);
             }
-            let found = find(&short, draw, Self::THREAD, 1)?;
+            let found = refine(&short, draw, Self::THREAD)?;
             Ok(Self {
                 ps: (Self::THREAD.ps + found.ps).saturating_sub(values.ps),
             })
@@ -87,22 +70,24 @@ fn ring_driver() -> Result<&'static RxDriver, WorkError> {
     driver.ok_or_else(|| WorkError::Usage("there is no driver small".to_string()))
 }
 
-/// The work with which a receiver has the packets a second that the thread measured with one ring.
-fn find(rx: &RxSpec, draw: &Draw, from: OutsideWork, steps: u32) -> Result<OutsideWork, WorkError> {
+/// Returns work with which a receiver is nearer to the packets a second that the thread measured with one ring.
+pub(super) fn refine(
+    rx: &RxSpec,
+    draw: &Draw,
+    from: OutsideWork,
+) -> Result<OutsideWork, WorkError> {
     let machine = Machine::bundled(THREAD_MACHINE);
     let machine = machine.map_err(|error| WorkError::Usage(error.to_string()))?;
-    let mut spec = RxTimeSpec {
+    let spec = RxTimeSpec {
         rx: rx.clone(),
         machine,
         draw: draw.clone(),
         outside: from,
     };
     let measured_ns = 1e9 / RING_PACKETS_PER_SECOND;
-    for _ in 0..steps {
-        let report = run(&spec, &|_| ())?;
-        let missing_ns = measured_ns - report.packet_ns;
-        let ps = spec.outside.ps as f64 + missing_ns * 1000.0;
-        spec.outside.ps = ps.round().max(0.0) as u64;
-    }
-    Ok(spec.outside)
+    let missing_ns = measured_ns - run(&spec, &|_| ())?.packet_ns;
+    let ps = from.ps as f64 + missing_ns * 1000.0;
+    Ok(OutsideWork {
+        ps: ps.round().max(0.0) as u64,
+    })
 }

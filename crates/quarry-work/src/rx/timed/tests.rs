@@ -3,6 +3,7 @@ use quarry_machines::{Draw, Machine};
 
 use super::super::driver::{DRIVERS, RxDriver};
 use super::super::spec::Consumer;
+use super::outside::refine;
 use super::*;
 
 /// A small receiver, which is at its limit with one ring.
@@ -98,6 +99,18 @@ fn the_threads_figure_comes_out_of_the_work_that_it_gives() {
     };
     let mbit = report(&spec).mbit_per_second;
     assert!((mbit / 23_813.0 - 1.0).abs() < 0.01, "{mbit}");
+}
+
+#[test]
+fn the_search_finds_the_threads_figure() {
+    let rx = RxSpec {
+        packets: 30_000,
+        ..RxSpec::new(RxDriver::named("small").unwrap(), 1)
+    };
+    let step = |from, _| refine(&rx, &Draw::VALUES, from).unwrap();
+    let found = (0..3).fold(OutsideWork { ps: 0 }, step);
+    let off = found.ns() / OutsideWork::THREAD.ns() - 1.0;
+    assert!(off.abs() < 0.01, "{found:?}");
 }
 
 #[test]
