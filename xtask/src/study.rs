@@ -132,6 +132,12 @@ impl Found {
     }
 }
 
+/// The mean of a figure over the seeds.
+fn mean(found: &[&Found], figure: impl Fn(&Found) -> f64) -> f64 {
+    let sum: f64 = found.iter().map(|found| figure(found)).sum();
+    sum / found.len().max(1) as f64
+}
+
 /// All replays with what they found.
 struct Results(Vec<(Replay, Found)>);
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    BARNS, CAPACITIES, COPIES, Found, MACHINE, Results, SEEDS, SHEAVES, SLUB, Setting, TRACES,
+    BARNS, CAPACITIES, COPIES, Found, MACHINE, Results, SEEDS, SHEAVES, SLUB, Setting, TRACES, mean,
 };
 
 /// The mean of the seeds, and half of their spread in percent of it.
@@ -13,15 +13,13 @@ struct Band {
 }
 
 fn band(found: &[&Found], figure: impl Fn(&Found) -> f64) -> Band {
-    let mut all: Vec<f64> = found.iter().map(|found| figure(found)).collect();
-    all.sort_by(f64::total_cmp);
-    let middle = all.iter().sum::<f64>() / all.len().max(1) as f64;
-    let ends = all
-        .last()
-        .zip(all.first())
-        .map_or(0.0, |(last, first)| last - first);
+    let middle = mean(found, &figure);
+    let all = found.iter().map(|found| figure(found));
+    let (low, high) = all.fold((f64::MAX, f64::MIN), |(low, high), value| {
+        (low.min(value), high.max(value))
+    });
     let spread = if middle > 0.0 {
-        ends / 2.0 / middle * 100.0
+        (high - low) / 2.0 / middle * 100.0
     } else {
         0.0
     };

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::{CAPACITIES, COPIES, Results, Setting};
+use super::{CAPACITIES, COPIES, Results, Setting, mean};
 
 const SIZE: (u32, u32) = (760, 360);
 /// Okabe and Ito, "Color Universal Design" (2008).
@@ -18,8 +18,7 @@ const COLOURS: [RGBColor; 4] = [
 pub(super) fn capacities(trace: &str, results: &Results) -> Result<String> {
     let ns = |copies, setting| {
         let found = results.of(trace, copies, setting);
-        let sum: f64 = found.iter().map(|found| found.operation_ns).sum();
-        sum / found.len().max(1) as f64
+        mean(&found, |found| found.operation_ns)
     };
     let most = COPIES
         .iter()
