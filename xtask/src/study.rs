@@ -5,10 +5,8 @@ mod plot;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::shell;
@@ -19,9 +17,6 @@ pub(crate) struct Options {
     /// The study.
     #[arg(value_enum)]
     study: Study,
-    /// Replays at the same time.
-    #[arg(short, long, value_name = "N", default_value_t = 2)]
-    jobs: usize,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -64,7 +59,7 @@ struct Replay {
 }
 
 /// What it found.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Found {
     operation_ns: f64,
     peak_slab_bytes: u64,
@@ -72,31 +67,31 @@ struct Found {
     causes: Causes,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Paths {
     fast: Share,
     slow: Share,
     pages: Share,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Share {
     count: u64,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Causes {
     locks: Vec<Lock>,
     lines: Lines,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Lock {
     class: String,
     wait_ns: f64,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Lines {
     clean: [f64; 3],
     dirty: [f64; 3],
@@ -162,7 +157,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for (trace, until) in TRACES {
         cut(&quarry, &folder, trace, until)?;
     }
-    let results = replay_all(&quarry, &folder, options.jobs)?;
+    let results = replay_all(&quarry, &folder)?;
     let studies = shell::root().join("docs").join("studies");
     std::fs::create_dir_all(&studies)?;
     for (trace, _) in TRACES {
@@ -204,39 +199,18 @@ fn replays() -> Vec<Replay> {
     all
 }
 
-fn replay_all(quarry: &Path, folder: &Path, jobs: usize) -> Result<Results> {
+fn replay_all(quarry: &Path, folder: &Path) -> Result<Results> {
     let replays = replays();
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(vec![None; replays.len()]);
-    let work = || -> Result<()> {
-        loop {
-            // Relaxed: the number is all that is shared.
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(replay) = replays.get(at) else {
-                return Ok(());
-            };
-            let one = replay_one(quarry, folder, replay)?;
-            let mut found = found.lock().map_err(|_| anyhow!("another replay failed"))?;
-            found[at] = Some(one);
-            if at.is_multiple_of(50) {
-                println!("{at} of {} replays", replays.len());
-            }
+    let count = replays.len();
+    let mut results = Vec::with_capacity(count);
+    for (at, replay) in replays.into_iter().enumerate() {
+        if at.is_multiple_of(50) {
+            println!("{at} of {count} replays");
         }
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..jobs.max(1)).map(|_| scope.spawn(work)).collect();
-        work()?;
-        for other in others {
-            other.join().map_err(|_| anyhow!("a thread panicked"))??;
-        }
-        anyhow::Ok(())
-    })?;
-    let found = found.into_inner().map_err(|_| anyhow!("a replay failed"))?;
-    let all = replays.into_iter().zip(found);
-    Ok(Results(
-        all.filter_map(|(replay, found)| Some((replay, found?)))
-            .collect(),
-    ))
+        let found = replay_one(quarry, folder, &replay)?;
+        results.push((replay, found));
+    }
+    Ok(Results(results))
 }
 
 fn replay_one(quarry: &Path, folder: &Path, replay: &Replay) -> Result<Found> {
