@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
+use quarry_core::geometry::{
+    KmallocClass, KmallocRules, KmallocService, KmallocTarget, MachineParams, kmalloc_index,
+};
 use quarry_sim::Config;
 
 use crate::design::DesignSpec;
+use crate::error::LabError;
 use crate::setting::Settings;
 
 /// One replay.
@@ -37,6 +41,55 @@ impl RunSpec {
             cpus, page_bytes, ..
         } = self.config;
         format!("{}-{}k-{cpus}", self.design, page_bytes >> 10)
+    }
+
+    /// Returns how the heap of the run serves kmalloc.
+    pub(crate) fn kmalloc(&self) -> Result<Kmalloc, LabError> {
+        let rules = (self.design.design.kmalloc_rules)(self.design.era)
+            .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", self.design)))?;
+        let machine = MachineParams {
+            page_shift: self.config.page_bytes.ilog2(),
+            nr_cpus: self.config.cpus,
+            cache_line: self.config.cache_line,
+        };
+        let slab_bytes_max = match rules.service {
+            KmallocService::Classes => 1 << rules.shift_high(machine.page_shift),
+            KmallocService::Design => u64::MAX,
+        };
+        Ok(Kmalloc {
+            rules,
+            machine,
+            slab_bytes_max,
+        })
+    }
+}
+
+/// How a run's heap serves kmalloc.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kmalloc {
+    /// The rules of the design in its era.
+    pub(crate) rules: &'static KmallocRules,
+    /// The machine that they are applied to.
+    pub(crate) machine: MachineParams,
+    /// kmallocs of more bytes are not served from slabs.
+    pub(crate) slab_bytes_max: u64,
+}
+
+impl Kmalloc {
+    /// Returns the class that serves a kmalloc.
+    pub(crate) fn class(&self, bytes: u32) -> Option<KmallocClass> {
+        match kmalloc_index(self.rules, &self.machine, bytes.into()) {
+            KmallocTarget::Class(class) => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Returns the bytes of the pages that serve a large kmalloc; `None` if the era does not serve it.
+    pub(crate) fn large_bytes(&self, bytes: u64) -> Option<u64> {
+        match kmalloc_index(self.rules, &self.machine, bytes) {
+            KmallocTarget::Pages { order } => Some(self.machine.slab_bytes(order)),
+            _ => None,
+        }
     }
 }
 

@@ -8,15 +8,13 @@ mod rare;
 use std::collections::{BTreeMap, BTreeSet};
 
 use quarry_core::design::{Design, REAP_INTERVAL_NS};
-use quarry_core::geometry::MachineParams;
-use quarry_core::geometry::{KmallocRules, KmallocService};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, NO_OBJECT, Place, ReplayEvent};
 
 use super::Before;
 use super::fragmentation::Moment;
-use super::initial::{Held, Preparation, kmalloc_class};
+use super::initial::{Held, Preparation};
 use super::input::Input;
 use super::lists::Start;
 use super::memory::{Memory, Sampler};
@@ -26,7 +24,7 @@ use super::report::Tally;
 use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
 use crate::kernel::Slabinfo;
-use crate::run::RunSpec;
+use crate::run::{Kmalloc, RunSpec};
 pub(super) use memory::Asked;
 use periodic::Periodic;
 
@@ -85,10 +83,7 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     driver: &'a mut Driver<'h, D>,
     spec: &'a RunSpec,
     input: &'a Input,
-    kmalloc: &'static KmallocRules,
-    params: MachineParams,
-    /// kmallocs of more bytes are not served from slabs.
-    kmalloc_bytes_max: u64,
+    kmalloc: Kmalloc,
     /// Virtual CPU by CPU of the load.
     cpu_of: Vec<u16>,
     /// By CPU of the load, whether an event of the part happened on it.
@@ -132,13 +127,6 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             cache: NONE,
             cpu: 0,
         })?;
-        let kmalloc = D::kmalloc_rules(spec.design.era)
-            .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", spec.design)))?;
-        let params = MachineParams {
-            page_shift: spec.config.page_bytes.ilog2(),
-            nr_cpus: spec.config.cpus,
-            cache_line: spec.config.cache_line,
-        };
         // A machine has at most 4096 CPUs.
         let cpu_of: Vec<u16> = (0..input.load_cpus())
             .map(|cpu| (cpu % spec.config.cpus) as u16)
@@ -147,15 +135,10 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let window = Window::new(input.part, meta.first_time_ns);
         let (from_ns, until_ns) = window.bounds(meta.first_time_ns, meta.last_time_ns);
         let engine = Self {
-            kmalloc_bytes_max: match kmalloc.service {
-                KmallocService::Classes => 1 << kmalloc.shift_high(params.page_shift),
-                KmallocService::Design => u64::MAX,
-            },
             driver,
             spec,
             input,
-            kmalloc,
-            params,
+            kmalloc: spec.kmalloc()?,
             cpu_seen: vec![false; cpu_of.len()],
             copies: 1..input.copies,
             cpu_of,
@@ -183,7 +166,6 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             spec: self.spec,
             input: self.input,
             kmalloc: self.kmalloc,
-            params: self.params,
         };
         let held = Held::prepare(&preparation, &initial.rows, self.driver, &mut self.cache_of)?;
         self.outcome.object_bytes = held.object_bytes();
@@ -427,7 +409,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             return Err(self.bad_row(&format!("object {} is allocated twice", event.object)));
         }
         let (cache, object) = if event.kind.is_kmalloc() {
-            if u64::from(event.bytes_req) > self.kmalloc_bytes_max {
+            if u64::from(event.bytes_req) > self.kmalloc.slab_bytes_max {
                 return self.kmalloc_large(event, cpu);
             }
             match self.typed(event.bytes_req, event.flags) {
@@ -509,8 +491,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             self.outcome.tally.implied_frees += 1;
             self.count_implied(cache, bytes as u32);
         }
-        if cache == KMALLOC && bytes > self.kmalloc_bytes_max {
-            self.outcome.large_bytes -= self.large_bytes(bytes).unwrap_or_default();
+        if cache == KMALLOC && bytes > self.kmalloc.slab_bytes_max {
+            self.outcome.large_bytes -= self.kmalloc.large_bytes(bytes).unwrap_or_default();
         } else {
             self.outcome.object_bytes -= bytes;
         }
@@ -521,6 +503,6 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     #[inline(always)]
     fn typed(&self, bytes: u32, flags: Flags) -> Option<u16> {
         let held = self.held.as_ref()?;
-        held.typed(kmalloc_class(self.kmalloc, &self.params, bytes)?, flags)
+        held.typed(self.kmalloc.class(bytes)?, flags)
     }
 }

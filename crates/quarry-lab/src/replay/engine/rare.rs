@@ -1,7 +1,6 @@
 //! What happens seldom: objects from before the part, large kmallocs, rows that cannot be.
 
 use quarry_core::design::Design;
-use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView};
 use quarry_trace::ReplayEvent;
@@ -62,7 +61,7 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
             cache: UNSERVED,
             cpu,
         };
-        if let Some(bytes) = self.large_bytes(event.bytes_req.into()) {
+        if let Some(bytes) = self.kmalloc.large_bytes(event.bytes_req.into()) {
             let object = self.driver.kmalloc(event.bytes_req);
             if object.is_none() {
                 return Err(self.out_of_memory(event));
@@ -78,14 +77,6 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
         }
         self.table[event.object as usize] = entry;
         Ok(())
-    }
-
-    /// Bytes of the pages that serve a large kmalloc; `None` if the era does not serve it.
-    pub(super) fn large_bytes(&self, bytes: u64) -> Option<u64> {
-        match kmalloc_index(self.kmalloc, &self.params, bytes) {
-            KmallocTarget::Pages { order } => Some(self.params.slab_bytes(order)),
-            _ => None,
-        }
     }
 
     #[cold]

@@ -105,8 +105,7 @@ use std::collections::HashMap;
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::geometry::{
-    CacheFlags, CacheParams, KmallocClass, KmallocRules, KmallocTarget, MachineParams,
-    kmalloc_classes, kmalloc_index, kmalloc_params,
+    CacheFlags, CacheParams, KmallocClass, kmalloc_classes, kmalloc_params,
 };
 use quarry_core::heap::CreateError;
 use quarry_core::sheaf::geometry::{asked_capacity, own_flags, sheaf_bytes};
@@ -118,7 +117,7 @@ use super::engine::NONE;
 use super::input::{Input, RecordedCache};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
-use crate::run::RunSpec;
+use crate::run::{Kmalloc, RunSpec};
 use crate::sheaves::Sheaves;
 use fill::{Filled, Filling, Source, is_of_row};
 use seen::Seen;
@@ -161,8 +160,7 @@ pub(super) struct Held<'h> {
 pub(super) struct Preparation<'a> {
     pub(super) spec: &'a RunSpec,
     pub(super) input: &'a Input,
-    pub(super) kmalloc: &'static KmallocRules,
-    pub(super) params: MachineParams,
+    pub(super) kmalloc: Kmalloc,
 }
 
 impl<'h> Held<'h> {
@@ -298,7 +296,7 @@ impl Preparation<'_> {
         for (filling, filled) in fillings.iter().zip(&*filled) {
             let Some(stock) = filling.stock else { continue };
             let bytes = sheaf_bytes(stock.capacity as u32);
-            if let Some(class) = kmalloc_class(self.kmalloc, &self.params, bytes) {
+            if let Some(class) = self.kmalloc.class(bytes) {
                 sheaves[class.index as usize] += filled.in_sheaves.sheaves;
             }
         }
@@ -324,7 +322,7 @@ impl Preparation<'_> {
             .chain([KMALLOC_NORMAL])
             .enumerate()
             .find_map(|(kind, prefix)| Some((kind, row.name.strip_prefix(prefix)?)))?;
-        kmalloc_classes(self.kmalloc, &self.params)
+        kmalloc_classes(self.kmalloc.rules, &self.kmalloc.machine)
             .find(|class| class.to_string().strip_prefix(KMALLOC_NORMAL) == Some(size))
             .map(|class| (kind, class))
     }
@@ -337,7 +335,7 @@ impl Preparation<'_> {
         groups: &[usize],
     ) -> CacheParams {
         if let Some((_, class)) = kmalloc {
-            return kmalloc_params(self.kmalloc, class);
+            return kmalloc_params(self.kmalloc.rules, class);
         }
         let inferred = groups
             .iter()
@@ -355,7 +353,7 @@ impl Preparation<'_> {
             |params: CacheParams| params.with_flags(params.flags | CacheFlags::RECLAIM);
         let gives_the_row = |params: &CacheParams| {
             let (era, boot) = (self.spec.design.era, &self.spec.settings.boot);
-            D::geometry(era, &self.params, boot, params)
+            D::geometry(era, &self.kmalloc.machine, boot, params)
                 .is_ok_and(|geometry| is_of_row(row, &geometry))
         };
         [first, reclaimable(first), plain, reclaimable(plain)]
@@ -415,16 +413,4 @@ impl Preparation<'_> {
 fn kmalloc_kind(flags: Flags) -> usize {
     let kind = KMALLOC_KINDS.iter().position(|(flag, _)| flags.has(*flag));
     kind.unwrap_or(NORMAL)
-}
-
-/// The class that serves a kmalloc.
-pub(super) fn kmalloc_class(
-    kmalloc: &KmallocRules,
-    params: &MachineParams,
-    bytes: u32,
-) -> Option<KmallocClass> {
-    match kmalloc_index(kmalloc, params, bytes.into()) {
-        KmallocTarget::Class(class) => Some(class),
-        _ => None,
-    }
 }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use quarry_trace::{Flags, Kind, NO_CACHE, PAGE_GROUP_ORDER, Place, ReplayEvent};
 
-use super::{CLASSES, KMALLOC_KINDS, NORMAL, Preparation, kmalloc_class, kmalloc_kind};
+use super::{CLASSES, KMALLOC_KINDS, NORMAL, Preparation, kmalloc_kind};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::replay::engine::NONE;
@@ -186,8 +186,7 @@ impl Routes {
     /// The row that serves an allocation.
     fn of_alloc(&self, preparation: &Preparation<'_>, event: &ReplayEvent) -> Option<u16> {
         let row = if event.kind.is_kmalloc() {
-            let (rules, params) = (preparation.kmalloc, &preparation.params);
-            let class = kmalloc_class(rules, params, event.bytes_req)?.index as usize;
+            let class = preparation.kmalloc.class(event.bytes_req)?.index as usize;
             let typed = self.of_kmalloc[kmalloc_kind(event.flags)][class];
             Some(typed)
                 .filter(|row| *row != NONE)

@@ -1,7 +1,6 @@
 //! Allocations and frees of objects, on the CPUs' clocks.
 
 use quarry_core::design::Design;
-use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::Flags;
@@ -91,12 +90,12 @@ impl<D: Design> World<'_, '_, D> {
             };
         }
         let bytes = u64::from(step.bytes);
-        if bytes <= self.kmalloc_bytes_max {
+        if bytes <= self.kmalloc.slab_bytes_max {
             return Ok(KMALLOC);
         }
-        Ok(match kmalloc_index(self.kmalloc, &self.params, bytes) {
-            KmallocTarget::Pages { .. } => KMALLOC,
-            _ => UNSERVED,
+        Ok(match self.kmalloc.large_bytes(bytes) {
+            Some(_) => KMALLOC,
+            None => UNSERVED,
         })
     }
 
@@ -113,7 +112,7 @@ impl<D: Design> World<'_, '_, D> {
             return Err(self.out_of_memory(step, step.bytes, name.unwrap_or("kmalloc")));
         }
         let slab_pages = self.driver.slab_pages();
-        let large = u64::from(step.bytes) > self.kmalloc_bytes_max && cache == KMALLOC;
+        let large = u64::from(step.bytes) > self.kmalloc.slab_bytes_max && cache == KMALLOC;
         let mut outcome = self.outcome.borrow_mut();
         outcome.peak_slab_pages = outcome.peak_slab_pages.max(slab_pages);
         let tally = &mut outcome.tally;

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 
 use quarry_core::design::{Design, REAP_INTERVAL_NS};
-use quarry_core::geometry::{KmallocRules, KmallocService, MachineParams};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::Driver;
 use quarry_sim::{Rng, VirtualMachine};
@@ -18,7 +17,7 @@ use super::objects::Entry;
 use super::report::{Kind, Outcome};
 use super::{Pace, Timing};
 use crate::error::LabError;
-use crate::run::{Progress, RunSpec};
+use crate::run::{Kmalloc, Progress, RunSpec};
 
 /// Copies of the load begin up to this much after the first.
 const SHIFT_NS: u64 = 100_000;
@@ -58,9 +57,7 @@ pub(super) struct World<'a, 'h, D: Design> {
     shifts_ns: Vec<u64>,
     /// When the part begins, by the recording's clock.
     from_ns: u64,
-    pub(super) kmalloc: &'static KmallocRules,
-    pub(super) params: MachineParams,
-    pub(super) kmalloc_bytes_max: u64,
+    pub(super) kmalloc: Kmalloc,
     /// The driver's cache by cache index of the trace.
     pub(super) caches: Vec<u16>,
     feed: RefCell<Feed<'a>>,
@@ -81,13 +78,6 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
         caches: Vec<u16>,
         progress: Progress<'a>,
     ) -> Result<Self, LabError> {
-        let kmalloc = D::kmalloc_rules(spec.design.era)
-            .ok_or_else(|| LabError::Usage(format!("{} cannot be replayed", spec.design)))?;
-        let params = MachineParams {
-            page_shift: spec.config.page_bytes.ilog2(),
-            nr_cpus: spec.config.cpus,
-            cache_line: spec.config.cache_line,
-        };
         let meta = input.file.meta();
         let lanes = meta.cpus.min(spec.config.cpus);
         let cpu = |id: u32| Cpu {
@@ -115,12 +105,7 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
             lanes,
             shifts_ns: (0..input.copies).map(shift).collect(),
             from_ns: window.bounds(meta.first_time_ns, meta.last_time_ns).0,
-            kmalloc,
-            params,
-            kmalloc_bytes_max: match kmalloc.service {
-                KmallocService::Classes => 1 << kmalloc.shift_high(params.page_shift),
-                KmallocService::Design => u64::MAX,
-            },
+            kmalloc: spec.kmalloc()?,
             caches,
             feed: RefCell::new(Feed::new(input, lanes)),
             objects: RefCell::new(reserved(input, meta.object_slots)?),
