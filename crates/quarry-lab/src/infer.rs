@@ -24,6 +24,15 @@ pub struct Inferred {
     pub flags: CacheFlags,
 }
 
+impl Inferred {
+    /// Returns it as what geometries are computed from.
+    pub(crate) fn params(&self) -> CacheParams {
+        CacheParams::new(self.object_size)
+            .with_align(self.align)
+            .with_flags(self.flags)
+    }
+}
+
 /// Cache lines that machines have.
 const LINES: [u32; 2] = [64, 128];
 

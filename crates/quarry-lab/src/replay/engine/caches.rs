@@ -1,6 +1,7 @@
 //! Caches: made at their first use, and tuned.
 
 use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::CacheParams;
 use quarry_core::heap::CreateError;
 use quarry_core::sheaf::geometry::{asked_capacity, own_flags};
 use quarry_core::slab::geometry::early_flag;
@@ -26,16 +27,7 @@ impl<D: Design> Engine<'_, '_, D> {
                 cache.name
             )));
         };
-        let index = create(self.driver, cache, &inferred).map_err(|source| LabError::Cache {
-            run: self.spec.label(),
-            row: self.row,
-            cache: cache.name.clone(),
-            object_size: inferred.object_size,
-            source,
-        })?;
-        if let Some(view) = self.driver.cache(index) {
-            tune(self.spec, &view)?;
-        }
+        let index = create_recorded(self.driver, self.spec, self.row, cache, &inferred)?;
         for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
             if *other == group {
                 *into = index.0;
@@ -57,18 +49,40 @@ impl<D: Design> Engine<'_, '_, D> {
     }
 }
 
-/// Makes a cache of the trace.
-pub(in super::super) fn create<D: Design>(
+/// Makes a cache of the trace, which `row` needs, and tunes it.
+pub(in super::super) fn create_recorded<D: Design>(
     driver: &mut Driver<'_, D>,
+    spec: &RunSpec,
+    row: u64,
     cache: &RecordedCache,
     inferred: &Inferred,
+) -> Result<CacheIndex, LabError> {
+    let index =
+        create(driver, &cache.name, &inferred.params()).map_err(|source| LabError::Cache {
+            run: spec.label(),
+            row,
+            cache: cache.name.clone(),
+            object_size: inferred.object_size,
+            source,
+        })?;
+    if let Some(view) = driver.cache(index) {
+        tune(spec, &view)?;
+    }
+    Ok(index)
+}
+
+/// Makes a cache of a kernel, whose name tells what the kernel asks for beside `params`.
+pub(in super::super) fn create<D: Design>(
+    driver: &mut Driver<'_, D>,
+    name: &str,
+    params: &CacheParams,
 ) -> Result<CacheIndex, CreateError> {
     let spec = CacheSpec {
-        name: &cache.name,
-        object_size: inferred.object_size,
-        align: inferred.align,
-        flags: inferred.flags | early_flag(&cache.name) | own_flags(&cache.name),
-        sheaf_capacity: asked_capacity(&cache.name),
+        name,
+        object_size: params.object_size,
+        align: params.align,
+        flags: params.flags | early_flag(name) | own_flags(name),
+        sheaf_capacity: asked_capacity(name),
     };
     match driver.create_cache(&spec) {
         Ok(index) if index.0 < BEFORE => Ok(index),

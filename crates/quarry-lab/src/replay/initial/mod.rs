@@ -103,17 +103,16 @@ mod tests;
 
 use std::collections::HashMap;
 
-use quarry_core::design::{CacheSpec, Design};
+use quarry_core::design::Design;
 use quarry_core::geometry::{
     CacheFlags, CacheParams, KmallocClass, kmalloc_classes, kmalloc_params,
 };
-use quarry_core::heap::CreateError;
-use quarry_core::sheaf::geometry::{asked_capacity, own_flags, sheaf_bytes};
-use quarry_core::slab::geometry::early_flag;
+use quarry_core::sheaf::geometry::sheaf_bytes;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::Flags;
 
 use super::engine::NONE;
+use super::engine::caches::create;
 use super::input::{Input, RecordedCache};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
@@ -340,11 +339,7 @@ impl Preparation<'_> {
         let inferred = groups
             .iter()
             .find_map(|group| self.input.caches[*group].inferred)
-            .map(|inferred| {
-                CacheParams::new(inferred.object_size)
-                    .with_align(inferred.align)
-                    .with_flags(inferred.flags)
-            });
+            .map(|inferred| inferred.params());
         // Without a recorded size: objects of this many bytes lie as far apart as the kernel's.
         let plain = CacheParams::new(u32::try_from(row.objsize).unwrap_or(u32::MAX)).with_align(8);
         let first = inferred.unwrap_or(plain);
@@ -368,22 +363,12 @@ impl Preparation<'_> {
         params: &CacheParams,
         driver: &mut Driver<'_, D>,
     ) -> Result<CacheIndex, LabError> {
-        let spec = CacheSpec {
-            name: &row.name,
+        create(driver, &row.name, params).map_err(|source| LabError::InitialCache {
+            run: self.spec.label(),
+            cache: row.name.clone(),
             object_size: params.object_size,
-            align: params.align,
-            flags: params.flags | early_flag(&row.name) | own_flags(&row.name),
-            sheaf_capacity: asked_capacity(&row.name),
-        };
-        match driver.create_cache(&spec) {
-            Ok(index) if index.0 < NONE - 3 => Ok(index),
-            other => Err(LabError::InitialCache {
-                run: self.spec.label(),
-                cache: row.name.clone(),
-                object_size: spec.object_size,
-                source: other.err().unwrap_or(CreateError::NoRoom),
-            }),
-        }
+            source,
+        })
     }
 
     /// The recording's caches that are this row's: those of its name, or, for a cache whose name no

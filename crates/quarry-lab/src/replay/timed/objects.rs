@@ -5,7 +5,7 @@ use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 use quarry_trace::Flags;
 
-use super::super::engine::caches::{create, tune};
+use super::super::engine::caches::{create_recorded, tune};
 use super::super::input::Input;
 use super::feed::Step;
 use super::report::Kind;
@@ -60,17 +60,7 @@ pub(super) fn make_caches<D: Design>(
             made.push(NONE);
             continue;
         };
-        let index = create(driver, cache, inferred).map_err(|source| LabError::Cache {
-            run: spec.label(),
-            row: 0,
-            cache: cache.name.clone(),
-            object_size: inferred.object_size,
-            source,
-        })?;
-        if let Some(view) = driver.cache(index) {
-            tune(spec, &view)?;
-        }
-        made.push(index.0);
+        made.push(create_recorded(driver, spec, 0, cache, inferred)?.0);
     }
     let of_group = |group: &u16| made[usize::from(*group)];
     Ok(input.cache_of.iter().map(of_group).collect())
