@@ -5,14 +5,14 @@ use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::KmallocService;
 use quarry_core::heap::{Cache, CreateError, Heap};
-use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::machine::{Machine, NodeId};
 use quarry_core::page::{ORDERS, PageStats};
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::{Counters, VirtualMachine};
 
 use super::debugging;
 use super::ledger::{Ledger, Owner, Pick};
-use super::place::{Placement, Virtual};
+use super::place::{Placement, Virtual, node_of};
 use super::script::{ATTRIBUTES, Ask, Op, Script};
 use super::setup::{Limits, Setup};
 use super::{Check, ensure, ensure_eq};
@@ -115,9 +115,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
     }
 
     pub(crate) fn go(&self, cpu: u16) {
-        let cpus = self.heap.machine().topology().cpus;
-        let cpu = CpuId(u32::from(cpu) % cpus);
-        self.place.run_on(self.heap.machine(), cpu);
+        self.place.go(self.heap.machine(), cpu);
     }
 
     fn slot(&self, cache: u8) -> Option<usize> {
@@ -125,7 +123,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
     }
 
     fn node(&self, node: u8) -> NodeId {
-        NodeId(u32::from(node) % self.heap.machine().topology().nodes)
+        node_of(self.heap.machine(), node)
     }
 
     /// Does one operation.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::machine::Machine;
 use quarry_core::page::{AllocOptions, MAX_ORDER, PageAllocator, PageConfig, Pfn};
 use quarry_sim::{Explore, Explored};
 
@@ -10,6 +10,7 @@ use super::by_number::ByNumber as _;
 use super::page_script::PageOp;
 use super::pages::PageDriver;
 use super::place::Placement;
+use super::race::Turns;
 use super::setup::Setup;
 use super::{Check, ensure, ensure_eq};
 
@@ -22,57 +23,22 @@ struct PageRace<'d, 'a, M: Machine, P> {
     /// Borrowed between calls of the allocator only.
     driver: RefCell<&'d mut PageDriver<'a, M, P>>,
     scarce: bool,
-    failed: RefCell<Check>,
 }
 
 impl<M: Machine, P: Placement<M>> PageRace<'_, '_, M, P> {
-    /// Does the operations that are a task's.
-    fn run(&self, task: u32, tasks: u32, ops: &[PageOp]) {
-        for (at, op) in ops.iter().enumerate() {
-            if at as u32 % tasks != task {
-                continue;
-            }
-            if self.failed.borrow().is_err() {
-                return;
-            }
-            if let Err(error) = self.apply(op) {
-                let error = format!("operation {at}, {op:?}, of task {task}: {error}");
-                *self.failed.borrow_mut() = Err(error);
-            }
-        }
-    }
-
     fn go(&self, cpu: u16) {
-        let cpus = self.pages.machine().topology().cpus;
-        let cpu = CpuId(u32::from(cpu) % cpus);
-        self.place.run_on(self.pages.machine(), cpu);
+        self.place.go(self.pages.machine(), cpu);
     }
 
     fn apply(&self, op: &PageOp) -> Check {
         match *op {
-            PageOp::Alloc {
-                cpu,
-                node,
-                order,
-                migratetype,
-                cold,
-            } => {
+            PageOp::Alloc { cpu, .. } => {
                 self.go(cpu);
-                let nodes = self.pages.machine().topology().nodes;
-                self.alloc(&AllocOptions {
-                    order,
-                    migratetype,
-                    node: node.map(|node| NodeId(u32::from(node) % nodes)),
-                    cold,
-                    ..AllocOptions::default()
-                })
+                self.alloc(&op.options(self.pages.machine()))
             }
-            PageOp::Exhaust { cpu, order } => {
+            PageOp::Exhaust { cpu, .. } => {
                 self.go(cpu);
-                let options = AllocOptions {
-                    order,
-                    ..AllocOptions::default()
-                };
+                let options = op.options(self.pages.machine());
                 (0..COUNT_MAX).try_for_each(|_| self.alloc(&options))
             }
             PageOp::Free {
@@ -185,12 +151,12 @@ pub(crate) fn check_page_race<M: Machine, P: Placement<M>>(
         place,
         driver: RefCell::new(&mut driver),
         scarce: limits.scarce,
-        failed: RefCell::new(Ok(())),
     };
+    let turns = Turns::new(ops, how);
     let explored = place
         .on(pages.machine())
-        .explore(how, |task| race.run(task, how.tasks, ops));
-    race.failed.into_inner()?;
+        .explore(how, |task| turns.run(task, |op| race.apply(op)));
+    turns.end()?;
     let explored = explored.map_err(|error| error.to_string())?;
     driver
         .audit()

@@ -2,7 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quarry_core::page::{MAX_ORDER, MigrateType};
+use quarry_core::machine::Machine;
+use quarry_core::page::{AllocOptions, MAX_ORDER, MigrateType};
+
+use super::place::node_of;
 
 /// One operation. CPUs, nodes and picks are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -50,6 +53,32 @@ pub(crate) enum PageOp {
     Drain,
     /// The periodic work.
     Interval,
+}
+
+impl PageOp {
+    /// What is asked for by [`PageOp::Alloc`] and [`PageOp::Exhaust`].
+    pub(crate) fn options<M: Machine>(&self, machine: &M) -> AllocOptions {
+        match *self {
+            PageOp::Alloc {
+                cpu: _,
+                node,
+                order,
+                migratetype,
+                cold,
+            } => AllocOptions {
+                order,
+                migratetype,
+                node: node.map(|node| node_of(machine, node)),
+                cold,
+                ..AllocOptions::default()
+            },
+            PageOp::Exhaust { order, .. } => AllocOptions {
+                order,
+                ..AllocOptions::default()
+            },
+            _ => AllocOptions::default(),
+        }
+    }
 }
 
 fn cpus() -> impl Strategy<Value = u16> {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use quarry_core::machine::{CpuId, Machine, NodeId};
+use quarry_core::machine::{Machine, NodeId};
 use quarry_core::page::{
     AllocOptions, MAX_ORDER, ORDERS, PageAllocator, PageConfig, PageError, PageStats, Pfn,
 };
 use quarry_sim::{Counters, VirtualMachine};
 
 use super::page_script::PageOp;
-use super::place::{Placement, Virtual};
+use super::place::{Placement, Virtual, node_of};
 use super::setup::{Limits, Setup};
 use super::steps::{OnSteps, Stepping};
 use super::{Check, ensure, ensure_eq};
@@ -58,13 +58,11 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     }
 
     fn go(&self, cpu: u16) {
-        let cpu = CpuId(u32::from(cpu) % self.pages.machine().topology().cpus);
-        self.place.run_on(self.pages.machine(), cpu);
+        self.place.go(self.pages.machine(), cpu);
     }
 
     fn node(&self, node: Option<u8>) -> Option<NodeId> {
-        let nodes = self.pages.machine().topology().nodes;
-        node.map(|node| NodeId(u32::from(node) % nodes))
+        node.map(|node| node_of(self.pages.machine(), node))
     }
 
     pub(crate) fn pick(&self, pick: u16) -> Option<(Pfn, u32)> {
@@ -77,29 +75,14 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
 
     fn apply(&mut self, op: &PageOp) -> Check {
         match *op {
-            PageOp::Alloc {
-                cpu,
-                node,
-                order,
-                migratetype,
-                cold,
-            } => {
+            PageOp::Alloc { cpu, .. } => {
                 self.go(cpu);
-                let options = AllocOptions {
-                    order,
-                    migratetype,
-                    node: self.node(node),
-                    cold,
-                    ..AllocOptions::default()
-                };
+                let options = op.options(self.pages.machine());
                 self.alloc(&options).map(|_| ())
             }
             PageOp::Exhaust { cpu, order } => {
                 self.go(cpu);
-                let options = AllocOptions {
-                    order,
-                    ..AllocOptions::default()
-                };
+                let options = op.options(self.pages.machine());
                 for _ in 0..EXHAUST_MAX >> order.min(6) {
                     if !self.alloc(&options)? {
                         break;

@@ -1,6 +1,6 @@
 //! Placement: on which CPU the next operation runs.
 
-use quarry_core::machine::{CpuId, Machine};
+use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_sim::VirtualMachine;
 
 /// How a test tells a machine where to run.
@@ -13,10 +13,21 @@ pub(crate) trait Placement<M: Machine>: Copy {
         self.on(machine).run_on(cpu);
     }
 
+    /// The same with the number of a script, which is taken modulo the CPUs.
+    fn go(&self, machine: &M, cpu: u16) {
+        let cpus = machine.topology().cpus;
+        self.run_on(machine, CpuId(u32::from(cpu) % cpus));
+    }
+
     /// Moves the machine's clock.
     fn advance_to(&self, machine: &M, now_ns: u64) {
         self.on(machine).advance_to(now_ns);
     }
+}
+
+/// The node with the number of a script, which is taken modulo the nodes.
+pub(crate) fn node_of<M: Machine>(machine: &M, node: u8) -> NodeId {
+    NodeId(u32::from(node) % machine.topology().nodes)
 }
 
 /// A virtual machine runs on the CPU that the caller names.

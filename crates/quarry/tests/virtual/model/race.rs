@@ -2,6 +2,7 @@
 //! whether each object was anyone's before.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
 
 use proptest::prelude::*;
 use quarry_core::design::{Design, FreeError};
@@ -12,7 +13,7 @@ use quarry_sim::{Explore, Explored};
 
 use super::design::Driver;
 use super::ledger::{Live, Owner, Pick};
-use super::place::Placement;
+use super::place::{Placement, node_of};
 use super::script::{ATTRIBUTES, Ask, Op, Script};
 use super::setup::{Limits, Setup, setups};
 use super::{Check, ensure, ensure_eq};
@@ -55,6 +56,44 @@ pub(crate) fn crowded() -> impl Strategy<Value = Setup> {
     })
 }
 
+/// The operations of a script that tasks take in turns, until one fails.
+pub(crate) struct Turns<'o, O> {
+    ops: &'o [O],
+    tasks: u32,
+    failed: RefCell<Check>,
+}
+
+impl<'o, O: Debug> Turns<'o, O> {
+    pub(crate) fn new(ops: &'o [O], how: &Explore) -> Self {
+        Self {
+            ops,
+            tasks: how.tasks,
+            failed: RefCell::new(Ok(())),
+        }
+    }
+
+    /// Does the operations that are a task's.
+    pub(crate) fn run(&self, task: u32, apply: impl Fn(&O) -> Check) {
+        for (at, op) in self.ops.iter().enumerate() {
+            if at as u32 % self.tasks != task {
+                continue;
+            }
+            if self.failed.borrow().is_err() {
+                return;
+            }
+            if let Err(error) = apply(op) {
+                let error = format!("operation {at}, {op:?}, of task {task}: {error}");
+                *self.failed.borrow_mut() = Err(error);
+            }
+        }
+    }
+
+    /// Returns what failed.
+    pub(crate) fn end(self) -> Check {
+        self.failed.into_inner()
+    }
+}
+
 /// A heap, and what tasks do to it.
 struct Race<'d, 'h, M: Machine, D: Design, P> {
     heap: &'h Heap<M, D>,
@@ -67,34 +106,15 @@ struct Race<'d, 'h, M: Machine, D: Design, P> {
     scarce: bool,
     brief: Cell<usize>,
     clock_ns: Cell<u64>,
-    failed: RefCell<Check>,
 }
 
 impl<'h, M: Machine, D: Design, P: Placement<M>> Race<'_, 'h, M, D, P> {
-    /// Does the operations that are a task's.
-    fn run(&self, task: u32, tasks: u32, ops: &[Op]) {
-        for (at, op) in ops.iter().enumerate() {
-            if at as u32 % tasks != task {
-                continue;
-            }
-            if self.failed.borrow().is_err() {
-                return;
-            }
-            if let Err(error) = self.apply(op) {
-                let error = format!("operation {at}, {op:?}, of task {task}: {error}");
-                *self.failed.borrow_mut() = Err(error);
-            }
-        }
-    }
-
     fn go(&self, cpu: u16) {
-        let cpus = self.heap.machine().topology().cpus;
-        let cpu = CpuId(u32::from(cpu) % cpus);
-        self.place.run_on(self.heap.machine(), cpu);
+        self.place.go(self.heap.machine(), cpu);
     }
 
     fn node(&self, node: u8) -> NodeId {
-        NodeId(u32::from(node) % self.heap.machine().topology().nodes)
+        node_of(self.heap.machine(), node)
     }
 
     fn slot(&self, cache: u8) -> usize {
@@ -412,15 +432,13 @@ pub(crate) fn check_race<M: Machine, D: Design, P: Placement<M>>(
         scarce: limits.scarce,
         brief: Cell::new(0),
         clock_ns: Cell::new(0),
-        failed: RefCell::new(Ok(())),
     };
+    let turns = Turns::new(&script.ops, how);
     let explored = place
         .on(heap.machine())
-        .explore(how, |task| race.run(task, how.tasks, &script.ops));
-    let Race {
-        uncounted, failed, ..
-    } = race;
-    failed.into_inner()?;
+        .explore(how, |task| turns.run(task, |op| race.apply(op)));
+    let uncounted = race.uncounted;
+    turns.end()?;
     let explored = explored.map_err(|error| error.to_string())?;
     let reap = || {
         for cpu in 0..setup.cpus {
