@@ -23,6 +23,8 @@ mod cpuinfo;
 mod describe;
 mod donor;
 mod error;
+#[cfg(test)]
+mod fixture;
 pub mod measure;
 mod sample;
 pub mod sysfs;

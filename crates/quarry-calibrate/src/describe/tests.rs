@@ -1,9 +1,7 @@
-use quarry_machines::Cache;
-
 use super::*;
 use crate::donor;
+use crate::fixture::computer;
 use crate::measure::Between;
-use crate::sysfs::Core;
 
 fn sample(value: f64) -> Sample {
     Sample {
@@ -15,35 +13,6 @@ fn sample(value: f64) -> Sample {
 
 fn cpu() -> CpuInfo {
     CpuInfo::parse("vendor_id : AuthenticAMD\nmodel name : AMD \"EPYC\" 1\nflags : avx avx2\n")
-}
-
-fn computer() -> Computer {
-    let cache = |bytes| Cache {
-        bytes,
-        ways: 8,
-        inclusive: false,
-        hashed: false,
-    };
-    Computer {
-        cores: (0..2)
-            .map(|cpu| Core {
-                cpu,
-                socket: 0,
-                cluster: 0,
-            })
-            .collect(),
-        sockets: 1,
-        clusters: 1,
-        cpus: 2,
-        nodes: 1,
-        line_bytes: 64,
-        caches: Caches {
-            l1: cache(32 << 10),
-            l2: Some(cache(1 << 20)),
-            llc: Some(cache(32 << 20)),
-        },
-        notes: vec!["a note".to_string()],
-    }
 }
 
 fn figures() -> Figures {

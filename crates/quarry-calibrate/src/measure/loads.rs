@@ -130,32 +130,12 @@ fn side_by_side<const N: usize>(ring: &Ring, next: &mut usize, loads: usize) -> 
 
 #[cfg(test)]
 mod tests {
-    use quarry_machines::{Cache, Caches};
-
     use super::*;
+    use crate::fixture::{cache, computer};
 
     #[test]
     fn rings_lie_between_the_sizes_of_caches() {
-        let cache = |bytes| Cache {
-            bytes,
-            ways: 8,
-            inclusive: false,
-            hashed: false,
-        };
-        let mut computer = Computer {
-            cores: Vec::new(),
-            sockets: 1,
-            clusters: 1,
-            cpus: 2,
-            nodes: 1,
-            line_bytes: 64,
-            caches: Caches {
-                l1: cache(32 << 10),
-                l2: Some(cache(1 << 20)),
-                llc: Some(cache(32 << 20)),
-            },
-            notes: Vec::new(),
-        };
+        let mut computer = computer();
         let rings = Rings::of(&computer, Effort::Full);
         assert_eq!(
             (rings.l1, rings.memory),
