@@ -3,10 +3,12 @@
 mod page;
 mod plot;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use quarry_machines::{Draw, Machine};
+use quarry_sim::Rng;
 use serde::Deserialize;
 
 use crate::shell;
@@ -28,14 +30,16 @@ enum Study {
 /// The machine, whose CPUs the copies fill.
 const MACHINE: &str = "milan-2x64";
 /// The recordings, each of two CPUs, and how much of each: about 25,000 events from its beginning.
-const TRACES: [(&str, &str); 2] = [("hackbench", "0.03"), ("tbench", "0.05")];
+const TRACES: [(&str, &str); 2] = [("hackbench", "0.03"), ("tbench", "0.34")];
 /// Copies of a recording: 2, 16, 64 and 128 CPUs.
 const COPIES: [u32; 4] = [1, 8, 32, 64];
 const CAPACITIES: [u32; 6] = [4, 8, 16, 32, 64, 128];
 /// Full and empty sheaves that a node keeps, each; a kernel keeps 10.
 const BARNS: [u32; 4] = [0, 5, 20, 40];
-/// Chance alone: the spread of these seeds is each figure's band.
+/// Chance alone, with the machine's constants as their values say.
 const SEEDS: [u32; 2] = [1, 2];
+/// The machine's constants anywhere in their ranges, each time with a seed of its own.
+const DRAWS: u32 = 6;
 /// With the kernel's own capacities and limits.
 const SHEAVES: &str = "sheaf@7.0";
 const SLUB: &str = "slub@6.17";
@@ -55,7 +59,27 @@ struct Replay {
     trace: &'static str,
     copies: u32,
     setting: Setting,
-    seed: u32,
+    arm: Arm,
+}
+
+/// What differs between replays of one setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arm {
+    Seed(u32),
+    Draw(u32),
+}
+
+impl Arm {
+    fn all() -> impl Iterator<Item = Arm> {
+        let draws = (1..=DRAWS).map(Arm::Draw);
+        SEEDS.into_iter().map(Arm::Seed).chain(draws)
+    }
+
+    fn seed(self) -> u32 {
+        match self {
+            Self::Seed(number) | Self::Draw(number) => number,
+        }
+    }
 }
 
 /// What it found.
@@ -127,23 +151,49 @@ impl Found {
     }
 }
 
-/// The mean of a figure over the seeds.
-fn mean(found: &[&Found], figure: impl Fn(&Found) -> f64) -> f64 {
-    let sum: f64 = found.iter().map(|found| figure(found)).sum();
-    sum / found.len().max(1) as f64
+/// A figure of a setting.
+#[derive(Clone, Debug)]
+struct Figure {
+    /// The mean of the seeds.
+    mean: f64,
+    /// The least and the most of the draws.
+    low: f64,
+    high: f64,
+    /// Of each draw.
+    draws: Vec<f64>,
 }
 
 /// All replays with what they found.
 struct Results(Vec<(Replay, Found)>);
 
 impl Results {
-    /// The seeds' findings.
-    fn of(&self, trace: &str, copies: u32, setting: Setting) -> Vec<&Found> {
-        let wanted = |replay: &Replay| {
-            (replay.trace, replay.copies, replay.setting) == (trace, copies, setting)
-        };
-        let all = self.0.iter().filter(|(replay, _)| wanted(replay));
-        all.map(|(_, found)| found).collect()
+    fn figure(
+        &self,
+        trace: &str,
+        copies: u32,
+        setting: Setting,
+        of: impl Fn(&Found) -> f64,
+    ) -> Figure {
+        let (mut seeds, mut draws) = (Vec::new(), Vec::new());
+        for (replay, found) in &self.0 {
+            if (replay.trace, replay.copies, replay.setting) == (trace, copies, setting) {
+                match replay.arm {
+                    Arm::Seed(_) => seeds.push(of(found)),
+                    Arm::Draw(_) => draws.push(of(found)),
+                }
+            }
+        }
+        Figure {
+            mean: seeds.iter().sum::<f64>() / seeds.len().max(1) as f64,
+            low: draws.iter().copied().fold(f64::MAX, f64::min),
+            high: draws.iter().copied().fold(0.0, f64::max),
+            draws,
+        }
+    }
+
+    /// Nanoseconds an operation.
+    fn ns(&self, trace: &str, copies: u32, setting: Setting) -> Figure {
+        self.figure(trace, copies, setting, |found| found.operation_ns)
     }
 }
 
@@ -157,6 +207,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for (trace, until) in TRACES {
         cut(&quarry, &folder, trace, until)?;
     }
+    draw_machines(&folder)?;
     let results = replay_all(&quarry, &folder)?;
     let studies = shell::root().join("docs").join("studies");
     std::fs::create_dir_all(&studies)?;
@@ -179,6 +230,29 @@ fn cut(quarry: &Path, folder: &Path, trace: &str, until: &str) -> Result<()> {
     shell::run(command.arg(part))
 }
 
+/// The file of a draw's machine.
+fn drawn(folder: &Path, draw: u32) -> PathBuf {
+    folder.join(format!("{MACHINE}-{draw}.toml"))
+}
+
+fn draw_machines(folder: &Path) -> Result<()> {
+    let machine = Machine::bundled(MACHINE)?;
+    let mut rng = Rng::new(1);
+    for number in 1..=DRAWS {
+        let texts = std::iter::repeat_with(|| {
+            let drawn = machine.clone().drawn(&Draw::random(&mut rng));
+            drawn.to_text()
+        });
+        // In some draws a far line is cheaper than a near one, which no machine is.
+        let text = texts
+            .take(1000)
+            .find(|text| Machine::parse(MACHINE, text).is_ok());
+        let text = text.context("no draw of 1000 is a machine")?;
+        std::fs::write(drawn(folder, number), text)?;
+    }
+    Ok(())
+}
+
 fn replays() -> Vec<Replay> {
     let mut settings = vec![Setting::Slub, Setting::Kernel];
     settings.extend(CAPACITIES.map(Setting::Capacity));
@@ -187,11 +261,11 @@ fn replays() -> Vec<Replay> {
     for (trace, _) in TRACES {
         for copies in COPIES {
             for &setting in &settings {
-                all.extend(SEEDS.map(|seed| Replay {
+                all.extend(Arm::all().map(|arm| Replay {
                     trace,
                     copies,
                     setting,
-                    seed,
+                    arm,
                 }));
             }
         }
@@ -199,18 +273,30 @@ fn replays() -> Vec<Replay> {
     all
 }
 
+/// The recordings' replays, side by side: a replay has one thread.
 fn replay_all(quarry: &Path, folder: &Path) -> Result<Results> {
-    let replays = replays();
-    let count = replays.len();
-    let mut results = Vec::with_capacity(count);
-    for (at, replay) in replays.into_iter().enumerate() {
-        if at.is_multiple_of(50) {
-            println!("{at} of {count} replays");
+    let all = replays();
+    let of = |trace| all.iter().filter(move |replay| replay.trace == trace);
+    std::thread::scope(|scope| {
+        let threads = TRACES.map(|(trace, _)| {
+            scope.spawn(move || -> Result<Vec<(Replay, Found)>> {
+                let count = of(trace).count();
+                let found = of(trace).enumerate().map(|(at, replay)| {
+                    if at.is_multiple_of(50) {
+                        println!("{trace}: {at} of {count} replays");
+                    }
+                    Ok((*replay, replay_one(quarry, folder, replay)?))
+                });
+                found.collect()
+            })
+        });
+        let mut results = Vec::new();
+        for thread in threads {
+            let found = thread.join();
+            results.extend(found.map_err(|_| anyhow!("a thread of the study panicked"))??);
         }
-        let found = replay_one(quarry, folder, &replay)?;
-        results.push((replay, found));
-    }
-    Ok(Results(results))
+        Ok(Results(results))
+    })
 }
 
 fn replay_one(quarry: &Path, folder: &Path, replay: &Replay) -> Result<Found> {
@@ -218,9 +304,12 @@ fn replay_one(quarry: &Path, folder: &Path, replay: &Replay) -> Result<Found> {
     command.arg("replay");
     command.arg(folder.join(format!("{}.parquet", replay.trace)));
     command.args(["--time", "--pace", "full", "--json", "-j", "1"]);
-    command.args(["--machine", MACHINE]);
+    match replay.arm {
+        Arm::Seed(_) => command.args(["--machine", MACHINE]),
+        Arm::Draw(number) => command.arg("--machine").arg(drawn(folder, number)),
+    };
     command.args(["--copies", &replay.copies.to_string()]);
-    command.args(["--seed", &replay.seed.to_string()]);
+    command.args(["--seed", &replay.arm.seed().to_string()]);
     let design = match replay.setting {
         Setting::Slub => SLUB,
         _ => SHEAVES,

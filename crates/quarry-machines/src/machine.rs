@@ -151,6 +151,17 @@ impl Machine {
         self
     }
 
+    /// The same machine whose costs are those of a draw, as a file of its own can have them.
+    #[must_use]
+    pub fn drawn(mut self, draw: &Draw) -> Self {
+        for (key, ..) in Key::ALL {
+            if let Some(cost) = &mut self.costs[key as usize] {
+                cost.value = cost.at(draw.place(key));
+            }
+        }
+        self
+    }
+
     /// A virtual machine with n of the machine's CPUs: one socket or a part of it, or all of several sockets. CPU 0 is
     /// the first one of the first socket. What is not about time stays as in `base`.
     ///
@@ -203,7 +214,22 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use quarry_sim::Rng;
+
     use super::*;
+
+    #[test]
+    fn a_drawn_machine_costs_what_the_draw_says() {
+        let machine = Machine::bundled("milan-2x64").unwrap();
+        let draw = Draw::random(&mut Rng::new(3));
+        let drawn = machine.clone().drawn(&draw);
+        let read = Machine::parse("milan-2x64", &drawn.to_text()).unwrap();
+        let config =
+            |machine: &Machine, draw| machine.config(8, Era::V7_0, draw, 1, Config::default());
+        let of_file = config(&read, &Draw::VALUES).unwrap();
+        assert_eq!(of_file, config(&machine, &draw).unwrap());
+        assert_ne!(of_file, config(&machine, &Draw::VALUES).unwrap());
+    }
 
     #[test]
     fn cpus_fill_sockets() {
