@@ -90,7 +90,39 @@ fn finding(results: &Results) -> String {
             );
         }
     }
-    text
+    text + &sentences(results)
+}
+
+/// The same in sentences.
+fn sentences(results: &Results) -> String {
+    let all = || {
+        let of = |(trace, _)| COPIES.map(|copies| (trace, copies));
+        TRACES.into_iter().flat_map(of)
+    };
+    let ns = |(trace, copies), setting| results.ns(trace, copies, setting);
+    let ratio = |at, a, b| ns(at, a).mean / ns(at, b).mean;
+    let most = |ratios: &mut dyn Iterator<Item = f64>| ratios.fold(0.0, f64::max);
+    let [small, kernel] = [Setting::Capacity(CAPACITIES[0]), Setting::Kernel];
+    let capacity = most(&mut all().map(|at| ratio(at, small, kernel)));
+    let none = most(&mut all().map(|at| ratio(at, Setting::Barn(0), kernel)));
+    let large = all().flat_map(|at| {
+        let others = BARNS.into_iter().filter(|sheaves| *sheaves > 0);
+        others.map(move |sheaves| ratio(at, Setting::Barn(sheaves), kernel))
+    });
+    let large = most(&mut large.map(|ratio| (ratio - 1.0).abs()));
+    let slower = all().filter(|&at| ns(at, kernel).mean > ns(at, Setting::Slub).mean);
+    format!(
+        "\n* Capacity matters most: with {} objects for all caches an operation takes up to {capacity:.0} times as long as with the kernel's.\n\
+         * Without a barn it takes up to {:.0} % longer. Limits of {} to {} instead of 10 change it by at most {:.0} %.\n\
+         * With sheaves it takes longer than with SLUB of 6.17 in {} of {} rows.\n",
+        CAPACITIES[0],
+        (none - 1.0) * 100.0,
+        BARNS[1],
+        BARNS[BARNS.len() - 1],
+        large * 100.0,
+        slower.count(),
+        all().count(),
+    )
 }
 
 /// The least capacity within 5 % of the best one.

@@ -1,5 +1,7 @@
 //! The plots of the study of sheaves.
 
+use std::ops::Range;
+
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
@@ -18,23 +20,32 @@ const COLOURS: [RGBColor; 4] = [
 /// of the same colour.
 pub(super) fn capacities(trace: &str, results: &Results) -> Result<String> {
     let ns = |copies, setting| results.ns(trace, copies, setting);
-    let most = COPIES
-        .iter()
-        .flat_map(|&copies| {
-            let own = CAPACITIES.map(|capacity| ns(copies, Setting::Capacity(capacity)));
-            let slub = ns(copies, Setting::Slub);
-            own.into_iter().chain([slub]).map(|ns| ns.high.max(ns.mean))
-        })
-        .fold(1.0, f64::max);
+    let all = COPIES.iter().flat_map(|&copies| {
+        let own = CAPACITIES.map(|capacity| ns(copies, Setting::Capacity(capacity)));
+        own.into_iter().chain([ns(copies, Setting::Slub)])
+    });
+    let (least, most) = all.fold((f64::MAX, 1.0_f64), |(least, most), ns| {
+        (
+            least.min(ns.low.min(ns.mean)),
+            most.max(ns.high.max(ns.mean)),
+        )
+    });
+    // The legend is below all lines.
+    let range = least / 4.0..most * 1.2;
     let mut svg = String::new();
-    draw(&mut svg, trace, most, &ns).map_err(|error| anyhow!("{error}"))?;
+    draw(&mut svg, trace, range, &ns).map_err(|error| anyhow!("{error}"))?;
     Ok(svg)
+}
+
+/// Where a capacity is: doubled ones are equally far from each other.
+fn place(capacity: u32) -> f64 {
+    f64::from(capacity).log2()
 }
 
 fn draw(
     svg: &mut String,
     trace: &str,
-    most: f64,
+    range: Range<f64>,
     ns: &dyn Fn(u32, Setting) -> Figure,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
@@ -47,36 +58,37 @@ fn draw(
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(
-            (f64::from(CAPACITIES[0])..f64::from(CAPACITIES[CAPACITIES.len() - 1])).log_scale(),
-            (1.0..most * 1.2).log_scale(),
+            place(CAPACITIES[0]) - 0.1..place(CAPACITIES[CAPACITIES.len() - 1]) + 0.1,
+            range.log_scale(),
         )?;
     chart
         .configure_mesh()
         .x_desc("objects a sheaf")
         .y_desc("ns an operation")
-        .x_label_formatter(&|x| format!("{x:.0}"))
+        .x_labels(CAPACITIES.len())
+        .x_label_formatter(&|x| format!("{:.0}", x.exp2()))
         .y_label_formatter(&|y| format!("{y:.0}"))
         .draw()?;
     for (copies, colour) in COPIES.into_iter().zip(COLOURS) {
-        let figures = CAPACITIES
-            .map(|capacity| (f64::from(capacity), ns(copies, Setting::Capacity(capacity))));
-        let bars = figures.iter().map(|(capacity, ns)| {
-            PathElement::new([(*capacity, ns.low), (*capacity, ns.high)], colour)
-        });
+        let figures =
+            CAPACITIES.map(|capacity| (place(capacity), ns(copies, Setting::Capacity(capacity))));
+        let bars = figures
+            .iter()
+            .map(|(place, ns)| PathElement::new([(*place, ns.low), (*place, ns.high)], colour));
         chart.draw_series(bars)?;
-        let points = figures.iter().map(|(capacity, ns)| (*capacity, ns.mean));
+        let points = figures.iter().map(|(place, ns)| (*place, ns.mean));
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?
             .label(format!("{} CPUs", copies * 2))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         let slub = ns(copies, Setting::Slub).mean;
         let ends = [CAPACITIES[0], CAPACITIES[CAPACITIES.len() - 1]];
-        let line = ends.map(|capacity| (f64::from(capacity), slub));
+        let line = ends.map(|capacity| (place(capacity), slub));
         chart.draw_series(DashedLineSeries::new(line, 3, 5, colour.into()))?;
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(SeriesLabelPosition::LowerLeft)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK)
         .draw()?;

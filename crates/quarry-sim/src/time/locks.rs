@@ -6,7 +6,7 @@
 //!
 //! | kind | kernels (x86) | spins on the line | after a release |
 //! |---|---|---|---|
-//! | [`LockKind::TestAndSet`] | to 2.6.24 | all | all read and try; the first reader gets it, near ones first |
+//! | [`LockKind::TestAndSet`] | to 2.6.24 | all | all read, near ones first, and try; the first attempt gets it, also that of the last holder |
 //! | [`LockKind::Ticket`] | 2.6.25 to 4.1 | all | all read; the one that came first gets it |
 //! | [`LockKind::Queued`] | 4.2 on | the first waiter | the first waiter reads and takes it, and wakes the next one |
 
@@ -93,7 +93,34 @@ impl Locks {
         // Its attempt took the line away from those that spin.
         self.respin(place, began_ps, |_| ());
         order.block(what);
+        while place.kind == LockKind::TestAndSet && !self.try_again(place) {
+            self.with(place.at, |lock| lock.waiters.push_back(cpu));
+            order.block(what);
+        }
         Some(order.now_ps() - began_ps)
+    }
+
+    /// The running CPU, which spins on a flag, tries to set it if it reads that it is not set. Else it has the line to
+    /// spin on.
+    fn try_again(&self, place: &Place<'_>) -> bool {
+        let &Place {
+            order, lines, line, ..
+        } = place;
+        let cpu = order.cpu();
+        order.visible();
+        lines.pass(order.now_ps());
+        order.advance_to(lines.read(cpu, line, order.now_ps()));
+        order.visible();
+        // An attempt that is on its way does not show yet.
+        let read_ps = order.now_ps();
+        let free = self.with(place.at, |lock| {
+            lock.holder.is_none() || lock.taken_ps > read_ps
+        });
+        if free && self.try_lock(place) {
+            return true;
+        }
+        lines.read(cpu, line, order.now_ps());
+        false
     }
 
     /// The running CPU takes a lock if it is free.
@@ -143,7 +170,10 @@ impl Locks {
             return held_ps;
         }
         let (next, at_ps) = match place.kind {
-            LockKind::TestAndSet => self.race(place, free_ps),
+            LockKind::TestAndSet => {
+                self.race(place, free_ps);
+                return held_ps;
+            }
             LockKind::Ticket => self.serve(place, free_ps),
             LockKind::Queued => self.hand_over(place, free_ps),
         };
@@ -156,24 +186,19 @@ impl Locks {
         held_ps
     }
 
-    /// All spinners see that the lock is free and try to take it.
-    fn race(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
-        let &Place { lines, line, .. } = place;
-        let from = place.order.cpu();
-        let mut readers = Vec::new();
-        self.respin(place, free_ps, |reader| readers.push(reader));
-        // Of equal distances the order is that of the reads.
-        readers.sort_by_key(|&(cpu, _)| lines.costs().distance(from, cpu));
-        let mut taken_ps = 0;
-        for (n, &(cpu, read_ps)) in readers.iter().enumerate() {
-            let tried_ps = lines.atomic(cpu, line, read_ps);
-            if n == 0 {
-                taken_ps = tried_ps;
-            } else {
-                lines.read(cpu, line, tried_ps);
-            }
+    /// All spinners read the line, the near ones first.
+    fn race(&self, place: &Place<'_>, free_ps: u64) {
+        let order = place.order;
+        let spinners = self.with(place.at, |lock| std::mem::take(&mut lock.waiters));
+        let mut rng = self.rng.borrow_mut();
+        let costs = place.lines.costs();
+        let rank = |cpu| (costs.distance(order.cpu(), cpu), rng.next_u64(), cpu);
+        let mut ranks: Vec<_> = spinners.into_iter().map(rank).collect();
+        ranks.sort_unstable();
+        // A picosecond decides who is first.
+        for (sooner_ps, (_, _, cpu)) in (0..).zip(ranks) {
+            order.wake(cpu, free_ps + sooner_ps);
         }
-        (readers[0].0, taken_ps)
     }
 
     /// All spinners read which number is served.
@@ -298,6 +323,35 @@ pub(super) mod tests {
         let (near, far) = (&flag[..4], &flag[4..]);
         assert!(near.iter().all(|&cpu| cpu < 4), "{flag:?}");
         assert!(far.iter().all(|&cpu| cpu >= 4), "{flag:?}");
+    }
+
+    #[test]
+    fn the_last_holder_of_a_flag_sets_it_again_before_others_have_read_it() {
+        let turns = |kind, pause_ps| {
+            let (order, lines, locks) = (Order::new(2), Lines::new(8, 64, COSTS), Locks::new(1));
+            let stores = Stores::new(2, 10);
+            let taken = RefCell::new(Vec::new());
+            let ran = order.run(|cpu| {
+                order.advance(u64::from(cpu) * 1000);
+                for _ in 0..3 {
+                    locks.lock(&place(&order, &lines, &stores, kind, 7), "zone");
+                    order.advance(100_000);
+                    taken.borrow_mut().push(cpu);
+                    locks.unlock(&place(&order, &lines, &stores, kind, 7));
+                    order.advance(pause_ps);
+                }
+            });
+            assert_eq!(ran, Ok(()));
+            taken.into_inner()
+        };
+        let transfer_ps = COSTS.transfer[0];
+        let again = turns(LockKind::TestAndSet, 1);
+        assert_eq!(again, [0, 0, 0, 1, 1, 1]);
+        let later = turns(LockKind::TestAndSet, 3 * transfer_ps);
+        assert_eq!(later, [0, 1, 0, 1, 0, 1]);
+        for kind in [LockKind::Ticket, LockKind::Queued] {
+            assert_eq!(turns(kind, 1), [0, 1, 0, 1, 0, 1], "{kind:?}");
+        }
     }
 
     #[test]
