@@ -29,8 +29,10 @@ enum Study {
 
 /// The machine, whose CPUs the copies fill.
 const MACHINE: &str = "milan-2x64";
-/// The recordings, each of two CPUs, and how much of each: about 25,000 events from its beginning.
-const TRACES: [(&str, &str); 2] = [("hackbench", "0.03"), ("tbench", "0.34")];
+/// The recordings, each of two CPUs, and a window in which they allocate and free: seconds from the beginning. About 25,000
+/// events of each are replayed.
+const TRACES: [(&str, [&str; 2]); 2] =
+    [("hackbench", ["0.1", "0.13"]), ("tbench", ["0.45", "0.53"])];
 /// Copies of a recording: 2, 16, 64 and 128 CPUs.
 const COPIES: [u32; 4] = [1, 8, 32, 64];
 const CAPACITIES: [u32; 6] = [4, 8, 16, 32, 64, 128];
@@ -156,7 +158,7 @@ impl Found {
 struct Figure {
     /// The mean of the seeds.
     mean: f64,
-    /// The least and the most of the draws.
+    /// The least and the most of the seeds and the draws.
     low: f64,
     high: f64,
     /// Of each draw.
@@ -183,10 +185,11 @@ impl Results {
                 }
             }
         }
+        let all = || seeds.iter().chain(&draws).copied();
         Figure {
             mean: seeds.iter().sum::<f64>() / seeds.len().max(1) as f64,
-            low: draws.iter().copied().fold(f64::MAX, f64::min),
-            high: draws.iter().copied().fold(0.0, f64::max),
+            low: all().fold(f64::MAX, f64::min),
+            high: all().fold(0.0, f64::max),
             draws,
         }
     }
@@ -204,8 +207,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let quarry = shell::target_dir().join("release").join("quarry");
     let folder = shell::target_dir().join("study");
     std::fs::create_dir_all(&folder)?;
-    for (trace, until) in TRACES {
-        cut(&quarry, &folder, trace, until)?;
+    for (trace, window) in TRACES {
+        cut(&quarry, &folder, trace, window)?;
     }
     draw_machines(&folder)?;
     let results = replay_all(&quarry, &folder)?;
@@ -222,11 +225,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the beginning out of a recording.
-fn cut(quarry: &Path, folder: &Path, trace: &str, until: &str) -> Result<()> {
+/// Cuts a window out of a recording.
+fn cut(quarry: &Path, folder: &Path, trace: &str, [from, until]: [&str; 2]) -> Result<()> {
     let part = folder.join(format!("{trace}.parquet"));
     let mut command = Command::new(quarry);
-    command.args(["filter", trace, "--until", &format!("+{until}"), "-o"]);
+    command.args(["filter", trace, "--from", &format!("+{from}")]);
+    command.args(["--until", &format!("+{until}"), "-o"]);
     shell::run(command.arg(part))
 }
 

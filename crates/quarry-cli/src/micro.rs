@@ -43,6 +43,7 @@ pub(crate) struct Args {
     )]
     size: Vec<u64>,
     /// Allocate with kmalloc() of the size, as slab_test does, and not from a cache of this size.
+    /// Not with pattern bulk.
     #[arg(long)]
     kmalloc: bool,
     /// CPUs that do it at the same time, all on one cache.

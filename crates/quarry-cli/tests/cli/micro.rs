@@ -50,6 +50,13 @@ fn kmallocs_look_their_cache_up() {
         json["runs"][0]["alloc"]["cycles"].as_f64().unwrap()
     };
     assert!(pair(&["--kmalloc"]) > pair(&[]));
+    let args = "run micro --kmalloc --size 64k --design slub@6.18 --set cpu_partial=2";
+    let args: Vec<&str> = args.split(' ').collect();
+    assert_fails(
+        &quarry(&args),
+        2,
+        &["has no cache; leave settings of caches out"],
+    );
     let shown = stdout(&["run", "micro", "--kmalloc", "--pattern", "pair"]);
     assert!(
         shown.contains("\npair, kmalloc, 256 bytes, 1 CPU\n"),

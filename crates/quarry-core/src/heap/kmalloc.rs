@@ -126,7 +126,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Option<NonNull<u8>> {
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => {
-                // The look-up of a size's cache is a call of its own in kernels.
+                // The look-up of a size's cache. A compiler does that of a constant size; here all sizes are looked up.
                 work(self.machine(), Work::Call);
                 let body = self.class(target)?;
                 work(self.machine(), Work::Call);

@@ -133,7 +133,7 @@ fn work_is_that_of_the_release() {
     for design in ["slub@2.6.24", "slab@6.1"] {
         let (_, all, [calls, cmpxchg, irq_save, preempt]) = of(design);
         assert_eq!((cmpxchg, irq_save, preempt), (0, all, 0), "{design}");
-        // SLAB's own structures are kmallocs, which look their caches up.
+        // SLAB's own structures are kmallocs, which look their caches up: those of `box` and of its CPUs.
         assert!(calls >= all && calls < all + 10, "{design}: {calls}");
     }
     let (_, _, [_, cmpxchg, _, preempt]) = of("sheaf@7.0");

@@ -128,20 +128,16 @@ fn locks_agree_with_their_lines_where_all_cpus_wait() {
     }
 }
 
-/// With a flag it is between one and two transfers for each of the others: they read it after each release, and try to set it
-/// if they read that it is free. The last holder is often back before they do.
+/// Published of a hand-over with a flag is one to two transfers for each CPU that waits: all read it, and try to set it if they
+/// read that it is free. The last holder is often back before that, and needs no transfer then.
 #[test]
-fn a_flag_costs_one_or_two_transfers_for_each_cpu_that_waits() {
+fn a_flag_costs_two_transfers_at_most_for_each_cpu_that_waits() {
     for n in [8, 16, 32, 64] {
-        for (a, s) in [(5.0, 1.0), (20.0, 1.0)] {
+        for (a, s) in [(20.0, 1.0), (50.0, 10.0)] {
             let rate = simulated(LockKind::TestAndSet, n, a * C, s * C);
-            let transfers = 1.0 / rate / C - s;
-            let waiting = f64::from(n - 1);
-            let what = format!("n={n}, a={a} c: {transfers:.1} transfers");
-            assert!(
-                transfers > 0.75 * waiting && transfers < 2.0 * waiting,
-                "{what}"
-            );
+            let transfers = (1.0 / rate / C - s) / f64::from(n - 1);
+            let what = format!("n={n}, a={a} c: {transfers:.2} transfers");
+            assert!((0.5..2.0).contains(&transfers), "{what}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | kind | kernels (x86) | spins on the line | after a release |
 //! |---|---|---|---|
-//! | [`LockKind::TestAndSet`] | to 2.6.24 | all | all read, near ones first, and try; the first attempt gets it, also that of the last holder |
+//! | [`LockKind::TestAndSet`] | to 2.6.24; locks of slabs to 3.0 | all | all read, near ones first, and try; the first attempt gets it, also that of the last holder |
 //! | [`LockKind::Ticket`] | 2.6.25 to 4.1 | all | all read; the one that came first gets it |
 //! | [`LockKind::Queued`] | 4.2 on | the first waiter | the first waiter reads and takes it, and wakes the next one |
 
@@ -49,8 +49,9 @@ impl LockKind {
 #[derive(Default)]
 struct Lock {
     holder: Option<u32>,
-    /// When the holder took it.
+    /// When the holder took it, and when its last one's release is seen.
     taken_ps: u64,
+    freed_ps: u64,
     /// In the order of arrival.
     waiters: VecDeque<u32>,
 }
@@ -93,7 +94,8 @@ impl Locks {
         // Its attempt took the line away from those that spin.
         self.respin(place, began_ps, |_| ());
         order.block(what);
-        while place.kind == LockKind::TestAndSet && !self.try_again(place) {
+        // A body that is unwound gets what it waits for.
+        while place.kind == LockKind::TestAndSet && !order.is_ending() && !self.try_again(place) {
             self.with(place.at, |lock| lock.waiters.push_back(cpu));
             order.block(what);
         }
@@ -107,12 +109,21 @@ impl Locks {
             order, lines, line, ..
         } = place;
         let cpu = order.cpu();
-        order.visible();
-        lines.pass(order.now_ps());
-        order.advance_to(lines.read(cpu, line, order.now_ps()));
-        order.visible();
+        let read = || {
+            order.visible();
+            lines.pass(order.now_ps());
+            order.advance_to(lines.read(cpu, line, order.now_ps()));
+            order.visible();
+            order.now_ps()
+        };
+        let mut read_ps = read();
+        let freed_ps = self.with(place.at, |lock| lock.freed_ps);
+        if read_ps < freed_ps {
+            // The release is on its way: it takes the line away, and is seen with the next read.
+            order.advance_to(freed_ps);
+            read_ps = read();
+        }
         // An attempt that is on its way does not show yet.
-        let read_ps = order.now_ps();
         let free = self.with(place.at, |lock| {
             lock.holder.is_none() || lock.taken_ps > read_ps
         });
@@ -164,6 +175,7 @@ impl Locks {
         let (held_ps, waits) = self.with(place.at, |lock| {
             debug_assert_eq!(lock.holder, Some(cpu));
             lock.holder = None;
+            lock.freed_ps = free_ps;
             (free_ps - lock.taken_ps, !lock.waiters.is_empty())
         });
         if !waits {
@@ -352,6 +364,29 @@ pub(super) mod tests {
         for kind in [LockKind::Ticket, LockKind::Queued] {
             assert_eq!(turns(kind, 1), [0, 1, 0, 1, 0, 1], "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_body_that_is_unwound_does_not_spin_for_ever() {
+        struct Again<'a>(&'a dyn Fn());
+        impl Drop for Again<'_> {
+            fn drop(&mut self) {
+                (self.0)();
+            }
+        }
+        let (order, lines, locks) = (Order::new(2), Lines::new(8, 64, COSTS), Locks::new(1));
+        let stores = Stores::new(2, 10);
+        let lock = || {
+            let place = place(&order, &lines, &stores, LockKind::TestAndSet, 7);
+            locks.lock(&place, "slab");
+        };
+        let ran = order.run(|_| {
+            let _ends = Again(&lock);
+            lock();
+            order.block("no one");
+        });
+        let error = ran.expect_err("a deadlock");
+        assert!(error.to_string().starts_with("deadlock: "), "{error}");
     }
 
     #[test]

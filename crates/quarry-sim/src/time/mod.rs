@@ -28,7 +28,8 @@
 //! * **T3** Equal clocks go by the CPUs' numbers, so the same input gives the same order.
 //! * **T4** A transfer of a line keeps the line busy: the next one of it waits for its end. Contention for a
 //!   lock costs what its line costs, and no formula says how much.
-//! * **T5** The lines of a run that a CPU fetches at the same time are one visible action: it asks for all of them at once.
+//! * **T5** The lines of a run that a CPU fetches at the same time are one visible action. This is an approximation: another CPU that
+//!   acts before the last of them has come sees them moved already, and finds the bus taken until then.
 
 mod caches;
 mod costs;

@@ -9,8 +9,8 @@
 //! | `cross` | allocates n; its neighbour frees them | remote frees of the same module |
 //! | `bulk` | allocates and frees n in calls of k objects | `slab_bulk_test01` (J. D. Brouer) |
 //!
-//! All CPUs do it at the same time, on one cache: their own, or that of `kmalloc()` for the size. A first round, which is not counted, fills caches and lists. Objects
-//! are not written to by their users.
+//! All CPUs do it at the same time, on one cache: their own, or what `kmalloc()` has for the size. A first round, which is
+//! not counted, fills caches and lists. Objects are not written to by their users.
 //!
 //! # Time
 //!
@@ -59,8 +59,13 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
             Some(cache) => driver.cache(cache),
             None => driver.kmalloc_cache(spec.object_bytes),
         };
-        if let Some(view) = view {
-            spec.tuning.set_cache(&view, &label)?;
+        match view {
+            Some(view) => spec.tuning.set_cache(&view, &label)?,
+            None if spec.tuning.cache.is_empty() => (),
+            None => {
+                let message = "kmalloc of this size has no cache; leave settings of caches out";
+                return Err(WorkError::Usage(format!("{}: {message}", spec.label())));
+            }
         }
         Bench {
             spec,
@@ -135,9 +140,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
                 Ok((allocs, frees))
             }
             Pattern::Bulk => {
-                let cache = self.cache.ok_or_else(|| {
-                    WorkError::Usage("kmalloc has no calls for several objects".to_string())
-                })?;
+                let cache = self.cache.ok_or_else(spec::bulk_kmalloc)?;
                 let bulk = self.spec.bulk as usize;
                 let calls = self.spec.count / self.spec.bulk;
                 let both = self.phase(|cpu| {
@@ -166,7 +169,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             Some(cache) => self.driver.free(cache, object, allocated_on),
             None => self.driver.kfree(object, allocated_on),
         };
-        debug_assert_eq!(freed, Ok(()), "the object came from this very cache");
+        debug_assert_eq!(freed, Ok(()), "the object was allocated so");
     }
 
     /// Lets all CPUs do something, which they begin together.

@@ -1,6 +1,7 @@
 //! What a micro-benchmark is asked to do.
 
 use quarry_core::era::Era;
+use quarry_core::page::MAX_ORDER;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
@@ -72,6 +73,13 @@ pub struct MicroSpec {
 /// Most objects that a call takes.
 const BULK_MAX: u32 = 1024;
 
+/// Refuses a bulk run of kmallocs.
+pub(super) fn bulk_kmalloc() -> WorkError {
+    let message =
+        "bulk with kmalloc: kernels have no kmalloc of several objects; leave out one of both";
+    WorkError::Usage(message.to_string())
+}
+
 impl MicroSpec {
     /// The run in words, for messages.
     #[must_use]
@@ -110,7 +118,12 @@ impl MicroSpec {
             ));
         }
         if self.pattern == Pattern::Bulk && self.kmalloc {
-            return refuse("bulk with kmalloc: kernels have no kmalloc of several objects; leave out one of both".to_string());
+            return Err(bulk_kmalloc());
+        }
+        let most = self.page_bytes << MAX_ORDER;
+        if self.kmalloc && u64::from(self.object_bytes) > most {
+            let bytes = self.object_bytes;
+            return refuse(format!("kmalloc of {bytes} bytes: {most} are the most"));
         }
         if self.pattern == Pattern::Cross && self.cpus < 2 {
             return refuse("cross needs a neighbour: ask for 2 CPUs or more".to_string());

@@ -103,6 +103,8 @@ fn what_cannot_be_is_refused() {
     assert_eq!(few, "16 objects a call of 7 in all: ask for more");
     let kmalloc = refused(|spec| (spec.pattern, spec.kmalloc) = (Pattern::Bulk, true));
     assert!(kmalloc.starts_with("bulk with kmalloc: "), "{kmalloc}");
+    let large = refused(|spec| (spec.object_bytes, spec.kmalloc) = (5 << 20, true));
+    assert_eq!(large, "kmalloc of 5242880 bytes: 4194304 are the most");
     let alone = refused(|spec| (spec.pattern, spec.cpus) = (Pattern::Cross, 1));
     assert_eq!(alone, "cross needs a neighbour: ask for 2 CPUs or more");
     let cpus = refused(|spec| spec.cpus = 25);
