@@ -212,8 +212,8 @@ fn barns(results: &Results, trace: &str) -> String {
 const LIMITS: &str = "\n## What they do not support\n\n\
 * The recordings are of a kernel with 2 CPUs. Copies share caches, nodes and zones, and each copy's objects are freed on its \
 own two CPUs. A real load of 128 CPUs frees on more CPUs than that.\n\
-* Replays are short and begin with empty caches. The first slabs of all copies are made at the same time, so list waits are \
-those of a start. Large capacities gain most of their time there, and cost memory: no advice for long loads.\n\
+* Replays are short and begin with empty caches. The first slabs of all copies are made at the same time. The recordings' \
+objects from before the window are not freed.\n\
 * Every CPU does nothing but allocate and free. Locks are asked for far more often than under a real load. So waits show \
 where contention begins, and not how long a real load waits.\n\
 * Users of objects touch nothing: caches hold the allocators' lines alone.\n\
