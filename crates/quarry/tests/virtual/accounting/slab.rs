@@ -105,8 +105,8 @@ const MANY: &[(Era, Tables)] = &[
             (
                 "new slab",
                 "call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock \
-                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, (lock \
-                 node_list, unlock node_list) x2, call, slot, write cpu_state 64, read cpu_queue 8, \
+                 queue_config, call x2, slot, write cpu_state 64, read cpu_queue 8, free slot, (lock \
+                 node_list, unlock node_list) x2, call x2, slot, write cpu_state 64, read cpu_queue 8, \
                  free slot, slot, write pcp 64, page_call, write page_descriptor 64, free slot, \
                  write page_descriptor 64, atomic node 8 x2, write slab 64, (slab_object, write \
                  bitmap 4) x2, lock node_list, (write node 12, write slab 8) x2, write slab 64, \
@@ -150,7 +150,7 @@ const MANY: &[(Era, Tables)] = &[
             (
                 "new slab",
                 "call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock \
-                 queue_config, call, slot, write cpu_state 64, read cpu_queue 8, free slot, lock \
+                 queue_config, call x2, slot, write cpu_state 64, read cpu_queue 8, free slot, lock \
                  node_list, unlock node_list, slot, write pcp 64, page_call, atomic pcp 4, write \
                  page_descriptor 64, free slot, write page_descriptor 64, atomic node 8 x2, write \
                  slab 64, (slab_object, write bitmap 1) x2, lock node_list, write slab 64, read \
