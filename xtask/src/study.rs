@@ -46,6 +46,11 @@ const DRAWS: u32 = 6;
 const SHEAVES: &str = "sheaf@7.0";
 const SLUB: &str = "slub@6.17";
 
+/// CPUs of some copies.
+fn cpus(copies: u32) -> u32 {
+    copies * 2
+}
+
 /// What differs between two replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
@@ -154,7 +159,7 @@ impl Found {
 }
 
 /// A figure of a setting.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Figure {
     /// The mean of the seeds.
     mean: f64,

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use quarry_lab::RunReport;
 use quarry_lab::replay::memory::MemorySample;
 
-use crate::units;
+use crate::{output, units};
 
 /// Width of a chart in pixels.
 const WIDTH: u32 = 860;
@@ -42,18 +42,12 @@ pub(crate) struct Panel<'a> {
 
 /// Runs by page size and number of CPUs, in the order of the runs.
 pub(crate) fn panels(runs: &[RunReport]) -> Vec<Panel<'_>> {
-    let mut panels: Vec<Panel<'_>> = Vec::new();
-    for run in runs {
+    let titled = runs.iter().map(|run| {
         let title = format!("{} pages, {} CPUs", units::bytes(run.page_size), run.cpus);
-        match panels.iter_mut().find(|panel| panel.title == title) {
-            Some(panel) => panel.runs.push(run),
-            None => panels.push(Panel {
-                title,
-                runs: vec![run],
-            }),
-        }
-    }
-    panels
+        (title, run)
+    });
+    let panels = output::grouped(titled).into_iter();
+    panels.map(|(title, runs)| Panel { title, runs }).collect()
 }
 
 /// All panels in one SVG, one below the other, with a legend.

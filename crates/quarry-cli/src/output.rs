@@ -396,6 +396,18 @@ struct Producer {
     version: &'static str,
 }
 
+/// Items by what they have in common, in the order in which each of that comes first.
+pub(crate) fn grouped<K: PartialEq, T>(items: impl Iterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for (key, item) in items {
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
 /// A bar on stderr of how much is done, hidden unless that is a terminal: `replay [####] 3 of 8 events, 2 s left`.
 pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {

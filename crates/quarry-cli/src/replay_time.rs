@@ -78,16 +78,9 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
 
 /// Runs by page size and number of CPUs, in the order of the runs.
 fn groups(runs: &[TimedReport]) -> Vec<Vec<&TimedReport>> {
-    let machine = |run: &TimedReport| (run.page_size, run.cpus);
-    let mut groups: Vec<Vec<&TimedReport>> = Vec::new();
-    for run in runs {
-        let of = |group: &&mut Vec<&TimedReport>| machine(group[0]) == machine(run);
-        match groups.iter_mut().find(of) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
-        }
-    }
-    groups
+    let on_machines = runs.iter().map(|run| ((run.page_size, run.cpus), run));
+    let groups = output::grouped(on_machines).into_iter();
+    groups.map(|(_, runs)| runs).collect()
 }
 
 fn title(group: &[&TimedReport]) -> String {

@@ -22,19 +22,12 @@ pub(crate) struct Group {
 impl Group {
     /// Runs in groups, by what `of` says that they have in common; it names each in its group, too.
     pub(crate) fn all<R>(reports: &[R], of: impl Fn(&R) -> (String, String)) -> Vec<Self> {
-        let mut groups: Vec<Self> = Vec::new();
-        for (number, report) in reports.iter().enumerate() {
+        let runs = reports.iter().enumerate().map(|(number, report)| {
             let (about, name) = of(report);
-            let run = (number, name);
-            match groups.iter_mut().find(|group| group.about == about) {
-                Some(group) => group.runs.push(run),
-                None => groups.push(Self {
-                    about,
-                    runs: vec![run],
-                }),
-            }
-        }
-        groups
+            (about, (number, name))
+        });
+        let groups = output::grouped(runs).into_iter();
+        groups.map(|(about, runs)| Self { about, runs }).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     BARNS, CAPACITIES, COPIES, DRAWS, Figure, Found, MACHINE, Results, SEEDS, SHEAVES, SLUB,
-    Setting, TRACES,
+    Setting, TRACES, cpus,
 };
 
 /// The whole page.
@@ -37,11 +37,7 @@ pub(super) fn text(results: &Results) -> String {
     page
 }
 
-fn cpus(copies: u32) -> u32 {
-    copies * 2
-}
-
-/// A figure with the range of the draws.
+/// A figure with the range of the seeds and the draws.
 fn ranged(figure: &Figure) -> String {
     let Figure {
         mean, low, high, ..

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::{CAPACITIES, COPIES, Figure, Results, Setting};
+use super::{CAPACITIES, COPIES, Figure, Results, Setting, cpus};
 
 const SIZE: (u32, u32) = (760, 360);
 /// Okabe and Ito, "Color Universal Design" (2008).
@@ -16,8 +16,8 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(213, 94, 0),
 ];
 
-/// Nanoseconds an operation by capacity, a line for each number of CPUs, with the range of the draws; SLUB is a dotted line
-/// of the same colour.
+/// Nanoseconds an operation by capacity, a line for each number of CPUs, with the range of the seeds and the draws; SLUB is a
+/// dotted line of the same colour.
 pub(super) fn capacities(trace: &str, results: &Results) -> Result<String> {
     let ns = |copies, setting| results.ns(trace, copies, setting);
     let all = COPIES.iter().flat_map(|&copies| {
@@ -25,10 +25,7 @@ pub(super) fn capacities(trace: &str, results: &Results) -> Result<String> {
         own.into_iter().chain([ns(copies, Setting::Slub)])
     });
     let (least, most) = all.fold((f64::MAX, 1.0_f64), |(least, most), ns| {
-        (
-            least.min(ns.low.min(ns.mean)),
-            most.max(ns.high.max(ns.mean)),
-        )
+        (least.min(ns.low), most.max(ns.high))
     });
     // The legend is below all lines.
     let range = least / 4.0..most * 1.2;
@@ -79,7 +76,7 @@ fn draw(
         let points = figures.iter().map(|(place, ns)| (*place, ns.mean));
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))?
-            .label(format!("{} CPUs", copies * 2))
+            .label(format!("{} CPUs", cpus(copies)))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         let slub = ns(copies, Setting::Slub).mean;
         let ends = [CAPACITIES[0], CAPACITIES[CAPACITIES.len() - 1]];

@@ -256,6 +256,15 @@ mod tests {
         }
     }
 
+    /// Gives the time since its last call, or since the clock's beginning.
+    fn lap(machine: &VirtualMachine) -> impl FnMut() -> u64 {
+        let mut began_ps = 0;
+        move || {
+            let now_ps = machine.clock_ps();
+            now_ps - std::mem::replace(&mut began_ps, now_ps)
+        }
+    }
+
     /// All CPUs allocate; each object is freed on the next CPU.
     fn ring<D: Design>(era: Era, cpus: u32) -> TimeCounters {
         driver::drive::<D, _>(config(cpus), era, BootParams::default(), |driver| {
@@ -429,12 +438,10 @@ mod tests {
         let machine = VirtualMachine::new(config(1)).unwrap();
         let at = machine.ranges.pages.base.as_ptr().cast_const();
         let ran = machine.run_cpus(|_| {
-            let mut began_ps = 0;
+            let mut lap = lap(&machine);
             let mut cost = || {
                 machine.access(at, 8, Access::Read, Line::Object);
-                let cost_ps = machine.clock_ps() - began_ps;
-                began_ps = machine.clock_ps();
-                cost_ps
+                lap()
             };
             let lines = &MODEL.lines;
             assert_eq!((cost(), cost()), (lines.memory[0], lines.l1.hit));
@@ -452,12 +459,10 @@ mod tests {
         let lines = &MODEL.lines;
         let (hit, memory) = (lines.l1.hit, lines.memory[0]);
         let ran = machine.run_cpus(|_| {
-            let mut began_ps = 0;
+            let mut lap = lap(&machine);
             let mut cost = |at: usize, access| {
                 machine.access(pages.wrapping_add(at), 8, access, Line::Object);
-                let cost_ps = machine.clock_ps() - began_ps;
-                began_ps = machine.clock_ps();
-                cost_ps
+                lap()
             };
             assert_eq!(cost(0, Access::Write), memory);
             assert_eq!(cost(64, Access::Store), hit);
@@ -479,16 +484,14 @@ mod tests {
         let lines = &MODEL.lines;
         let (hit, memory) = (lines.l1.hit, lines.memory[0]);
         let ran = machine.run_cpus(|_| {
-            let mut began_ps = 0;
+            let mut lap = lap(&machine);
             let mut cost = |lines: std::ops::Range<usize>, zero: bool| {
                 let at = pages.wrapping_add(lines.start * 64);
                 match zero {
                     true => machine.zero(at, lines.len() * 64),
                     false => machine.access(at, lines.len() * 64, Access::Read, Line::Object),
                 }
-                let cost_ps = machine.clock_ps() - began_ps;
-                began_ps = machine.clock_ps();
-                cost_ps
+                lap()
             };
             assert_eq!(cost(0..1, false), memory);
             assert_eq!(cost(0..2, false), hit + memory, "nothing came beside it");
