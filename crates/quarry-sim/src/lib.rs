@@ -43,6 +43,7 @@ mod machine;
 mod memory;
 mod pool;
 mod rng;
+pub mod sched;
 mod step;
 pub mod time;
 

@@ -3,6 +3,7 @@
 mod clocked;
 mod explored;
 mod passage;
+mod tasks;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;

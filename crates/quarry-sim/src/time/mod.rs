@@ -52,7 +52,7 @@ pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;
 
-pub(crate) use order::Order;
+pub(crate) use order::{Bodies, Next, Order};
 pub(crate) use timed::{Cause, Run, Timed};
 
 use lines::{LineAccess, Lines};

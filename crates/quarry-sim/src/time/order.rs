@@ -11,7 +11,10 @@ use super::ready::Ready;
 /// Turns that are given up in a row by CPUs that wait without a lock, until nothing is expected to end their waits.
 const IDLE_MAX: u32 = 1 << 20;
 
-/// Stack of a CPU: the deepest calls of an allocator, unoptimised, and its user's.
+/// No body.
+const NONE: usize = usize::MAX;
+
+/// Stack of a body: the deepest calls of an allocator, unoptimised, and its user's.
 const STACK_BYTES: usize = 256 << 10;
 
 /// One CPU.
@@ -19,17 +22,60 @@ const STACK_BYTES: usize = 256 << 10;
 struct Cpu {
     /// Its clock, in picoseconds.
     now_ps: Cell<u64>,
-    /// The way out of its coroutine: not null while the coroutine has begun and not ended.
-    yielder: Cell<*const Yielder<(), ()>>,
+    /// The body that it runs.
+    runs: Cell<usize>,
     /// What it waits for.
     waits: Cell<Option<&'static str>>,
     /// Whether it waits for [`Order::rouse`].
     asleep: Cell<bool>,
 }
 
+/// The way out of a body's coroutine: not null while the coroutine has begun and not ended.
+type WayOut = Cell<*const Yielder<(), ()>>;
+
+/// What a CPU does when it has left a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It goes on with another one.
+    Body(usize),
+    /// It waits until a moment, in picoseconds, and then goes on with this one.
+    At(u64, usize),
+    /// It runs nothing until [`Order::begin`].
+    Nothing,
+}
+
+/// Decides what CPUs run.
+pub(crate) trait Bodies {
+    /// A body that the running CPU ran has returned: what follows.
+    fn returned(&self, order: &Order) -> Next;
+    /// All CPUs wait, and bodies are left.
+    fn deadlock(&self, order: &Order) -> Deadlock;
+    /// Whether the bodies that are left are to be unwound.
+    fn is_over(&self) -> bool;
+}
+
+/// Each CPU runs one body.
+struct OneEach;
+
+impl Bodies for OneEach {
+    fn returned(&self, _: &Order) -> Next {
+        Next::Nothing
+    }
+
+    fn deadlock(&self, order: &Order) -> Deadlock {
+        order.deadlock()
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
 /// The order in which CPUs act.
 pub(crate) struct Order {
     cpus: Vec<Cpu>,
+    /// Of each body that runs.
+    ways_out: RefCell<Vec<WayOut>>,
     /// The CPU whose turn it is.
     turn: Cell<usize>,
     /// All others that can run.
@@ -55,6 +101,7 @@ impl Order {
     fn of(who: &'static str, n: u32, ready: Ready) -> Self {
         Self {
             cpus: (0..n).map(|_| Cpu::default()).collect(),
+            ways_out: RefCell::default(),
             turn: Cell::new(0),
             ready: RefCell::new(ready),
             ending: Cell::new(false),
@@ -176,14 +223,64 @@ impl Order {
         sleeps
     }
 
-    fn suspend(&self) {
+    /// The running CPU leaves its body. The caller, whose body this was, goes on when a CPU runs that again.
+    pub(crate) fn leave_for(&self, next: Next) {
         if self.ending.get() {
             return;
         }
-        let yielder = self.running().yielder.get();
-        assert!(!yielder.is_null(), "no CPU runs");
-        // SAFETY: `run` stores the yielder of this CPU's coroutine when it begins and null when it ends. The
-        // turn is this CPU's, so the caller is inside the coroutine, whose body keeps the yielder.
+        let left = self.running().runs.get();
+        self.follow(next);
+        self.suspend_body(left);
+    }
+
+    /// The running CPU has left its body, for this.
+    fn follow(&self, next: Next) {
+        let cpu = self.turn.get();
+        let (body, at_ps) = match next {
+            Next::Body(body) => (body, self.now_ps()),
+            Next::At(at_ps, body) => (body, at_ps.max(self.now_ps())),
+            Next::Nothing => return self.running().runs.set(NONE),
+        };
+        self.running().runs.set(body);
+        self.ready.borrow_mut().push(at_ps, cpu);
+    }
+
+    /// A CPU that waits for a moment ([`Next::At`]) runs nothing any more.
+    pub(crate) fn retract(&self, cpu: u32) {
+        self.cpus[cpu as usize].runs.set(NONE);
+        self.ready.borrow_mut().remove(cpu as usize);
+    }
+
+    /// A CPU that runs nothing begins with a body, `at_ps` at the earliest.
+    ///
+    /// # Panics
+    ///
+    /// If it runs something.
+    pub(crate) fn begin(&self, cpu: u32, body: usize, at_ps: u64) {
+        let begins = &self.cpus[cpu as usize];
+        let ran = begins.runs.replace(body);
+        assert_eq!(ran, NONE, "CPU {cpu} runs body {ran}");
+        begins.now_ps.set(begins.now_ps.get().max(at_ps));
+        self.ready
+            .borrow_mut()
+            .push(begins.now_ps.get(), cpu as usize);
+    }
+
+    /// Gives the turn up, inside of the running CPU's body.
+    fn suspend(&self) {
+        if !self.ending.get() {
+            self.suspend_body(self.running().runs.get());
+        }
+    }
+
+    /// Gives the turn up, inside of a body.
+    fn suspend_body(&self, body: usize) {
+        let way_out = self.ways_out.borrow().get(body).map(Cell::get);
+        let yielder = way_out.filter(|way_out| !way_out.is_null());
+        let yielder = yielder.expect("a body runs");
+        // SAFETY: `run_bodies` stores the yielder of a body's coroutine when it begins and null when it ends. The
+        // caller is inside the coroutine: the turn is its CPU's, which ran this body until now. A coroutine keeps
+        // its yielder.
         let yielder = unsafe { &*yielder };
         yielder.suspend(());
     }
@@ -198,43 +295,77 @@ impl Order {
     ///
     /// If a body panics, or calls this itself.
     pub(crate) fn run(&self, body: impl Fn(u32)) -> Result<(), Deadlock> {
-        assert!(
-            self.cpus.iter().all(|cpu| cpu.yielder.get().is_null()),
-            "CPUs run already"
-        );
-        let (order, body) = (self, &body);
-        let begin = |cpu: usize| {
+        let body = &body;
+        let on_cpu = |cpu: usize| -> Box<dyn FnOnce() + '_> { Box::new(move || body(cpu as u32)) };
+        let all = (0..self.cpus.len()).map(on_cpu).collect();
+        let first = || {
+            for cpu in 0..self.cpus.len() {
+                self.begin(cpu as u32, cpu, 0);
+            }
+        };
+        self.run_bodies(all, first, &OneEach)
+    }
+
+    /// Runs bodies side by side until all have returned. `first` says which CPUs begin with which of them; a CPU goes
+    /// on with what that body or `next` says. A body may be left on one CPU and go on on another.
+    ///
+    /// # Errors
+    ///
+    /// [`Deadlock`] if all CPUs wait and bodies are left.
+    ///
+    /// # Panics
+    ///
+    /// As [`Order::run`].
+    pub(crate) fn run_bodies<'env>(
+        &self,
+        bodies: Vec<Box<dyn FnOnce() + 'env>>,
+        first: impl FnOnce(),
+        next: &dyn Bodies,
+    ) -> Result<(), Deadlock> {
+        let order = self;
+        assert!(order.ways_out.borrow().is_empty(), "CPUs run already");
+        let mut left = bodies.len();
+        order
+            .ways_out
+            .replace(bodies.iter().map(|_| WayOut::default()).collect());
+        for cpu in &order.cpus {
+            cpu.runs.set(NONE);
+        }
+        let begin = |(number, body): (usize, Box<dyn FnOnce() + 'env>)| {
             let stack = DefaultStack::new(STACK_BYTES).expect("address space for a stack");
             let entry = move |yielder: &Yielder<(), ()>, ()| {
-                let place = &order.cpus[cpu].yielder;
-                place.set(yielder);
+                order.set_way_out(number, yielder);
                 // Also when the body panics, or is unwound because another one did.
-                let _ends = Ends(place);
-                body(cpu as u32);
+                let _ends = Ends { order, number };
+                body();
             };
-            // SAFETY: what the coroutine borrows outlives it: `body` and `self` are older than `side_by_side`,
-            // which drops it before this function ends, in a panic too.
+            // SAFETY: what the coroutine borrows outlives it: `self` and what the body borrows are older than
+            // `side_by_side`, which drops it before this function ends, in a panic too.
             unsafe { Coroutine::with_stack_unchecked(stack, entry) }
         };
         let mut side_by_side = SideBySide {
             order,
-            coroutines: (0..self.cpus.len()).map(begin).collect(),
+            coroutines: bodies.into_iter().enumerate().map(begin).collect(),
         };
-        for (cpu, it) in self.cpus.iter().enumerate() {
-            self.ready.borrow_mut().push(it.now_ps.get(), cpu);
-        }
-        let mut left = self.cpus.len();
-        while left > 0 {
-            let first = self.ready.borrow_mut().pop();
-            let Some(cpu) = first else {
-                return Err(self.deadlock());
+        first();
+        while left > 0 && !next.is_over() {
+            let first = order.ready.borrow_mut().pop();
+            let Some((at_ps, cpu)) = first else {
+                return Err(next.deadlock(order));
             };
-            self.turn.set(cpu);
-            if let CoroutineResult::Return(()) = side_by_side.coroutines[cpu].resume(()) {
+            order.turn.set(cpu);
+            order.advance_to(at_ps);
+            let body = order.cpus[cpu].runs.get();
+            if let CoroutineResult::Return(()) = side_by_side.coroutines[body].resume(()) {
                 left -= 1;
+                order.follow(next.returned(order));
             }
         }
         Ok(())
+    }
+
+    fn set_way_out(&self, body: usize, yielder: *const Yielder<(), ()>) {
+        self.ways_out.borrow()[body].set(yielder);
     }
 
     fn deadlock(&self) -> Deadlock {
@@ -247,7 +378,7 @@ impl Order {
     }
 }
 
-/// The coroutines of all CPUs.
+/// The coroutines of all bodies.
 struct SideBySide<'a> {
     order: &'a Order,
     coroutines: Vec<Coroutine<(), (), ()>>,
@@ -257,26 +388,32 @@ impl Drop for SideBySide<'_> {
     fn drop(&mut self) {
         let order = self.order;
         order.ending.set(true);
-        for (cpu, coroutine) in self.coroutines.drain(..).enumerate() {
-            order.turn.set(cpu);
+        for (body, coroutine) in self.coroutines.drain(..).enumerate() {
+            // A CPU alone has a body of its own; where bodies move, any CPU will do.
+            order.turn.set(body % order.cpus.len());
             // Unwinds its body if that has not returned.
             drop(coroutine);
         }
         order.ready.borrow_mut().clear();
+        order.ways_out.borrow_mut().clear();
         for cpu in &order.cpus {
             cpu.waits.set(None);
             cpu.asleep.set(false);
+            cpu.runs.set(NONE);
         }
         order.ending.set(false);
     }
 }
 
 /// Marks a coroutine as ended.
-struct Ends<'a>(&'a Cell<*const Yielder<(), ()>>);
+struct Ends<'a> {
+    order: &'a Order,
+    number: usize,
+}
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.0.set(std::ptr::null());
+        self.order.set_way_out(self.number, std::ptr::null());
     }
 }
 

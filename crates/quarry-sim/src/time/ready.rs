@@ -54,15 +54,26 @@ impl Ready {
         }
     }
 
-    /// Who goes first, and is not among those that can run any more.
-    pub(super) fn pop(&mut self) -> Option<usize> {
+    /// Who goes first, and is not among those that can run any more, with its clock; by seed, with 0.
+    pub(super) fn pop(&mut self) -> Option<(u64, usize)> {
         match self {
-            Self::Clocks(heap) => heap.pop().map(|Reverse((_, who))| who),
+            Self::Clocks(heap) => heap.pop().map(|Reverse(first)| first),
             Self::Seed(seed) => {
                 if seed.next.is_none() {
                     seed.choose();
                 }
-                seed.next.take()
+                seed.next.take().map(|who| (0, who))
+            }
+        }
+    }
+
+    /// One can run no more. Costs time proportional to those that can.
+    pub(super) fn remove(&mut self, who: usize) {
+        match self {
+            Self::Clocks(heap) => heap.retain(|Reverse((_, other))| *other != who),
+            Self::Seed(seed) => {
+                seed.ready.retain(|other| *other != who);
+                seed.next = seed.next.filter(|next| *next != who);
             }
         }
     }

@@ -160,6 +160,11 @@ impl Timed {
         node == self.topology.dealt_node(CpuId(cpu)).0 as usize
     }
 
+    /// CPUs that share a last-level cache.
+    pub(crate) fn cluster_cpus(&self) -> u32 {
+        self.model.lines.cluster_cpus
+    }
+
     pub(crate) fn order(&self) -> &Order {
         &self.order
     }

@@ -1,0 +1,252 @@
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use super::*;
+use crate::config::Config;
+use crate::time::tests::MODEL;
+
+/// 2 ns a switch, 2 ns more from idle.
+fn machine(cpus: u32) -> VirtualMachine {
+    let config = Config {
+        cpus,
+        time: Some(MODEL),
+        memory_bytes: 1 << 26,
+        ..Config::default()
+    };
+    VirtualMachine::new(config).unwrap()
+}
+
+const RULES: SchedRules = SchedRules {
+    order: WakeOrder::Queued,
+    place: WakePlace::Affine,
+    slice_ns: 1000,
+    balance_ns: 4000,
+};
+
+type Body<'a> = Box<dyn FnOnce() + 'a>;
+
+/// A queue that one task fills and another one empties.
+#[derive(Default)]
+struct Pipe {
+    items: RefCell<VecDeque<u32>>,
+    reader: Cell<Option<TaskId>>,
+}
+
+impl Pipe {
+    fn put(&self, sched: &Scheduler<'_>, item: u32) {
+        self.items.borrow_mut().push_back(item);
+        if let Some(reader) = self.reader.take() {
+            sched.wake(reader);
+        }
+        sched.leave_kernel();
+    }
+
+    fn get(&self, sched: &Scheduler<'_>) -> u32 {
+        loop {
+            let item = self.items.borrow_mut().pop_front();
+            if let Some(item) = item {
+                return item;
+            }
+            self.reader.set(Some(sched.task()));
+            sched.wait("an item");
+        }
+    }
+}
+
+/// Pairs of tasks that ask and answer; returns the order in which items were sent, and the counts.
+fn pairs(cpus: u32, pairs: u32, rules: SchedRules) -> (Vec<u32>, SchedCounts) {
+    let machine = machine(cpus);
+    let sched = Scheduler::new(&machine, rules, 2 * pairs, 1);
+    let there: Vec<Pipe> = (0..pairs).map(|_| Pipe::default()).collect();
+    let back: Vec<Pipe> = (0..pairs).map(|_| Pipe::default()).collect();
+    let sent = RefCell::new(Vec::new());
+    let mut bodies: Vec<Body<'_>> = Vec::new();
+    for pair in 0..pairs {
+        let (there, back) = (&there[pair as usize], &back[pair as usize]);
+        let (sched, sent, machine) = (&sched, &sent, &machine);
+        bodies.push(Box::new(move || {
+            for n in 0..20 {
+                machine.spend(10_000);
+                sent.borrow_mut().push(2 * pair);
+                there.put(sched, n);
+                assert_eq!(back.get(sched), n);
+            }
+        }));
+        bodies.push(Box::new(move || {
+            for n in 0..20 {
+                assert_eq!(there.get(sched), n);
+                machine.spend(10_000);
+                sent.borrow_mut().push(2 * pair + 1);
+                back.put(sched, n);
+            }
+        }));
+    }
+    assert_eq!(sched.run(bodies), Ok(()));
+    let counts = sched.counts();
+    drop(sched);
+    (sent.into_inner(), counts)
+}
+
+#[test]
+fn a_queued_task_waits_for_its_turn_and_an_immediate_one_does_not() {
+    let (queued, _) = pairs(1, 2, RULES);
+    // All begin in turn; from then on both ask before one answers.
+    assert_eq!(queued[4..12], [0, 2, 1, 3, 0, 2, 1, 3]);
+    let at_once = SchedRules {
+        order: WakeOrder::Immediate,
+        ..RULES
+    };
+    let (immediate, _) = pairs(1, 2, at_once);
+    assert_eq!(immediate[..6], [0, 1, 0, 1, 0, 1]);
+}
+
+#[test]
+fn a_pair_comes_together_on_one_cpu_or_stays_apart() {
+    let (_, counts) = pairs(2, 2, RULES);
+    assert!(counts.remote_wakeups < 10, "{counts:?}");
+    let (_, counts) = pairs(8, 4, RULES);
+    assert!(counts.wakeups >= 4 * 39, "{counts:?}");
+    // Where tasks stay, each answer wakes an idle CPU.
+    let stay = SchedRules {
+        place: WakePlace::Previous,
+        ..RULES
+    };
+    let (_, counts) = pairs(8, 4, stay);
+    assert!(counts.remote_wakeups > 140, "{counts:?}");
+    assert_eq!(counts.migrations, 0);
+}
+
+#[test]
+fn slices_end_and_idle_time_is_counted() {
+    let machine = machine(2);
+    let sched = Scheduler::new(&machine, RULES, 3, 1);
+    let seen = RefCell::new(Vec::new());
+    let body = |task: u32| -> Body<'_> {
+        let (sched, machine, seen) = (&sched, &machine, &seen);
+        Box::new(move || {
+            for _ in 0..if task == 0 { 4 } else { 8 } {
+                machine.spend(600_000);
+                seen.borrow_mut().push((machine.clock_ps(), task));
+                sched.leave_kernel();
+            }
+        })
+    };
+    assert_eq!(sched.run((0..3).map(body).collect()), Ok(()));
+    let clocks = machine.time_counters().unwrap().cpu_ps;
+    let idle: u64 = sched.idle_ps().iter().sum();
+    let all: u64 = clocks.iter().map(|_| clocks.iter().max().unwrap()).sum();
+    let counts = sched.counts();
+    let busy = 20 * 600_000 + counts.switches * 2_000 + counts.remote_wakeups * 2_000;
+    assert_eq!(all - idle, busy, "{counts:?} {clocks:?}");
+    // Two tasks take turns on one of the CPUs.
+    assert!(counts.switches > 5, "{counts:?}");
+}
+
+#[test]
+fn sleepers_wake_in_time_on_idle_and_busy_cpus() {
+    let machine = machine(2);
+    let sched = Scheduler::new(&machine, RULES, 2, 1);
+    let woken = RefCell::new(Vec::new());
+    let body = |task: u32| -> Body<'_> {
+        let (sched, machine, woken) = (&sched, &machine, &woken);
+        Box::new(move || {
+            for _ in 0..3 {
+                sched.sleep_ns(100 + u64::from(task));
+                woken.borrow_mut().push((machine.clock_ps(), task));
+            }
+        })
+    };
+    assert_eq!(sched.run((0..2).map(body).collect()), Ok(()));
+    let woken = woken.into_inner();
+    assert_eq!(woken[0], (104_000, 0));
+    assert!(woken.is_sorted(), "{woken:?}");
+}
+
+#[test]
+fn a_sleeper_is_no_reason_to_miss_a_wake_up() {
+    let machine = machine(2);
+    let sched = Scheduler::new(&machine, RULES, 3, 3);
+    let pipe = Pipe::default();
+    let got_ps = Cell::new(0);
+    let (it, clock, there, got) = (&sched, &machine, &pipe, &got_ps);
+    let bodies: Vec<Body<'_>> = vec![
+        Box::new(move || it.sleep_ns(1_000_000)),
+        Box::new(move || {
+            clock.spend(50_000);
+            there.put(it, 7);
+        }),
+        Box::new(move || {
+            assert_eq!(there.get(it), 7);
+            got.set(clock.clock_ps());
+        }),
+    ];
+    assert_eq!(sched.run(bodies), Ok(()));
+    assert!(got_ps.get() < 100_000, "{}", got_ps.get());
+}
+
+#[test]
+fn a_deadlock_names_tasks() {
+    let machine = machine(2);
+    let sched = Scheduler::new(&machine, RULES, 12, 1);
+    let body = |task: u32| -> Body<'_> {
+        let sched = &sched;
+        Box::new(move || {
+            if task > 0 {
+                sched.wait("rain");
+            }
+        })
+    };
+    let error = sched.run((0..12).map(body).collect()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("deadlock: task 1 waits for rain, task 2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_stop_unwinds_the_others() {
+    let machine = machine(2);
+    let sched = Scheduler::new(&machine, RULES, 4, 1);
+    let body = |task: u32| -> Body<'_> {
+        let sched = &sched;
+        Box::new(move || {
+            match task {
+                2 => sched.stop(),
+                _ => sched.wait("the end"),
+            };
+        })
+    };
+    assert_eq!(sched.run((0..4).map(body).collect()), Ok(()));
+}
+
+#[test]
+fn a_seed_runs_the_same_tasks_without_time() {
+    let mut actions = 0;
+    for seed in 0..20 {
+        let config = Config {
+            cpus: 3,
+            memory_bytes: 1 << 26,
+            ..Config::default()
+        };
+        let machine = VirtualMachine::new(config).unwrap();
+        let sched = Scheduler::new(&machine, RULES, 6, seed);
+        let pipes: Vec<Pipe> = (0..3).map(|_| Pipe::default()).collect();
+        let body = |task: u32| -> Body<'_> {
+            let (sched, pipe) = (&sched, &pipes[task as usize / 2]);
+            Box::new(move || {
+                for n in 0..10 {
+                    match task % 2 {
+                        0 => pipe.put(sched, n),
+                        _ => assert_eq!(pipe.get(sched), n),
+                    }
+                    sched.sleep_ns(5);
+                }
+            })
+        };
+        let explored = sched.explore(seed, 300, (0..6).map(body).collect());
+        actions += explored.unwrap().actions;
+    }
+    assert!(actions > 20, "{actions}");
+}
