@@ -70,7 +70,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, CreateError, Heap};
 use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError};
-use quarry_core::machine::{Accounting as _, CpuId, Cpus as _};
+use quarry_core::machine::{Access, Accounting as _, CpuId, Cpus as _};
 use quarry_core::page::{PageAllocator, PageConfig, SYSCTLS};
 
 use crate::config::{Config, ConfigError};
@@ -260,6 +260,24 @@ impl<'h, D: Design> Driver<'h, D> {
     #[inline(always)]
     pub fn zero(&self, object: &ObjectRef<'h>, bytes: u32) {
         self.machine().zero(object.address.as_ptr(), bytes as usize);
+    }
+
+    /// The object's user accesses some of its bytes. Tells the machine only.
+    pub fn use_object(&self, object: &ObjectRef<'h>, at: u32, bytes: u32, access: Access) {
+        let at = object.address.as_ptr().wrapping_add(at as usize);
+        self.machine().use_memory(at, bytes as usize, access);
+    }
+
+    /// The object's user copies bytes into it from a buffer of its own. Tells the machine only.
+    pub fn copy_in(&self, object: &ObjectRef<'h>, at: u32, bytes: u32) {
+        let at = object.address.as_ptr().wrapping_add(at as usize);
+        self.machine().fill_memory(at, bytes as usize);
+    }
+
+    /// The object's user copies bytes from it into a buffer of its own. Tells the machine only.
+    pub fn copy_out(&self, object: &ObjectRef<'h>, at: u32, bytes: u32) {
+        let at = object.address.as_ptr().wrapping_add(at as usize);
+        self.machine().copy(at, bytes as usize);
     }
 
     /// Frees an object that `allocated_on` allocated. If it is refused, it stays allocated.

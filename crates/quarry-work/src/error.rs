@@ -1,5 +1,6 @@
 //! What can go wrong in a workload, by what the caller can do about it.
 
+use quarry_core::design::CheckError;
 use quarry_core::page::{BootError, PageInconsistency};
 use quarry_sim::ConfigError;
 use quarry_sim::driver::SetupError;
@@ -80,6 +81,24 @@ pub enum WorkError {
         run: String,
         /// The contradiction.
         source: PageInconsistency,
+    },
+    /// A cache contradicts itself at the end: a defect of this library.
+    #[error("{run}: {cache} is inconsistent at the end ({source}); please report this")]
+    InconsistentCache {
+        /// The run.
+        run: String,
+        /// The cache.
+        cache: String,
+        /// The contradiction.
+        source: CheckError,
+    },
+    /// Not all objects were freed at the end: a defect of this library.
+    #[error("{run}: {objects} objects were not freed at the end; please report this")]
+    LostObjects {
+        /// The run.
+        run: String,
+        /// How many.
+        objects: u64,
     },
     /// Not all pages came back at the end: a defect of this library.
     #[error("{run}: {pages} pages did not come back at the end; please report this")]

@@ -6,18 +6,22 @@
 //!
 //! [`rx`] is a network receiver: pages, the drivers' caches in front of them, and readers on other
 //! CPUs. It reports counts. [`micro`] has the micro-benchmarks of kernel developers, and [`pages`]
-//! processes that fault and exit; both run in simulated time.
+//! processes that fault and exit; both run in simulated time. [`load`] has the classic loads, hackbench, tbench and TCP_RR:
+//! tasks that talk to each other ([`world`]).
 #![forbid(unsafe_code)]
 
 mod causes;
 mod error;
+pub mod load;
 pub mod micro;
+pub mod net;
 pub mod pages;
 mod parallel;
 mod phase;
 pub mod rx;
 pub mod sensitivity;
 mod tuning;
+pub mod world;
 
 pub use causes::{Causes, LineCauses, LockCauses};
 pub use error::WorkError;

@@ -56,6 +56,22 @@ impl<'h, D: Design> Driver<'h, D> {
         }
     }
 
+    /// The block's user copies bytes into it from a buffer of its own. Tells the machine only.
+    pub fn copy_in_pages(&self, block: &PageRef<'h>, at: u32, bytes: u32) {
+        if let Some(first) = self.heap.pages().address(block.pfn) {
+            let at = first.as_ptr().wrapping_add(at as usize);
+            self.machine().fill_memory(at, bytes as usize);
+        }
+    }
+
+    /// The block's user copies bytes from it into a buffer of its own. Tells the machine only.
+    pub fn copy_out_pages(&self, block: &PageRef<'h>, at: u32, bytes: u32) {
+        if let Some(first) = self.heap.pages().address(block.pfn) {
+            let at = first.as_ptr().wrapping_add(at as usize);
+            self.machine().copy(at, bytes as usize);
+        }
+    }
+
     /// As [`Driver::alloc_pages`], but past the per-CPU lists: a block that was allocated before.
     #[must_use]
     pub fn alloc_old_pages(&self, order: u32, migratetype: MigrateType) -> Option<PageRef<'h>> {

@@ -36,10 +36,24 @@ impl<'h, D: Design> CacheView<'h, D> {
         self.cache.flush()
     }
 
+    /// Gives back slabs that are empty, with what CPUs have in them. Returns how many CPUs were busy and kept theirs.
+    pub fn shrink(&self) -> u32 {
+        self.cache.shrink()
+    }
+
     /// How the cache's memory is used. Costs time proportional to the pages ever used.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.cache.usage()
+    }
+
+    /// Objects that users have. Costs time proportional to the pages ever used. `None` if another CPU is in the middle
+    /// of an operation.
+    #[must_use]
+    pub fn live_objects(&self) -> Option<u64> {
+        let mut live = 0;
+        self.cache.for_each_live(|_| live += 1).ok()?;
+        Some(live)
     }
 
     /// Checks lists and counters.

@@ -74,6 +74,22 @@ impl VirtualMachine {
         }
     }
 
+    /// Code that is no allocator's accesses memory: a socket, a header. Without clocks that takes no time.
+    pub fn use_memory(&self, at: *const u8, bytes: usize, access: Access) {
+        if self.clocked.get() {
+            self.touch(Run::new(at.addr(), bytes, access, Cause::Outside));
+        } else if self.is_explored() {
+            self.let_tasks_pass();
+        }
+    }
+
+    /// Such code fills memory, or copies to it from a buffer of its own.
+    pub fn fill_memory(&self, at: *const u8, bytes: usize) {
+        if self.clocked.get() {
+            self.fill(at.addr(), bytes, Access::Store);
+        }
+    }
+
     /// A device at the first CPU's socket writes bytes to memory: into that CPU's last-level cache if the memory is of
     /// its node, else past all caches. No cache keeps what it had of them. It takes none of the CPUs' time.
     pub fn device_write(&self, at: *const u8, bytes: usize) {

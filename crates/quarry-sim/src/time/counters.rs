@@ -13,7 +13,8 @@ pub struct TimeCounters {
     pub work_ps: [u64; Work::COUNT],
     /// Runs of bytes that were filled or copied.
     pub fill_ps: u64,
-    /// Work that is no allocator's ([`VirtualMachine::spend`](crate::VirtualMachine::spend)).
+    /// Work that is no allocator's, and its accesses to memory ([`VirtualMachine::spend`](crate::VirtualMachine::spend),
+    /// [`VirtualMachine::use_memory`](crate::VirtualMachine::use_memory)).
     pub outside_ps: u64,
     /// Locks by their class ([`LockClass::ALL`]).
     pub locks: [LockTimes; LockClass::COUNT],

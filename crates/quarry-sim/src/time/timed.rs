@@ -27,6 +27,8 @@ pub(crate) enum Cause {
     Line(Line),
     /// Bytes that are filled or copied.
     Fill,
+    /// What is no allocator's.
+    Outside,
 }
 
 impl Cause {
@@ -34,6 +36,7 @@ impl Cause {
         match self {
             Self::Line(line) => &mut spent.access_ps[line as usize],
             Self::Fill => &mut spent.fill_ps,
+            Self::Outside => &mut spent.outside_ps,
         }
     }
 }
@@ -320,7 +323,7 @@ impl Timed {
         let to = self.bytes(run, access.line);
         self.stores.fetched(access.cpu, Some(to), come_ps);
         match run.cause {
-            Cause::Line(_) => begin_ps + self.model.lines.l1.hit,
+            Cause::Line(_) | Cause::Outside => begin_ps + self.model.lines.l1.hit,
             Cause::Fill => begin_ps,
         }
     }

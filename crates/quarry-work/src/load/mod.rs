@@ -1,0 +1,233 @@
+//! The classic loads: tasks that send each other messages.
+//!
+//! | load | what | published as |
+//! |---|---|---|
+//! | [`Hackbench`] | groups of senders and receivers on Unix sockets or pipes | seconds |
+//! | [`Tbench`] | dbench's requests and replies over TCP on loopback | MB/s of payload |
+//! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
+
+mod hackbench;
+mod profile;
+mod report;
+mod spec;
+mod tbench;
+mod tcp_rr;
+#[cfg(test)]
+mod tests;
+
+pub use hackbench::Hackbench;
+pub use profile::{PAGE_ALLOCATOR, Profile, ProfileRow, SLAB_SLOW};
+pub use report::{CacheReport, LoadReport};
+pub use spec::{Change, Load, LoadSpec};
+pub use tbench::Tbench;
+pub use tcp_rr::TcpRr;
+
+use std::cell::Cell;
+
+use quarry_core::design::Design;
+use quarry_core::page::PageConfig;
+use quarry_sim::driver::{Driver, drive_pages};
+use quarry_sim::sched::Scheduler;
+
+use crate::error::WorkError;
+use crate::net::NetRules;
+use crate::world::World;
+use crate::world::sim::{Caches, Counted, Kernel, Parts};
+use report::Run;
+
+/// How a run's CPUs take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// By their clocks.
+    Time,
+    /// By a seed, which lets another CPU go first in so many of 1000 visible actions; ends after so many operations.
+    Seed {
+        switch_per_mille: u16,
+        operations: u64,
+    },
+}
+
+/// Runs a load on a design in simulated time. Calls `progress` with the operations that were done since its last call.
+///
+/// # Errors
+///
+/// [`WorkError`]: parameters that cannot be, a machine without room, or a deadlock.
+pub fn run<D: Design>(spec: &LoadSpec, progress: &dyn Fn(u64)) -> Result<LoadReport, WorkError> {
+    run_in::<D>(spec, Order::Time, progress)
+}
+
+/// Runs a load without time, in an order of CPUs that its seed chooses, until `operations` are done. The report has counts
+/// only. Checks as [`run`] that nothing is lost.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn explore<D: Design>(
+    spec: &LoadSpec,
+    switch_per_mille: u16,
+    operations: u64,
+) -> Result<LoadReport, WorkError> {
+    let order = Order::Seed {
+        switch_per_mille,
+        operations,
+    };
+    run_in::<D>(spec, order, &|_| ())
+}
+
+fn run_in<D: Design>(
+    spec: &LoadSpec,
+    order: Order,
+    progress: &dyn Fn(u64),
+) -> Result<LoadReport, WorkError> {
+    let config = spec.config()?;
+    let pages = PageConfig::new(spec.era);
+    let ran = drive_pages::<D, _>(config, &pages, spec.tuning.boot, None, |driver| {
+        spec.tuning.set_pages(driver, &|| spec.label())?;
+        let ran = run_on(spec, order, driver, progress)?;
+        Ok(LoadReport::of(D::NAME, spec, &ran))
+    });
+    ran.map_err(|source| WorkError::Setup {
+        run: spec.label(),
+        source,
+    })?
+}
+
+fn run_on<D: Design>(
+    spec: &LoadSpec,
+    order: Order,
+    driver: &mut Driver<'_, D>,
+    progress: &dyn Fn(u64),
+) -> Result<Run, WorkError> {
+    let rules = NetRules::of(spec.era, spec.sizes);
+    let exhausted = |what| WorkError::Exhausted {
+        run: spec.label(),
+        what,
+    };
+    let caches = Caches::new(driver, &rules);
+    let caches = caches.ok_or_else(|| exhausted("the caches of socket buffers"))?;
+    spec.set_caches(driver)?;
+    let driver = &*driver;
+    let in_use = objects(driver);
+    let free_pages = driver.page_stats().free_pages + driver.slab_pages();
+    let mut world = World::default();
+    spec.load.set_up(&mut world, spec.seed);
+    let tasks = (world.tasks.len() + spec.changes.len()) as u32;
+    let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.seed);
+    let counted = match order {
+        Order::Time => spec.counted(),
+        Order::Seed { operations, .. } => Counted::Operations(operations),
+    };
+    let parts = Parts {
+        driver,
+        sched: &sched,
+        rules,
+        caches,
+        protocols: spec.protocols,
+        ghz: spec.machine.ghz,
+        page_bytes: spec.page_bytes,
+        counted,
+        progress,
+    };
+    let kernel = Kernel::new(parts, &world.connections);
+    let refused = Cell::new(None);
+    let mut bodies: Vec<Box<dyn FnOnce() + '_>> = Vec::new();
+    for body in world.tasks {
+        let kernel = &kernel;
+        bodies.push(Box::new(move || {
+            // A task that cannot go on ends; the kernel knows why.
+            let _ = body(kernel);
+        }));
+    }
+    for change in &spec.changes {
+        let (sched, refused) = (&sched, &refused);
+        bodies.push(Box::new(move || {
+            sched.sleep_ns(change.at_ns);
+            if !change.set(driver) {
+                refused.set(Some(change));
+                sched.stop();
+            }
+        }));
+    }
+    let ran = match order {
+        Order::Time => sched.run(bodies),
+        Order::Seed {
+            switch_per_mille, ..
+        } => sched
+            .explore(spec.seed, switch_per_mille, bodies)
+            .map(|_| ()),
+    };
+    ran.map_err(|source| WorkError::Deadlock {
+        run: spec.label(),
+        source,
+    })?;
+    if kernel.was_exhausted() {
+        return Err(exhausted("socket buffers"));
+    }
+    if let Some(change) = refused.take() {
+        return Err(change.refused(spec));
+    }
+    let run = Run::of(&kernel, driver);
+    kernel.shut_down();
+    check(spec, driver, in_use, free_pages)?;
+    Ok(run)
+}
+
+/// Objects that all caches have given out, when no cache has an empty slab.
+fn objects<D: Design>(driver: &Driver<'_, D>) -> u64 {
+    let mut objects = 0;
+    // Empty slabs of one cache may have an object of another.
+    let shrink = || {
+        driver.for_each_cache(|cache| {
+            cache.shrink();
+        });
+    };
+    let mut look = || driver.for_each_cache(|cache| objects += cache.live_objects().unwrap_or(0));
+    driver.machine().uncounted(|| {
+        shrink();
+        shrink();
+        look();
+    });
+    objects
+}
+
+/// Refuses a heap that has lost an object or a page.
+fn check<D: Design>(
+    spec: &LoadSpec,
+    driver: &Driver<'_, D>,
+    in_use: u64,
+    free_pages: u64,
+) -> Result<(), WorkError> {
+    let mut wrong = None;
+    driver.for_each_cache(|cache| {
+        if let Err(source) = cache.check_consistency() {
+            wrong.get_or_insert((cache.head().name().to_string(), source));
+        }
+    });
+    if let Some((cache, source)) = wrong {
+        return Err(WorkError::InconsistentCache {
+            run: spec.label(),
+            cache,
+            source,
+        });
+    }
+    driver
+        .check_pages()
+        .map_err(|source| WorkError::Inconsistent {
+            run: spec.label(),
+            source,
+        })?;
+    let lost = objects(driver).saturating_sub(in_use);
+    if lost > 0 {
+        return Err(WorkError::LostObjects {
+            run: spec.label(),
+            objects: lost,
+        });
+    }
+    match free_pages - (driver.page_stats().free_pages + driver.slab_pages()) {
+        0 => Ok(()),
+        pages => Err(WorkError::Lost {
+            run: spec.label(),
+            pages,
+        }),
+    }
+}

@@ -1,0 +1,194 @@
+//! What a load found.
+
+use quarry_core::design::Design;
+use quarry_core::stats::Stat;
+use quarry_sim::driver::Driver;
+use quarry_sim::time::TimeCounters;
+use serde::Serialize;
+
+use super::profile::Profile;
+use super::spec::LoadSpec;
+use crate::causes::Causes;
+use crate::world::sim::{Kernel, Moment, Path};
+
+/// What a cache did, from the beginning of a run to its end.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CacheReport {
+    /// Its name.
+    pub name: String,
+    /// Objects that were allocated.
+    pub allocs: u64,
+    /// Of them, from the running CPU's own state, in percent.
+    pub alloc_hits: f64,
+    /// Frees of that kind, in percent of all.
+    pub free_hits: f64,
+    /// Slabs at the end.
+    pub slabs: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+/// What is known at the end of a run.
+pub(super) struct Run {
+    begun: Moment,
+    ended: Moment,
+    caches: Vec<CacheReport>,
+    slab_pages: u64,
+}
+
+impl Run {
+    pub(super) fn of<D: Design>(kernel: &Kernel<'_, '_, D>, driver: &Driver<'_, D>) -> Self {
+        let (begun, ended) = kernel.span();
+        let mut caches = Vec::new();
+        driver.for_each_cache(|cache| {
+            let stats = cache.stats();
+            let of = |stat| stats.get(stat);
+            let share = |fast: u64, slow: u64| 100.0 * fast as f64 / (fast + slow).max(1) as f64;
+            let (fast, slow) = (of(Stat::AllocFastpath), of(Stat::AllocSlowpath));
+            if fast + slow > 0 {
+                let usage = cache.usage();
+                caches.push(CacheReport {
+                    name: cache.head().name().to_string(),
+                    allocs: fast + slow,
+                    alloc_hits: share(fast, slow),
+                    free_hits: share(of(Stat::FreeFastpath), of(Stat::FreeSlowpath)),
+                    slabs: usage.slabs,
+                    bytes: usage.pages,
+                });
+            }
+        });
+        caches.sort_by(|a, b| b.allocs.cmp(&a.allocs).then_with(|| a.name.cmp(&b.name)));
+        Self {
+            begun,
+            ended,
+            caches,
+            slab_pages: driver.slab_pages(),
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Name of the design.
+    pub design: &'static str,
+    /// Whose rules.
+    pub era: &'static str,
+    /// The machine.
+    pub machine: String,
+    /// The load.
+    pub load: &'static str,
+    /// Its groups, clients or pairs.
+    pub size: u32,
+    /// CPUs.
+    pub cpus: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Decides what is left to chance.
+    pub seed: u64,
+    /// Seconds that were counted.
+    pub seconds: f64,
+    /// Operations in them: messages, exchanges, transactions.
+    pub operations: u64,
+    /// Operations a second.
+    pub per_second: f64,
+    /// Millions of bytes of payload a second.
+    pub mb_per_second: f64,
+    /// Microseconds of CPU time an operation.
+    pub cpu_us: f64,
+    /// Share of the CPUs' time in which they idle, in percent.
+    pub idle_percent: f64,
+    /// Switches an operation.
+    pub switches: f64,
+    /// Wake-ups an operation.
+    pub wakeups: f64,
+    /// Of them, those of an idle CPU by another one.
+    pub remote_wakeups: f64,
+    /// Tasks that went to another CPU, an operation.
+    pub migrations: f64,
+    /// Slab memory at the end, in KiB.
+    pub slab_kib: u64,
+    /// Caches by their allocations.
+    pub caches: Vec<CacheReport>,
+    /// Where the time went.
+    pub profile: Profile,
+    /// What an operation's CPU time went into.
+    pub causes: Causes,
+    /// What time went into, for studies.
+    #[serde(skip)]
+    pub spent: TimeCounters,
+}
+
+impl LoadReport {
+    pub(super) fn of(design: &'static str, spec: &LoadSpec, run: &Run) -> Self {
+        let (begun, ended) = (&run.begun, &run.ended);
+        let begun_spent = match begun.spent.cpu_ps.is_empty() {
+            true => TimeCounters {
+                cpu_ps: vec![0; ended.spent.cpu_ps.len()],
+                ..TimeCounters::default()
+            },
+            false => begun.spent.clone(),
+        };
+        let spent = ended.spent.since(&begun_spent);
+        let operations = ended.operations - begun.operations;
+        let per = |count: u64| count as f64 / operations.max(1) as f64;
+        let seconds = (ended.ps - begun.ps) as f64 / 1e12;
+        let rate = |count: u64| match seconds > 0.0 {
+            true => count as f64 / seconds,
+            false => 0.0,
+        };
+        let copy = Path::Copy as usize;
+        let copy_ps = ended.paths_ps[copy] - begun.paths_ps[copy];
+        let all_ps = seconds * 1e12 * f64::from(spec.cpus);
+        let busy_ps = busy_ps(&spent);
+        let (now, then) = (ended.sched, begun.sched);
+        Self {
+            design,
+            era: spec.era.name(),
+            machine: spec.machine.name.clone(),
+            load: spec.load.name(),
+            size: spec.load.size().1,
+            cpus: spec.cpus,
+            page_size: spec.page_bytes,
+            seed: spec.seed,
+            seconds,
+            operations,
+            per_second: rate(operations),
+            mb_per_second: rate(ended.bytes - begun.bytes) / 1e6,
+            cpu_us: per(busy_ps) / 1e6,
+            idle_percent: match all_ps > 0.0 {
+                true => (100.0 * (1.0 - busy_ps as f64 / all_ps)).max(0.0),
+                false => 0.0,
+            },
+            switches: per(now.switches - then.switches),
+            wakeups: per(now.wakeups - then.wakeups),
+            remote_wakeups: per(now.remote_wakeups - then.remote_wakeups),
+            migrations: per(now.migrations - then.migrations),
+            slab_kib: (run.slab_pages * spec.page_bytes) >> 10,
+            caches: run
+                .caches
+                .iter()
+                .map(|cache| CacheReport {
+                    bytes: cache.bytes * spec.page_bytes,
+                    ..cache.clone()
+                })
+                .collect(),
+            profile: Profile::of(&spec.machine.name, spec.machine.ghz, &spent, copy_ps),
+            causes: Causes::of(&spent, operations),
+            spent,
+        }
+    }
+
+    /// A cache's report by its name.
+    #[must_use]
+    pub fn cache(&self, name: &str) -> Option<&CacheReport> {
+        self.caches.iter().find(|cache| cache.name == name)
+    }
+}
+
+/// Picoseconds that CPUs were busy.
+fn busy_ps(spent: &TimeCounters) -> u64 {
+    let locks = spent.locks.iter().map(|lock| lock.wait_ps + lock.own_ps);
+    let parts = spent.access_ps.iter().chain(&spent.work_ps);
+    parts.sum::<u64>() + locks.sum::<u64>() + spent.fill_ps + spent.outside_ps
+}

@@ -1,0 +1,272 @@
+//! What a load is asked to do.
+
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::tunables::Tunable;
+use quarry_machines::{Draw, Machine};
+use quarry_sim::Config;
+use quarry_sim::driver::Driver;
+use quarry_sim::sched::SchedRules;
+
+use super::hackbench::Hackbench;
+use super::tbench::Tbench;
+use super::tcp_rr::TcpRr;
+use crate::error::WorkError;
+use crate::net::SendSizes;
+use crate::tuning::Tuning;
+use crate::world::World;
+use crate::world::sim::{Counted, Protocols};
+
+/// Tasks of a run, at most: each has a stack of 256 KiB of address space.
+const TASKS_MAX: u64 = 30_000;
+
+/// A load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// hackbench.
+    Hackbench(Hackbench),
+    /// tbench.
+    Tbench(Tbench),
+    /// netperf's TCP_RR.
+    TcpRr(TcpRr),
+}
+
+impl Load {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hackbench(_) => "hackbench",
+            Self::Tbench(_) => "tbench",
+            Self::TcpRr(_) => "tcp_rr",
+        }
+    }
+
+    /// How large it is, in the program's own words.
+    #[must_use]
+    pub fn size(&self) -> (&'static str, u32) {
+        match self {
+            Self::Hackbench(it) => ("groups", it.groups),
+            Self::Tbench(it) => ("clients", it.clients),
+            Self::TcpRr(it) => ("pairs", it.pairs),
+        }
+    }
+
+    /// Tasks.
+    #[must_use]
+    pub fn tasks(&self) -> u64 {
+        match self {
+            Self::Hackbench(it) => it.tasks(),
+            Self::Tbench(it) => it.tasks(),
+            Self::TcpRr(it) => it.tasks(),
+        }
+    }
+
+    pub(crate) fn set_up(&self, world: &mut World, seed: u64) {
+        match self {
+            Self::Hackbench(it) => it.set_up(world),
+            Self::Tbench(it) => it.set_up(world, seed),
+            Self::TcpRr(it) => it.set_up(world),
+        }
+    }
+
+    /// Refuses what cannot be.
+    pub(super) fn check(&self) -> Result<(), WorkError> {
+        let refuse = |message: String| Err(WorkError::Usage(message));
+        let (unit, n) = self.size();
+        if n == 0 {
+            return refuse(format!("0 {unit}: {} has at least one", self.name()));
+        }
+        let sizes = match self {
+            Self::Hackbench(it) => {
+                if it.descriptors == 0 || it.loops == 0 {
+                    return refuse("0 descriptors or 0 loops: at least one of each".to_string());
+                }
+                [it.bytes, it.bytes]
+            }
+            Self::Tbench(_) => [1, 1],
+            Self::TcpRr(it) => [it.request, it.response],
+        };
+        let most = 1 << 20;
+        if let Some(bytes) = sizes.into_iter().find(|bytes| !(1..=most).contains(bytes)) {
+            return refuse(format!("messages of {bytes} bytes: 1 to {most}"));
+        }
+        let tasks = self.tasks();
+        if tasks > TASKS_MAX {
+            return refuse(format!(
+                "{tasks} tasks need {} MiB for their stacks alone: {TASKS_MAX} tasks are the most; ask for fewer {unit}",
+                tasks / 4
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A tunable that is set while a load runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When, in nanoseconds since the run began.
+    pub at_ns: u64,
+    /// Name of the cache.
+    pub cache: String,
+    /// The tunable, by its sysfs name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+}
+
+impl Change {
+    /// Sets it in all caches of the name. `false` if there is none, or one refuses.
+    pub(super) fn set<D: Design>(&self, driver: &Driver<'_, D>) -> bool {
+        let (mut any, mut all) = (false, true);
+        driver.for_each_cache(|cache| {
+            if cache.head().name() == self.cache {
+                any = true;
+                all &= cache.set_attribute(self.name, self.value);
+            }
+        });
+        any && all
+    }
+
+    pub(super) fn refused(&self, spec: &LoadSpec) -> WorkError {
+        WorkError::Refused {
+            run: format!("{}, {}", spec.label(), self.cache),
+            name: self.name,
+            value: self.value,
+        }
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct LoadSpec {
+    /// What tasks do.
+    pub load: Load,
+    /// Nanoseconds before counting, of loads that run for a time.
+    pub warm_up_ns: u64,
+    /// Nanoseconds that are counted, of loads that run for a time.
+    pub time_ns: u64,
+    /// How tasks share CPUs.
+    pub sched: SchedRules,
+    /// Sizes of TCP's buffers.
+    pub sizes: SendSizes,
+    /// The protocols' work.
+    pub protocols: Protocols,
+    /// CPUs.
+    pub cpus: u32,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Whose rules.
+    pub era: Era,
+    /// Its tunables.
+    pub tuning: Tuning,
+    /// Those of single caches, from the beginning.
+    pub caches: Vec<(String, &'static Tunable, u64)>,
+    /// Those that are set later.
+    pub changes: Vec<Change>,
+    /// What time costs.
+    pub machine: Machine,
+    /// Values of its costs.
+    pub draw: Draw,
+    /// Decides what is left to chance.
+    pub seed: u64,
+}
+
+impl LoadSpec {
+    /// A load on all CPUs of a machine with a release's defaults.
+    #[must_use]
+    pub fn new(load: Load, era: Era, machine: Machine) -> Self {
+        Self {
+            load,
+            warm_up_ns: 5_000_000,
+            time_ns: 50_000_000,
+            sched: SchedRules::of(era),
+            sizes: SendSizes::of(era),
+            protocols: Protocols::PUBLISHED,
+            cpus: machine.topology.all_cpus(),
+            page_bytes: 4096,
+            memory_bytes: 8 << 30,
+            era,
+            tuning: Tuning::default(),
+            caches: Vec::new(),
+            changes: Vec::new(),
+            machine,
+            draw: Draw::VALUES,
+            seed: 1,
+        }
+    }
+
+    /// The run in words, for messages.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let (unit, n) = self.load.size();
+        format!(
+            "{} with {n} {unit}, era {}, {} CPUs of {}",
+            self.load.name(),
+            self.era,
+            self.cpus,
+            self.machine.name
+        )
+    }
+
+    /// The virtual machine.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if the run cannot be.
+    pub fn config(&self) -> Result<Config, WorkError> {
+        self.load.check()?;
+        if self.time_ns == 0 {
+            let message = "0 seconds: a run takes some time";
+            return Err(WorkError::Usage(message.to_string()));
+        }
+        let base = Config {
+            page_bytes: self.page_bytes,
+            memory_bytes: self.memory_bytes,
+            ..Config::default()
+        };
+        let config = self
+            .machine
+            .config(self.cpus, self.era, &self.draw, self.seed, base);
+        let config = config.map_err(|error| WorkError::Usage(error.to_string()))?;
+        let checked = config.check();
+        checked.map_err(|error| WorkError::Usage(error.to_string()))?;
+        Ok(config)
+    }
+
+    /// What is counted.
+    pub(super) fn counted(&self) -> Counted {
+        match self.load {
+            Load::Hackbench(_) => Counted::All,
+            Load::Tbench(_) | Load::TcpRr(_) => Counted::Time {
+                from_ps: self.warm_up_ns * 1000,
+                to_ps: (self.warm_up_ns + self.time_ns) * 1000,
+            },
+        }
+    }
+
+    /// Sets the caches' tunables.
+    pub(super) fn set_caches<D: Design>(&self, driver: &Driver<'_, D>) -> Result<(), WorkError> {
+        let mut result = Ok(());
+        driver.for_each_cache(|cache| {
+            if result.is_ok() {
+                result = self.tuning.set_cache(&cache, &|| self.label());
+            }
+        });
+        result?;
+        for (cache, tunable, value) in &self.caches {
+            let change = Change {
+                at_ns: 0,
+                cache: cache.clone(),
+                name: tunable.name,
+                value: *value,
+            };
+            if !change.set(driver) {
+                return Err(change.refused(self));
+            }
+        }
+        Ok(())
+    }
+}

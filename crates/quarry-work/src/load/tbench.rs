@@ -1,0 +1,148 @@
+//! tbench: clients that send dbench's requests over TCP to servers that answer with the right number of bytes.
+
+use std::sync::OnceLock;
+
+use quarry_sim::Rng;
+
+use crate::world::{Task, Transport, World, receive_all};
+
+/// Requests and replies of one pass over dbench's load file, by their sizes.
+const EXCHANGES: &str = include_str!("../../data/tbench_exchanges.csv");
+/// Bytes of a request or reply of reads and writes that are no payload.
+const HEADER_BYTES: u32 = 59;
+/// Bytes that the client and the server read first: the length.
+const LENGTH_BYTES: u32 = 4;
+
+/// What tbench is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tbench {
+    /// Clients, each with a server of its own.
+    pub clients: u32,
+}
+
+impl Default for Tbench {
+    fn default() -> Self {
+        Self { clients: 8 }
+    }
+}
+
+/// A request with its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    pub(super) request: u32,
+    pub(super) reply: u32,
+    /// Bytes that tbench counts: those read or written.
+    pub(super) payload: u32,
+}
+
+/// Exchanges with how often they occur, up to and with each.
+pub(super) struct Mix {
+    exchanges: Vec<(u64, Exchange)>,
+}
+
+impl Mix {
+    pub(super) fn load() -> Self {
+        let mut sum = 0;
+        let lines = EXCHANGES.lines().skip(1);
+        let parsed = lines.filter_map(|line| {
+            let mut columns = line.split(',');
+            let operation = columns.next()?;
+            let mut number = || columns.next()?.parse::<u32>().ok();
+            let (request, reply, count) = (number()?, number()?, number()?);
+            sum += u64::from(count);
+            let payload = match operation {
+                "ReadX" => reply.saturating_sub(HEADER_BYTES),
+                "WriteX" => request.saturating_sub(HEADER_BYTES),
+                _ => 0,
+            };
+            Some((
+                sum,
+                Exchange {
+                    request,
+                    reply,
+                    payload,
+                },
+            ))
+        });
+        Self {
+            exchanges: parsed.collect(),
+        }
+    }
+
+    /// Exchanges of a pass.
+    pub(super) fn total(&self) -> u64 {
+        self.exchanges.last().map_or(0, |(sum, _)| *sum)
+    }
+
+    fn draw(&self, rng: &mut Rng) -> Exchange {
+        let at = rng.below(self.total());
+        let chosen = self.exchanges.partition_point(|(sum, _)| *sum <= at);
+        self.exchanges[chosen].1
+    }
+}
+
+fn mix() -> &'static Mix {
+    static MIX: OnceLock<Mix> = OnceLock::new();
+    MIX.get_or_init(Mix::load)
+}
+
+impl Tbench {
+    /// Tasks.
+    #[must_use]
+    pub fn tasks(&self) -> u64 {
+        2 * u64::from(self.clients)
+    }
+
+    /// Sets it up. Requests come in a random order with the shares that they have in the load file.
+    pub(crate) fn set_up(&self, world: &mut World, seed: u64) {
+        let mix = mix();
+        let mut seeds = Rng::new(seed);
+        for _ in 0..self.clients {
+            let (client, server) = world.connect(Transport::Tcp);
+            let seed = seeds.below(u64::MAX);
+            world.spawn(Box::new(move |task: &dyn Task| {
+                let mut rng = Rng::new(seed);
+                while !task.is_over() {
+                    let exchange = mix.draw(&mut rng);
+                    let sizes = u64::from(exchange.request) << 32 | u64::from(exchange.reply);
+                    task.send(client, exchange.request, sizes)?;
+                    receive_all(task, client, LENGTH_BYTES)?;
+                    receive_all(task, client, exchange.reply - LENGTH_BYTES)?;
+                    task.done(1, exchange.payload.into());
+                }
+                task.close(client);
+                Ok(())
+            }));
+            world.spawn(Box::new(move |task: &dyn Task| {
+                loop {
+                    let length = receive_all(task, server, LENGTH_BYTES)?;
+                    if length.bytes == 0 {
+                        return Ok(());
+                    }
+                    let (request, reply) = ((length.word >> 32) as u32, length.word as u32);
+                    receive_all(task, server, request - LENGTH_BYTES)?;
+                    task.send(server, reply, 0)?;
+                }
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mix_is_that_of_the_load_file() {
+        let mix = Mix::load();
+        assert_eq!(mix.total(), 458_342);
+        let mut before = 0;
+        let mut payload = 0;
+        for (sum, exchange) in &mix.exchanges {
+            payload += (sum - before) * u64::from(exchange.payload);
+            before = *sum;
+            assert!(exchange.request > LENGTH_BYTES && exchange.reply > LENGTH_BYTES);
+        }
+        assert_eq!(payload, 2_488_062_937);
+    }
+}

@@ -1,0 +1,217 @@
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+use quarry_machines::Machine;
+use quarry_sim::sched::WakeOrder;
+
+use super::*;
+use crate::net::SendSizes;
+
+const LOADS: [Load; 4] = [
+    Load::Hackbench(Hackbench {
+        groups: 2,
+        descriptors: 3,
+        loops: 40,
+        bytes: 100,
+        pipe: false,
+    }),
+    Load::Hackbench(Hackbench {
+        groups: 1,
+        descriptors: 3,
+        loops: 40,
+        bytes: 1500,
+        pipe: true,
+    }),
+    Load::Tbench(Tbench { clients: 3 }),
+    Load::TcpRr(TcpRr {
+        pairs: 5,
+        request: 1,
+        response: 1,
+    }),
+];
+
+fn spec(load: Load, era: Era, cpus: u32) -> LoadSpec {
+    LoadSpec {
+        cpus,
+        memory_bytes: 1 << 30,
+        warm_up_ns: 200_000,
+        time_ns: 2_000_000,
+        ..LoadSpec::new(load, era, Machine::bundled("milan-2x64").unwrap())
+    }
+}
+
+/// Every load on every generation of a design, in some orders that a seed chooses.
+fn explored<D: Design>() {
+    for (n, &era) in D::ERAS.iter().enumerate() {
+        for (m, load) in LOADS.into_iter().enumerate() {
+            let cpus = [1, 2, 7, 64][(n + m) % 4];
+            for seed in 1..3 {
+                let spec = LoadSpec {
+                    seed,
+                    ..spec(load, era, cpus)
+                };
+                let per_mille = [1000, 100][seed as usize % 2];
+                let report = explore::<D>(&spec, per_mille, 200).unwrap();
+                assert!(report.operations >= 200, "{era} {load:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_order_loses_an_object_of_slab() {
+    explored::<SlabCache>();
+}
+
+#[test]
+fn no_order_loses_an_object_of_slub() {
+    explored::<Slub>();
+}
+
+#[test]
+fn no_order_loses_an_object_of_slubq() {
+    explored::<Slubq>();
+}
+
+#[test]
+fn no_order_loses_an_object_of_slob() {
+    explored::<Slob>();
+}
+
+#[test]
+fn no_order_loses_an_object_of_sheaves() {
+    explored::<SheafCache>();
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report() {
+    for load in LOADS {
+        let run = |seed| {
+            let spec = LoadSpec {
+                seed,
+                ..spec(load, Era::V6_18, 6)
+            };
+            run::<Slub>(&spec, &|_| ()).unwrap()
+        };
+        let first = run(1);
+        assert_eq!(run(1), first, "{load:?}");
+        assert_ne!(run(2).spent, first.spent, "{load:?}");
+        assert!(first.operations > 100, "{load:?} {}", first.operations);
+    }
+}
+
+#[test]
+fn cpus_are_busy_or_idle() {
+    for load in LOADS {
+        // Without a warm-up, what is counted is all that was spent.
+        let spec = LoadSpec {
+            warm_up_ns: 0,
+            ..spec(load, Era::V2_6_35, 4)
+        };
+        let report = run::<SlabCache>(&spec, &|_| ()).unwrap();
+        let busy_s = report.cpu_us * 1e-6 * report.operations as f64;
+        let all_s = report.seconds * f64::from(spec.cpus);
+        // CPUs' clocks are a little apart where counting begins and ends.
+        assert!(busy_s < all_s * 1.02, "{load:?} {busy_s} of {all_s}");
+        assert!(busy_s > all_s * 0.05, "{load:?} {busy_s} of {all_s}");
+        let percent: f64 = report.profile.rows.iter().map(|row| row.percent).sum();
+        assert!((99.9..100.1).contains(&percent), "{load:?} {percent}");
+    }
+}
+
+#[test]
+fn queued_wake_ups_leave_slabs_of_two_objects_full() {
+    let tbench = Load::Tbench(Tbench { clients: 16 });
+    let hits = |order| {
+        let mut spec = LoadSpec {
+            time_ns: 10_000_000,
+            ..LoadSpec::new(
+                tbench,
+                Era::V2_6_23,
+                Machine::bundled("clovertown-2x4").unwrap(),
+            )
+        };
+        spec.sched.order = order;
+        let report = run::<Slub>(&spec, &|_| ()).unwrap();
+        report.cache("kmalloc-4096").unwrap().alloc_hits
+    };
+    let (queued, immediate) = (hits(WakeOrder::Queued), hits(WakeOrder::Immediate));
+    assert!(queued < 25.0 && immediate > 40.0, "{queued} {immediate}");
+}
+
+#[test]
+fn a_buffer_beyond_a_page_goes_to_the_zones_in_slub_alone() {
+    let tbench = Load::Tbench(Tbench { clients: 8 });
+    fn zone_locks<D: Design>(load: Load, sizes: SendSizes) -> f64 {
+        let spec = LoadSpec {
+            sizes,
+            ..spec(load, Era::V2_6_24, 8)
+        };
+        let report = run::<D>(&spec, &|_| ()).unwrap();
+        let zone = report.causes.locks.iter().find(|lock| lock.class == "zone");
+        zone.map_or(0.0, |lock| lock.taken)
+    }
+    let slub = |sizes| zone_locks::<Slub>(tbench, sizes);
+    let slab = |sizes| zone_locks::<SlabCache>(tbench, sizes);
+    // Two heads and a quarter an exchange, each taken and given back.
+    assert!(slub(SendSizes::Bug) > 4.0, "{}", slub(SendSizes::Bug));
+    for locks in [
+        slub(SendSizes::Fixed),
+        slub(SendSizes::SelectSize),
+        slab(SendSizes::Bug),
+        slab(SendSizes::Fixed),
+    ] {
+        assert!(locks < 0.5, "{locks}");
+    }
+}
+
+#[test]
+fn a_tunable_changes_while_the_load_runs() {
+    let change = |cache: &str, value| Change {
+        at_ns: 1_000_000,
+        cache: cache.to_string(),
+        name: "cpu_partial",
+        value,
+    };
+    let with = |changes| {
+        let spec = LoadSpec {
+            changes,
+            ..spec(LOADS[0], Era::V5_9, 4)
+        };
+        run::<Slub>(&spec, &|_| ())
+    };
+    let plain = with(Vec::new()).unwrap();
+    assert_ne!(
+        with(vec![change("kmalloc-512", 0)]).unwrap().spent,
+        plain.spent
+    );
+    let refused = with(vec![change("kmalloc-513", 0)]).unwrap_err();
+    assert!(refused.to_string().contains("kmalloc-513"), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |load, change: fn(&mut LoadSpec)| {
+        let mut spec = spec(load, Era::V6_18, 2);
+        change(&mut spec);
+        run::<Slub>(&spec, &|_| ()).unwrap_err().to_string()
+    };
+    let groups = |groups| {
+        Load::Hackbench(Hackbench {
+            groups,
+            ..Hackbench::default()
+        })
+    };
+    let none = refused(groups(0), |_| ());
+    assert!(none.starts_with("0 groups"), "{none}");
+    let many = refused(groups(5000), |_| ());
+    assert!(many.starts_with("200000 tasks need 50000 MiB"), "{many}");
+    let time = refused(LOADS[2], |spec| spec.time_ns = 0);
+    assert!(time.starts_with("0 seconds"), "{time}");
+    let memory = refused(groups(10), |spec| spec.memory_bytes = 4 << 20);
+    assert!(memory.contains("no room for socket buffers"), "{memory}");
+}

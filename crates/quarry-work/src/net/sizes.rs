@@ -1,0 +1,244 @@
+//! What socket buffers are made of, by release.
+//!
+//! Sources: structures and macros of 2.6.22 to 2.6.24 (`skb_shared_info` with 18 fragments: 312 bytes), the commit that
+//! thread 000 names ("Fix SKB_WITH_OVERHEAD calculation") and the fix posted in the thread. 2.6.35 and later by their
+//! structures. The cache line for which buffers are aligned is 64 bytes here, as kernels for K8 and Core 2 were
+//! configured; what the machines of 2007 had is not known.
+
+use quarry_core::era::Era;
+
+/// Alignment of a buffer's data (`SMP_CACHE_BYTES`).
+const CACHE_BYTES: u32 = 64;
+/// Largest headers in front of TCP's data without tunnels (`MAX_TCP_HEADER`).
+const TCP_HEADER: u32 = 160;
+/// Fragments of a buffer, at most, less one: a segment of this many pages fits behind the linear area.
+const FRAGMENTS: u32 = 17;
+/// Data of a segment over loopback: its MTU of 16436 less headers of 52.
+const LOOPBACK_MSS: u32 = 16384;
+/// Data of a segment that the loopback device takes whole (TSO): 16 fragments of 4096 bytes.
+const LOOPBACK_GSO: u32 = 65536;
+
+/// How much of a TCP segment is in the buffer's linear area, and how that is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendSizes {
+    /// Before commit deea84b0: 2.6.22 and 2.6.23.
+    Old,
+    /// With it, and without Herbert Xu's fix: 2.6.24-rc1 and -rc2. A buffer is a little larger than a page.
+    Bug,
+    /// With both: 2.6.24 and later.
+    Fixed,
+    /// With the commit, and the old formula in `select_size()` alone: David Miller's experiment in the thread.
+    SelectSize,
+}
+
+impl SendSizes {
+    /// All with their names on the command line.
+    pub const ALL: [(SendSizes, &'static str); 4] = [
+        (SendSizes::Old, "old"),
+        (SendSizes::Bug, "bug"),
+        (SendSizes::Fixed, "fixed"),
+        (SendSizes::SelectSize, "select-size"),
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// What a release was shipped with.
+    #[must_use]
+    pub fn of(era: Era) -> Self {
+        if era < Era::V2_6_24 {
+            Self::Old
+        } else {
+            Self::Fixed
+        }
+    }
+
+    /// Bytes of the linear area that hold data, on pages of 4 KiB (`SKB_MAX_HEAD`).
+    fn linear(self, cache_bytes: u32, tcp_header: u32) -> u32 {
+        let page = 4096;
+        match self {
+            Self::Old | Self::SelectSize => {
+                (page - tcp_header - SHARED_INFO_2_6) / cache_bytes * cache_bytes
+            }
+            Self::Bug | Self::Fixed => {
+                page - tcp_header - SHARED_INFO_2_6.next_multiple_of(cache_bytes)
+            }
+        }
+    }
+
+    /// Bytes that are asked of `kmalloc()` for a segment's linear area.
+    fn kmalloc(self, cache_bytes: u32, tcp_header: u32) -> u32 {
+        let linear = self.linear(cache_bytes, tcp_header);
+        let headers = match self {
+            Self::Fixed => tcp_header,
+            Self::Old | Self::Bug | Self::SelectSize => tcp_header.next_multiple_of(cache_bytes),
+        };
+        (linear + headers).next_multiple_of(cache_bytes) + SHARED_INFO_2_6
+    }
+}
+
+/// `struct skb_shared_info` of 2.6.22 to 2.6.24.
+const SHARED_INFO_2_6: u32 = 312;
+
+/// Where a buffer's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataFrom {
+    /// `kmalloc()` of so many bytes.
+    Kmalloc(u32),
+    /// An object of `skbuff_small_head`.
+    SmallHead,
+}
+
+/// What sockets of a release allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetRules {
+    /// Bytes of a head (`struct sk_buff`), in `skbuff_head_cache`.
+    pub head_bytes: u32,
+    /// Bytes of a head with its clone, in `skbuff_fclone_cache`.
+    pub fclone_bytes: u32,
+    /// Bytes at the end of each data area (`struct skb_shared_info`).
+    pub shared_info: u32,
+    /// Bytes of an object of `skbuff_small_head`; 0 where there is no such cache.
+    pub small_head: u32,
+    /// Data of a TCP segment, at most.
+    pub segment: u32,
+    /// Of it, in the linear area.
+    pub linear: u32,
+    /// What a TCP segment's linear area comes from.
+    pub segment_data: DataFrom,
+    /// log2 of the pages from which the rest of a segment is cut.
+    pub fragment_order: u32,
+    /// Bytes that a Unix or datagram socket may have sent and the receiver not read (`wmem_default`), in true sizes.
+    pub send_buffer: u32,
+}
+
+impl NetRules {
+    /// A release's rules, on pages of 4 KiB or larger. `sizes` has a meaning up to 2.6.26, where the loopback device does
+    /// not yet take long segments.
+    ///
+    /// From memory, and not verified: the release that gave loopback long segments (2.6.27), fragments of 32 KiB
+    /// (3.7), `skbuff_small_head` (6.3), send buffers (110592 and 124928 bytes, 212992 from 3.2 on).
+    #[must_use]
+    pub fn of(era: Era, sizes: SendSizes) -> Self {
+        let shared_info = match era {
+            _ if era < Era::V2_6_27 => SHARED_INFO_2_6,
+            _ if era < Era::V3_2 => 344,
+            _ => 320,
+        };
+        let small_head = if era < Era::V6_3 { 0 } else { 576 };
+        let long = era >= Era::V2_6_27;
+        let rules = Self {
+            head_bytes: 232,
+            fclone_bytes: 468,
+            shared_info,
+            small_head,
+            segment: if long { LOOPBACK_GSO } else { LOOPBACK_MSS },
+            linear: if long {
+                0
+            } else {
+                sizes.linear(CACHE_BYTES, TCP_HEADER)
+            },
+            segment_data: DataFrom::Kmalloc(sizes.kmalloc(CACHE_BYTES, TCP_HEADER)),
+            fragment_order: if era < Era::V3_7 { 0 } else { 3 },
+            send_buffer: match era {
+                _ if era < Era::V2_6_27 => 110_592,
+                _ if era < Era::V3_2 => 124_928,
+                _ => 212_992,
+            },
+        };
+        Self {
+            segment_data: match long {
+                true => rules.data(TCP_HEADER),
+                false => rules.segment_data,
+            },
+            ..rules
+        }
+    }
+
+    /// What a buffer of so many bytes of data, headers included, comes from (`alloc_skb()`).
+    #[must_use]
+    pub fn data(&self, bytes: u32) -> DataFrom {
+        let all = bytes.next_multiple_of(CACHE_BYTES) + self.shared_info;
+        match all <= self.small_head {
+            true => DataFrom::SmallHead,
+            false => DataFrom::Kmalloc(all),
+        }
+    }
+
+    /// What a pure acknowledgement's data comes from.
+    #[must_use]
+    pub fn ack_data(&self) -> DataFrom {
+        self.data(TCP_HEADER)
+    }
+
+    /// Bytes of a data area.
+    #[must_use]
+    pub fn bytes(&self, data: DataFrom) -> u32 {
+        match data {
+            DataFrom::Kmalloc(bytes) => bytes,
+            DataFrom::SmallHead => self.small_head,
+        }
+    }
+
+    /// What a buffer counts in its socket's send buffer: data and head. Up to 3.1 without the shared info.
+    #[must_use]
+    pub fn true_size(&self, data: DataFrom) -> u32 {
+        let bytes = self.bytes(data);
+        let counted = match self.shared_info {
+            320 => bytes,
+            _ => bytes - self.shared_info,
+        };
+        counted + self.head_bytes
+    }
+}
+
+const _: () = assert!(LOOPBACK_MSS <= FRAGMENTS * 4096);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VECTORS: &str = include_str!("../../data/skb_send_sizes.csv");
+
+    #[test]
+    fn sizes_are_those_of_the_published_formulas() {
+        let mut seen = 0;
+        for line in VECTORS.lines().skip(1) {
+            let columns: Vec<&str> = line.split(',').collect();
+            let number = |n: usize| columns[n].parse::<u32>().unwrap();
+            let sizes = match columns[2] {
+                "old" => SendSizes::Old,
+                "deea84b0" => SendSizes::Bug,
+                "deea84b0+Herbert fix" => SendSizes::Fixed,
+                _ => SendSizes::SelectSize,
+            };
+            let (cache_bytes, header) = (number(0), number(1));
+            assert_eq!(sizes.linear(cache_bytes, header), number(3), "{line}");
+            assert_eq!(sizes.kmalloc(cache_bytes, header), number(6), "{line}");
+            seen += 1;
+        }
+        assert_eq!(seen, 40);
+    }
+
+    #[test]
+    fn messages_come_from_the_caches_that_threads_name() {
+        let data = |era, bytes| NetRules::of(era, SendSizes::of(era)).data(bytes);
+        // hackbench, 100 bytes: kmalloc-512; 1024 bytes on 5.9: kmalloc-2k.
+        assert_eq!(data(Era::V2_6_24, 100), DataFrom::Kmalloc(440));
+        assert_eq!(data(Era::V2_6_35, 100), DataFrom::Kmalloc(472));
+        assert_eq!(data(Era::V5_9, 1024), DataFrom::Kmalloc(1344));
+        assert_eq!(data(Era::V6_18, 100), DataFrom::SmallHead);
+        // TCP over loopback: kmalloc-1024 on 2.6.35, 504 bytes for an acknowledgement on 2.6.24.
+        let rules = |era| NetRules::of(era, SendSizes::of(era));
+        assert_eq!(rules(Era::V2_6_35).segment_data, DataFrom::Kmalloc(536));
+        assert_eq!(rules(Era::V2_6_24).ack_data(), DataFrom::Kmalloc(504));
+        assert_eq!(rules(Era::V2_6_22).linear, 3584);
+        assert_eq!(
+            NetRules::of(Era::V2_6_24, SendSizes::Bug).segment_data,
+            DataFrom::Kmalloc(4152)
+        );
+    }
+}

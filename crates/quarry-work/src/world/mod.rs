@@ -1,0 +1,121 @@
+//! What a workload may do, on virtual CPUs or real ones.
+//!
+//! A workload is one function that fills a [`World`] with connections and tasks. Tasks get a [`Task`]: they send, receive,
+//! sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time.
+//!
+//! Messages have a length and no content, but for one word, which travels with a message's first byte: what a header would say.
+
+pub mod sim;
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct End(pub(crate) u32);
+
+impl End {
+    /// The other end.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        Self(self.0 ^ 1)
+    }
+}
+
+/// How two ends are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A pair of Unix stream sockets.
+    Unix,
+    /// A pipe: the second end reads.
+    Pipe,
+    /// A TCP connection over the loopback device, without Nagle's delay.
+    Tcp,
+}
+
+/// What a receiver got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes; 0 if the other end is closed.
+    pub bytes: u32,
+    /// The word of the message that the first of them is of.
+    pub word: u64,
+}
+
+/// Why a task cannot go on: the run is over, or memory is exhausted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over;
+
+/// What a task does.
+pub type Body = Box<dyn FnOnce(&dyn Task) -> Result<(), Over> + Send>;
+
+/// A workload that is set up: connections and tasks.
+#[derive(Default)]
+pub struct World {
+    /// Of each pair of ends.
+    pub(crate) connections: Vec<Transport>,
+    pub(crate) tasks: Vec<Body>,
+}
+
+impl World {
+    /// Connects two ends.
+    pub fn connect(&mut self, transport: Transport) -> (End, End) {
+        let first = End(2 * self.connections.len() as u32);
+        self.connections.push(transport);
+        (first, first.peer())
+    }
+
+    /// Adds a task. All begin at the same time.
+    pub fn spawn(&mut self, body: Body) {
+        self.tasks.push(body);
+    }
+}
+
+/// What a running task may do.
+pub trait Task {
+    /// Sends a message. Waits while the connection has no room.
+    ///
+    /// # Errors
+    ///
+    /// [`Over`]
+    fn send(&self, from: End, bytes: u32, word: u64) -> Result<(), Over>;
+
+    /// Receives at most so many bytes; of messages that have come, as many as fit. Waits for the first.
+    ///
+    /// # Errors
+    ///
+    /// [`Over`]
+    fn receive(&self, at: End, most: u32) -> Result<Received, Over>;
+
+    /// No more will be sent from here.
+    fn close(&self, end: End);
+
+    /// Sleeps.
+    fn sleep_ns(&self, ns: u64);
+
+    /// Lets other tasks run on the CPU.
+    fn give_up_cpu(&self);
+
+    /// Nanoseconds since the run began.
+    fn now_ns(&self) -> u64;
+
+    /// Whether the time of a run that is limited by time is over.
+    fn is_over(&self) -> bool;
+
+    /// Operations were done that the run counts, and bytes moved.
+    fn done(&self, operations: u64, bytes: u64);
+}
+
+/// Receives a number of bytes; fewer if the other end is closed before.
+///
+/// # Errors
+///
+/// [`Over`]
+pub fn receive_all(task: &dyn Task, at: End, bytes: u32) -> Result<Received, Over> {
+    let mut all = task.receive(at, bytes)?;
+    while all.bytes > 0 && all.bytes < bytes {
+        let more = task.receive(at, bytes - all.bytes)?;
+        if more.bytes == 0 {
+            break;
+        }
+        all.bytes += more.bytes;
+    }
+    Ok(all)
+}

@@ -1,0 +1,369 @@
+//! The kernel of a virtual machine, as tasks see it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::CacheFlags;
+use quarry_core::machine::{Access, Accounting as _, Work};
+use quarry_sim::VirtualMachine;
+use quarry_sim::driver::{CacheIndex, Driver};
+use quarry_sim::sched::{SchedCounts, Scheduler, TaskId};
+use quarry_sim::time::TimeCounters;
+
+use super::Protocols;
+use super::pipe::PipeState;
+use super::skb::{Block, Queued, Skb};
+use crate::net::NetRules;
+use crate::world::{End, Over, Received, Task, Transport};
+
+/// What a task spends time on in the kernel, beside calls and switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Copies between tasks and buffers.
+    Copy,
+    /// Protocols, sockets and heads.
+    Protocol,
+    AllocHead,
+    AllocData,
+    FreeHead,
+    FreeData,
+    /// Fragments and pipe buffers: pages that are no slabs.
+    Pages,
+}
+
+impl Path {
+    pub(crate) const COUNT: usize = 7;
+}
+
+/// What a run counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// All that its tasks do until they return by themselves.
+    All,
+    /// What is done from one moment to another, in picoseconds.
+    Time { from_ps: u64, to_ps: u64 },
+    /// So many operations.
+    Operations(u64),
+}
+
+/// What is known at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) ps: u64,
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+    pub(crate) paths_ps: [u64; Path::COUNT],
+    pub(crate) sched: SchedCounts,
+    pub(crate) spent: TimeCounters,
+}
+
+/// The caches of socket buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Caches {
+    pub(super) head: CacheIndex,
+    pub(super) fclone: CacheIndex,
+    pub(super) small_head: Option<CacheIndex>,
+}
+
+impl Caches {
+    /// Makes them. `None` if there is no room.
+    pub(crate) fn new<D: Design>(driver: &mut Driver<'_, D>, rules: &NetRules) -> Option<Self> {
+        let mut make = |name, bytes| {
+            let spec = CacheSpec {
+                flags: CacheFlags::HWCACHE_ALIGN,
+                ..CacheSpec::new(name, bytes)
+            };
+            driver.create_cache(&spec).ok()
+        };
+        Some(Self {
+            head: make("skbuff_head_cache", rules.head_bytes)?,
+            fclone: make("skbuff_fclone_cache", rules.fclone_bytes)?,
+            small_head: match rules.small_head {
+                0 => None,
+                bytes => Some(make("skbuff_small_head", bytes)?),
+            },
+        })
+    }
+}
+
+/// Lines of a socket that messages write to.
+const SOCKET_LINES: usize = 4;
+
+/// Memory of a socket: it stands for addresses, and has no content.
+#[repr(align(128))]
+struct Memory([u8; SOCKET_LINES * 64]);
+
+/// One end of a connection.
+pub(super) struct Side<'h> {
+    pub(super) transport: Transport,
+    memory: Box<Memory>,
+    /// What has come and is not read.
+    pub(super) queue: RefCell<VecDeque<Queued<'h>>>,
+    pub(super) readers: RefCell<Vec<TaskId>>,
+    /// Tasks that wait for room to send from here.
+    pub(super) writers: RefCell<Vec<TaskId>>,
+    /// True sizes of what was sent from here and is not read.
+    pub(super) sent: Cell<u32>,
+    /// No more is sent from here.
+    pub(super) closed: Cell<bool>,
+    /// Segments that were sent from here and not acknowledged.
+    pub(super) unacked: RefCell<Vec<Rc<Skb<'h>>>>,
+    /// Bytes that have come here and were not acknowledged.
+    pub(super) owes: Cell<u32>,
+    /// What fragments are cut from, and where the next one begins.
+    pub(super) block: RefCell<Option<(Rc<Block<'h>>, u32)>>,
+    pub(super) pipe: RefCell<PipeState<'h>>,
+}
+
+impl Side<'_> {
+    fn new(transport: Transport) -> Self {
+        Self {
+            transport,
+            memory: Box::new(Memory([0; SOCKET_LINES * 64])),
+            queue: RefCell::default(),
+            readers: RefCell::default(),
+            writers: RefCell::default(),
+            sent: Cell::new(0),
+            closed: Cell::new(false),
+            unacked: RefCell::default(),
+            owes: Cell::new(0),
+            block: RefCell::default(),
+            pipe: RefCell::default(),
+        }
+    }
+}
+
+/// Lines of a socket, by what is in them.
+#[derive(Clone, Copy)]
+pub(super) enum SocketLine {
+    /// Its lock, and the queue of what has come.
+    Queue = 0,
+    /// How much was sent and is not read.
+    Sent = 1,
+    /// The state of what is received, and sent.
+    State = 2,
+}
+
+/// A virtual machine's kernel.
+pub(crate) struct Kernel<'d, 'h, D: Design> {
+    pub(super) driver: &'d Driver<'h, D>,
+    pub(super) machine: &'d VirtualMachine,
+    pub(super) sched: &'d Scheduler<'d>,
+    pub(super) rules: NetRules,
+    pub(super) caches: Caches,
+    pub(super) page_bytes: u32,
+    pub(super) unix_ps: u64,
+    pub(super) tcp_ps: u64,
+    sides: Vec<Side<'h>>,
+    counted: Counted,
+    now: RefCell<Moment>,
+    begun: RefCell<Option<Moment>>,
+    ended: RefCell<Option<Moment>>,
+    exhausted: Cell<bool>,
+    progress: &'d dyn Fn(u64),
+}
+
+/// What a kernel is made of.
+pub(crate) struct Parts<'d, 'h, D: Design> {
+    pub(crate) driver: &'d Driver<'h, D>,
+    pub(crate) sched: &'d Scheduler<'d>,
+    pub(crate) rules: NetRules,
+    pub(crate) caches: Caches,
+    pub(crate) protocols: Protocols,
+    pub(crate) ghz: f64,
+    pub(crate) page_bytes: u64,
+    pub(crate) counted: Counted,
+    pub(crate) progress: &'d dyn Fn(u64),
+}
+
+impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
+    /// A kernel with these connections.
+    pub(crate) fn new(parts: Parts<'d, 'h, D>, connections: &[Transport]) -> Self {
+        let ps = |cycles: f64| (cycles * 1000.0 / parts.ghz).round() as u64;
+        let sides = connections.iter().flat_map(|transport| [*transport; 2]);
+        Self {
+            driver: parts.driver,
+            machine: parts.driver.machine(),
+            sched: parts.sched,
+            rules: parts.rules,
+            caches: parts.caches,
+            page_bytes: parts.page_bytes as u32,
+            unix_ps: ps(parts.protocols.unix_cycles),
+            tcp_ps: ps(parts.protocols.tcp_cycles),
+            sides: sides.map(Side::new).collect(),
+            counted: parts.counted,
+            now: RefCell::default(),
+            begun: RefCell::default(),
+            ended: RefCell::default(),
+            exhausted: Cell::new(false),
+            progress: parts.progress,
+        }
+    }
+
+    pub(super) fn side(&self, end: End) -> &Side<'h> {
+        &self.sides[end.0 as usize]
+    }
+
+    /// Does something, whose time is a path's. No other task runs on this CPU meanwhile.
+    pub(super) fn on<R>(&self, path: Path, f: impl FnOnce() -> R) -> R {
+        let began_ps = self.machine.clock_ps();
+        let result = f();
+        let took_ps = self.machine.clock_ps() - began_ps;
+        self.now.borrow_mut().paths_ps[path as usize] += took_ps;
+        result
+    }
+
+    /// The protocols' work.
+    pub(super) fn protocol(&self, ps: u64) {
+        self.on(Path::Protocol, || self.machine.spend(ps));
+    }
+
+    /// Accesses a line of a socket.
+    pub(super) fn touch(&self, side: &Side<'h>, line: SocketLine, access: Access) {
+        let at = &raw const side.memory.0[line as usize * 64];
+        self.on(Path::Protocol, || self.machine.use_memory(at, 8, access));
+    }
+
+    /// Wakes all tasks of a list.
+    pub(super) fn wake_all(&self, tasks: &RefCell<Vec<TaskId>>) {
+        for task in tasks.take() {
+            self.sched.wake(task);
+        }
+    }
+
+    /// The running task waits in a list until it is woken.
+    pub(super) fn wait_in(
+        &self,
+        tasks: &RefCell<Vec<TaskId>>,
+        what: &'static str,
+    ) -> Result<(), Over> {
+        tasks.borrow_mut().push(self.sched.task());
+        self.sched.wait(what);
+        match self.exhausted.get() {
+            true => Err(Over),
+            false => Ok(()),
+        }
+    }
+
+    /// Memory is exhausted: the run ends.
+    pub(super) fn exhausted(&self) -> Over {
+        self.exhausted.set(true);
+        self.sched.stop();
+        Over
+    }
+
+    /// Whether memory was exhausted.
+    pub(crate) fn was_exhausted(&self) -> bool {
+        self.exhausted.get()
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            ps: self.machine.clock_ps(),
+            sched: self.sched.counts(),
+            spent: self.machine.time_counters().unwrap_or_default(),
+            ..self.now.borrow().clone()
+        }
+    }
+
+    /// What was known when counting began, and when it ended.
+    pub(crate) fn span(&self) -> (Moment, Moment) {
+        let end = self.ended.take().unwrap_or_else(|| {
+            let last = self.moment();
+            let last_ps = last.spent.cpu_ps.iter().max().copied();
+            Moment {
+                ps: last_ps.unwrap_or_default(),
+                ..last
+            }
+        });
+        (self.begun.take().unwrap_or_default(), end)
+    }
+
+    /// Frees all that sockets still have.
+    pub(crate) fn shut_down(&self) {
+        for side in &self.sides {
+            for skb in side.unacked.take() {
+                self.put_skb(skb);
+            }
+            for queued in side.queue.take() {
+                self.put_skb(queued.skb);
+            }
+            if let Some((block, _)) = side.block.take() {
+                self.put_block(block);
+            }
+            self.shut_pipe(side);
+        }
+    }
+}
+
+impl<D: Design> Task for Kernel<'_, '_, D> {
+    fn send(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
+        self.machine.work(Work::Syscall);
+        match self.side(from).transport {
+            Transport::Unix => self.send_unix(from, bytes, word),
+            Transport::Pipe => self.write_pipe(from, bytes),
+            Transport::Tcp => self.send_tcp(from, bytes, word),
+        }?;
+        self.sched.leave_kernel();
+        Ok(())
+    }
+
+    fn receive(&self, at: End, most: u32) -> Result<Received, Over> {
+        self.machine.work(Work::Syscall);
+        let received = match self.side(at).transport {
+            Transport::Unix | Transport::Tcp => self.receive_stream(at, most),
+            Transport::Pipe => self.read_pipe(at, most),
+        }?;
+        self.sched.leave_kernel();
+        Ok(received)
+    }
+
+    fn close(&self, end: End) {
+        self.machine.work(Work::Syscall);
+        self.machine.take_turn();
+        self.side(end).closed.set(true);
+        self.wake_all(&self.side(end.peer()).readers);
+        self.sched.leave_kernel();
+    }
+
+    fn sleep_ns(&self, ns: u64) {
+        self.machine.work(Work::Syscall);
+        self.sched.sleep_ns(ns);
+    }
+
+    fn give_up_cpu(&self) {
+        self.machine.work(Work::Syscall);
+        self.sched.give_up_cpu();
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.machine.clock_ps() / 1000
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
+    fn done(&self, operations: u64, bytes: u64) {
+        {
+            let mut now = self.now.borrow_mut();
+            now.operations += operations;
+            now.bytes += bytes;
+        }
+        let now_ps = self.machine.clock_ps();
+        let (begins, ends) = match self.counted {
+            Counted::All => (false, false),
+            Counted::Time { from_ps, to_ps } => (now_ps >= from_ps, now_ps >= to_ps),
+            Counted::Operations(n) => (false, self.now.borrow().operations >= n),
+        };
+        if begins && self.begun.borrow().is_none() {
+            self.begun.replace(Some(self.moment()));
+        }
+        if ends && self.ended.borrow().is_none() {
+            self.ended.replace(Some(self.moment()));
+        }
+        (self.progress)(operations);
+    }
+}

@@ -1,0 +1,102 @@
+//! Unix stream sockets, and how streams are read.
+
+use std::rc::Rc;
+
+use quarry_core::design::Design;
+use quarry_core::machine::Access;
+
+use super::kernel::{Kernel, SocketLine};
+use super::skb::{HeadKind, Queued};
+use crate::world::{End, Over, Received, Transport};
+
+impl<D: Design> Kernel<'_, '_, D> {
+    /// Sends a message: buffers that no more than half of the send buffer holds.
+    pub(super) fn send_unix(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
+        let most = self.rules.send_buffer / 2;
+        let mut left = bytes;
+        let mut word = word;
+        while left > 0 {
+            let part = left.min(most);
+            self.send_unix_buffer(from, part, word)?;
+            left -= part;
+            word = 0;
+        }
+        Ok(())
+    }
+
+    fn send_unix_buffer(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
+        let (own, peer) = (self.side(from), self.side(from.peer()));
+        self.machine.take_turn();
+        while own.sent.get() > self.rules.send_buffer {
+            self.wait_in(&own.writers, "room in a socket")?;
+            self.machine.take_turn();
+        }
+        let data = self.rules.data(bytes);
+        let mut skb = self.alloc_skb(HeadKind::Plain, data)?;
+        self.fill_linear(&mut skb, bytes);
+        skb.word = word;
+        self.protocol(self.unix_ps / 2);
+        self.touch(own, SocketLine::Sent, Access::Atomic);
+        own.sent.set(own.sent.get() + self.rules.true_size(data));
+        self.touch(peer, SocketLine::Queue, Access::Atomic);
+        peer.queue.borrow_mut().push_back(Queued {
+            skb: Rc::new(skb),
+            taken: 0,
+        });
+        self.wake_all(&peer.readers);
+        Ok(())
+    }
+
+    /// Receives what has come, and waits for the first of it.
+    pub(super) fn receive_stream(&self, at: End, most: u32) -> Result<Received, Over> {
+        let (own, peer) = (self.side(at), self.side(at.peer()));
+        self.machine.take_turn();
+        while own.queue.borrow().is_empty() {
+            if peer.closed.get() {
+                return Ok(Received { bytes: 0, word: 0 });
+            }
+            self.wait_in(&own.readers, "a message")?;
+            self.machine.take_turn();
+        }
+        let is_tcp = own.transport == Transport::Tcp;
+        let mut received = Received { bytes: 0, word: 0 };
+        if is_tcp {
+            self.protocol(self.tcp_ps / 4);
+            self.touch(own, SocketLine::State, Access::Write);
+        }
+        while received.bytes < most {
+            self.touch(own, SocketLine::Queue, Access::Atomic);
+            let Some(mut first) = own.queue.borrow_mut().pop_front() else {
+                break;
+            };
+            if received.bytes == 0 {
+                received.word = if first.taken == 0 { first.skb.word } else { 0 };
+            }
+            self.look_at(&first.skb);
+            received.bytes += self.take(&mut first, most - received.bytes);
+            if first.taken < first.skb.bytes {
+                own.queue.borrow_mut().push_front(first);
+                break;
+            }
+            if !is_tcp {
+                self.protocol(self.unix_ps / 2);
+                self.read_from(
+                    at.peer(),
+                    self.rules.true_size(self.rules.data(first.skb.bytes)),
+                );
+            }
+            self.put_skb(first.skb);
+        }
+        Ok(received)
+    }
+
+    /// A buffer that was sent from here has been read: there may be room for the next.
+    fn read_from(&self, from: End, true_size: u32) {
+        let sender = self.side(from);
+        self.touch(sender, SocketLine::Sent, Access::Atomic);
+        sender.sent.set(sender.sent.get() - true_size);
+        if u64::from(sender.sent.get()) * 4 <= u64::from(self.rules.send_buffer) {
+            self.wake_all(&sender.writers);
+        }
+    }
+}
