@@ -23,7 +23,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use rules::{SchedRules, WakeOrder, WakePlace};
+pub use rules::{Fair, SchedRules, WakeOrder, WakePlace};
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -57,6 +57,8 @@ struct Task {
     cpu: Cell<u32>,
     /// When it was put into a queue.
     queued_ps: Cell<u64>,
+    /// Time that it has had, as its CPU counts.
+    had_ps: Cell<u64>,
 }
 
 /// How a CPU comes to its next task.
@@ -79,6 +81,10 @@ struct RunQueue {
     resched: Cell<bool>,
     arrival: Cell<Arrival>,
     slice_began_ps: Cell<u64>,
+    /// Up to when the running task's time is counted in what it has had.
+    counted_ps: Cell<u64>,
+    /// The least that tasks here have had; never less than before.
+    least_ps: Cell<u64>,
     balanced_ps: Cell<u64>,
     idle_since_ps: Cell<u64>,
     idle_ps: Cell<u64>,
@@ -111,6 +117,7 @@ pub struct SchedCounts {
 pub struct Scheduler<'m> {
     machine: &'m VirtualMachine,
     rules: SchedRules,
+    fair: Fair,
     /// CPUs that share a last-level cache.
     cluster: u32,
     cpus: Vec<RunQueue>,
@@ -132,6 +139,8 @@ impl<'m> Scheduler<'m> {
             resched: Cell::new(false),
             arrival: Cell::new(Arrival::Switch),
             slice_began_ps: Cell::new(0),
+            counted_ps: Cell::new(0),
+            least_ps: Cell::new(0),
             balanced_ps: Cell::new(0),
             idle_since_ps: Cell::new(0),
             idle_ps: Cell::new(0),
@@ -147,11 +156,13 @@ impl<'m> Scheduler<'m> {
                 state: Cell::new(State::Ready),
                 cpu: Cell::new(deal.swap_remove(chosen)),
                 queued_ps: Cell::new(0),
+                had_ps: Cell::new(0),
             }
         };
         let it = Self {
             machine,
             rules,
+            fair: Fair::of_cpus(cpus),
             cluster: machine.cluster_cpus(),
             tasks: (0..tasks).map(place).collect(),
             cpus: (0..cpus).map(queue).collect(),
@@ -238,7 +249,9 @@ impl<'m> Scheduler<'m> {
         }
         woken.state.set(State::Ready);
         self.count(|counts| counts.wakeups += 1);
-        let cpu = self.place(woken.cpu.get());
+        let before = woken.cpu.get();
+        let cpu = self.place(before);
+        self.compare_with(task, before, cpu, true);
         self.move_to(task, cpu);
         let queue = &self.cpus[cpu as usize];
         if queue.is_idle() {
@@ -246,9 +259,12 @@ impl<'m> Scheduler<'m> {
             return true;
         }
         self.enqueue(cpu, task, self.rules.order == WakeOrder::Immediate);
-        queue
-            .resched
-            .set(queue.resched.get() || self.rules.order == WakeOrder::Immediate);
+        let at_once = match self.rules.order {
+            WakeOrder::Immediate => true,
+            WakeOrder::Queued => false,
+            WakeOrder::Fair => self.has_had_less(task, queue),
+        };
+        queue.resched.set(queue.resched.get() || at_once);
         true
     }
 
@@ -266,16 +282,84 @@ impl<'m> Scheduler<'m> {
             return;
         }
         let at_once = queue.resched.take();
-        let over = now_ps - queue.slice_began_ps.get() >= self.rules.slice_ns * 1000;
-        if at_once {
+        let over = now_ps - queue.slice_began_ps.get() >= self.slice_ps(queue);
+        if at_once && self.rules.order == WakeOrder::Immediate {
             // The one that was woken is first; the running one is next.
             let task = self.task();
             let next = queue.queue.borrow_mut().pop_front();
             self.requeue(task, true);
             self.leave_for(next);
-        } else if over {
+        } else if at_once || over {
             self.give_up_cpu();
         }
+    }
+
+    /// How long the running task of a CPU may run while others wait.
+    fn slice_ps(&self, queue: &RunQueue) -> u64 {
+        let ns = match self.rules.order {
+            WakeOrder::Immediate | WakeOrder::Queued => self.rules.slice_ns,
+            WakeOrder::Fair => {
+                let share = self.fair.latency_ns / queue.load().max(1) as u64;
+                share.max(self.fair.slice_min_ns)
+            }
+        };
+        ns * 1000
+    }
+
+    /// Counts the time of a CPU's running task.
+    fn count_time(&self, queue: &RunQueue, now_ps: u64) {
+        let Some(task) = queue.running.get() else {
+            return;
+        };
+        let ran_ps = now_ps.saturating_sub(queue.counted_ps.get());
+        queue.counted_ps.set(now_ps.max(queue.counted_ps.get()));
+        let had = &self.tasks[task as usize].had_ps;
+        had.set(had.get() + ran_ps);
+        let waiting = queue.queue.borrow();
+        let all = waiting
+            .iter()
+            .map(|task| self.tasks[*task as usize].had_ps.get());
+        let least_ps = all.fold(had.get(), u64::min);
+        queue.least_ps.set(queue.least_ps.get().max(least_ps));
+    }
+
+    /// Whether a woken task has had less than the running one, by more than the granularity.
+    fn has_had_less(&self, task: TaskId, queue: &RunQueue) -> bool {
+        let Some(running) = queue.running.get() else {
+            return true;
+        };
+        self.count_time(queue, self.machine.clock_ps());
+        let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
+        had(running) > had(task) + self.fair.wake_up_ns * 1000
+    }
+
+    /// A task that can run comes to a CPU, from another one or from a wait: what it has had is compared with the others
+    /// there. A wait gives it half of a latency before them at most.
+    fn compare_with(&self, task: TaskId, from: u32, to: u32, waited: bool) {
+        let had = &self.tasks[task as usize].had_ps;
+        let least_ps = |cpu: u32| self.cpus[cpu as usize].least_ps.get();
+        if from != to {
+            had.set((had.get() + least_ps(to)).saturating_sub(least_ps(from)));
+        }
+        if waited {
+            let first_ps = least_ps(to).saturating_sub(self.fair.latency_ns * 1000 / 2);
+            had.set(had.get().max(first_ps));
+        }
+    }
+
+    /// Takes the next task from a queue.
+    fn take_next(&self, queue: &RunQueue) -> Option<TaskId> {
+        let mut waiting = queue.queue.borrow_mut();
+        if self.rules.order != WakeOrder::Fair {
+            return waiting.pop_front();
+        }
+        let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
+        let first = waiting
+            .iter()
+            .enumerate()
+            .min_by_key(|(at, task)| (had(**task), *at));
+        let at = first.map(|(at, _)| at)?;
+        waiting.remove(at)
     }
 
     /// The running task goes behind all that wait for its CPU.
@@ -467,7 +551,8 @@ impl<'m> Scheduler<'m> {
     /// The running CPU goes on with another task, or idles. Returns when the caller's task runs again.
     fn leave(&self) {
         self.wake_sleepers(self.machine.clock_ps());
-        let next = self.own().queue.borrow_mut().pop_front();
+        self.count_time(self.own(), self.machine.clock_ps());
+        let next = self.take_next(self.own());
         self.leave_for(next);
     }
 
@@ -517,7 +602,9 @@ impl<'m> Scheduler<'m> {
             self.machine.work(Work::RemoteWake);
         }
         self.machine.work(Work::Switch);
-        queue.slice_began_ps.set(self.machine.clock_ps());
+        let now_ps = self.machine.clock_ps();
+        queue.slice_began_ps.set(now_ps);
+        queue.counted_ps.set(now_ps);
     }
 
     /// Moves the task that has waited longest on the running CPU to one that has less to do.
@@ -542,6 +629,7 @@ impl<'m> Scheduler<'m> {
         let Some(task) = oldest.and_then(|at| own.queue.borrow_mut().remove(at)) else {
             return;
         };
+        self.compare_with(task, cpu.0, to as u32, false);
         self.move_to(task, to as u32);
         match self.cpus[to].is_idle() {
             true => self.start(to as u32, task),
@@ -559,7 +647,9 @@ impl<'m> Scheduler<'m> {
 impl Bodies for Scheduler<'_> {
     fn returned(&self, order: &Order) -> Next {
         let cpu = order.cpu();
-        let next = self.cpus[cpu as usize].queue.borrow_mut().pop_front();
+        let queue = &self.cpus[cpu as usize];
+        self.count_time(queue, order.now_ps());
+        let next = self.take_next(queue);
         self.turn_to(cpu, next)
     }
 

@@ -9,13 +9,17 @@ pub enum WakeOrder {
     Immediate,
     /// It runs when all that wait on that CPU have run.
     Queued,
+    /// The task that has had the least time goes first, of those that can run ([`Fair`]). A woken one runs at once if it has had
+    /// less than the running one by more than a granularity.
+    Fair,
 }
 
 impl WakeOrder {
-    /// Both with their names on the command line.
-    pub const ALL: [(WakeOrder, &'static str); 2] = [
+    /// All with their names on the command line.
+    pub const ALL: [(WakeOrder, &'static str); 3] = [
         (WakeOrder::Immediate, "immediate"),
         (WakeOrder::Queued, "queued"),
+        (WakeOrder::Fair, "fair"),
     ];
 
     /// Its name on the command line.
@@ -51,6 +55,30 @@ impl WakePlace {
     }
 }
 
+/// What is fair, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fair {
+    /// Time in which each task of a CPU runs once (`sched_latency`).
+    pub latency_ns: u64,
+    /// What a task runs at least before another one does (`sched_min_granularity`).
+    pub slice_min_ns: u64,
+    /// By how much less a woken task has run that runs at once (`sched_wakeup_granularity`).
+    pub wake_up_ns: u64,
+}
+
+impl Fair {
+    /// Of CFS on a machine of n CPUs: 6, 0.75 and 1 ms, times one more than log2 of the CPUs, of 8 at most. From memory.
+    #[must_use]
+    pub fn of_cpus(cpus: u32) -> Self {
+        let factor = u64::from(1 + cpus.clamp(1, 8).ilog2());
+        Self {
+            latency_ns: 6_000_000 * factor,
+            slice_min_ns: 750_000 * factor,
+            wake_up_ns: 1_000_000 * factor,
+        }
+    }
+}
+
 /// How tasks share CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedRules {
@@ -58,7 +86,7 @@ pub struct SchedRules {
     pub order: WakeOrder,
     /// Where it runs.
     pub place: WakePlace,
-    /// Nanoseconds that a task runs while others wait for its CPU.
+    /// Nanoseconds that a task runs while others wait for its CPU, unless [`Fair`] says that.
     pub slice_ns: u64,
     /// Nanoseconds between two looks at whether another CPU has less to do.
     pub balance_ns: u64,
@@ -67,25 +95,28 @@ pub struct SchedRules {
 impl SchedRules {
     /// A release's rules.
     ///
-    /// 2.6.22 has the O(1) scheduler, which runs a woken task at once, with slices of 100 ms; from 2.6.23 on (CFS) it
-    /// waits for its turn. Both are what thread 003 says of them. The slice of CFS is 4 ms here, as of its later
-    /// releases with some tasks a CPU. From 2.6.32 on an idle CPU is looked for. Ticks come every 4 ms (HZ = 250).
-    /// Slices, ticks and the search are from memory, and not verified.
+    /// 2.6.22 has the O(1) scheduler, which runs a woken task at once, with slices of 100 ms. In 2.6.23, the first with CFS,
+    /// it waits for its turn. Both are what thread 003 says of them. From 2.6.24 on it is [`WakeOrder::Fair`], and
+    /// from 2.6.32 on an idle CPU is looked for. CPUs look for less busy ones every 4 ms (HZ = 250). All but the thread's
+    /// words is from memory, and not verified.
     #[must_use]
     pub fn of(era: Era) -> Self {
-        let o1 = era < Era::V2_6_23;
+        let order = match era {
+            _ if era < Era::V2_6_23 => WakeOrder::Immediate,
+            _ if era < Era::V2_6_24 => WakeOrder::Queued,
+            _ => WakeOrder::Fair,
+        };
         Self {
-            order: if o1 {
-                WakeOrder::Immediate
-            } else {
-                WakeOrder::Queued
-            },
+            order,
             place: if era < Era::V2_6_32 {
                 WakePlace::Affine
             } else {
                 WakePlace::Idle
             },
-            slice_ns: if o1 { 100_000_000 } else { 4_000_000 },
+            slice_ns: match order {
+                WakeOrder::Immediate => 100_000_000,
+                WakeOrder::Queued | WakeOrder::Fair => 4_000_000,
+            },
             balance_ns: 4_000_000,
         }
     }
