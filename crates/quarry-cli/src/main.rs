@@ -18,6 +18,7 @@ mod geometry_rows;
 mod html;
 mod import;
 mod input;
+mod loads;
 mod machine_args;
 mod machines;
 mod micro;

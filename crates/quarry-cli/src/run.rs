@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::{micro, output, pages, rx};
+use crate::{loads, micro, output, pages, rx};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -19,13 +19,23 @@ enum Workload {
     Micro(micro::Args),
     /// Processes that fault and exit: pages of order 0, in simulated time.
     Pages(pages::Args),
+    /// hackbench: groups of tasks that write to each other, in simulated time.
+    Hackbench(loads::HackbenchArgs),
+    /// tbench: dbench's requests over TCP on loopback, in simulated time.
+    Tbench(loads::TbenchArgs),
+    /// netperf's TCP_RR: a byte to and fro, in simulated time.
+    #[command(name = "tcp_rr")]
+    TcpRr(loads::TcpRrArgs),
 }
 
 const WORKLOADS: &str = "\
 Workloads:
-  rx     a network receiver: what pages cost by driver and number of rings
-  micro  micro-benchmarks of kernel developers, in simulated time
-  pages  processes that fault and exit: pages of order 0, in simulated time
+  hackbench  groups of tasks that write to each other, in simulated time
+  tbench     dbench's requests over TCP on loopback, in simulated time
+  tcp_rr     netperf's TCP_RR: a byte to and fro, in simulated time
+  rx         a network receiver: what pages cost by driver and number of rings
+  micro      micro-benchmarks of kernel developers, in simulated time
+  pages      processes that fault and exit: pages of order 0, in simulated time
 
 `quarry run WORKLOAD --help` tells more.
 ";
@@ -36,6 +46,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Workload::Rx(args)) => rx::run(args),
         Some(Workload::Micro(args)) => micro::run(args),
         Some(Workload::Pages(args)) => pages::run(args),
+        Some(Workload::Hackbench(args)) => args.run(),
+        Some(Workload::Tbench(args)) => args.run(),
+        Some(Workload::TcpRr(args)) => args.run(),
         None => output::print_text(WORKLOADS),
     }
 }

@@ -17,6 +17,7 @@ mod tests;
 
 pub use hackbench::Hackbench;
 pub use profile::{PAGE_ALLOCATOR, Profile, ProfileRow, SLAB_SLOW};
+pub use quarry_sim::sched::{SchedRules, WakeOrder, WakePlace};
 pub use report::{CacheReport, LoadReport};
 pub use spec::{Change, Load, LoadSpec};
 pub use tbench::Tbench;
@@ -111,7 +112,7 @@ fn run_on<D: Design>(
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let mut world = World::default();
     spec.load.set_up(&mut world, spec.seed);
-    let tasks = (world.tasks.len() + spec.changes.len()) as u32;
+    let tasks = (world.tasks.len() + spec.later().count()) as u32;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.seed);
     let counted = match order {
         Order::Time => spec.counted(),
@@ -138,7 +139,7 @@ fn run_on<D: Design>(
             let _ = body(kernel);
         }));
     }
-    for change in &spec.changes {
+    for change in spec.later() {
         let (sched, refused) = (&sched, &refused);
         bodies.push(Box::new(move || {
             sched.sleep_ns(change.at_ns);

@@ -105,7 +105,7 @@ impl Profile {
     #[must_use]
     pub fn percent(&self, symbol: &str) -> f64 {
         let rows = self.rows.iter().filter(|row| row.symbol == symbol);
-        rows.map(|row| row.percent).sum()
+        rows.fold(0.0, |all, row| all + row.percent)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::tunables::Tunable;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 use quarry_sim::driver::Driver;
@@ -162,9 +161,7 @@ pub struct LoadSpec {
     pub era: Era,
     /// Its tunables.
     pub tuning: Tuning,
-    /// Those of single caches, from the beginning.
-    pub caches: Vec<(String, &'static Tunable, u64)>,
-    /// Those that are set later.
+    /// Those of single caches. What is set at 0 is set before the run begins.
     pub changes: Vec<Change>,
     /// What time costs.
     pub machine: Machine,
@@ -190,7 +187,6 @@ impl LoadSpec {
             memory_bytes: 8 << 30,
             era,
             tuning: Tuning::default(),
-            caches: Vec::new(),
             changes: Vec::new(),
             machine,
             draw: Draw::VALUES,
@@ -256,17 +252,15 @@ impl LoadSpec {
             }
         });
         result?;
-        for (cache, tunable, value) in &self.caches {
-            let change = Change {
-                at_ns: 0,
-                cache: cache.clone(),
-                name: tunable.name,
-                value: *value,
-            };
-            if !change.set(driver) {
-                return Err(change.refused(self));
-            }
+        let mut first = self.changes.iter().filter(|change| change.at_ns == 0);
+        match first.find(|change| !change.set(driver)) {
+            Some(change) => Err(change.refused(self)),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// What is set while the load runs.
+    pub(super) fn later(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.at_ns > 0)
     }
 }

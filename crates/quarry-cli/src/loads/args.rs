@@ -1,0 +1,368 @@
+//! Arguments of the loads: those of the original programs, and what all have in common.
+
+use std::time::Duration;
+
+use quarry_core::tunables::Scope;
+use quarry_lab::DesignSpec;
+use quarry_lab::design::parse_era;
+use quarry_lab::setting::{Setting, resolve};
+use quarry_machines::Machine;
+use quarry_work::load::{Change, Hackbench, Load, LoadSpec, Tbench, TcpRr, WakeOrder, WakePlace};
+use quarry_work::net::SendSizes;
+
+use super::Run;
+use crate::machine_args::TimedArgs;
+use crate::{error, units};
+
+/// What all loads have in common.
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    /// Designs, each with an era of its own or that of --era. Without it, the designs of a thread
+    /// about the load.
+    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
+    design: Vec<String>,
+    /// Release whose rules designs without one have.
+    #[arg(long, value_name = "ERA")]
+    era: Option<String>,
+    /// CPUs; all of the machine by default.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    cpus: Vec<u32>,
+    /// Set a tunable of all caches; may be repeated. For one design: slub.cpu_partial=0,
+    /// slub@6.1.cpu_partial=0; a sysctl of the page allocator: page.min_free_kbytes=8192.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    pub(super) settings: Vec<String>,
+    /// Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
+    #[arg(long = "at", value_name = "TIME:CACHE.NAME=VALUE")]
+    changes: Vec<String>,
+    /// When a woken task runs: immediate (2.6.22), queued (2.6.23), fair (later). By default as in
+    /// the era.
+    #[arg(long, value_name = "NAME")]
+    wake_order: Option<String>,
+    /// Where a woken task runs: previous, affine, idle. By default as in the era.
+    #[arg(long, value_name = "NAME")]
+    wake_place: Option<String>,
+    /// Sizes of TCP's buffers up to 2.6.26: old (2.6.23), bug (2.6.24-rc2), fixed (2.6.24),
+    /// select-size (an experiment). By default as in the era.
+    #[arg(long, value_name = "NAME")]
+    skb_sizes: Option<String>,
+    /// Print where the time goes, as a profiler does.
+    #[arg(long)]
+    pub(super) profile: bool,
+    #[command(flatten)]
+    pub(super) timed: TimedArgs,
+}
+
+/// What the help of each load ends with.
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            "Times are simulated; docs/loads.md says what is modelled. Columns: operations a second, CPU time\n\
+             of one, idle time, context switches and wake-ups of one, allocations from the CPU's own state,\n\
+             time in slow paths of slabs, in the page allocator and in waits for locks.\n\n\
+             Exit codes:\n  \
+             0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted\n\n\
+             Examples:\n",
+            $examples
+        )
+    };
+}
+
+/// `quarry run hackbench`.
+#[derive(clap::Args)]
+#[command(after_help = help!(
+    "  quarry run hackbench -g 1,10,100 -l 50 --design slab,slub,slubq --era 2.6.35
+  quarry run hackbench -g 10 -p --machine milan-2x64 --cpus 2,16,128 --design slub@6.17,sheaf@7.0
+  quarry run hackbench -g 10 --at 5ms:kmalloc-512.cpu_partial=0 --design slub@5.9
+  quarry run hackbench --profile --json | jq '.runs[].profile'"
+))]
+pub(crate) struct HackbenchArgs {
+    /// Groups of senders and receivers.
+    #[arg(
+        short,
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "10"
+    )]
+    groups: Vec<u32>,
+    /// Descriptors: senders of a group, and receivers.
+    #[arg(short = 'f', long, value_name = "N", default_value_t = 20)]
+    fds: u32,
+    /// Messages that a sender writes to each receiver of its group.
+    #[arg(short, long, value_name = "N", default_value_t = 100)]
+    loops: u32,
+    /// Bytes of a message.
+    #[arg(
+        short = 's',
+        long,
+        value_name = "BYTES",
+        value_parser = units::parse_bytes,
+        default_value = "100"
+    )]
+    datasize: u64,
+    /// Pipes in place of socket pairs.
+    #[arg(short, long)]
+    pipe: bool,
+    /// Tasks are processes, which changes nothing here.
+    #[arg(short = 'P', long, conflicts_with = "threads")]
+    process: bool,
+    /// Tasks are threads, which changes nothing here.
+    #[arg(short = 'T', long)]
+    threads: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl HackbenchArgs {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let bytes = u32::try_from(self.datasize);
+        let bytes =
+            bytes.map_err(|_| error::usage(format!("{} bytes a message", self.datasize)))?;
+        let load = |groups: &u32| {
+            Load::Hackbench(Hackbench {
+                groups: *groups,
+                descriptors: self.fds,
+                loops: self.loops,
+                bytes,
+                pipe: self.pipe,
+            })
+        };
+        let loads: Vec<Load> = self.groups.iter().map(load).collect();
+        super::run(
+            &self.common,
+            &Asked {
+                loads: &loads,
+                time: None,
+                designs: &["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"],
+            },
+        )
+    }
+}
+
+/// `quarry run tbench`.
+#[derive(clap::Args)]
+#[command(after_help = help!(
+    "  quarry run tbench 1,8,16 --machine clovertown-2x4 --design slab,slub --era 2.6.24
+  quarry run tbench 8 --machine clovertown-2x4 --design slub@2.6.24 --skb-sizes bug --profile
+  quarry run tbench 16 --machine clovertown-2x4 --design slub@2.6.23 --wake-order immediate
+  quarry run tbench 128 --machine milan-2x64 --design slub@6.17,sheaf@7.0 -t 20ms"
+))]
+pub(crate) struct TbenchArgs {
+    /// Clients, each with a server.
+    #[arg(value_name = "CLIENTS", value_delimiter = ',', default_value = "8")]
+    clients: Vec<u32>,
+    /// Simulated time that is counted, after a tenth of it.
+    #[arg(short, long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
+    timelimit: Duration,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl TbenchArgs {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let loads = self.clients.iter();
+        let loads: Vec<Load> = loads
+            .map(|clients| Load::Tbench(Tbench { clients: *clients }))
+            .collect();
+        super::run(
+            &self.common,
+            &Asked {
+                loads: &loads,
+                time: Some(self.timelimit),
+                designs: &["slab@2.6.24", "slub@2.6.24", "slob@2.6.24"],
+            },
+        )
+    }
+}
+
+/// `quarry run tcp_rr`.
+#[derive(clap::Args)]
+#[command(after_help = help!(
+    "  quarry run tcp_rr -n 8,16,32,64,96 --machine harpertown-2x4 --design slab,slubq --era 2.6.35
+  quarry run tcp_rr -n 128 --machine milan-2x64 --design slub@6.17,sheaf@7.0
+  quarry run tcp_rr -r 100,4000 --json | jq '.runs[].per_second'"
+))]
+pub(crate) struct TcpRrArgs {
+    /// Pairs of a netperf and a netserver.
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "8"
+    )]
+    pairs: Vec<u32>,
+    /// Simulated time that is counted, after a tenth of it.
+    #[arg(short = 'l', long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
+    length: Duration,
+    /// Bytes of a request and of a response.
+    #[arg(
+        short = 'r',
+        long,
+        value_name = "REQUEST,RESPONSE",
+        default_value = "1,1"
+    )]
+    sizes: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl TcpRrArgs {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let sizes = self.sizes.split_once(',').and_then(|(request, response)| {
+            Some((request.trim().parse().ok()?, response.trim().parse().ok()?))
+        });
+        let (request, response) = sizes.ok_or_else(|| {
+            error::usage(format!(
+                "-r {:?}: write the bytes of a request and of a response, for example 1,1",
+                self.sizes
+            ))
+        })?;
+        let load = |pairs: &u32| {
+            Load::TcpRr(TcpRr {
+                pairs: *pairs,
+                request,
+                response,
+            })
+        };
+        let loads: Vec<Load> = self.pairs.iter().map(load).collect();
+        super::run(
+            &self.common,
+            &Asked {
+                loads: &loads,
+                time: Some(self.length),
+                designs: &["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"],
+            },
+        )
+    }
+}
+
+impl Common {
+    /// All runs: each load on each number of CPUs with each design.
+    pub(super) fn runs(&self, asked: &Asked<'_>, machine: &Machine) -> anyhow::Result<Vec<Run>> {
+        let designs = self.designs(asked.designs)?;
+        let settings = self.settings.iter().map(|text| Setting::parse(text));
+        let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
+        let tunings = resolve(&settings, &designs)?;
+        let order = named("wake order", &WakeOrder::ALL, self.wake_order.as_deref())?;
+        let place = named("wake place", &WakePlace::ALL, self.wake_place.as_deref())?;
+        let sizes = named("skb sizes", &SendSizes::ALL, self.skb_sizes.as_deref())?;
+        let all = [machine.topology.all_cpus()];
+        let cpus = match self.cpus.as_slice() {
+            [] => all.as_slice(),
+            some => some,
+        };
+        let mut runs = Vec::new();
+        for load in asked.loads {
+            for &cpus in cpus {
+                for (&design, tuning) in designs.iter().zip(&tunings) {
+                    let mut spec = LoadSpec::new(*load, design.era, machine.clone());
+                    spec.cpus = cpus;
+                    spec.page_bytes = self.timed.page_size;
+                    spec.memory_bytes = self.timed.memory;
+                    spec.seed = self.timed.machine.seed;
+                    spec.tuning = tuning.tuning();
+                    spec.changes = self.changes(&design)?;
+                    spec.sched.order = order.unwrap_or(spec.sched.order);
+                    spec.sched.place = place.unwrap_or(spec.sched.place);
+                    spec.sizes = sizes.unwrap_or(spec.sizes);
+                    if let Some(time) = asked.time {
+                        spec.time_ns = time.as_nanos() as u64;
+                        spec.warm_up_ns = spec.time_ns / 10;
+                    }
+                    spec.config()?;
+                    runs.push(Run { design, spec });
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    fn designs(&self, defaults: &[&str]) -> anyhow::Result<Vec<DesignSpec>> {
+        let asked = self.design.iter().map(String::as_str);
+        let texts: Vec<&str> = match self.design.is_empty() {
+            true => defaults.to_vec(),
+            false => asked.collect(),
+        };
+        let era = self.era.as_deref().map(parse_era).transpose()?;
+        let parse = |text: &str| match era {
+            Some(era) if !text.contains('@') => DesignSpec::parse(&format!("{text}@{era}")),
+            _ => DesignSpec::parse(text),
+        };
+        Ok(texts.into_iter().map(parse).collect::<Result<_, _>>()?)
+    }
+
+    /// What is set while the load runs on a design.
+    fn changes(&self, design: &DesignSpec) -> anyhow::Result<Vec<Change>> {
+        self.changes
+            .iter()
+            .map(|text| change(text, design))
+            .collect()
+    }
+}
+
+/// A load as its command asks for it.
+pub(crate) struct Asked<'a> {
+    /// Loads of one kind, which differ in size.
+    pub(super) loads: &'a [Load],
+    /// Time that is counted, of loads that run for a time.
+    pub(super) time: Option<Duration>,
+    /// Designs if none are named.
+    pub(super) designs: &'a [&'a str],
+}
+
+/// Parses `TIME:CACHE.NAME=VALUE`.
+fn change(text: &str, design: &DesignSpec) -> anyhow::Result<Change> {
+    let wrong = |problem: String| {
+        error::usage(format!(
+            "--at {text:?}: {problem}; write TIME:CACHE.NAME=VALUE, for example 2s:kmalloc-4096.cpu_partial=8"
+        ))
+    };
+    let parts = text.split_once(':').and_then(|(time, rest)| {
+        let (left, value) = rest.split_once('=')?;
+        let (cache, name) = left.rsplit_once('.')?;
+        Some((time, cache, name, value))
+    });
+    let (time, cache, name, value) =
+        parts.ok_or_else(|| wrong("it does not have this form".to_string()))?;
+    let time = units::parse_duration(time).map_err(wrong)?;
+    let value = value
+        .parse()
+        .map_err(|_| wrong(format!("{value:?} is not a number from 0 on")))?;
+    let tunable = design.design.tunables.check(design.era, name, value);
+    let tunable = tunable.map_err(|error| wrong(format!("{design}: {error}")))?;
+    if !matches!(tunable.scope, Scope::Cache | Scope::Own) {
+        return Err(wrong(format!(
+            "{name} is set for all caches, before they are made"
+        )));
+    }
+    Ok(Change {
+        at_ns: time.as_nanos() as u64,
+        cache: cache.to_string(),
+        name: tunable.name,
+        value,
+    })
+}
+
+/// The value with a name; `None` if none is given.
+fn named<T: Copy>(
+    what: &str,
+    all: &[(T, &'static str)],
+    name: Option<&str>,
+) -> anyhow::Result<Option<T>> {
+    let Some(name) = name else { return Ok(None) };
+    let found = all.iter().find(|(_, known)| *known == name);
+    match found {
+        Some((value, _)) => Ok(Some(*value)),
+        None => {
+            let known: Vec<&str> = all.iter().map(|(_, known)| *known).collect();
+            Err(error::usage(format!(
+                "there is no {what} {name:?}; there are {}",
+                known.join(", ")
+            )))
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `quarry run hackbench`, `tbench`, `tcp_rr`: the classic loads, in simulated time.
+
+mod args;
+mod tables;
+
+pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
+
+use args::{Asked, Common};
+
+use quarry_core::design::Design;
+use quarry_lab::DesignSpec;
+use quarry_lab::design::ForDesign;
+use quarry_machines::Machine;
+use quarry_work::WorkError;
+use quarry_work::load::{self, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::sensitivity::{Figure, First, Study};
+
+use crate::output;
+use crate::sensitivity::{self, Group, Timed};
+
+/// A run on a design.
+#[derive(Clone)]
+pub(crate) struct Run {
+    design: DesignSpec,
+    spec: LoadSpec,
+}
+
+impl Run {
+    fn report(&self) -> Result<LoadReport, WorkError> {
+        self.design.design.run(self)
+    }
+}
+
+impl ForDesign for &Run {
+    type Output = Result<LoadReport, WorkError>;
+
+    fn run<D: Design>(self) -> Self::Output {
+        load::run::<D>(&self.spec, &|_| ())
+    }
+}
+
+/// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
+fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
+    let machine = common.timed.machine.machine()?;
+    let runs = common.runs(asked, &machine)?;
+    output::note_eras(runs.iter().map(|run| run.spec.era));
+    let name = asked.loads.first().map_or("load", Load::name);
+    let jobs = common.timed.machine.jobs();
+    let reports = sensitivity::run_with_bar(name, &runs, jobs, Run::report)?;
+    let groups = groups(&reports);
+    let sensitivity = match common.timed.sensitivity {
+        true => Some(explore(common, &machine, &runs, &reports, &groups)?),
+        false => None,
+    };
+    let timed = Timed {
+        workload: name,
+        settings: Some(output::Asked {
+            set: &common.settings,
+        }),
+        runs: &reports,
+        sensitivity: sensitivity.as_ref(),
+    };
+    timed.print(common.timed.json, &groups, || {
+        let mut text = format!("{}\n", machine.about);
+        text += &output::settings_line(&common.settings);
+        text += &tables::text(&reports, &groups);
+        if common.profile {
+            text += &tables::profiles(&reports);
+        }
+        text
+    })
+}
+
+/// The figure by which designs are compared.
+const RATE: &str = "per_second";
+
+fn figures(report: &LoadReport) -> Vec<Figure> {
+    vec![
+        (RATE, report.per_second),
+        ("cpu_us", report.cpu_us),
+        ("slab_slow_percent", report.profile.percent(SLAB_SLOW)),
+        ("page_percent", report.profile.percent(PAGE_ALLOCATOR)),
+    ]
+}
+
+fn explore(
+    common: &Common,
+    machine: &Machine,
+    runs: &[Run],
+    reports: &[LoadReport],
+    groups: &[Group],
+) -> anyhow::Result<sensitivity::Report> {
+    let spent = reports.iter().map(|report| &report.spent);
+    let study = Study::new(machine, spent, common.timed.machine.seed);
+    let values = reports.iter().map(figures).collect();
+    let jobs = common.timed.machine.jobs();
+    let samples = sensitivity::explore(&study, runs, values, jobs, |run, arm| {
+        let mut run = run.clone();
+        run.spec.draw = arm.draw.clone();
+        run.spec.seed = arm.seed;
+        run.report().map(|report| figures(&report))
+    })?;
+    Ok(sensitivity::Report::of_order(
+        &samples,
+        groups,
+        (RATE, First::Most),
+    ))
+}
+
+/// The designs that did the same.
+fn groups(reports: &[LoadReport]) -> Vec<Group> {
+    Group::all(reports, |report| {
+        let name = format!("{}@{}", report.design, report.era);
+        (tables::about(report), name)
+    })
+}

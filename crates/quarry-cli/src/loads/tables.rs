@@ -1,0 +1,118 @@
+//! Tables of the loads.
+
+use quarry_work::load::{LoadReport, PAGE_ALLOCATOR, SLAB_SLOW};
+
+use crate::output;
+use crate::sensitivity::Group;
+
+/// What a run did, in words.
+pub(super) fn about(run: &LoadReport) -> String {
+    let cpus = match run.cpus {
+        1 => "1 CPU".to_string(),
+        several => format!("{several} CPUs"),
+    };
+    format!("{}, {} {}, {cpus}", run.load, run.size, unit(run))
+}
+
+/// What a load counts its size in.
+fn unit(run: &LoadReport) -> &'static str {
+    match (run.load, run.size) {
+        ("hackbench", 1) => "group",
+        ("hackbench", _) => "groups",
+        ("tbench", 1) => "client",
+        ("tbench", _) => "clients",
+        (_, 1) => "pair",
+        _ => "pairs",
+    }
+}
+
+/// Its result as the program prints it.
+fn result(run: &LoadReport) -> String {
+    match run.load {
+        "hackbench" => format!("{:.4} s", run.seconds),
+        "tbench" => format!("{:.2} MB/s", run.mb_per_second),
+        _ => format!("{:.0} /s", run.per_second),
+    }
+}
+
+/// What was found, then a table for each group.
+pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
+    let mut text = String::new();
+    for group in groups {
+        text += &finding(reports, group);
+    }
+    for group in groups {
+        text += &format!("\n{}\n{}\n", group.about, table(reports, group));
+    }
+    text
+}
+
+/// Which design does most in a group, in a sentence.
+fn finding(reports: &[LoadReport], group: &Group) -> String {
+    let rate = |run: usize| reports.get(run).map_or(0.0, |run| run.per_second);
+    let mut runs: Vec<&(usize, String)> = group.runs.iter().collect();
+    runs.sort_by(|(a, _), (b, _)| rate(*b).total_cmp(&rate(*a)));
+    match (runs.first(), runs.last()) {
+        (Some((first, name)), Some((last, slowest))) if first != last => format!(
+            "{}: {name} does most, {:.2} times {slowest}.\n",
+            group.about,
+            rate(*first) / rate(*last).max(f64::MIN_POSITIVE)
+        ),
+        _ => String::new(),
+    }
+}
+
+/// A row for each run of a group.
+fn table(reports: &[LoadReport], group: &Group) -> output::Grid {
+    let header = [
+        "design",
+        "result",
+        "CPU us\na piece",
+        "idle\n%",
+        "switches\na piece",
+        "hits\n%",
+        "slab\nslow %",
+        "page\nalloc %",
+        "lock\nwait %",
+    ];
+    let mut table = output::grid(&header, &[]);
+    for (number, name) in &group.runs {
+        let Some(run) = reports.get(*number) else {
+            continue;
+        };
+        let waits = run.profile.rows.iter();
+        let waits = waits.filter(|row| row.symbol.starts_with("spin_lock"));
+        let waits = waits.fold(0.0, |all, row| all + row.percent);
+        table.add_row([
+            name.clone(),
+            result(run),
+            format!("{:.2}", run.cpu_us),
+            format!("{:.1}", run.idle_percent),
+            format!("{:.3}", run.switches),
+            format!("{:.1}", hits(run)),
+            format!("{:.1}", run.profile.percent(SLAB_SLOW)),
+            format!("{:.1}", run.profile.percent(PAGE_ALLOCATOR)),
+            format!("{waits:.1}"),
+        ]);
+    }
+    table
+}
+
+/// Allocations that the CPUs' own state served, in percent of all.
+fn hits(run: &LoadReport) -> f64 {
+    let all: u64 = run.caches.iter().map(|cache| cache.allocs).sum();
+    let hits = run.caches.iter();
+    let hits: f64 = hits
+        .map(|cache| cache.alloc_hits * cache.allocs as f64)
+        .sum();
+    hits / all.max(1) as f64
+}
+
+/// The profile of each run.
+pub(super) fn profiles(reports: &[LoadReport]) -> String {
+    let profile = |run: &LoadReport| {
+        let name = format!("{}@{}", run.design, run.era);
+        format!("\n{}, {name}\n{}", about(run), run.profile)
+    };
+    reports.iter().map(profile).collect()
+}
