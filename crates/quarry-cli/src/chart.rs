@@ -29,8 +29,8 @@ pub(crate) const COLOURS: [RGBColor; 6] = [
 const DASHES: [&str; 4] = ["", "8 3", "2 3", "10 3 2 3"];
 
 /// A mark in the SVG that plotters writes; real colours of text replace it.
-const TEXT: RGBColor = RGBColor(1, 2, 3);
-const GRID: RGBColor = RGBColor(1, 2, 4);
+pub(crate) const TEXT: RGBColor = RGBColor(1, 2, 3);
+pub(crate) const GRID: RGBColor = RGBColor(1, 2, 4);
 
 /// The runs of one page size and number of CPUs.
 pub(crate) struct Panel<'a> {
@@ -172,7 +172,7 @@ fn steps(samples: &[MemorySample], bytes: fn(&MemorySample) -> u64) -> Vec<(u64,
 }
 
 /// A number of an axis, with the decimals that its range needs.
-fn short(value: f64, range: f64) -> String {
+pub(crate) fn short(value: f64, range: f64) -> String {
     let decimals = match range {
         range if range >= 5.0 => 0,
         range if range >= 0.5 => 1,
@@ -185,10 +185,7 @@ fn short(value: f64, range: f64) -> String {
 
 /// Colours of text and grid to the page's, and a dash and a class for each run's lines.
 fn restyle(svg: &str, panel: &Panel<'_>) -> String {
-    let mut text = svg
-        .replace("fill=\"#010203\"", "class=\"t\"")
-        .replace("stroke=\"#010203\"", "stroke=\"currentColor\"")
-        .replace("stroke=\"#010204\"", "class=\"g\"");
+    let mut text = to_page(svg);
     for at in 0..panel.runs.len().min(COLOURS.len()) {
         let RGBColor(red, green, blue) = COLOURS[at];
         let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\"");
@@ -197,6 +194,13 @@ fn restyle(svg: &str, panel: &Panel<'_>) -> String {
         text = text.replace(&stroke, &own);
     }
     text
+}
+
+/// Colours of text and grid to the page's.
+pub(crate) fn to_page(svg: &str) -> String {
+    svg.replace("fill=\"#010203\"", "class=\"t\"")
+        .replace("stroke=\"#010203\"", "stroke=\"currentColor\"")
+        .replace("stroke=\"#010204\"", "class=\"g\"")
 }
 
 /// Text inside of XML.

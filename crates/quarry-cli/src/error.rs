@@ -44,17 +44,18 @@ pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// Memory was exhausted, and the results that were printed say so.
 pub(crate) fn exhausted(message: String) -> anyhow::Error {
-    Failure {
-        code: EXHAUSTED,
-        message,
-    }
-    .into()
+    with_code(EXHAUSTED, message)
+}
+
+/// An end with an exit code that a command documents.
+pub(crate) fn with_code(code: u8, message: String) -> anyhow::Error {
+    Failure { code, message }.into()
 }
 
 /// The command that was run has failed.
 pub(crate) fn of_command(program: &str, code: u8) -> anyhow::Error {
     let message = format!("{program:?} ended with exit code {code}; the recording is complete");
-    Failure { code, message }.into()
+    with_code(code, message)
 }
 
 /// The exit code of a cause that has one.

@@ -18,6 +18,13 @@ pub(crate) struct MachineArgs {
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    jobs: JobsArgs,
+}
+
+/// How much runs at the same time.
+#[derive(clap::Args)]
+pub(crate) struct JobsArgs {
     /// Runs at the same time; the number of CPUs by default.
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -54,6 +61,13 @@ impl MachineArgs {
         Ok(Machine::open(&self.machine)?)
     }
 
+    /// Threads to run on.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.jobs()
+    }
+}
+
+impl JobsArgs {
     /// Threads to run on.
     pub(crate) fn jobs(&self) -> usize {
         let all = || std::thread::available_parallelism().ok();

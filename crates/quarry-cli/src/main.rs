@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod chart;
+mod curves;
 mod diff;
 mod diff_tables;
 mod error;
@@ -34,6 +35,8 @@ mod replay_pages;
 mod replay_sensitivity;
 mod replay_tables;
 mod replay_time;
+mod reproduce;
+mod reproduce_html;
 mod run;
 mod rx;
 mod rx_sensitivity;
@@ -68,6 +71,7 @@ Exit codes:
 Examples:
   quarry replay                       the bundled hackbench, all designs
   quarry run rx                       receive pages by driver and number of rings
+  quarry reproduce all --quick        five published measurements, run again
   quarry geometry --page-size 64k --cpus 16 --object-size 9856
   quarry tunables --design slub@5.9
   sudo quarry record -o mine.parquet -- make && quarry replay mine.parquet --check
@@ -84,6 +88,8 @@ enum Command {
     Diff(diff::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
     Run(run::Args),
+    /// Run published measurements again, beside what was published, and say what holds.
+    Reproduce(reproduce::Args),
     /// Record what this machine's kernel allocates into a trace.
     Record(record::Args),
     /// Make a trace from a recording of perf, trace-cmd or ftrace, binary or text.
@@ -117,8 +123,8 @@ fn main() -> ExitCode {
         }
     }));
     let command = Cli::parse().command;
-    // A signal ends a recording, and keeps it.
-    if !matches!(command, Command::Record(_)) {
+    // A signal ends a recording, and keeps it; reproduce prints what it has.
+    if !matches!(command, Command::Record(_) | Command::Reproduce(_)) {
         signals::remove_outputs_first();
     }
     let result = match command {
@@ -127,6 +133,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Filter(args) => filter::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// The crates from the bottom to the top.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "quarry-core",
     "quarry-host",
     "quarry-sim",
@@ -19,6 +19,7 @@ const ORDER: [&str; 12] = [
     "quarry-trace",
     "quarry-work",
     "quarry-lab",
+    "quarry-reproduce",
     "quarry-cli",
     "quarry-benches",
     "xtask",

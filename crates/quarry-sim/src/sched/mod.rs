@@ -19,6 +19,8 @@
 //! With clocks, what happens is in the order of time; under [`VirtualMachine::explore`]'s order a seed says which CPU goes
 //! on, and slices and sleeps end at once.
 
+mod fair;
+mod place;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -127,7 +129,7 @@ pub struct Scheduler<'m> {
 }
 
 impl<'m> Scheduler<'m> {
-    /// A scheduler of n tasks, all of which can run.
+    /// A scheduler of n tasks, which all can run.
     #[must_use]
     pub fn new(machine: &'m VirtualMachine, rules: SchedRules, tasks: u32, seed: u64) -> Self {
         let cpus = machine.topology().cpus;
@@ -294,74 +296,6 @@ impl<'m> Scheduler<'m> {
         }
     }
 
-    /// How long the running task of a CPU may run while others wait.
-    fn slice_ps(&self, queue: &RunQueue) -> u64 {
-        let ns = match self.rules.order {
-            WakeOrder::Immediate | WakeOrder::Queued => self.rules.slice_ns,
-            WakeOrder::Fair => {
-                let share = self.fair.latency_ns / queue.load().max(1) as u64;
-                share.max(self.fair.slice_min_ns)
-            }
-        };
-        ns * 1000
-    }
-
-    /// Counts the time of a CPU's running task.
-    fn count_time(&self, queue: &RunQueue, now_ps: u64) {
-        let Some(task) = queue.running.get() else {
-            return;
-        };
-        let ran_ps = now_ps.saturating_sub(queue.counted_ps.get());
-        queue.counted_ps.set(now_ps.max(queue.counted_ps.get()));
-        let had = &self.tasks[task as usize].had_ps;
-        had.set(had.get() + ran_ps);
-        let waiting = queue.queue.borrow();
-        let all = waiting
-            .iter()
-            .map(|task| self.tasks[*task as usize].had_ps.get());
-        let least_ps = all.fold(had.get(), u64::min);
-        queue.least_ps.set(queue.least_ps.get().max(least_ps));
-    }
-
-    /// Whether a woken task has had less than the running one, by more than the granularity.
-    fn has_had_less(&self, task: TaskId, queue: &RunQueue) -> bool {
-        let Some(running) = queue.running.get() else {
-            return true;
-        };
-        self.count_time(queue, self.machine.clock_ps());
-        let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
-        had(running) > had(task) + self.fair.wake_up_ns * 1000
-    }
-
-    /// A task that can run comes to a CPU, from another one or from a wait: what it has had is compared with the others
-    /// there. A wait gives it half of a latency before them at most.
-    fn compare_with(&self, task: TaskId, from: u32, to: u32, waited: bool) {
-        let had = &self.tasks[task as usize].had_ps;
-        let least_ps = |cpu: u32| self.cpus[cpu as usize].least_ps.get();
-        if from != to {
-            had.set((had.get() + least_ps(to)).saturating_sub(least_ps(from)));
-        }
-        if waited {
-            let first_ps = least_ps(to).saturating_sub(self.fair.latency_ns * 1000 / 2);
-            had.set(had.get().max(first_ps));
-        }
-    }
-
-    /// Takes the next task from a queue.
-    fn take_next(&self, queue: &RunQueue) -> Option<TaskId> {
-        let mut waiting = queue.queue.borrow_mut();
-        if self.rules.order != WakeOrder::Fair {
-            return waiting.pop_front();
-        }
-        let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
-        let first = waiting
-            .iter()
-            .enumerate()
-            .min_by_key(|(at, task)| (had(**task), *at));
-        let at = first.map(|(at, _)| at)?;
-        waiting.remove(at)
-    }
-
     /// The running task goes behind all that wait for its CPU.
     pub fn give_up_cpu(&self) {
         if self.own().queue.borrow().is_empty() {
@@ -470,29 +404,6 @@ impl<'m> Scheduler<'m> {
                 .idle_ps
                 .set(queue.idle_ps.get() + end_ps.saturating_sub(since_ps));
         }
-    }
-
-    /// Where a task runs that the running one wakes.
-    fn place(&self, previous: u32) -> u32 {
-        if self.rules.place == WakePlace::Previous || self.cpus[previous as usize].is_idle() {
-            return previous;
-        }
-        let waker = self.machine.current_cpu().0;
-        // The waker is about to wait, as a rule.
-        let load = |cpu: u32| self.cpus[cpu as usize].load();
-        let place = if load(waker) <= load(previous) + 1 {
-            waker
-        } else {
-            previous
-        };
-        if self.rules.place == WakePlace::Affine {
-            return place;
-        }
-        let first = place - place % self.cluster;
-        let near = (0..self.cluster).map(|n| first + (place - first + n) % self.cluster);
-        let mut near = near.filter(|cpu| (*cpu as usize) < self.cpus.len());
-        near.find(|cpu| self.cpus[*cpu as usize].is_idle())
-            .unwrap_or(place)
     }
 
     fn move_to(&self, task: TaskId, cpu: u32) {
@@ -605,36 +516,6 @@ impl<'m> Scheduler<'m> {
         let now_ps = self.machine.clock_ps();
         queue.slice_began_ps.set(now_ps);
         queue.counted_ps.set(now_ps);
-    }
-
-    /// Moves the task that has waited longest on the running CPU to one that has less to do.
-    fn balance(&self) {
-        let cpu = self.machine.current_cpu();
-        let own = self.own();
-        let loads = self.cpus.iter().enumerate();
-        let least = loads
-            .filter(|(other, _)| *other != cpu.0 as usize)
-            .min_by_key(|(_, queue)| queue.load());
-        let Some((to, _)) = least.filter(|(_, least)| own.load() >= least.load() + 2) else {
-            return;
-        };
-        self.machine.take_turn_among_tasks();
-        let oldest = {
-            let queue = own.queue.borrow();
-            let waiting = queue.iter().enumerate();
-            waiting
-                .min_by_key(|(_, task)| self.tasks[**task as usize].queued_ps.get())
-                .map(|(at, _)| at)
-        };
-        let Some(task) = oldest.and_then(|at| own.queue.borrow_mut().remove(at)) else {
-            return;
-        };
-        self.compare_with(task, cpu.0, to as u32, false);
-        self.move_to(task, to as u32);
-        match self.cpus[to].is_idle() {
-            true => self.start(to as u32, task),
-            false => self.enqueue(to as u32, task, false),
-        }
     }
 
     /// The CPU on which it runs, for messages and tests.

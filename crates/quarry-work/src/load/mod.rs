@@ -41,7 +41,7 @@ use report::Run;
 enum Order {
     /// By their clocks.
     Time,
-    /// By a seed, which lets another CPU go first in so many of 1000 visible actions; ends after so many operations.
+    /// By a seed, which lets another CPU go first in `switch_per_mille` of 1000 visible actions, until `operations` are done.
     Seed {
         switch_per_mille: u16,
         operations: u64,

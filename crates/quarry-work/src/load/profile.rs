@@ -60,7 +60,7 @@ const fn line_symbol(line: Line) -> &'static str {
 }
 
 impl Profile {
-    /// What time went into, of which copies took so much.
+    /// What time went into; copies took `copy_ps` of it.
     pub(super) fn of(machine: &str, ghz: f64, spent: &TimeCounters, copy_ps: u64) -> Self {
         let mut sums: Vec<(String, u64)> = Vec::new();
         let mut add =

@@ -92,7 +92,8 @@ pub struct LoadReport {
     pub operations: u64,
     /// Operations a second.
     pub per_second: f64,
-    /// Millions of bytes of payload a second.
+    /// Millions of bytes of payload a second. Of tbench, the operations times the mean of the load file: long runs go over
+    /// it many times, and a short one has a few large exchanges more or less.
     pub mb_per_second: f64,
     /// Microseconds of CPU time an operation.
     pub cpu_us: f64,
@@ -154,7 +155,10 @@ impl LoadReport {
             seconds,
             operations,
             per_second: rate(operations),
-            mb_per_second: rate(ended.bytes - begun.bytes) / 1e6,
+            mb_per_second: match spec.load.mean_bytes() {
+                Some(bytes) => rate(operations) * bytes / 1e6,
+                None => rate(ended.bytes - begun.bytes) / 1e6,
+            },
             cpu_us: per(busy_ps) / 1e6,
             idle_percent: match all_ps > 0.0 {
                 true => (100.0 * (1.0 - busy_ps as f64 / all_ps)).max(0.0),

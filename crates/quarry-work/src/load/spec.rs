@@ -61,6 +61,14 @@ impl Load {
         }
     }
 
+    /// Bytes of payload of a mean operation, where they are known beforehand.
+    pub(super) fn mean_bytes(&self) -> Option<f64> {
+        match self {
+            Self::Tbench(_) => Some(super::tbench::mean_payload()),
+            Self::Hackbench(_) | Self::TcpRr(_) => None,
+        }
+    }
+
     pub(crate) fn set_up(&self, world: &mut World, seed: u64) {
         match self {
             Self::Hackbench(it) => it.set_up(world),

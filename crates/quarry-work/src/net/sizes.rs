@@ -86,7 +86,7 @@ const SHARED_INFO_2_6: u32 = 312;
 /// Where a buffer's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFrom {
-    /// `kmalloc()` of so many bytes.
+    /// `kmalloc()` of n bytes.
     Kmalloc(u32),
     /// An object of `skbuff_small_head`.
     SmallHead,
@@ -158,7 +158,7 @@ impl NetRules {
         }
     }
 
-    /// What a buffer of so many bytes of data, headers included, comes from (`alloc_skb()`).
+    /// What a buffer of n bytes of data, headers included, comes from (`alloc_skb()`).
     #[must_use]
     pub fn data(&self, bytes: u32) -> DataFrom {
         let all = bytes.next_multiple_of(CACHE_BYTES) + self.shared_info;

@@ -77,7 +77,7 @@ pub trait Task {
     /// [`Over`]
     fn send(&self, from: End, bytes: u32, word: u64) -> Result<(), Over>;
 
-    /// Receives at most so many bytes; of messages that have come, as many as fit. Waits for the first.
+    /// Receives at most `most` bytes, of one message or several that have come. Waits for the first.
     ///
     /// # Errors
     ///

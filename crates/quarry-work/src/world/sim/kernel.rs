@@ -44,7 +44,7 @@ pub(crate) enum Counted {
     All,
     /// What is done from one moment to another, in picoseconds.
     Time { from_ps: u64, to_ps: u64 },
-    /// So many operations.
+    /// The first n operations.
     Operations(u64),
 }
 

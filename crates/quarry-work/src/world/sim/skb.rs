@@ -33,7 +33,7 @@ pub(super) enum HeadKind {
     Fclone,
 }
 
-/// A page, or a larger block, of which several buffers may have parts.
+/// A page, or a larger block. Several buffers may have parts of it.
 pub(super) struct Block<'h> {
     pub(super) pages: PageRef<'h>,
 }
@@ -149,7 +149,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
             .use_object(&skb.head.object, 0, HEAD_READ_BYTES, Access::Read);
     }
 
-    /// Copies what a buffer has from one of its bytes on to the task, at most so many. Returns how many.
+    /// Copies at most `most` bytes that were not read yet to the task. Returns how many.
     pub(super) fn take(&self, queued: &mut Queued<'h>, most: u32) -> u32 {
         let skb = &queued.skb;
         let bytes = most.min(skb.bytes - queued.taken);

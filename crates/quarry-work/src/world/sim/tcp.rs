@@ -13,7 +13,7 @@ use crate::world::{End, Over};
 const OWES_MAX: u32 = 16384;
 
 impl<'h, D: Design> Kernel<'_, 'h, D> {
-    /// Sends a message in segments, each of which its receiver gets on this CPU.
+    /// Sends a message in segments. The receiver's socket gets each on this CPU.
     pub(super) fn send_tcp(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
         let own = self.side(from);
         let mut left = bytes;
@@ -57,7 +57,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
         Ok(skb)
     }
 
-    /// Cuts a fragment of at most so many bytes from the socket's block, and fills it.
+    /// Cuts a fragment of at most `most` bytes from the socket's block, and fills it.
     fn fragment(&self, own: &Side<'h>, most: u32) -> Result<Fragment<'h>, Over> {
         let block_bytes = self.page_bytes << self.rules.fragment_order;
         let current = own.block.take();

@@ -1,0 +1,296 @@
+//! `quarry reproduce`: published measurements, run again.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anyhow::Context;
+use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, Verdict, find, judge};
+use serde::Serialize;
+
+use crate::machine_args::JobsArgs;
+use crate::{error, output, reproduce_html, signals};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Which thread: tbench-2007, slubq-2010, pages64k-2020, wakeup-2007, rx-2017, all.
+    #[arg(value_name = "THREAD", default_value = "all")]
+    thread: String,
+    /// Short loads and few draws of the constants: under two minutes on two cores.
+    #[arg(long)]
+    quick: bool,
+    /// Keep results in a file, and take from it what was found before: an interrupted run goes on.
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+    /// Write a page with plots and tables, which needs no network; - for stdout.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print JSON: one object (docs/json.md).
+    #[arg(long)]
+    json: bool,
+    /// Print the tables, too, not the claims alone.
+    #[arg(long)]
+    tables: bool,
+    /// Decides what is left to chance.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    jobs: JobsArgs,
+}
+
+const EXAMPLES: &str = "\
+Threads:
+  tbench-2007    tbench on SLAB, SLUB and SLOB: a buffer larger than a page
+  slubq-2010     SLUB with queues: hackbench and TCP_RR
+  pages64k-2020  slab memory with 64 KiB pages
+  wakeup-2007    tbench and the order of wake-ups
+  rx-2017        the page allocator under a network receiver
+
+A claim holds if its figure is in its range with the machine's constants as they
+are, with all of them drawn at random from their ranges, and with other seeds;
+it fails if it never is. Without --quick there are 32 draws, and it takes hours.
+
+Exit codes:
+  0 done; 1 failed; 2 wrong usage; 3 a claim that held before fails;
+  130 interrupted: what was found is printed, and kept with --keep
+
+Examples:
+  quarry reproduce tbench-2007 --quick
+  quarry reproduce all --quick --html threads.html
+  quarry reproduce slubq-2010 --keep slubq.jsonl
+  quarry reproduce all --quick --json | jq '.threads[].claims[] | [.id, .verdict]'";
+
+/// Exit code if a claim is lost.
+const LOST: u8 = 3;
+/// Exit code after an interrupt, as of shells.
+const INTERRUPTED: u8 = 130;
+
+/// The fields of `--json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    mode: &'static str,
+    seed: u64,
+    draws: u32,
+    seeds: u32,
+    /// Whether all experiments ran.
+    complete: bool,
+    threads: &'a [Judged],
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let threads = find(&args.thread).map_err(|error| match error {
+        ReproduceError::Thread { .. } => error::usage(error.to_string()),
+        other => other.into(),
+    })?;
+    if let Some(path) = &args.html {
+        check_html(path, args.json)?;
+    }
+    let mode = if args.quick { Mode::Quick } else { Mode::Full };
+    let plan = Plan::new(threads, mode, args.seed);
+    let mut kept = match &args.keep {
+        Some(path) => Kept::open(path)?,
+        None => Kept::nothing(),
+    };
+    if !kept.is_empty() {
+        output::note(&format!("{} results were kept before", kept.len()));
+    }
+    let stop = signals::ask_to_stop().context("cannot set up signal handlers")?;
+    let progress = Bar::new();
+    let results = plan.run(args.jobs.jobs(), &mut kept, &stop, &|at| progress.show(at));
+    progress.bar.finish_and_clear();
+    let results = results?;
+    let judged: Vec<Judged> = plan
+        .threads()
+        .iter()
+        .zip(&results)
+        .map(|(thread, results)| judge(thread, mode, results))
+        .collect();
+    let interrupted = stop.load(Ordering::Relaxed);
+    if let Some(path) = &args.html {
+        let page = reproduce_html::page(mode, &judged)?;
+        output::write_to(path, &page)?;
+    }
+    let to_stdout = args.html.as_deref().is_some_and(output::is_stdout);
+    if args.json {
+        let (draws, seeds) = mode.arms();
+        output::print_json(
+            "reproduce",
+            &Document {
+                mode: mode.name(),
+                seed: args.seed,
+                draws,
+                seeds,
+                complete: !interrupted,
+                threads: &judged,
+            },
+        )?;
+    } else if !to_stdout {
+        output::print_text(&text(args, mode, &judged))?;
+    }
+    ended(args, interrupted, &judged)
+}
+
+/// How the command ends.
+fn ended(args: &Args, interrupted: bool, judged: &[Judged]) -> anyhow::Result<()> {
+    if interrupted {
+        let message = match &args.keep {
+            Some(path) => format!(
+                "interrupted; results are kept in {}: the same command goes on",
+                path.display()
+            ),
+            None => "interrupted; with --keep FILE the same command would go on".to_string(),
+        };
+        return Err(error::with_code(INTERRUPTED, message));
+    }
+    let claims = judged.iter().flat_map(|thread| &thread.claims);
+    let lost: Vec<&str> = claims
+        .filter(|claim| claim.is_lost())
+        .map(|claim| claim.id)
+        .collect();
+    match lost.as_slice() {
+        [] => Ok(()),
+        some => Err(error::with_code(
+            LOST,
+            format!("claims that held before fail: {}", some.join(", ")),
+        )),
+    }
+}
+
+/// Refuses a page that cannot be written, before hours of work.
+fn check_html(path: &std::path::Path, json: bool) -> anyhow::Result<()> {
+    if output::is_stdout(path) {
+        return match json {
+            true => Err(error::usage(
+                "--html - and --json both write to stdout; name a file for the page".to_string(),
+            )),
+            false => Ok(()),
+        };
+    }
+    let existed = path.exists();
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    if !existed {
+        // Only to see whether it can be made.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// Shows how far a plan is, by the expected time of its parts.
+struct Bar {
+    bar: indicatif::ProgressBar,
+    began: Instant,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Self {
+            bar: output::progress_bar("reproduce", 0, "runs"),
+            began: Instant::now(),
+        }
+    }
+
+    fn show(&self, at: Progress) {
+        self.bar.set_length(at.all_runs);
+        self.bar.set_position(at.runs);
+        let part = at.seconds / at.all_seconds;
+        if part > 0.0 {
+            let left = self.began.elapsed().as_secs_f64() * (1.0 - part) / part;
+            self.bar.set_message(format!("{left:.0} s left"));
+        }
+    }
+}
+
+/// How many claims hold, then each thread's, and its tables if asked for.
+fn text(args: &Args, mode: Mode, judged: &[Judged]) -> String {
+    let count = |verdict| {
+        let claims = judged.iter().flat_map(|thread| &thread.claims);
+        claims.filter(|claim| claim.verdict == verdict).count()
+    };
+    let (draws, seeds) = mode.arms();
+    let mut text = format!(
+        "{} claims hold, {} undecided, {} fail ({} mode: {draws} draws of all constants, {seeds} other seeds)\n",
+        count(Verdict::Holds),
+        count(Verdict::Undecided),
+        count(Verdict::Fails),
+        mode.name(),
+    );
+    for thread in judged {
+        text += &format!(
+            "\n{}\n{}\n{}\n",
+            thread.thread,
+            thread.title,
+            claims(thread)
+        );
+        for claim in thread.claims.iter().filter(|claim| !claim.cause.is_empty()) {
+            let line = format!("{} {}: {}", claim.id, claim.verdict.name(), claim.cause);
+            text += &format!("\n{}\n", output::wrap(&line));
+        }
+        if args.tables {
+            for table in &thread.tables {
+                text += &format!("\n{}\n{}\n", table.title, rows(table));
+            }
+        }
+    }
+    text
+}
+
+/// A row for each claim.
+fn claims(thread: &Judged) -> impl std::fmt::Display {
+    let header = ["claim", "published", "measured", "band", "verdict"];
+    let mut table = output::table(&header, &[1, 4]);
+    for claim in &thread.claims {
+        let measured = claim.measured.map_or("-".to_string(), number);
+        let lost = if claim.is_lost() { " (held)" } else { "" };
+        table.add_row([
+            claim.claim.to_string(),
+            claim.published.to_string(),
+            measured,
+            band(claim.band),
+            format!("{}{lost}", claim.verdict.name()),
+        ]);
+    }
+    table
+}
+
+/// A table of a thread.
+fn rows(table: &quarry_reproduce::Table) -> output::Grid {
+    let header = [table.unit, "published", "measured", "band", "ratio"];
+    let mut grid = output::grid(&header, &[]);
+    for row in &table.rows {
+        let ratio = row.published.zip(row.measured);
+        let ratio = ratio.filter(|_| !table.unit.starts_with('%'));
+        grid.add_row([
+            row.label.clone(),
+            row.published.map_or("-".to_string(), number),
+            row.measured.map_or("-".to_string(), number),
+            band(row.band),
+            ratio.map_or("-".to_string(), |(published, measured)| {
+                format!("{:.2}", measured / published)
+            }),
+        ]);
+    }
+    grid
+}
+
+/// Three digits or more.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+pub(crate) fn band(band: Option<[f64; 2]>) -> String {
+    match band {
+        Some([low, high]) if low < high => format!("{} to {}", number(low), number(high)),
+        _ => "-".to_string(),
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong.
+
+use std::path::PathBuf;
+
+use quarry_lab::LabError;
+use quarry_machines::MachineError;
+use quarry_work::WorkError;
+
+/// Why an experiment ended early, or could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ReproduceError {
+    /// There is no such thread.
+    #[error("there is no thread {name:?}; there are {known}, and all")]
+    Thread {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A load.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// A prediction of memory.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// Results that were kept cannot be read or written.
+    #[error("{path}: {problem}; name another file, or remove this one to begin anew", path = path.display())]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: String,
+    },
+}

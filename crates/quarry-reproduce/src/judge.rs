@@ -1,0 +1,254 @@
+//! Tables, plots and verdicts.
+
+use serde::Serialize;
+
+use crate::plan::Mode;
+use crate::results::{Arm, Results};
+use crate::threads::Thread;
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Its figure is in its range in all arms.
+    Holds,
+    /// It is on one side of it in all arms.
+    Fails,
+    /// Neither.
+    Undecided,
+    /// It was not run.
+    NotRun,
+}
+
+impl Verdict {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails => "fails",
+            Self::Undecided => "undecided",
+            Self::NotRun => "not run",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let all = [Self::Holds, Self::Fails, Self::Undecided, Self::NotRun];
+        all.into_iter().find(|verdict| verdict.name() == name)
+    }
+}
+
+/// A claim as its thread defines it.
+pub(crate) struct ClaimSpec {
+    /// Names it among those of its thread.
+    pub(crate) id: &'static str,
+    /// What it says.
+    pub(crate) text: &'static str,
+    /// What was published.
+    pub(crate) published: &'static str,
+    pub(crate) unit: &'static str,
+    /// The figure's range.
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) figure: fn(Arm<'_>) -> Option<f64>,
+    /// Why it comes out as it does if it does not hold.
+    pub(crate) cause: &'static str,
+}
+
+/// A claim with its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// Names it among those of its thread.
+    pub id: &'static str,
+    /// What it says.
+    pub claim: &'static str,
+    /// What was published.
+    pub published: &'static str,
+    /// What the figure is in.
+    pub unit: &'static str,
+    /// The figure's range.
+    pub range: [f64; 2],
+    /// The figure with all constants as their values say; null if it was not run.
+    pub measured: Option<f64>,
+    /// Its least and most in all arms.
+    pub band: Option<[f64; 2]>,
+    /// Arms in which the claim is true, and all arms.
+    pub true_arms: [usize; 2],
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// What became of it before; null if it is new.
+    pub before: Option<Verdict>,
+    /// Why it does not hold; empty if it does.
+    pub cause: &'static str,
+}
+
+impl Claim {
+    /// Whether it held before and does not any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.before == Some(Verdict::Holds) && self.verdict == Verdict::Fails
+    }
+}
+
+/// A published number beside what was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What it is of.
+    pub label: String,
+    /// The published number; null if there is none.
+    pub published: Option<f64>,
+    /// The figure with all constants as their values say.
+    pub measured: Option<f64>,
+    /// Its least and most in all arms; null if it ran with the values alone.
+    pub band: Option<[f64; 2]>,
+}
+
+/// A table of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// What its numbers are in.
+    pub unit: &'static str,
+    /// Rows.
+    pub rows: Vec<Row>,
+}
+
+/// A line of a plot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// What it is of.
+    pub name: String,
+    /// Whether its points were published.
+    pub published: bool,
+    /// Points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// What is to the right.
+    pub x: &'static str,
+    /// What is upward.
+    pub y: &'static str,
+    /// Lines.
+    pub lines: Vec<Line>,
+}
+
+/// What a thread's experiments show.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    /// The thread's name.
+    pub thread: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// What it asked, in two sentences.
+    pub question: &'static str,
+    /// What was taken from it.
+    pub taken: &'static str,
+    /// Why it comes out so.
+    pub why: &'static str,
+    /// Claims.
+    pub claims: Vec<Claim>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// Plots.
+    pub plots: Vec<Plot>,
+}
+
+/// Verdicts that were found before: thread, claim, quick, full.
+const BEFORE: &str = include_str!("../data/verdicts.csv");
+
+fn before(thread: &str, claim: &str, mode: Mode) -> Option<Verdict> {
+    let mut rows = BEFORE.lines().skip(1).map(|line| line.split(','));
+    let row = rows.find_map(|mut cells| {
+        let found = cells.next() == Some(thread) && cells.next() == Some(claim);
+        found.then_some(cells)
+    })?;
+    let at = match mode {
+        Mode::Quick => 0,
+        Mode::Full => 1,
+    };
+    Verdict::parse(row.clone().nth(at)?)
+}
+
+/// Says what a thread's results show.
+#[must_use]
+pub fn judge(thread: &Thread, mode: Mode, results: &Results) -> Judged {
+    let claims = (thread.claims)().into_iter();
+    let (tables, plots) = (thread.show)(results);
+    Judged {
+        thread: thread.name,
+        title: thread.title,
+        question: thread.question,
+        taken: thread.taken,
+        why: thread.why,
+        claims: claims
+            .map(|spec| claim(thread, spec, mode, results))
+            .collect(),
+        tables,
+        plots,
+    }
+}
+
+fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Claim {
+    let figures = results.arms().filter_map(spec.figure);
+    let figures: Vec<f64> = figures.collect();
+    let measured = (spec.figure)(results.values());
+    let is_true = |figure: &&f64| (spec.from..=spec.to).contains(*figure);
+    let true_arms = figures.iter().filter(is_true).count();
+    let below = figures.iter().filter(|figure| **figure < spec.from).count();
+    let all = figures.len();
+    let verdict = match measured {
+        None => Verdict::NotRun,
+        Some(_) if true_arms == all => Verdict::Holds,
+        // Figures on both sides of the range say nothing either.
+        Some(_) if true_arms == 0 && (below == 0 || below == all) => Verdict::Fails,
+        Some(_) => Verdict::Undecided,
+    };
+    Claim {
+        id: spec.id,
+        claim: spec.text,
+        published: spec.published,
+        unit: spec.unit,
+        range: [spec.from, spec.to],
+        measured,
+        band: measured.map(|value| band(value, &figures)),
+        true_arms: [true_arms, figures.len()],
+        verdict,
+        before: before(thread.name, spec.id, mode),
+        cause: match verdict {
+            Verdict::Holds => "",
+            _ => spec.cause,
+        },
+    }
+}
+
+fn band(value: f64, figures: &[f64]) -> [f64; 2] {
+    let widen = |[low, high]: [f64; 2], figure: &f64| [low.min(*figure), high.max(*figure)];
+    figures.iter().fold([value; 2], widen)
+}
+
+impl Row {
+    /// A row of a figure in all arms.
+    pub(crate) fn of(
+        label: impl Into<String>,
+        published: Option<f64>,
+        results: &Results,
+        figure: impl Fn(Arm<'_>) -> Option<f64>,
+    ) -> Self {
+        let measured = figure(results.values());
+        let figures: Vec<f64> = results.arms().filter_map(figure).collect();
+        Self {
+            label: label.into(),
+            published,
+            measured,
+            band: measured
+                .filter(|_| figures.len() > 1)
+                .map(|value| band(value, &figures)),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Results that are kept in a file, so that an interrupted run goes on where it was.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ReproduceError;
+use crate::results::Figures;
+
+/// One result: a line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    /// Program that found it.
+    quarry: String,
+    /// Mode, thread, experiment and arm.
+    run: String,
+    figures: Figures,
+}
+
+/// Results of a file, and the file for more.
+#[derive(Debug)]
+pub struct Kept {
+    known: BTreeMap<String, Figures>,
+    file: Option<(PathBuf, File)>,
+}
+
+impl Kept {
+    /// Keeps nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            file: None,
+        }
+    }
+
+    /// Reads what a file has, if it exists, and adds what is found from now on. A last line that an interrupt left
+    /// unfinished is taken off.
+    ///
+    /// # Errors
+    ///
+    /// [`ReproduceError::Keep`] if the file cannot be read or written, or is not of this version of the program.
+    pub fn open(path: &Path) -> Result<Self, ReproduceError> {
+        let wrong = |problem: String| ReproduceError::Keep {
+            path: path.to_path_buf(),
+            problem,
+        };
+        let mut known = BTreeMap::new();
+        let mut whole_bytes = 0;
+        if path.exists() {
+            let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+            let mut reader = BufReader::new(file);
+            let mut text = String::new();
+            while let Ok(bytes @ 1..) = reader.read_line(&mut text) {
+                if !text.ends_with('\n') {
+                    break;
+                }
+                let line: Line = serde_json::from_str(&text)
+                    .map_err(|error| wrong(format!("it has no results of reproduce ({error})")))?;
+                if line.quarry != env!("CARGO_PKG_VERSION") {
+                    return Err(wrong(format!("its results are of version {}", line.quarry)));
+                }
+                known.insert(line.run, line.figures);
+                whole_bytes += bytes as u64;
+                text.clear();
+            }
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .and_then(|file| file.set_len(whole_bytes).map(|()| file))
+            .and_then(|mut file| {
+                std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).map(|_| file)
+            })
+            .map_err(|error| wrong(error.to_string()))?;
+        Ok(Self {
+            known,
+            file: Some((path.to_path_buf(), file)),
+        })
+    }
+
+    /// Results that the file had.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether it had none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    pub(crate) fn get(&self, run: &str) -> Option<&Figures> {
+        self.known.get(run)
+    }
+
+    pub(crate) fn add(&mut self, run: &str, figures: &Figures) -> Result<(), ReproduceError> {
+        let Some((path, file)) = &mut self.file else {
+            return Ok(());
+        };
+        let line = Line {
+            quarry: env!("CARGO_PKG_VERSION").to_string(),
+            run: run.to_string(),
+            figures: figures.clone(),
+        };
+        let written = serde_json::to_string(&line)
+            .map_err(std::io::Error::other)
+            .and_then(|text| writeln!(file, "{text}"));
+        written.map_err(|error| ReproduceError::Keep {
+            path: path.clone(),
+            problem: error.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_comes_back_but_for_an_unfinished_line() {
+        let folder = std::env::temp_dir().join(format!("quarry-keep-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("kept");
+        let figures = vec![("mb".to_string(), 1.5)];
+        let mut kept = Kept::open(&path).unwrap();
+        assert!(kept.is_empty());
+        kept.add("a", &figures).unwrap();
+        kept.add("b", &figures).unwrap();
+        drop(kept);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{whole}{{\"quarry\":")).unwrap();
+        let mut kept = Kept::open(&path).unwrap();
+        assert_eq!((kept.len(), kept.get("b")), (2, Some(&figures)));
+        kept.add("c", &figures).unwrap();
+        drop(kept);
+        assert_eq!(Kept::open(&path).unwrap().len(), 3);
+        std::fs::write(&path, "other\n").unwrap();
+        let error = Kept::open(&path).unwrap_err().to_string();
+        assert!(error.contains("no results of reproduce"), "{error}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

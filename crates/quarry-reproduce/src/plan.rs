@@ -1,0 +1,221 @@
+//! Which experiments run in which arms, and running them.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quarry_machines::Draw;
+use quarry_sim::Rng;
+use quarry_work::run_all;
+
+use crate::error::ReproduceError;
+use crate::keep::Kept;
+use crate::results::{Figures, Results};
+use crate::threads::Thread;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Short loads and few arms: under two minutes on two cores.
+    Quick,
+    /// Longer loads and 32 draws of all constants.
+    Full,
+}
+
+impl Mode {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    /// Draws of all constants, and other seeds.
+    #[must_use]
+    pub const fn arms(self) -> (u32, u32) {
+        match self {
+            Self::Quick => (2, 1),
+            Self::Full => (32, 3),
+        }
+    }
+}
+
+/// The constants and the seed of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) draw: Draw,
+    pub(crate) seed: u64,
+}
+
+/// What an experiment does.
+type Body = Box<dyn Fn(&Setting) -> Result<Figures, ReproduceError> + Send + Sync>;
+
+/// Something that gives figures.
+pub(crate) struct Experiment {
+    /// Its name in the thread.
+    pub(crate) name: String,
+    /// About the seconds that it takes.
+    pub(crate) seconds: f64,
+    /// Whether it runs in all arms, or with the values alone.
+    pub(crate) in_all_arms: bool,
+    pub(crate) run: Body,
+}
+
+/// How far a plan is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Runs that are done.
+    pub runs: u64,
+    /// All runs.
+    pub all_runs: u64,
+    /// Expected seconds of a core of those that are done.
+    pub seconds: f64,
+    /// Of all.
+    pub all_seconds: f64,
+}
+
+/// Threads that are to be run.
+pub struct Plan {
+    threads: Vec<&'static Thread>,
+    mode: Mode,
+    seed: u64,
+    experiments: Vec<Vec<Experiment>>,
+}
+
+/// A run of an experiment in an arm.
+#[derive(Clone, Copy)]
+struct Run {
+    thread: usize,
+    experiment: usize,
+    arm: usize,
+}
+
+impl Plan {
+    /// A plan of some threads.
+    #[must_use]
+    pub fn new(threads: Vec<&'static Thread>, mode: Mode, seed: u64) -> Self {
+        let experiments = threads.iter().map(|thread| (thread.experiments)(mode));
+        Self {
+            mode,
+            seed,
+            experiments: experiments.collect(),
+            threads,
+        }
+    }
+
+    /// The threads.
+    #[must_use]
+    pub fn threads(&self) -> &[&'static Thread] {
+        &self.threads
+    }
+
+    /// How much is run.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The arms: the values, other seeds, draws.
+    fn settings(&self) -> Vec<Setting> {
+        let (draws, seeds) = self.mode.arms();
+        let mut rng = Rng::new(self.seed ^ 0x7265_7072);
+        let values = (0..=u64::from(seeds)).map(|more| Setting {
+            draw: Draw::VALUES,
+            seed: self.seed + more,
+        });
+        let mut all: Vec<Setting> = values.collect();
+        all.extend((0..draws).map(|_| Setting {
+            draw: Draw::random(&mut rng),
+            seed: self.seed,
+        }));
+        all
+    }
+
+    /// The runs: those with the values first, so that an interrupted plan has them.
+    fn runs(&self, arms: usize) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for arm in 0..arms {
+            for (thread, experiments) in self.experiments.iter().enumerate() {
+                for (experiment, it) in experiments.iter().enumerate() {
+                    if arm == 0 || it.in_all_arms {
+                        runs.push(Run {
+                            thread,
+                            experiment,
+                            arm,
+                        });
+                    }
+                }
+            }
+        }
+        runs
+    }
+
+    /// Runs what is not kept yet, on at most `jobs` threads. Stops early if `stop` is set; the results are then those of the
+    /// runs that ended. Calls `progress` after each.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first run that has one.
+    pub fn run(
+        &self,
+        jobs: usize,
+        kept: &mut Kept,
+        stop: &AtomicBool,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Vec<Results>, ReproduceError> {
+        let settings = self.settings();
+        let runs = self.runs(settings.len());
+        let all = Progress {
+            all_runs: runs.len() as u64,
+            all_seconds: runs.iter().map(|run| self.of(*run).seconds).sum(),
+            ..Progress::default()
+        };
+        let state = Mutex::new((all, kept));
+        let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = run_all(
+            &runs,
+            jobs,
+            |run| -> Result<Option<Figures>, ReproduceError> {
+                let experiment = self.of(*run);
+                let name = self.name(*run);
+                let known = lock().1.get(&name).cloned();
+                let figures = match known {
+                    Some(figures) => figures,
+                    // Relaxed: the flag orders nothing else.
+                    None if stop.load(Ordering::Relaxed) => return Ok(None),
+                    None => {
+                        let figures = (experiment.run)(&settings[run.arm])?;
+                        lock().1.add(&name, &figures)?;
+                        figures
+                    }
+                };
+                let mut state = lock();
+                state.0.runs += 1;
+                state.0.seconds += experiment.seconds;
+                progress(state.0);
+                Ok(Some(figures))
+            },
+        )?;
+        let mut results = vec![Results::default(); self.threads.len()];
+        for (run, figures) in runs.iter().zip(found) {
+            if let Some(figures) = figures {
+                results[run.thread].put(run.arm, &self.of(*run).name, figures);
+            }
+        }
+        Ok(results)
+    }
+
+    fn of(&self, run: Run) -> &Experiment {
+        &self.experiments[run.thread][run.experiment]
+    }
+
+    /// Names a run among all that the program ever does.
+    fn name(&self, run: Run) -> String {
+        let (mode, seed) = (self.mode.name(), self.seed);
+        let thread = self.threads[run.thread].name;
+        let experiment = &self.of(run).name;
+        format!("{mode} seed {seed}/{thread}/{experiment}/arm {}", run.arm)
+    }
+}

@@ -1,0 +1,97 @@
+//! Experiments that are loads.
+
+use quarry_core::design::Design;
+use quarry_lab::DesignSpec;
+use quarry_lab::design::ForDesign;
+use quarry_machines::Machine;
+use quarry_work::WorkError;
+use quarry_work::load::{self, Hackbench, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
+
+use crate::error::ReproduceError;
+use crate::plan::Experiment;
+use crate::results::Figures;
+
+/// Operations a second.
+pub(super) const RATE: &str = "per_second";
+/// Millions of bytes of payload a second.
+pub(super) const MB: &str = "mb_per_second";
+/// Seconds.
+pub(super) const SECONDS: &str = "seconds";
+/// Slab memory, in KiB.
+pub(super) const KIB: &str = "kib";
+/// Time in the page allocator, without waits for its lock, in percent.
+pub(super) const PAGES: &str = "page_percent";
+/// Time in slow paths of slabs, in percent.
+pub(super) const SLOW: &str = "slab_slow_percent";
+/// Time in waits for the zone's lock, in percent.
+pub(super) const ZONE_WAIT: &str = "zone_wait_percent";
+/// Allocations of kmalloc-4096 from the CPU's own slab, in percent.
+pub(super) const HITS_4096: &str = "hits_4096";
+
+/// A run on a design, by its name with the era.
+struct Run<'a> {
+    spec: &'a LoadSpec,
+}
+
+impl ForDesign for Run<'_> {
+    type Output = Result<LoadReport, WorkError>;
+
+    fn run<D: Design>(self) -> Self::Output {
+        load::run::<D>(self.spec, &|_| ())
+    }
+}
+
+fn figures(report: &LoadReport) -> Figures {
+    let percent = |symbol: &str| report.profile.percent(symbol);
+    let mut figures = vec![
+        (RATE, report.per_second),
+        (MB, report.mb_per_second),
+        (SECONDS, report.seconds),
+        (KIB, report.slab_kib as f64),
+        (PAGES, percent(PAGE_ALLOCATOR)),
+        (SLOW, percent(SLAB_SLOW)),
+        (ZONE_WAIT, percent("spin_lock (zone)")),
+    ];
+    if let Some(cache) = report.cache("kmalloc-4096") {
+        figures.push((HITS_4096, cache.alloc_hits));
+    }
+    let named = figures.into_iter();
+    named
+        .map(|(name, value)| (name.to_string(), value))
+        .collect()
+}
+
+/// An experiment that is a load on a design (`slub@2.6.24`) and a bundled machine.
+pub(super) fn load(
+    name: String,
+    seconds: f64,
+    design: &'static str,
+    machine: &'static str,
+    load: Load,
+    change: impl Fn(&mut LoadSpec) + Send + Sync + 'static,
+) -> Experiment {
+    let run = move |setting: &crate::plan::Setting| -> Result<Figures, ReproduceError> {
+        let design = DesignSpec::parse(design)?;
+        let mut spec = LoadSpec::new(load, design.era, Machine::bundled(machine)?);
+        change(&mut spec);
+        spec.draw = setting.draw.clone();
+        spec.seed = setting.seed;
+        let report = design.design.run(Run { spec: &spec })?;
+        Ok(figures(&report))
+    };
+    Experiment {
+        name,
+        seconds,
+        in_all_arms: true,
+        run: Box::new(run),
+    }
+}
+
+/// hackbench as threads call it: groups and loops.
+pub(super) fn hackbench(groups: u32, loops: u32) -> Load {
+    Load::Hackbench(Hackbench {
+        groups,
+        loops,
+        ..Hackbench::default()
+    })
+}

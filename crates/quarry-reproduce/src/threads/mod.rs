@@ -1,0 +1,60 @@
+//! The threads: what each asked, its experiments, its tables and claims.
+
+mod loads;
+mod pages64k_2020;
+mod rx_2017;
+mod slubq_2010;
+mod tbench_2007;
+mod wakeup_2007;
+
+use crate::error::ReproduceError;
+use crate::judge::{ClaimSpec, Plot, Table};
+use crate::plan::{Experiment, Mode};
+use crate::results::Results;
+
+/// A thread of a mailing list.
+pub struct Thread {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it was called.
+    pub title: &'static str,
+    /// What it asked, in two sentences.
+    pub question: &'static str,
+    /// Which of its numbers the simulation was given.
+    pub taken: &'static str,
+    /// Why it comes out so.
+    pub why: &'static str,
+    pub(crate) experiments: fn(Mode) -> Vec<Experiment>,
+    pub(crate) claims: fn() -> Vec<ClaimSpec>,
+    pub(crate) show: fn(&Results) -> (Vec<Table>, Vec<Plot>),
+}
+
+/// All threads, oldest question first.
+pub const THREADS: [Thread; 5] = [
+    tbench_2007::THREAD,
+    slubq_2010::THREAD,
+    pages64k_2020::THREAD,
+    wakeup_2007::THREAD,
+    rx_2017::THREAD,
+];
+
+static ALL: [Thread; 5] = THREADS;
+
+/// The thread with a name; with `all` all of them.
+///
+/// # Errors
+///
+/// [`ReproduceError::Thread`] if there is none.
+pub fn find(name: &str) -> Result<Vec<&'static Thread>, ReproduceError> {
+    if name == "all" {
+        return Ok(ALL.iter().collect());
+    }
+    let found = ALL.iter().find(|thread| thread.name == name);
+    found.map(|thread| vec![thread]).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|thread| thread.name).collect();
+        ReproduceError::Thread {
+            name: name.to_string(),
+            known: known.join(", "),
+        }
+    })
+}

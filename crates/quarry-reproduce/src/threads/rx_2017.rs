@@ -1,0 +1,218 @@
+//! Thread 004: the page allocator under a network receiver, September 2017.
+
+use quarry_machines::{Draw, Machine};
+use quarry_work::rx::timed::{self, OutsideWork, RxTimeSpec};
+use quarry_work::rx::{RxDriver, RxSpec};
+
+use super::Thread;
+use crate::error::ReproduceError;
+use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::plan::{Experiment, Mode, Setting};
+use crate::published::BANDWIDTH;
+use crate::results::{Figures, Results};
+
+pub(super) const THREAD: Thread = Thread {
+    name: "rx-2017",
+    title: "Page allocator bottleneck (September 2017)",
+    question: "A receiver at 100 Gbit/s without a driver's page cache stays at two thirds of the line rate, and gets slower with \
+               more receive rings. What does the page allocator cost when packets are freed on other CPUs?",
+    taken: "One number: driver #1 with one ring, 23813 Mbit/s, gives a packet's work beside memory.",
+    why: "Rings allocate pages on their CPUs, readers free them on others. The per-CPU lists of the first run empty and those of \
+          the others overflow, so every 31 pages cost two holds of the zone's lock, in which each page's descriptor comes from \
+          another CPU. Two packets a page halve that, and a page cache that works avoids it.",
+    experiments,
+    claims,
+    show,
+};
+
+const MACHINE: &str = "haswell-ep-2x12";
+const MBIT: &str = "mbit";
+const ZONE: &str = "zone_percent";
+/// Drivers: name, number in the thread, title.
+const DRIVERS: [(&str, &str, &str); 3] = [
+    ("small", "1", "#1, two packets a page"),
+    ("none", "2", "#2, a page a packet"),
+    ("huge", "3", "#3, huge page cache"),
+];
+const RINGS: [u32; 7] = [1, 2, 4, 6, 8, 12, 16];
+
+fn name(driver: &str, rings: u32) -> String {
+    format!("{driver}, {rings} rings")
+}
+
+fn experiments(mode: Mode) -> Vec<Experiment> {
+    let packets = match mode {
+        Mode::Quick => 15_000,
+        Mode::Full => 200_000,
+    };
+    let mut all = Vec::new();
+    for (driver, ..) in DRIVERS {
+        for rings in RINGS {
+            let run = move |setting: &Setting| receive(driver, rings, packets, setting);
+            let in_all_arms = matches!((driver, rings), ("none", 6 | 12 | 16) | (_, 6));
+            all.push(Experiment {
+                name: name(driver, rings),
+                seconds: 1.0 + packets as f64 / 30_000.0,
+                in_all_arms,
+                run: Box::new(run),
+            });
+        }
+    }
+    all
+}
+
+fn receive(
+    driver: &str,
+    rings: u32,
+    packets: u64,
+    setting: &Setting,
+) -> Result<Figures, ReproduceError> {
+    let Some(driver) = RxDriver::named(driver) else {
+        return Ok(Figures::new());
+    };
+    let mut rx = RxSpec::new(driver, rings);
+    rx.packets = packets;
+    rx.seed = setting.seed;
+    let outside = match setting.draw == Draw::VALUES {
+        true => Vec::new(),
+        false => OutsideWork::of_draws(&[&setting.draw], &rx, 1)?,
+    };
+    let spec = RxTimeSpec {
+        rx,
+        machine: Machine::bundled(MACHINE)?,
+        draw: setting.draw.clone(),
+        outside: outside.first().copied().unwrap_or(OutsideWork::THREAD),
+    };
+    let report = timed::run(&spec, &|_| ())?;
+    Ok(vec![
+        (MBIT.to_string(), report.mbit_per_second),
+        (ZONE.to_string(), 100.0 * report.zone_lock_share),
+    ])
+}
+
+const SECOND_ZONE: &str = "Ring i is on CPU i: 16 rings use both sockets, so pages come from two zones, and readers on the second \
+     socket meet no ring there. On machines with one zone, or readers on both sockets, the rate stays near its peak; the fall \
+     comes out on none (docs/time.md). Readers that migrate and TCP that sends less are not modelled.";
+
+fn claims() -> Vec<ClaimSpec> {
+    let mbit = |id, text, published, from, to, figure, cause| ClaimSpec {
+        id,
+        text,
+        published,
+        unit: "Mbit/s",
+        from,
+        to,
+        figure,
+        cause,
+    };
+    vec![
+        mbit(
+            "small-line-rate",
+            "driver #1 has line rate from 6 rings",
+            "94210 (6 rings)",
+            92_200.0,
+            100_000.0,
+            |arm| arm.get("small, 6 rings", MBIT),
+            "",
+        ),
+        mbit(
+            "huge-line-rate",
+            "driver #3 has line rate from 6 rings",
+            "94342 (6 rings)",
+            92_200.0,
+            100_000.0,
+            |arm| arm.get("huge, 6 rings", MBIT),
+            "",
+        ),
+        mbit(
+            "none-peak",
+            "driver #2 peaks at 63.6 Gbit/s with 6 rings (within 15 %)",
+            "63637 (6 rings)",
+            54_091.0,
+            73_183.0,
+            |arm| arm.get("none, 6 rings", MBIT),
+            "A run this short begins with pages that no CPU has touched, and ends before that has worn off: it has up to 10 % more.",
+        ),
+        mbit(
+            "none-16",
+            "driver #2 falls to 43.3 Gbit/s with 16 (within 15 %)",
+            "43337 (16 rings)",
+            36_836.0,
+            49_838.0,
+            |arm| arm.get("none, 16 rings", MBIT),
+            SECOND_ZONE,
+        ),
+        ClaimSpec {
+            id: "none-falls",
+            text: "driver #2 loses bandwidth from 6 to 12 rings",
+            published: "-20 %",
+            unit: "%",
+            from: -100.0,
+            to: -2.0,
+            figure: |arm| arm.change("none, 12 rings", "none, 6 rings", MBIT),
+            cause: SECOND_ZONE,
+        },
+        ClaimSpec {
+            id: "zone-lock",
+            text: "and spends 70 % of the time or more in the zone's lock with 16",
+            published: "85.58 %",
+            unit: "% of time",
+            from: 70.0,
+            to: 100.0,
+            figure: |arm| arm.get("none, 16 rings", ZONE),
+            cause: SECOND_ZONE,
+        },
+    ]
+}
+
+fn published(number: &str, rings: u32) -> Option<f64> {
+    let rings = rings.to_string();
+    let which = [("driver", number), ("rings", rings.as_str())];
+    BANDWIDTH.number("bandwidth_mbps", &which)
+}
+
+fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
+    let mut tables = Vec::new();
+    let mut lines = Vec::new();
+    for (driver, number, title) in DRIVERS {
+        let row = |rings: u32| {
+            let run = name(driver, rings);
+            Row::of(
+                format!("{rings} rings"),
+                published(number, rings),
+                results,
+                move |arm| arm.get(&run, MBIT),
+            )
+        };
+        tables.push(Table {
+            title: format!("driver {title}"),
+            unit: "Mbit/s",
+            rows: RINGS.map(row).to_vec(),
+        });
+        let gbit = |mbit: f64| mbit / 1000.0;
+        let found = RINGS.into_iter().filter_map(|rings| {
+            let mbit = results.values().get(&name(driver, rings), MBIT)?;
+            Some((f64::from(rings), gbit(mbit)))
+        });
+        lines.push(Line {
+            name: title.to_string(),
+            published: false,
+            points: found.collect(),
+        });
+        let known = RINGS.into_iter();
+        let known =
+            known.filter_map(|rings| Some((f64::from(rings), gbit(published(number, rings)?))));
+        lines.push(Line {
+            name: format!("{title}, published"),
+            published: true,
+            points: known.collect(),
+        });
+    }
+    let plot = Plot {
+        title: "bandwidth by receive rings".to_string(),
+        x: "rings",
+        y: "Gbit/s",
+        lines,
+    };
+    (tables, vec![plot])
+}

@@ -1,0 +1,214 @@
+//! Thread 003: tbench and the order of wake-ups, September 2007.
+
+use quarry_work::load::{Change, Load, LoadSpec, Tbench};
+
+use super::Thread;
+use super::loads::{HITS_4096, MB, SLOW, load};
+use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::plan::{Experiment, Mode};
+use crate::results::Results;
+
+pub(super) const THREAD: Thread = Thread {
+    name: "wakeup-2007",
+    title: "tbench regression: why the scheduler has impact on tbench (September 2007)",
+    question: "From 2.6.22 to 2.6.23-rc4 tbench loses 30 % on 8 cores, and SLUB's slow path goes from 3.8 to 15 % of the time. \
+               Why does another scheduler make allocations slow, and would more slabs a CPU help?",
+    taken: "No number of this thread. The protocols' cycles a segment are those of thread 000.",
+    why: "A send takes a buffer of 4096 bytes, and a slab of kmalloc-4096 has two. If the woken peer runs at once, it answers \
+          from the slab's other object, and the first one is free again before the next send. If it waits for its turn, \
+          another client sends before: the slab is full, another one takes its place, and all frees go to slabs that no CPU \
+          has. With a few slabs a CPU the next free object is at hand again.",
+    experiments,
+    claims,
+    show,
+};
+
+const MACHINE: &str = "clovertown-2x4";
+/// Slabs a CPU may have, in the plot.
+const SLABS: [u64; 4] = [1, 2, 4, 8];
+
+fn experiments(mode: Mode) -> Vec<Experiment> {
+    let (time_ns, seconds) = match mode {
+        Mode::Quick => (20_000_000, 0.4),
+        Mode::Full => (100_000_000, 1.5),
+    };
+    let run = |name: String, design: &'static str, cpus: u32, slabs: u64| {
+        let change = move |spec: &mut LoadSpec| {
+            spec.cpus = cpus;
+            // As many exchanges, so that chance is as wide.
+            spec.time_ns = time_ns * 8 / u64::from(cpus);
+            spec.warm_up_ns = spec.time_ns / 10;
+            if slabs > 1 {
+                spec.changes.push(Change {
+                    at_ns: 0,
+                    cache: "kmalloc-4096".to_string(),
+                    name: "cpu_slabs_max",
+                    value: slabs,
+                });
+            }
+        };
+        let clients = Load::Tbench(Tbench { clients: 2 * cpus });
+        load(name, seconds, design, MACHINE, clients, change)
+    };
+    let mut all = Vec::new();
+    for cpus in [8, 1] {
+        all.push(run(format!("2.6.22, {cpus} CPUs"), "slub@2.6.22", cpus, 1));
+        all.push(run(format!("2.6.23, {cpus} CPUs"), "slub@2.6.23", cpus, 1));
+    }
+    for slabs in SLABS {
+        all.push(run(
+            format!("2.6.23, {slabs} slabs"),
+            "slub@2.6.23",
+            8,
+            slabs,
+        ));
+    }
+    all
+}
+
+const SCHEDULER: &str = "Part of what was measured is the scheduler itself: CFS of 2.6.23 was slower than its predecessor, and \
+     both cost the same here. What is simulated is the allocator's part.";
+const O1: &str = "Here each wake-up preempts, so a pair has the CPU for its whole slice, and two pairs mix only when that ends. \
+     The O(1) scheduler preempts only for a better priority; how often that was so is not known.";
+
+fn claims() -> Vec<ClaimSpec> {
+    vec![
+        ClaimSpec {
+            id: "hits-immediate",
+            text: "58 % (within 10) of kmalloc-4096 come from the CPU's slab with immediate wake-ups",
+            published: "about 58 % (2.6.22)",
+            unit: "%",
+            from: 48.0,
+            to: 68.0,
+            figure: |arm| arm.get("2.6.22, 8 CPUs", HITS_4096),
+            cause: O1,
+        },
+        ClaimSpec {
+            id: "hits-queued",
+            text: "12.5 % (within 10) with queued ones",
+            published: "about 12.5 % (2.6.23-rc4)",
+            unit: "%",
+            from: 2.5,
+            to: 22.5,
+            figure: |arm| arm.get("2.6.23, 8 CPUs", HITS_4096),
+            cause: "",
+        },
+        ClaimSpec {
+            id: "loss-8-cpus",
+            text: "tbench loses 20 to 40 % on 8 CPUs",
+            published: "about -30 %",
+            unit: "%",
+            from: -40.0,
+            to: -20.0,
+            figure: |arm| arm.change("2.6.23, 8 CPUs", "2.6.22, 8 CPUs", MB),
+            cause: SCHEDULER,
+        },
+        ClaimSpec {
+            id: "loss-1-cpu",
+            text: "and 5 to 15 % on one",
+            published: "about -10 %",
+            unit: "%",
+            from: -15.0,
+            to: -5.0,
+            figure: |arm| arm.change("2.6.23, 1 CPUs", "2.6.22, 1 CPUs", MB),
+            cause: SCHEDULER,
+        },
+        ClaimSpec {
+            id: "slabs-restore",
+            text: "caching several slabs a CPU restores it (4 slabs: within 5 % of 2.6.22)",
+            published: "proposed, not measured",
+            unit: "%",
+            from: -5.0,
+            to: 5.0,
+            figure: |arm| arm.change("2.6.23, 4 slabs", "2.6.22, 8 CPUs", MB),
+            cause: "",
+        },
+        ClaimSpec {
+            id: "slow-path-share",
+            text: "the slow path of slabs takes 10 to 20 % with queued wake-ups",
+            published: "about 15 % (__slab_alloc, 2.6.23-rc4)",
+            unit: "% of time",
+            from: 10.0,
+            to: 20.0,
+            figure: |arm| arm.get("2.6.23, 8 CPUs", SLOW),
+            cause: "Waits for the list's lock are apart here; a profiler counted them in the function.",
+        },
+    ]
+}
+
+fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
+    let row = |label: &str, run: &'static str, figure: &'static str, published: Option<f64>| {
+        Row::of(label, published, results, move |arm| arm.get(run, figure))
+    };
+    let hits = Table {
+        title: "allocations of kmalloc-4096 that the CPU's slab serves, 16 clients on 8 CPUs"
+            .to_string(),
+        unit: "%",
+        rows: vec![
+            row("2.6.22", "2.6.22, 8 CPUs", HITS_4096, Some(58.0)),
+            row("2.6.23", "2.6.23, 8 CPUs", HITS_4096, Some(12.5)),
+        ],
+    };
+    let loss = |label: &str, of: &'static str, against: &'static str, published: f64| {
+        Row::of(label, Some(published), results, move |arm| {
+            arm.change(of, against, MB)
+        })
+    };
+    let change = Table {
+        title: "tbench from 2.6.22 to 2.6.23".to_string(),
+        unit: "%",
+        rows: vec![
+            loss(
+                "8 CPUs, 16 clients",
+                "2.6.23, 8 CPUs",
+                "2.6.22, 8 CPUs",
+                -30.0,
+            ),
+            loss(
+                "1 CPU, 2 clients",
+                "2.6.23, 1 CPUs",
+                "2.6.22, 1 CPUs",
+                -10.0,
+            ),
+        ],
+    };
+    let slabs = SLABS.map(|slabs| {
+        let run = format!("2.6.23, {slabs} slabs");
+        let label = format!("{slabs} slabs a CPU");
+        Row::of(label, None, results, move |arm| arm.get(&run, MB))
+    });
+    let slabs = Table {
+        title: "tbench of 2.6.23 with more slabs of kmalloc-4096 a CPU (cpu_slabs_max)".to_string(),
+        unit: "MB/s",
+        rows: slabs.to_vec(),
+    };
+    let points = |figure: &str| {
+        let point = |slabs: u64| {
+            let run = format!("2.6.23, {slabs} slabs");
+            Some((slabs as f64, results.values().get(&run, figure)?))
+        };
+        SLABS.into_iter().filter_map(point).collect()
+    };
+    let flat = |run: &str| {
+        let mb = results.values().get(run, MB);
+        mb.map_or(Vec::new(), |mb| vec![(1.0, mb), (8.0, mb)])
+    };
+    let plot = Plot {
+        title: "tbench with 16 clients on 8 CPUs".to_string(),
+        x: "slabs of kmalloc-4096 a CPU",
+        y: "MB/s",
+        lines: vec![
+            Line {
+                name: "2.6.23, queued".to_string(),
+                published: false,
+                points: points(MB),
+            },
+            Line {
+                name: "2.6.22, immediate".to_string(),
+                published: false,
+                points: flat("2.6.22, 8 CPUs"),
+            },
+        ],
+    };
+    (vec![hits, change, slabs], vec![plot])
+}

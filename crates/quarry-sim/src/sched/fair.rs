@@ -1,0 +1,73 @@
+//! Which task goes first, and for how long.
+
+use super::{RunQueue, Scheduler, TaskId, WakeOrder};
+
+impl Scheduler<'_> {
+    /// How long the running task of a CPU may run while others wait.
+    pub(super) fn slice_ps(&self, queue: &RunQueue) -> u64 {
+        let ns = match self.rules.order {
+            WakeOrder::Immediate | WakeOrder::Queued => self.rules.slice_ns,
+            WakeOrder::Fair => {
+                let share = self.fair.latency_ns / queue.load().max(1) as u64;
+                share.max(self.fair.slice_min_ns)
+            }
+        };
+        ns * 1000
+    }
+
+    /// Counts the time of a CPU's running task.
+    pub(super) fn count_time(&self, queue: &RunQueue, now_ps: u64) {
+        let Some(task) = queue.running.get() else {
+            return;
+        };
+        let ran_ps = now_ps.saturating_sub(queue.counted_ps.get());
+        queue.counted_ps.set(now_ps.max(queue.counted_ps.get()));
+        let had = &self.tasks[task as usize].had_ps;
+        had.set(had.get() + ran_ps);
+        let waiting = queue.queue.borrow();
+        let all = waiting
+            .iter()
+            .map(|task| self.tasks[*task as usize].had_ps.get());
+        let least_ps = all.fold(had.get(), u64::min);
+        queue.least_ps.set(queue.least_ps.get().max(least_ps));
+    }
+
+    /// Whether a woken task has had less than the running one, by more than the granularity.
+    pub(super) fn has_had_less(&self, task: TaskId, queue: &RunQueue) -> bool {
+        let Some(running) = queue.running.get() else {
+            return true;
+        };
+        self.count_time(queue, self.machine.clock_ps());
+        let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
+        had(running) > had(task) + self.fair.wake_up_ns * 1000
+    }
+
+    /// A task that can run comes to a CPU, from another one or from a wait: what it has had is compared with the others
+    /// there. A wait gives it half of a latency before them at most.
+    pub(super) fn compare_with(&self, task: TaskId, from: u32, to: u32, waited: bool) {
+        let had = &self.tasks[task as usize].had_ps;
+        let least_ps = |cpu: u32| self.cpus[cpu as usize].least_ps.get();
+        if from != to {
+            had.set((had.get() + least_ps(to)).saturating_sub(least_ps(from)));
+        }
+        if waited {
+            let first_ps = least_ps(to).saturating_sub(self.fair.latency_ns * 1000 / 2);
+            had.set(had.get().max(first_ps));
+        }
+    }
+
+    /// Takes the next task from a queue.
+    pub(super) fn take_next(&self, queue: &RunQueue) -> Option<TaskId> {
+        let mut waiting = queue.queue.borrow_mut();
+        if self.rules.order != WakeOrder::Fair {
+            return waiting.pop_front();
+        }
+        let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
+        let first = waiting
+            .iter()
+            .enumerate()
+            .min_by_key(|(at, task)| (had(**task), *at));
+        let at = first.map(|(at, _)| at)?;
+        waiting.remove(at)
+    }
+}

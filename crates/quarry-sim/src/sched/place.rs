@@ -1,0 +1,60 @@
+//! On which CPU a task runs.
+
+use quarry_core::machine::Cpus as _;
+
+use super::{Scheduler, WakePlace};
+
+impl Scheduler<'_> {
+    /// Where a task runs that the running one wakes.
+    pub(super) fn place(&self, previous: u32) -> u32 {
+        if self.rules.place == WakePlace::Previous || self.cpus[previous as usize].is_idle() {
+            return previous;
+        }
+        let waker = self.machine.current_cpu().0;
+        // The waker is about to wait, as a rule.
+        let load = |cpu: u32| self.cpus[cpu as usize].load();
+        let place = if load(waker) <= load(previous) + 1 {
+            waker
+        } else {
+            previous
+        };
+        if self.rules.place == WakePlace::Affine {
+            return place;
+        }
+        let first = place - place % self.cluster;
+        let near = (0..self.cluster).map(|n| first + (place - first + n) % self.cluster);
+        let mut near = near.filter(|cpu| (*cpu as usize) < self.cpus.len());
+        near.find(|cpu| self.cpus[*cpu as usize].is_idle())
+            .unwrap_or(place)
+    }
+
+    /// Moves the task that has waited longest on the running CPU to one that has less to do.
+    pub(super) fn balance(&self) {
+        let cpu = self.machine.current_cpu();
+        let own = self.own();
+        let loads = self.cpus.iter().enumerate();
+        let least = loads
+            .filter(|(other, _)| *other != cpu.0 as usize)
+            .min_by_key(|(_, queue)| queue.load());
+        let Some((to, _)) = least.filter(|(_, least)| own.load() >= least.load() + 2) else {
+            return;
+        };
+        self.machine.take_turn_among_tasks();
+        let oldest = {
+            let queue = own.queue.borrow();
+            let waiting = queue.iter().enumerate();
+            waiting
+                .min_by_key(|(_, task)| self.tasks[**task as usize].queued_ps.get())
+                .map(|(at, _)| at)
+        };
+        let Some(task) = oldest.and_then(|at| own.queue.borrow_mut().remove(at)) else {
+            return;
+        };
+        self.compare_with(task, cpu.0, to as u32, false);
+        self.move_to(task, to as u32);
+        match self.cpus[to].is_idle() {
+            true => self.start(to as u32, task),
+            false => self.enqueue(to as u32, task, false),
+        }
+    }
+}
