@@ -24,10 +24,23 @@ pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
     Ok(to_page(body.trim_end().trim_end_matches("</svg>")))
 }
 
+/// A number of the axis to the right: numbers of things, so whole.
+fn tick(value: f64, logarithmic: bool) -> String {
+    match (value.fract().abs() < 1e-6, logarithmic) {
+        (true, true) => format!("{:.0}", 10f64.powf(value)),
+        (true, false) => format!("{value:.0}"),
+        (false, _) => String::new(),
+    }
+}
+
 /// Draws by plotters; the errors of its SVG backend are those of writing to a string.
 fn draw(plot: &Plot, into: &mut String) -> Result<(), String> {
-    let points = || plot.lines.iter().flat_map(|line| &line.points);
-    let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
+    let place = |x: f64| if plot.logarithmic { x.log10() } else { x };
+    let points = || {
+        let all = plot.lines.iter().flat_map(|line| &line.points);
+        all.map(|(x, y)| (place(*x), *y))
+    };
+    let most = |of: fn((f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
     let right = most(|point| point.0).max(1e-6);
     let left = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
     let left = if left < right {
@@ -58,17 +71,23 @@ fn draw(plot: &Plot, into: &mut String) -> Result<(), String> {
         .x_desc(plot.x)
         .y_desc(plot.y)
         .y_labels(6)
-        .x_label_formatter(&|value| short(*value, right - left))
+        .x_labels(if right - left <= 4.0 {
+            right as usize + 1
+        } else {
+            10
+        })
+        .x_label_formatter(&|value| tick(*value, plot.logarithmic))
         .y_label_formatter(&|value| short(*value, top))
         .draw()
         .map_err(|error| error.to_string())?;
     let mut subjects: Vec<&str> = plot.lines.iter().map(subject).collect();
     subjects.dedup();
-    let place = |line: &Line| subjects.iter().position(|known| *known == subject(line));
+    let number = |line: &Line| subjects.iter().position(|known| *known == subject(line));
     for (at, line) in plot.lines.iter().enumerate() {
-        let colour = COLOURS[place(line).unwrap_or(at) % COLOURS.len()];
+        let colour = COLOURS[number(line).unwrap_or(at) % COLOURS.len()];
         let style = colour.stroke_width(2);
-        let points = line.points.iter().copied();
+        let points = line.points.iter().map(|(x, y)| (place(*x), *y));
+        let marks = points.clone();
         let drawn = match line.published {
             true => chart.draw_series(DashedLineSeries::new(points, 6, 4, style)),
             false => chart.draw_series(LineSeries::new(points, style)),
@@ -79,7 +98,7 @@ fn draw(plot: &Plot, into: &mut String) -> Result<(), String> {
         } else {
             colour.filled()
         };
-        let marks = line.points.iter().map(|point| Circle::new(*point, 4, mark));
+        let marks = marks.map(|point| Circle::new(point, 4, mark));
         chart
             .draw_series(marks)
             .map_err(|error| error.to_string())?;

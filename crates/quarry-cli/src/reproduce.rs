@@ -50,7 +50,7 @@ Threads:
 
 A claim holds if its figure is in its range with the machine's constants as they
 are, with all of them drawn at random from their ranges, and with other seeds;
-it fails if it never is. Without --quick there are 32 draws, and it takes hours.
+it fails if it is on one side of the range in all. Without --quick there are 32 draws, and it takes hours.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 a claim that held before fails;
@@ -228,9 +228,8 @@ fn text(args: &Args, mode: Mode, judged: &[Judged]) -> String {
             thread.title,
             claims(thread)
         );
-        for claim in thread.claims.iter().filter(|claim| !claim.cause.is_empty()) {
-            let line = format!("{} {}: {}", claim.id, claim.verdict.name(), claim.cause);
-            text += &format!("\n{}\n", output::wrap(&line));
+        for cause in causes(thread) {
+            text += &format!("\n{}\n", output::wrap(&cause));
         }
         if args.tables {
             for table in &thread.tables {
@@ -239,6 +238,17 @@ fn text(args: &Args, mode: Mode, judged: &[Judged]) -> String {
         }
     }
     text
+}
+
+/// Why claims do not hold, each cause with its claims.
+fn causes(thread: &Judged) -> Vec<String> {
+    let claims = thread.claims.iter();
+    let with_cause = claims.filter(|claim| !claim.cause.is_empty());
+    let by_cause = output::grouped(with_cause.map(|claim| (claim.cause, claim.id)));
+    by_cause
+        .iter()
+        .map(|(cause, ids)| format!("{}: {cause}", ids.join(", ")))
+        .collect()
 }
 
 /// A row for each claim.

@@ -12,7 +12,7 @@ pub(crate) fn page(mode: Mode, threads: &[Judged]) -> anyhow::Result<String> {
     let mut body = format!(
         "<h1>Published measurements, run again</h1>\n<p>Five threads of kernel mailing lists on virtual machines. A claim \
          <b>holds</b> if its figure is in its range with the machine's constants as they are, in {draws} draws of all \
-         constants from their ranges, and with {seeds} other seeds; it <b>fails</b> if it is in none of them. \
+         constants from their ranges, and with {seeds} other seeds; it <b>fails</b> if it is on one side of it in all. \
          The band is the least and the most of all of these.</p>\n{}",
         summary(threads)
     );
@@ -87,18 +87,24 @@ fn claims(claims: &[Claim]) -> String {
         "<table><thead><tr><th>claim</th><th>published</th><th>measured</th><th>band</th><th>verdict</th></tr></thead>\
          <tbody>\n",
     );
+    let mut said = "";
     for claim in claims {
-        let measured = claim.measured.map_or("-".to_string(), number);
+        let unit = claim.unit.split(' ').next().unwrap_or_default();
+        let measured = claim.measured;
+        let measured =
+            measured.map_or("-".to_string(), |value| format!("{} {unit}", number(value)));
         let cause = match claim.cause {
             "" => String::new(),
+            cause if cause == said => "<div class=\"cause\">as above</div>".to_string(),
             cause => format!("<div class=\"cause\">{}</div>", escape(cause)),
         };
+        said = claim.cause;
         text += &format!(
-            "<tr><td>{}{cause}</td><td>{}</td><td class=\"n\">{measured} {}</td><td class=\"n\">{}</td>\
+            "<tr><td>{}{cause}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"{}\">{}</td></tr>\n",
             escape(claim.claim),
             escape(claim.published),
-            escape(claim.unit.split(' ').next().unwrap_or_default()),
+            escape(&measured),
             band(claim.band),
             claim.verdict.name().replace(' ', "-"),
             claim.verdict.name(),

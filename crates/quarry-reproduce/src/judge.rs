@@ -132,6 +132,8 @@ pub struct Plot {
     pub title: String,
     /// What is to the right.
     pub x: &'static str,
+    /// Whether that is drawn by its logarithm.
+    pub logarithmic: bool,
     /// What is upward.
     pub y: &'static str,
     /// Lines.
@@ -221,7 +223,7 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
         verdict,
         before: before(thread.name, spec.id, mode),
         cause: match verdict {
-            Verdict::Holds => "",
+            Verdict::Holds | Verdict::NotRun => "",
             _ => spec.cause,
         },
     }

@@ -385,6 +385,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let plot = Plot {
         title: "slab memory after boot by slub_max_order".to_string(),
         x: "slub_max_order",
+        logarithmic: false,
         y: "memory, % of the default",
         lines: vec![
             line("from 6.1", false, &found("6.1")),

@@ -211,6 +211,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let plot = Plot {
         title: "bandwidth by receive rings".to_string(),
         x: "rings",
+        logarithmic: false,
         y: "Gbit/s",
         lines,
     };

@@ -240,7 +240,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
                     of(name)? / of("slab")?
                 }
             };
-            Some((f64::from(groups).log10(), value))
+            Some((f64::from(groups), value))
         };
         Line {
             name: title.to_string(),
@@ -250,7 +250,8 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     };
     let plot = Plot {
         title: "hackbench: time against SLAB".to_string(),
-        x: "log10 of the groups",
+        x: "groups",
+        logarithmic: true,
         y: "time, SLAB = 1",
         lines: vec![
             line("slub", "SLUB", "slub_s", false),

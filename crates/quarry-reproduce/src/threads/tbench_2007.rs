@@ -39,6 +39,13 @@ const ARMS: [(&str, &str, SendSizes); 6] = [
     ("slub reverted", "slub@2.6.24", SendSizes::Old),
     ("slob", "slob@2.6.24", SendSizes::Fixed),
 ];
+/// Lines of a plot.
+const LINES: [(&str, &str); 4] = [
+    ("slab bug", "SLAB, 2.6.24-rc2"),
+    ("slub bug", "SLUB, 2.6.24-rc2"),
+    ("slub", "SLUB, fixed"),
+    ("slob", "SLOB"),
+];
 /// Clients of the plot.
 const CLIENTS: [u32; 6] = [1, 2, 4, 8, 12, 16];
 
@@ -272,25 +279,24 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         ],
     };
     let plots = [(ONE_ZONE, "one zone"), (TWO_ZONES, "two nodes")].map(|(machine, title)| {
-        let line = |arm: &str| {
+        let line = |(arm, title): (&str, &str)| {
             let point = |clients: u32| {
                 let run = name(arm, machine, clients);
                 Some((f64::from(clients), results.values().get(&run, MB)?))
             };
             Line {
-                name: arm.to_string(),
+                name: title.to_string(),
                 published: false,
                 points: CLIENTS.into_iter().filter_map(point).collect(),
             }
         };
-        let mut lines: Vec<Line> = ["slab bug", "slub bug", "slub", "slob"].map(line).to_vec();
+        let mut lines: Vec<Line> = LINES.map(line).to_vec();
         if machine == ONE_ZONE {
-            let points = [("SLAB", "stock"), ("SLUB", "stock")];
-            for (allocator, variant) in points {
+            for ((_, title), allocator) in LINES.into_iter().zip(["SLAB", "SLUB"]) {
                 lines.push(Line {
-                    name: format!("{allocator}, published"),
+                    name: format!("{title}, published"),
                     published: true,
-                    points: published(allocator, variant)
+                    points: published(allocator, "stock")
                         .map(|mb| (8.0, mb))
                         .into_iter()
                         .collect(),
@@ -300,6 +306,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         Plot {
             title: format!("tbench on 8 CPUs, {title}"),
             x: "clients",
+            logarithmic: false,
             y: "MB/s",
             lines,
         }

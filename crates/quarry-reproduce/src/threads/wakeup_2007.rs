@@ -196,6 +196,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let plot = Plot {
         title: "tbench with 16 clients on 8 CPUs".to_string(),
         x: "slabs of kmalloc-4096 a CPU",
+        logarithmic: false,
         y: "MB/s",
         lines: vec![
             Line {
