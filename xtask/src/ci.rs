@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::shell::{self, Outcome};
-use crate::{aarch64, accounting, models, tidy};
+use crate::{aarch64, accounting, models, page, tidy};
 
 /// Options of `ci`.
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// Cheap checks first; the tests last, so that their result ends the log.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || tidy::run().map(|()| Outcome::Done)),
     ("clippy", || {
@@ -39,6 +39,7 @@ const STEPS: [Step; 12] = [
     ("accounting", || {
         accounting::check(&accounting::Options::default())
     }),
+    ("page", page::run),
     ("loom", models::loom),
     ("test-fallback", || {
         models::fallback().map(|()| Outcome::Done)

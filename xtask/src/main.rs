@@ -12,6 +12,7 @@ mod ci;
 mod fuzz;
 mod machine;
 mod models;
+mod page;
 mod picture;
 mod record;
 mod shell;
@@ -59,6 +60,8 @@ enum Command {
     Bench(bench::Options),
     /// Draws memory over time of the bundled recording for the README (docs/memory.svg).
     Picture,
+    /// Opens the page of `quarry reproduce` in Chromium.
+    Page,
     /// Replays recordings in simulated time to answer a question, and writes its page under docs/studies.
     Study(study::Options),
     /// Records allocation events of this machine's kernel under a workload (as root).
@@ -92,6 +95,7 @@ fn run(command: Command) -> Result<()> {
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Picture => picture::run(),
+        Command::Page => report(page::run()?),
         Command::Study(options) => study::run(&options),
         Command::Record(options) => record::run(&options),
         Command::RecordWorkload(options) => record::run_workload(&options),

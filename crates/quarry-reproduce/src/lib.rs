@@ -19,6 +19,8 @@ mod keep;
 mod plan;
 mod published;
 mod results;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 pub use error::ReproduceError;

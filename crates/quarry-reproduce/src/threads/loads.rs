@@ -68,12 +68,12 @@ pub(super) fn load(
     design: &'static str,
     machine: &'static str,
     load: Load,
-    change: impl Fn(&mut LoadSpec) + Send + Sync + 'static,
+    change: impl Fn(&mut LoadSpec) -> Result<(), ReproduceError> + Send + Sync + 'static,
 ) -> Experiment {
     let run = move |setting: &crate::plan::Setting| -> Result<Figures, ReproduceError> {
         let design = DesignSpec::parse(design)?;
         let mut spec = LoadSpec::new(load, design.era, Machine::bundled(machine)?);
-        change(&mut spec);
+        change(&mut spec)?;
         spec.draw = setting.draw.clone();
         spec.seed = setting.seed;
         let report = design.design.run(Run { spec: &spec })?;

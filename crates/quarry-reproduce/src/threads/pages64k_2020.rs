@@ -170,14 +170,12 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
         let change = move |spec: &mut LoadSpec| {
             spec.page_bytes = 64 << 10;
             spec.memory_bytes = 16 << 30;
-            let design = DesignSpec::parse(KERNEL);
             let settings: Vec<Tunable> = tuning.iter().cloned().collect();
-            // Both are constants of this file: a test runs them.
-            if let Some(found) = design.and_then(|design| resolve(&settings, &[design])).ok()
-                && let Some(settings) = found.first()
-            {
+            let resolved = resolve(&settings, &[DesignSpec::parse(KERNEL)?])?;
+            if let Some(settings) = resolved.first() {
                 spec.tuning = settings.tuning();
             }
+            Ok(())
         };
         let seconds = f64::from(625 * groups * loops) / 60_000.0;
         let name = name.to_string();

@@ -53,7 +53,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
                 design,
                 MACHINE,
                 hackbench(groups, loops),
-                |_| (),
+                |_| Ok(()),
             );
             // 100 groups take too long to repeat; their claims say so by an empty band.
             run.in_all_arms = groups < 100;
@@ -67,6 +67,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
             let change = move |spec: &mut LoadSpec| {
                 spec.time_ns = time_ns;
                 spec.warm_up_ns = time_ns / 10;
+                Ok(())
             };
             let tcp_rr = Load::TcpRr(TcpRr {
                 pairs,

@@ -62,6 +62,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     let timed = move |spec: &mut LoadSpec| {
         spec.time_ns = time_ns;
         spec.warm_up_ns = time_ns / 10;
+        Ok(())
     };
     let mut all = Vec::new();
     for machine in [ONE_ZONE, TWO_ZONES] {
@@ -69,8 +70,8 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
             for clients in CLIENTS {
                 let tbench = Load::Tbench(Tbench { clients });
                 let change = move |spec: &mut LoadSpec| {
-                    timed(spec);
                     spec.sizes = sizes;
+                    timed(spec)
                 };
                 let mut run = load(
                     name(arm, machine, clients),

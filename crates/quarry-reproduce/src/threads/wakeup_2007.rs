@@ -46,6 +46,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
                     value: slabs,
                 });
             }
+            Ok(())
         };
         let clients = Load::Tbench(Tbench { clients: 2 * cpus });
         load(name, seconds, design, MACHINE, clients, change)

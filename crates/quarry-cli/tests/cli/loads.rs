@@ -1,0 +1,110 @@
+//! `quarry run hackbench`, `tbench`, `tcp_rr`.
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, quarry, stdout};
+use crate::golden;
+
+fn words(args: &str) -> Vec<&str> {
+    args.split(' ').collect()
+}
+
+fn json(args: &str) -> Value {
+    serde_json::from_str(&stdout(&[&words(args), &["--json"][..]].concat())).unwrap()
+}
+
+/// Small runs of each load.
+const SMALL: [(&str, &str); 3] = [
+    (
+        "hackbench.txt",
+        "run hackbench -g 1,2 -f 4 -l 20 --machine harpertown-2x4 --cpus 2,8 --profile",
+    ),
+    (
+        "tbench.txt",
+        "run tbench 1,4 -t 2ms --machine barcelona-2x4 --design slab,slub --era 2.6.24 --skb-sizes bug",
+    ),
+    (
+        "tcp_rr.txt",
+        "run tcp_rr -n 3 -l 2ms -r 1,4000 --machine milan-2x64 --cpus 4 --design slub@6.17,sheaf@7.0",
+    ),
+];
+
+#[test]
+fn small_runs_are_the_same_with_any_number_of_jobs() {
+    for (file, args) in SMALL {
+        let text = stdout(&[&words(args), &["-j", "1"][..]].concat());
+        golden::check(file, &text);
+        assert_eq!(text, stdout(&[&words(args), &["-j", "3"][..]].concat()));
+        assert_ne!(text, stdout(&[&words(args), &["--seed", "2"][..]].concat()));
+    }
+}
+
+#[test]
+fn a_tunable_is_set_before_or_while_a_load_runs() {
+    let run = |more: &str| {
+        let args = "run tbench 16 -t 3ms --machine clovertown-2x4 --design slub@2.6.23";
+        let json = json(&format!("{args}{more}"));
+        let caches = json["runs"][0]["caches"].as_array().unwrap();
+        let cache = caches.iter().find(|cache| cache["name"] == "kmalloc-4096");
+        cache.unwrap()["alloc_hits"].as_f64().unwrap()
+    };
+    let one = run("");
+    let four = run(" --at 0s:kmalloc-4096.cpu_slabs_max=4");
+    let later = run(" --at 2ms:kmalloc-4096.cpu_slabs_max=4");
+    assert!(four > one + 20.0, "{one} {four}");
+    assert!(later > one && later < four, "{one} {later} {four}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_can() {
+    for (args, code, told) in [
+        ("run hackbench -g 0", 2, "0 groups"),
+        ("run hackbench -g 9999", 2, "tasks need"),
+        ("run hackbench -g 1 -s 3M", 2, "1 to 1048576"),
+        ("run tbench 0", 2, "0 clients"),
+        ("run tbench 1 -t 0s", 2, "0 seconds"),
+        (
+            "run tbench 1 --wake-order never",
+            2,
+            "immediate, queued, fair",
+        ),
+        (
+            "run tbench 1 --wake-place here",
+            2,
+            "previous, affine, idle",
+        ),
+        (
+            "run tbench 1 --skb-sizes new",
+            2,
+            "old, bug, fixed, select-size",
+        ),
+        ("run tcp_rr -r 1", 2, "write the bytes of a request"),
+        (
+            "run tcp_rr --design slub@2.6.24 --at x:a.b=1",
+            2,
+            "is not a time",
+        ),
+        (
+            "run tcp_rr --design slub@5.9 --at 1s:kmalloc-64",
+            2,
+            "TIME:CACHE.NAME=VALUE",
+        ),
+        (
+            "run tcp_rr --design slub@5.9 --at 1s:kmalloc-64.limit=1",
+            2,
+            "limit",
+        ),
+        (
+            "run tcp_rr -n 1 -l 1ms --design slub@5.9 --at 0s:nix.cpu_partial=1",
+            2,
+            "nix",
+        ),
+        (
+            "run hackbench -g 4 -l 50 --memory 8M",
+            3,
+            "no room for socket buffers",
+        ),
+    ] {
+        assert_fails(&quarry(&words(args)), code, &[told]);
+    }
+}

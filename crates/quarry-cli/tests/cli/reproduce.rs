@@ -1,0 +1,84 @@
+//! `quarry reproduce`.
+
+use serde_json::Value;
+
+use crate::common::{assert_fails, quarry, stdout};
+
+#[test]
+fn a_thread_is_judged_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (keep, page) = (path("keep"), path("page.html"));
+    let args = ["reproduce", "wakeup-2007", "--quick", "--keep", &keep];
+    let first = stdout(&[&args[..], &["--html", &page, "--tables"]].concat());
+    assert!(first.contains("hits-immediate"), "{first}");
+    assert!(first.contains("cpu_slabs_max"), "{first}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<section id=\"wakeup-2007\">") && html.contains("<svg"));
+    // The second time nothing is run.
+    let output = quarry(&[&args[..], &["--json"]].concat());
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.contains("results were kept before"), "{note}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["complete"], true);
+    let claims = json["threads"][0]["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 6);
+    for claim in claims {
+        assert_eq!(claim["verdict"], claim["before"], "{claim}");
+        let (value, band) = (claim["measured"].as_f64(), &claim["band"]);
+        assert!(band[0].as_f64() <= value && value <= band[1].as_f64());
+    }
+    // A line that an interrupt cut off is done again.
+    let whole = std::fs::read_to_string(&keep).unwrap();
+    std::fs::write(&keep, &whole[..whole.len() - 20]).unwrap();
+    let again = stdout(&[&args[..], &["--json"]].concat());
+    assert_eq!(again.as_bytes(), output.stdout);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let known = "tbench-2007, slubq-2010, pages64k-2020, wakeup-2007, rx-2017, and all";
+    assert_fails(&quarry(&["reproduce", "rx-2018"]), 2, &[known]);
+    let page = ["reproduce", "all", "--html", "/nonexistent/page.html"];
+    assert_fails(&quarry(&page), 1, &["cannot write /nonexistent/page.html"]);
+    let both = ["reproduce", "all", "--html", "-", "--json"];
+    assert_fails(&quarry(&both), 2, &["both write to stdout"]);
+    let dir = tempfile::tempdir().unwrap();
+    let keep = dir.path().join("keep");
+    std::fs::write(&keep, "something else\n").unwrap();
+    let keep = ["reproduce", "wakeup-2007", "--keep", keep.to_str().unwrap()];
+    assert_fails(
+        &quarry(&keep),
+        1,
+        &["no results of reproduce", "remove this one"],
+    );
+}
+
+#[test]
+fn an_interrupt_ends_it_with_what_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let keep = dir.path().join("keep");
+    let mut child = crate::common::command(&["reproduce", "tbench-2007", "-j", "1"])
+        .arg("--keep")
+        .arg(&keep)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has begun when the first result is kept.
+    while std::fs::metadata(&keep).map_or(0, |file| file.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.contains("the same command goes on"), "{note}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("not run"), "{text}");
+}

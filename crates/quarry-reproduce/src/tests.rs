@@ -1,0 +1,165 @@
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::judge::{ClaimSpec, Verdict};
+use crate::plan::Experiment;
+use crate::threads::THREADS;
+use crate::*;
+
+/// Figures of any experiment.
+const FIGURES: [&str; 10] = [
+    "per_second",
+    "mb_per_second",
+    "seconds",
+    "kib",
+    "page_percent",
+    "slab_slow_percent",
+    "zone_wait_percent",
+    "hits_4096",
+    "mbit",
+    "zone_percent",
+];
+
+#[test]
+fn claims_tables_and_plots_are_about_experiments_that_exist() {
+    for thread in &THREADS {
+        let mut results = Results::default();
+        let experiments = (thread.experiments)(Mode::Full);
+        let mut names: Vec<&str> = experiments.iter().map(|it| it.name.as_str()).collect();
+        for name in &names {
+            let figures = FIGURES.map(|figure| (figure.to_string(), 1.0));
+            results.put(0, name, figures.to_vec());
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), experiments.len(), "{}", thread.name);
+        let judged = judge(thread, Mode::Full, &results);
+        for claim in &judged.claims {
+            assert!(claim.measured.is_some(), "{} {}", thread.name, claim.id);
+            assert!(claim.range[0] < claim.range[1], "{}", claim.id);
+        }
+        for row in judged.tables.iter().flat_map(|table| &table.rows) {
+            assert!(row.measured.is_some(), "{} {}", thread.name, row.label);
+        }
+        for line in judged.plots.iter().flat_map(|plot| &plot.lines) {
+            assert!(!line.points.is_empty(), "{} {}", thread.name, line.name);
+        }
+    }
+}
+
+#[test]
+fn each_claim_has_a_verdict_from_before() {
+    let rows = include_str!("../data/verdicts.csv").lines().skip(1);
+    let rows: Vec<String> = rows
+        .map(|row| row.split(',').take(2).collect::<Vec<_>>().join(","))
+        .collect();
+    let claims = THREADS.iter().flat_map(|thread| {
+        let claims = (thread.claims)().into_iter();
+        claims.map(|claim| format!("{},{}", thread.name, claim.id))
+    });
+    assert_eq!(rows, claims.collect::<Vec<_>>());
+}
+
+/// Runs of the experiments below.
+static RUNS: AtomicU32 = AtomicU32::new(0);
+
+fn experiments(_: Mode) -> Vec<Experiment> {
+    let experiment = |name: &str, value: f64| Experiment {
+        name: name.to_string(),
+        seconds: 1.0,
+        in_all_arms: true,
+        run: Box::new(move |setting| {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+            Ok(vec![("x".to_string(), value + setting.seed as f64)])
+        }),
+    };
+    vec![experiment("a", 10.0), experiment("b", 0.0)]
+}
+
+fn claims() -> Vec<ClaimSpec> {
+    let claim = |id, from, to| ClaimSpec {
+        id,
+        text: id,
+        published: "",
+        unit: "",
+        from,
+        to,
+        figure: |arm| arm.get("a", "x"),
+        cause: "because",
+    };
+    // The figure is 11 with seed 1, and 12 with seed 2.
+    vec![
+        claim("holds", 10.5, 12.5),
+        claim("undecided", 10.5, 11.5),
+        claim("below", 13.0, 14.0),
+        claim("between", 11.2, 11.8),
+    ]
+}
+
+static THREAD: Thread = Thread {
+    name: "test",
+    title: "",
+    question: "",
+    taken: "",
+    why: "",
+    experiments,
+    claims,
+    show: |_| (Vec::new(), Vec::new()),
+};
+
+#[test]
+fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
+    let plan = Plan::new(vec![&THREAD], Mode::Quick, 1);
+    let path = std::env::temp_dir().join(format!("quarry-plan-{}", std::process::id()));
+    let stop = AtomicBool::new(false);
+    let stop_after = |runs: u64| {
+        let stop = &stop;
+        move |at: Progress| stop.store(at.runs >= runs, Ordering::Relaxed)
+    };
+    let mut kept = Kept::open(&path).unwrap();
+    let results = plan.run(1, &mut kept, &stop, &stop_after(3)).unwrap();
+    assert_eq!(RUNS.load(Ordering::Relaxed), 3);
+    let judged = judge(&THREAD, Mode::Quick, &results[0]);
+    assert_eq!(judged.claims[0].true_arms, [2, 2]);
+    drop(kept);
+    stop.store(false, Ordering::Relaxed);
+    let mut kept = Kept::open(&path).unwrap();
+    assert_eq!(kept.len(), 3);
+    let results = plan.run(3, &mut kept, &stop, &stop_after(100)).unwrap();
+    // Two experiments with the values, another seed and two draws.
+    assert_eq!(RUNS.load(Ordering::Relaxed), 8);
+    std::fs::remove_file(&path).unwrap();
+    let judged = judge(&THREAD, Mode::Quick, &results[0]);
+    let verdicts: Vec<Verdict> = judged.claims.iter().map(|claim| claim.verdict).collect();
+    use Verdict::{Fails, Holds, Undecided};
+    assert_eq!(verdicts, [Holds, Undecided, Fails, Undecided]);
+    assert_eq!(judged.claims[1].band, Some([11.0, 12.0]));
+    assert_eq!(
+        (judged.claims[0].cause, judged.claims[2].cause),
+        ("", "because")
+    );
+    assert!(!judged.claims[2].is_lost());
+}
+
+#[test]
+fn a_thread_that_does_not_exist_is_refused_with_those_that_do() {
+    let error = find("none").err().map(|error| error.to_string()).unwrap();
+    assert!(
+        error.contains("tbench-2007") && error.ends_with("and all"),
+        "{error}"
+    );
+    assert_eq!(find("all").unwrap().len(), 5);
+}
+
+#[test]
+fn memory_is_predicted_from_each_snapshot() {
+    let thread = find("pages64k-2020").unwrap()[0];
+    let setting = crate::plan::Setting {
+        draw: quarry_machines::Draw::VALUES,
+        seed: 1,
+    };
+    let predictions = (thread.experiments)(Mode::Quick).into_iter();
+    for experiment in predictions.filter(|it| !it.in_all_arms) {
+        let figures = (experiment.run)(&setting).unwrap();
+        assert!(figures[0].1 > 10_000.0, "{} {figures:?}", experiment.name);
+    }
+}
