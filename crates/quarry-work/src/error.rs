@@ -92,6 +92,14 @@ pub enum WorkError {
         /// The contradiction.
         source: CheckError,
     },
+    /// The heap in this process cannot be made, or a thread cannot be had.
+    #[error("{run}: {problem}")]
+    Host {
+        /// The run.
+        run: String,
+        /// Why not.
+        problem: String,
+    },
     /// Not all objects were freed at the end: a defect of this library.
     #[error("{run}: {objects} objects were not freed at the end; please report this")]
     LostObjects {

@@ -5,12 +5,15 @@ use std::time::Duration;
 use quarry_core::tunables::Scope;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::parse_era;
-use quarry_lab::setting::{Setting, resolve};
+use quarry_lab::setting::{Setting, Settings, resolve};
 use quarry_machines::Machine;
+use quarry_work::Tuning;
+use quarry_work::load::host::HostSpec;
 use quarry_work::load::{Change, Hackbench, Load, LoadSpec, Tbench, TcpRr, WakeOrder, WakePlace};
 use quarry_work::net::SendSizes;
 
 use super::Run;
+use super::host::HostRun;
 use crate::machine_args::TimedArgs;
 use crate::{error, units};
 
@@ -46,8 +49,15 @@ pub(crate) struct Common {
     #[arg(long, value_name = "NAME")]
     skb_sizes: Option<String>,
     /// Print where the time goes, as a profiler does.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "host")]
     pub(super) profile: bool,
+    /// Run on real threads of this computer, over the same allocators, in measured time. Designs run
+    /// in turn, the first one twice a round: the difference of both is chance.
+    #[arg(long, conflicts_with_all = ["cpus", "changes", "wake_order", "wake_place", "sensitivity"])]
+    pub(super) host: bool,
+    /// Rounds of --host.
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "host")]
+    pub(super) rounds: u32,
     #[command(flatten)]
     pub(super) timed: TimedArgs,
 }
@@ -73,6 +83,7 @@ macro_rules! help {
     "  quarry run hackbench -g 1,10,100 -l 50 --design slab,slub,slubq --era 2.6.35
   quarry run hackbench -g 10 -p --machine milan-2x64 --cpus 2,16,128 --design slub@6.17,sheaf@7.0
   quarry run hackbench -g 10 --at 5ms:kmalloc-512.cpu_partial=0 --design slub@5.9
+  quarry run hackbench -g 2 -l 1000 --host --design slab,slub,slubq --era 2.6.35
   quarry run hackbench --profile --json | jq '.runs[].profile'"
 ))]
 pub(crate) struct HackbenchArgs {
@@ -152,9 +163,9 @@ pub(crate) struct TbenchArgs {
     /// Clients, each with a server.
     #[arg(value_name = "CLIENTS", value_delimiter = ',', default_value = "8")]
     clients: Vec<u32>,
-    /// Simulated time that is counted, after a tenth of it.
-    #[arg(short, long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
-    timelimit: Duration,
+    /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
+    #[arg(short, long, value_name = "TIME", value_parser = units::parse_duration)]
+    timelimit: Option<Duration>,
     #[command(flatten)]
     common: Common,
 }
@@ -170,7 +181,7 @@ impl TbenchArgs {
             &self.common,
             &Asked {
                 loads: &loads,
-                time: Some(self.timelimit),
+                time: Some(self.common.time(self.timelimit)),
                 designs: &["slab@2.6.24", "slub@2.6.24", "slob@2.6.24"],
             },
         )
@@ -194,9 +205,9 @@ pub(crate) struct TcpRrArgs {
         default_value = "8"
     )]
     pairs: Vec<u32>,
-    /// Simulated time that is counted, after a tenth of it.
-    #[arg(short = 'l', long, value_name = "TIME", value_parser = units::parse_duration, default_value = "50ms")]
-    length: Duration,
+    /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
+    #[arg(short = 'l', long, value_name = "TIME", value_parser = units::parse_duration)]
+    length: Option<Duration>,
     /// Bytes of a request and of a response.
     #[arg(
         short = 'r',
@@ -233,7 +244,7 @@ impl TcpRrArgs {
             &self.common,
             &Asked {
                 loads: &loads,
-                time: Some(self.length),
+                time: Some(self.common.time(self.length)),
                 designs: &["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"],
             },
         )
@@ -241,12 +252,52 @@ impl TcpRrArgs {
 }
 
 impl Common {
+    /// For how long a load runs that runs for a time.
+    fn time(&self, asked: Option<Duration>) -> Duration {
+        let usual = if self.host { 2000 } else { 50 };
+        asked.unwrap_or(Duration::from_millis(usual))
+    }
+
+    /// The runs on this computer: each load with each design.
+    pub(super) fn host_runs(&self, asked: &Asked<'_>) -> anyhow::Result<Vec<HostRun>> {
+        if self.rounds == 0 {
+            return Err(error::usage("0 rounds: at least one"));
+        }
+        let designs = self.designs(asked.designs)?;
+        let tunings = self.tunings(&designs)?;
+        let sizes = named("skb sizes", &SendSizes::ALL, self.skb_sizes.as_deref())?;
+        let mut runs = Vec::new();
+        for load in asked.loads {
+            for (&design, tuning) in designs.iter().zip(&tunings) {
+                let spec = HostSpec {
+                    load: *load,
+                    time: asked.time.unwrap_or(Duration::from_secs(1)),
+                    era: design.era,
+                    sizes: sizes.unwrap_or(SendSizes::of(design.era)),
+                    tuning: tuning.clone(),
+                    page_bytes: self.timed.page_size,
+                    memory_bytes: self.timed.memory,
+                    seed: self.timed.machine.seed,
+                };
+                spec.check()?;
+                runs.push(HostRun { design, spec });
+            }
+        }
+        Ok(runs)
+    }
+
+    /// What `--set` says for each design.
+    fn tunings(&self, designs: &[DesignSpec]) -> anyhow::Result<Vec<Tuning>> {
+        let settings = self.settings.iter().map(|text| Setting::parse(text));
+        let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
+        let resolved = resolve(&settings, designs)?;
+        Ok(resolved.iter().map(Settings::tuning).collect())
+    }
+
     /// All runs: each load on each number of CPUs with each design.
     pub(super) fn runs(&self, asked: &Asked<'_>, machine: &Machine) -> anyhow::Result<Vec<Run>> {
         let designs = self.designs(asked.designs)?;
-        let settings = self.settings.iter().map(|text| Setting::parse(text));
-        let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
-        let tunings = resolve(&settings, &designs)?;
+        let tunings = self.tunings(&designs)?;
         let order = named("wake order", &WakeOrder::ALL, self.wake_order.as_deref())?;
         let place = named("wake place", &WakePlace::ALL, self.wake_place.as_deref())?;
         let sizes = named("skb sizes", &SendSizes::ALL, self.skb_sizes.as_deref())?;
@@ -264,7 +315,7 @@ impl Common {
                     spec.page_bytes = self.timed.page_size;
                     spec.memory_bytes = self.timed.memory;
                     spec.seed = self.timed.machine.seed;
-                    spec.tuning = tuning.tuning();
+                    spec.tuning = tuning.clone();
                     spec.changes = self.changes(&design)?;
                     spec.sched.order = order.unwrap_or(spec.sched.order);
                     spec.sched.place = place.unwrap_or(spec.sched.place);

@@ -1,6 +1,7 @@
 //! `quarry run hackbench`, `tbench`, `tcp_rr`: the classic loads, in simulated time.
 
 mod args;
+mod host;
 mod tables;
 
 pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
@@ -41,6 +42,9 @@ impl ForDesign for &Run {
 
 /// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
 fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
+    if common.host {
+        return host::run(common, asked);
+    }
     let machine = common.timed.machine.machine()?;
     let runs = common.runs(asked, &machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.era));

@@ -1,6 +1,6 @@
 //! Tables of the loads.
 
-use quarry_work::load::{LoadReport, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::load::{CacheReport, LoadReport, PAGE_ALLOCATOR, SLAB_SLOW};
 
 use crate::output;
 use crate::sensitivity::Group;
@@ -89,7 +89,7 @@ fn table(reports: &[LoadReport], group: &Group) -> output::Grid {
             format!("{:.2}", run.cpu_us),
             format!("{:.1}", run.idle_percent),
             format!("{:.3}", run.switches),
-            format!("{:.1}", hits(run)),
+            format!("{:.1}", hits(&run.caches)),
             format!("{:.1}", run.profile.percent(SLAB_SLOW)),
             format!("{:.1}", run.profile.percent(PAGE_ALLOCATOR)),
             format!("{waits:.1}"),
@@ -99,9 +99,9 @@ fn table(reports: &[LoadReport], group: &Group) -> output::Grid {
 }
 
 /// Allocations that the CPUs' own state served, in percent of all.
-fn hits(run: &LoadReport) -> f64 {
-    let all: u64 = run.caches.iter().map(|cache| cache.allocs).sum();
-    let hits = run.caches.iter();
+pub(super) fn hits(caches: &[CacheReport]) -> f64 {
+    let all: u64 = caches.iter().map(|cache| cache.allocs).sum();
+    let hits = caches.iter();
     let hits: f64 = hits
         .map(|cache| cache.alloc_hits * cache.allocs as f64)
         .sum();

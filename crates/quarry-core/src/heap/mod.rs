@@ -13,9 +13,11 @@ mod cache;
 mod debug;
 mod kmalloc;
 mod merge;
+mod owned;
 mod prefill;
 
 pub use cache::{Cache, DestroyError};
+pub use owned::OwnedObject;
 pub use prefill::Prefilled;
 
 use core::marker::PhantomData;

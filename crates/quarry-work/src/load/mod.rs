@@ -7,6 +7,9 @@
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
 
 mod hackbench;
+pub mod host;
+#[cfg(test)]
+mod host_tests;
 mod profile;
 mod report;
 mod spec;
@@ -167,7 +170,7 @@ fn run_on<D: Design>(
     if let Some(change) = refused.take() {
         return Err(change.refused(spec));
     }
-    let run = Run::of(&kernel, driver);
+    let run = Run::of(&kernel, driver, spec.page_bytes);
     kernel.shut_down();
     check(spec, driver, in_use, free_pages)?;
     Ok(run)

@@ -1,6 +1,6 @@
 //! What a load found.
 
-use quarry_core::design::Design;
+use quarry_core::design::{Design, Usage};
 use quarry_core::stats::Stat;
 use quarry_sim::driver::Driver;
 use quarry_sim::time::TimeCounters;
@@ -28,6 +28,32 @@ pub struct CacheReport {
     pub bytes: u64,
 }
 
+impl CacheReport {
+    /// Of a cache's counters and memory; `None` if nothing was allocated.
+    pub(super) fn of(
+        name: &str,
+        count: &dyn Fn(Stat) -> u64,
+        usage: &Usage,
+        page_bytes: u64,
+    ) -> Option<Self> {
+        let share = |fast: u64, slow: u64| 100.0 * fast as f64 / (fast + slow).max(1) as f64;
+        let (fast, slow) = (count(Stat::AllocFastpath), count(Stat::AllocSlowpath));
+        (fast + slow > 0).then(|| Self {
+            name: name.to_string(),
+            allocs: fast + slow,
+            alloc_hits: share(fast, slow),
+            free_hits: share(count(Stat::FreeFastpath), count(Stat::FreeSlowpath)),
+            slabs: usage.slabs,
+            bytes: usage.pages * page_bytes,
+        })
+    }
+
+    /// Most allocations first.
+    pub(super) fn sort(all: &mut [Self]) {
+        all.sort_by(|a, b| b.allocs.cmp(&a.allocs).then_with(|| a.name.cmp(&b.name)));
+    }
+}
+
 /// What is known at the end of a run.
 pub(super) struct Run {
     begun: Moment,
@@ -37,27 +63,24 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn of<D: Design>(kernel: &Kernel<'_, '_, D>, driver: &Driver<'_, D>) -> Self {
+    pub(super) fn of<D: Design>(
+        kernel: &Kernel<'_, '_, D>,
+        driver: &Driver<'_, D>,
+        page_bytes: u64,
+    ) -> Self {
         let (begun, ended) = kernel.span();
         let mut caches = Vec::new();
         driver.for_each_cache(|cache| {
             let stats = cache.stats();
             let of = |stat| stats.get(stat);
-            let share = |fast: u64, slow: u64| 100.0 * fast as f64 / (fast + slow).max(1) as f64;
-            let (fast, slow) = (of(Stat::AllocFastpath), of(Stat::AllocSlowpath));
-            if fast + slow > 0 {
-                let usage = cache.usage();
-                caches.push(CacheReport {
-                    name: cache.head().name().to_string(),
-                    allocs: fast + slow,
-                    alloc_hits: share(fast, slow),
-                    free_hits: share(of(Stat::FreeFastpath), of(Stat::FreeSlowpath)),
-                    slabs: usage.slabs,
-                    bytes: usage.pages,
-                });
-            }
+            caches.extend(CacheReport::of(
+                cache.head().name(),
+                &of,
+                &cache.usage(),
+                page_bytes,
+            ));
         });
-        caches.sort_by(|a, b| b.allocs.cmp(&a.allocs).then_with(|| a.name.cmp(&b.name)));
+        CacheReport::sort(&mut caches);
         Self {
             begun,
             ended,
@@ -169,14 +192,7 @@ impl LoadReport {
             remote_wakeups: per(now.remote_wakeups - then.remote_wakeups),
             migrations: per(now.migrations - then.migrations),
             slab_kib: (run.slab_pages * spec.page_bytes) >> 10,
-            caches: run
-                .caches
-                .iter()
-                .map(|cache| CacheReport {
-                    bytes: cache.bytes * spec.page_bytes,
-                    ..cache.clone()
-                })
-                .collect(),
+            caches: run.caches.clone(),
             profile: Profile::of(&spec.machine.name, spec.machine.ghz, &spent, copy_ps),
             causes: Causes::of(&spent, operations),
             spent,

@@ -61,6 +61,15 @@ impl Load {
         }
     }
 
+    /// Bytes of the largest message.
+    pub(super) fn largest_message(&self) -> u32 {
+        match self {
+            Self::Hackbench(it) => it.bytes,
+            Self::Tbench(_) => super::tbench::largest_message(),
+            Self::TcpRr(it) => it.request.max(it.response),
+        }
+    }
+
     /// Bytes of payload of a mean operation, where they are known beforehand.
     pub(super) fn mean_bytes(&self) -> Option<f64> {
         match self {

@@ -92,6 +92,13 @@ pub(super) fn mean_payload() -> f64 {
     bytes as f64 / before.max(1) as f64
 }
 
+/// Bytes of the largest request or reply: 65595.
+pub(super) fn largest_message() -> u32 {
+    let all = mix().exchanges.iter();
+    let both = all.map(|(_, exchange)| exchange.request.max(exchange.reply));
+    both.max().unwrap_or(0)
+}
+
 fn mix() -> &'static Mix {
     static MIX: OnceLock<Mix> = OnceLock::new();
     MIX.get_or_init(Mix::load)

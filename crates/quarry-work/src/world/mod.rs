@@ -1,10 +1,12 @@
 //! What a workload may do, on virtual CPUs or real ones.
 //!
 //! A workload is one function that fills a [`World`] with connections and tasks. Tasks get a [`Task`]: they send, receive,
-//! sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time.
+//! sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time. [`load::host`](crate::load::host)
+//! runs them as threads of this process, over the same allocators.
 //!
 //! Messages have a length and no content, but for one word, which travels with a message's first byte: what a header would say.
 
+pub(crate) mod host;
 pub mod sim;
 
 /// One end of a connection.

@@ -1,0 +1,174 @@
+//! Loads on real threads of this computer: rounds in turn, medians, and a null arm.
+
+use quarry_core::design::Design;
+use quarry_lab::DesignSpec;
+use quarry_lab::design::ForDesign;
+use quarry_work::WorkError;
+use quarry_work::load::host::{self, HostReport, HostSpec};
+use serde::Serialize;
+
+use super::args::{Asked, Common};
+use crate::output;
+
+/// A run on a design.
+#[derive(Clone)]
+pub(super) struct HostRun {
+    pub(super) design: DesignSpec,
+    pub(super) spec: HostSpec,
+}
+
+impl ForDesign for &HostRun {
+    type Output = Result<HostReport, WorkError>;
+
+    fn run<D: Design>(self) -> Self::Output {
+        host::run::<D>(&self.spec)
+    }
+}
+
+/// What the rounds of an arm found.
+#[derive(Serialize)]
+struct Arm {
+    /// Design and era.
+    design: String,
+    load: &'static str,
+    size: u32,
+    /// Whether it is the first arm again, whose difference from it is chance.
+    null: bool,
+    /// Operations a second: the median, the least and the most of the rounds.
+    per_second: f64,
+    per_second_range: [f64; 2],
+    /// By how many per cent the median is above the first arm's.
+    against_first: f64,
+    /// The last round.
+    last: HostReport,
+}
+
+/// The fields of `--json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    workload: &'static str,
+    host: bool,
+    rounds: u32,
+    settings: output::Asked<'a>,
+    runs: &'a [Arm],
+}
+
+/// Runs loads of one kind on all designs.
+pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
+    let runs = common.host_runs(asked)?;
+    let name = asked.loads.first().map_or("load", |load| load.name());
+    let of_load = runs.len() / asked.loads.len().max(1);
+    let rounds = common.rounds;
+    let all = u64::from(rounds) * (runs.len() + asked.loads.len()) as u64;
+    let bar = output::progress_bar(name, all, "runs");
+    let mut arms = Vec::new();
+    for group in runs.chunks(of_load.max(1)) {
+        // The first again: what differs is chance.
+        let mut group = group.to_vec();
+        group.extend(group.first().cloned());
+        let mut reports: Vec<Vec<HostReport>> = vec![Vec::new(); group.len()];
+        for _ in 0..rounds {
+            for (run, reports) in group.iter().zip(&mut reports) {
+                reports.push(run.design.design.run(run)?);
+                bar.inc(1);
+            }
+        }
+        arms.extend(self::arms(&group, reports));
+    }
+    bar.finish_and_clear();
+    if common.timed.json {
+        return output::print_json(
+            &format!("run {name}"),
+            &Document {
+                workload: name,
+                host: true,
+                rounds,
+                settings: output::Asked {
+                    set: &common.settings,
+                },
+                runs: &arms,
+            },
+        );
+    }
+    output::print_text(&text(rounds, &common.settings, &arms))
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted.len() % 2 {
+        0 => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        _ => sorted[middle],
+    }
+}
+
+/// The arms of a load; the last is the first again.
+fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
+    let sorted = |reports: &[HostReport]| {
+        let mut rates: Vec<f64> = reports.iter().map(|report| report.per_second).collect();
+        rates.sort_by(f64::total_cmp);
+        rates
+    };
+    let first = reports
+        .first()
+        .map_or(0.0, |reports| median(&sorted(reports)));
+    let last_arm = group.len() - 1;
+    let arm = |(number, (run, reports)): (usize, (&HostRun, Vec<HostReport>))| {
+        let rates = sorted(&reports);
+        let rate = median(&rates);
+        Some(Arm {
+            design: run.design.to_string(),
+            load: run.spec.load.name(),
+            size: run.spec.load.size().1,
+            null: number == last_arm,
+            per_second: rate,
+            per_second_range: [*rates.first()?, *rates.last()?],
+            against_first: 100.0 * (rate / first - 1.0),
+            last: reports.into_iter().last()?,
+        })
+    };
+    let all = group.iter().zip(reports).enumerate();
+    all.filter_map(arm).collect()
+}
+
+/// A table for each load.
+fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
+    let mut text = match arms.first() {
+        Some(arm) => format!(
+            "{} on {} CPUs of this computer, real threads: medians of {rounds} rounds in turn. What the last row differs \
+             by is chance.\n",
+            arm.load, arm.last.cpus
+        ),
+        None => String::new(),
+    };
+    text = format!("{}\n", output::wrap(text.trim_end()));
+    text += &output::settings_line(settings);
+    for group in arms.chunk_by(|a, b| a.size == b.size) {
+        let Some(first) = group.first() else { continue };
+        let header = [
+            "design",
+            "k ops\n/s",
+            "least",
+            "most",
+            "against\nfirst, %",
+            "MB/s",
+            "hits\n%",
+        ];
+        let mut table = output::grid(&header, &[]);
+        for arm in group {
+            let again = if arm.null { ", again" } else { "" };
+            let [least, most] = arm.per_second_range;
+            table.add_row([
+                format!("{}{again}", arm.design),
+                format!("{:.1}", arm.per_second / 1e3),
+                format!("{:.1}", least / 1e3),
+                format!("{:.1}", most / 1e3),
+                format!("{:+.1}", arm.against_first),
+                format!("{:.1}", arm.last.mb_per_second),
+                format!("{:.1}", super::tables::hits(&arm.last.caches)),
+            ]);
+        }
+        let (size, threads) = (first.size, first.last.threads);
+        text += &format!("\n{} {size}, {threads} threads\n{table}\n", first.load);
+    }
+    text
+}

@@ -1,0 +1,117 @@
+use std::time::Duration;
+
+use quarry_core::design::Design;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
+use quarry_core::slob::Slob;
+use quarry_core::slub::Slub;
+use quarry_core::slubq::Slubq;
+
+use super::host::{HostSpec, run};
+use super::{Hackbench, Load, Tbench, TcpRr};
+use crate::net::SendSizes;
+use crate::tuning::Tuning;
+
+fn spec<D: Design>(load: Load) -> HostSpec {
+    HostSpec {
+        load,
+        time: Duration::from_millis(30),
+        era: D::DEFAULT_ERA,
+        sizes: SendSizes::of(D::DEFAULT_ERA),
+        tuning: Tuning::default(),
+        page_bytes: 4096,
+        memory_bytes: 1 << 30,
+        seed: 1,
+    }
+}
+
+const HACKBENCH: Hackbench = Hackbench {
+    groups: 2,
+    descriptors: 3,
+    loops: 200,
+    bytes: 100,
+    pipe: false,
+};
+
+/// Every load on a design; each run checks that no object is lost.
+fn all<D: Design>() {
+    for (pipe, bytes) in [(false, 100), (true, 100), (false, 200_000), (true, 9000)] {
+        let load = Load::Hackbench(Hackbench {
+            pipe,
+            bytes,
+            loops: if bytes > 1000 { 5 } else { 200 },
+            ..HACKBENCH
+        });
+        let report = run::<D>(&spec::<D>(load)).unwrap();
+        let expected = if bytes > 1000 { 90 } else { 3600 };
+        assert_eq!((report.operations, report.threads), (expected, 12));
+        assert!(pipe || report.caches.iter().any(|cache| cache.allocs > 0));
+    }
+    let report = run::<D>(&spec::<D>(Load::Tbench(Tbench { clients: 3 }))).unwrap();
+    assert!(report.operations > 0 && report.mb_per_second > 0.0);
+    let pairs = TcpRr {
+        pairs: 3,
+        request: 1,
+        response: 40_000,
+    };
+    let report = run::<D>(&spec::<D>(Load::TcpRr(pairs))).unwrap();
+    assert!(report.operations > 0 && report.threads == 6);
+}
+
+#[test]
+fn slab_runs_every_load_on_threads() {
+    all::<SlabCache>();
+}
+
+#[test]
+fn slub_runs_every_load_on_threads() {
+    all::<Slub>();
+}
+
+#[test]
+fn slubq_runs_every_load_on_threads() {
+    all::<Slubq>();
+}
+
+#[test]
+fn slob_runs_every_load_on_threads() {
+    all::<Slob>();
+}
+
+#[test]
+fn sheaves_run_every_load_on_threads() {
+    all::<SheafCache>();
+}
+
+#[test]
+fn the_sizes_of_2007_run_on_threads() {
+    let mut spec = spec::<Slub>(Load::Tbench(Tbench { clients: 2 }));
+    spec.era = quarry_core::era::Era::V2_6_24;
+    spec.sizes = SendSizes::Bug;
+    let report = run::<Slub>(&spec).unwrap();
+    // The data areas are larger than a page, so they are blocks of the page allocator and no cache's objects.
+    assert!(
+        report
+            .caches
+            .iter()
+            .all(|cache| cache.name != "kmalloc-8192")
+    );
+    assert!(report.operations > 0);
+}
+
+#[test]
+fn exhausted_memory_ends_all_threads() {
+    let load = Load::Hackbench(Hackbench {
+        groups: 20,
+        bytes: 500_000,
+        ..HACKBENCH
+    });
+    let mut small = spec::<Slub>(load);
+    small.memory_bytes = 8 << 20;
+    let error = run::<Slub>(&small).unwrap_err().to_string();
+    assert!(error.contains("no room for socket buffers"), "{error}");
+    small.memory_bytes = 1 << 30;
+    small.time = Duration::ZERO;
+    let error = run::<Slub>(&small).unwrap_err().to_string();
+    assert!(error.contains("0 seconds"), "{error}");
+}

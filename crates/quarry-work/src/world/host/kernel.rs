@@ -1,0 +1,287 @@
+//! Sockets of this process, and the threads that use them.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quarry_core::design::{CacheSpec, Design};
+use quarry_core::geometry::CacheFlags;
+use quarry_core::heap::{Cache, Heap};
+use quarry_host::HostMachine;
+
+use super::pipe::PipeState;
+use super::skb::{Block, Queued, Skb};
+use crate::net::NetRules;
+use crate::world::{End, Over, Received, Task, Transport};
+
+/// What a side of a connection has.
+pub(super) struct State<'h, D: Design> {
+    /// What has come and is not read.
+    pub(super) queue: VecDeque<Queued<'h, D>>,
+    /// No more comes.
+    pub(super) ended: bool,
+    /// True sizes of what was sent from here and is not read.
+    pub(super) sent: u32,
+    /// Segments that were sent from here and not acknowledged.
+    pub(super) unacked: Vec<Arc<Skb<'h, D>>>,
+    /// Bytes that have come here and were not acknowledged.
+    pub(super) owes: usize,
+    /// What fragments are cut from, and where the next one begins.
+    pub(super) block: Option<(Block<'h>, usize)>,
+    pub(super) pipe: PipeState<'h>,
+}
+
+/// One end of a connection.
+pub(super) struct Side<'h, D: Design> {
+    pub(super) transport: Transport,
+    state: Mutex<State<'h, D>>,
+    /// Something came, or no more comes.
+    pub(super) readable: Condvar,
+    /// There is room to send from here.
+    pub(super) writable: Condvar,
+}
+
+impl<'h, D: Design> Side<'h, D> {
+    fn new(transport: Transport) -> Self {
+        Self {
+            transport,
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                ended: false,
+                sent: 0,
+                unacked: Vec::new(),
+                owes: 0,
+                block: None,
+                pipe: PipeState::default(),
+            }),
+            readable: Condvar::new(),
+            writable: Condvar::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<'h, D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The caches of socket buffers.
+pub(super) struct Caches<'h, D: Design> {
+    pub(super) head: Cache<'h, HostMachine, D>,
+    pub(super) fclone: Cache<'h, HostMachine, D>,
+    pub(super) small_head: Option<Cache<'h, HostMachine, D>>,
+}
+
+/// Sockets over a heap of this process.
+pub(crate) struct Kernel<'h, D: Design> {
+    pub(super) heap: &'h Heap<HostMachine, D>,
+    pub(super) rules: NetRules,
+    pub(super) caches: Caches<'h, D>,
+    pub(super) page_bytes: usize,
+    sides: Vec<Side<'h, D>>,
+    /// The run has ended before its tasks have: all that wait go on, and end.
+    over: AtomicBool,
+    exhausted: AtomicBool,
+}
+
+impl<'h, D: Design> Kernel<'h, D> {
+    /// Sockets with these connections. `None` if there is no room for their caches.
+    pub(crate) fn new(
+        heap: &'h Heap<HostMachine, D>,
+        rules: NetRules,
+        page_bytes: usize,
+        connections: &[Transport],
+    ) -> Option<Self> {
+        let make = |name, bytes| {
+            let spec = CacheSpec {
+                flags: CacheFlags::HWCACHE_ALIGN,
+                ..CacheSpec::new(name, bytes)
+            };
+            heap.create_cache(&spec).ok()
+        };
+        let sides = connections.iter().flat_map(|transport| [*transport; 2]);
+        Some(Self {
+            caches: Caches {
+                head: make("skbuff_head_cache", rules.head_bytes)?,
+                fclone: make("skbuff_fclone_cache", rules.fclone_bytes)?,
+                small_head: match rules.small_head {
+                    0 => None,
+                    bytes => Some(make("skbuff_small_head", bytes)?),
+                },
+            },
+            heap,
+            rules,
+            page_bytes,
+            sides: sides.map(Side::new).collect(),
+            over: AtomicBool::new(false),
+            exhausted: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn side(&self, end: End) -> &Side<'h, D> {
+        &self.sides[end.0 as usize]
+    }
+
+    /// Memory is exhausted. The caller may hold a socket's lock, so its thread ends the run when the task has returned.
+    pub(super) fn exhausted(&self) -> Over {
+        // Relaxed: read after all threads were joined.
+        self.exhausted.store(true, Ordering::Relaxed);
+        Over
+    }
+
+    /// Whether memory was exhausted.
+    pub(crate) fn was_exhausted(&self) -> bool {
+        self.exhausted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run: whoever waits goes on, and finds that it is over. The caller holds no socket's lock.
+    pub(crate) fn end(&self) {
+        // Relaxed: threads that wait look again under the lock that is taken below.
+        self.over.store(true, Ordering::Relaxed);
+        for side in &self.sides {
+            drop(side.lock());
+            side.readable.notify_all();
+            side.writable.notify_all();
+        }
+    }
+
+    /// Waits on a side's condition. The caller looks again at what it waits for.
+    pub(super) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State<'h, D>>,
+        on: &Condvar,
+    ) -> Result<MutexGuard<'a, State<'h, D>>, Over> {
+        if self.over.load(Ordering::Relaxed) {
+            return Err(Over);
+        }
+        let state = on.wait(state).unwrap_or_else(PoisonError::into_inner);
+        match self.over.load(Ordering::Relaxed) {
+            true => Err(Over),
+            false => Ok(state),
+        }
+    }
+
+    /// Frees all that sockets still have.
+    pub(crate) fn shut_down(&self) {
+        for side in &self.sides {
+            let mut state = side.lock();
+            state.unacked.clear();
+            state.queue.clear();
+            state.block = None;
+            state.pipe = PipeState::default();
+        }
+    }
+}
+
+/// What a thread has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A task of a run: one thread's.
+pub(crate) struct HostTask<'k, 'h, D: Design> {
+    kernel: &'k Kernel<'h, D>,
+    began: Cell<Instant>,
+    /// When counting begins and ends, of runs that are limited by time.
+    window: Option<(Duration, Duration)>,
+    counts: Cell<Counts>,
+    buffer: RefCell<Box<[MaybeUninit<u8>]>>,
+}
+
+impl<'k, 'h, D: Design> HostTask<'k, 'h, D> {
+    /// A task with a buffer for its largest message.
+    pub(crate) fn new(
+        kernel: &'k Kernel<'h, D>,
+        window: Option<(Duration, Duration)>,
+        buffer_bytes: u32,
+    ) -> Self {
+        Self {
+            kernel,
+            began: Cell::new(Instant::now()),
+            window,
+            counts: Cell::default(),
+            buffer: RefCell::new(vec![MaybeUninit::new(0); buffer_bytes as usize].into()),
+        }
+    }
+
+    /// It begins now.
+    pub(crate) fn begin(&self) {
+        self.began.set(Instant::now());
+    }
+
+    /// What it has done.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    pub(super) fn buffer(&self) -> Ref<'_, Box<[MaybeUninit<u8>]>> {
+        self.buffer.borrow()
+    }
+
+    pub(super) fn buffer_mut(&self) -> RefMut<'_, Box<[MaybeUninit<u8>]>> {
+        self.buffer.borrow_mut()
+    }
+}
+
+impl<D: Design> Task for HostTask<'_, '_, D> {
+    fn send(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
+        let (kernel, bytes) = (self.kernel, bytes as usize);
+        match kernel.side(from).transport {
+            Transport::Unix => kernel.send_unix(self, from, bytes, word),
+            Transport::Pipe => kernel.write_pipe(self, from, bytes),
+            Transport::Tcp => kernel.send_tcp(self, from, bytes, word),
+        }
+    }
+
+    fn receive(&self, at: End, most: u32) -> Result<Received, Over> {
+        let (kernel, most) = (self.kernel, most as usize);
+        match kernel.side(at).transport {
+            Transport::Unix | Transport::Tcp => kernel.receive_stream(self, at, most),
+            Transport::Pipe => kernel.read_pipe(self, at, most),
+        }
+    }
+
+    fn close(&self, end: End) {
+        let peer = self.kernel.side(end.peer());
+        peer.lock().ended = true;
+        peer.readable.notify_all();
+    }
+
+    fn sleep_ns(&self, ns: u64) {
+        std::thread::sleep(Duration::from_nanos(ns));
+    }
+
+    fn give_up_cpu(&self) {
+        std::thread::yield_now();
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.get().elapsed().as_nanos() as u64
+    }
+
+    fn is_over(&self) -> bool {
+        let ends = self.window.map(|(_, to)| to);
+        self.kernel.over.load(Ordering::Relaxed)
+            || ends.is_some_and(|to| self.began.get().elapsed() >= to)
+    }
+
+    fn done(&self, operations: u64, bytes: u64) {
+        if let Some((from, to)) = self.window
+            && !(from..to).contains(&self.began.get().elapsed())
+        {
+            return;
+        }
+        let Counts {
+            operations: before,
+            bytes: bytes_before,
+        } = self.counts.get();
+        self.counts.set(Counts {
+            operations: before + operations,
+            bytes: bytes_before + bytes,
+        });
+    }
+}

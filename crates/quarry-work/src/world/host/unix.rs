@@ -1,0 +1,97 @@
+//! Unix stream sockets, and how streams are read.
+
+use std::sync::Arc;
+
+use quarry_core::design::Design;
+
+use super::kernel::{HostTask, Kernel};
+use super::skb::{HeadKind, Queued};
+use crate::world::{End, Over, Received, Transport};
+
+impl<'h, D: Design> Kernel<'h, D> {
+    /// Sends a message in buffers of half the send buffer at most.
+    pub(super) fn send_unix(
+        &self,
+        task: &HostTask<'_, 'h, D>,
+        from: End,
+        bytes: usize,
+        word: u64,
+    ) -> Result<(), Over> {
+        let (own, peer) = (self.side(from), self.side(from.peer()));
+        let (mut left, mut word) = (bytes, word);
+        while left > 0 {
+            let part = left.min(self.rules.send_buffer as usize / 2);
+            let mut state = own.lock();
+            while state.sent > self.rules.send_buffer {
+                state = self.wait(state, &own.writable)?;
+            }
+            drop(state);
+            let data = self.rules.data(part as u32);
+            let mut skb = self.alloc_skb(task, HeadKind::Plain, data, part)?;
+            skb.word = word;
+            own.lock().sent += skb.true_size;
+            let skb = Arc::new(skb);
+            peer.lock().queue.push_back(Queued { skb, taken: 0 });
+            peer.readable.notify_one();
+            left -= part;
+            word = 0;
+        }
+        Ok(())
+    }
+
+    /// Receives what has come, and waits for the first of it.
+    pub(super) fn receive_stream(
+        &self,
+        task: &HostTask<'_, 'h, D>,
+        at: End,
+        most: usize,
+    ) -> Result<Received, Over> {
+        let own = self.side(at);
+        let mut received = Received { bytes: 0, word: 0 };
+        let mut state = own.lock();
+        while state.queue.is_empty() {
+            if state.ended {
+                return Ok(received);
+            }
+            state = self.wait(state, &own.readable)?;
+        }
+        while (received.bytes as usize) < most {
+            let Some(mut first) = state.queue.pop_front() else {
+                break;
+            };
+            // A stream has one reader, so the rest of the buffer stays first.
+            drop(state);
+            if received.bytes == 0 && first.taken == 0 {
+                received.word = first.skb.word;
+            }
+            let left = most - received.bytes as usize;
+            received.bytes += self.take(task, &mut first, left) as u32;
+            if first.taken < first.skb.bytes {
+                own.lock().queue.push_front(first);
+                break;
+            }
+            let true_size = first.skb.true_size;
+            drop(first);
+            if own.transport == Transport::Unix {
+                self.read_from(at.peer(), true_size);
+            }
+            state = own.lock();
+        }
+        Ok(received)
+    }
+
+    /// A buffer that was sent from here has been read: there may be room for the next.
+    fn read_from(&self, from: End, true_size: u32) {
+        let sender = self.side(from);
+        let mut state = sender.lock();
+        let limit = u64::from(self.rules.send_buffer);
+        let before = u64::from(state.sent);
+        state.sent -= true_size;
+        let has_room = u64::from(state.sent) * 4 <= limit;
+        drop(state);
+        // Writers wait above the limit only, and each crossing of the quarter wakes them once.
+        if has_room && before * 4 > limit {
+            sender.writable.notify_all();
+        }
+    }
+}
