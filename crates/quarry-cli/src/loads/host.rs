@@ -39,6 +39,8 @@ struct Arm {
     per_second_range: [f64; 2],
     /// By how many per cent the median is above the first arm's.
     against_first: f64,
+    /// Millions of bytes of payload a second, of the median.
+    mb_per_second: f64,
     /// The last round.
     last: HostReport,
 }
@@ -123,6 +125,10 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
             per_second: rate,
             per_second_range: [*rates.first()?, *rates.last()?],
             against_first: 100.0 * (rate / first - 1.0),
+            mb_per_second: {
+                let last = reports.last()?;
+                rate * last.mb_per_second / last.per_second
+            },
             last: reports.into_iter().last()?,
         })
     };
@@ -163,7 +169,7 @@ fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
                 format!("{:.1}", least / 1e3),
                 format!("{:.1}", most / 1e3),
                 format!("{:+.1}", arm.against_first),
-                format!("{:.1}", arm.last.mb_per_second),
+                format!("{:.1}", arm.mb_per_second),
                 format!("{:.1}", super::tables::hits(&arm.last.caches)),
             ]);
         }

@@ -161,3 +161,30 @@ fn every_field_of_a_difference_is_documented() {
         assert_eq!(documented(heading), keys(part), "{heading}");
     }
 }
+
+#[test]
+fn every_field_of_loads_and_threads_is_documented() {
+    let json = |args: &str| -> Value {
+        let args: Vec<&str> = args.split(' ').collect();
+        serde_json::from_str(&stdout(&args)).unwrap()
+    };
+    let load = json("run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub --json");
+    let run = &load["runs"][0];
+    let host = json("run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub --json");
+    let threads = json("reproduce wakeup-2007 --quick --json");
+    let thread = &threads["threads"][0];
+    for (heading, part) in [
+        ("Each of `runs` of a load", run),
+        ("Each of `caches` of a load", &run["caches"][0]),
+        ("`profile` of a load", &run["profile"]),
+        ("Each of `runs` with `--host`", &host["runs"][0]),
+        ("Each of `threads`", thread),
+        ("Each of `claims` of a thread", &thread["claims"][0]),
+        (
+            "Each of `rows` of a thread",
+            &thread["tables"][0]["rows"][0],
+        ),
+    ] {
+        assert_eq!(documented(heading), keys(part), "{heading}");
+    }
+}

@@ -108,3 +108,30 @@ fn what_cannot_be_is_refused_with_what_can() {
         assert_fails(&quarry(&words(args)), code, &[told]);
     }
 }
+
+#[test]
+fn loads_run_on_real_threads() {
+    let args = "run hackbench -g 1 -f 2 -l 20 --host --rounds 2 --design slab@6.1,sheaf";
+    let json = json(args);
+    let runs = json["runs"].as_array().unwrap();
+    let designs: Vec<&str> = runs
+        .iter()
+        .map(|run| run["design"].as_str().unwrap())
+        .collect();
+    assert_eq!(designs, ["slab@6.1", "sheaf@7.0", "slab@6.1"]);
+    let null = |run: &Value| run["null"].as_bool().unwrap();
+    assert_eq!(
+        runs.iter().map(null).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+    for run in runs {
+        assert_eq!(run["last"]["operations"], 80);
+        assert!(run["per_second"].as_f64().unwrap() > 0.0);
+    }
+    let text = stdout(&words(
+        "run tcp_rr -n 1 -l 20ms --host --rounds 1 --design slub",
+    ));
+    assert!(text.contains("slub@6.18, again"), "{text}");
+    let both = quarry(&words("run tbench 1 --host --cpus 2"));
+    assert_fails(&both, 2, &["cannot be used with"]);
+}

@@ -192,7 +192,7 @@ struct Ran {
     counts: Counts,
 }
 
-/// Runs a thread for each task, all of which begin together, until all have ended.
+/// Runs a thread for each task. All begin together; returns when all have ended.
 fn run_threads<D: Design>(
     spec: &HostSpec,
     kernel: &Kernel<'_, D>,

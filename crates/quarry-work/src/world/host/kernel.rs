@@ -136,7 +136,7 @@ impl<'h, D: Design> Kernel<'h, D> {
         self.exhausted.load(Ordering::Relaxed)
     }
 
-    /// Ends the run: whoever waits goes on, and finds that it is over. The caller holds no socket's lock.
+    /// Ends the run: threads that wait go on, and find that it is over. The caller holds no socket's lock.
     pub(crate) fn end(&self) {
         // Relaxed: threads that wait look again under the lock that is taken below.
         self.over.store(true, Ordering::Relaxed);
