@@ -16,15 +16,15 @@ fn json(args: &str) -> Value {
 /// Small runs of each load.
 const SMALL: [(&str, &str); 3] = [
     (
-        "hackbench.txt",
+        "load_hackbench.txt",
         "run hackbench -g 1,2 -f 4 -l 20 --machine harpertown-2x4 --cpus 2,8 --profile",
     ),
     (
-        "tbench.txt",
+        "load_tbench.txt",
         "run tbench 1,4 -t 2ms --machine barcelona-2x4 --design slab,slub --era 2.6.24 --skb-sizes bug",
     ),
     (
-        "tcp_rr.txt",
+        "load_tcp_rr.txt",
         "run tcp_rr -n 3 -l 2ms -r 1,4000 --machine milan-2x64 --cpus 4 --design slub@6.17,sheaf@7.0",
     ),
 ];
