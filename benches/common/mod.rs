@@ -4,10 +4,17 @@ use comfy_table::{CellAlignment, Table};
 
 /// Keeps the calling thread on one CPU, if the system lets it.
 pub(crate) fn pin(cpu: usize) {
+    allow([cpu]);
+}
+
+/// Keeps the calling thread, and those that it will make, on some CPUs, if the system lets it.
+pub(crate) fn allow(cpus: impl IntoIterator<Item = usize>) {
     // SAFETY: all-zero is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is this function's.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
+    for cpu in cpus {
+        // SAFETY: the set is this function's.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
     // SAFETY: the set is valid for its size; 0 names the calling thread.
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
 }

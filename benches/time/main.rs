@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod host;
+mod loads;
 mod primitives;
 mod report;
 mod workload;
@@ -50,6 +51,9 @@ struct Options {
     /// Free objects in a shuffled order, which prefetchers do not foresee. The simulation has no prefetchers, and stays.
     #[arg(long)]
     shuffle: bool,
+    /// Compare hackbench and TCP_RR on threads with the same on virtual CPUs, and nothing else.
+    #[arg(long)]
+    loads: bool,
     /// Print what simulated times are made of.
     #[arg(long)]
     causes: bool,
@@ -84,6 +88,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let primitives = Primitives::measure();
     if let Some(folder) = &options.save {
         save(folder, &machine, &primitives)?;
+    }
+    if options.loads {
+        return loads::run(&primitives.library_on(&machine), &machine, options.visits);
     }
     let mut rows: Vec<Row> = Vec::new();
     for workload in Workload::all(cpus) {

@@ -101,6 +101,33 @@ fn a_queued_task_waits_for_its_turn_and_an_immediate_one_does_not() {
 }
 
 #[test]
+fn a_task_that_has_had_less_goes_first_when_it_is_woken() {
+    let machine = machine(1);
+    let fair = SchedRules {
+        order: WakeOrder::Fair,
+        ..RULES
+    };
+    let sched = Scheduler::new(&machine, fair, 2, 1);
+    let pipe = Pipe::default();
+    let (got_ps, busy_ps) = (Cell::new(0), Cell::new(0));
+    let (it, clock, there) = (&sched, &machine, &pipe);
+    let bodies: Vec<Body<'_>> = vec![
+        Box::new(|| {
+            assert_eq!(there.get(it), 1);
+            got_ps.set(clock.clock_ps());
+        }),
+        Box::new(|| {
+            // More than the granularity of 1 ms ahead of the other one.
+            clock.spend(3_000_000_000);
+            there.put(it, 1);
+            busy_ps.set(clock.clock_ps());
+        }),
+    ];
+    assert_eq!(sched.run(bodies), Ok(()));
+    assert!(got_ps.get() < busy_ps.get(), "{got_ps:?} {busy_ps:?}");
+}
+
+#[test]
 fn a_pair_comes_together_on_one_cpu_or_stays_apart() {
     let (_, counts) = pairs(2, 2, RULES);
     assert!(counts.remote_wakeups < 10, "{counts:?}");

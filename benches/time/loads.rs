@@ -1,0 +1,192 @@
+//! hackbench and TCP_RR on threads of this computer, beside the same tasks on virtual CPUs.
+//!
+//! Threads have no protocols and enter the kernel to sleep and to wake only. What their queues, mutexes and counts cost a
+//! message is the one figure that is taken from a run: SLUB of 6.18 on one CPU. All others are compared.
+
+use std::error::Error;
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_core::sheaf::SheafCache;
+use quarry_core::slab::SlabCache;
+use quarry_core::slub::Slub;
+use quarry_machines::{Key, Machine};
+use quarry_work::load::host::{self, HostSpec};
+use quarry_work::load::{self, Hackbench, Load, LoadSpec, TcpRr};
+use quarry_work::net::SendSizes;
+use quarry_work::world::sim::Protocols;
+use quarry_work::{Tuning, WorkError};
+
+use crate::common::{allow, median, right_align};
+
+/// How far a simulated figure may be from the host's.
+const TOLERANCE: f64 = 0.3;
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// A load, and the messages of one of its operations.
+const LOADS: [(&str, Load, f64); 4] = [
+    ("hackbench -g 1 -f 4", hackbench(1, 4, 2000), 1.0),
+    ("hackbench -g 2 -f 10", hackbench(2, 10, 160), 1.0),
+    ("tcp_rr -n 1", tcp_rr(1), 2.0),
+    ("tcp_rr -n 4", tcp_rr(4), 2.0),
+];
+
+const fn hackbench(groups: u32, descriptors: u32, loops: u32) -> Load {
+    Load::Hackbench(Hackbench {
+        groups,
+        descriptors,
+        loops,
+        bytes: 100,
+        pipe: false,
+    })
+}
+
+const fn tcp_rr(pairs: u32) -> Load {
+    Load::TcpRr(TcpRr {
+        pairs,
+        request: 1,
+        response: 1,
+    })
+}
+
+/// Nanoseconds an operation on threads.
+fn on_host<D: Design>(load: Load, era: Era) -> Result<f64, WorkError> {
+    let report = host::run::<D>(&HostSpec {
+        load,
+        time: Duration::from_millis(100),
+        era,
+        sizes: SendSizes::of(era),
+        tuning: Tuning::default(),
+        page_bytes: 4096,
+        memory_bytes: MEMORY_BYTES,
+        seed: 1,
+    })?;
+    Ok(1e9 / report.per_second)
+}
+
+/// The same on virtual CPUs.
+fn simulated<D: Design>(
+    load: Load,
+    era: Era,
+    cpus: u32,
+    machine: &Machine,
+    protocols: Protocols,
+) -> Result<f64, WorkError> {
+    let spec = LoadSpec {
+        cpus,
+        protocols,
+        memory_bytes: MEMORY_BYTES,
+        time_ns: 20_000_000,
+        ..LoadSpec::new(load, era, machine.clone())
+    };
+    Ok(1e9 / load::run::<D>(&spec, &|_| ())?.per_second)
+}
+
+/// A design by its name.
+type Arm = (
+    &'static str,
+    Era,
+    fn(Load, Era) -> Result<f64, WorkError>,
+    fn(Load, Era, u32, &Machine, Protocols) -> Result<f64, WorkError>,
+);
+
+const ARMS: [Arm; 3] = [
+    ("slub@6.18", Era::V6_18, on_host::<Slub>, simulated::<Slub>),
+    (
+        "slab@6.1",
+        Era::V6_1,
+        on_host::<SlabCache>,
+        simulated::<SlabCache>,
+    ),
+    (
+        "sheaf@7.0",
+        Era::V7_0,
+        on_host::<SheafCache>,
+        simulated::<SheafCache>,
+    ),
+];
+
+const NONE: Protocols = Protocols {
+    unix_cycles: 0.0,
+    tcp_cycles: 0.0,
+};
+
+/// Compares all of them. `library` has the costs of the allocators here, `computer` those of switches and wake-ups.
+pub(crate) fn run(
+    library: &Machine,
+    computer: &Machine,
+    visits: usize,
+) -> Result<(), Box<dyn Error>> {
+    let mut machine = library.clone();
+    for key in [Key::Switch, Key::RemoteWake] {
+        if let Some(cost) = computer.cost(key) {
+            machine = machine.with(key, cost.clone());
+        }
+    }
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "load",
+        "CPUs",
+        "host ns",
+        "again (null)",
+        "simulated",
+        "ratio",
+        "",
+    ]);
+    right_align(&mut table);
+    let (mut near, mut all) = (0, 0);
+    for (name, load, messages) in LOADS {
+        let mut protocols = NONE;
+        for cpus in [1, 2] {
+            // Rounds of all designs in turn, each twice.
+            let mut host: Vec<[Vec<f64>; 2]> = vec![Default::default(); ARMS.len()];
+            allow(0..cpus as usize);
+            for _ in 0..visits {
+                for ((_, era, on_host, _), times) in ARMS.iter().zip(&mut host) {
+                    for arm in times {
+                        arm.push(on_host(load, *era)?);
+                    }
+                }
+            }
+            for ((design, era, _, simulated), times) in ARMS.iter().zip(host) {
+                let [host_ns, again_ns] = times.map(median);
+                if protocols == NONE {
+                    let bare_ns = simulated(load, *era, cpus, &machine, NONE)?;
+                    let cycles = (host_ns - bare_ns).max(1.0) * machine.ghz / messages;
+                    protocols = Protocols {
+                        unix_cycles: cycles,
+                        tcp_cycles: cycles,
+                    };
+                }
+                let simulated_ns = simulated(load, *era, cpus, &machine, protocols)?;
+                let ratio = simulated_ns / host_ns;
+                let is_near = (ratio - 1.0).abs() <= TOLERANCE;
+                let taken = cpus == 1 && *design == ARMS[0].0;
+                near += u32::from(is_near && !taken);
+                all += u32::from(!taken);
+                table.add_row([
+                    format!("{name}, {design}"),
+                    cpus.to_string(),
+                    format!("{host_ns:.0}"),
+                    format!("{:.2}", again_ns / host_ns),
+                    format!("{simulated_ns:.0}"),
+                    format!("{ratio:.2}"),
+                    match (taken, is_near) {
+                        (true, _) => "taken".to_string(),
+                        (false, true) => "near".to_string(),
+                        (false, false) => "far".to_string(),
+                    },
+                ]);
+            }
+        }
+        println!(
+            "{name}: a message takes {:.0} cycles beside the allocators",
+            protocols.unix_cycles
+        );
+    }
+    println!("{table}\n{near} of {all} within {:.0} %", TOLERANCE * 100.0);
+    Ok(())
+}
