@@ -12,9 +12,9 @@ use quarry_core::design::Design;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::ForDesign;
 use quarry_machines::Machine;
-use quarry_work::WorkError;
 use quarry_work::load::{self, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Figure, First, Study};
+use quarry_work::{WorkError, run_all};
 
 use crate::output;
 use crate::sensitivity::{self, Group, Timed};
@@ -27,16 +27,24 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn report(&self) -> Result<LoadReport, WorkError> {
-        self.design.design.run(self)
+    /// Runs it, and tells how many per cent of it are done.
+    fn report(&self, progress: &dyn Fn(u64)) -> Result<LoadReport, WorkError> {
+        let spec = &self.spec;
+        self.design.design.run(Shown { spec, progress })
     }
 }
 
-impl ForDesign for &Run {
+/// A run, and the call that shows how far it is.
+struct Shown<'a> {
+    spec: &'a LoadSpec,
+    progress: &'a dyn Fn(u64),
+}
+
+impl ForDesign for Shown<'_> {
     type Output = Result<LoadReport, WorkError>;
 
     fn run<D: Design>(self) -> Self::Output {
-        load::run::<D>(&self.spec, &|_| ())
+        load::run::<D>(self.spec, self.progress)
     }
 }
 
@@ -50,7 +58,9 @@ fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     output::note_eras(runs.iter().map(|run| run.spec.era));
     let name = asked.loads.first().map_or("load", Load::name);
     let jobs = common.timed.machine.jobs();
-    let reports = sensitivity::run_with_bar(name, &runs, jobs, Run::report)?;
+    let bar = output::progress_bar(name, 100 * runs.len() as u64, "% of a run");
+    let reports = run_all(&runs, jobs, |run| run.report(&|percent| bar.inc(percent)))?;
+    bar.finish_and_clear();
     let groups = groups(&reports);
     let sensitivity = match common.timed.sensitivity {
         true => Some(explore(common, &machine, &runs, &reports, &groups)?),
@@ -102,7 +112,7 @@ fn explore(
         let mut run = run.clone();
         run.spec.draw = arm.draw.clone();
         run.spec.seed = arm.seed;
-        run.report().map(|report| figures(&report))
+        run.report(&|_| ()).map(|report| figures(&report))
     })?;
     Ok(sensitivity::Report::of_order(
         &samples,

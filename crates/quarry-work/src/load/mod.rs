@@ -51,7 +51,7 @@ enum Order {
     },
 }
 
-/// Runs a load on a design in simulated time. Calls `progress` with the operations that were done since its last call.
+/// Runs a load on a design in simulated time. Calls `progress` with the per cent of the run that were done since its last call.
 ///
 /// # Errors
 ///

@@ -252,7 +252,7 @@ impl LoadSpec {
     /// What is counted.
     pub(super) fn counted(&self) -> Counted {
         match self.load {
-            Load::Hackbench(_) => Counted::All,
+            Load::Hackbench(it) => Counted::All(it.messages()),
             Load::Tbench(_) | Load::TcpRr(_) => Counted::Time {
                 from_ps: self.warm_up_ns * 1000,
                 to_ps: (self.warm_up_ns + self.time_ns) * 1000,

@@ -40,8 +40,8 @@ impl Path {
 /// What a run counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// All that its tasks do until they return by themselves.
-    All,
+    /// All that its tasks do until they return by themselves: this number of operations.
+    All(u64),
     /// What is done from one moment to another, in picoseconds.
     Time { from_ps: u64, to_ps: u64 },
     /// The first n operations.
@@ -163,6 +163,8 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     ended: RefCell<Option<Moment>>,
     exhausted: Cell<bool>,
     progress: &'d dyn Fn(u64),
+    /// Per cent of the run that were reported.
+    reported: Cell<u64>,
 }
 
 /// What a kernel is made of.
@@ -199,6 +201,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             ended: RefCell::default(),
             exhausted: Cell::new(false),
             progress: parts.progress,
+            reported: Cell::new(0),
         }
     }
 
@@ -257,6 +260,19 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     /// Whether memory was exhausted.
     pub(crate) fn was_exhausted(&self) -> bool {
         self.exhausted.get()
+    }
+
+    /// Tells when another per cent of the run is done.
+    fn report_progress(&self, now_ps: u64) {
+        let (done, all) = match self.counted {
+            Counted::All(all) | Counted::Operations(all) => (self.now.borrow().operations, all),
+            Counted::Time { to_ps, .. } => (now_ps, to_ps),
+        };
+        let percent = (100.0 * done as f64 / all.max(1) as f64).min(100.0) as u64;
+        let before = self.reported.replace(percent.max(self.reported.get()));
+        if percent > before {
+            (self.progress)(percent - before);
+        }
     }
 
     fn moment(&self) -> Moment {
@@ -354,7 +370,7 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         }
         let now_ps = self.machine.clock_ps();
         let (begins, ends) = match self.counted {
-            Counted::All => (false, false),
+            Counted::All(_) => (false, false),
             Counted::Time { from_ps, to_ps } => (now_ps >= from_ps, now_ps >= to_ps),
             Counted::Operations(n) => (false, self.now.borrow().operations >= n),
         };
@@ -364,6 +380,6 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         if ends && self.ended.borrow().is_none() {
             self.ended.replace(Some(self.moment()));
         }
-        (self.progress)(operations);
+        self.report_progress(now_ps);
     }
 }

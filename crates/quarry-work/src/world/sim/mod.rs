@@ -41,7 +41,8 @@ pub(crate) use kernel::{Caches, Counted, Kernel, Moment, Parts, Path};
 pub struct Protocols {
     /// A message through a Unix socket or a pipe, sender and receiver together.
     pub unix_cycles: f64,
-    /// A segment of TCP, from the sender's call to the reader's.
+    /// A segment of TCP: three quarters of it where the sender hands it to the receiver's socket, a quarter in each of the
+    /// reader's calls.
     pub tcp_cycles: f64,
 }
 
