@@ -48,6 +48,7 @@ const fn tcp_rr(pairs: u32) -> Load {
         pairs,
         request: 1,
         response: 1,
+        remote: false,
     })
 }
 

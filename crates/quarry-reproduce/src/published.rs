@@ -14,6 +14,7 @@ tables! {
     TBENCH "000_tbench_throughput",
     HACKBENCH "001_hackbench",
     TCP_RR "001_netperf_tcp_rr",
+    TCP_RR_REMOTE "001_netperf_tcp_rr_two_machines",
     CPU_PARTIAL "002_cpu_partial",
     MAX_ORDER "002_slub_max_order",
     PAGE_SIZES "002_page_size_compare",

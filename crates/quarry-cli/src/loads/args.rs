@@ -216,6 +216,9 @@ pub(crate) struct TcpRrArgs {
         default_value = "1,1"
     )]
     sizes: String,
+    /// The servers are on another machine, which is not simulated: packets come to CPU 0.
+    #[arg(long)]
+    remote: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -237,6 +240,7 @@ impl TcpRrArgs {
                 pairs: *pairs,
                 request,
                 response,
+                remote: self.remote,
             })
         };
         let loads: Vec<Load> = self.pairs.iter().map(load).collect();

@@ -37,8 +37,9 @@ struct Arm {
     /// Operations a second: the median, the least and the most of the rounds.
     per_second: f64,
     per_second_range: [f64; 2],
-    /// By how many per cent the median is above the first arm's.
+    /// By how many per cent it is above the first arm in the same round: the median, the least and the most.
     against_first: f64,
+    against_first_range: [f64; 2],
     /// Millions of bytes of payload a second, of the median.
     mb_per_second: f64,
     /// The last round.
@@ -110,13 +111,16 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
         rates.sort_by(f64::total_cmp);
         rates
     };
-    let first = reports
-        .first()
-        .map_or(0.0, |reports| median(&sorted(reports)));
+    let first = reports.first().into_iter().flatten();
+    let first: Vec<f64> = first.map(|report| report.per_second).collect();
     let last_arm = group.len() - 1;
     let arm = |(number, (run, reports)): (usize, (&HostRun, Vec<HostReport>))| {
         let rates = sorted(&reports);
         let rate = median(&rates);
+        let ratios = reports.iter().zip(&first);
+        let ratios = ratios.map(|(report, first)| 100.0 * (report.per_second / first - 1.0));
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
         Some(Arm {
             design: run.design.to_string(),
             load: run.spec.load.name(),
@@ -124,7 +128,8 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
             null: number == last_arm,
             per_second: rate,
             per_second_range: [*rates.first()?, *rates.last()?],
-            against_first: 100.0 * (rate / first - 1.0),
+            against_first: median(&ratios),
+            against_first_range: [*ratios.first()?, *ratios.last()?],
             mb_per_second: {
                 let last = reports.last()?;
                 rate * last.mb_per_second / last.per_second
@@ -156,6 +161,8 @@ fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
             "least",
             "most",
             "against\nfirst, %",
+            "least\n%",
+            "most\n%",
             "MB/s",
             "hits\n%",
         ];
@@ -163,12 +170,15 @@ fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
         for arm in group {
             let again = if arm.null { ", again" } else { "" };
             let [least, most] = arm.per_second_range;
+            let [below, above] = arm.against_first_range;
             table.add_row([
                 format!("{}{again}", arm.design),
                 format!("{:.1}", arm.per_second / 1e3),
                 format!("{:.1}", least / 1e3),
                 format!("{:.1}", most / 1e3),
                 format!("{:+.1}", arm.against_first),
+                format!("{below:+.1}"),
+                format!("{above:+.1}"),
                 format!("{:.1}", arm.mb_per_second),
                 format!("{:.1}", super::tables::hits(&arm.last.caches)),
             ]);

@@ -57,6 +57,8 @@ enum State {
 struct Task {
     state: Cell<State>,
     cpu: Cell<u32>,
+    /// Whether it stays there.
+    pinned: Cell<bool>,
     /// When it was put into a queue.
     queued_ps: Cell<u64>,
     /// Time that it has had, as its CPU counts.
@@ -157,6 +159,7 @@ impl<'m> Scheduler<'m> {
             Task {
                 state: Cell::new(State::Ready),
                 cpu: Cell::new(deal.swap_remove(chosen)),
+                pinned: Cell::new(false),
                 queued_ps: Cell::new(0),
                 had_ps: Cell::new(0),
             }
@@ -176,6 +179,22 @@ impl<'m> Scheduler<'m> {
             queue.borrow_mut().push_back(task as u32);
         }
         it
+    }
+
+    /// A task that has not begun runs on this CPU and no other one.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such task or CPU.
+    pub fn pin(&self, task: TaskId, cpu: CpuId) {
+        let it = &self.tasks[task as usize];
+        let from = &self.cpus[it.cpu.replace(cpu.0) as usize];
+        from.queue.borrow_mut().retain(|other| *other != task);
+        self.cpus[cpu.0 as usize]
+            .queue
+            .borrow_mut()
+            .push_front(task);
+        it.pinned.set(true);
     }
 
     /// Runs a body for each task, side by side in simulated time, until all have returned or one calls
@@ -252,7 +271,10 @@ impl<'m> Scheduler<'m> {
         woken.state.set(State::Ready);
         self.count(|counts| counts.wakeups += 1);
         let before = woken.cpu.get();
-        let cpu = self.place(before);
+        let cpu = match woken.pinned.get() {
+            true => before,
+            false => self.place(before),
+        };
         self.compare_with(task, before, cpu, true);
         self.move_to(task, cpu);
         let queue = &self.cpus[cpu as usize];

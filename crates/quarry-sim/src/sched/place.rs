@@ -43,6 +43,7 @@ impl Scheduler<'_> {
         let oldest = {
             let queue = own.queue.borrow();
             let waiting = queue.iter().enumerate();
+            let waiting = waiting.filter(|(_, task)| !self.tasks[**task as usize].pinned.get());
             waiting
                 .min_by_key(|(_, task)| self.tasks[**task as usize].queued_ps.get())
                 .map(|(at, _)| at)

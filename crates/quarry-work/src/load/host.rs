@@ -12,6 +12,7 @@ use quarry_host::HostMachine;
 use serde::Serialize;
 
 use super::report::CacheReport;
+use super::sheaves;
 use super::spec::Load;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
@@ -87,6 +88,10 @@ impl HostSpec {
     /// [`WorkError::Usage`].
     pub fn check(&self) -> Result<(), WorkError> {
         self.load.check()?;
+        if matches!(self.load, Load::TcpRr(it) if it.remote) {
+            let message = "tcp_rr with another machine runs on virtual machines only";
+            return Err(WorkError::Usage(message.to_string()));
+        }
         match self.time.is_zero() {
             true => Err(WorkError::Usage(
                 "0 seconds: a run takes some time".to_string(),
@@ -128,7 +133,7 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let ran = run_threads(spec, &kernel, world.tasks)?;
     let caches = caches(&heap, spec.page_bytes);
     kernel.shut_down();
-    let lost = objects(&heap).saturating_sub(in_use);
+    let lost = u64::try_from(objects(&heap) - in_use).unwrap_or(0);
     if lost > 0 {
         return Err(WorkError::LostObjects {
             run: spec.label(),
@@ -309,8 +314,8 @@ impl<D: Design> Drop for EndsRun<'_, '_, D> {
     }
 }
 
-/// Objects that all caches have given out, when no cache has an empty slab.
-fn objects<D: Design>(heap: &Heap<HostMachine, D>) -> u64 {
+/// Objects that all caches have given out, when no cache has an empty slab, without sheaves.
+fn objects<D: Design>(heap: &Heap<HostMachine, D>) -> i64 {
     // Empty slabs of one cache may have an object of another.
     for _ in 0..2 {
         heap.for_each_cache(|cache| {
@@ -321,6 +326,7 @@ fn objects<D: Design>(heap: &Heap<HostMachine, D>) -> u64 {
     heap.for_each_cache(|cache| {
         // Busy cannot be: no other thread runs.
         let _ = cache.for_each_live(|_| live += 1);
+        live -= sheaves(&cache.stats());
     });
     live
 }

@@ -53,6 +53,7 @@ fn all<D: Design>() {
         pairs: 3,
         request: 1,
         response: 40_000,
+        remote: false,
     };
     let report = run::<D>(&spec::<D>(Load::TcpRr(pairs))).unwrap();
     assert!(report.operations > 0 && report.threads == 6);

@@ -29,14 +29,16 @@ pub use tcp_rr::TcpRr;
 use std::cell::Cell;
 
 use quarry_core::design::Design;
+use quarry_core::machine::CpuId;
 use quarry_core::page::PageConfig;
+use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{Driver, drive_pages};
 use quarry_sim::sched::Scheduler;
 
 use crate::error::WorkError;
 use crate::net::NetRules;
 use crate::world::World;
-use crate::world::sim::{Caches, Counted, Kernel, Parts};
+use crate::world::sim::{Caches, Counted, Kernel, Parts, remote};
 use report::Run;
 
 /// How a run's CPUs take turns.
@@ -115,7 +117,9 @@ fn run_on<D: Design>(
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let mut world = World::default();
     spec.load.set_up(&mut world, spec.seed);
-    let tasks = (world.tasks.len() + spec.later().count()) as u32;
+    let has_card = remote(&world.connections) > 0;
+    let tasks = world.tasks.len() + spec.later().count() + usize::from(has_card);
+    let tasks = tasks as u32;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.seed);
     let counted = match order {
         Order::Time => spec.counted(),
@@ -152,6 +156,13 @@ fn run_on<D: Design>(
             }
         }));
     }
+    if has_card {
+        let kernel = &kernel;
+        sched.pin(tasks - 1, CpuId(0));
+        bodies.push(Box::new(move || {
+            let _ = kernel.serve_card();
+        }));
+    }
     let ran = match order {
         Order::Time => sched.run(bodies),
         Order::Seed {
@@ -176,8 +187,8 @@ fn run_on<D: Design>(
     Ok(run)
 }
 
-/// Objects that all caches have given out, when no cache has an empty slab.
-fn objects<D: Design>(driver: &Driver<'_, D>) -> u64 {
+/// Objects that all caches have given out, when no cache has an empty slab. Sheaves are objects, too, but no user's.
+fn objects<D: Design>(driver: &Driver<'_, D>) -> i64 {
     let mut objects = 0;
     // Empty slabs of one cache may have an object of another.
     let shrink = || {
@@ -185,7 +196,12 @@ fn objects<D: Design>(driver: &Driver<'_, D>) -> u64 {
             cache.shrink();
         });
     };
-    let mut look = || driver.for_each_cache(|cache| objects += cache.live_objects().unwrap_or(0));
+    let mut look = || {
+        driver.for_each_cache(|cache| {
+            objects += cache.live_objects().unwrap_or(0) as i64;
+            objects -= sheaves(&cache.stats());
+        });
+    };
     driver.machine().uncounted(|| {
         shrink();
         shrink();
@@ -194,11 +210,17 @@ fn objects<D: Design>(driver: &Driver<'_, D>) -> u64 {
     objects
 }
 
+/// Sheaves of a cache; none of designs without them.
+fn sheaves(stats: &Stats) -> i64 {
+    let count = |stat| stats.get(stat) as i64;
+    count(Stat::SheafAlloc) - count(Stat::SheafFree)
+}
+
 /// Refuses a heap that has lost an object or a page.
 fn check<D: Design>(
     spec: &LoadSpec,
     driver: &Driver<'_, D>,
-    in_use: u64,
+    in_use: i64,
     free_pages: u64,
 ) -> Result<(), WorkError> {
     let mut wrong = None;
@@ -220,7 +242,7 @@ fn check<D: Design>(
             run: spec.label(),
             source,
         })?;
-    let lost = objects(driver).saturating_sub(in_use);
+    let lost = u64::try_from(objects(driver) - in_use).unwrap_or(0);
     if lost > 0 {
         return Err(WorkError::LostObjects {
             run: spec.label(),

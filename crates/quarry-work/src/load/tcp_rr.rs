@@ -11,6 +11,8 @@ pub struct TcpRr {
     pub request: u32,
     /// Bytes of a response.
     pub response: u32,
+    /// Whether the servers are on another machine, which is not simulated.
+    pub remote: bool,
 }
 
 impl Default for TcpRr {
@@ -19,6 +21,7 @@ impl Default for TcpRr {
             pairs: 8,
             request: 1,
             response: 1,
+            remote: false,
         }
     }
 }
@@ -27,14 +30,18 @@ impl TcpRr {
     /// Tasks.
     #[must_use]
     pub fn tasks(&self) -> u64 {
-        2 * u64::from(self.pairs)
+        let ends = if self.remote { 1 } else { 2 };
+        ends * u64::from(self.pairs)
     }
 
     /// Sets it up.
     pub(crate) fn set_up(&self, world: &mut World) {
         let it = *self;
         for _ in 0..it.pairs {
-            let (client, server) = world.connect(Transport::Tcp);
+            let (client, server) = world.connect(match it.remote {
+                true => Transport::Remote(it.response),
+                false => Transport::Tcp,
+            });
             world.spawn(Box::new(move |task: &dyn Task| {
                 while !task.is_over() {
                     task.send(client, it.request, 0)?;
@@ -44,6 +51,9 @@ impl TcpRr {
                 task.close(client);
                 Ok(())
             }));
+            if it.remote {
+                continue;
+            }
             world.spawn(Box::new(move |task: &dyn Task| {
                 while receive_all(task, server, it.request)?.bytes > 0 {
                     task.send(server, it.response, 0)?;

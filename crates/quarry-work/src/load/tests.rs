@@ -11,7 +11,7 @@ use quarry_sim::sched::WakeOrder;
 use super::*;
 use crate::net::SendSizes;
 
-const LOADS: [Load; 4] = [
+const LOADS: [Load; 5] = [
     Load::Hackbench(Hackbench {
         groups: 2,
         descriptors: 3,
@@ -31,6 +31,13 @@ const LOADS: [Load; 4] = [
         pairs: 5,
         request: 1,
         response: 1,
+        remote: false,
+    }),
+    Load::TcpRr(TcpRr {
+        pairs: 5,
+        request: 100,
+        response: 50,
+        remote: true,
     }),
 ];
 

@@ -30,6 +30,9 @@ pub enum Transport {
     Pipe,
     /// A TCP connection over the loopback device, without Nagle's delay.
     Tcp,
+    /// A TCP connection to another machine, which answers each message with one of this number of bytes. Only virtual machines have
+    /// one.
+    Remote(u32),
 }
 
 /// What a receiver got.

@@ -234,13 +234,17 @@ impl<D: Design> Task for HostTask<'_, '_, D> {
             Transport::Unix => kernel.send_unix(self, from, bytes, word),
             Transport::Pipe => kernel.write_pipe(self, from, bytes),
             Transport::Tcp => kernel.send_tcp(self, from, bytes, word),
+            // Refused before a run begins.
+            Transport::Remote(_) => Err(Over),
         }
     }
 
     fn receive(&self, at: End, most: u32) -> Result<Received, Over> {
         let (kernel, most) = (self.kernel, most as usize);
         match kernel.side(at).transport {
-            Transport::Unix | Transport::Tcp => kernel.receive_stream(self, at, most),
+            Transport::Unix | Transport::Tcp | Transport::Remote(_) => {
+                kernel.receive_stream(self, at, most)
+            }
             Transport::Pipe => kernel.read_pipe(self, at, most),
         }
     }

@@ -14,6 +14,7 @@ use quarry_sim::time::TimeCounters;
 
 use super::Protocols;
 use super::pipe::PipeState;
+use super::remote::Card;
 use super::skb::{Block, Queued, Skb};
 use crate::net::NetRules;
 use crate::world::{End, Over, Received, Task, Transport};
@@ -157,6 +158,7 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     pub(super) unix_ps: u64,
     pub(super) tcp_ps: u64,
     sides: Vec<Side<'h>>,
+    pub(super) card: Card<'h>,
     counted: Counted,
     now: RefCell<Moment>,
     begun: RefCell<Option<Moment>>,
@@ -165,6 +167,13 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     progress: &'d dyn Fn(u64),
     /// Per cent of the run that were reported.
     reported: Cell<u64>,
+}
+
+/// Connections to another machine.
+pub(crate) fn remote(connections: &[Transport]) -> u32 {
+    let remote = connections.iter();
+    let remote = remote.filter(|transport| matches!(transport, Transport::Remote(_)));
+    remote.count() as u32
 }
 
 /// What a kernel is made of.
@@ -195,6 +204,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             unix_ps: ps(parts.protocols.unix_cycles),
             tcp_ps: ps(parts.protocols.tcp_cycles),
             sides: sides.map(Side::new).collect(),
+            card: Card::new(remote(connections)),
             counted: parts.counted,
             now: RefCell::default(),
             begun: RefCell::default(),
@@ -227,6 +237,11 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     pub(super) fn touch(&self, side: &Side<'h>, line: SocketLine, access: Access) {
         let at = &raw const side.memory.0[line as usize * 64];
         self.on(Path::Protocol, || self.machine.use_memory(at, 8, access));
+    }
+
+    /// Whether the run is in simulated time.
+    pub(super) fn has_clocks(&self) -> bool {
+        !matches!(self.counted, Counted::Operations(_))
     }
 
     /// Wakes all tasks of a list.
@@ -311,6 +326,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             }
             self.shut_pipe(side);
         }
+        self.shut_card();
     }
 }
 
@@ -321,6 +337,7 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
             Transport::Unix => self.send_unix(from, bytes, word),
             Transport::Pipe => self.write_pipe(from, bytes),
             Transport::Tcp => self.send_tcp(from, bytes, word),
+            Transport::Remote(answer) => self.send_remote(from, bytes, word, answer),
         }?;
         self.sched.leave_kernel();
         Ok(())
@@ -329,7 +346,9 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
     fn receive(&self, at: End, most: u32) -> Result<Received, Over> {
         self.machine.work(Work::Syscall);
         let received = match self.side(at).transport {
-            Transport::Unix | Transport::Tcp => self.receive_stream(at, most),
+            Transport::Unix | Transport::Tcp | Transport::Remote(_) => {
+                self.receive_stream(at, most)
+            }
             Transport::Pipe => self.read_pipe(at, most),
         }?;
         self.sched.leave_kernel();
@@ -341,6 +360,10 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         self.machine.take_turn();
         self.side(end).closed.set(true);
         self.wake_all(&self.side(end.peer()).readers);
+        if matches!(self.side(end).transport, Transport::Remote(_)) {
+            self.card.open.set(self.card.open.get() - 1);
+            self.interrupt();
+        }
         self.sched.leave_kernel();
     }
 

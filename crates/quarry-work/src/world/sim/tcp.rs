@@ -33,7 +33,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
     }
 
     /// A segment with the task's data.
-    fn segment(&self, own: &Side<'h>, bytes: u32, word: u64) -> Result<Skb<'h>, Over> {
+    pub(super) fn segment(&self, own: &Side<'h>, bytes: u32, word: u64) -> Result<Skb<'h>, Over> {
         let mut skb = self.alloc_skb(HeadKind::Fclone, self.rules.segment_data)?;
         skb.word = word;
         let linear = bytes.min(self.rules.linear);

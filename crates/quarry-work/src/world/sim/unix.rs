@@ -58,7 +58,7 @@ impl<D: Design> Kernel<'_, '_, D> {
             self.wait_in(&own.readers, "a message")?;
             self.machine.take_turn();
         }
-        let is_tcp = own.transport == Transport::Tcp;
+        let is_tcp = own.transport != Transport::Unix;
         let mut received = Received { bytes: 0, word: 0 };
         if is_tcp {
             self.protocol(self.tcp_ps / 4);
