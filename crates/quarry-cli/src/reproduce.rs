@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use anyhow::Context;
 use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, Verdict, find, judge};
@@ -98,9 +97,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::note(&format!("{} results were kept before", kept.len()));
     }
     let stop = signals::ask_to_stop().context("cannot set up signal handlers")?;
-    let progress = Bar::new();
-    let results = plan.run(args.jobs.jobs(), &mut kept, &stop, &|at| progress.show(at));
-    progress.bar.finish_and_clear();
+    // Runs differ in length, so it counts the time that they are expected to take.
+    let bar = output::progress_bar("reproduce", 0, "seconds of a core");
+    let show = |at: Progress| {
+        bar.set_length(at.all_seconds as u64);
+        bar.set_position(at.seconds as u64);
+    };
+    let results = plan.run(args.jobs.jobs(), &mut kept, &stop, &show);
+    bar.finish_and_clear();
     let results = results?;
     let judged: Vec<Judged> = plan
         .threads()
@@ -180,31 +184,6 @@ fn check_html(path: &std::path::Path, json: bool) -> anyhow::Result<()> {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
-}
-
-/// Shows how far a plan is, by the expected time of its parts.
-struct Bar {
-    bar: indicatif::ProgressBar,
-    began: Instant,
-}
-
-impl Bar {
-    fn new() -> Self {
-        Self {
-            bar: output::progress_bar("reproduce", 0, "runs"),
-            began: Instant::now(),
-        }
-    }
-
-    fn show(&self, at: Progress) {
-        self.bar.set_length(at.all_runs);
-        self.bar.set_position(at.runs);
-        let part = at.seconds / at.all_seconds;
-        if part > 0.0 {
-            let left = self.began.elapsed().as_secs_f64() * (1.0 - part) / part;
-            self.bar.set_message(format!("{left:.0} s left"));
-        }
-    }
 }
 
 /// How many claims hold, then each thread's, and its tables if asked for.
