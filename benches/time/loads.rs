@@ -60,6 +60,7 @@ fn on_host<D: Design>(load: Load, era: Era) -> Result<f64, WorkError> {
         era,
         sizes: SendSizes::of(era),
         tuning: Tuning::default(),
+        changes: Vec::new(),
         page_bytes: 4096,
         memory_bytes: MEMORY_BYTES,
         seed: 1,

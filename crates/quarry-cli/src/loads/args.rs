@@ -53,7 +53,7 @@ pub(crate) struct Common {
     pub(super) profile: bool,
     /// Run on real threads of this computer, over the same allocators, in measured time. Designs run
     /// in turn, the first one twice a round: the difference of both is chance.
-    #[arg(long, conflicts_with_all = ["cpus", "changes", "wake_order", "wake_place", "sensitivity"])]
+    #[arg(long, conflicts_with_all = ["cpus", "wake_order", "wake_place", "sensitivity"])]
     pub(super) host: bool,
     /// Rounds of --host.
     #[arg(long, value_name = "N", default_value_t = 5, requires = "host")]
@@ -279,6 +279,7 @@ impl Common {
                     era: design.era,
                     sizes: sizes.unwrap_or(SendSizes::of(design.era)),
                     tuning: tuning.clone(),
+                    changes: self.changes(&design)?,
                     page_bytes: self.timed.page_size,
                     memory_bytes: self.timed.memory,
                     seed: self.timed.machine.seed,

@@ -11,6 +11,7 @@ use quarry_core::stats::Stat;
 use quarry_host::HostMachine;
 use serde::Serialize;
 
+use super::change::Change;
 use super::report::CacheReport;
 use super::sheaves;
 use super::spec::Load;
@@ -36,6 +37,8 @@ pub struct HostSpec {
     pub sizes: SendSizes,
     /// Its tunables.
     pub tuning: Tuning,
+    /// Those of single caches.
+    pub changes: Vec<Change>,
     /// Bytes of a page: a multiple of the operating system's.
     pub page_bytes: u64,
     /// Bytes of memory that the heap may hand out.
@@ -128,6 +131,10 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, &world.connections);
     let kernel = kernel.ok_or_else(|| exhausted(spec))?;
     set(spec, &heap)?;
+    let mut first = spec.changes.iter().filter(|change| change.at_ns == 0);
+    if let Some(change) = first.find(|change| !change.set_on_host(&heap)) {
+        return Err(change.refused(&spec.label()));
+    }
     let in_use = objects(&heap);
     let threads = world.tasks.len() as u32;
     let ran = run_threads(spec, &kernel, world.tasks)?;
@@ -209,7 +216,7 @@ fn run_threads<D: Design>(
     let all = Mutex::new(Counts::default());
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let buffer_bytes = spec.load.largest_message();
-    let mut refused = None;
+    let (mut no_thread, mut refused) = (None, None);
     let mut began = Instant::now();
     std::thread::scope(|scope| {
         let mut threads = 0;
@@ -217,7 +224,7 @@ fn run_threads<D: Design>(
             let (gate, lock) = (&gate, &lock);
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
             let spawned = thread.spawn_scoped(scope, move || {
-                let _ends = EndsRun(kernel);
+                let _leaves = Leaves(gate, kernel);
                 let task = HostTask::new(kernel, window, buffer_bytes);
                 gate.pass();
                 task.begin();
@@ -234,7 +241,7 @@ fn run_threads<D: Design>(
             match spawned {
                 Ok(_) => threads += 1,
                 Err(error) => {
-                    refused = Some(error);
+                    no_thread = Some(error);
                     kernel.end();
                     break;
                 }
@@ -242,9 +249,26 @@ fn run_threads<D: Design>(
         }
         gate.open(threads);
         began = Instant::now();
+        let mut later: Vec<&Change> = spec.changes.iter().collect();
+        later.retain(|change| change.at_ns > 0);
+        later.sort_by_key(|change| change.at_ns);
+        for change in later {
+            let at = Duration::from_nanos(change.at_ns);
+            if gate.ends_within(at.saturating_sub(began.elapsed())) {
+                break;
+            }
+            if !change.set_on_host(kernel.heap()) {
+                refused = Some(change);
+                kernel.end();
+                break;
+            }
+        }
     });
     let seconds = began.elapsed().as_secs_f64();
-    if let Some(error) = refused {
+    if let Some(change) = refused {
+        return Err(change.refused(&spec.label()));
+    }
+    if let Some(error) = no_thread {
         return Err(WorkError::Host {
             run: spec.label(),
             problem: format!("a thread cannot be had ({error}); ask for fewer tasks"),
@@ -263,10 +287,10 @@ fn run_threads<D: Design>(
     })
 }
 
-/// Where threads wait until all have come.
+/// Where threads wait until all have come, and leave when they end.
 #[derive(Default)]
 struct Gate {
-    /// Threads that have come, and whether they may pass.
+    /// Threads that have come and not left, and whether they may pass.
     state: Mutex<(u32, bool)>,
     changed: Condvar,
 }
@@ -301,16 +325,31 @@ impl Gate {
         state.1 = true;
         self.changed.notify_all();
     }
+
+    /// A thread that has passed ends.
+    fn leave(&self) {
+        self.lock().0 -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all threads have left, for this time at most. Returns whether they have.
+    fn ends_within(&self, time: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), time, |state| state.0 > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.0 == 0
+    }
 }
 
-/// Lets no thread wait for one that has panicked.
-struct EndsRun<'k, 'h, D: Design>(&'k Kernel<'h, D>);
+/// A thread leaves the gate when it ends. Lets no other one wait for one that has panicked.
+struct Leaves<'k, 'h, D: Design>(&'k Gate, &'k Kernel<'h, D>);
 
-impl<D: Design> Drop for EndsRun<'_, '_, D> {
+impl<D: Design> Drop for Leaves<'_, '_, D> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.end();
+            self.1.end();
         }
+        self.0.leave();
     }
 }
 

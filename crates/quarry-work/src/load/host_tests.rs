@@ -8,7 +8,7 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
 use super::host::{HostSpec, run};
-use super::{Hackbench, Load, Tbench, TcpRr};
+use super::{Change, Hackbench, Load, Tbench, TcpRr};
 use crate::net::SendSizes;
 use crate::tuning::Tuning;
 
@@ -19,6 +19,7 @@ fn spec<D: Design>(load: Load) -> HostSpec {
         era: D::DEFAULT_ERA,
         sizes: SendSizes::of(D::DEFAULT_ERA),
         tuning: Tuning::default(),
+        changes: Vec::new(),
         page_bytes: 4096,
         memory_bytes: 1 << 30,
         seed: 1,
@@ -98,6 +99,29 @@ fn the_sizes_of_2007_run_on_threads() {
             .all(|cache| cache.name != "kmalloc-8192")
     );
     assert!(report.operations > 0);
+}
+
+#[test]
+fn tunables_change_while_threads_run() {
+    let change = |at_ms: u64, cache: &str| Change {
+        at_ns: at_ms * 1_000_000,
+        cache: cache.to_string(),
+        name: "cpu_partial",
+        value: 0,
+    };
+    let mut spec = spec::<Slub>(Load::Tbench(Tbench { clients: 2 }));
+    spec.changes = vec![change(5, "skbuff_fclone_cache"), change(0, "kmalloc-512")];
+    run::<Slub>(&spec).unwrap();
+    // A change that comes after the run is not waited for.
+    spec.changes.push(change(3_600_000, "no-such-cache"));
+    run::<Slub>(&spec).unwrap();
+    // A refused one ends the run.
+    spec.time = Duration::from_secs(3600);
+    for at_ms in [0, 5] {
+        spec.changes = vec![change(at_ms, "no-such-cache")];
+        let error = run::<Slub>(&spec).unwrap_err().to_string();
+        assert!(error.contains("no-such-cache"), "{error}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! | [`Tbench`] | dbench's requests and replies over TCP on loopback | MB/s of payload |
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
 
+mod change;
 mod hackbench;
 pub mod host;
 #[cfg(test)]
@@ -18,11 +19,12 @@ mod tcp_rr;
 #[cfg(test)]
 mod tests;
 
+pub use change::Change;
 pub use hackbench::Hackbench;
 pub use profile::{PAGE_ALLOCATOR, Profile, ProfileRow, SLAB_SLOW};
 pub use quarry_sim::sched::{SchedRules, WakeOrder, WakePlace};
 pub use report::{CacheReport, LoadReport};
-pub use spec::{Change, Load, LoadSpec};
+pub use spec::{Load, LoadSpec};
 pub use tbench::Tbench;
 pub use tcp_rr::TcpRr;
 
@@ -179,7 +181,7 @@ fn run_on<D: Design>(
         return Err(exhausted("socket buffers"));
     }
     if let Some(change) = refused.take() {
-        return Err(change.refused(spec));
+        return Err(change.refused(&spec.label()));
     }
     let run = Run::of(&kernel, driver, spec.page_bytes);
     kernel.shut_down();

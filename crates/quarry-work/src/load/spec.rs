@@ -7,6 +7,7 @@ use quarry_sim::Config;
 use quarry_sim::driver::Driver;
 use quarry_sim::sched::SchedRules;
 
+use super::change::Change;
 use super::hackbench::Hackbench;
 use super::tbench::Tbench;
 use super::tcp_rr::TcpRr;
@@ -118,41 +119,6 @@ impl Load {
     }
 }
 
-/// A tunable that is set while a load runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// When, in nanoseconds since the run began.
-    pub at_ns: u64,
-    /// Name of the cache.
-    pub cache: String,
-    /// The tunable, by its sysfs name.
-    pub name: &'static str,
-    /// Its value.
-    pub value: u64,
-}
-
-impl Change {
-    /// Sets it in all caches of the name. `false` if there is none, or one refuses.
-    pub(super) fn set<D: Design>(&self, driver: &Driver<'_, D>) -> bool {
-        let (mut any, mut all) = (false, true);
-        driver.for_each_cache(|cache| {
-            if cache.head().name() == self.cache {
-                any = true;
-                all &= cache.set_attribute(self.name, self.value);
-            }
-        });
-        any && all
-    }
-
-    pub(super) fn refused(&self, spec: &LoadSpec) -> WorkError {
-        WorkError::Refused {
-            run: format!("{}, {}", spec.label(), self.cache),
-            name: self.name,
-            value: self.value,
-        }
-    }
-}
-
 /// A run.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
@@ -178,7 +144,7 @@ pub struct LoadSpec {
     pub era: Era,
     /// Its tunables.
     pub tuning: Tuning,
-    /// Those of single caches. What is set at 0 is set before the run begins.
+    /// Those of single caches.
     pub changes: Vec<Change>,
     /// What time costs.
     pub machine: Machine,
@@ -271,7 +237,7 @@ impl LoadSpec {
         result?;
         let mut first = self.changes.iter().filter(|change| change.at_ns == 0);
         match first.find(|change| !change.set(driver)) {
-            Some(change) => Err(change.refused(self)),
+            Some(change) => Err(change.refused(&self.label())),
             None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quarry_core::design::{CacheSpec, Design};
@@ -14,6 +14,7 @@ use quarry_host::HostMachine;
 
 use super::pipe::PipeState;
 use super::skb::{Block, Queued, Skb};
+use super::waiters::Waiters;
 use crate::net::NetRules;
 use crate::world::{End, Over, Received, Task, Transport};
 
@@ -39,9 +40,9 @@ pub(super) struct Side<'h, D: Design> {
     pub(super) transport: Transport,
     state: Mutex<State<'h, D>>,
     /// Something came, or no more comes.
-    pub(super) readable: Condvar,
+    pub(super) readable: Waiters,
     /// There is room to send from here.
-    pub(super) writable: Condvar,
+    pub(super) writable: Waiters,
 }
 
 impl<'h, D: Design> Side<'h, D> {
@@ -57,8 +58,8 @@ impl<'h, D: Design> Side<'h, D> {
                 block: None,
                 pipe: PipeState::default(),
             }),
-            readable: Condvar::new(),
-            writable: Condvar::new(),
+            readable: Waiters::default(),
+            writable: Waiters::default(),
         }
     }
 
@@ -120,6 +121,11 @@ impl<'h, D: Design> Kernel<'h, D> {
         })
     }
 
+    /// The heap.
+    pub(crate) fn heap(&self) -> &'h Heap<HostMachine, D> {
+        self.heap
+    }
+
     pub(super) fn side(&self, end: End) -> &Side<'h, D> {
         &self.sides[end.0 as usize]
     }
@@ -141,9 +147,8 @@ impl<'h, D: Design> Kernel<'h, D> {
         // Relaxed: threads that wait look again under the lock that is taken below.
         self.over.store(true, Ordering::Relaxed);
         for side in &self.sides {
-            drop(side.lock());
-            side.readable.notify_all();
-            side.writable.notify_all();
+            side.readable.wake_all(side.lock());
+            side.writable.wake_all(side.lock());
         }
     }
 
@@ -151,12 +156,12 @@ impl<'h, D: Design> Kernel<'h, D> {
     pub(super) fn wait<'a>(
         &self,
         state: MutexGuard<'a, State<'h, D>>,
-        on: &Condvar,
+        on: &Waiters,
     ) -> Result<MutexGuard<'a, State<'h, D>>, Over> {
         if self.over.load(Ordering::Relaxed) {
             return Err(Over);
         }
-        let state = on.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let state = on.wait(state);
         match self.over.load(Ordering::Relaxed) {
             true => Err(Over),
             false => Ok(state),
@@ -251,8 +256,9 @@ impl<D: Design> Task for HostTask<'_, '_, D> {
 
     fn close(&self, end: End) {
         let peer = self.kernel.side(end.peer());
-        peer.lock().ended = true;
-        peer.readable.notify_all();
+        let mut state = peer.lock();
+        state.ended = true;
+        peer.readable.wake_all(state);
     }
 
     fn sleep_ns(&self, ns: u64) {

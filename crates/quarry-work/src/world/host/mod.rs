@@ -13,5 +13,6 @@ mod pipe;
 mod skb;
 mod tcp;
 mod unix;
+mod waiters;
 
 pub(crate) use kernel::{Counts, HostTask, Kernel};

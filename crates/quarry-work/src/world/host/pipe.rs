@@ -41,9 +41,12 @@ impl<'h, D: Design> Kernel<'h, D> {
             let room = |buffer: &Buffer<'_>| self.page_bytes - buffer.to;
             let merges = state.pipe.buffers.back().map_or(0, room) >= left;
             if !merges && state.pipe.buffers.len() >= BUFFERS {
-                reader.readable.notify_one();
-                // Writers wait at the reader's side, where the pipe is.
-                state = self.wait(state, &reader.writable)?;
+                reader.readable.wake(state);
+                state = reader.lock();
+                if state.pipe.buffers.len() >= BUFFERS {
+                    // Writers wait at the reader's side, where the pipe is.
+                    state = self.wait(state, &reader.writable)?;
+                }
                 continue;
             }
             if !merges {
@@ -61,8 +64,7 @@ impl<'h, D: Design> Kernel<'h, D> {
                 left -= part;
             }
         }
-        drop(state);
-        reader.readable.notify_one();
+        reader.readable.wake(state);
         Ok(())
     }
 
@@ -96,8 +98,7 @@ impl<'h, D: Design> Kernel<'h, D> {
             }
             state.pipe.spare.get_or_insert(first.page);
         }
-        drop(state);
-        own.writable.notify_all();
+        own.writable.wake_all(state);
         Ok(Received {
             bytes: bytes as u32,
             word: 0,

@@ -84,8 +84,7 @@ impl<'h, D: Design> Kernel<'h, D> {
         state.owes += skb.bytes;
         let owes = state.owes;
         state.queue.push_back(Queued { skb, taken: 0 });
-        drop(state);
-        receiver.readable.notify_one();
+        receiver.readable.wake(state);
         if owes > OWES_MAX {
             let ack = self.alloc_skb(task, HeadKind::Plain, self.rules.ack_data(), 0)?;
             self.acknowledge(at.peer(), at);

@@ -31,8 +31,9 @@ impl<'h, D: Design> Kernel<'h, D> {
             skb.word = word;
             own.lock().sent += skb.true_size;
             let skb = Arc::new(skb);
-            peer.lock().queue.push_back(Queued { skb, taken: 0 });
-            peer.readable.notify_one();
+            let mut state = peer.lock();
+            state.queue.push_back(Queued { skb, taken: 0 });
+            peer.readable.wake(state);
             left -= part;
             word = 0;
         }
@@ -88,10 +89,9 @@ impl<'h, D: Design> Kernel<'h, D> {
         let before = u64::from(state.sent);
         state.sent -= true_size;
         let has_room = u64::from(state.sent) * 4 <= limit;
-        drop(state);
         // Writers wait above the limit only, and each crossing of the quarter wakes them once.
         if has_room && before * 4 > limit {
-            sender.writable.notify_all();
+            sender.writable.wake_all(state);
         }
     }
 }
