@@ -16,6 +16,7 @@ use quarry_machines::{Key, Machine};
 use quarry_work::load::host::{self, HostSpec};
 use quarry_work::load::{self, Hackbench, Load, LoadSpec, TcpRr};
 use quarry_work::net::SendSizes;
+use quarry_work::world::Transport;
 use quarry_work::world::sim::Protocols;
 use quarry_work::{Tuning, WorkError};
 
@@ -39,7 +40,7 @@ const fn hackbench(groups: u32, descriptors: u32, loops: u32) -> Load {
         descriptors,
         loops,
         bytes: 100,
-        pipe: false,
+        transport: Transport::Unix,
     })
 }
 

@@ -11,6 +11,7 @@ use quarry_work::Tuning;
 use quarry_work::load::host::HostSpec;
 use quarry_work::load::{Change, Hackbench, Load, LoadSpec, Tbench, TcpRr, WakeOrder, WakePlace};
 use quarry_work::net::SendSizes;
+use quarry_work::world::Transport;
 
 use super::Run;
 use super::host::HostRun;
@@ -112,8 +113,12 @@ pub(crate) struct HackbenchArgs {
     )]
     datasize: u64,
     /// Pipes in place of socket pairs.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "datagram")]
     pipe: bool,
+    /// Pairs of datagram sockets: at most 11 messages wait for a receiver, where a stream has some
+    /// hundred.
+    #[arg(long)]
+    datagram: bool,
     /// Tasks are processes, which changes nothing here.
     #[arg(short = 'P', long, conflicts_with = "threads")]
     process: bool,
@@ -130,13 +135,18 @@ impl HackbenchArgs {
         let bytes = u32::try_from(self.datasize);
         let bytes =
             bytes.map_err(|_| error::usage(format!("{} bytes a message", self.datasize)))?;
+        let transport = match (self.pipe, self.datagram) {
+            (true, _) => Transport::Pipe,
+            (_, true) => Transport::Datagram,
+            _ => Transport::Unix,
+        };
         let load = |groups: &u32| {
             Load::Hackbench(Hackbench {
                 groups: *groups,
                 descriptors: self.fds,
                 loops: self.loops,
                 bytes,
-                pipe: self.pipe,
+                transport,
             })
         };
         let loads: Vec<Load> = self.groups.iter().map(load).collect();

@@ -9,6 +9,7 @@ use quarry_lab::kernel::Snapshot;
 use quarry_lab::setting::{Setting as Tunable, resolve};
 use quarry_lab::whatif::{Question, predict};
 use quarry_work::load::{Hackbench, Load, LoadSpec};
+use quarry_work::world::Transport;
 
 use super::Thread;
 use super::loads::{KIB, SECONDS, load};
@@ -157,7 +158,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
         descriptors: 25,
         loops,
         bytes: 1024,
-        pipe: false,
+        transport: Transport::Unix,
     });
     let arms = [
         ("hackbench, default", None),

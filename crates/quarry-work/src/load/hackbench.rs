@@ -13,8 +13,8 @@ pub struct Hackbench {
     pub loops: u32,
     /// Bytes of a message.
     pub bytes: u32,
-    /// Pipes in place of Unix sockets.
-    pub pipe: bool,
+    /// What they go through: Unix sockets, datagrams or pipes.
+    pub transport: Transport,
 }
 
 impl Default for Hackbench {
@@ -24,7 +24,7 @@ impl Default for Hackbench {
             descriptors: 20,
             loops: 100,
             bytes: 100,
-            pipe: false,
+            transport: Transport::Unix,
         }
     }
 }
@@ -46,15 +46,10 @@ impl Hackbench {
     /// Sets it up. Each receiver has a connection of its own, into which all senders of its group write.
     pub(crate) fn set_up(&self, world: &mut World) {
         let it = *self;
-        let transport = if it.pipe {
-            Transport::Pipe
-        } else {
-            Transport::Unix
-        };
         for _ in 0..it.groups {
             let mut outs = Vec::new();
             for _ in 0..it.descriptors {
-                let (out, at) = world.connect(transport);
+                let (out, at) = world.connect(it.transport);
                 outs.push(out);
                 world.spawn(Box::new(move |task: &dyn Task| {
                     for _ in 0..u64::from(it.descriptors) * u64::from(it.loops) {

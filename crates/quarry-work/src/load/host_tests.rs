@@ -11,6 +11,7 @@ use super::host::{HostSpec, run};
 use super::{Change, Hackbench, Load, Tbench, TcpRr};
 use crate::net::SendSizes;
 use crate::tuning::Tuning;
+use crate::world::Transport;
 
 fn spec<D: Design>(load: Load) -> HostSpec {
     HostSpec {
@@ -31,14 +32,20 @@ const HACKBENCH: Hackbench = Hackbench {
     descriptors: 3,
     loops: 200,
     bytes: 100,
-    pipe: false,
+    transport: Transport::Unix,
 };
 
 /// Every load on a design; each run checks that no object is lost.
 fn all<D: Design>() {
-    for (pipe, bytes) in [(false, 100), (true, 100), (false, 200_000), (true, 9000)] {
+    for (transport, bytes) in [
+        (Transport::Unix, 100),
+        (Transport::Pipe, 100),
+        (Transport::Unix, 200_000),
+        (Transport::Pipe, 9000),
+        (Transport::Datagram, 60_000),
+    ] {
         let load = Load::Hackbench(Hackbench {
-            pipe,
+            transport,
             bytes,
             loops: if bytes > 1000 { 5 } else { 200 },
             ..HACKBENCH
@@ -46,7 +53,7 @@ fn all<D: Design>() {
         let report = run::<D>(&spec::<D>(load)).unwrap();
         let expected = if bytes > 1000 { 90 } else { 3600 };
         assert_eq!((report.operations, report.threads), (expected, 12));
-        assert!(pipe || report.caches.iter().any(|cache| cache.allocs > 0));
+        assert!(transport == Transport::Pipe || report.caches.iter().any(|cache| cache.allocs > 0));
     }
     let report = run::<D>(&spec::<D>(Load::Tbench(Tbench { clients: 3 }))).unwrap();
     assert!(report.operations > 0 && report.mb_per_second > 0.0);

@@ -2,7 +2,7 @@
 //!
 //! | load | what | published as |
 //! |---|---|---|
-//! | [`Hackbench`] | groups of senders and receivers on Unix sockets or pipes | seconds |
+//! | [`Hackbench`] | groups of senders and receivers on Unix sockets, datagrams or pipes | seconds |
 //! | [`Tbench`] | dbench's requests and replies over TCP on loopback | MB/s of payload |
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
 

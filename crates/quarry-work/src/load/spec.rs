@@ -14,11 +14,14 @@ use super::tcp_rr::TcpRr;
 use crate::error::WorkError;
 use crate::net::SendSizes;
 use crate::tuning::Tuning;
-use crate::world::World;
 use crate::world::sim::{Counted, Protocols};
+use crate::world::{Transport, World};
 
 /// Tasks of a run, at most: each has a stack of 256 KiB of address space.
 const TASKS_MAX: u64 = 30_000;
+
+/// Bytes of a datagram, at most: a send buffer has room for it with its head and shared info.
+const DATAGRAM_BYTES_MAX: u32 = 64 << 10;
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,18 @@ impl Load {
             Self::Hackbench(it) => {
                 if it.descriptors == 0 || it.loops == 0 {
                     return refuse("0 descriptors or 0 loops: at least one of each".to_string());
+                }
+                if let Transport::Tcp | Transport::Remote(_) = it.transport {
+                    let message =
+                        "hackbench over TCP: its tasks use Unix sockets, datagrams or pipes";
+                    return refuse(message.to_string());
+                }
+                let datagrams = it.transport == Transport::Datagram;
+                if datagrams && it.bytes > DATAGRAM_BYTES_MAX {
+                    return refuse(format!(
+                        "datagrams of {} bytes: {DATAGRAM_BYTES_MAX} at most; a stream takes more",
+                        it.bytes
+                    ));
                 }
                 [it.bytes, it.bytes]
             }

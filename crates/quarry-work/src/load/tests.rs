@@ -10,21 +10,29 @@ use quarry_sim::sched::WakeOrder;
 
 use super::*;
 use crate::net::SendSizes;
+use crate::world::Transport;
 
-const LOADS: [Load; 5] = [
+const LOADS: [Load; 6] = [
     Load::Hackbench(Hackbench {
         groups: 2,
         descriptors: 3,
         loops: 40,
         bytes: 100,
-        pipe: false,
+        transport: Transport::Unix,
+    }),
+    Load::Hackbench(Hackbench {
+        groups: 2,
+        descriptors: 3,
+        loops: 40,
+        bytes: 100,
+        transport: Transport::Datagram,
     }),
     Load::Hackbench(Hackbench {
         groups: 1,
         descriptors: 3,
         loops: 40,
         bytes: 1500,
-        pipe: true,
+        transport: Transport::Pipe,
     }),
     Load::Tbench(Tbench { clients: 3 }),
     Load::TcpRr(TcpRr {

@@ -9,6 +9,10 @@
 pub(crate) mod host;
 pub mod sim;
 
+/// Datagrams that a socket has before its senders wait (`net.unix.max_dgram_qlen`; its default in the kernel's documentation
+/// of sysctls).
+pub const DATAGRAMS_MAX: usize = 10;
+
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End(pub(crate) u32);
@@ -26,6 +30,9 @@ impl End {
 pub enum Transport {
     /// A pair of Unix stream sockets.
     Unix,
+    /// A pair of Unix datagram sockets: a receiver gets one message at a time, and a sender waits while
+    /// [`DATAGRAMS_MAX`] and one more have come.
+    Datagram,
     /// A pipe: the second end reads.
     Pipe,
     /// A TCP connection over the loopback device, without Nagle's delay.
@@ -82,7 +89,7 @@ pub trait Task {
     /// [`Over`]
     fn send(&self, from: End, bytes: u32, word: u64) -> Result<(), Over>;
 
-    /// Receives at most `most` bytes, of one message or several that have come. Waits for the first.
+    /// Receives at most `most` bytes, of one message or several that have come. Waits for the first. What is left of a datagram is lost.
     ///
     /// # Errors
     ///

@@ -237,6 +237,7 @@ impl<D: Design> Task for HostTask<'_, '_, D> {
         let (kernel, bytes) = (self.kernel, bytes as usize);
         match kernel.side(from).transport {
             Transport::Unix => kernel.send_unix(self, from, bytes, word),
+            Transport::Datagram => kernel.send_unix_buffer(self, from, bytes, word),
             Transport::Pipe => kernel.write_pipe(self, from, bytes),
             Transport::Tcp => kernel.send_tcp(self, from, bytes, word),
             // Refused before a run begins.
@@ -250,6 +251,7 @@ impl<D: Design> Task for HostTask<'_, '_, D> {
             Transport::Unix | Transport::Tcp | Transport::Remote(_) => {
                 kernel.receive_stream(self, at, most)
             }
+            Transport::Datagram => kernel.receive_datagram(self, at, most),
             Transport::Pipe => kernel.read_pipe(self, at, most),
         }
     }

@@ -1,4 +1,4 @@
-//! Unix stream sockets, and how streams are read.
+//! Unix sockets, and how streams are read.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use quarry_core::design::Design;
 
 use super::kernel::{HostTask, Kernel};
 use super::skb::{HeadKind, Queued};
-use crate::world::{End, Over, Received, Transport};
+use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<'h, D: Design> Kernel<'h, D> {
     /// Sends a message in buffers of half the send buffer at most.
@@ -17,27 +17,70 @@ impl<'h, D: Design> Kernel<'h, D> {
         bytes: usize,
         word: u64,
     ) -> Result<(), Over> {
-        let (own, peer) = (self.side(from), self.side(from.peer()));
         let (mut left, mut word) = (bytes, word);
         while left > 0 {
             let part = left.min(self.rules.send_buffer as usize / 2);
-            let mut state = own.lock();
-            while state.sent > self.rules.send_buffer {
-                state = self.wait(state, &own.writable)?;
-            }
-            drop(state);
-            let data = self.rules.data(part as u32);
-            let mut skb = self.alloc_skb(task, HeadKind::Plain, data, part)?;
-            skb.word = word;
-            own.lock().sent += skb.true_size;
-            let skb = Arc::new(skb);
-            let mut state = peer.lock();
-            state.queue.push_back(Queued { skb, taken: 0 });
-            peer.readable.wake(state);
+            self.send_unix_buffer(task, from, part, word)?;
             left -= part;
             word = 0;
         }
         Ok(())
+    }
+
+    /// Sends a buffer, which is a whole datagram.
+    pub(super) fn send_unix_buffer(
+        &self,
+        task: &HostTask<'_, 'h, D>,
+        from: End,
+        bytes: usize,
+        word: u64,
+    ) -> Result<(), Over> {
+        let (own, peer) = (self.side(from), self.side(from.peer()));
+        let mut state = own.lock();
+        while state.sent > self.rules.send_buffer {
+            state = self.wait(state, &own.writable)?;
+        }
+        drop(state);
+        let data = self.rules.data(bytes as u32);
+        let mut skb = self.alloc_skb(task, HeadKind::Plain, data, bytes)?;
+        skb.word = word;
+        own.lock().sent += skb.true_size;
+        let skb = Arc::new(skb);
+        let mut state = peer.lock();
+        while own.transport == Transport::Datagram && state.queue.len() > DATAGRAMS_MAX {
+            // Writers wait at the reader's side, where the queue is.
+            state = self.wait(state, &peer.writable)?;
+        }
+        state.queue.push_back(Queued { skb, taken: 0 });
+        peer.readable.wake(state);
+        Ok(())
+    }
+
+    /// Receives a datagram, and waits for one. The part of it that is longer than `most` bytes is lost.
+    pub(super) fn receive_datagram(
+        &self,
+        task: &HostTask<'_, 'h, D>,
+        at: End,
+        most: usize,
+    ) -> Result<Received, Over> {
+        let own = self.side(at);
+        let mut state = own.lock();
+        let mut first = loop {
+            if let Some(first) = state.queue.pop_front() {
+                break first;
+            }
+            if state.ended {
+                return Ok(Received { bytes: 0, word: 0 });
+            }
+            state = self.wait(state, &own.readable)?;
+        };
+        own.writable.wake_all(state);
+        let word = first.skb.word;
+        let bytes = self.take(task, &mut first, most) as u32;
+        let true_size = first.skb.true_size;
+        drop(first);
+        self.read_from(at.peer(), true_size);
+        Ok(Received { bytes, word })
     }
 
     /// Receives what has come, and waits for the first of it.

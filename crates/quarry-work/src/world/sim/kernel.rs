@@ -335,6 +335,7 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         self.machine.work(Work::Syscall);
         match self.side(from).transport {
             Transport::Unix => self.send_unix(from, bytes, word),
+            Transport::Datagram => self.send_unix_buffer(from, bytes, word),
             Transport::Pipe => self.write_pipe(from, bytes),
             Transport::Tcp => self.send_tcp(from, bytes, word),
             Transport::Remote(answer) => self.send_remote(from, bytes, word, answer),
@@ -349,6 +350,7 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
             Transport::Unix | Transport::Tcp | Transport::Remote(_) => {
                 self.receive_stream(at, most)
             }
+            Transport::Datagram => self.receive_datagram(at, most),
             Transport::Pipe => self.read_pipe(at, most),
         }?;
         self.sched.leave_kernel();

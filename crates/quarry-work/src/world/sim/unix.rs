@@ -1,4 +1,4 @@
-//! Unix stream sockets, and how streams are read.
+//! Unix sockets, and how streams are read.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use quarry_core::machine::Access;
 
 use super::kernel::{Kernel, SocketLine};
 use super::skb::{HeadKind, Queued};
-use crate::world::{End, Over, Received, Transport};
+use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<D: Design> Kernel<'_, '_, D> {
     /// Sends a message: buffers that no more than half of the send buffer holds.
@@ -24,10 +24,14 @@ impl<D: Design> Kernel<'_, '_, D> {
         Ok(())
     }
 
-    fn send_unix_buffer(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
+    /// Sends a buffer, which is a whole datagram.
+    pub(super) fn send_unix_buffer(&self, from: End, bytes: u32, word: u64) -> Result<(), Over> {
         let (own, peer) = (self.side(from), self.side(from.peer()));
+        let are_datagrams = own.transport == Transport::Datagram;
         self.machine.take_turn();
-        while own.sent.get() > self.rules.send_buffer {
+        while own.sent.get() > self.rules.send_buffer
+            || are_datagrams && peer.queue.borrow().len() > DATAGRAMS_MAX
+        {
             self.wait_in(&own.writers, "room in a socket")?;
             self.machine.take_turn();
         }
@@ -47,17 +51,51 @@ impl<D: Design> Kernel<'_, '_, D> {
         Ok(())
     }
 
-    /// Receives what has come, and waits for the first of it.
-    pub(super) fn receive_stream(&self, at: End, most: u32) -> Result<Received, Over> {
+    /// Waits until something has come. `false` if no more comes.
+    fn wait_for_message(&self, at: End) -> Result<bool, Over> {
         let (own, peer) = (self.side(at), self.side(at.peer()));
         self.machine.take_turn();
         while own.queue.borrow().is_empty() {
             if peer.closed.get() {
-                return Ok(Received { bytes: 0, word: 0 });
+                return Ok(false);
             }
             self.wait_in(&own.readers, "a message")?;
             self.machine.take_turn();
         }
+        Ok(true)
+    }
+
+    /// Receives a datagram, and waits for one. The part of it that is longer than `most` bytes is lost.
+    pub(super) fn receive_datagram(&self, at: End, most: u32) -> Result<Received, Over> {
+        let own = self.side(at);
+        let mut first = loop {
+            if !self.wait_for_message(at)? {
+                return Ok(Received { bytes: 0, word: 0 });
+            }
+            self.touch(own, SocketLine::Queue, Access::Atomic);
+            // Another reader may have been faster.
+            let first = own.queue.borrow_mut().pop_front();
+            if let Some(first) = first {
+                break first;
+            }
+        };
+        self.wake_all(&self.side(at.peer()).writers);
+        self.look_at(&first.skb);
+        let word = first.skb.word;
+        let bytes = self.take(&mut first, most);
+        self.protocol(self.unix_ps / 2);
+        let data = self.rules.data(first.skb.bytes);
+        self.read_from(at.peer(), self.rules.true_size(data));
+        self.put_skb(first.skb);
+        Ok(Received { bytes, word })
+    }
+
+    /// Receives what has come, and waits for the first of it.
+    pub(super) fn receive_stream(&self, at: End, most: u32) -> Result<Received, Over> {
+        if !self.wait_for_message(at)? {
+            return Ok(Received { bytes: 0, word: 0 });
+        }
+        let own = self.side(at);
         let is_tcp = own.transport != Transport::Unix;
         let mut received = Received { bytes: 0, word: 0 };
         if is_tcp {
