@@ -1,9 +1,12 @@
 //! Thread 002: slab memory with 64 KiB pages, October 2020.
 //!
-//! Memory after boot is predicted from snapshots, and hackbench's time is simulated.
+//! Memory after boot is predicted from snapshots, memory after loads by replays, and hackbench's time is simulated.
 
 mod hackbench;
 mod memory;
+mod replay;
+#[cfg(test)]
+mod tests;
 
 use quarry_lab::setting::Setting as Tunable;
 
@@ -18,20 +21,21 @@ pub(super) const THREAD: Thread = Thread {
     title: "Higher slub memory consumption on 64K page-size systems? (October 2020)",
     question: "Right after boot slabs take three times the memory with 64 KiB pages that they take with 4 KiB. Which tunable \
                saves how much of it, and does hackbench lose time?",
-    taken: "No number. Memory is predicted from snapshots of two other kernels, so ratios are compared, not \
-            kilobytes.",
+    taken: "No number. Memory is predicted from snapshots of two other kernels and from replays, so ratios are compared, not \
+            kilobytes. Beside a replay stands what the thread has after boot, and for the patch after hackbench.",
     why: "A slab of 64 KiB has sixteen times the objects that a CPU needs at boot, and each CPU keeps a slab, and partial slabs, of \
-          each cache. Orders above 0 multiply that for large objects. hackbench takes most objects from slabs that it has, \
+          each cache. Orders above 0 multiply that for large objects. What a load leaves on CPUs' lists is what a smaller \
+          cpu_partial saves; the patch limits only objects of 4 KiB and more. hackbench takes most objects from slabs that it has, \
           whatever their order, so its time does not change.",
     experiments,
     claims,
     show,
 };
 
-/// The thread's kernel, to which snapshots are taken first.
+/// The thread's kernel, to which snapshots are taken first, and on which recordings are replayed.
 const KERNEL: &str = "slub@5.9";
 
-/// What is asked of a snapshot.
+/// What is asked of a snapshot, or of a replay.
 struct Asked {
     name: &'static str,
     settings: &'static [(&'static str, u64)],
@@ -107,17 +111,19 @@ fn change(now: Option<f64>, then: Option<f64>) -> Option<f64> {
 
 fn experiments(mode: Mode) -> Vec<Experiment> {
     let mut all = memory::experiments();
+    all.extend(replay::experiments());
     all.extend(hackbench::experiments(mode));
     all
 }
 
 fn claims() -> Vec<ClaimSpec> {
-    let parts = [memory::claims(), hackbench::claims()];
+    let parts = [memory::claims(), replay::claims(), hackbench::claims()];
     parts.into_iter().flatten().collect()
 }
 
 fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let (mut tables, plot) = memory::show(results);
+    tables.extend(replay::show(results));
     tables.push(hackbench::show(results));
     (tables, vec![plot])
 }
