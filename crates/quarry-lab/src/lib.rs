@@ -48,6 +48,7 @@ mod error;
 pub mod infer;
 pub mod kernel;
 pub mod plan;
+pub mod recorded;
 pub mod replay;
 pub mod run;
 pub mod setting;

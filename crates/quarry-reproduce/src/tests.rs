@@ -6,11 +6,12 @@ use crate::threads::THREADS;
 use crate::*;
 
 /// Figures of any experiment.
-const FIGURES: [&str; 10] = [
+const FIGURES: [&str; 11] = [
     "per_second",
     "mb_per_second",
     "seconds",
     "kib",
+    "observed_kib",
     "page_percent",
     "slab_slow_percent",
     "zone_wait_percent",
@@ -151,7 +152,7 @@ fn a_thread_that_does_not_exist_is_refused_with_those_that_do() {
 }
 
 #[test]
-fn memory_is_predicted_from_each_snapshot() {
+fn memory_is_predicted_from_each_snapshot_and_recording() {
     let thread = find("pages64k-2020").unwrap()[0];
     let setting = crate::plan::Setting {
         draw: quarry_machines::Draw::VALUES,

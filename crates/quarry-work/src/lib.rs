@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod causes;
+mod config;
 mod error;
 pub mod load;
 pub mod micro;

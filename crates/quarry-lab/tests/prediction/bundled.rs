@@ -1,4 +1,5 @@
-//! The recordings that come with the tests (`tests/data/README.md`): each kernel with both loads.
+//! The recordings that come with the library (`data/README.md`) and the tests (`tests/data/README.md`): each kernel
+//! with both loads.
 //!
 //! `README.md` and `docs/fidelity.md` have the table of what comes out, and this test compares them.
 
@@ -11,9 +12,13 @@ use crate::{Recording, recording, verdict};
 /// A kernel with a recording of each load: sockets that fill and drain, and a short hackbench.
 struct Kernel {
     name: &'static str,
+    /// Where the files are.
+    folder: &'static str,
     fill: Option<Recording>,
     burst: Recording,
 }
+
+const TESTS: &str = "tests/data/recordings";
 
 /// A guest with both loads.
 const fn guest(
@@ -24,6 +29,7 @@ const fn guest(
 ) -> Kernel {
     Kernel {
         name,
+        folder: TESTS,
         fill: Some(recording(file, "trfill", design, release)),
         burst: recording(file, "trhb", design, release),
     }
@@ -35,12 +41,14 @@ const KERNELS: [Kernel; 9] = [
     guest("6.1, SLUB", "6.1-slub", "slub@6.1", "6.1.192"),
     Kernel {
         name: "6.1, SLUB, 64 KiB pages",
+        folder: "data/recordings",
         fill: Some(recording("6.1-slub-64k", "trfill", "slub@6.1", "6.1.176").ppc64()),
         burst: recording("6.1-slub-64k", "trhb", "slub@6.1", "6.1.176").ppc64(),
     },
     guest("6.17, SLUB", "6.17-slub", "slub@6.17", "6.17.13"),
     Kernel {
         name: "6.18, SLUB",
+        folder: TESTS,
         fill: None,
         burst: recording("6.18-slub", "", "slub@6.18", "6.18"),
     },
@@ -68,9 +76,9 @@ fn cells(folder: &Path, recording: &Recording) -> String {
 #[test]
 fn the_pages_tell_how_close_replays_come() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = tests.join("tests/data/recordings");
     let mut table = String::new();
     for kernel in &KERNELS {
+        let folder = tests.join(kernel.folder);
         let fill = kernel.fill.as_ref();
         let fill = fill.map_or_else(|| " | |".to_owned(), |one| cells(&folder, one));
         let burst = cells(&folder, &kernel.burst);

@@ -1,12 +1,12 @@
 //! The reports that were read inside a recording's window, and when.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use quarry_lab::kernel::{Buddyinfo, Slabinfo, Snapshot, Zoneinfo};
+use quarry_lab::recorded::report_times;
 use quarry_lab::replay::input::Input;
 use quarry_trace::{ImportOptions, TraceFile, import};
 use serde_json::Value;
@@ -61,10 +61,11 @@ impl Reports {
             None => import_recording(&folder.join(format!("{trace}.kmem.txt.gz")), recording),
         };
         let json = read_json(&folder.join(reports));
+        let times = report_times(&input.file).unwrap();
         let reports = if guest {
-            guest_reports(&json, recording, &times(&input))
+            guest_reports(&json, recording, &times)
         } else {
-            host_reports(&json, recording, &times(&input))
+            host_reports(&json, recording, &times)
         };
         if let Some(snapshot) = snapshot(&json, recording) {
             let first = reports[0].slabinfo.as_ref().unwrap();
@@ -114,23 +115,6 @@ fn import_recording(path: &Path, recording: &Recording) -> Input {
     let text = File::open(path).unwrap();
     import(text, path, &mut bytes, "t".as_ref(), &options, &mut |_| ()).unwrap();
     Input::new(TraceFile::from_bytes(bytes).unwrap(), recording.file)
-}
-
-/// When each `cat` opened a file that is a sequence of records, as slabinfo and meminfo are.
-fn times(input: &Input) -> Vec<u64> {
-    let mut time_of = HashMap::new();
-    let (mut rows, mut chunk) = (input.file.rows(), Vec::new());
-    while rows.next_chunk(&mut chunk).unwrap() {
-        for row in chunk.iter().filter(|row| row.comm == "cat") {
-            let site = row.call_site.as_deref().unwrap_or_default();
-            if site.starts_with("seq_open") || site.starts_with("single_open") {
-                time_of.insert(row.pid, row.event.time_ns);
-            }
-        }
-    }
-    let mut times: Vec<u64> = time_of.into_values().collect();
-    times.sort_unstable();
-    times
 }
 
 /// Every stage reads meminfo, slabinfo, some zoneinfo, and buddyinfo, in this order. With SLOB, which

@@ -11,6 +11,7 @@ use super::change::Change;
 use super::hackbench::Hackbench;
 use super::tbench::Tbench;
 use super::tcp_rr::TcpRr;
+use crate::config::checked;
 use crate::error::WorkError;
 use crate::net::SendSizes;
 use crate::tuning::Tuning;
@@ -221,13 +222,8 @@ impl LoadSpec {
             memory_bytes: self.memory_bytes,
             ..Config::default()
         };
-        let config = self
-            .machine
-            .config(self.cpus, self.era, &self.draw, self.seed, base);
-        let config = config.map_err(|error| WorkError::Usage(error.to_string()))?;
-        let checked = config.check();
-        checked.map_err(|error| WorkError::Usage(error.to_string()))?;
-        Ok(config)
+        let machine = &self.machine;
+        checked(machine.config(self.cpus, self.era, &self.draw, self.seed, base))
     }
 
     /// What is counted.

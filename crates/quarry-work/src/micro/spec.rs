@@ -5,6 +5,7 @@ use quarry_core::page::MAX_ORDER;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
+use crate::config::checked;
 use crate::error::WorkError;
 use crate::tuning::Tuning;
 
@@ -133,12 +134,7 @@ impl MicroSpec {
             memory_bytes: self.memory_bytes,
             ..Config::default()
         };
-        let config = self
-            .machine
-            .config(self.cpus, self.era, &self.draw, self.seed, base);
-        let config = config.map_err(|error| WorkError::Usage(error.to_string()))?;
-        let checked = config.check();
-        checked.map_err(|error| WorkError::Usage(error.to_string()))?;
-        Ok(config)
+        let machine = &self.machine;
+        checked(machine.config(self.cpus, self.era, &self.draw, self.seed, base))
     }
 }

@@ -4,6 +4,7 @@ use quarry_core::era::Era;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
+use crate::config::checked;
 use crate::error::WorkError;
 use crate::tuning::Tuning;
 
@@ -71,9 +72,6 @@ impl PagesSpec {
             ..Config::default()
         };
         let machine = &self.machine;
-        let config = machine.config(self.processes, self.era, &self.draw, self.seed, base);
-        let config = config.map_err(|error| usage(error.to_string()))?;
-        config.check().map_err(|error| usage(error.to_string()))?;
-        Ok(config)
+        checked(machine.config(self.processes, self.era, &self.draw, self.seed, base))
     }
 }

@@ -45,6 +45,7 @@ use quarry_sim::driver::drive_pages;
 use quarry_sim::{Config, driver::Driver};
 
 use super::spec::RxSpec;
+use crate::config::checked;
 use crate::error::WorkError;
 use world::{Span, World};
 
@@ -71,15 +72,9 @@ impl RxTimeSpec {
     ///
     /// [`WorkError::Usage`] if the run cannot be.
     pub fn config(&self) -> Result<Config, WorkError> {
-        let usage = |message: String| WorkError::Usage(message);
         self.rx.check()?;
-        let rx = &self.rx;
-        let config = self
-            .machine
-            .config(rx.cpus, rx.era, &self.draw, rx.seed, rx.machine());
-        let config = config.map_err(|error| usage(error.to_string()))?;
-        config.check().map_err(|error| usage(error.to_string()))?;
-        Ok(config)
+        let (rx, machine) = (&self.rx, &self.machine);
+        checked(machine.config(rx.cpus, rx.era, &self.draw, rx.seed, rx.machine()))
     }
 
     fn label(&self) -> String {

@@ -1,0 +1,100 @@
+//! How long hackbench takes with 64 KiB pages.
+
+use quarry_lab::design::DesignSpec;
+use quarry_lab::setting::{Setting as Tunable, resolve};
+use quarry_work::load::{Hackbench, Load, LoadSpec};
+use quarry_work::world::Transport;
+
+use super::{KERNEL, change};
+use crate::judge::{ClaimSpec, Row, Table};
+use crate::plan::{Experiment, Mode};
+use crate::published::HACKBENCH_64K;
+use crate::results::Results;
+use crate::threads::loads::{SECONDS, load};
+
+pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
+    let mut all = Vec::new();
+    let (groups, loops) = match mode {
+        Mode::Quick => (4, 25),
+        Mode::Full => (20, 50),
+    };
+    let hackbench = Load::Hackbench(Hackbench {
+        groups,
+        descriptors: 25,
+        loops,
+        bytes: 1024,
+        transport: Transport::Unix,
+    });
+    let arms = [
+        ("hackbench, default", None),
+        ("hackbench, patched", Some(("slub_cpu_partial_by_size", 1))),
+        ("hackbench, cpu_partial=0", Some(("slub_cpu_partial", 0))),
+        ("hackbench, slub_max_order=1", Some(("slub_max_order", 1))),
+    ];
+    for (name, setting) in arms {
+        let tuning = setting.map(|(name, value)| Tunable::of(name, value));
+        let change = move |spec: &mut LoadSpec| {
+            spec.page_bytes = 64 << 10;
+            spec.memory_bytes = 16 << 30;
+            let settings: Vec<Tunable> = tuning.iter().cloned().collect();
+            let resolved = resolve(&settings, &[DesignSpec::parse(KERNEL)?])?;
+            if let Some(settings) = resolved.first() {
+                spec.tuning = settings.tuning();
+            }
+            Ok(())
+        };
+        let seconds = f64::from(625 * groups * loops) / 60_000.0;
+        let name = name.to_string();
+        all.push(load(name, seconds, KERNEL, "power9-16", hackbench, change));
+    }
+    all
+}
+
+const OTHER_ORDER: &str =
+    "Another tunable changes which tasks meet where; other seeds move the time as much.";
+
+pub(super) fn claims() -> Vec<ClaimSpec> {
+    vec![
+        ClaimSpec {
+            id: "hackbench-time",
+            text: "hackbench takes as long with the patch (within 3 %)",
+            published: "-0.8 %",
+            unit: "% of time",
+            from: -3.0,
+            to: 3.0,
+            figure: |arm| arm.change("hackbench, patched", "hackbench, default", SECONDS),
+            cause: OTHER_ORDER,
+        },
+        ClaimSpec {
+            id: "hackbench-order",
+            text: "and with slub_max_order=1 (within 3 %)",
+            published: "none",
+            unit: "% of time",
+            from: -3.0,
+            to: 3.0,
+            figure: |arm| arm.change("hackbench, slub_max_order=1", "hackbench, default", SECONDS),
+            cause: OTHER_ORDER,
+        },
+    ]
+}
+
+pub(super) fn show(results: &Results) -> Table {
+    let of_run =
+        |variant: &str, column: &str| HACKBENCH_64K.number(column, &[("variant", variant)]);
+    let row = |label: &str, run: &'static str, published| {
+        Row::of(label, published, results, move |arm| {
+            arm.change(run, "hackbench, default", SECONDS)
+        })
+    };
+    let patched = change(of_run("patched", "time_s"), of_run("default", "time_s"));
+    Table {
+        title: "hackbench -s 1024 -f 25 with 64 KiB pages on 16 CPUs: time against the default"
+            .to_string(),
+        unit: "%",
+        rows: vec![
+            row("patched", "hackbench, patched", patched),
+            row("cpu_partial=0", "hackbench, cpu_partial=0", None),
+            row("slub_max_order=1", "hackbench, slub_max_order=1", None),
+        ],
+    }
+}

@@ -1,0 +1,242 @@
+//! Memory after boot, predicted from snapshots.
+
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+use quarry_lab::LabError;
+use quarry_lab::design::DesignSpec;
+use quarry_lab::kernel::Snapshot;
+use quarry_lab::whatif::{Question, predict};
+
+use super::{ASKED, Asked, KERNEL, after_boot, change};
+use crate::error::ReproduceError;
+use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::plan::Experiment;
+use crate::published::MAX_ORDER;
+use crate::results::{Arm, Results};
+use crate::threads::loads::KIB;
+
+/// Snapshots: a name, the kernel, its bytes.
+const SNAPSHOTS: [(&str, &[u8]); 2] = [
+    (
+        "6.1",
+        include_bytes!("../../../data/snapshots/6.1-ppc64el-64k.json.gz"),
+    ),
+    (
+        "7.2",
+        include_bytes!("../../../data/snapshots/7.2-ppc64el-64k.json.gz"),
+    ),
+];
+const REAL_ORDER_1: &[u8] =
+    include_bytes!("../../../data/snapshots/6.1-ppc64el-64k-maxorder1.json.gz");
+const REAL_REPEAT: &[u8] = include_bytes!("../../../data/snapshots/6.1-ppc64el-64k-repeat.json.gz");
+
+/// Reads a snapshot.
+fn snapshot(name: &str, bytes: &[u8]) -> Result<Snapshot, ReproduceError> {
+    let mut text = String::new();
+    let read = GzDecoder::new(bytes).read_to_string(&mut text);
+    let read = read.map_err(|error| LabError::Usage(format!("snapshot {name}: {error}")));
+    read?;
+    let parsed = Snapshot::parse(name, &text, None);
+    Ok(parsed.map_err(LabError::from)?)
+}
+
+fn slab_kib(
+    name: &'static str,
+    bytes: &'static [u8],
+    asked: &Asked,
+) -> Result<f64, ReproduceError> {
+    let question = Question {
+        design: Some(DesignSpec::parse(KERNEL)?),
+        release: None,
+        page_bytes: asked.page_bytes,
+        cpus: None,
+        possible_cpus: Some(asked.possible_cpus.unwrap_or(64)),
+        settings: asked.tunables(),
+    };
+    let predicted = predict(&snapshot(name, bytes)?, &question)?;
+    Ok(predicted.predicted_bytes as f64 / 1024.0)
+}
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    let mut all = Vec::new();
+    for (kernel, bytes) in SNAPSHOTS {
+        for asked in &ASKED {
+            all.push(Experiment {
+                name: format!("{kernel}, {}", asked.name),
+                seconds: 0.02,
+                in_all_arms: false,
+                run: Box::new(move |_| {
+                    Ok(vec![(KIB.to_string(), slab_kib(kernel, bytes, asked)?)])
+                }),
+            });
+        }
+    }
+    let real = [
+        ("real", SNAPSHOTS[0].1),
+        ("real, slub_max_order=1", REAL_ORDER_1),
+        ("real, again", REAL_REPEAT),
+    ];
+    for (name, bytes) in real {
+        all.push(Experiment {
+            name: name.to_string(),
+            seconds: 0.02,
+            in_all_arms: false,
+            run: Box::new(move |_| {
+                let kib = snapshot(name, bytes)?.slab_bytes() as f64 / 1024.0;
+                Ok(vec![(KIB.to_string(), kib)])
+            }),
+        });
+    }
+    all
+}
+
+/// By how many per cent memory changes from the default.
+fn memory(arm: Arm<'_>, kernel: &str, asked: &str) -> Option<f64> {
+    let of = format!("{kernel}, {asked}");
+    arm.change(&of, &format!("{kernel}, default"), KIB)
+}
+
+const OTHER_BOOT: &str = "The snapshots are of other kernels with other caches at boot, and what CPUs use of their slabs is estimated.";
+const BARE: &str = "The guest of the snapshot boots to a shell and nothing else: a third of the published memory, and almost nothing on \
+     CPUs' partial lists. A boot that forks and opens as many files as a distribution's fills these.";
+const POSSIBLE: &str = "What the kernel allocates for each possible CPU (objects of per-CPU areas, larger masks) is not in a snapshot; \
+     only larger slabs are, which come with min_objects.";
+
+pub(super) fn claims() -> Vec<ClaimSpec> {
+    let memory_claim = |id, text, published, from, to, figure, cause| ClaimSpec {
+        id,
+        text,
+        published,
+        unit: "% of memory",
+        from,
+        to,
+        figure,
+        cause,
+    };
+    vec![
+        memory_claim(
+            "order-2",
+            "slub_max_order=2 saves 20 % (within 10 points)",
+            "-19.7 %",
+            -30.0,
+            -10.0,
+            |arm| memory(arm, "6.1", "slub_max_order=2"),
+            OTHER_BOOT,
+        ),
+        memory_claim(
+            "order-1",
+            "slub_max_order=1 saves 31 % (within 10 points)",
+            "-30.5 %",
+            -41.0,
+            -21.0,
+            |arm| memory(arm, "6.1", "slub_max_order=1"),
+            OTHER_BOOT,
+        ),
+        memory_claim(
+            "order-1-real",
+            "a real kernel's two boots agree with the prediction (within 10 points)",
+            "none (6.1, here)",
+            -10.0,
+            10.0,
+            |arm| {
+                let real = arm.change("real, slub_max_order=1", "real", KIB)?;
+                Some(memory(arm, "6.1", "slub_max_order=1")? - real)
+            },
+            OTHER_BOOT,
+        ),
+        memory_claim(
+            "cpu-partial-0",
+            "cpu_partial=0 saves 14 % (within 7 points)",
+            "-14.2 %",
+            -21.2,
+            -7.2,
+            |arm| memory(arm, "6.1", "cpu_partial=0"),
+            BARE,
+        ),
+        memory_claim(
+            "patched",
+            "the proposed patch saves 9 % (within 7 points)",
+            "-9.2 %",
+            -16.2,
+            -2.2,
+            |arm| memory(arm, "6.1", "patched"),
+            BARE,
+        ),
+        ClaimSpec {
+            id: "page-size",
+            text: "64 KiB pages take 2 to 4 times the memory of 4 KiB",
+            published: "3.09 times",
+            unit: "times",
+            from: 2.0,
+            to: 4.0,
+            figure: |arm| Some(arm.get("6.1, default", KIB)? / arm.get("6.1, 4 KiB pages", KIB)?),
+            cause: OTHER_BOOT,
+        },
+        memory_claim(
+            "maxcpus-256",
+            "256 possible CPUs take 21 % more than 64 (within 10 points)",
+            "+21.3 %",
+            11.3,
+            31.3,
+            |arm| memory(arm, "6.1", "maxcpus=256"),
+            POSSIBLE,
+        ),
+    ]
+}
+
+pub(super) fn show(results: &Results) -> (Vec<Table>, Plot) {
+    let table = |kernel: &'static str| Table {
+        title: format!("slab memory after boot, against the default; from a snapshot of {kernel}"),
+        unit: "%",
+        rows: after_boot()
+            .into_iter()
+            .map(|(asked, published)| {
+                Row::of(asked, published, results, move |arm| {
+                    memory(arm, kernel, asked)
+                })
+            })
+            .collect(),
+    };
+    let real = Table {
+        title: "real boots of 6.1, against the first".to_string(),
+        unit: "%",
+        rows: vec![
+            Row::of("slub_max_order=1", None, results, |arm| {
+                arm.change("real, slub_max_order=1", "real", KIB)
+            }),
+            Row::of("the same again", None, results, |arm| {
+                arm.change("real, again", "real", KIB)
+            }),
+        ],
+    };
+    let of_order = |order: &str| MAX_ORDER.number("slab_memory_kb", &[("slub_max_order", order)]);
+    let line = |name: &str, published: bool, value: &dyn Fn(&str) -> Option<f64>| Line {
+        name: name.to_string(),
+        published,
+        points: ["1", "2", "3"]
+            .into_iter()
+            .filter_map(|order| Some((order.parse().ok()?, 100.0 + value(order)?)))
+            .collect(),
+    };
+    let found = |kernel: &'static str| {
+        move |order: &str| match order {
+            "3" => Some(0.0),
+            _ => memory(results.values(), kernel, &format!("slub_max_order={order}")),
+        }
+    };
+    let plot = Plot {
+        title: "slab memory after boot by slub_max_order".to_string(),
+        x: "slub_max_order",
+        logarithmic: false,
+        y: "memory, % of the default",
+        lines: vec![
+            line("from 6.1", false, &found("6.1")),
+            line("from 7.2", false, &found("7.2")),
+            line("published", true, &|order| {
+                change(of_order(order), of_order("3"))
+            }),
+        ],
+    };
+    (vec![table("6.1"), table("7.2"), real], plot)
+}
