@@ -9,12 +9,13 @@
 //! * A switch costs [`Work::Switch`]. An idle CPU that another one lets run a task pays [`Work::RemoteWake`] first: the
 //!   interrupt and the exit from idle.
 //! * A task that has waited longest moves to an idle CPU, or one with two tasks less, when its own CPU's tick finds that.
+//! * A CPU that has nothing to do takes a task that waits elsewhere, nearest CPUs first, if its caches have forgotten the
+//!   task ([`HOT_NS`]). From 2.6.32 on it does so only if it idles for longer than that in the mean.
 //!
 //! # Assumed
 //!
 //! * The queues' own memory costs nothing beside that: the published times of switches and wake-ups have it in.
 //! * Tasks begin on the CPUs with the fewest tasks; a seed chooses among equal ones.
-//! * A CPU that becomes idle takes no task from another one: kernels do not for short sleeps.
 //!
 //! With clocks, what happens is in the order of time; under [`VirtualMachine::explore`]'s order a seed says which CPU goes
 //! on, and slices and sleeps end at once.
@@ -43,6 +44,9 @@ pub type TaskId = u32;
 
 /// Waiting tasks that a deadlock names.
 const NAMED_MAX: usize = 8;
+
+/// Nanoseconds for which a task's data is taken to be in its CPU's caches (`sched_migration_cost`). From memory.
+const HOT_NS: u64 = 500_000;
 
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +95,8 @@ struct RunQueue {
     least_ps: Cell<u64>,
     balanced_ps: Cell<u64>,
     idle_since_ps: Cell<u64>,
-    idle_ps: Cell<u64>,
+    /// Mean of how long it idled.
+    idles_ps: Cell<u64>,
 }
 
 impl RunQueue {
@@ -101,6 +106,14 @@ impl RunQueue {
 
     fn is_idle(&self) -> bool {
         self.running.get().is_none()
+    }
+
+    /// Counts how long it idled; long times count as twice [`HOT_NS`].
+    fn ends_idling(&self, now_ps: u64) {
+        let most_ps = 2 * HOT_NS * 1000;
+        let idled_ps = now_ps.saturating_sub(self.idle_since_ps.get()).min(most_ps);
+        let mean_ps = self.idles_ps.get();
+        self.idles_ps.set(mean_ps - mean_ps / 8 + idled_ps / 8);
     }
 }
 
@@ -147,7 +160,7 @@ impl<'m> Scheduler<'m> {
             least_ps: Cell::new(0),
             balanced_ps: Cell::new(0),
             idle_since_ps: Cell::new(0),
-            idle_ps: Cell::new(0),
+            idles_ps: Cell::new(2 * HOT_NS * 1000),
         };
         let mut rng = Rng::new(seed);
         let mut deal: Vec<u32> = Vec::new();
@@ -209,9 +222,7 @@ impl<'m> Scheduler<'m> {
     /// If there are not as many bodies as tasks, the machine has no clocks, a body panics, or CPUs run already.
     pub fn run<'a>(&'a self, bodies: Vec<Box<dyn FnOnce() + 'a>>) -> Result<(), Deadlock> {
         let bodies = self.wrapped(bodies);
-        let ran = self.machine.run_tasks(|order| self.run_all(order, bodies));
-        self.settle();
-        ran
+        self.machine.run_tasks(|order| self.run_all(order, bodies))
     }
 
     /// The same while a seed says which CPU goes on: [`Explore::tasks`] are the machine's CPUs, which stay what they are.
@@ -356,21 +367,6 @@ impl<'m> Scheduler<'m> {
         self.counts.get()
     }
 
-    /// Picoseconds that each CPU was idle so far.
-    #[must_use]
-    pub fn idle_ps(&self) -> Vec<u64> {
-        let now_ps = self.machine.clock_ps();
-        let idle = |queue: &RunQueue| {
-            let now = if queue.is_idle() {
-                now_ps.saturating_sub(queue.idle_since_ps.get())
-            } else {
-                0
-            };
-            queue.idle_ps.get() + now
-        };
-        self.cpus.iter().map(idle).collect()
-    }
-
     fn count(&self, change: impl FnOnce(&mut SchedCounts)) {
         let mut counts = self.counts.get();
         change(&mut counts);
@@ -414,20 +410,6 @@ impl<'m> Scheduler<'m> {
         }
     }
 
-    /// Clocks of CPUs that idle at the end stay behind: that was idling, too.
-    fn settle(&self) {
-        let clocks = self.machine.time_counters().map(|counters| counters.cpu_ps);
-        let Some(end_ps) = clocks.iter().flatten().max() else {
-            return;
-        };
-        for queue in self.cpus.iter().filter(|queue| queue.is_idle()) {
-            let since_ps = queue.idle_since_ps.replace(*end_ps);
-            queue
-                .idle_ps
-                .set(queue.idle_ps.get() + end_ps.saturating_sub(since_ps));
-        }
-    }
-
     fn move_to(&self, task: TaskId, cpu: u32) {
         let before = self.tasks[task as usize].cpu.replace(cpu);
         if before != cpu {
@@ -458,8 +440,7 @@ impl<'m> Scheduler<'m> {
         queue.arrival.set(Arrival::Woken);
         self.count(|counts| counts.remote_wakeups += 1);
         queue.running.set(Some(task));
-        let idle_ps = now_ps.saturating_sub(queue.idle_since_ps.get());
-        queue.idle_ps.set(queue.idle_ps.get() + idle_ps);
+        queue.ends_idling(now_ps);
         self.machine.on_order(|order| {
             if queue.expects.take() {
                 order.retract(cpu);
@@ -485,7 +466,8 @@ impl<'m> Scheduler<'m> {
     fn leave(&self) {
         self.wake_sleepers(self.machine.clock_ps());
         self.count_time(self.own(), self.machine.clock_ps());
-        let next = self.take_next(self.own());
+        let now_ps = self.machine.clock_ps();
+        let next = self.take_or_pull(self.machine.current_cpu().0, now_ps);
         self.leave_for(next);
     }
 
@@ -526,8 +508,7 @@ impl<'m> Scheduler<'m> {
             if let Some(task) = task {
                 self.tasks[task as usize].state.set(State::Ready);
                 queue.running.set(Some(task));
-                let idle_ps = self.machine.clock_ps() - queue.idle_since_ps.get();
-                queue.idle_ps.set(queue.idle_ps.get() + idle_ps);
+                queue.ends_idling(self.machine.clock_ps());
             }
         }
         self.count(|counts| counts.switches += 1);
@@ -539,12 +520,6 @@ impl<'m> Scheduler<'m> {
         queue.slice_began_ps.set(now_ps);
         queue.counted_ps.set(now_ps);
     }
-
-    /// The CPU on which it runs, for messages and tests.
-    #[must_use]
-    pub fn cpu_of(&self, task: TaskId) -> CpuId {
-        CpuId(self.tasks[task as usize].cpu.get())
-    }
 }
 
 impl Bodies for Scheduler<'_> {
@@ -552,7 +527,7 @@ impl Bodies for Scheduler<'_> {
         let cpu = order.cpu();
         let queue = &self.cpus[cpu as usize];
         self.count_time(queue, order.now_ps());
-        let next = self.take_next(queue);
+        let next = self.take_or_pull(cpu, order.now_ps());
         self.turn_to(cpu, next)
     }
 

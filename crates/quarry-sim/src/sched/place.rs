@@ -2,7 +2,7 @@
 
 use quarry_core::machine::Cpus as _;
 
-use super::{Scheduler, WakePlace};
+use super::{HOT_NS, Scheduler, TaskId, WakePlace};
 
 impl Scheduler<'_> {
     /// Where a task runs that the running one wakes.
@@ -26,6 +26,41 @@ impl Scheduler<'_> {
         let mut near = near.filter(|cpu| (*cpu as usize) < self.cpus.len());
         near.find(|cpu| self.cpus[*cpu as usize].is_idle())
             .unwrap_or(place)
+    }
+
+    /// The next task of a CPU: its own, or one that waits elsewhere.
+    pub(super) fn take_or_pull(&self, cpu: u32, now_ps: u64) -> Option<TaskId> {
+        let own = self.take_next(&self.cpus[cpu as usize]);
+        own.or_else(|| self.pull(cpu, now_ps))
+    }
+
+    /// Takes a task for a CPU that has none, from a CPU of the same last-level cache or else from another one.
+    fn pull(&self, cpu: u32, now_ps: u64) -> Option<TaskId> {
+        let queue = &self.cpus[cpu as usize];
+        let is_short = queue.idles_ps.get() < HOT_NS * 1000;
+        if is_short && self.rules.pulls_after_long_idling {
+            return None;
+        }
+        let cpus = 0..self.cpus.len() as u32;
+        let near = |other: &u32| other / self.cluster == cpu / self.cluster;
+        let near_ones = cpus.clone().filter(near);
+        let far_ones = cpus.filter(|other| !near(other));
+        let cold = |task: &TaskId| {
+            let it = &self.tasks[*task as usize];
+            !it.pinned.get() && it.queued_ps.get() + HOT_NS * 1000 <= now_ps
+        };
+        for other in near_ones.chain(far_ones) {
+            let mut waiting = self.cpus[other as usize].queue.borrow_mut();
+            let Some(at) = waiting.iter().position(cold) else {
+                continue;
+            };
+            let task = waiting.remove(at)?;
+            drop(waiting);
+            self.compare_with(task, other, cpu, false);
+            self.move_to(task, cpu);
+            return Some(task);
+        }
+        None
     }
 
     /// Moves the task that has waited longest on the running CPU to one that has less to do.

@@ -90,6 +90,8 @@ pub struct SchedRules {
     pub slice_ns: u64,
     /// Nanoseconds between two looks at whether another CPU has less to do.
     pub balance_ns: u64,
+    /// Whether a CPU without tasks takes one from another CPU only if it idles for long in the mean.
+    pub pulls_after_long_idling: bool,
 }
 
 impl SchedRules {
@@ -97,7 +99,7 @@ impl SchedRules {
     ///
     /// 2.6.22 has the O(1) scheduler, which runs a woken task at once, with slices of 100 ms. In 2.6.23, the first with CFS,
     /// it waits for its turn. Both are what thread 003 says of them. From 2.6.24 on it is [`WakeOrder::Fair`], and
-    /// from 2.6.32 on an idle CPU is looked for. CPUs look for less busy ones every 4 ms (HZ = 250). All but the thread's
+    /// from 2.6.32 on an idle CPU is looked for, and CPUs that idle for short times take no tasks. CPUs look for less busy ones every 4 ms (HZ = 250). All but the thread's
     /// words is from memory, and not verified.
     #[must_use]
     pub fn of(era: Era) -> Self {
@@ -118,6 +120,7 @@ impl SchedRules {
                 WakeOrder::Queued | WakeOrder::Fair => 4_000_000,
             },
             balance_ns: 4_000_000,
+            pulls_after_long_idling: era >= Era::V2_6_32,
         }
     }
 }
