@@ -3,7 +3,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,6 @@ pub(super) struct State<'h, D: Design> {
     pub(super) queue: VecDeque<Queued<'h, D>>,
     /// No more comes.
     pub(super) ended: bool,
-    /// True sizes of what was sent from here and is not read.
-    pub(super) sent: u32,
     /// Segments that were sent from here and not acknowledged.
     pub(super) unacked: Vec<Arc<Skb<'h, D>>>,
     /// Bytes that have come here and were not acknowledged.
@@ -39,6 +37,8 @@ pub(super) struct State<'h, D: Design> {
 pub(super) struct Side<'h, D: Design> {
     pub(super) transport: Transport,
     state: Mutex<State<'h, D>>,
+    /// True sizes of what was sent from here and is not read. Relaxed: who waits for less looks at it with the lock.
+    pub(super) sent: AtomicU32,
     /// Something came, or no more comes.
     pub(super) readable: Waiters,
     /// There is room to send from here.
@@ -49,10 +49,10 @@ impl<'h, D: Design> Side<'h, D> {
     fn new(transport: Transport) -> Self {
         Self {
             transport,
+            sent: AtomicU32::new(0),
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 ended: false,
-                sent: 0,
                 unacked: Vec::new(),
                 owes: 0,
                 block: None,

@@ -5,7 +5,7 @@
 //! Sockets are queues behind mutexes; a thread that waits sleeps on a condition variable (a futex). The computer's own scheduler places threads.
 //!
 //! What differs from a kernel: no protocol is worked through, no call enters the kernel but to sleep and to wake, and a
-//! buffer that two hold is counted by an `Arc` of the process's own allocator. So figures are of allocators, copies and
+//! segment of TCP, which two hold, is counted by an `Arc` of the process's own allocator. So figures are of allocators, copies and
 //! wake-ups; all designs pay the same for the rest.
 
 mod kernel;

@@ -1,6 +1,7 @@
 //! Socket buffers of real memory.
 
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quarry_core::design::Design;
@@ -49,9 +50,29 @@ pub(super) struct Skb<'h, D: Design> {
     pub(super) true_size: u32,
 }
 
+/// A buffer that its receiver alone has, or its sender, too, until it is acknowledged.
+///
+/// Only the second is counted by an `Arc`, which the process's own allocator allocates and another thread frees: that would cost
+/// more than all else of a message through a Unix socket.
+pub(super) enum Held<'h, D: Design> {
+    Alone(Skb<'h, D>),
+    Shared(Arc<Skb<'h, D>>),
+}
+
+impl<'h, D: Design> Deref for Held<'h, D> {
+    type Target = Skb<'h, D>;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Alone(skb) => skb,
+            Self::Shared(skb) => skb,
+        }
+    }
+}
+
 /// A buffer in a receiver's queue.
 pub(super) struct Queued<'h, D: Design> {
-    pub(super) skb: Arc<Skb<'h, D>>,
+    pub(super) skb: Held<'h, D>,
     /// Bytes that were read.
     pub(super) taken: usize,
 }

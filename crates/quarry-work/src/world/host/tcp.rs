@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quarry_core::design::Design;
 
 use super::kernel::{HostTask, Kernel};
-use super::skb::{Fragment, HeadKind, Queued, Skb};
+use super::skb::{Fragment, HeadKind, Held, Queued, Skb};
 use crate::world::{End, Over};
 
 /// Bytes that a receiver owes acknowledgements for, at most: data of a full segment.
@@ -83,6 +83,7 @@ impl<'h, D: Design> Kernel<'h, D> {
         let mut state = receiver.lock();
         state.owes += skb.bytes;
         let owes = state.owes;
+        let skb = Held::Shared(skb);
         state.queue.push_back(Queued { skb, taken: 0 });
         receiver.readable.wake(state);
         if owes > OWES_MAX {

@@ -1,11 +1,11 @@
 //! Unix sockets, and how streams are read.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use quarry_core::design::Design;
 
 use super::kernel::{HostTask, Kernel};
-use super::skb::{HeadKind, Queued};
+use super::skb::{HeadKind, Held, Queued};
 use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<'h, D: Design> Kernel<'h, D> {
@@ -36,16 +36,18 @@ impl<'h, D: Design> Kernel<'h, D> {
         word: u64,
     ) -> Result<(), Over> {
         let (own, peer) = (self.side(from), self.side(from.peer()));
-        let mut state = own.lock();
-        while state.sent > self.rules.send_buffer {
-            state = self.wait(state, &own.writable)?;
+        let is_full = || own.sent.load(Ordering::Relaxed) > self.rules.send_buffer;
+        if is_full() {
+            let mut state = own.lock();
+            while is_full() {
+                state = self.wait(state, &own.writable)?;
+            }
         }
-        drop(state);
         let data = self.rules.data(bytes as u32);
         let mut skb = self.alloc_skb(task, HeadKind::Plain, data, bytes)?;
         skb.word = word;
-        own.lock().sent += skb.true_size;
-        let skb = Arc::new(skb);
+        own.sent.fetch_add(skb.true_size, Ordering::Relaxed);
+        let skb = Held::Alone(skb);
         let mut state = peer.lock();
         while own.transport == Transport::Datagram && state.queue.len() > DATAGRAMS_MAX {
             // Writers wait at the reader's side, where the queue is.
@@ -127,14 +129,13 @@ impl<'h, D: Design> Kernel<'h, D> {
     /// A buffer that was sent from here has been read: there may be room for the next.
     fn read_from(&self, from: End, true_size: u32) {
         let sender = self.side(from);
-        let mut state = sender.lock();
         let limit = u64::from(self.rules.send_buffer);
-        let before = u64::from(state.sent);
-        state.sent -= true_size;
-        let has_room = u64::from(state.sent) * 4 <= limit;
-        // Writers wait above the limit only, and each crossing of the quarter wakes them once.
-        if has_room && before * 4 > limit {
-            sender.writable.wake_all(state);
+        let before = sender.sent.fetch_sub(true_size, Ordering::Relaxed);
+        let has_room = u64::from(before - true_size) * 4 <= limit;
+        // Writers wait above the limit only, and each crossing of the quarter wakes them once. One that found no room before
+        // waits when this thread has the lock.
+        if has_room && u64::from(before) * 4 > limit {
+            sender.writable.wake_all(sender.lock());
         }
     }
 }
