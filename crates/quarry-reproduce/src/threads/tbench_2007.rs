@@ -113,8 +113,8 @@ macro_rules! change {
 const CONTENTION: &str = "All eight CPUs wait for one flag (spin_lock of 2.6.24), and a hand-over costs as many fetches of its \
      line as CPUs wait. How these queue on two buses decides; the range of the constants spans the published value.";
 const TWO_NODES: &str = "Client and server come together on one CPU here and stay, so pages come back to the zone they are of, and \
-     4 CPUs meet at each lock for a tenth of the time. On the real machine the scheduler moved tasks between sockets; the \
-     page allocator's instructions are estimates, too (its four symbols took 4600 cycles an exchange, here half).";
+     4 CPUs meet at each lock for a tenth of the time. Where tasks stay apart the bug costs 2 to 6 %, too (--wake-place previous). \
+     The page allocator's instructions are estimates: its four symbols took 4600 cycles an exchange, and half of that here.";
 const SLOB_LOCK: &str = "SLOB's one lock is held while lists are searched, in memory that other CPUs have changed: about \
      1 us a hold on the bus. With sizes above a page it takes the page allocator, which the model counts inside of that.";
 

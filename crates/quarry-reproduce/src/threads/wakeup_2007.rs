@@ -69,8 +69,9 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
 
 const SCHEDULER: &str = "Part of what was measured is the scheduler itself: CFS of 2.6.23 was slower than its predecessor, and \
      both cost the same here. What is simulated is the allocator's part.";
-const O1: &str = "Here each wake-up preempts, so a pair has the CPU for its whole slice, and two pairs mix only when that ends. \
-     The O(1) scheduler preempts only for a better priority; how often that was so is not known.";
+const O1: &str = "Here a woken task always goes first, so a pair has its CPU until its slice ends. Slices of 0.1 to 100 ms, with \
+     preemption or without, give 82 to 87 %. The O(1) scheduler lets a task go first for a better priority only; how often that \
+     was so is not known.";
 
 fn claims() -> Vec<ClaimSpec> {
     vec![
