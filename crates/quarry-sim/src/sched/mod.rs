@@ -10,7 +10,7 @@
 //!   interrupt and the exit from idle.
 //! * A task that has waited longest moves to an idle CPU, or one with two tasks less, when its own CPU's tick finds that.
 //! * A CPU that has nothing to do takes a task that waits elsewhere, nearest CPUs first, if its caches have forgotten the
-//!   task ([`HOT_NS`]). From 2.6.32 on it does so only if it idles for longer than that in the mean.
+//!   task, which takes 0.5 ms. From 2.6.32 on it does so only if it idles for longer than that in the mean.
 //!
 //! # Assumed
 //!

@@ -1,10 +1,11 @@
 //! Unix sockets, and how streams are read.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use quarry_core::design::Design;
 
-use super::kernel::{HostTask, Kernel};
+use super::kernel::{HostTask, Kernel, Side, State};
 use super::skb::{HeadKind, Held, Queued};
 use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
@@ -58,6 +59,18 @@ impl<'h, D: Design> Kernel<'h, D> {
         Ok(())
     }
 
+    /// Waits until something has come, or no more comes.
+    fn wait_for_message<'a>(
+        &self,
+        own: &'a Side<'h, D>,
+    ) -> Result<MutexGuard<'a, State<'h, D>>, Over> {
+        let mut state = own.lock();
+        while state.queue.is_empty() && !state.ended {
+            state = self.wait(state, &own.readable)?;
+        }
+        Ok(state)
+    }
+
     /// Receives a datagram, and waits for one. The part of it that is longer than `most` bytes is lost.
     pub(super) fn receive_datagram(
         &self,
@@ -66,15 +79,9 @@ impl<'h, D: Design> Kernel<'h, D> {
         most: usize,
     ) -> Result<Received, Over> {
         let own = self.side(at);
-        let mut state = own.lock();
-        let mut first = loop {
-            if let Some(first) = state.queue.pop_front() {
-                break first;
-            }
-            if state.ended {
-                return Ok(Received { bytes: 0, word: 0 });
-            }
-            state = self.wait(state, &own.readable)?;
+        let mut state = self.wait_for_message(own)?;
+        let Some(mut first) = state.queue.pop_front() else {
+            return Ok(Received { bytes: 0, word: 0 });
         };
         own.writable.wake_all(state);
         let word = first.skb.word;
@@ -94,13 +101,7 @@ impl<'h, D: Design> Kernel<'h, D> {
     ) -> Result<Received, Over> {
         let own = self.side(at);
         let mut received = Received { bytes: 0, word: 0 };
-        let mut state = own.lock();
-        while state.queue.is_empty() {
-            if state.ended {
-                return Ok(received);
-            }
-            state = self.wait(state, &own.readable)?;
-        }
+        let mut state = self.wait_for_message(own)?;
         while (received.bytes as usize) < most {
             let Some(mut first) = state.queue.pop_front() else {
                 break;
