@@ -44,7 +44,7 @@ impl<'h, D: Design> Kernel<'h, D> {
                 state = self.wait(state, &own.writable)?;
             }
         }
-        let data = self.rules.data(bytes as u32);
+        let data = self.rules.message(bytes as u32);
         let mut skb = self.alloc_skb(task, HeadKind::Plain, data, bytes)?;
         skb.word = word;
         own.sent.fetch_add(skb.true_size, Ordering::Relaxed);

@@ -11,7 +11,7 @@
 //!
 //! # Unix sockets and pipes
 //!
-//! A message is a head and a data area ([`NetRules::data`](crate::net::NetRules::data)); the sender waits while what it sent and others have not read is
+//! A message is a head and a data area ([`NetRules::message`](crate::net::NetRules::message)); the sender waits while what it sent and others have not read is
 //! larger than [`send_buffer`](crate::net::NetRules), and is woken when a quarter is left. A pipe has 16 buffers of a page each, and keeps
 //! one spare page.
 //!

@@ -35,7 +35,7 @@ impl<D: Design> Kernel<'_, '_, D> {
             self.wait_in(&own.writers, "room in a socket")?;
             self.machine.take_turn();
         }
-        let data = self.rules.data(bytes);
+        let data = self.rules.message(bytes);
         let mut skb = self.alloc_skb(HeadKind::Plain, data)?;
         self.fill_linear(&mut skb, bytes);
         skb.word = word;
@@ -84,7 +84,7 @@ impl<D: Design> Kernel<'_, '_, D> {
         let word = first.skb.word;
         let bytes = self.take(&mut first, most);
         self.protocol(self.unix_ps / 2);
-        let data = self.rules.data(first.skb.bytes);
+        let data = self.rules.message(first.skb.bytes);
         self.read_from(at.peer(), self.rules.true_size(data));
         self.put_skb(first.skb);
         Ok(Received { bytes, word })
@@ -120,7 +120,7 @@ impl<D: Design> Kernel<'_, '_, D> {
                 self.protocol(self.unix_ps / 2);
                 self.read_from(
                     at.peer(),
-                    self.rules.true_size(self.rules.data(first.skb.bytes)),
+                    self.rules.true_size(self.rules.message(first.skb.bytes)),
                 );
             }
             self.put_skb(first.skb);
