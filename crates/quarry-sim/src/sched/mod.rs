@@ -464,9 +464,9 @@ impl<'m> Scheduler<'m> {
 
     /// The running CPU goes on with another task, or idles. Returns when the caller's task runs again.
     fn leave(&self) {
-        self.wake_sleepers(self.machine.clock_ps());
-        self.count_time(self.own(), self.machine.clock_ps());
         let now_ps = self.machine.clock_ps();
+        self.wake_sleepers(now_ps);
+        self.count_time(self.own(), now_ps);
         let next = self.take_or_pull(self.machine.current_cpu().0, now_ps);
         self.leave_for(next);
     }

@@ -10,7 +10,7 @@ use quarry_sim::sched::TaskId;
 
 use super::ROUND_TRIP_NS;
 use super::kernel::{Kernel, SocketLine};
-use super::skb::{HeadKind, Queued, Skb};
+use super::skb::{HeadKind, Skb};
 use crate::net::DataFrom;
 use crate::world::{End, Over};
 
@@ -114,12 +114,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
         for skb in own.unacked.take() {
             self.put_skb(skb);
         }
-        self.touch(own, SocketLine::Queue, Access::Atomic);
-        own.queue.borrow_mut().push_back(Queued {
-            skb: Rc::new(skb),
-            taken: 0,
-        });
-        self.wake_all(&own.readers);
+        self.deliver(own, Rc::new(skb));
         Ok(())
     }
 

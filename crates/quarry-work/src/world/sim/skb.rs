@@ -7,7 +7,7 @@ use quarry_core::machine::{Access, CpuId, Cpus as _};
 use quarry_core::page::MigrateType;
 use quarry_sim::driver::{ObjectRef, PageRef};
 
-use super::kernel::{Kernel, Path};
+use super::kernel::{Kernel, Path, Side, SocketLine};
 use crate::net::DataFrom;
 use crate::world::Over;
 
@@ -141,6 +141,15 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
             let freed = self.on(Path::Pages, || self.driver.free_pages(block.pages));
             debug_assert!(freed.is_ok(), "a block of this page allocator");
         }
+    }
+
+    /// A buffer comes to its receiver's queue, and wakes who waits for it.
+    pub(super) fn deliver(&self, receiver: &Side<'h>, skb: Rc<Skb<'h>>) {
+        self.touch(receiver, SocketLine::Queue, Access::Atomic);
+        let mut queue = receiver.queue.borrow_mut();
+        queue.push_back(Queued { skb, taken: 0 });
+        drop(queue);
+        self.wake_all(&receiver.readers);
     }
 
     /// A receiver looks at a buffer's head.

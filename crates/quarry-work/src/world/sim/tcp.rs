@@ -6,7 +6,7 @@ use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
 use super::kernel::{Kernel, Side, SocketLine};
-use super::skb::{Fragment, HeadKind, Queued, Skb};
+use super::skb::{Fragment, HeadKind, Skb};
 use crate::world::{End, Over};
 
 /// Bytes that a receiver owes acknowledgements for, at most: data of a full segment.
@@ -87,12 +87,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
         self.touch(receiver, SocketLine::State, Access::Write);
         self.acknowledge(receiver, sender);
         receiver.owes.set(receiver.owes.get() + skb.bytes);
-        self.touch(receiver, SocketLine::Queue, Access::Atomic);
-        receiver
-            .queue
-            .borrow_mut()
-            .push_back(Queued { skb, taken: 0 });
-        self.wake_all(&receiver.readers);
+        self.deliver(receiver, skb);
         if receiver.owes.get() <= OWES_MAX {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
 use super::kernel::{Kernel, SocketLine};
-use super::skb::{HeadKind, Queued};
+use super::skb::HeadKind;
 use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<D: Design> Kernel<'_, '_, D> {
@@ -42,12 +42,7 @@ impl<D: Design> Kernel<'_, '_, D> {
         self.protocol(self.unix_ps / 2);
         self.touch(own, SocketLine::Sent, Access::Atomic);
         own.sent.set(own.sent.get() + self.rules.true_size(data));
-        self.touch(peer, SocketLine::Queue, Access::Atomic);
-        peer.queue.borrow_mut().push_back(Queued {
-            skb: Rc::new(skb),
-            taken: 0,
-        });
-        self.wake_all(&peer.readers);
+        self.deliver(peer, Rc::new(skb));
         Ok(())
     }
 
