@@ -5,7 +5,7 @@ use quarry_lab::setting::{Setting as Tunable, resolve};
 use quarry_work::load::{Hackbench, Load, LoadSpec};
 use quarry_work::world::Transport;
 
-use super::{KERNEL, change};
+use super::{KERNEL, POSSIBLE_CPUS, change, min_objects};
 use crate::judge::{ClaimSpec, Row, Table};
 use crate::plan::{Experiment, Mode};
 use crate::published::HACKBENCH_64K;
@@ -36,7 +36,8 @@ pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
         let change = move |spec: &mut LoadSpec| {
             spec.page_bytes = 64 << 10;
             spec.memory_bytes = 16 << 30;
-            let settings: Vec<Tunable> = tuning.iter().cloned().collect();
+            let mut settings = vec![min_objects(POSSIBLE_CPUS)];
+            settings.extend(tuning.clone());
             let resolved = resolve(&settings, &[DesignSpec::parse(KERNEL)?])?;
             if let Some(settings) = resolved.first() {
                 spec.tuning = settings.tuning();

@@ -51,7 +51,7 @@ fn slab_kib(
         release: None,
         page_bytes: asked.page_bytes,
         cpus: None,
-        possible_cpus: Some(asked.possible_cpus.unwrap_or(64)),
+        possible_cpus: Some(asked.possible_cpus),
         settings: asked.tunables(),
     };
     let predicted = predict(&snapshot(name, bytes)?, &question)?;

@@ -40,7 +40,7 @@ struct Asked {
     name: &'static str,
     settings: &'static [(&'static str, u64)],
     page_bytes: Option<u64>,
-    possible_cpus: Option<u32>,
+    possible_cpus: u32,
 }
 
 impl Asked {
@@ -53,12 +53,24 @@ impl Asked {
     }
 }
 
+/// CPUs that may come: the thread's `maxcpus`. [`CPUS`] of them are there. Its default has the memory of this number.
+const POSSIBLE_CPUS: u32 = 64;
+/// CPUs of the thread's machine.
+const CPUS: u32 = 16;
+
+/// What says to a machine that has all of its CPUs how many objects a slab should hold where others may come:
+/// `4 * (fls(nr_cpu_ids) + 1)`, as the thread has it.
+fn min_objects(possible_cpus: u32) -> Tunable {
+    let fls = u64::from(possible_cpus.ilog2() + 1);
+    Tunable::of("slub_min_objects", 4 * (fls + 1))
+}
+
 const fn asked(name: &'static str, settings: &'static [(&'static str, u64)]) -> Asked {
     Asked {
         name,
         settings,
         page_bytes: None,
-        possible_cpus: None,
+        possible_cpus: POSSIBLE_CPUS,
     }
 }
 
@@ -75,11 +87,11 @@ const ASKED: [Asked; 10] = [
         ..asked("4 KiB pages", &[])
     },
     Asked {
-        possible_cpus: Some(256),
+        possible_cpus: 256,
         ..asked("maxcpus=256", &[])
     },
     Asked {
-        possible_cpus: Some(512),
+        possible_cpus: 512,
         ..asked("maxcpus=512", &[])
     },
 ];

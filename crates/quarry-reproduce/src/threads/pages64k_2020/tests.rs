@@ -10,6 +10,9 @@ struct Lists {
     cache: String,
     /// Bytes from object to object.
     size: u64,
+    /// Pages of all its slabs, and the order of one.
+    pages: u64,
+    order: u64,
     /// Slabs on the lists of CPUs that have some.
     slabs: Vec<u64>,
 }
@@ -46,9 +49,17 @@ fn of_cache(cache: &Path) -> Lists {
         let slabs = count.trim_end_matches(')').split_once('(').unwrap().1;
         slabs.parse().unwrap()
     });
+    let number = |name: &str| {
+        let text = file(name);
+        let first = text.split_whitespace().next().unwrap();
+        first.parse::<u64>().unwrap()
+    };
+    let order = number("order");
     Lists {
+        order,
+        pages: number("slabs") << order,
         cache: cache.file_name().unwrap().to_string_lossy().into_owned(),
-        size: file("slab_size").trim().parse().unwrap(),
+        size: number("slab_size"),
         slabs: slabs.collect(),
     }
 }
@@ -64,17 +75,22 @@ fn limited(all: &[Lists]) -> (u64, u64) {
 fn the_patch_takes_nothing_from_the_lists_of_few_tasks() {
     let (slabs, default) = lists("hackbench", "default");
     let on_lists: u64 = default.iter().flat_map(|cache| &cache.slabs).sum();
-    assert_eq!((slabs, on_lists), (551, 115));
-    assert_eq!(limited(&default), (28, 2));
+    assert_eq!((slabs, on_lists), (543, 107));
+    assert_eq!(limited(&default), (24, 2));
+    let pages = |order| -> u64 {
+        let caches = default.iter().filter(|cache| cache.order == order);
+        caches.map(|cache| cache.pages).sum()
+    };
+    assert_eq!([0, 1, 2, 3].map(pages), [423, 88, 192, 224]);
     let (slabs, patched) = lists("hackbench", "patched");
-    assert_eq!((slabs, limited(&patched)), (551, (28, 2)));
+    assert_eq!((slabs, limited(&patched)), (543, (24, 2)));
 }
 
 #[test]
 fn with_many_tasks_the_patch_cuts_the_lists_of_tasks() {
     let (slabs, default) = lists("hackbench of 320", "default");
     let on_lists: u64 = default.iter().flat_map(|cache| &cache.slabs).sum();
-    assert_eq!((slabs, on_lists), (1352, 780));
+    assert_eq!((slabs, on_lists), (1364, 796));
     let tasks = |all: &[Lists]| {
         let tasks = all.iter().find(|cache| cache.cache == "task_struct");
         tasks.unwrap().slabs.iter().sum::<u64>()
