@@ -84,7 +84,7 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let stop = signals::ask_to_stop().context("cannot wait for signals")?;
+    let stop = signals::ask_to_stop(|| ()).context("cannot wait for signals")?;
     let options = RecordOptions {
         ring_bytes: args.ring,
         command: (!args.command.is_empty()).then(|| args.command.join(" ")),

@@ -96,7 +96,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !kept.is_empty() {
         output::note(&format!("{} results were kept before", kept.len()));
     }
-    let stop = signals::ask_to_stop().context("cannot set up signal handlers")?;
+    let stop = signals::ask_to_stop(|| {
+        output::note("runs under way go on to their end; another interrupt ends them at once");
+    });
+    let stop = stop.context("cannot set up signal handlers")?;
     // Runs differ in length, so it counts the time that they are expected to take.
     let bar = output::progress_bar("reproduce", 0, "seconds of a core");
     let show = |at: Progress| {

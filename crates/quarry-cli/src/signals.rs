@@ -2,24 +2,25 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use quarry_trace::remove_unfinished_outputs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Removes unfinished outputs on SIGINT, SIGTERM and SIGHUP, then lets the signal end the process. A signal
-/// that the caller has the command ignore (`nohup`) stays ignored. If it cannot be set up the next run
-/// removes what a signal leaves behind.
-pub(crate) fn remove_outputs_first() {
+/// Signals that end the command, but for those that its caller has it ignore (`nohup`).
+fn heeded() -> io::Result<Signals> {
     let ignored = ignored();
-    let heeded = [SIGHUP, SIGINT, SIGTERM]
-        .into_iter()
-        .filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let Ok(mut signals) = Signals::new(heeded) else {
+    let signals = [SIGHUP, SIGINT, SIGTERM].into_iter();
+    Signals::new(signals.filter(|signal| ignored >> (signal - 1) & 1 == 0))
+}
+
+/// Removes unfinished outputs on SIGINT, SIGTERM and SIGHUP, then lets the signal end the process. If it cannot be set up the
+/// next run removes what a signal leaves behind.
+pub(crate) fn remove_outputs_first() {
+    let Ok(mut signals) = heeded() else {
         return;
     };
     // Without the thread nothing would heed the signals: the process ends if it cannot be made.
@@ -31,13 +32,21 @@ pub(crate) fn remove_outputs_first() {
     });
 }
 
-/// Set when SIGINT, SIGTERM or SIGHUP came. A second one ends the process at once.
-pub(crate) fn ask_to_stop() -> io::Result<Arc<AtomicBool>> {
+/// Set when SIGINT, SIGTERM or SIGHUP came, after a call of `tell`. A second one ends the process at once.
+pub(crate) fn ask_to_stop(tell: fn()) -> io::Result<Arc<AtomicBool>> {
+    let mut signals = heeded()?;
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register_conditional_default(signal, Arc::clone(&asked))?;
-        flag::register(signal, Arc::clone(&asked))?;
-    }
+    let set = Arc::clone(&asked);
+    thread::Builder::new().spawn(move || {
+        for signal in &mut signals {
+            // Relaxed: the flag orders nothing else, and this thread alone sets it.
+            if set.load(Ordering::Relaxed) {
+                let _ = emulate_default_handler(signal);
+            }
+            tell();
+            set.store(true, Ordering::Relaxed);
+        }
+    })?;
     Ok(asked)
 }
 

@@ -26,6 +26,12 @@ pub enum ReproduceError {
     /// A machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// Another run keeps its results in the same file.
+    #[error("{path}: another run keeps its results there; wait until it ends, or name another file", path = path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// Results that were kept cannot be read or written.
     #[error("{path}: {problem}; name another file, or remove this one to begin anew", path = path.display())]
     Keep {

@@ -1,7 +1,7 @@
 //! Results that are kept in a file, so that an interrupted run goes on where it was.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,9 @@ struct Line {
     run: String,
     figures: Figures,
 }
+
+/// How each line begins.
+const BEGIN: &str = "{\"quarry\":";
 
 /// Results of a file, and the file for more.
 #[derive(Debug)]
@@ -38,45 +41,50 @@ impl Kept {
     }
 
     /// Reads what a file has, if it exists, and adds what is found from now on. A last line that an interrupt left
-    /// unfinished is taken off.
+    /// unfinished is taken off. The file is locked until this is dropped.
     ///
     /// # Errors
     ///
+    /// [`ReproduceError::InUse`] if another run has it open.
     /// [`ReproduceError::Keep`] if the file cannot be read or written, or is not of this version of the program.
     pub fn open(path: &Path) -> Result<Self, ReproduceError> {
         let wrong = |problem: String| ReproduceError::Keep {
             path: path.to_path_buf(),
             problem,
         };
+        let mut options = OpenOptions::new();
+        let file = options.create(true).read(true).append(true).open(path);
+        let file = file.map_err(|error| wrong(error.to_string()))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => ReproduceError::InUse {
+                path: path.to_path_buf(),
+            },
+            TryLockError::Error(error) => wrong(error.to_string()),
+        })?;
         let mut known = BTreeMap::new();
         let mut whole_bytes = 0;
-        if path.exists() {
-            let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-            let mut reader = BufReader::new(file);
-            let mut text = String::new();
-            while let Ok(bytes @ 1..) = reader.read_line(&mut text) {
-                if !text.ends_with('\n') {
-                    break;
+        let mut reader = BufReader::new(&file);
+        let mut text = String::new();
+        loop {
+            let bytes = reader.read_line(&mut text);
+            let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
+            if !text.ends_with('\n') {
+                // Nothing is taken off a file of another program.
+                if !text.starts_with(BEGIN) && !BEGIN.starts_with(&text) {
+                    return Err(wrong("it has no results of reproduce".to_string()));
                 }
-                let line: Line = serde_json::from_str(&text)
-                    .map_err(|error| wrong(format!("it has no results of reproduce ({error})")))?;
-                if line.quarry != env!("CARGO_PKG_VERSION") {
-                    return Err(wrong(format!("its results are of version {}", line.quarry)));
-                }
-                known.insert(line.run, line.figures);
-                whole_bytes += bytes as u64;
-                text.clear();
+                break;
             }
+            let line: Line = serde_json::from_str(&text)
+                .map_err(|error| wrong(format!("it has no results of reproduce ({error})")))?;
+            if line.quarry != env!("CARGO_PKG_VERSION") {
+                return Err(wrong(format!("its results are of version {}", line.quarry)));
+            }
+            known.insert(line.run, line.figures);
+            whole_bytes += bytes as u64;
+            text.clear();
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .and_then(|file| file.set_len(whole_bytes).map(|()| file))
-            .and_then(|mut file| {
-                std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).map(|_| file)
-            })
+        file.set_len(whole_bytes)
             .map_err(|error| wrong(error.to_string()))?;
         Ok(Self {
             known,
@@ -137,13 +145,19 @@ mod tests {
         let whole = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{whole}{{\"quarry\":")).unwrap();
         let mut kept = Kept::open(&path).unwrap();
+        let second = Kept::open(&path).unwrap_err().to_string();
+        assert!(second.contains("another run"), "{second}");
         assert_eq!((kept.len(), kept.get("b")), (2, Some(&figures)));
         kept.add("c", &figures).unwrap();
         drop(kept);
         assert_eq!(Kept::open(&path).unwrap().len(), 3);
-        std::fs::write(&path, "other\n").unwrap();
-        let error = Kept::open(&path).unwrap_err().to_string();
-        assert!(error.contains("no results of reproduce"), "{error}");
+        let others: [&[u8]; 4] = [b"other\n", b"other", b"{\"a\": 1}", b"PAR1\xff\xfe"];
+        for other in others {
+            std::fs::write(&path, other).unwrap();
+            let error = Kept::open(&path).unwrap_err().to_string();
+            assert!(error.contains("name another file"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), other);
+        }
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

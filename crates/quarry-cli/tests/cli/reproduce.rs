@@ -58,26 +58,33 @@ fn what_cannot_be_is_refused() {
 fn an_interrupt_ends_it_with_what_there_is() {
     let dir = tempfile::tempdir().unwrap();
     let keep = dir.path().join("keep");
-    let mut child = crate::common::command(&["reproduce", "tbench-2007", "-j", "1"])
-        .arg("--keep")
+    // A terminal that closes is ignored, as under nohup.
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_quarry"))
+        .args(["reproduce", "tbench-2007", "-j", "1", "--keep"])
         .arg(&keep)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // It has begun when the first result is kept.
-    while std::fs::metadata(&keep).map_or(0, |file| file.len()) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
     let pid = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status();
-    assert!(sent.unwrap().success());
+    for signal in ["-HUP", "-INT"] {
+        let before = std::fs::metadata(&keep).map_or(0, |file| file.len());
+        // It runs when another result is kept.
+        while std::fs::metadata(&keep).map_or(0, |file| file.len()) == before {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let sent = std::process::Command::new("kill")
+            .args([signal, &pid])
+            .status();
+        assert!(sent.unwrap().success());
+    }
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let note = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(note.matches("another interrupt").count(), 1, "{note}");
     assert!(note.contains("the same command goes on"), "{note}");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("not run"), "{text}");
