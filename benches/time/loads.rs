@@ -53,9 +53,12 @@ const fn tcp_rr(pairs: u32) -> Load {
     })
 }
 
-/// Nanoseconds an operation on threads. They send ten times the messages of the simulated tasks: the first ones are the
+/// Nanoseconds and switches an operation.
+type Took = (f64, f64);
+
+/// What an operation takes on threads. They send ten times the messages of the simulated tasks: the first ones are the
 /// heap's first use of its pages, for which the operating system clears them.
-fn on_host<D: Design>(load: Load, era: Era) -> Result<f64, WorkError> {
+fn on_host<D: Design>(load: Load, era: Era) -> Result<Took, WorkError> {
     let load = match load {
         Load::Hackbench(it) => Load::Hackbench(Hackbench {
             loops: 10 * it.loops,
@@ -74,7 +77,8 @@ fn on_host<D: Design>(load: Load, era: Era) -> Result<f64, WorkError> {
         memory_bytes: MEMORY_BYTES,
         seed: 1,
     })?;
-    Ok(1e9 / report.per_second)
+    let switches = report.switches.unwrap_or(f64::NAN);
+    Ok((1e9 / report.per_second, switches))
 }
 
 /// The same on virtual CPUs.
@@ -84,7 +88,7 @@ fn simulated<D: Design>(
     cpus: u32,
     machine: &Machine,
     protocols: Protocols,
-) -> Result<f64, WorkError> {
+) -> Result<Took, WorkError> {
     let spec = LoadSpec {
         cpus,
         protocols,
@@ -92,15 +96,16 @@ fn simulated<D: Design>(
         time_ns: 20_000_000,
         ..LoadSpec::new(load, era, machine.clone())
     };
-    Ok(1e9 / load::run::<D>(&spec, &|_| ())?.per_second)
+    let report = load::run::<D>(&spec, &|_| ())?;
+    Ok((1e9 / report.per_second, report.switches))
 }
 
 /// A design by its name.
 type Arm = (
     &'static str,
     Era,
-    fn(Load, Era) -> Result<f64, WorkError>,
-    fn(Load, Era, u32, &Machine, Protocols) -> Result<f64, WorkError>,
+    fn(Load, Era) -> Result<Took, WorkError>,
+    fn(Load, Era, u32, &Machine, Protocols) -> Result<Took, WorkError>,
 );
 
 const ARMS: [Arm; 3] = [
@@ -146,6 +151,8 @@ pub(crate) fn run(
         "simulated",
         "ratio",
         "",
+        "host\nswitches",
+        "simulated",
     ]);
     right_align(&mut table);
     let (mut near, mut all) = (0, 0);
@@ -153,26 +160,34 @@ pub(crate) fn run(
         let mut protocols = NONE;
         for cpus in [1, 2] {
             // Rounds of all designs in turn, each twice.
+            let mut switches = vec![Vec::new(); ARMS.len()];
             let mut host: Vec<[Vec<f64>; 2]> = vec![Default::default(); ARMS.len()];
             allow(0..cpus as usize);
             for _ in 0..visits {
-                for ((_, era, on_host, _), times) in ARMS.iter().zip(&mut host) {
+                for (((_, era, on_host, _), times), switches) in
+                    ARMS.iter().zip(&mut host).zip(&mut switches)
+                {
                     for arm in times {
-                        arm.push(on_host(load, *era)?);
+                        let (ns, switched) = on_host(load, *era)?;
+                        arm.push(ns);
+                        switches.push(switched);
                     }
                 }
             }
-            for ((design, era, _, simulated), times) in ARMS.iter().zip(host) {
+            for (((design, era, _, simulated), times), switches) in
+                ARMS.iter().zip(host).zip(switches)
+            {
                 let [host_ns, again_ns] = times.map(median);
                 if protocols == NONE {
-                    let bare_ns = simulated(load, *era, cpus, &machine, NONE)?;
+                    let (bare_ns, _) = simulated(load, *era, cpus, &machine, NONE)?;
                     let cycles = (host_ns - bare_ns).max(1.0) * machine.ghz / messages;
                     protocols = Protocols {
                         unix_cycles: cycles,
                         tcp_cycles: cycles,
                     };
                 }
-                let simulated_ns = simulated(load, *era, cpus, &machine, protocols)?;
+                let (simulated_ns, simulated_switches) =
+                    simulated(load, *era, cpus, &machine, protocols)?;
                 let ratio = simulated_ns / host_ns;
                 let is_near = (ratio - 1.0).abs() <= TOLERANCE;
                 let taken = cpus == 1 && *design == ARMS[0].0;
@@ -190,6 +205,8 @@ pub(crate) fn run(
                         (false, true) => "near".to_string(),
                         (false, false) => "far".to_string(),
                     },
+                    format!("{:.3}", median(switches)),
+                    format!("{simulated_switches:.3}"),
                 ]);
             }
         }

@@ -42,6 +42,10 @@ struct Arm {
     against_first_range: [f64; 2],
     /// Millions of bytes of payload a second, of the median.
     mb_per_second: f64,
+    /// Of an operation, and of the CPUs' time: medians. Null if the kernel does not count them.
+    cpu_us: Option<f64>,
+    idle_percent: Option<f64>,
+    switches: Option<f64>,
     /// The last round.
     last: HostReport,
 }
@@ -106,21 +110,23 @@ fn median(sorted: &[f64]) -> f64 {
 
 /// The arms of a load; the last is the first again.
 fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
-    let sorted = |reports: &[HostReport]| {
-        let mut rates: Vec<f64> = reports.iter().map(|report| report.per_second).collect();
-        rates.sort_by(f64::total_cmp);
-        rates
+    let sorted = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values
     };
     let first = reports.first().into_iter().flatten();
     let first: Vec<f64> = first.map(|report| report.per_second).collect();
     let last_arm = group.len() - 1;
     let arm = |(number, (run, reports)): (usize, (&HostRun, Vec<HostReport>))| {
-        let rates = sorted(&reports);
+        let rates = sorted(reports.iter().map(|report| report.per_second).collect());
+        let middle = |of: fn(&HostReport) -> Option<f64>| {
+            let values = reports.iter().map(of).collect::<Option<Vec<f64>>>();
+            values.map(|values| median(&sorted(values)))
+        };
         let rate = median(&rates);
         let ratios = reports.iter().zip(&first);
         let ratios = ratios.map(|(report, first)| 100.0 * (report.per_second / first - 1.0));
-        let mut ratios: Vec<f64> = ratios.collect();
-        ratios.sort_by(f64::total_cmp);
+        let ratios = sorted(ratios.collect());
         Some(Arm {
             design: run.design.to_string(),
             load: run.spec.load.name(),
@@ -134,6 +140,9 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
                 let last = reports.last()?;
                 rate * last.mb_per_second / last.per_second
             },
+            cpu_us: middle(|report| report.cpu_us),
+            idle_percent: middle(|report| report.idle_percent),
+            switches: middle(|report| report.switches),
             last: reports.into_iter().last()?,
         })
     };
@@ -164,6 +173,9 @@ fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
             "least\n%",
             "most\n%",
             "MB/s",
+            "CPU us\na piece",
+            "idle\n%",
+            "switches\na piece",
             "hits\n%",
         ];
         let mut table = output::grid(&header, &[]);
@@ -171,6 +183,10 @@ fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
             let again = if arm.null { ", again" } else { "" };
             let [least, most] = arm.per_second_range;
             let [below, above] = arm.against_first_range;
+            let of = |value: Option<f64>, digits| match value {
+                Some(value) => format!("{value:.digits$}"),
+                None => "-".to_string(),
+            };
             table.add_row([
                 format!("{}{again}", arm.design),
                 format!("{:.1}", arm.per_second / 1e3),
@@ -180,6 +196,9 @@ fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
                 format!("{below:+.1}"),
                 format!("{above:+.1}"),
                 format!("{:.1}", arm.mb_per_second),
+                of(arm.cpu_us, 2),
+                of(arm.idle_percent, 1),
+                of(arm.switches, 3),
                 format!("{:.1}", super::tables::hits(&arm.last.caches)),
             ]);
         }

@@ -18,7 +18,7 @@ use super::spec::Load;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
-use crate::world::host::{Counts, HostTask, Kernel};
+use crate::world::host::{Counts, HostTask, Kernel, Usage};
 use crate::world::{Body, World};
 
 /// Bytes of a thread's stack: messages are in buffers of their own.
@@ -70,6 +70,12 @@ pub struct HostReport {
     pub per_second: f64,
     /// Millions of bytes of payload a second.
     pub mb_per_second: f64,
+    /// Microseconds of CPU time of an operation. This and the next two are `None` if the kernel does not count them.
+    pub cpu_us: Option<f64>,
+    /// Share of the CPUs' time that its threads did not use.
+    pub idle_percent: Option<f64>,
+    /// Switches an operation.
+    pub switches: Option<f64>,
     /// Caches by their allocations.
     pub caches: Vec<CacheReport>,
 }
@@ -148,6 +154,9 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
         });
     }
     let per_second = ran.counts.operations as f64 / ran.seconds;
+    let per = |value: u64| value as f64 / ran.counts.operations.max(1) as f64;
+    let used_seconds = |used: Usage| used.cpu_ns as f64 / 1e9;
+    let all_seconds = ran.seconds * f64::from(cpus);
     let payload = match spec.load.mean_bytes() {
         Some(bytes) => per_second * bytes,
         None => ran.counts.bytes as f64 / ran.seconds,
@@ -163,6 +172,12 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
         operations: ran.counts.operations,
         per_second,
         mb_per_second: payload / 1e6,
+        cpu_us: ran.used.map(|used| per(used.cpu_ns) / 1e3),
+        idle_percent: ran.used.map(|used| {
+            let idle = 1.0 - used_seconds(used) / all_seconds;
+            100.0 * idle.max(0.0)
+        }),
+        switches: ran.used.map(|used| per(used.switches)),
         caches,
     })
 }
@@ -202,6 +217,8 @@ fn set<D: Design>(spec: &HostSpec, heap: &Heap<HostMachine, D>) -> Result<(), Wo
 struct Ran {
     seconds: f64,
     counts: Counts,
+    /// Together. `None` if the kernel does not tell.
+    used: Option<Usage>,
 }
 
 /// Runs a thread for each task. All begin together; returns when all have ended.
@@ -213,7 +230,7 @@ fn run_threads<D: Design>(
     let limited = !matches!(spec.load, Load::Hackbench(_));
     let window = limited.then(|| (spec.time / 10, spec.time + spec.time / 10));
     let gate = Gate::default();
-    let all = Mutex::new(Counts::default());
+    let all = Mutex::new((Counts::default(), Some(Usage::default())));
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let buffer_bytes = spec.load.largest_message();
     let (mut no_thread, mut refused) = (None, None);
@@ -229,10 +246,11 @@ fn run_threads<D: Design>(
                 gate.pass();
                 task.begin();
                 let done = body(&task);
-                let counts = task.counts();
+                let (counts, used) = (task.counts(), task.used());
                 let mut all = lock();
-                all.operations += counts.operations;
-                all.bytes += counts.bytes;
+                all.0.operations += counts.operations;
+                all.0.bytes += counts.bytes;
+                all.1 = all.1.zip(used).map(|(all, one)| all + one);
                 drop(all);
                 if done.is_err() {
                     kernel.end();
@@ -277,13 +295,15 @@ fn run_threads<D: Design>(
     if kernel.was_exhausted() {
         return Err(exhausted(spec));
     }
+    let (counts, used) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Ran {
         seconds: if limited {
             spec.time.as_secs_f64()
         } else {
             seconds
         },
-        counts: all.into_inner().unwrap_or_else(PoisonError::into_inner),
+        counts,
+        used,
     })
 }
 

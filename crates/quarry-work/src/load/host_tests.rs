@@ -57,6 +57,9 @@ fn all<D: Design>() {
     }
     let report = run::<D>(&spec::<D>(Load::Tbench(Tbench { clients: 3 }))).unwrap();
     assert!(report.operations > 0 && report.mb_per_second > 0.0);
+    let counted = std::path::Path::new("/proc/thread-self/schedstat").exists();
+    assert_eq!(report.switches.is_some_and(|n| n > 0.0), counted);
+    assert_eq!(report.cpu_us.is_some_and(|us| us > 0.0), counted);
     let pairs = TcpRr {
         pairs: 3,
         request: 1,

@@ -14,6 +14,7 @@ use quarry_host::HostMachine;
 
 use super::pipe::PipeState;
 use super::skb::{Block, Queued, Skb};
+use super::usage::Usage;
 use super::waiters::Waiters;
 use crate::net::NetRules;
 use crate::world::{End, Over, Received, Task, Transport};
@@ -194,6 +195,8 @@ pub(crate) struct HostTask<'k, 'h, D: Design> {
     /// When counting begins and ends, of runs that are limited by time.
     window: Option<(Duration, Duration)>,
     counts: Cell<Counts>,
+    /// What the thread had used when counting began.
+    used_before: Cell<Option<Usage>>,
     buffer: RefCell<Box<[MaybeUninit<u8>]>>,
 }
 
@@ -209,6 +212,7 @@ impl<'k, 'h, D: Design> HostTask<'k, 'h, D> {
             began: Cell::new(Instant::now()),
             window,
             counts: Cell::default(),
+            used_before: Cell::new(None),
             buffer: RefCell::new(vec![MaybeUninit::new(0); buffer_bytes as usize].into()),
         }
     }
@@ -216,6 +220,12 @@ impl<'k, 'h, D: Design> HostTask<'k, 'h, D> {
     /// It begins now.
     pub(crate) fn begin(&self) {
         self.began.set(Instant::now());
+        self.used_before.set(Usage::of_thread());
+    }
+
+    /// What its thread has used since counting began.
+    pub(crate) fn used(&self) -> Option<Usage> {
+        Some(Usage::of_thread()? - self.used_before.get()?)
     }
 
     /// What it has done.
@@ -291,6 +301,9 @@ impl<D: Design> Task for HostTask<'_, '_, D> {
             operations: before,
             bytes: bytes_before,
         } = self.counts.get();
+        if self.window.is_some() && before == 0 {
+            self.used_before.set(Usage::of_thread());
+        }
         self.counts.set(Counts {
             operations: before + operations,
             bytes: bytes_before + bytes,

@@ -13,6 +13,8 @@ mod pipe;
 mod skb;
 mod tcp;
 mod unix;
+mod usage;
 mod waiters;
 
 pub(crate) use kernel::{Counts, HostTask, Kernel};
+pub(crate) use usage::Usage;
