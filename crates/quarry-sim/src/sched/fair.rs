@@ -15,6 +15,16 @@ impl Scheduler<'_> {
         ns * 1000
     }
 
+    /// Whether a task has used its slice up, in one run or several ([`WakeOrder::Immediate`]). If so it gets a new one.
+    pub(super) fn ends_slice(&self, task: TaskId) -> bool {
+        let ran = &self.tasks[task as usize].slice_ran_ps;
+        let ends = ran.get() >= self.rules.slice_ns * 1000;
+        if ends {
+            ran.set(0);
+        }
+        ends
+    }
+
     /// Counts the time of a CPU's running task.
     pub(super) fn count_time(&self, queue: &RunQueue, now_ps: u64) {
         let Some(task) = queue.running.get() else {
@@ -22,7 +32,9 @@ impl Scheduler<'_> {
         };
         let ran_ps = now_ps.saturating_sub(queue.counted_ps.get());
         queue.counted_ps.set(now_ps.max(queue.counted_ps.get()));
-        let had = &self.tasks[task as usize].had_ps;
+        let it = &self.tasks[task as usize];
+        it.slice_ran_ps.set(it.slice_ran_ps.get() + ran_ps);
+        let had = &it.had_ps;
         had.set(had.get() + ran_ps);
         let waiting = queue.queue.borrow();
         let all = waiting

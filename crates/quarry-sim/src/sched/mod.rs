@@ -67,6 +67,8 @@ struct Task {
     queued_ps: Cell<u64>,
     /// Time that it has had, as its CPU counts.
     had_ps: Cell<u64>,
+    /// How long it has run since its slice began.
+    slice_ran_ps: Cell<u64>,
 }
 
 /// How a CPU comes to its next task.
@@ -175,6 +177,7 @@ impl<'m> Scheduler<'m> {
                 pinned: Cell::new(false),
                 queued_ps: Cell::new(0),
                 had_ps: Cell::new(0),
+                slice_ran_ps: Cell::new(0),
             }
         };
         let it = Self {
@@ -293,12 +296,13 @@ impl<'m> Scheduler<'m> {
             self.start(cpu, task);
             return true;
         }
-        self.enqueue(cpu, task, self.rules.order == WakeOrder::Immediate);
         let at_once = match self.rules.order {
-            WakeOrder::Immediate => true,
+            WakeOrder::Immediate => !self.ends_slice(task),
             WakeOrder::Queued => false,
             WakeOrder::Fair => self.has_had_less(task, queue),
         };
+        let first = at_once && self.rules.order == WakeOrder::Immediate;
+        self.enqueue(cpu, task, first);
         queue.resched.set(queue.resched.get() || at_once);
         true
     }
@@ -317,8 +321,14 @@ impl<'m> Scheduler<'m> {
             return;
         }
         let at_once = queue.resched.take();
-        let over = now_ps - queue.slice_began_ps.get() >= self.slice_ps(queue);
-        if at_once && self.rules.order == WakeOrder::Immediate {
+        let over = match self.rules.order {
+            WakeOrder::Immediate => {
+                self.count_time(queue, now_ps);
+                self.ends_slice(self.task())
+            }
+            _ => now_ps - queue.slice_began_ps.get() >= self.slice_ps(queue),
+        };
+        if at_once && !over && self.rules.order == WakeOrder::Immediate {
             // The one that was woken is first; the running one is next.
             let task = self.task();
             let next = queue.queue.borrow_mut().pop_front();

@@ -5,7 +5,8 @@ use quarry_core::era::Era;
 /// What happens to a task that is woken on a busy CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeOrder {
-    /// It runs at once: the task that runs there is switched away from when it leaves the kernel, and goes on next.
+    /// It runs at once: the task that runs there is switched away from when it leaves the kernel, and goes on next. A task
+    /// that has used its slice up waits behind all others instead, when it leaves the kernel or is woken.
     Immediate,
     /// It runs when all that wait on that CPU have run.
     Queued,
@@ -86,7 +87,8 @@ pub struct SchedRules {
     pub order: WakeOrder,
     /// Where it runs.
     pub place: WakePlace,
-    /// Nanoseconds that a task runs while others wait for its CPU, unless [`Fair`] says that.
+    /// Nanoseconds that a task runs while others wait for its CPU, unless [`Fair`] says that: in all of its runs with
+    /// [`WakeOrder::Immediate`], in one run with [`WakeOrder::Queued`].
     pub slice_ns: u64,
     /// Nanoseconds between two looks at whether another CPU has less to do.
     pub balance_ns: u64,

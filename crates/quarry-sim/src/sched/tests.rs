@@ -102,6 +102,28 @@ fn a_queued_task_waits_for_its_turn_and_an_immediate_one_does_not() {
 }
 
 #[test]
+fn pairs_whose_tasks_run_at_once_share_a_cpu() {
+    let at_once = SchedRules {
+        order: WakeOrder::Immediate,
+        ..RULES
+    };
+    // A task runs for 10 ns and waits. Slices of 50 ns end with its fifth or sixth run, also while it waits.
+    let short = SchedRules {
+        slice_ns: 50,
+        ..at_once
+    };
+    let (sent, _) = pairs(1, 3, short);
+    let first = |task| sent.iter().position(|sent| *sent == task).unwrap();
+    let last = |task| sent.iter().rposition(|sent| *sent == task).unwrap();
+    for (task, other) in [(0, 2), (2, 4), (4, 0)] {
+        assert!(first(task) < last(other), "{sent:?}");
+    }
+    // In slices that do not end the first pair is done before the next one begins.
+    let (sent, _) = pairs(1, 3, at_once);
+    assert!(sent.is_sorted_by_key(|task| task / 2), "{sent:?}");
+}
+
+#[test]
 fn a_task_that_has_had_less_goes_first_when_it_is_woken() {
     let machine = machine(1);
     let fair = SchedRules {
