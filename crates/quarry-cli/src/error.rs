@@ -64,8 +64,10 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return Some(failure.code);
     }
     match cause.downcast_ref() {
-        Some(WorkError::Usage(_) | WorkError::Refused { .. }) => return Some(USAGE),
-        Some(WorkError::Exhausted { .. }) => return Some(EXHAUSTED),
+        Some(WorkError::Usage(_) | WorkError::Refused { .. } | WorkError::NoCache { .. }) => {
+            return Some(USAGE);
+        }
+        Some(WorkError::Exhausted { .. } | WorkError::NoBuffers { .. }) => return Some(EXHAUSTED),
         _ => {}
     }
     if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {

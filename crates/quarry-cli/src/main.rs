@@ -123,8 +123,11 @@ fn main() -> ExitCode {
         }
     }));
     let command = Cli::parse().command;
-    // A signal ends a recording, and keeps it; reproduce prints what it has.
-    if !matches!(command, Command::Record(_) | Command::Reproduce(_)) {
+    // A signal ends a recording, and keeps it; reproduce and run print what they have, and write no other outputs.
+    if !matches!(
+        command,
+        Command::Record(_) | Command::Reproduce(_) | Command::Run(_)
+    ) {
         signals::remove_outputs_first();
     }
     let result = match command {

@@ -132,6 +132,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         workload: "micro",
         settings: Some(output::Asked {
             set: &args.settings,
+            at: None,
         }),
         runs: &reports,
         sensitivity: sensitivity.as_ref(),

@@ -427,6 +427,9 @@ pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
 #[derive(Serialize)]
 pub(crate) struct Asked<'a> {
     pub(crate) set: &'a [String],
+    /// `--at`, of commands that have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) at: Option<&'a [String]>,
 }
 
 /// The fields of a command that has nothing but answers.

@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         workload: "pages",
         settings: Some(output::Asked {
             set: &args.settings,
+            at: None,
         }),
         runs: &reports,
         sensitivity: sensitivity.as_ref(),

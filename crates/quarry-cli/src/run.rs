@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::{loads, micro, output, pages, rx};
+use crate::{error, loads, micro, output, pages, rx};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -26,6 +26,9 @@ enum Workload {
     /// netperf's TCP_RR: a byte to and fro, in simulated time.
     #[command(name = "tcp_rr")]
     TcpRr(loads::TcpRrArgs),
+    /// A name that none of them has.
+    #[command(external_subcommand)]
+    Unknown(Vec<String>),
 }
 
 const WORKLOADS: &str = "\
@@ -49,6 +52,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Workload::Hackbench(args)) => args.run(),
         Some(Workload::Tbench(args)) => args.run(),
         Some(Workload::TcpRr(args)) => args.run(),
+        Some(Workload::Unknown(words)) => {
+            let name = words.first().map_or("", String::as_str);
+            Err(error::usage(format!(
+                "there is no workload {name:?}\n\n{}",
+                WORKLOADS.trim_end()
+            )))
+        }
         None => output::print_text(WORKLOADS),
     }
 }

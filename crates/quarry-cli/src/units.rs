@@ -33,6 +33,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let seconds = match unit {
+        "us" => 1e-6,
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
@@ -41,7 +42,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().unwrap_or(f64::NAN);
     Duration::try_from_secs_f64(number * seconds)
-        .map_err(|_| format!("{text:?} is not a time; write for example 500ms, 5s, 2m or 1h"))
+        .map_err(|_| format!("{text:?} is not a time; write for example 20us, 500ms, 5s, 2m or 1h"))
 }
 
 /// Parses a page size.
@@ -113,7 +114,7 @@ mod tests {
     fn durations_parse() {
         let millis = |text: &str| parse_duration(text).map(|time| time.as_millis());
         assert_eq!(millis("5"), Ok(5000));
-        assert_eq!(millis("500ms"), Ok(500));
+        assert_eq!((millis("500ms"), millis("20000us")), (Ok(500), Ok(20)));
         assert_eq!((millis("1.5s"), millis("2m")), (Ok(1500), Ok(120_000)));
         for bad in ["", "s", "-1s", "5x", "1e300h", "nan"] {
             assert!(parse_duration(bad).is_err(), "{bad}");

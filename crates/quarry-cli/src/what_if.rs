@@ -125,6 +125,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             },
             settings: output::Asked {
                 set: &args.settings,
+                at: None,
             },
             runs: &predictions,
         },

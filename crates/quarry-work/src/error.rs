@@ -58,6 +58,16 @@ pub enum WorkError {
         /// The value.
         value: u64,
     },
+    /// A tunable is to be set in a cache that does not exist.
+    #[error("{run}: there is no cache {cache}; there are {known}")]
+    NoCache {
+        /// The run.
+        run: String,
+        /// The name.
+        cache: String,
+        /// Names of those there are.
+        known: String,
+    },
     /// The machine has too little memory.
     #[error("{run}: no room for {what}; give the machine more memory, or ask for less")]
     Exhausted {
@@ -65,6 +75,17 @@ pub enum WorkError {
         run: String,
         /// For what.
         what: &'static str,
+    },
+    /// The machine has too little memory for what sockets may have at once.
+    #[error(
+        "{run}: no room for socket buffers, which alone may need {} MiB at once; give the machine more memory, or ask for less",
+        bytes.div_ceil(1 << 20)
+    )]
+    NoBuffers {
+        /// The run.
+        run: String,
+        /// What they need at most.
+        bytes: u64,
     },
     /// All CPUs wait for each other: a defect of this library.
     #[error("{run}: {source}; please report this")]
@@ -100,20 +121,20 @@ pub enum WorkError {
         /// Why not.
         problem: String,
     },
-    /// Not all objects were freed at the end: a defect of this library.
-    #[error("{run}: {objects} objects were not freed at the end; please report this")]
+    /// Objects were not freed at the end, or were freed that were none of the run: a defect of this library.
+    #[error("{run}: {objects} objects more than before are in use at the end; please report this")]
     LostObjects {
         /// The run.
         run: String,
-        /// How many.
-        objects: u64,
+        /// How many; below 0 if there are fewer than before.
+        objects: i64,
     },
-    /// Not all pages came back at the end: a defect of this library.
+    /// Not all pages came back at the end, or more than there were: a defect of this library.
     #[error("{run}: {pages} pages did not come back at the end; please report this")]
     Lost {
         /// The run.
         run: String,
-        /// How many.
-        pages: u64,
+        /// How many; below 0 if more came back.
+        pages: i64,
     },
 }

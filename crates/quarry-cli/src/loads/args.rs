@@ -16,7 +16,7 @@ use quarry_work::world::Transport;
 use super::Run;
 use super::host::HostRun;
 use crate::machine_args::TimedArgs;
-use crate::{error, units};
+use crate::{error, output, units};
 
 /// What all loads have in common.
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub(crate) struct Common {
     pub(super) settings: Vec<String>,
     /// Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
     #[arg(long = "at", value_name = "TIME:CACHE.NAME=VALUE")]
-    changes: Vec<String>,
+    pub(super) changes: Vec<String>,
     /// When a woken task runs: immediate (2.6.22), queued (2.6.23), fair (later). By default as in
     /// the era.
     #[arg(long, value_name = "NAME")]
@@ -54,7 +54,7 @@ pub(crate) struct Common {
     pub(super) profile: bool,
     /// Run on real threads of this computer, over the same allocators, in measured time. Designs run
     /// in turn, the first one twice a round: the difference of both is chance.
-    #[arg(long, conflicts_with_all = ["cpus", "wake_order", "wake_place", "sensitivity"])]
+    #[arg(long, conflicts_with_all = ["cpus", "wake_order", "wake_place", "machine", "jobs", "sensitivity"])]
     pub(super) host: bool,
     /// Rounds of --host.
     #[arg(long, value_name = "N", default_value_t = 5, requires = "host")]
@@ -266,6 +266,14 @@ impl TcpRrArgs {
 }
 
 impl Common {
+    /// What JSON says was asked for.
+    pub(super) fn settings(&self) -> output::Asked<'_> {
+        output::Asked {
+            set: &self.settings,
+            at: Some(&self.changes),
+        }
+    }
+
     /// For how long a load runs that runs for a time.
     fn time(&self, asked: Option<Duration>) -> Duration {
         let usual = if self.host { 2000 } else { 50 };

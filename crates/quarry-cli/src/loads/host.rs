@@ -1,5 +1,8 @@
 //! Loads on real threads of this computer: rounds in turn, medians, and a null arm.
 
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
 use quarry_core::design::Design;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::ForDesign;
@@ -8,7 +11,10 @@ use quarry_work::load::host::{self, HostReport, HostSpec};
 use serde::Serialize;
 
 use super::args::{Asked, Common};
-use crate::output;
+use crate::{error, output, signals};
+
+/// Exit code after an interrupt, as of shells.
+const INTERRUPTED: u8 = 130;
 
 /// A run on a design.
 #[derive(Clone)]
@@ -37,6 +43,8 @@ struct Arm {
     /// Operations a second: the median, the least and the most of the rounds.
     per_second: f64,
     per_second_range: [f64; 2],
+    /// Rounds that ended.
+    rounds: usize,
     /// By how many per cent it is above the first arm in the same round: the median, the least and the most.
     against_first: f64,
     against_first_range: [f64; 2],
@@ -57,7 +65,7 @@ struct Document<'a> {
     host: bool,
     rounds: u32,
     settings: output::Asked<'a>,
-    runs: &'a [Arm],
+    runs: Vec<&'a Arm>,
 }
 
 /// Runs loads of one kind on all designs.
@@ -68,7 +76,11 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     let rounds = common.rounds;
     let all = u64::from(rounds) * (runs.len() + asked.loads.len()) as u64;
     let bar = output::progress_bar(name, all, "runs");
-    let mut arms = Vec::new();
+    let tell =
+        || output::note("the run under way goes on to its end; another interrupt ends it at once");
+    let stop = signals::ask_to_stop(tell).context("cannot set up signal handlers")?;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let mut loads = Vec::new();
     for group in runs.chunks(of_load.max(1)) {
         // The first again: what differs is chance.
         let mut group = group.to_vec();
@@ -76,28 +88,51 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
         let mut reports: Vec<Vec<HostReport>> = vec![Vec::new(); group.len()];
         for _ in 0..rounds {
             for (run, reports) in group.iter().zip(&mut reports) {
-                reports.push(run.design.design.run(run)?);
+                if stopped() {
+                    break;
+                }
+                let report = run.design.design.run(run)?;
+                if report.late_changes > 0 {
+                    let label = format!("{}, {}", run.design, run.spec.load.name());
+                    super::note_late(report.late_changes, &label);
+                }
+                reports.push(report);
                 bar.inc(1);
             }
         }
-        arms.extend(self::arms(&group, reports));
+        // A round that is not whole has arms without the first one beside them.
+        let whole = reports.iter().map(Vec::len).min().unwrap_or(0);
+        reports
+            .iter_mut()
+            .for_each(|reports| reports.truncate(whole));
+        loads.push(arms(&group, reports));
     }
     bar.finish_and_clear();
+    print(common, name, &loads)?;
+    match stopped() {
+        true => Err(error::with_code(
+            INTERRUPTED,
+            "interrupted; rounds that ended are printed".to_string(),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Prints the arms of each load.
+fn print(common: &Common, name: &'static str, loads: &[Vec<Arm>]) -> anyhow::Result<()> {
     if common.timed.json {
         return output::print_json(
             &format!("run {name}"),
             &Document {
                 workload: name,
                 host: true,
-                rounds,
-                settings: output::Asked {
-                    set: &common.settings,
-                },
-                runs: &arms,
+                rounds: common.rounds,
+                settings: common.settings(),
+                runs: loads.iter().flatten().collect(),
             },
         );
     }
-    output::print_text(&text(rounds, &common.settings, &arms))
+    output::print_text(&text(&common.settings, loads))
 }
 
 fn median(sorted: &[f64]) -> f64 {
@@ -132,6 +167,7 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
             load: run.spec.load.name(),
             size: run.spec.load.size().1,
             null: number == last_arm,
+            rounds: rates.len(),
             per_second: rate,
             per_second_range: [*rates.first()?, *rates.last()?],
             against_first: median(&ratios),
@@ -151,18 +187,18 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
 }
 
 /// A table for each load.
-fn text(rounds: u32, settings: &[String], arms: &[Arm]) -> String {
-    let mut text = match arms.first() {
+fn text(settings: &[String], loads: &[Vec<Arm>]) -> String {
+    let mut text = match loads.iter().flatten().next() {
         Some(arm) => format!(
-            "{} on {} CPUs of this computer, real threads: medians of {rounds} rounds in turn. What the last row differs \
-             by is chance.\n",
-            arm.load, arm.last.cpus
+            "{} on {} CPUs of this computer, real threads: medians of {} rounds in turn. What the last row differs by is \
+             chance.\n",
+            arm.load, arm.last.cpus, arm.rounds
         ),
         None => String::new(),
     };
     text = format!("{}\n", output::wrap(text.trim_end()));
     text += &output::settings_line(settings);
-    for group in arms.chunk_by(|a, b| a.size == b.size) {
+    for group in loads {
         let Some(first) = group.first() else { continue };
         let header = [
             "design",

@@ -61,6 +61,10 @@ fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     let bar = output::progress_bar(name, 100 * runs.len() as u64, "% of a run");
     let reports = run_all(&runs, jobs, |run| run.report(&|percent| bar.inc(percent)))?;
     bar.finish_and_clear();
+    let late = runs.iter().zip(&reports);
+    for (run, report) in late.filter(|(_, report)| report.late_changes > 0) {
+        note_late(report.late_changes, &run.spec.label());
+    }
     let groups = groups(&reports);
     let sensitivity = match common.timed.sensitivity {
         true => Some(explore(common, &machine, &runs, &reports, &groups)?),
@@ -68,9 +72,7 @@ fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     };
     let timed = Timed {
         workload: name,
-        settings: Some(output::Asked {
-            set: &common.settings,
-        }),
+        settings: Some(common.settings()),
         runs: &reports,
         sensitivity: sensitivity.as_ref(),
     };
@@ -83,6 +85,11 @@ fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
         }
         text
     })
+}
+
+/// Says that tunables were not set.
+fn note_late(changes: u32, run: &str) {
+    output::note(&format!("{run}: it ended before {changes} of --at"));
 }
 
 /// The figure by which designs are compared.

@@ -102,8 +102,18 @@ fn what_cannot_be_is_refused_with_what_can() {
         (
             "run hackbench -g 4 -l 50 --memory 8M",
             3,
-            "no room for socket buffers",
+            "which alone may need 11 MiB",
         ),
+        ("run tcp_rr -r 1,2000 --remote", 2, "frames are not split"),
+        ("run tbench 1 -t 20000s", 2, "1000 s"),
+        (
+            "run hackbench --host --machine milan-2x64",
+            2,
+            "cannot be used with",
+        ),
+        ("run hackbench --host -g 700 -s 1M", 2, "MiB are available"),
+        ("run netbench 4", 2, "no workload \"netbench\""),
+        ("run netbench 4", 2, "tcp_rr     netperf"),
     ] {
         assert_fails(&quarry(&words(args)), code, &[told]);
     }
@@ -128,10 +138,54 @@ fn loads_run_on_real_threads() {
         assert_eq!(run["last"]["operations"], 80);
         assert!(run["per_second"].as_f64().unwrap() > 0.0);
     }
+    let twice = "run hackbench -g 1,1 -f 2 -l 20 --host --rounds 1 --design slub";
+    assert_eq!(
+        stdout(&words(twice))
+            .matches("hackbench 1, 4 threads")
+            .count(),
+        2
+    );
     let text = stdout(&words(
         "run tcp_rr -n 1 -l 20ms --host --rounds 1 --design slub",
     ));
     assert!(text.contains("slub@6.18, again"), "{text}");
     let both = quarry(&words("run tbench 1 --host --cpus 2"));
     assert_fails(&both, 2, &["cannot be used with"]);
+}
+
+#[test]
+fn changes_that_come_too_late_are_told() {
+    let at = "--at 1h:kmalloc-512.cpu_partial=0 --design slub@5.9";
+    for load in [
+        "run hackbench -g 1 -f 2 -l 5 --cpus 2",
+        "run hackbench -g 1 -f 2 -l 5 --host --rounds 1",
+    ] {
+        let output = quarry(&words(&format!("{load} {at}")));
+        let note = String::from_utf8_lossy(&output.stderr);
+        assert!(note.contains("it ended before 1 of --at"), "{note}");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_the_rounds_that_ended() {
+    let args = "run hackbench -g 1 -f 2 -l 20 --host --rounds 1000000 --design slub --json";
+    let child = crate::common::command(&words(args))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Some rounds need milliseconds; it runs for hours.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for run in json["runs"].as_array().unwrap() {
+        let rounds = run["rounds"].as_u64().unwrap();
+        assert!((1..1_000_000).contains(&rounds), "{run}");
+    }
 }

@@ -1,16 +1,12 @@
 //! Tunables that are set while a load runs.
 
-use quarry_core::design::Design;
-use quarry_core::heap::Heap;
-use quarry_host::HostMachine;
-use quarry_sim::driver::Driver;
-
 use crate::error::WorkError;
 
 /// A tunable that is set while a load runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When, in nanoseconds since the run began. What is set at 0 is set before.
+    /// When, in nanoseconds since the run began: with the first operation that ends then or later. What is set at 0 is set
+    /// before.
     pub at_ns: u64,
     /// Name of the cache.
     pub cache: String,
@@ -21,36 +17,48 @@ pub struct Change {
 }
 
 impl Change {
-    /// Sets it in all caches of the name. `false` if there is none, or one refuses.
-    pub(super) fn set<D: Design>(&self, driver: &Driver<'_, D>) -> bool {
-        let (mut any, mut all) = (false, true);
-        driver.for_each_cache(|cache| {
-            if cache.head().name() == self.cache {
-                any = true;
-                all &= cache.set_attribute(self.name, self.value);
+    /// Sets it in all caches of its name. `for_each` calls its argument with the name of each cache and what sets the tunable
+    /// there.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::NoCache`] if none has the name, [`WorkError::Refused`] if one does not take the value.
+    pub(super) fn set(
+        &self,
+        run: &dyn Fn() -> String,
+        for_each: impl FnOnce(&mut dyn FnMut(&str, &dyn Fn() -> bool)),
+    ) -> Result<(), WorkError> {
+        let mut names = Vec::new();
+        let (mut found, mut taken) = (false, true);
+        for_each(&mut |name, set| {
+            if name == self.cache {
+                found = true;
+                taken &= set();
             }
+            names.push(name.to_string());
         });
-        any && all
-    }
-
-    /// The same on real CPUs.
-    pub(super) fn set_on_host<D: Design>(&self, heap: &Heap<HostMachine, D>) -> bool {
-        let (mut any, mut all) = (false, true);
-        heap.for_each_cache(|cache| {
-            if cache.name() == self.cache {
-                any = true;
-                all &= cache.set_attribute(self.name, self.value);
+        match (found, taken) {
+            (true, true) => Ok(()),
+            (true, false) => Err(WorkError::Refused {
+                run: format!("{}, {}", run(), self.cache),
+                name: self.name,
+                value: self.value,
+            }),
+            (false, _) => {
+                names.sort();
+                Err(WorkError::NoCache {
+                    run: run(),
+                    cache: self.cache.clone(),
+                    known: names.join(", "),
+                })
             }
-        });
-        any && all
-    }
-
-    /// The error of a run whose cache refuses it.
-    pub(super) fn refused(&self, run: &str) -> WorkError {
-        WorkError::Refused {
-            run: format!("{run}, {}", self.cache),
-            name: self.name,
-            value: self.value,
         }
     }
+}
+
+/// Changes in the order of their times.
+pub(super) fn by_time(changes: &[Change]) -> Vec<&Change> {
+    let mut all: Vec<&Change> = changes.iter().collect();
+    all.sort_by_key(|change| change.at_ns);
+    all
 }

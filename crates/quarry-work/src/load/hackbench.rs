@@ -1,9 +1,11 @@
 //! hackbench: groups of tasks in which each sender writes to each receiver.
 
+use serde::Serialize;
+
 use crate::world::{Over, Task, Transport, World, receive_all};
 
 /// What hackbench is asked to do; names and defaults are the program's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Hackbench {
     /// Groups.
     pub groups: u32,
@@ -33,14 +35,16 @@ impl Hackbench {
     /// Tasks.
     #[must_use]
     pub fn tasks(&self) -> u64 {
-        2 * u64::from(self.groups) * u64::from(self.descriptors)
+        (2 * u64::from(self.groups)).saturating_mul(self.descriptors.into())
     }
 
     /// Messages of the whole run.
     #[must_use]
     pub fn messages(&self) -> u64 {
-        let pairs = u64::from(self.groups) * u64::from(self.descriptors).pow(2);
-        pairs * u64::from(self.loops)
+        let pairs = u64::from(self.descriptors)
+            .pow(2)
+            .saturating_mul(self.groups.into());
+        pairs.saturating_mul(self.loops.into())
     }
 
     /// Sets it up. Each receiver has a connection of its own, into which all senders of its group write.

@@ -11,7 +11,7 @@ use quarry_core::stats::Stat;
 use quarry_host::HostMachine;
 use serde::Serialize;
 
-use super::change::Change;
+use super::change::{Change, by_time};
 use super::report::CacheReport;
 use super::sheaves;
 use super::spec::Load;
@@ -58,6 +58,10 @@ pub struct HostReport {
     pub load: &'static str,
     /// Its groups, clients or pairs.
     pub size: u32,
+    /// What its tasks do.
+    pub options: Load,
+    /// Sizes of TCP's buffers.
+    pub skb_sizes: &'static str,
     /// CPUs of the computer.
     pub cpus: u32,
     /// Threads.
@@ -76,11 +80,28 @@ pub struct HostReport {
     pub idle_percent: Option<f64>,
     /// Switches an operation.
     pub switches: Option<f64>,
+    /// Changes that were to come after its end.
+    pub late_changes: u32,
     /// Caches by their allocations.
     pub caches: Vec<CacheReport>,
 }
 
 impl HostSpec {
+    /// Sets a tunable of single caches.
+    fn set<D: Design>(
+        &self,
+        change: &Change,
+        heap: &Heap<HostMachine, D>,
+    ) -> Result<(), WorkError> {
+        change.set(&|| self.label(), |each| {
+            heap.for_each_cache(|cache| {
+                each(cache.name(), &|| {
+                    cache.set_attribute(change.name, change.value)
+                });
+            });
+        })
+    }
+
     fn label(&self) -> String {
         let (unit, n) = self.load.size();
         format!(
@@ -101,11 +122,22 @@ impl HostSpec {
             let message = "tcp_rr with another machine runs on virtual machines only";
             return Err(WorkError::Usage(message.to_string()));
         }
-        match self.time.is_zero() {
-            true => Err(WorkError::Usage(
-                "0 seconds: a run takes some time".to_string(),
-            )),
-            false => Ok(()),
+        if self.time.is_zero() {
+            let message = "0 seconds: a run takes some time";
+            return Err(WorkError::Usage(message.to_string()));
+        }
+        let of_one = u64::from(self.load.largest_message());
+        let bytes = self.load.tasks().saturating_mul(of_one);
+        match available_bytes() {
+            Some(most) if bytes > most => Err(WorkError::Usage(format!(
+                "{} threads with buffers of {of_one} bytes need {} MiB, and {} MiB are available; ask for fewer {} or \
+                 shorter messages",
+                self.load.tasks(),
+                bytes >> 20,
+                most >> 20,
+                self.load.size().0
+            ))),
+            _ => Ok(()),
         }
     }
 }
@@ -135,24 +167,20 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let mut world = World::default();
     spec.load.set_up(&mut world, spec.seed);
     let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, &world.connections);
-    let kernel = kernel.ok_or_else(|| exhausted(spec))?;
+    let kernel = kernel.ok_or_else(|| WorkError::Exhausted {
+        run: spec.label(),
+        what: "the caches of socket buffers",
+    })?;
     set(spec, &heap)?;
     let mut first = spec.changes.iter().filter(|change| change.at_ns == 0);
-    if let Some(change) = first.find(|change| !change.set_on_host(&heap)) {
-        return Err(change.refused(&spec.label()));
-    }
+    first.try_for_each(|change| spec.set(change, &heap))?;
     let in_use = objects(&heap);
+    let free_pages = free_pages(&heap);
     let threads = world.tasks.len() as u32;
     let ran = run_threads(spec, &kernel, world.tasks)?;
     let caches = caches(&heap, spec.page_bytes);
     kernel.shut_down();
-    let lost = u64::try_from(objects(&heap) - in_use).unwrap_or(0);
-    if lost > 0 {
-        return Err(WorkError::LostObjects {
-            run: spec.label(),
-            objects: lost,
-        });
-    }
+    check(spec, &heap, in_use, free_pages)?;
     let per_second = ran.counts.operations as f64 / ran.seconds;
     let per = |value: u64| value as f64 / ran.counts.operations.max(1) as f64;
     let used_seconds = |used: Usage| used.cpu_ns as f64 / 1e9;
@@ -166,6 +194,8 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
         era: spec.era.name(),
         load: spec.load.name(),
         size: spec.load.size().1,
+        options: spec.load,
+        skb_sizes: spec.sizes.name(),
         cpus,
         threads,
         seconds: ran.seconds,
@@ -178,15 +208,9 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
             100.0 * idle.max(0.0)
         }),
         switches: ran.used.map(|used| per(used.switches)),
+        late_changes: ran.late_changes,
         caches,
     })
-}
-
-fn exhausted(spec: &HostSpec) -> WorkError {
-    WorkError::Exhausted {
-        run: spec.label(),
-        what: "socket buffers",
-    }
 }
 
 /// Sets the tunables of all caches and of the page allocator.
@@ -213,12 +237,23 @@ fn set<D: Design>(spec: &HostSpec, heap: &Heap<HostMachine, D>) -> Result<(), Wo
     }
 }
 
+/// Memory that this computer has for new programs; `None` if the kernel does not tell.
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
 /// What all threads did.
 struct Ran {
     seconds: f64,
     counts: Counts,
     /// Together. `None` if the kernel does not tell.
     used: Option<Usage>,
+    late_changes: u32,
 }
 
 /// Runs a thread for each task. All begin together; returns when all have ended.
@@ -233,7 +268,10 @@ fn run_threads<D: Design>(
     let all = Mutex::new((Counts::default(), Some(Usage::default())));
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let buffer_bytes = spec.load.largest_message();
-    let (mut no_thread, mut refused) = (None, None);
+    let (mut no_thread, mut refused) = (None, Ok(()));
+    let mut later = by_time(&spec.changes);
+    later.retain(|change| change.at_ns > 0);
+    let mut late_changes = later.len() as u32;
     let mut began = Instant::now();
     std::thread::scope(|scope| {
         let mut threads = 0;
@@ -265,27 +303,22 @@ fn run_threads<D: Design>(
                 }
             }
         }
-        gate.open(threads);
-        began = Instant::now();
-        let mut later: Vec<&Change> = spec.changes.iter().collect();
-        later.retain(|change| change.at_ns > 0);
-        later.sort_by_key(|change| change.at_ns);
+        began = gate.open(threads);
         for change in later {
             let at = Duration::from_nanos(change.at_ns);
             if gate.ends_within(at.saturating_sub(began.elapsed())) {
                 break;
             }
-            if !change.set_on_host(kernel.heap()) {
-                refused = Some(change);
+            late_changes -= 1;
+            refused = spec.set(change, kernel.heap());
+            if refused.is_err() {
                 kernel.end();
                 break;
             }
         }
     });
     let seconds = began.elapsed().as_secs_f64();
-    if let Some(change) = refused {
-        return Err(change.refused(&spec.label()));
-    }
+    refused?;
     if let Some(error) = no_thread {
         return Err(WorkError::Host {
             run: spec.label(),
@@ -293,7 +326,11 @@ fn run_threads<D: Design>(
         });
     }
     if kernel.was_exhausted() {
-        return Err(exhausted(spec));
+        let rules = NetRules::of(spec.era, spec.sizes);
+        return Err(WorkError::NoBuffers {
+            run: spec.label(),
+            bytes: spec.load.buffers_bytes(&rules, spec.page_bytes),
+        });
     }
     let (counts, used) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Ran {
@@ -304,6 +341,7 @@ fn run_threads<D: Design>(
         },
         counts,
         used,
+        late_changes,
     })
 }
 
@@ -333,8 +371,8 @@ impl Gate {
         }
     }
 
-    /// Opens it when n threads have come.
-    fn open(&self, n: u32) {
+    /// Opens it when n threads have come. Returns when it was opened: before any of them passes.
+    fn open(&self, n: u32) -> Instant {
         let mut state = self.lock();
         while state.0 < n {
             state = self
@@ -342,8 +380,10 @@ impl Gate {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+        let now = Instant::now();
         state.1 = true;
         self.changed.notify_all();
+        now
     }
 
     /// A thread that has passed ends.
@@ -371,6 +411,45 @@ impl<D: Design> Drop for Leaves<'_, '_, D> {
         }
         self.0.leave();
     }
+}
+
+/// Refuses a heap that has lost an object or a page.
+fn check<D: Design>(
+    spec: &HostSpec,
+    heap: &Heap<HostMachine, D>,
+    in_use: i64,
+    pages_before: u64,
+) -> Result<(), WorkError> {
+    let run = || spec.label();
+    let mut wrong = None;
+    heap.for_each_cache(|cache| {
+        if let Err(source) = cache.check_consistency() {
+            wrong.get_or_insert((cache.name().to_string(), source));
+        }
+    });
+    if let Some((cache, source)) = wrong {
+        return Err(WorkError::InconsistentCache {
+            run: run(),
+            cache,
+            source,
+        });
+    }
+    let objects = objects(heap) - in_use;
+    if objects != 0 {
+        return Err(WorkError::LostObjects {
+            run: run(),
+            objects,
+        });
+    }
+    match pages_before as i64 - free_pages(heap) as i64 {
+        0 => Ok(()),
+        pages => Err(WorkError::Lost { run: run(), pages }),
+    }
+}
+
+/// Pages that are free, or slabs.
+fn free_pages<D: Design>(heap: &Heap<HostMachine, D>) -> u64 {
+    heap.pages().stats().free_pages + heap.pages().slab_pages()
 }
 
 /// Objects that all caches have given out, when no cache has an empty slab, without sheaves.

@@ -124,7 +124,7 @@ fn tunables_change_while_threads_run() {
     run::<Slub>(&spec).unwrap();
     // A change that comes after the run is not waited for.
     spec.changes.push(change(3_600_000, "no-such-cache"));
-    run::<Slub>(&spec).unwrap();
+    assert_eq!(run::<Slub>(&spec).unwrap().late_changes, 1);
     // A refused one ends the run.
     spec.time = Duration::from_secs(3600);
     for at_ms in [0, 5] {

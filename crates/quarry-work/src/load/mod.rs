@@ -28,8 +28,6 @@ pub use spec::{Load, LoadSpec};
 pub use tbench::Tbench;
 pub use tcp_rr::TcpRr;
 
-use std::cell::Cell;
-
 use quarry_core::design::Design;
 use quarry_core::machine::CpuId;
 use quarry_core::page::PageConfig;
@@ -107,12 +105,11 @@ fn run_on<D: Design>(
     progress: &dyn Fn(u64),
 ) -> Result<Run, WorkError> {
     let rules = NetRules::of(spec.era, spec.sizes);
-    let exhausted = |what| WorkError::Exhausted {
-        run: spec.label(),
-        what,
-    };
     let caches = Caches::new(driver, &rules);
-    let caches = caches.ok_or_else(|| exhausted("the caches of socket buffers"))?;
+    let caches = caches.ok_or_else(|| WorkError::Exhausted {
+        run: spec.label(),
+        what: "the caches of socket buffers",
+    })?;
     spec.set_caches(driver)?;
     let driver = &*driver;
     let in_use = objects(driver);
@@ -120,8 +117,7 @@ fn run_on<D: Design>(
     let mut world = World::default();
     spec.load.set_up(&mut world, spec.seed);
     let has_card = remote(&world.connections) > 0;
-    let tasks = world.tasks.len() + spec.later().count() + usize::from(has_card);
-    let tasks = tasks as u32;
+    let tasks = (world.tasks.len() + usize::from(has_card)) as u32;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.seed);
     let counted = match order {
         Order::Time => spec.counted(),
@@ -136,26 +132,16 @@ fn run_on<D: Design>(
         ghz: spec.machine.ghz,
         page_bytes: spec.page_bytes,
         counted,
+        later: spec.later(driver),
         progress,
     };
     let kernel = Kernel::new(parts, &world.connections);
-    let refused = Cell::new(None);
     let mut bodies: Vec<Box<dyn FnOnce() + '_>> = Vec::new();
     for body in world.tasks {
         let kernel = &kernel;
         bodies.push(Box::new(move || {
             // A task that cannot go on ends; the kernel knows why.
             let _ = body(kernel);
-        }));
-    }
-    for change in spec.later() {
-        let (sched, refused) = (&sched, &refused);
-        bodies.push(Box::new(move || {
-            sched.sleep_ns(change.at_ns);
-            if !change.set(driver) {
-                refused.set(Some(change));
-                sched.stop();
-            }
         }));
     }
     if has_card {
@@ -178,12 +164,13 @@ fn run_on<D: Design>(
         source,
     })?;
     if kernel.was_exhausted() {
-        return Err(exhausted("socket buffers"));
+        return Err(WorkError::NoBuffers {
+            run: spec.label(),
+            bytes: spec.load.buffers_bytes(&rules, spec.page_bytes),
+        });
     }
-    if let Some(change) = refused.take() {
-        return Err(change.refused(&spec.label()));
-    }
-    let run = Run::of(&kernel, driver, spec.page_bytes);
+    let late_changes = kernel.later()?;
+    let run = Run::of(&kernel, driver, spec.page_bytes, late_changes);
     kernel.shut_down();
     check(spec, driver, in_use, free_pages)?;
     Ok(run)
@@ -244,14 +231,15 @@ fn check<D: Design>(
             run: spec.label(),
             source,
         })?;
-    let lost = u64::try_from(objects(driver) - in_use).unwrap_or(0);
-    if lost > 0 {
+    let objects = objects(driver) - in_use;
+    if objects != 0 {
         return Err(WorkError::LostObjects {
             run: spec.label(),
-            objects: lost,
+            objects,
         });
     }
-    match free_pages - (driver.page_stats().free_pages + driver.slab_pages()) {
+    let left = driver.page_stats().free_pages + driver.slab_pages();
+    match free_pages as i64 - left as i64 {
         0 => Ok(()),
         pages => Err(WorkError::Lost {
             run: spec.label(),

@@ -7,7 +7,7 @@ use quarry_sim::time::TimeCounters;
 use serde::Serialize;
 
 use super::profile::Profile;
-use super::spec::LoadSpec;
+use super::spec::{Load, LoadSpec};
 use crate::causes::Causes;
 use crate::world::sim::{Kernel, Moment, Path};
 
@@ -60,6 +60,7 @@ pub(super) struct Run {
     ended: Moment,
     caches: Vec<CacheReport>,
     slab_pages: u64,
+    late_changes: u32,
 }
 
 impl Run {
@@ -67,6 +68,7 @@ impl Run {
         kernel: &Kernel<'_, '_, D>,
         driver: &Driver<'_, D>,
         page_bytes: u64,
+        late_changes: u32,
     ) -> Self {
         let (begun, ended) = kernel.span();
         let mut caches = Vec::new();
@@ -86,6 +88,7 @@ impl Run {
             ended,
             caches,
             slab_pages: driver.slab_pages(),
+            late_changes,
         }
     }
 }
@@ -103,6 +106,14 @@ pub struct LoadReport {
     pub load: &'static str,
     /// Its groups, clients or pairs.
     pub size: u32,
+    /// What its tasks do.
+    pub options: Load,
+    /// When woken tasks run.
+    pub wake_order: &'static str,
+    /// Where they run.
+    pub wake_place: &'static str,
+    /// Sizes of TCP's buffers.
+    pub skb_sizes: &'static str,
     /// CPUs.
     pub cpus: u32,
     /// Bytes of a page.
@@ -130,6 +141,8 @@ pub struct LoadReport {
     pub remote_wakeups: f64,
     /// Tasks that went to another CPU, an operation.
     pub migrations: f64,
+    /// Changes that were to come after its end.
+    pub late_changes: u32,
     /// Slab memory at the end, in KiB.
     pub slab_kib: u64,
     /// Caches by their allocations.
@@ -172,6 +185,10 @@ impl LoadReport {
             machine: spec.machine.name.clone(),
             load: spec.load.name(),
             size: spec.load.size().1,
+            options: spec.load,
+            wake_order: spec.sched.order.name(),
+            wake_place: spec.sched.place.name(),
+            skb_sizes: spec.sizes.name(),
             cpus: spec.cpus,
             page_size: spec.page_bytes,
             seed: spec.seed,
@@ -191,6 +208,7 @@ impl LoadReport {
             wakeups: per(now.wakeups - then.wakeups),
             remote_wakeups: per(now.remote_wakeups - then.remote_wakeups),
             migrations: per(now.migrations - then.migrations),
+            late_changes: run.late_changes,
             slab_kib: (run.slab_pages * spec.page_bytes) >> 10,
             caches: run.caches.clone(),
             profile: Profile::of(&spec.machine.name, spec.machine.ghz, &spent, copy_ps),

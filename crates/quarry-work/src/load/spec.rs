@@ -6,17 +6,18 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 use quarry_sim::driver::Driver;
 use quarry_sim::sched::SchedRules;
+use serde::Serialize;
 
-use super::change::Change;
+use super::change::{Change, by_time};
 use super::hackbench::Hackbench;
 use super::tbench::Tbench;
 use super::tcp_rr::TcpRr;
 use crate::config::checked;
 use crate::error::WorkError;
-use crate::net::SendSizes;
+use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
-use crate::world::sim::{Counted, Protocols};
-use crate::world::{Transport, World};
+use crate::world::sim::{Counted, Later, Protocols};
+use crate::world::{DATAGRAMS_MAX, PIPE_PAGES, Transport, World};
 
 /// Tasks of a run, at most: each has a stack of 256 KiB of address space.
 const TASKS_MAX: u64 = 30_000;
@@ -24,8 +25,15 @@ const TASKS_MAX: u64 = 30_000;
 /// Bytes of a datagram, at most: a send buffer has room for it with its head and shared info.
 const DATAGRAM_BYTES_MAX: u32 = 64 << 10;
 
+/// Bytes of a request or an answer between two machines, at most: the data of an Ethernet frame with TCP's options.
+const FRAME_BYTES_MAX: u32 = 1448;
+
+/// Simulated nanoseconds of a run, at most: a thousand seconds take days.
+const TIME_NS_MAX: u64 = 1_000_000_000_000;
+
 /// A load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Load {
     /// hackbench.
     Hackbench(Hackbench),
@@ -75,6 +83,27 @@ impl Load {
         }
     }
 
+    /// Bytes that all sockets and pipes have at once, at most: each sender of a full one has looked before it was.
+    pub(super) fn buffers_bytes(&self, rules: &NetRules, page_bytes: u64) -> u64 {
+        let message =
+            u64::from(self.largest_message()) + u64::from(rules.head_bytes + rules.shared_info);
+        let (connections, of_one) = match self {
+            Self::Hackbench(it) => {
+                let senders = u64::from(it.descriptors) * message;
+                let of_one = match it.transport {
+                    Transport::Pipe => (PIPE_PAGES + 1) * page_bytes,
+                    Transport::Datagram => DATAGRAMS_MAX as u64 * message + senders,
+                    _ => u64::from(rules.send_buffer) + senders,
+                };
+                (u64::from(it.groups) * u64::from(it.descriptors), of_one)
+            }
+            // A request and a response, of which one is on its way and the other one not acknowledged.
+            Self::Tbench(it) => (it.clients.into(), 2 * message),
+            Self::TcpRr(it) => (it.pairs.into(), 2 * message),
+        };
+        connections.saturating_mul(of_one)
+    }
+
     /// Bytes of payload of a mean operation, where they are known beforehand.
     pub(super) fn mean_bytes(&self) -> Option<f64> {
         match self {
@@ -118,7 +147,15 @@ impl Load {
                 [it.bytes, it.bytes]
             }
             Self::Tbench(_) => [1, 1],
-            Self::TcpRr(it) => [it.request, it.response],
+            Self::TcpRr(it) => {
+                let larger = it.request.max(it.response);
+                if it.remote && larger > FRAME_BYTES_MAX {
+                    return refuse(format!(
+                        "{larger} bytes between two machines: {FRAME_BYTES_MAX} at most, as frames are not split"
+                    ));
+                }
+                [it.request, it.response]
+            }
         };
         let most = 1 << 20;
         if let Some(bytes) = sizes.into_iter().find(|bytes| !(1..=most).contains(bytes)) {
@@ -213,8 +250,12 @@ impl LoadSpec {
     /// [`WorkError::Usage`] if the run cannot be.
     pub fn config(&self) -> Result<Config, WorkError> {
         self.load.check()?;
-        if self.time_ns == 0 {
-            let message = "0 seconds: a run takes some time";
+        let wrong = match self.time_ns.saturating_add(self.warm_up_ns) {
+            _ if self.time_ns == 0 => Some("0 seconds: a run takes some time"),
+            ns if ns > TIME_NS_MAX => Some("a run takes 1000 s of simulated time at most"),
+            _ => None,
+        };
+        if let Some(message) = wrong {
             return Err(WorkError::Usage(message.to_string()));
         }
         let base = Config {
@@ -247,14 +288,28 @@ impl LoadSpec {
         });
         result?;
         let mut first = self.changes.iter().filter(|change| change.at_ns == 0);
-        match first.find(|change| !change.set(driver)) {
-            Some(change) => Err(change.refused(&self.label())),
-            None => Ok(()),
-        }
+        first.try_for_each(|change| self.set(change, driver))
+    }
+
+    /// Sets a tunable of single caches.
+    fn set<D: Design>(&self, change: &Change, driver: &Driver<'_, D>) -> Result<(), WorkError> {
+        change.set(&|| self.label(), |each| {
+            driver.for_each_cache(|cache| {
+                each(cache.head().name(), &|| {
+                    cache.set_attribute(change.name, change.value)
+                });
+            });
+        })
     }
 
     /// What is set while the load runs.
-    pub(super) fn later(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(|change| change.at_ns > 0)
+    pub(super) fn later<'d, D: Design>(&'d self, driver: &'d Driver<'_, D>) -> Vec<Later<'d>> {
+        let all = by_time(&self.changes).into_iter();
+        let later = all.filter(|change| change.at_ns > 0);
+        let later = later.map(|change| Later {
+            at_ns: change.at_ns,
+            run: Box::new(move || self.set(change, driver)),
+        });
+        later.collect()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use quarry_sim::Rng;
+use serde::Serialize;
 
 use crate::world::{Task, Transport, World, receive_all};
 
@@ -14,7 +15,7 @@ const HEADER_BYTES: u32 = 59;
 const LENGTH_BYTES: u32 = 4;
 
 /// What tbench is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tbench {
     /// Clients, each with a server of its own.
     pub clients: u32,

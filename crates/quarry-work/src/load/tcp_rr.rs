@@ -1,9 +1,11 @@
 //! netperf's TCP_RR: pairs that send a byte to and fro.
 
+use serde::Serialize;
+
 use crate::world::{Task, Transport, World, receive_all};
 
 /// What TCP_RR is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TcpRr {
     /// Pairs of a client and a server.
     pub pairs: u32,

@@ -186,26 +186,64 @@ fn a_buffer_beyond_a_page_goes_to_the_zones_in_slub_alone() {
 
 #[test]
 fn a_tunable_changes_while_the_load_runs() {
-    let change = |cache: &str, value| Change {
-        at_ns: 1_000_000,
-        cache: cache.to_string(),
-        name: "cpu_partial",
-        value,
-    };
-    let with = |changes| {
+    let tbench = Load::Tbench(Tbench { clients: 16 });
+    let machine = Machine::bundled("clovertown-2x4").unwrap();
+    let hits = |at_ns: Option<u64>| {
+        let changes = at_ns.map(|at_ns| Change {
+            at_ns,
+            cache: "kmalloc-4096".to_string(),
+            name: "cpu_slabs_max",
+            value: 4,
+        });
         let spec = LoadSpec {
-            changes,
+            warm_up_ns: 0,
+            time_ns: 10_000_000,
+            changes: changes.into_iter().collect(),
+            ..LoadSpec::new(tbench, Era::V2_6_23, machine.clone())
+        };
+        let report = run::<Slub>(&spec, &|_| ()).unwrap();
+        let late = at_ns.is_some_and(|ns| ns > spec.time_ns);
+        assert_eq!(report.late_changes, u32::from(late));
+        report.cache("kmalloc-4096").unwrap().alloc_hits
+    };
+    // Each CPU keeps more slabs from the start, from the middle, or never.
+    let (start, middle, never) = (hits(Some(0)), hits(Some(5_000_000)), hits(None));
+    assert!(start > never + 20.0, "{start} {never}");
+    let between = (start + never) / 2.0;
+    assert!((middle - between).abs() < 8.0, "{middle} {between}");
+    let late = hits(Some(1_000_000_000_000));
+    assert!((late - never).abs() < f64::EPSILON, "{late} {never}");
+}
+
+#[test]
+fn a_change_after_the_end_does_nothing_and_one_of_no_cache_is_refused() {
+    let with = |at_ns, cache: &str| {
+        let change = Change {
+            at_ns,
+            cache: cache.to_string(),
+            name: "cpu_partial",
+            value: 0,
+        };
+        let spec = LoadSpec {
+            changes: vec![change],
             ..spec(LOADS[0], Era::V5_9, 4)
         };
         run::<Slub>(&spec, &|_| ())
     };
-    let plain = with(Vec::new()).unwrap();
-    assert_ne!(
-        with(vec![change("kmalloc-512", 0)]).unwrap().spent,
-        plain.spent
+    let plain = run::<Slub>(&spec(LOADS[0], Era::V5_9, 4), &|_| ()).unwrap();
+    let late = with(1_000_000_000, "kmalloc-512").unwrap();
+    assert_eq!(late.late_changes, 1);
+    let same = LoadReport {
+        late_changes: 0,
+        ..late
+    };
+    assert_eq!(same, plain);
+    let refused = with(100_000, "kmalloc-513").unwrap_err().to_string();
+    assert!(
+        refused.contains("no cache kmalloc-513; there are"),
+        "{refused}"
     );
-    let refused = with(vec![change("kmalloc-513", 0)]).unwrap_err();
-    assert!(refused.to_string().contains("kmalloc-513"), "{refused}");
+    assert!(refused.contains("kmalloc-512,"), "{refused}");
 }
 
 #[test]
@@ -228,5 +266,26 @@ fn what_cannot_be_is_refused() {
     let time = refused(LOADS[2], |spec| spec.time_ns = 0);
     assert!(time.starts_with("0 seconds"), "{time}");
     let memory = refused(groups(10), |spec| spec.memory_bytes = 4 << 20);
-    assert!(memory.contains("no room for socket buffers"), "{memory}");
+    assert!(memory.contains("which alone may need 44 MiB"), "{memory}");
+    let frame = refused(LOADS[5], |spec| {
+        spec.load = Load::TcpRr(TcpRr {
+            pairs: 1,
+            request: 1,
+            response: 1449,
+            remote: true,
+        });
+    });
+    assert!(
+        frame.starts_with("1449 bytes between two machines"),
+        "{frame}"
+    );
+    let long = refused(LOADS[3], |spec| spec.time_ns = u64::MAX);
+    assert!(long.contains("1000 s"), "{long}");
+    let wraps = Load::Hackbench(Hackbench {
+        groups: u32::MAX,
+        descriptors: u32::MAX,
+        ..Hackbench::default()
+    });
+    let wraps = refused(wraps, |_| ());
+    assert!(wraps.contains("30000 tasks are the most"), "{wraps}");
 }

@@ -136,8 +136,8 @@ fn run_on_pages<D: Design>(
             run: spec.label(),
             source,
         })?;
-    let lost = free_pages - pages.stats().free_pages;
-    if lost > 0 {
+    let lost = free_pages as i64 - pages.stats().free_pages as i64;
+    if lost != 0 {
         return Err(WorkError::Lost {
             run: spec.label(),
             pages: lost,

@@ -6,12 +6,17 @@
 //!
 //! Messages have a length and no content, but for one word, which travels with a message's first byte: what a header would say.
 
+use serde::Serialize;
+
 pub(crate) mod host;
 pub mod sim;
 
 /// Datagrams that a socket has before its senders wait (`net.unix.max_dgram_qlen`; its default in the kernel's documentation
 /// of sysctls).
 pub const DATAGRAMS_MAX: usize = 10;
+
+/// Pages of a pipe (`PIPE_BUFFERS`).
+pub(crate) const PIPE_PAGES: u64 = 16;
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +31,8 @@ impl End {
 }
 
 /// How two ends are connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// A pair of Unix stream sockets.
     Unix,

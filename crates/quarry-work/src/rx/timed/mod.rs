@@ -128,8 +128,8 @@ fn receive<D: Design>(
         run: spec.label(),
         source,
     })?;
-    let lost = free_pages - (driver.page_stats().free_pages + driver.slab_pages());
-    match lost {
+    let left = driver.page_stats().free_pages + driver.slab_pages();
+    match free_pages as i64 - left as i64 {
         0 => Ok(span),
         pages => Err(WorkError::Lost {
             run: spec.label(),

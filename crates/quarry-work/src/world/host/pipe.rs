@@ -6,10 +6,9 @@ use quarry_core::design::Design;
 
 use super::kernel::{HostTask, Kernel};
 use super::skb::Block;
-use crate::world::{End, Over, Received};
+use crate::world::{End, Over, PIPE_PAGES, Received};
 
-/// Pages of a pipe (`PIPE_BUFFERS`).
-const BUFFERS: usize = 16;
+const BUFFERS: usize = PIPE_PAGES as usize;
 
 /// What is in a pipe, at its reader.
 #[derive(Default)]

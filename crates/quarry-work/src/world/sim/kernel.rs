@@ -16,6 +16,7 @@ use super::Protocols;
 use super::pipe::PipeState;
 use super::remote::Card;
 use super::skb::{Block, Queued, Skb};
+use crate::error::WorkError;
 use crate::net::NetRules;
 use crate::world::{End, Over, Received, Task, Transport};
 
@@ -147,6 +148,12 @@ pub(super) enum SocketLine {
     State = 2,
 }
 
+/// What is done at a moment of a run, which ends it if that fails.
+pub(crate) struct Later<'d> {
+    pub(crate) at_ns: u64,
+    pub(crate) run: Box<dyn FnOnce() -> Result<(), WorkError> + 'd>,
+}
+
 /// A virtual machine's kernel.
 pub(crate) struct Kernel<'d, 'h, D: Design> {
     pub(super) driver: &'d Driver<'h, D>,
@@ -164,6 +171,10 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     begun: RefCell<Option<Moment>>,
     ended: RefCell<Option<Moment>>,
     exhausted: Cell<bool>,
+    /// What is to be done, first things first.
+    later: RefCell<VecDeque<Later<'d>>>,
+    /// Why one of them failed.
+    failed: RefCell<Option<WorkError>>,
     progress: &'d dyn Fn(u64),
     /// Per cent of the run that were reported.
     reported: Cell<u64>,
@@ -186,6 +197,8 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) ghz: f64,
     pub(crate) page_bytes: u64,
     pub(crate) counted: Counted,
+    /// In the order of their times.
+    pub(crate) later: Vec<Later<'d>>,
     pub(crate) progress: &'d dyn Fn(u64),
 }
 
@@ -210,6 +223,8 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             begun: RefCell::default(),
             ended: RefCell::default(),
             exhausted: Cell::new(false),
+            later: RefCell::new(parts.later.into()),
+            failed: RefCell::default(),
             progress: parts.progress,
             reported: Cell::new(0),
         }
@@ -275,6 +290,31 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     /// Whether memory was exhausted.
     pub(crate) fn was_exhausted(&self) -> bool {
         self.exhausted.get()
+    }
+
+    /// Does what is due. The task that finds it due does it, as an interrupt of a timer would.
+    fn do_later(&self, now_ps: u64) {
+        loop {
+            let mut later = self.later.borrow_mut();
+            // Virtual machines without time have their clocks at 0.
+            if later.front().is_none_or(|it| it.at_ns * 1000 > now_ps) {
+                return;
+            }
+            let due = later.pop_front();
+            drop(later);
+            if let Some(Err(error)) = due.map(|it| (it.run)()) {
+                self.failed.borrow_mut().get_or_insert(error);
+                self.sched.stop();
+            }
+        }
+    }
+
+    /// Why something failed that was to be done in the run, and how much came after its end.
+    pub(crate) fn later(&self) -> Result<u32, WorkError> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(self.later.borrow().len() as u32),
+        }
     }
 
     /// Tells when another per cent of the run is done.
@@ -406,5 +446,6 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
             self.ended.replace(Some(self.moment()));
         }
         self.report_progress(now_ps);
+        self.do_later(now_ps);
     }
 }

@@ -41,7 +41,7 @@ mod skb;
 mod tcp;
 mod unix;
 
-pub(crate) use kernel::{Caches, Counted, Kernel, Moment, Parts, Path, remote};
+pub(crate) use kernel::{Caches, Counted, Kernel, Later, Moment, Parts, Path, remote};
 
 /// Nanoseconds from a request to its answer on the wire and in the other machine: of 1 Gbit/s cards with few microseconds of
 /// interrupt moderation, from memory.

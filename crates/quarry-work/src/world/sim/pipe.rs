@@ -8,10 +8,9 @@ use quarry_core::machine::Access;
 
 use super::kernel::{Kernel, Path, Side, SocketLine};
 use super::skb::Block;
-use crate::world::{End, Over, Received};
+use crate::world::{End, Over, PIPE_PAGES, Received};
 
-/// Pages of a pipe (`PIPE_BUFFERS`).
-const BUFFERS: usize = 16;
+const BUFFERS: usize = PIPE_PAGES as usize;
 
 /// What is in a pipe, at its reader.
 #[derive(Default)]
@@ -42,7 +41,10 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
             let merges = last_room >= left;
             if !merges && is_full() {
                 self.wake_all(&reader.readers);
-                self.wait_in(&own.writers, "room in a pipe")?;
+                // A reader may have made room meanwhile.
+                if is_full() {
+                    self.wait_in(&own.writers, "room in a pipe")?;
+                }
                 continue;
             }
             if !merges {

@@ -87,19 +87,24 @@ impl<D: Design> Kernel<'_, '_, D> {
 
     /// Receives what has come, and waits for the first of it.
     pub(super) fn receive_stream(&self, at: End, most: u32) -> Result<Received, Over> {
-        if !self.wait_for_message(at)? {
-            return Ok(Received { bytes: 0, word: 0 });
-        }
         let own = self.side(at);
         let is_tcp = own.transport != Transport::Unix;
         let mut received = Received { bytes: 0, word: 0 };
+        if !self.wait_for_message(at)? {
+            return Ok(received);
+        }
         if is_tcp {
             self.protocol(self.tcp_ps / 4);
             self.touch(own, SocketLine::State, Access::Write);
         }
         while received.bytes < most {
             self.touch(own, SocketLine::Queue, Access::Atomic);
-            let Some(mut first) = own.queue.borrow_mut().pop_front() else {
+            let first = own.queue.borrow_mut().pop_front();
+            let Some(mut first) = first else {
+                // Another reader may have been faster.
+                if received.bytes == 0 && self.wait_for_message(at)? {
+                    continue;
+                }
                 break;
             };
             if received.bytes == 0 {
