@@ -1,5 +1,6 @@
 //! `quarry reproduce`: published measurements, run again.
 
+use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mode = if args.quick { Mode::Quick } else { Mode::Full };
     let plan = Plan::new(threads, mode, args.seed);
     let mut kept = match &args.keep {
-        Some(path) => Kept::open(path)?,
+        Some(path) => Kept::open(path, &build())?,
         None => Kept::nothing(),
     };
     if !kept.is_empty() {
@@ -138,6 +139,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::print_text(&text(args, mode, &judged))?;
     }
     ended(args, interrupted, &judged)
+}
+
+/// Names this build: its version, and a hash of its file, which tells builds of one version apart.
+fn build() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let file = std::env::current_exe().and_then(std::fs::read);
+    match file {
+        Ok(bytes) => {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&bytes);
+            format!("{version} {:016x}", hasher.finish())
+        }
+        Err(_) => version.to_string(),
+    }
 }
 
 /// How the command ends.

@@ -13,7 +13,7 @@ use crate::results::Figures;
 /// One result: a line of the file.
 #[derive(Serialize, Deserialize)]
 struct Line {
-    /// Program that found it.
+    /// Build of the program that found it.
     quarry: String,
     /// Mode, thread, experiment and arm.
     run: String,
@@ -27,6 +27,7 @@ const BEGIN: &str = "{\"quarry\":";
 #[derive(Debug)]
 pub struct Kept {
     known: BTreeMap<String, Figures>,
+    build: String,
     file: Option<(PathBuf, File)>,
 }
 
@@ -36,18 +37,20 @@ impl Kept {
     pub fn nothing() -> Self {
         Self {
             known: BTreeMap::new(),
+            build: String::new(),
             file: None,
         }
     }
 
-    /// Reads what a file has, if it exists, and adds what is found from now on. A last line that an interrupt left
+    /// Reads what a file has, if it exists, and adds what is found from now on. `build` names the program: another one may
+    /// find other results under the same name. A last line that an interrupt left
     /// unfinished is taken off. The file is locked until this is dropped.
     ///
     /// # Errors
     ///
     /// [`ReproduceError::InUse`] if another run has it open.
-    /// [`ReproduceError::Keep`] if the file cannot be read or written, or is not of this version of the program.
-    pub fn open(path: &Path) -> Result<Self, ReproduceError> {
+    /// [`ReproduceError::Keep`] if the file cannot be read or written, or is not of this build of the program.
+    pub fn open(path: &Path, build: &str) -> Result<Self, ReproduceError> {
         let wrong = |problem: String| ReproduceError::Keep {
             path: path.to_path_buf(),
             problem,
@@ -77,8 +80,12 @@ impl Kept {
             }
             let line: Line = serde_json::from_str(&text)
                 .map_err(|error| wrong(format!("it has no results of reproduce ({error})")))?;
-            if line.quarry != env!("CARGO_PKG_VERSION") {
-                return Err(wrong(format!("its results are of version {}", line.quarry)));
+            if line.quarry != build {
+                let problem = format!(
+                    "its results are of quarry {}, and this is {build}",
+                    line.quarry
+                );
+                return Err(wrong(problem));
             }
             known.insert(line.run, line.figures);
             whole_bytes += bytes as u64;
@@ -88,6 +95,7 @@ impl Kept {
             .map_err(|error| wrong(error.to_string()))?;
         Ok(Self {
             known,
+            build: build.to_string(),
             file: Some((path.to_path_buf(), file)),
         })
     }
@@ -113,7 +121,7 @@ impl Kept {
             return Ok(());
         };
         let line = Line {
-            quarry: env!("CARGO_PKG_VERSION").to_string(),
+            quarry: self.build.clone(),
             run: run.to_string(),
             figures: figures.clone(),
         };
@@ -137,24 +145,26 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("kept");
         let figures = vec![("mb".to_string(), 1.5)];
-        let mut kept = Kept::open(&path).unwrap();
+        let mut kept = Kept::open(&path, "1 a").unwrap();
         assert!(kept.is_empty());
         kept.add("a", &figures).unwrap();
         kept.add("b", &figures).unwrap();
         drop(kept);
         let whole = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{whole}{{\"quarry\":")).unwrap();
-        let mut kept = Kept::open(&path).unwrap();
-        let second = Kept::open(&path).unwrap_err().to_string();
+        let mut kept = Kept::open(&path, "1 a").unwrap();
+        let second = Kept::open(&path, "1 a").unwrap_err().to_string();
         assert!(second.contains("another run"), "{second}");
         assert_eq!((kept.len(), kept.get("b")), (2, Some(&figures)));
         kept.add("c", &figures).unwrap();
         drop(kept);
-        assert_eq!(Kept::open(&path).unwrap().len(), 3);
+        assert_eq!(Kept::open(&path, "1 a").unwrap().len(), 3);
+        let other = Kept::open(&path, "1 b").unwrap_err().to_string();
+        assert!(other.contains("of quarry 1 a, and this is 1 b"), "{other}");
         let others: [&[u8]; 4] = [b"other\n", b"other", b"{\"a\": 1}", b"PAR1\xff\xfe"];
         for other in others {
             std::fs::write(&path, other).unwrap();
-            let error = Kept::open(&path).unwrap_err().to_string();
+            let error = Kept::open(&path, "1 a").unwrap_err().to_string();
             assert!(error.contains("name another file"), "{error}");
             assert_eq!(std::fs::read(&path).unwrap(), other);
         }

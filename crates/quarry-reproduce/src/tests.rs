@@ -116,14 +116,14 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
         let stop = &stop;
         move |at: Progress| stop.store(at.runs >= runs, Ordering::Relaxed)
     };
-    let mut kept = Kept::open(&path).unwrap();
+    let mut kept = Kept::open(&path, "1").unwrap();
     let results = plan.run(1, &mut kept, &stop, &stop_after(3)).unwrap();
     assert_eq!(RUNS.load(Ordering::Relaxed), 3);
     let judged = judge(&THREAD, Mode::Quick, &results[0]);
     assert_eq!(judged.claims[0].true_arms, [2, 2]);
     drop(kept);
     stop.store(false, Ordering::Relaxed);
-    let mut kept = Kept::open(&path).unwrap();
+    let mut kept = Kept::open(&path, "1").unwrap();
     assert_eq!(kept.len(), 3);
     let results = plan.run(3, &mut kept, &stop, &stop_after(100)).unwrap();
     // Two experiments with the values, another seed and two draws.

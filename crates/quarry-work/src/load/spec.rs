@@ -97,7 +97,7 @@ impl Load {
                 };
                 (u64::from(it.groups) * u64::from(it.descriptors), of_one)
             }
-            // A request and a response, of which one is on its way and the other one not acknowledged.
+            // A request and a response: one is on its way, and the other one is not acknowledged.
             Self::Tbench(it) => (it.clients.into(), 2 * message),
             Self::TcpRr(it) => (it.pairs.into(), 2 * message),
         };
