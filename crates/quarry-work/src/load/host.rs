@@ -19,6 +19,7 @@ use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
 use crate::world::host::{Counts, HostTask, Kernel, Usage};
+use crate::world::sim::remote;
 use crate::world::{Body, World};
 
 /// Bytes of a thread's stack: messages are in buffers of their own.
@@ -166,6 +167,10 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let rules = NetRules::of(spec.era, spec.sizes);
     let mut world = World::default();
     spec.load.set_up(&mut world, spec.seed);
+    if remote(&world.connections) > 0 {
+        let message = "connections to another machine are on virtual machines only";
+        return Err(WorkError::Usage(message.to_string()));
+    }
     let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, &world.connections);
     let kernel = kernel.ok_or_else(|| WorkError::Exhausted {
         run: spec.label(),
@@ -262,7 +267,7 @@ fn run_threads<D: Design>(
     kernel: &Kernel<'_, D>,
     tasks: Vec<Body>,
 ) -> Result<Ran, WorkError> {
-    let limited = !matches!(spec.load, Load::Hackbench(_));
+    let limited = spec.load.operations().is_none();
     let window = limited.then(|| (spec.time / 10, spec.time + spec.time / 10));
     let gate = Gate::default();
     let all = Mutex::new((Counts::default(), Some(Usage::default())));

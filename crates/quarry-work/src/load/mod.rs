@@ -5,12 +5,16 @@
 //! | [`Hackbench`] | groups of senders and receivers on Unix sockets, datagrams or pipes | seconds |
 //! | [`Tbench`] | dbench's requests and replies over TCP on loopback | MB/s of payload |
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
+//! | [`Own`] | what the caller writes | |
 
 mod change;
 mod hackbench;
 pub mod host;
 #[cfg(test)]
 mod host_tests;
+mod own;
+#[cfg(test)]
+mod own_tests;
 mod profile;
 mod report;
 mod spec;
@@ -21,6 +25,7 @@ mod tests;
 
 pub use change::Change;
 pub use hackbench::Hackbench;
+pub use own::Own;
 pub use profile::{PAGE_ALLOCATOR, Profile, ProfileRow, SLAB_SLOW};
 pub use quarry_sim::sched::{SchedRules, WakeOrder, WakePlace};
 pub use report::{CacheReport, LoadReport};

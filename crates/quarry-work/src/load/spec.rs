@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::change::{Change, by_time};
 use super::hackbench::Hackbench;
+use super::own::Own;
 use super::tbench::Tbench;
 use super::tcp_rr::TcpRr;
 use crate::config::checked;
@@ -41,6 +42,8 @@ pub enum Load {
     Tbench(Tbench),
     /// netperf's TCP_RR.
     TcpRr(TcpRr),
+    /// The caller's.
+    Own(Own),
 }
 
 impl Load {
@@ -51,6 +54,7 @@ impl Load {
             Self::Hackbench(_) => "hackbench",
             Self::Tbench(_) => "tbench",
             Self::TcpRr(_) => "tcp_rr",
+            Self::Own(it) => it.name,
         }
     }
 
@@ -61,6 +65,7 @@ impl Load {
             Self::Hackbench(it) => ("groups", it.groups),
             Self::Tbench(it) => ("clients", it.clients),
             Self::TcpRr(it) => ("pairs", it.pairs),
+            Self::Own(it) => ("parts", it.size),
         }
     }
 
@@ -71,6 +76,7 @@ impl Load {
             Self::Hackbench(it) => it.tasks(),
             Self::Tbench(it) => it.tasks(),
             Self::TcpRr(it) => it.tasks(),
+            Self::Own(it) => it.world(0).tasks.len() as u64,
         }
     }
 
@@ -80,6 +86,16 @@ impl Load {
             Self::Hackbench(it) => it.bytes,
             Self::Tbench(_) => super::tbench::largest_message(),
             Self::TcpRr(it) => it.request.max(it.response),
+            Self::Own(it) => it.largest_message,
+        }
+    }
+
+    /// Operations after which it ends by itself; `None` if it runs for a time.
+    pub(super) fn operations(&self) -> Option<u64> {
+        match self {
+            Self::Hackbench(it) => Some(it.messages()),
+            Self::Tbench(_) | Self::TcpRr(_) => None,
+            Self::Own(it) => it.operations,
         }
     }
 
@@ -100,6 +116,10 @@ impl Load {
             // A request and a response: one is on its way, and the other one is not acknowledged.
             Self::Tbench(it) => (it.clients.into(), 2 * message),
             Self::TcpRr(it) => (it.pairs.into(), 2 * message),
+            Self::Own(it) => {
+                let connections = it.world(0).connections.len() as u64;
+                (connections, u64::from(rules.send_buffer) + message)
+            }
         };
         connections.saturating_mul(of_one)
     }
@@ -108,7 +128,7 @@ impl Load {
     pub(super) fn mean_bytes(&self) -> Option<f64> {
         match self {
             Self::Tbench(_) => Some(super::tbench::mean_payload()),
-            Self::Hackbench(_) | Self::TcpRr(_) => None,
+            Self::Hackbench(_) | Self::TcpRr(_) | Self::Own(_) => None,
         }
     }
 
@@ -117,6 +137,7 @@ impl Load {
             Self::Hackbench(it) => it.set_up(world),
             Self::Tbench(it) => it.set_up(world, seed),
             Self::TcpRr(it) => it.set_up(world),
+            Self::Own(it) => (it.set_up)(world, it.size, seed),
         }
     }
 
@@ -147,6 +168,7 @@ impl Load {
                 [it.bytes, it.bytes]
             }
             Self::Tbench(_) => [1, 1],
+            Self::Own(it) => [it.largest_message; 2],
             Self::TcpRr(it) => {
                 let larger = it.request.max(it.response);
                 if it.remote && larger > FRAME_BYTES_MAX {
@@ -269,9 +291,9 @@ impl LoadSpec {
 
     /// What is counted.
     pub(super) fn counted(&self) -> Counted {
-        match self.load {
-            Load::Hackbench(it) => Counted::All(it.messages()),
-            Load::Tbench(_) | Load::TcpRr(_) => Counted::Time {
+        match self.load.operations() {
+            Some(operations) => Counted::All(operations),
+            None => Counted::Time {
                 from_ps: self.warm_up_ns * 1000,
                 to_ps: (self.warm_up_ns + self.time_ns) * 1000,
             },
