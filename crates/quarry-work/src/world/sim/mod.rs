@@ -38,6 +38,7 @@ mod kernel;
 mod pipe;
 mod remote;
 mod skb;
+mod socket;
 mod tcp;
 mod unix;
 

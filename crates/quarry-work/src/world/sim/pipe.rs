@@ -6,8 +6,9 @@ use std::rc::Rc;
 use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
-use super::kernel::{Kernel, Path, Side, SocketLine};
+use super::kernel::{Kernel, Path};
 use super::skb::Block;
+use super::socket::{Side, SocketLine};
 use crate::world::{End, Over, PIPE_PAGES, Received};
 
 const BUFFERS: usize = PIPE_PAGES as usize;

@@ -9,8 +9,9 @@ use quarry_core::machine::Access;
 use quarry_sim::sched::TaskId;
 
 use super::ROUND_TRIP_NS;
-use super::kernel::{Kernel, SocketLine};
+use super::kernel::Kernel;
 use super::skb::{HeadKind, Skb};
+use super::socket::SocketLine;
 use crate::net::DataFrom;
 use crate::world::{End, Over};
 

@@ -7,7 +7,8 @@ use quarry_core::machine::{Access, CpuId, Cpus as _};
 use quarry_core::page::MigrateType;
 use quarry_sim::driver::{ObjectRef, PageRef};
 
-use super::kernel::{Kernel, Path, Side, SocketLine};
+use super::kernel::{Kernel, Path};
+use super::socket::{Side, SocketLine};
 use crate::net::DataFrom;
 use crate::world::Over;
 

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
-use super::kernel::{Kernel, Side, SocketLine};
+use super::kernel::Kernel;
 use super::skb::{Fragment, HeadKind, Skb};
+use super::socket::{Side, SocketLine};
 use crate::world::{End, Over};
 
 /// Bytes that a receiver owes acknowledgements for, at most: data of a full segment.

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
-use super::kernel::{Kernel, SocketLine};
+use super::kernel::Kernel;
 use super::skb::HeadKind;
+use super::socket::SocketLine;
 use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<D: Design> Kernel<'_, '_, D> {
