@@ -286,8 +286,7 @@ fn run_threads<D: Design>(
             let spawned = thread.spawn_scoped(scope, move || {
                 let _leaves = Leaves(gate, kernel);
                 let task = HostTask::new(kernel, window, buffer_bytes);
-                gate.pass();
-                task.begin();
+                task.begin(gate.pass());
                 let done = body(&task);
                 let (counts, used) = (task.counts(), task.used());
                 let mut all = lock();
@@ -353,22 +352,25 @@ fn run_threads<D: Design>(
 /// Where threads wait until all have come, and leave when they end.
 #[derive(Default)]
 struct Gate {
-    /// Threads that have come and not left, and whether they may pass.
-    state: Mutex<(u32, bool)>,
+    /// Threads that have come and not left, and since when they may pass.
+    state: Mutex<(u32, Option<Instant>)>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn lock(&self) -> MutexGuard<'_, (u32, bool)> {
+    fn lock(&self) -> MutexGuard<'_, (u32, Option<Instant>)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the gate is open.
-    fn pass(&self) {
+    /// Waits until the gate is open. Returns when it was opened.
+    fn pass(&self) -> Instant {
         let mut state = self.lock();
         state.0 += 1;
         self.changed.notify_all();
-        while !state.1 {
+        loop {
+            if let Some(opened) = state.1 {
+                return opened;
+            }
             state = self
                 .changed
                 .wait(state)
@@ -386,7 +388,7 @@ impl Gate {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         let now = Instant::now();
-        state.1 = true;
+        state.1 = Some(now);
         self.changed.notify_all();
         now
     }

@@ -217,9 +217,9 @@ impl<'k, 'h, D: Design> HostTask<'k, 'h, D> {
         }
     }
 
-    /// It begins now.
-    pub(crate) fn begin(&self) {
-        self.began.set(Instant::now());
+    /// The run has begun then.
+    pub(crate) fn begin(&self, then: Instant) {
+        self.began.set(then);
         self.used_before.set(Usage::of_thread());
     }
 
