@@ -296,13 +296,13 @@ impl<'m> Scheduler<'m> {
             self.start(cpu, task);
             return true;
         }
+        let first = self.rules.order == WakeOrder::Immediate && !self.ends_slice(task);
+        self.enqueue(cpu, task, first);
         let at_once = match self.rules.order {
-            WakeOrder::Immediate => !self.ends_slice(task),
+            WakeOrder::Immediate => first,
             WakeOrder::Queued => false,
             WakeOrder::Fair => self.has_had_less(task, queue),
         };
-        let first = at_once && self.rules.order == WakeOrder::Immediate;
-        self.enqueue(cpu, task, first);
         queue.resched.set(queue.resched.get() || at_once);
         true
     }
