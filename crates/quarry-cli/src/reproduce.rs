@@ -1,11 +1,13 @@
 //! `quarry reproduce`: published measurements, run again.
 
 use std::hash::{DefaultHasher, Hasher as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
-use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, Verdict, find, judge};
+use quarry_reproduce::{
+    Claim, Judged, Kept, Mode, Plan, Progress, ReproduceError, Verdict, find, judge,
+};
 use serde::Serialize;
 
 use crate::machine_args::JobsArgs;
@@ -54,7 +56,8 @@ it fails if it is on one side of the range in all. Without --quick there are 32 
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 a claim that held before fails;
-  130 interrupted: what was found is printed, and kept with --keep
+  130 interrupted: what was found is printed, and kept with --keep; claims
+      whose runs have not all ended have no verdict
 
 Examples:
   quarry reproduce tbench-2007 --quick
@@ -116,7 +119,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .zip(&results)
         .map(|(thread, results)| judge(thread, mode, results))
         .collect();
-    let interrupted = stop.load(Ordering::Relaxed);
+    let [done, due] = runs(&judged);
+    // An interrupt that came after the last run has cut nothing off.
+    let interrupted = done < due && stop.load(Ordering::Relaxed);
     if let Some(path) = &args.html {
         let page = reproduce_html::page(mode, &judged)?;
         output::write_to(path, &page)?;
@@ -131,14 +136,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 seed: args.seed,
                 draws,
                 seeds,
-                complete: !interrupted,
+                complete: done == due,
                 threads: &judged,
             },
         )?;
     } else if !to_stdout {
         output::print_text(&text(args, mode, &judged))?;
     }
-    ended(args, interrupted, &judged)
+    ended(args.keep.as_deref(), interrupted, &judged)
+}
+
+/// Runs that ended, and all that are due.
+pub(crate) fn runs(judged: &[Judged]) -> [usize; 2] {
+    let all = judged.iter().map(|thread| thread.runs);
+    all.fold([0, 0], |[done, due], [more, more_due]| {
+        [done + more, due + more_due]
+    })
 }
 
 /// Names this build: its version, and a hash of its file, which tells builds of one version apart.
@@ -156,9 +169,9 @@ fn build() -> String {
 }
 
 /// How the command ends.
-fn ended(args: &Args, interrupted: bool, judged: &[Judged]) -> anyhow::Result<()> {
+fn ended(keep: Option<&Path>, interrupted: bool, judged: &[Judged]) -> anyhow::Result<()> {
     if interrupted {
-        let message = match &args.keep {
+        let message = match keep {
             Some(path) => format!(
                 "interrupted; results are kept in {}: the same command goes on",
                 path.display()
@@ -182,7 +195,7 @@ fn ended(args: &Args, interrupted: bool, judged: &[Judged]) -> anyhow::Result<()
 }
 
 /// Refuses a page that cannot be written, before hours of work.
-fn check_html(path: &std::path::Path, json: bool) -> anyhow::Result<()> {
+fn check_html(path: &Path, json: bool) -> anyhow::Result<()> {
     if output::is_stdout(path) {
         return match json {
             true => Err(error::usage(
@@ -204,20 +217,59 @@ fn check_html(path: &std::path::Path, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How many claims hold: "21 claims hold, 4 undecided, 18 fail, 2 not run".
+fn counts(judged: &[Judged]) -> String {
+    let words = Verdict::ALL.into_iter().filter_map(|verdict| {
+        let claims = judged.iter().flat_map(|thread| &thread.claims);
+        let count = claims.filter(|claim| claim.verdict == verdict).count();
+        match verdict {
+            Verdict::Holds => Some(format!("{count} claims hold")),
+            Verdict::Fails => Some(format!("{count} fail")),
+            Verdict::Incomplete if count == 0 => None,
+            _ => Some(format!("{count} {}", verdict.name())),
+        }
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// What was repeated: "2 draws of all constants, 1 other seed".
+pub(crate) fn arms(mode: Mode) -> String {
+    let (draws, seeds) = mode.arms();
+    let more = if seeds == 1 { "" } else { "s" };
+    format!("{draws} draws of all constants, {seeds} other seed{more}")
+}
+
+/// Says of an interrupted run how far it came.
+pub(crate) fn interruption(judged: &[Judged]) -> Option<String> {
+    let [done, due] = runs(judged);
+    (done < due).then(|| {
+        format!(
+            "interrupted: {done} of {due} runs; a claim whose runs have not all ended is incomplete"
+        )
+    })
+}
+
+/// A claim's verdict, with what it was before if it is lost, or how much of it ran.
+pub(crate) fn verdict(claim: &Claim) -> String {
+    let name = claim.verdict.name();
+    match claim.verdict {
+        Verdict::Incomplete => format!("{name}, {} of {} arms", claim.true_arms[1], claim.due_arms),
+        _ if claim.is_lost() => format!("{name} (held)"),
+        _ => name.to_string(),
+    }
+}
+
 /// How many claims hold, then each thread's, and its tables if asked for.
 fn text(args: &Args, mode: Mode, judged: &[Judged]) -> String {
-    let count = |verdict| {
-        let claims = judged.iter().flat_map(|thread| &thread.claims);
-        claims.filter(|claim| claim.verdict == verdict).count()
-    };
-    let (draws, seeds) = mode.arms();
     let mut text = format!(
-        "{} claims hold, {} undecided, {} fail ({} mode: {draws} draws of all constants, {seeds} other seeds)\n",
-        count(Verdict::Holds),
-        count(Verdict::Undecided),
-        count(Verdict::Fails),
+        "{} ({} mode: {})\n",
+        counts(judged),
         mode.name(),
+        arms(mode)
     );
+    if let Some(interruption) = interruption(judged) {
+        text += &format!("{interruption}\n");
+    }
     for thread in judged {
         text += &format!(
             "\n{}\n{}\n{}\n",
@@ -254,13 +306,12 @@ fn claims(thread: &Judged) -> impl std::fmt::Display {
     let mut table = output::table(&header, &[1, 4]);
     for claim in &thread.claims {
         let measured = claim.measured.map_or("-".to_string(), number);
-        let lost = if claim.is_lost() { " (held)" } else { "" };
         table.add_row([
             claim.claim.to_string(),
             claim.published.to_string(),
             measured,
             band(claim.band),
-            format!("{}{lost}", claim.verdict.name()),
+            verdict(claim),
         ]);
     }
     table
@@ -288,6 +339,8 @@ fn rows(table: &quarry_reproduce::Table) -> output::Grid {
 
 /// Three digits or more.
 pub(crate) fn number(value: f64) -> String {
+    // What rounds to nothing has no sign.
+    let value = if value.abs() < 0.005 { 0.0 } else { value };
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
@@ -299,5 +352,83 @@ pub(crate) fn band(band: Option<[f64; 2]>) -> String {
     match band {
         Some([low, high]) if low < high => format!("{} to {}", number(low), number(high)),
         _ => "-".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use super::*;
+
+    fn claim(before: Verdict, verdict: Verdict) -> Claim {
+        Claim {
+            id: "one",
+            claim: "",
+            published: "",
+            unit: "%",
+            range: [0.0, 1.0],
+            measured: Some(2.0),
+            band: None,
+            true_arms: [0, 1],
+            due_arms: 4,
+            verdict,
+            before: Some(before),
+            cause: "",
+        }
+    }
+
+    fn judged(claims: Vec<Claim>, runs: [usize; 2]) -> Judged {
+        Judged {
+            thread: "test",
+            title: "",
+            question: "",
+            taken: "",
+            why: "",
+            claims,
+            tables: Vec::new(),
+            plots: Vec::new(),
+            runs,
+        }
+    }
+
+    #[test]
+    fn a_claim_that_held_and_fails_ends_with_code_3() {
+        let code = |before, verdict, interrupted| {
+            let all = [judged(vec![claim(before, verdict)], [1, 1])];
+            error::exit_code(ended(None, interrupted, &all))
+        };
+        use Verdict::{Fails, Holds, Incomplete, Undecided};
+        assert_eq!(code(Holds, Fails, false), ExitCode::from(3));
+        assert_eq!(code(Holds, Fails, true), ExitCode::from(130));
+        for (before, verdict) in [
+            (Holds, Holds),
+            (Holds, Undecided),
+            (Holds, Incomplete),
+            (Fails, Fails),
+        ] {
+            assert_eq!(code(before, verdict, false), ExitCode::SUCCESS);
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_says_how_far_it_came() {
+        let claims = vec![claim(Verdict::Holds, Verdict::Incomplete)];
+        let all = [judged(claims, [3, 8])];
+        assert_eq!(
+            counts(&all),
+            "0 claims hold, 0 undecided, 0 fail, 1 incomplete, 0 not run"
+        );
+        let words = interruption(&all).unwrap();
+        assert!(words.starts_with("interrupted: 3 of 8 runs"), "{words}");
+        assert_eq!(verdict(&all[0].claims[0]), "incomplete, 1 of 4 arms");
+        assert_eq!(interruption(&[judged(Vec::new(), [8, 8])]), None);
+    }
+
+    #[test]
+    fn nothing_has_no_sign() {
+        assert_eq!(number(-0.001), "0.00");
+        assert_eq!(number(-0.006), "-0.01");
+        assert_eq!(number(1234.4), "1234");
     }
 }

@@ -4,16 +4,19 @@ use quarry_reproduce::{Claim, Judged, Mode, Table, Verdict};
 
 use crate::chart::escape;
 use crate::curves;
-use crate::reproduce::{band, number};
+use crate::reproduce::{arms, band, interruption, number, verdict};
 
 /// The page.
 pub(crate) fn page(mode: Mode, threads: &[Judged]) -> anyhow::Result<String> {
-    let (draws, seeds) = mode.arms();
+    let interruption = interruption(threads);
+    let interruption = interruption.map(|words| format!("<p class=\"fails\">{words}</p>\n"));
     let mut body = format!(
-        "<h1>Published measurements, run again</h1>\n<p>Five threads of kernel mailing lists on virtual machines. A claim \
-         <b>holds</b> if its figure is in its range with the machine's constants as they are, in {draws} draws of all \
-         constants from their ranges, and with {seeds} other seeds; it <b>fails</b> if it is on one side of it in all. \
-         The band is the least and the most of all of these.</p>\n{}",
+        "<h1>Published measurements, run again</h1>\n{}<p>{} of kernel mailing lists on virtual machines. A claim \
+         <b>holds</b> if its figure is in its range with the machine's constants as they are and in all repetitions ({}); \
+         it <b>fails</b> if it is on one side of it in all. The band is the least and the most of all of these.</p>\n{}",
+        interruption.unwrap_or_default(),
+        count(threads.len()),
+        arms(mode),
         summary(threads)
     );
     for thread in threads {
@@ -28,25 +31,42 @@ pub(crate) fn page(mode: Mode, threads: &[Judged]) -> anyhow::Result<String> {
     ))
 }
 
-/// A row for each thread: how many of its claims hold.
+/// How many threads there are.
+fn count(threads: usize) -> String {
+    match threads {
+        1 => "One thread".to_string(),
+        5 => "Five threads".to_string(),
+        more => format!("{more} threads"),
+    }
+}
+
+/// A row for each thread: how many of its claims have which verdict.
 fn summary(threads: &[Judged]) -> String {
-    let mut text = String::from(
-        "<table><thead><tr><th>thread</th><th>holds</th><th>undecided</th><th>fails</th></tr></thead><tbody>\n",
-    );
+    let count = |thread: &Judged, verdict| {
+        let claims = thread.claims.iter();
+        claims.filter(|claim| claim.verdict == verdict).count()
+    };
+    let mut verdicts = Verdict::ALL.to_vec();
+    // Only an interrupted run has these.
+    verdicts.retain(|verdict| {
+        let some = threads.iter().any(|thread| count(thread, *verdict) > 0);
+        some || *verdict != Verdict::Incomplete
+    });
+    let mut text = String::from("<table><thead><tr><th>thread</th>");
+    for verdict in &verdicts {
+        text += &format!("<th>{}</th>", verdict.name());
+    }
+    text += "</tr></thead><tbody>\n";
     for thread in threads {
-        let count = |verdict| {
-            let claims = thread.claims.iter();
-            claims.filter(|claim| claim.verdict == verdict).count()
-        };
         text += &format!(
-            "<tr><td><a href=\"#{name}\">{title}</a></td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td></tr>\n",
-            count(Verdict::Holds),
-            count(Verdict::Undecided),
-            count(Verdict::Fails),
-            name = thread.thread,
-            title = escape(thread.title),
+            "<tr><td><a href=\"#{}\">{}</a></td>",
+            thread.thread,
+            escape(thread.title)
         );
+        for verdict in &verdicts {
+            text += &format!("<td class=\"n\">{}</td>", count(thread, *verdict));
+        }
+        text += "</tr>\n";
     }
     text + "</tbody></table>\n"
 }
@@ -107,7 +127,7 @@ fn claims(claims: &[Claim]) -> String {
             escape(&measured),
             band(claim.band),
             claim.verdict.name().replace(' ', "-"),
-            claim.verdict.name(),
+            verdict(claim),
         );
     }
     text + "</tbody></table>\n"
@@ -145,6 +165,6 @@ table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:
 th{text-align:left;border-bottom:1px solid var(--ink);padding:.3rem .6rem .3rem 0}\
 td{border-bottom:1px solid var(--line);padding:.3rem .6rem .3rem 0;vertical-align:top}\
 td.n{white-space:nowrap}.holds{color:var(--good)}.fails{color:var(--bad);font-weight:600}\
-.undecided{color:var(--bad)}.not-run{color:var(--dim)}\
+.undecided{color:var(--bad)}.not-run,.incomplete{color:var(--dim)}\
 .cause,.taken,footer{color:var(--dim);font-size:.88rem}footer{margin-top:3rem}\
 @media(max-width:40rem){table{font-size:.8rem}}";

@@ -16,11 +16,22 @@ pub enum Verdict {
     Fails,
     /// Neither.
     Undecided,
-    /// It was not run.
+    /// Runs that it needs are missing, as an interrupt came before them.
+    Incomplete,
+    /// The mode has no runs for it.
     NotRun,
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Holds,
+        Self::Undecided,
+        Self::Fails,
+        Self::Incomplete,
+        Self::NotRun,
+    ];
+
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -28,13 +39,13 @@ impl Verdict {
             Self::Holds => "holds",
             Self::Fails => "fails",
             Self::Undecided => "undecided",
+            Self::Incomplete => "incomplete",
             Self::NotRun => "not run",
         }
     }
 
     fn parse(name: &str) -> Option<Self> {
-        let all = [Self::Holds, Self::Fails, Self::Undecided, Self::NotRun];
-        all.into_iter().find(|verdict| verdict.name() == name)
+        Self::ALL.into_iter().find(|verdict| verdict.name() == name)
     }
 }
 
@@ -72,13 +83,15 @@ pub struct Claim {
     pub measured: Option<f64>,
     /// Its least and most in all arms.
     pub band: Option<[f64; 2]>,
-    /// Arms in which the claim is true, and all arms.
+    /// Arms in which the claim is true, and all that ran.
     pub true_arms: [usize; 2],
+    /// Arms that have to run before there is a verdict.
+    pub due_arms: usize,
     /// What becomes of it.
     pub verdict: Verdict,
     /// What became of it before; null if it is new.
     pub before: Option<Verdict>,
-    /// Why it does not hold; empty if it does.
+    /// Why it does not hold; empty if it does, or there is no verdict.
     pub cause: &'static str,
 }
 
@@ -159,6 +172,8 @@ pub struct Judged {
     pub tables: Vec<Table>,
     /// Plots.
     pub plots: Vec<Plot>,
+    /// Runs that ended, and all that are due.
+    pub runs: [usize; 2],
 }
 
 /// Verdicts that were found before: thread, claim, quick, full.
@@ -193,6 +208,7 @@ pub fn judge(thread: &Thread, mode: Mode, results: &Results) -> Judged {
             .collect(),
         tables,
         plots,
+        runs: results.runs(),
     }
 }
 
@@ -204,7 +220,9 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
     let true_arms = figures.iter().filter(is_true).count();
     let below = figures.iter().filter(|figure| **figure < spec.from).count();
     let all = figures.len();
+    let due_arms = results.due(spec.figure);
     let verdict = match measured {
+        _ if all < due_arms => Verdict::Incomplete,
         None => Verdict::NotRun,
         Some(_) if true_arms == all => Verdict::Holds,
         // Figures on both sides of the range say nothing either.
@@ -219,12 +237,13 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
         range: [spec.from, spec.to],
         measured,
         band: measured.map(|value| band(value, &figures)),
-        true_arms: [true_arms, figures.len()],
+        true_arms: [true_arms, all],
+        due_arms,
         verdict,
         before: before(thread.name, spec.id, mode),
         cause: match verdict {
-            Verdict::Holds | Verdict::NotRun => "",
-            _ => spec.cause,
+            Verdict::Fails | Verdict::Undecided => spec.cause,
+            _ => "",
         },
     }
 }

@@ -200,9 +200,7 @@ impl Plan {
         )?;
         let mut results = vec![Results::default(); self.threads.len()];
         for (run, figures) in runs.iter().zip(found) {
-            if let Some(figures) = figures {
-                results[run.thread].put(run.arm, &self.of(*run).name, figures);
-            }
+            results[run.thread].put(run.arm, &self.of(*run).name, figures);
         }
         Ok(results)
     }

@@ -8,26 +8,51 @@ pub(crate) type Figures = Vec<(String, f64)>;
 /// Figures of all experiments in all arms.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// Of each arm, the values first: figures by the experiment's name.
-    arms: Vec<BTreeMap<String, Figures>>,
+    /// Of each arm, the values first: figures by the experiment's name; `None` if it is due and did not run.
+    arms: Vec<BTreeMap<String, Option<Figures>>>,
 }
 
 impl Results {
-    pub(crate) fn put(&mut self, arm: usize, experiment: &str, figures: Figures) {
+    /// Notes an experiment that is due in an arm, with its figures if it ran.
+    pub(crate) fn put(&mut self, arm: usize, experiment: &str, figures: Option<Figures>) {
         if self.arms.len() <= arm {
             self.arms.resize_with(arm + 1, BTreeMap::new);
         }
         self.arms[arm].insert(experiment.to_string(), figures);
     }
 
-    /// The arms that have something.
+    /// Runs that ended, and all that are due.
+    #[must_use]
+    pub fn runs(&self) -> [usize; 2] {
+        let runs = || self.arms.iter().flat_map(BTreeMap::values);
+        [runs().flatten().count(), runs().count()]
+    }
+
+    /// The arms that have something, or are due.
     pub(crate) fn arms(&self) -> impl Iterator<Item = Arm<'_>> {
-        (0..self.arms.len()).map(|arm| Arm { all: self, arm })
+        (0..self.arms.len()).map(|arm| self.arm(arm))
     }
 
     /// The arm with all constants as their values say.
     pub(crate) fn values(&self) -> Arm<'_> {
-        Arm { all: self, arm: 0 }
+        self.arm(0)
+    }
+
+    fn arm(&self, arm: usize) -> Arm<'_> {
+        Arm {
+            all: self,
+            arm,
+            is_assumed: false,
+        }
+    }
+
+    /// In how many arms a figure is due, whether its experiments ran or not.
+    pub(crate) fn due(&self, figure: fn(Arm<'_>) -> Option<f64>) -> usize {
+        let arms = self.arms().map(|arm| Arm {
+            is_assumed: true,
+            ..arm
+        });
+        arms.filter_map(figure).count()
     }
 }
 
@@ -36,13 +61,17 @@ impl Results {
 pub(crate) struct Arm<'a> {
     all: &'a Results,
     arm: usize,
+    /// Whether what is due and did not run has some number, so that a figure of it is not missing.
+    is_assumed: bool,
 }
 
 impl Arm<'_> {
     /// A figure of an experiment; `None` if that did not run in the arm.
     pub(crate) fn get(self, experiment: &str, figure: &str) -> Option<f64> {
         let of = |arm: usize| self.all.arms.get(arm)?.get(experiment);
-        let figures = of(self.arm)?;
+        let Some(figures) = of(self.arm)? else {
+            return self.is_assumed.then_some(1.0);
+        };
         let found = figures.iter().find(|(name, _)| name == figure);
         found.map(|(_, value)| *value)
     }

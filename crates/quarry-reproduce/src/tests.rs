@@ -28,7 +28,7 @@ fn claims_tables_and_plots_are_about_experiments_that_exist() {
         let mut names: Vec<&str> = experiments.iter().map(|it| it.name.as_str()).collect();
         for name in &names {
             let figures = FIGURES.map(|figure| (figure.to_string(), 1.0));
-            results.put(0, name, figures.to_vec());
+            results.put(0, name, Some(figures.to_vec()));
         }
         names.sort_unstable();
         names.dedup();
@@ -120,7 +120,13 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     let results = plan.run(1, &mut kept, &stop, &stop_after(3)).unwrap();
     assert_eq!(RUNS.load(Ordering::Relaxed), 3);
     let judged = judge(&THREAD, Mode::Quick, &results[0]);
-    assert_eq!(judged.claims[0].true_arms, [2, 2]);
+    // Both experiments with the values and one with the other seed ran: two of four arms say nothing of a claim.
+    assert_eq!(judged.runs, [3, 8]);
+    for claim in &judged.claims {
+        assert_eq!((claim.verdict, claim.cause), (Verdict::Incomplete, ""));
+        assert_eq!((claim.true_arms[1], claim.due_arms), (2, 4));
+        assert_eq!(claim.measured, Some(11.0));
+    }
     drop(kept);
     stop.store(false, Ordering::Relaxed);
     let mut kept = Kept::open(&path, "1").unwrap();
@@ -133,12 +139,31 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     let verdicts: Vec<Verdict> = judged.claims.iter().map(|claim| claim.verdict).collect();
     use Verdict::{Fails, Holds, Undecided};
     assert_eq!(verdicts, [Holds, Undecided, Fails, Undecided]);
+    assert_eq!((judged.runs, judged.claims[0].due_arms), ([8, 8], 4));
     assert_eq!(judged.claims[1].band, Some([11.0, 12.0]));
     assert_eq!(
         (judged.claims[0].cause, judged.claims[2].cause),
         ("", "because")
     );
     assert!(!judged.claims[2].is_lost());
+}
+
+#[test]
+fn a_claim_is_due_in_the_arms_of_its_experiments() {
+    let figures = || Some(vec![("x".to_string(), 11.0)]);
+    let mut results = Results::default();
+    // The claims' experiment runs with the values alone, another one in all arms.
+    results.put(0, "a", figures());
+    results.put(0, "b", None);
+    results.put(1, "b", None);
+    let of_first = |results: &Results| judge(&THREAD, Mode::Quick, results).claims.remove(0);
+    let first = of_first(&results);
+    assert_eq!((first.verdict, first.due_arms), (Verdict::Holds, 1));
+    results.put(0, "a", None);
+    let first = of_first(&results);
+    assert_eq!((first.verdict, first.measured), (Verdict::Incomplete, None));
+    let first = of_first(&Results::default());
+    assert_eq!((first.verdict, first.due_arms), (Verdict::NotRun, 0));
 }
 
 #[test]
