@@ -12,10 +12,15 @@ macro_rules! tables {
 
 tables! {
     TBENCH "000_tbench_throughput",
+    OPROFILE "000_oprofile_slub",
+    PAGE_SYMBOLS "000_page_allocator_symbols",
     HACKBENCH "001_hackbench",
     TCP_RR "001_netperf_tcp_rr",
     TCP_RR_REMOTE "001_netperf_tcp_rr_two_machines",
     CPU_PARTIAL "002_cpu_partial",
+    CPU_PARTIAL_PATCH "002_cpu_partial_patch",
+    KMALLOC_2K "002_kmalloc_2k_after_hackbench",
+    TASK_STRUCT "002_task_struct",
     MAX_ORDER "002_slub_max_order",
     PAGE_SIZES "002_page_size_compare",
     MAX_CPUS "002_maxcpus",
@@ -29,6 +34,15 @@ impl Csv {
         let mut lines = self.0.lines();
         let header = lines.next().unwrap_or_default();
         lines.map(move |line| header.split(',').zip(cells(line)).collect())
+    }
+
+    /// The texts of a column, of all rows that have one.
+    pub(crate) fn texts(self, column: &str) -> Vec<&'static str> {
+        let text = |row: Vec<(&'static str, &'static str)>| {
+            let found = row.into_iter().find(|(name, _)| *name == column);
+            found.map(|(_, text)| text).filter(|text| !text.is_empty())
+        };
+        self.rows().filter_map(text).collect()
     }
 
     /// The numbers of a column in all rows that have these texts in these columns.
@@ -72,5 +86,7 @@ mod tests {
         assert_eq!(BANDWIDTH.number("bandwidth_mbps", &pages), Some(43337.0));
         assert_eq!(BANDWIDTH.number("bandwidth_mbps", &[("rings", "5")]), None);
         assert_eq!(BANDWIDTH.rows().count(), 24);
+        // The last of the profile's 33 rows has no symbol.
+        assert_eq!(OPROFILE.texts("symbol").len(), 32);
     }
 }

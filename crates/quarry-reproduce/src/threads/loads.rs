@@ -28,6 +28,18 @@ pub(super) const ZONE_WAIT: &str = "zone_wait_percent";
 /// Allocations of kmalloc-4096 from the CPU's own slab, in percent.
 pub(super) const HITS_4096: &str = "hits_4096";
 
+/// Symbols of the profile that are figures beside these, by their names after [`PROFILE`].
+pub(super) const SYMBOLS: [&str; 6] = [
+    "protocols, sockets",
+    "copy_user",
+    "schedule, __switch_to",
+    "system_call",
+    "idle exit, reschedule interrupt",
+    "kmem_cache_alloc, kmem_cache_free",
+];
+/// How figures of symbols begin.
+pub(super) const PROFILE: &str = "profile: ";
+
 /// A run on a design, by its name with the era.
 struct Run<'a> {
     spec: &'a LoadSpec,
@@ -56,9 +68,9 @@ fn figures(report: &LoadReport) -> Figures {
         figures.push((HITS_4096, cache.alloc_hits));
     }
     let named = figures.into_iter();
-    named
-        .map(|(name, value)| (name.to_string(), value))
-        .collect()
+    let named = named.map(|(name, value)| (name.to_string(), value));
+    let symbols = SYMBOLS.map(|symbol| (format!("{PROFILE}{symbol}"), percent(symbol)));
+    named.chain(symbols).collect()
 }
 
 /// An experiment that is a load on a design (`slub@2.6.24`) and a bundled machine.

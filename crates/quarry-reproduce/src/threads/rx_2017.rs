@@ -135,7 +135,7 @@ fn claims() -> Vec<ClaimSpec> {
         ),
         mbit(
             "none-16",
-            "driver #2 falls to 43.3 Gbit/s with 16 (within 15 %)",
+            "driver #2 falls to 43.3 Gbit/s with 16 rings (within 15 %)",
             "43337 (16 rings)",
             36_836.0,
             49_838.0,
@@ -154,7 +154,7 @@ fn claims() -> Vec<ClaimSpec> {
         },
         ClaimSpec {
             id: "zone-lock",
-            text: "and spends 70 % of the time or more in the zone's lock with 16",
+            text: "driver #2 spends 70 % of the time or more in the zone's lock with 16 rings",
             published: "85.58 %",
             unit: "% of time",
             from: 70.0,

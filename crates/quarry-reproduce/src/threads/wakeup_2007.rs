@@ -77,7 +77,7 @@ fn claims() -> Vec<ClaimSpec> {
     vec![
         ClaimSpec {
             id: "hits-immediate",
-            text: "58 % (within 10) of kmalloc-4096 come from the CPU's slab with immediate wake-ups",
+            text: "with immediate wake-ups 58 % (within 10) of kmalloc-4096 come from the CPU's slab",
             published: "about 58 % (2.6.22)",
             unit: "%",
             from: 48.0,
@@ -87,7 +87,7 @@ fn claims() -> Vec<ClaimSpec> {
         },
         ClaimSpec {
             id: "hits-queued",
-            text: "12.5 % (within 10) with queued ones",
+            text: "with queued wake-ups 12.5 % (within 10) of kmalloc-4096 come from the CPU's slab",
             published: "about 12.5 % (2.6.23-rc4)",
             unit: "%",
             from: 2.5,
@@ -97,7 +97,7 @@ fn claims() -> Vec<ClaimSpec> {
         },
         ClaimSpec {
             id: "loss-8-cpus",
-            text: "tbench loses 20 to 40 % on 8 CPUs",
+            text: "from 2.6.22 to 2.6.23 tbench loses 20 to 40 % on 8 CPUs",
             published: "about -30 %",
             unit: "%",
             from: -40.0,
@@ -107,7 +107,7 @@ fn claims() -> Vec<ClaimSpec> {
         },
         ClaimSpec {
             id: "loss-1-cpu",
-            text: "and 5 to 15 % on one",
+            text: "from 2.6.22 to 2.6.23 tbench loses 5 to 15 % on one CPU",
             published: "about -10 %",
             unit: "%",
             from: -15.0,
@@ -117,7 +117,7 @@ fn claims() -> Vec<ClaimSpec> {
         },
         ClaimSpec {
             id: "slabs-restore",
-            text: "caching several slabs a CPU restores it (4 slabs: within 5 % of 2.6.22)",
+            text: "caching several slabs a CPU restores tbench (4 slabs: within 5 % of 2.6.22)",
             published: "proposed, not measured",
             unit: "%",
             from: -5.0,

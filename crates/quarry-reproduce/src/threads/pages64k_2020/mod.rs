@@ -4,6 +4,7 @@
 
 mod hackbench;
 mod memory;
+mod objects;
 mod replay;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,7 @@ use quarry_lab::setting::Setting as Tunable;
 use super::Thread;
 use crate::judge::{ClaimSpec, Plot, Table};
 use crate::plan::{Experiment, Mode};
-use crate::published::{CPU_PARTIAL, MAX_CPUS, MAX_ORDER, PAGE_SIZES};
+use crate::published::{CPU_PARTIAL, CPU_PARTIAL_PATCH, MAX_CPUS, MAX_ORDER, PAGE_SIZES};
 use crate::results::Results;
 
 pub(super) const THREAD: Thread = Thread {
@@ -103,6 +104,7 @@ fn after_boot() -> [(&'static str, Option<f64>); 9] {
     let of_cpus = |cpus: &str| MAX_CPUS.number("slab_memory_kb", &[("maxcpus", cpus)]);
     let pages = |bytes: &str| PAGE_SIZES.number("slab_memory_kb", &[("page_size", bytes)]);
     let default = of_partial("default");
+    let patched = CPU_PARTIAL_PATCH.number("slab_memory_post_boot_kb", &[("variant", "patched")]);
     [
         ("4 KiB pages", change(pages("4096"), pages("65536"))),
         ("slub_max_order=2", change(of_order("2"), of_order("3"))),
@@ -110,7 +112,7 @@ fn after_boot() -> [(&'static str, Option<f64>); 9] {
         ("cpu_partial=4", change(of_partial("4"), default)),
         ("cpu_partial=2", change(of_partial("2"), default)),
         ("cpu_partial=0", change(of_partial("0"), default)),
-        ("patched", change(Some(186_048.0), default)),
+        ("patched", change(patched, default)),
         ("maxcpus=256", change(of_cpus("256"), of_cpus("64"))),
         ("maxcpus=512", change(of_cpus("512"), of_cpus("64"))),
     ]
@@ -124,6 +126,7 @@ fn change(now: Option<f64>, then: Option<f64>) -> Option<f64> {
 fn experiments(mode: Mode) -> Vec<Experiment> {
     let mut all = memory::experiments();
     all.extend(replay::experiments());
+    all.extend(objects::experiments());
     all.extend(hackbench::experiments(mode));
     all
 }
@@ -135,6 +138,7 @@ fn claims() -> Vec<ClaimSpec> {
 
 fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let (mut tables, plot) = memory::show(results);
+    tables.extend(objects::show(results));
     tables.extend(replay::show(results));
     tables.push(hackbench::show(results));
     (tables, vec![plot])
