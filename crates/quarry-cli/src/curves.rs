@@ -1,27 +1,191 @@
 //! Plots of curves with published points beside simulated ones, as SVG.
+//!
+//! plotters draws the axes. Curves, bands and marks are written here, so that each line is a group with a name, and each mark
+//! tells its numbers where the pointer is.
 
 use anyhow::anyhow;
 use plotters::prelude::*;
-use quarry_reproduce::{Line, Plot};
+use quarry_reproduce::{Line, LineKind, Plot};
 
-use crate::chart::{COLOURS, GRID, TEXT, short, to_page};
+use crate::chart::{COLOURS, GRID, TEXT, escape, short, to_page};
+use crate::reproduce::{band, number};
 
-/// Width and height of a plot in pixels.
-pub(crate) const SIZE: (u32, u32) = (860, 340);
-/// Width of the legend.
-const LEGEND: u32 = 240;
+/// Width and height of a plot in pixels, without its legend: not too wide for a narrow screen.
+const SIZE: (u32, u32) = (640, 320);
+/// Columns of the legend below, and the height of its rows.
+const COLUMNS: usize = 2;
+const ROW: usize = 22;
+/// Half of a mark's width in pixels.
+const MARK: f64 = 4.5;
 
-/// A line's name without what says that it was published: both have one colour.
+/// A line's name without what says that it was published: both have one colour and one mark.
 fn subject(line: &Line) -> &str {
     line.name.trim_end_matches(", published")
 }
 
-/// The inside of a plot's SVG. Simulated curves are full with full points, published ones dashed with rings.
+/// A plot as SVG for a page. Simulated curves are full with full marks, published ones dashed with open marks.
 pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
     let mut text = String::new();
-    draw(plot, &mut text).map_err(|error| anyhow!("cannot draw a plot: {error}"))?;
+    let scale = axes(plot, &mut text).map_err(|error| anyhow!("cannot draw a plot: {error}"))?;
     let body = text.split_once('>').map_or("", |(_, rest)| rest);
-    Ok(to_page(body.trim_end().trim_end_matches("</svg>")))
+    let mut body = to_page(body.trim_end().trim_end_matches("</svg>"));
+    let mut subjects: Vec<&str> = Vec::new();
+    for line in &plot.lines {
+        if !subjects.contains(&subject(line)) {
+            subjects.push(subject(line));
+        }
+    }
+    for (at, line) in plot.lines.iter().enumerate() {
+        let which = subjects.iter().position(|known| *known == subject(line));
+        let which = which.unwrap_or(0);
+        let style = Style {
+            which,
+            // Where curves lie on each other, the lower ones look out on both sides.
+            width: 2 * (subjects.len() - which).min(4),
+            kind: line.kind,
+        };
+        body += &format!("<g class=\"line\" data-name=\"{}\">", escape(&line.name));
+        body += &drawn(plot, line, &style, &scale);
+        body += &legend(&line.name, &style, at);
+        body += "</g>\n";
+    }
+    let (width, height) = SIZE;
+    let height = height as usize + ROW * plot.lines.len().div_ceil(COLUMNS) + 8;
+    Ok(format!(
+        "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">{body}</svg>",
+        escape(&plot.title)
+    ))
+}
+
+/// How a line looks.
+struct Style {
+    /// The number of its subject.
+    which: usize,
+    width: usize,
+    kind: LineKind,
+}
+
+impl Style {
+    fn colour(&self) -> String {
+        let RGBColor(red, green, blue) = COLOURS[self.which % COLOURS.len()];
+        format!("#{red:02X}{green:02X}{blue:02X}")
+    }
+
+    /// A curve through points.
+    fn curve(&self, points: &[(f64, f64)]) -> String {
+        let points: Vec<String> = points
+            .iter()
+            .map(|(x, y)| format!("{x:.1},{y:.1}"))
+            .collect();
+        let (dash, width) = match self.kind {
+            LineKind::Simulated => ("none", self.width),
+            LineKind::Published => ("6 4", 2),
+            LineKind::Level => ("2 4", 2),
+        };
+        format!(
+            "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" stroke-dasharray=\"{dash}\" points=\"{}\"/>",
+            self.colour(),
+            points.join(" ")
+        )
+    }
+
+    /// A mark with what it says; a level has none.
+    fn mark(&self, (x, y): (f64, f64), says: &str) -> String {
+        // Corners of a square, a triangle and a diamond, in halves of the width; a circle has none.
+        let corners: &[(f64, f64)] = match self.which % 4 {
+            1 => &[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
+            2 => &[(0.0, -1.3), (1.2, 1.0), (-1.2, 1.0)],
+            3 => &[(0.0, -1.4), (1.4, 0.0), (0.0, 1.4), (-1.4, 0.0)],
+            _ => &[],
+        };
+        let (fill, colour) = match self.kind {
+            LineKind::Level => return String::new(),
+            LineKind::Simulated => (self.colour(), self.colour()),
+            LineKind::Published => ("var(--ground)".to_string(), self.colour()),
+        };
+        let style = format!("fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"2\"");
+        let title = match says {
+            "" => String::new(),
+            says => format!("<title>{}</title>", escape(says)),
+        };
+        if corners.is_empty() {
+            return format!(
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{MARK}\" {style}>{title}</circle>"
+            );
+        }
+        let corners = corners.iter();
+        let corners =
+            corners.map(|(right, down)| format!("{:.1},{:.1}", x + MARK * right, y + MARK * down));
+        let corners: Vec<String> = corners.collect();
+        format!(
+            "<polygon points=\"{}\" {style}>{title}</polygon>",
+            corners.join(" ")
+        )
+    }
+}
+
+/// A line: its bands, its curve, its marks, and what a single published one says.
+fn drawn(plot: &Plot, line: &Line, style: &Style, scale: &Scale) -> String {
+    let mut text = String::new();
+    for (x, [low, high]) in &line.bands {
+        let (from, to) = (scale.place(*x, *low), scale.place(*x, *high));
+        text += &format!(
+            "<line class=\"band\" x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{1:.1}\" y2=\"{2:.1}\" stroke=\"{3}\" stroke-width=\"12\" \
+             stroke-opacity=\"0.3\"/>",
+            from.0,
+            from.1,
+            to.1,
+            style.colour()
+        );
+    }
+    let places: Vec<(f64, f64)> = line
+        .points
+        .iter()
+        .map(|(x, y)| scale.place(*x, *y))
+        .collect();
+    if places.len() > 1 {
+        text += &style.curve(&places);
+    }
+    for ((x, y), place) in line.points.iter().zip(&places) {
+        let found = line.bands.iter().find(|(at, _)| at == x);
+        let spread = match found {
+            Some((_, spread)) => format!(" (band {})", band(Some(*spread))),
+            None => String::new(),
+        };
+        let says = format!(
+            "{}: {x} {}, {} {}{spread}",
+            line.name,
+            plot.x,
+            number(*y),
+            plot.y
+        );
+        text += &style.mark(*place, &says);
+    }
+    if let ([(_, y)], [place], LineKind::Published) =
+        (line.points.as_slice(), places.as_slice(), line.kind)
+    {
+        text += &format!(
+            "<text class=\"t\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\">{y} published</text>",
+            place.0 + 9.0,
+            // Those of other lines are below, so that two near each other can be read.
+            place.1 + if style.which == 0 { -8.0 } else { 16.0 },
+        );
+    }
+    text
+}
+
+/// The line with a number in the legend.
+fn legend(name: &str, style: &Style, at: usize) -> String {
+    let x = 40.0 + (at % COLUMNS) as f64 * f64::from(SIZE.0 - 40) / COLUMNS as f64;
+    let y = f64::from(SIZE.1) + (at / COLUMNS * ROW) as f64 + 12.0;
+    format!(
+        "{}{}<text class=\"t\" x=\"{}\" y=\"{}\" font-size=\"13\">{}</text>",
+        style.curve(&[(x, y), (x + 24.0, y)]),
+        style.mark((x + 12.0, y), ""),
+        x + 32.0,
+        y + 4.5,
+        escape(name)
+    )
 }
 
 /// A number of the axis to the right: numbers of things, so whole.
@@ -33,15 +197,48 @@ fn tick(value: f64, logarithmic: bool) -> String {
     }
 }
 
-/// Draws by plotters; the errors of its SVG backend are those of writing to a string.
-fn draw(plot: &Plot, into: &mut String) -> Result<(), String> {
-    let place = |x: f64| if plot.logarithmic { x.log10() } else { x };
+/// A number along the axis to the right.
+fn along(x: f64, logarithmic: bool) -> f64 {
+    if logarithmic { x.log10() } else { x }
+}
+
+/// Where numbers are in a plot.
+struct Scale {
+    logarithmic: bool,
+    /// Least numbers of both axes, and their pixels.
+    low: ((f64, f64), (i32, i32)),
+    /// The most.
+    high: ((f64, f64), (i32, i32)),
+}
+
+impl Scale {
+    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+        let ((low, low_pixel), (high, high_pixel)) = (self.low, self.high);
+        let between = |value: f64, from: f64, to: f64, [first, last]: [i32; 2]| {
+            f64::from(first) + (value - from) / (to - from) * f64::from(last - first)
+        };
+        (
+            between(
+                along(x, self.logarithmic),
+                low.0,
+                high.0,
+                [low_pixel.0, high_pixel.0],
+            ),
+            between(y, low.1, high.1, [low_pixel.1, high_pixel.1]),
+        )
+    }
+}
+
+/// Draws the axes by plotters; the errors of its SVG backend are those of writing to a string.
+fn axes(plot: &Plot, into: &mut String) -> Result<Scale, String> {
     let points = || {
-        let all = plot.lines.iter().flat_map(|line| &line.points);
-        all.map(|(x, y)| (place(*x), *y))
+        let points = plot.lines.iter().flat_map(|line| &line.points);
+        points.map(|(x, y)| (along(*x, plot.logarithmic), *y))
     };
-    let most = |of: fn((f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
-    let right = most(|point| point.0).max(1e-6);
+    let ends = plot.lines.iter().flat_map(|line| &line.bands);
+    let ends = ends.flat_map(|(_, band)| *band);
+    let heights: Vec<f64> = points().map(|point| point.1).chain(ends).collect();
+    let right = points().map(|point| point.0).fold(1e-6, f64::max);
     let left = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
     let left = if left < right {
         left.min(right * 0.9)
@@ -49,16 +246,18 @@ fn draw(plot: &Plot, into: &mut String) -> Result<(), String> {
         0.0
     };
     let room = (right - left) * 0.03;
-    let top = most(|point| point.1).max(1e-6) * 1.08;
+    // The axis has 0.
+    let top = heights.iter().copied().fold(1e-6, f64::max) * 1.08;
+    let bottom = heights.iter().copied().fold(0.0, f64::min) * 1.08;
     let root = SVGBackend::with_string(into, SIZE).into_drawing_area();
     let labels = |size: u32| ("sans-serif", size).into_font().color(&TEXT);
     let mut chart = ChartBuilder::on(&root)
         .caption(&plot.title, labels(15))
         .margin(8)
-        .margin_right(LEGEND + 10)
+        .margin_right(20)
         .x_label_area_size(40)
         .y_label_area_size(62)
-        .build_cartesian_2d(left - room..right + room, 0.0..top)
+        .build_cartesian_2d(left - room..right + room, bottom..top)
         .map_err(|error| error.to_string())?;
     chart
         .configure_mesh()
@@ -77,37 +276,15 @@ fn draw(plot: &Plot, into: &mut String) -> Result<(), String> {
             10
         })
         .x_label_formatter(&|value| tick(*value, plot.logarithmic))
-        .y_label_formatter(&|value| short(*value, top))
+        .y_label_formatter(&|value| short(*value, top - bottom))
         .draw()
         .map_err(|error| error.to_string())?;
-    let mut subjects: Vec<&str> = plot.lines.iter().map(subject).collect();
-    subjects.dedup();
-    let number = |line: &Line| subjects.iter().position(|known| *known == subject(line));
-    for (at, line) in plot.lines.iter().enumerate() {
-        let colour = COLOURS[number(line).unwrap_or(at) % COLOURS.len()];
-        let style = colour.stroke_width(2);
-        let points = line.points.iter().map(|(x, y)| (place(*x), *y));
-        let marks = points.clone();
-        let drawn = match line.published {
-            true => chart.draw_series(DashedLineSeries::new(points, 6, 4, style)),
-            false => chart.draw_series(LineSeries::new(points, style)),
-        };
-        drawn.map_err(|error| error.to_string())?;
-        let mark = if line.published {
-            style
-        } else {
-            colour.filled()
-        };
-        let marks = marks.map(|point| Circle::new(point, 4, mark));
-        chart
-            .draw_series(marks)
-            .map_err(|error| error.to_string())?;
-        let (x, y) = ((SIZE.0 - LEGEND) as i32, 46 + at as i32 * 22);
-        let legend = Circle::new((x + 10, y), 4, mark);
-        root.draw(&PathElement::new(vec![(x, y), (x + 20, y)], style))
-            .and_then(|()| root.draw(&legend))
-            .and_then(|()| root.draw(&Text::new(line.name.clone(), (x + 28, y - 7), labels(13))))
-            .map_err(|error| error.to_string())?;
-    }
-    root.present().map_err(|error| error.to_string())
+    let (low, high) = ((left - room, bottom), (right + room, top));
+    let scale = Scale {
+        logarithmic: plot.logarithmic,
+        low: (low, chart.backend_coord(&low)),
+        high: (high, chart.backend_coord(&high)),
+    };
+    root.present().map_err(|error| error.to_string())?;
+    Ok(scale)
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use quarry_reproduce::{
-    Claim, Judged, Kept, Mode, Plan, Progress, ReproduceError, Verdict, find, judge,
+    Claim, Judged, Kept, Mode, Origin, Plan, Progress, ReproduceError, Row, Table, Verdict, find,
+    judge,
 };
 use serde::Serialize;
 
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // An interrupt that came after the last run has cut nothing off.
     let interrupted = done < due && stop.load(Ordering::Relaxed);
     if let Some(path) = &args.html {
-        let page = reproduce_html::page(mode, &judged)?;
+        let page = reproduce_html::page(mode, args.seed, &judged)?;
         output::write_to(path, &page)?;
     }
     let to_stdout = args.html.as_deref().is_some_and(output::is_stdout);
@@ -282,11 +283,21 @@ fn text(args: &Args, mode: Mode, judged: &[Judged]) -> String {
         }
         if args.tables {
             for table in &thread.tables {
-                text += &format!("\n{}\n{}\n", table.title, rows(table));
+                text += &format!("\n{}\n{}{}\n", table.title, origin(table), rows(table));
             }
         }
     }
     text
+}
+
+/// On which machine a table is simulated, and which command does such runs.
+fn origin(table: &Table) -> String {
+    let Origin { machine, command } = &table.origin;
+    let lines = [("on", machine), ("runs like these:", command)];
+    let lines = lines.iter().filter(|(_, what)| !what.is_empty());
+    lines
+        .map(|(word, what)| output::wrap(&format!(" {word} {what}")) + "\n")
+        .collect()
 }
 
 /// Why claims do not hold, each cause with its claims.
@@ -318,23 +329,28 @@ fn claims(thread: &Judged) -> impl std::fmt::Display {
 }
 
 /// A table of a thread.
-fn rows(table: &quarry_reproduce::Table) -> output::Grid {
+fn rows(table: &Table) -> output::Grid {
     let header = [table.unit, "published", "measured", "band", "ratio"];
     let mut grid = output::grid(&header, &[]);
     for row in &table.rows {
-        let ratio = row.published.zip(row.measured);
-        let ratio = ratio.filter(|_| !table.unit.starts_with('%'));
-        grid.add_row([
-            row.label.clone(),
-            row.published.map_or("-".to_string(), number),
-            row.measured.map_or("-".to_string(), number),
-            band(row.band),
-            ratio.map_or("-".to_string(), |(published, measured)| {
-                format!("{:.2}", measured / published)
-            }),
-        ]);
+        let label = std::iter::once(row.label.clone());
+        grid.add_row(label.chain(cells(table, row)));
     }
     grid
+}
+
+/// Of a row what was published, measured, its band, and how many times the published number was measured.
+pub(crate) fn cells(table: &Table, row: &Row) -> [String; 4] {
+    let ratio = row.published.zip(row.measured);
+    let ratio = ratio.filter(|_| !table.unit.starts_with('%'));
+    [
+        row.published.map_or("-".to_string(), number),
+        row.measured.map_or("-".to_string(), number),
+        band(row.band),
+        ratio.map_or("-".to_string(), |(published, measured)| {
+            format!("{:.2}", measured / published)
+        }),
+    ]
 }
 
 /// Three digits or more.
@@ -358,6 +374,8 @@ pub(crate) fn band(band: Option<[f64; 2]>) -> String {
 #[cfg(test)]
 mod tests {
     use std::process::ExitCode;
+
+    use quarry_reproduce::Results;
 
     use super::*;
 
@@ -423,6 +441,21 @@ mod tests {
         assert!(words.starts_with("interrupted: 3 of 8 runs"), "{words}");
         assert_eq!(verdict(&all[0].claims[0]), "incomplete, 1 of 4 arms");
         assert_eq!(interruption(&[judged(Vec::new(), [8, 8])]), None);
+    }
+
+    #[test]
+    fn commands_beside_tables_and_plots_can_be_run() {
+        use clap::CommandFactory;
+        for thread in &quarry_reproduce::THREADS {
+            let judged = judge(thread, Mode::Quick, &Results::default());
+            let tables = judged.tables.iter().map(|table| &table.origin);
+            let origins = tables.chain(judged.plots.iter().map(|plot| &plot.origin));
+            for origin in origins.filter(|origin| !origin.command.is_empty()) {
+                let words = origin.command.split_whitespace();
+                let parsed = crate::Cli::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{}: {:?}", origin.command, parsed.err());
+            }
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `quarry reproduce --html`: one page that needs no network, a section for each thread.
 
-use quarry_reproduce::{Claim, Judged, Mode, Table, Verdict};
+use quarry_reproduce::{Claim, Judged, Mode, Origin, Table, Verdict};
 
 use crate::chart::escape;
 use crate::curves;
-use crate::reproduce::{arms, band, interruption, number, verdict};
+use crate::reproduce::{arms, band, cells, interruption, number, verdict};
 
 /// The page.
-pub(crate) fn page(mode: Mode, threads: &[Judged]) -> anyhow::Result<String> {
+pub(crate) fn page(mode: Mode, seed: u64, threads: &[Judged]) -> anyhow::Result<String> {
     let interruption = interruption(threads);
     let interruption = interruption.map(|words| format!("<p class=\"fails\">{words}</p>\n"));
     let mut body = format!(
@@ -20,7 +20,7 @@ pub(crate) fn page(mode: Mode, threads: &[Judged]) -> anyhow::Result<String> {
         summary(threads)
     );
     for thread in threads {
-        body += &section(thread)?;
+        body += &section(thread, &repeated(mode, seed, thread))?;
     }
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -38,6 +38,19 @@ fn count(threads: usize) -> String {
         5 => "Five threads".to_string(),
         more => format!("{more} threads"),
     }
+}
+
+/// The command that repeats a thread.
+fn repeated(mode: Mode, seed: u64, thread: &Judged) -> String {
+    let quick = match mode {
+        Mode::Quick => " --quick",
+        Mode::Full => "",
+    };
+    let seed = match seed {
+        1 => String::new(),
+        other => format!(" --seed {other}"),
+    };
+    format!("quarry reproduce {}{quick}{seed} --tables", thread.thread)
 }
 
 /// A row for each thread: how many of its claims have which verdict.
@@ -72,19 +85,18 @@ fn summary(threads: &[Judged]) -> String {
 }
 
 /// A thread: the question, plots, claims, why, tables.
-fn section(thread: &Judged) -> anyhow::Result<String> {
+fn section(thread: &Judged, repeated: &str) -> anyhow::Result<String> {
     let mut text = format!(
-        "<section id=\"{}\"><h2>{}</h2>\n<p>{}</p>\n",
+        "<section id=\"{}\"><h2>{}</h2>\n<p>{}</p>\n<p class=\"origin\">All of it again: <code>{repeated}</code></p>\n",
         thread.thread,
         escape(thread.title),
         escape(thread.question)
     );
-    let (width, height) = curves::SIZE;
     for plot in &thread.plots {
         text += &format!(
-            "<figure><svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">{}</svg></figure>\n",
-            escape(&plot.title),
-            curves::svg(plot)?
+            "<figure>{}<figcaption>{}</figcaption></figure>\n",
+            curves::svg(plot)?,
+            origin(&plot.origin)
         );
     }
     text += &claims(&thread.claims);
@@ -102,32 +114,68 @@ fn section(thread: &Judged) -> anyhow::Result<String> {
     Ok(text + "</section>\n")
 }
 
+/// On which machine it is simulated, and which command does such runs.
+fn origin(origin: &Origin) -> String {
+    let mut text = String::new();
+    if !origin.machine.is_empty() {
+        text += &format!("Simulated on <code>{}</code>. ", escape(origin.machine));
+    }
+    if !origin.command.is_empty() {
+        text += &format!("Runs like these: <code>{}</code>", escape(origin.command));
+    }
+    match text.as_str() {
+        "" => text,
+        text => format!("<div class=\"origin\">{text}</div>"),
+    }
+}
+
+/// A cell with the name of its column, which a narrow screen shows.
+fn cell(column: &str, class: &str, text: &str) -> String {
+    format!("<td class=\"{class}\" data-column=\"{column}\">{text}</td>")
+}
+
 fn claims(claims: &[Claim]) -> String {
-    let mut text = String::from(
-        "<table><thead><tr><th>claim</th><th>published</th><th>measured</th><th>band</th><th>verdict</th></tr></thead>\
-         <tbody>\n",
-    );
-    let mut said = "";
-    for claim in claims {
+    let mut text = String::from("<table class=\"claims\"><thead><tr>");
+    for column in ["claim", "range", "published", "measured", "band", "verdict"] {
+        text += &format!("<th>{column}</th>");
+    }
+    text += "</tr></thead><tbody>\n";
+    let mut with_cause = 0;
+    for (at, claim) in claims.iter().enumerate() {
         let unit = claim.unit.split(' ').next().unwrap_or_default();
-        let measured = claim.measured;
-        let measured =
-            measured.map_or("-".to_string(), |value| format!("{} {unit}", number(value)));
-        let cause = match claim.cause {
-            "" => String::new(),
-            cause if cause == said => "<div class=\"cause\">as above</div>".to_string(),
-            cause => format!("<div class=\"cause\">{}</div>", escape(cause)),
+        let [from, to] = claim.range;
+        let range = escape(&format!("{from} to {to} {unit}"));
+        let measured = claim
+            .measured
+            .map(|value| format!("{} {unit}", number(value)));
+        text += &format!("<tr><td>{}</td>", escape(claim.claim));
+        text += &cell("range", "n", &range);
+        text += &cell("published", "", &escape(claim.published));
+        text += &cell("measured", "n", &escape(measured.as_deref().unwrap_or("-")));
+        text += &cell("band", "n", &band(claim.band));
+        let class = claim.verdict.name().replace(' ', "-");
+        text += &cell("verdict", &class, &verdict(claim));
+        text += "</tr>\n";
+        if claim.cause.is_empty() {
+            continue;
+        }
+        with_cause += 1;
+        // Claims that follow each other share a row for their cause.
+        if claims
+            .get(at + 1)
+            .is_some_and(|next| next.cause == claim.cause)
+        {
+            continue;
+        }
+        let why = match with_cause {
+            1 => "Why".to_string(),
+            2 => "Why both".to_string(),
+            more => format!("Why these {more}"),
         };
-        said = claim.cause;
+        with_cause = 0;
         text += &format!(
-            "<tr><td>{}{cause}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"{}\">{}</td></tr>\n",
-            escape(claim.claim),
-            escape(claim.published),
-            escape(&measured),
-            band(claim.band),
-            claim.verdict.name().replace(' ', "-"),
-            verdict(claim),
+            "<tr class=\"cause\"><td colspan=\"6\"><b>{why}:</b> {}</td></tr>\n",
+            escape(claim.cause)
         );
     }
     text + "</tbody></table>\n"
@@ -135,20 +183,21 @@ fn claims(claims: &[Claim]) -> String {
 
 fn table(table: &Table) -> String {
     let mut text = format!(
-        "<h3>{}, {}</h3>\n<table><thead><tr><th></th><th>published</th><th>measured</th><th>band</th></tr></thead>\
-         <tbody>\n",
+        "<h3>{}, {}</h3>\n{}<table><thead><tr><th></th>",
         escape(&table.title),
-        escape(table.unit)
+        escape(table.unit),
+        origin(&table.origin)
     );
+    for column in ["published", "measured", "band", "ratio"] {
+        text += &format!("<th class=\"n\">{column}</th>");
+    }
+    text += "</tr></thead><tbody>\n";
     for row in &table.rows {
-        let cell = |value: Option<f64>| value.map_or("-".to_string(), number);
-        text += &format!(
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
-            escape(&row.label),
-            cell(row.published),
-            cell(row.measured),
-            band(row.band)
-        );
+        text += &format!("<tr><td>{}</td>", escape(&row.label));
+        for number in cells(table, row) {
+            text += &format!("<td class=\"n\">{number}</td>");
+        }
+        text += "</tr>\n";
     }
     text + "</tbody></table>\n"
 }
@@ -159,12 +208,16 @@ const CSS: &str = "\
 body{margin:2rem auto;max-width:58rem;padding:0 1rem;color:var(--ink);background:var(--ground);\
 font:16px/1.5 system-ui,sans-serif}\
 h1{font-size:1.7rem}h2{font-size:1.3rem;margin-top:3rem;border-top:1px solid var(--line);padding-top:1.5rem}\
-h3{font-size:1rem;margin:1.5rem 0 .3rem}figure{margin:1rem 0}svg{width:100%;height:auto}text{stroke:none}\
+h3{font-size:1rem;margin:1.5rem 0 .3rem}figure{margin:1.5rem 0}svg{width:100%;max-width:46rem;height:auto}text{stroke:none}\
 .t{fill:currentColor}.g{stroke:#8884}a{color:inherit}\
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}\
 th{text-align:left;border-bottom:1px solid var(--ink);padding:.3rem .6rem .3rem 0}\
 td{border-bottom:1px solid var(--line);padding:.3rem .6rem .3rem 0;vertical-align:top}\
-td.n{white-space:nowrap}.holds{color:var(--good)}.fails{color:var(--bad);font-weight:600}\
+td.n{white-space:nowrap}table:not(.claims) .n{text-align:right}.holds{color:var(--good)}.fails{color:var(--bad);font-weight:600}\
 .undecided{color:var(--bad)}.not-run,.incomplete{color:var(--dim)}\
-.cause,.taken,footer{color:var(--dim);font-size:.88rem}footer{margin-top:3rem}\
-@media(max-width:40rem){table{font-size:.8rem}}";
+tr:has(+.cause)>td{border-bottom:0}code{font:.85em ui-monospace,monospace;overflow-wrap:anywhere}\
+.cause,.taken,.origin,footer{color:var(--dim);font-size:.88rem}footer{margin-top:3rem}\
+@media(max-width:46rem){table{font-size:.85rem}\
+.claims thead{display:none}.claims tr,.claims td{display:block}.claims td{border:0;padding:.1rem 0;white-space:normal}\
+.claims tr{border-top:1px solid var(--line);padding:.4rem 0}.claims tr.cause{border:0;padding-top:0}\
+.claims td[data-column]::before{content:attr(data-column) \": \";color:var(--dim);font-weight:400}}";

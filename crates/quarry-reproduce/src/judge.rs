@@ -1,9 +1,10 @@
-//! Tables, plots and verdicts.
+//! Verdicts.
 
 use serde::Serialize;
 
 use crate::plan::Mode;
 use crate::results::{Arm, Results};
+use crate::show::{Plot, Table, band};
 use crate::threads::Thread;
 
 /// What becomes of a claim.
@@ -103,56 +104,6 @@ impl Claim {
     }
 }
 
-/// A published number beside what was found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// What it is of.
-    pub label: String,
-    /// The published number; null if there is none.
-    pub published: Option<f64>,
-    /// The figure with all constants as their values say.
-    pub measured: Option<f64>,
-    /// Its least and most in all arms; null if it ran with the values alone.
-    pub band: Option<[f64; 2]>,
-}
-
-/// A table of a thread.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Table {
-    /// What it shows.
-    pub title: String,
-    /// What its numbers are in.
-    pub unit: &'static str,
-    /// Rows.
-    pub rows: Vec<Row>,
-}
-
-/// A line of a plot.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
-    /// What it is of.
-    pub name: String,
-    /// Whether its points were published.
-    pub published: bool,
-    /// Points.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A plot of a thread.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plot {
-    /// What it shows.
-    pub title: String,
-    /// What is to the right.
-    pub x: &'static str,
-    /// Whether that is drawn by its logarithm.
-    pub logarithmic: bool,
-    /// What is upward.
-    pub y: &'static str,
-    /// Lines.
-    pub lines: Vec<Line>,
-}
-
 /// What a thread's experiments show.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
@@ -245,31 +196,5 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
             Verdict::Fails | Verdict::Undecided => spec.cause,
             _ => "",
         },
-    }
-}
-
-fn band(value: f64, figures: &[f64]) -> [f64; 2] {
-    let widen = |[low, high]: [f64; 2], figure: &f64| [low.min(*figure), high.max(*figure)];
-    figures.iter().fold([value; 2], widen)
-}
-
-impl Row {
-    /// A row of a figure in all arms.
-    pub(crate) fn of(
-        label: impl Into<String>,
-        published: Option<f64>,
-        results: &Results,
-        figure: impl Fn(Arm<'_>) -> Option<f64>,
-    ) -> Self {
-        let measured = figure(results.values());
-        let figures: Vec<f64> = results.arms().filter_map(figure).collect();
-        Self {
-            label: label.into(),
-            published,
-            measured,
-            band: measured
-                .filter(|_| figures.len() > 1)
-                .map(|value| band(value, &figures)),
-        }
     }
 }

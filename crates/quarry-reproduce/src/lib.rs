@@ -19,13 +19,15 @@ mod keep;
 mod plan;
 mod published;
 mod results;
+mod show;
 #[cfg(test)]
 mod tests;
 mod threads;
 
 pub use error::ReproduceError;
-pub use judge::{Claim, Judged, Line, Plot, Row, Table, Verdict, judge};
+pub use judge::{Claim, Judged, Verdict, judge};
 pub use keep::Kept;
 pub use plan::{Mode, Plan, Progress};
 pub use results::Results;
+pub use show::{Line, LineKind, Origin, Plot, Row, Table};
 pub use threads::{THREADS, Thread, find};

@@ -181,6 +181,11 @@ fn every_field_of_loads_and_threads_is_documented() {
         ("Each of `threads`", thread),
         ("Each of `claims` of a thread", &thread["claims"][0]),
         (
+            "`origin` of a table or a plot",
+            &thread["tables"][0]["origin"],
+        ),
+        ("Each of `lines` of a plot", &thread["plots"][0]["lines"][0]),
+        (
             "Each of `rows` of a thread",
             &thread["tables"][0]["rows"][0],
         ),

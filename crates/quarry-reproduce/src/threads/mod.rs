@@ -8,9 +8,11 @@ mod tbench_2007;
 mod wakeup_2007;
 
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Plot, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::{Experiment, Mode};
 use crate::results::Results;
+use crate::show::{Plot, Table};
 
 /// A thread of a mailing list.
 pub struct Thread {

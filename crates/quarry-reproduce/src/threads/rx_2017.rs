@@ -6,10 +6,12 @@ use quarry_work::rx::{RxDriver, RxSpec};
 
 use super::Thread;
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::{Experiment, Mode, Setting};
 use crate::published::BANDWIDTH;
 use crate::results::{Figures, Results};
+use crate::show::{Line, Origin, Plot, Row, Table};
 
 pub(super) const THREAD: Thread = Thread {
     name: "rx-2017",
@@ -26,6 +28,10 @@ pub(super) const THREAD: Thread = Thread {
 };
 
 const MACHINE: &str = "haswell-ep-2x12";
+const ORIGIN: Origin = Origin::of(
+    MACHINE,
+    "quarry run rx --driver small,none,huge --rings 1,2,4,6,8,12,16 --machine haswell-ep-2x12",
+);
 const MBIT: &str = "mbit";
 const ZONE: &str = "zone_percent";
 /// Drivers: name, number in the thread, title.
@@ -187,32 +193,22 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         tables.push(Table {
             title: format!("driver {title}"),
             unit: "Mbit/s",
+            origin: ORIGIN,
             rows: RINGS.map(row).to_vec(),
         });
-        let gbit = |mbit: f64| mbit / 1000.0;
-        let found = RINGS.into_iter().filter_map(|rings| {
-            let mbit = results.values().get(&name(driver, rings), MBIT)?;
-            Some((f64::from(rings), gbit(mbit)))
-        });
-        lines.push(Line {
-            name: title.to_string(),
-            published: false,
-            points: found.collect(),
-        });
-        let known = RINGS.into_iter();
-        let known =
-            known.filter_map(|rings| Some((f64::from(rings), gbit(published(number, rings)?))));
-        lines.push(Line {
-            name: format!("{title}, published"),
-            published: true,
-            points: known.collect(),
-        });
+        lines.push(Line::simulated(title, results, &RINGS, |arm, rings| {
+            Some(arm.get(&name(driver, rings), MBIT)? / 1000.0)
+        }));
+        lines.push(Line::published(title, &RINGS, |rings| {
+            Some(published(number, rings)? / 1000.0)
+        }));
     }
     let plot = Plot {
         title: "bandwidth by receive rings".to_string(),
         x: "rings",
         logarithmic: false,
         y: "Gbit/s",
+        origin: ORIGIN,
         lines,
     };
     (tables, vec![plot])

@@ -4,9 +4,11 @@ use quarry_work::load::{Change, Load, LoadSpec, Tbench};
 
 use super::Thread;
 use super::loads::{HITS_4096, MB, SLOW, load};
-use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::{Experiment, Mode};
 use crate::results::Results;
+use crate::show::{Line, Origin, Plot, Row, Table};
 
 pub(super) const THREAD: Thread = Thread {
     name: "wakeup-2007",
@@ -25,14 +27,23 @@ pub(super) const THREAD: Thread = Thread {
 
 const MACHINE: &str = "clovertown-2x4";
 /// Slabs a CPU may have, in the plot.
-const SLABS: [u64; 4] = [1, 2, 4, 8];
+const SLABS: [u32; 4] = [1, 2, 4, 8];
+
+const OF_RELEASES: Origin = Origin::of(
+    MACHINE,
+    "quarry run tbench 16 --machine clovertown-2x4 --design slub@2.6.22,slub@2.6.23",
+);
+const OF_SLABS: Origin = Origin::of(
+    MACHINE,
+    "quarry run tbench 16 --machine clovertown-2x4 --design slub@2.6.23 --at 0s:kmalloc-4096.cpu_slabs_max=4",
+);
 
 fn experiments(mode: Mode) -> Vec<Experiment> {
     let (time_ns, seconds) = match mode {
         Mode::Quick => (20_000_000, 0.4),
         Mode::Full => (100_000_000, 1.5),
     };
-    let run = |name: String, design: &'static str, cpus: u32, slabs: u64| {
+    let run = |name: String, design: &'static str, cpus: u32, slabs: u32| {
         let change = move |spec: &mut LoadSpec| {
             spec.cpus = cpus;
             // As many exchanges, so that chance is as wide.
@@ -43,7 +54,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
                     at_ns: 0,
                     cache: "kmalloc-4096".to_string(),
                     name: "cpu_slabs_max",
-                    value: slabs,
+                    value: u64::from(slabs),
                 });
             }
             Ok(())
@@ -146,6 +157,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         title: "allocations of kmalloc-4096 that the CPU's slab serves, 16 clients on 8 CPUs"
             .to_string(),
         unit: "%",
+        origin: OF_RELEASES,
         rows: vec![
             row("2.6.22", "2.6.22, 8 CPUs", HITS_4096, Some(58.0)),
             row("2.6.23", "2.6.23, 8 CPUs", HITS_4096, Some(12.5)),
@@ -159,6 +171,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let change = Table {
         title: "tbench from 2.6.22 to 2.6.23".to_string(),
         unit: "%",
+        origin: OF_RELEASES,
         rows: vec![
             loss(
                 "8 CPUs, 16 clients",
@@ -182,36 +195,46 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let slabs = Table {
         title: "tbench of 2.6.23 with more slabs of kmalloc-4096 a CPU (cpu_slabs_max)".to_string(),
         unit: "MB/s",
+        origin: OF_SLABS,
         rows: slabs.to_vec(),
     };
-    let points = |figure: &str| {
-        let point = |slabs: u64| {
-            let run = format!("2.6.23, {slabs} slabs");
-            Some((slabs as f64, results.values().get(&run, figure)?))
-        };
-        SLABS.into_iter().filter_map(point).collect()
-    };
-    let flat = |run: &str| {
-        let mb = results.values().get(run, MB);
-        mb.map_or(Vec::new(), |mb| vec![(1.0, mb), (8.0, mb)])
-    };
-    let plot = Plot {
-        title: "tbench with 16 clients on 8 CPUs".to_string(),
+    let of_slabs = |slabs: u32| format!("2.6.23, {slabs} slabs");
+    let before = "2.6.22, 8 CPUs";
+    let queued = "2.6.23, queued";
+    // With one slab a CPU, as the kernels were.
+    let first = [SLABS[0]];
+    let rate = Plot {
+        title: "tbench with 16 clients on 8 CPUs, against 2.6.22".to_string(),
         x: "slabs of kmalloc-4096 a CPU",
         logarithmic: false,
-        y: "MB/s",
+        y: "MB/s, % of 2.6.22",
+        origin: OF_SLABS,
         lines: vec![
-            Line {
-                name: "2.6.23, queued".to_string(),
-                published: false,
-                points: points(MB),
-            },
-            Line {
-                name: "2.6.22, immediate".to_string(),
-                published: false,
-                points: flat("2.6.22, 8 CPUs"),
-            },
+            Line::simulated(queued, results, &SLABS, |arm, slabs| {
+                Some(100.0 + arm.change(&of_slabs(slabs), before, MB)?)
+            }),
+            Line::published(queued, &first, |_| Some(70.0)),
+            Line::level("2.6.22, immediate", &SLABS, Some(100.0)),
         ],
     };
-    (vec![hits, change, slabs], vec![plot])
+    let immediate = "2.6.22, immediate";
+    let hit = Plot {
+        title: "allocations of kmalloc-4096 that the CPU's slab serves, 16 clients on 8 CPUs"
+            .to_string(),
+        x: "slabs of kmalloc-4096 a CPU",
+        logarithmic: false,
+        y: "%",
+        origin: OF_SLABS,
+        lines: vec![
+            Line::simulated(queued, results, &SLABS, |arm, slabs| {
+                arm.get(&of_slabs(slabs), HITS_4096)
+            }),
+            Line::published(queued, &first, |_| Some(12.5)),
+            Line::simulated(immediate, results, &first, |arm, _| {
+                arm.get(before, HITS_4096)
+            }),
+            Line::published(immediate, &first, |_| Some(58.0)),
+        ],
+    };
+    (vec![hits, change, slabs], vec![rate, hit])
 }

@@ -6,11 +6,15 @@ use quarry_work::load::{Hackbench, Load, LoadSpec};
 use quarry_work::world::Transport;
 
 use super::{KERNEL, POSSIBLE_CPUS, change, min_objects};
-use crate::judge::{ClaimSpec, Row, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::{Experiment, Mode};
 use crate::published::HACKBENCH_64K;
 use crate::results::Results;
+use crate::show::{Origin, Row, Table};
 use crate::threads::loads::{SECONDS, load};
+
+const MACHINE: &str = "power9-16";
 
 pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
     let mut all = Vec::new();
@@ -46,7 +50,7 @@ pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
         };
         let seconds = f64::from(625 * groups * loops) / 60_000.0;
         let name = name.to_string();
-        all.push(load(name, seconds, KERNEL, "power9-16", hackbench, change));
+        all.push(load(name, seconds, KERNEL, MACHINE, hackbench, change));
     }
     all
 }
@@ -92,6 +96,11 @@ pub(super) fn show(results: &Results) -> Table {
         title: "hackbench -s 1024 -f 25 with 64 KiB pages on 16 CPUs: time against the default"
             .to_string(),
         unit: "%",
+        origin: Origin::of(
+            MACHINE,
+            "quarry run hackbench -g 4 -f 25 -l 25 -s 1024 --machine power9-16 --design slub@5.9 --page-size 64k \
+             --set slub_cpu_partial_by_size=1",
+        ),
         rows: vec![
             row("patched", "hackbench, patched", patched),
             row("cpu_partial=0", "hackbench, cpu_partial=0", None),

@@ -10,10 +10,12 @@ use quarry_lab::whatif::{Question, predict};
 
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::Experiment;
 use crate::published::MAX_ORDER;
 use crate::results::{Arm, Results};
+use crate::show::{Line, Origin, Plot, Row, Table};
 use crate::threads::loads::KIB;
 
 /// Snapshots: a name, the kernel, its bytes.
@@ -185,10 +187,26 @@ pub(super) fn claims() -> Vec<ClaimSpec> {
     ]
 }
 
+/// A prediction from a snapshot; the folder is that of Quarry's source.
+fn origin(kernel: &str) -> Origin {
+    let command = match kernel {
+        "6.1" => {
+            "quarry what-if crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --design slub@5.9 --possible-cpus 64 \
+             --set slub_max_order=1"
+        }
+        _ => {
+            "quarry what-if crates/quarry-reproduce/data/snapshots/7.2-ppc64el-64k.json.gz --design slub@5.9 --possible-cpus 64 \
+             --set slub_max_order=1"
+        }
+    };
+    Origin::of("", command)
+}
+
 pub(super) fn show(results: &Results) -> (Vec<Table>, Plot) {
     let table = |kernel: &'static str| Table {
         title: format!("slab memory after boot, against the default; from a snapshot of {kernel}"),
         unit: "%",
+        origin: origin(kernel),
         rows: after_boot()
             .into_iter()
             .map(|(asked, published)| {
@@ -201,6 +219,7 @@ pub(super) fn show(results: &Results) -> (Vec<Table>, Plot) {
     let real = Table {
         title: "real boots of 6.1, against the first".to_string(),
         unit: "%",
+        origin: Origin::default(),
         rows: vec![
             Row::of("slub_max_order=1", None, results, |arm| {
                 arm.change("real, slub_max_order=1", "real", KIB)
@@ -211,30 +230,24 @@ pub(super) fn show(results: &Results) -> (Vec<Table>, Plot) {
         ],
     };
     let of_order = |order: &str| MAX_ORDER.number("slab_memory_kb", &[("slub_max_order", order)]);
-    let line = |name: &str, published: bool, value: &dyn Fn(&str) -> Option<f64>| Line {
-        name: name.to_string(),
-        published,
-        points: ["1", "2", "3"]
-            .into_iter()
-            .filter_map(|order| Some((order.parse().ok()?, 100.0 + value(order)?)))
-            .collect(),
-    };
     let found = |kernel: &'static str| {
-        move |order: &str| match order {
-            "3" => Some(0.0),
-            _ => memory(results.values(), kernel, &format!("slub_max_order={order}")),
-        }
+        let figure = |arm: Arm<'_>, order: u32| match order {
+            3 => Some(100.0),
+            _ => Some(100.0 + memory(arm, kernel, &format!("slub_max_order={order}"))?),
+        };
+        Line::simulated(format!("from {kernel}"), results, &[1, 2, 3], figure)
     };
     let plot = Plot {
         title: "slab memory after boot by slub_max_order".to_string(),
         x: "slub_max_order",
         logarithmic: false,
         y: "memory, % of the default",
+        origin: origin("6.1"),
         lines: vec![
-            line("from 6.1", false, &found("6.1")),
-            line("from 7.2", false, &found("7.2")),
-            line("published", true, &|order| {
-                change(of_order(order), of_order("3"))
+            found("6.1"),
+            found("7.2"),
+            Line::published("boots of 2020", &[1, 2, 3], |order| {
+                Some(100.0 + change(of_order(&order.to_string()), of_order("3"))?)
             }),
         ],
     };

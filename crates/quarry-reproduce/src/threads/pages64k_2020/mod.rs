@@ -12,10 +12,12 @@ mod tests;
 use quarry_lab::setting::Setting as Tunable;
 
 use super::Thread;
-use crate::judge::{ClaimSpec, Plot, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::{Experiment, Mode};
 use crate::published::{CPU_PARTIAL, CPU_PARTIAL_PATCH, MAX_CPUS, MAX_ORDER, PAGE_SIZES};
 use crate::results::Results;
+use crate::show::{Plot, Table};
 
 pub(super) const THREAD: Thread = Thread {
     name: "pages64k-2020",

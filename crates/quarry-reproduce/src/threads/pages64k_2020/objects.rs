@@ -6,10 +6,11 @@ use quarry_lab::{DesignSpec, LabError, RunReport};
 use super::replay::{SOURCES, name_of};
 use super::{KERNEL, POSSIBLE_CPUS};
 use crate::error::ReproduceError;
-use crate::judge::{Row, Table};
+
 use crate::plan::Experiment;
 use crate::published::{CPU_PARTIAL_PATCH, KMALLOC_2K, TASK_STRUCT};
 use crate::results::{Figures, Results};
+use crate::show::{Origin, Row, Table};
 
 /// Bytes of a task_struct, as the thread has it.
 const TASK_STRUCT_BYTES: u32 = 9856;
@@ -107,11 +108,19 @@ pub(super) fn show(results: &Results) -> Vec<Table> {
         Table {
             title: "task_struct of 9856 bytes, by the formulas of 5.9".to_string(),
             unit: "number",
+            origin: Origin::of(
+                "",
+                "quarry geometry --object-size 9856 --design slub@5.9 --page-size 64k --cpus 64 --cache-line 128 --set slub_max_order=2",
+            ),
             rows: orders,
         },
         Table {
             title: "cpu_partial by the size of an object, by the formulas of 5.9".to_string(),
             unit: "objects",
+            origin: Origin::of(
+                "",
+                "quarry geometry --object-size 8192 --design slub@5.9 --page-size 64k --cpus 64 --cache-line 128 --set slub_cpu_partial_by_size=1",
+            ),
             rows: classes.to_vec(),
         },
     ]
@@ -170,6 +179,7 @@ pub(super) fn kmalloc_2k(results: &Results) -> Table {
         title: "kmalloc-2k after hackbench (published: 10 000 processes on a booted system)"
             .to_string(),
         unit: "number",
+        origin: Origin::default(),
         rows,
     }
 }

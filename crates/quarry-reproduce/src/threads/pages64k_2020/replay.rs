@@ -14,10 +14,12 @@ use quarry_lab::{LabError, RunReport};
 
 use super::{ASKED, Asked, CPUS, KERNEL, after_boot, change, min_objects, objects};
 use crate::error::ReproduceError;
-use crate::judge::{ClaimSpec, Row, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::Experiment;
 use crate::published::HACKBENCH_64K;
 use crate::results::{Arm, Results};
+use crate::show::{Origin, Row, Table};
 use crate::threads::loads::KIB;
 
 /// Its cache line: POWER's.
@@ -35,6 +37,8 @@ pub(super) struct Source {
     pub(super) name: &'static str,
     /// What was recorded.
     about: &'static str,
+    /// A command that replays it; empty if it is not of the command's recordings.
+    command: &'static str,
     /// About the seconds of a replay.
     seconds: f64,
     open: fn() -> Result<Input, LabError>,
@@ -44,18 +48,22 @@ pub(super) const SOURCES: [Source; 3] = [
     Source {
         name: "hackbench",
         about: "after hackbench (replay of a recording of 6.1)",
+        command: "",
         seconds: 0.05,
         open: || LARGE_PAGES.open("trhb"),
     },
     Source {
         name: "sockets",
         about: "after 300 pairs of sockets filled and drained (replay of a recording of 6.1)",
+        command: "",
         seconds: 0.05,
         open: || LARGE_PAGES.open("trfill"),
     },
     Source {
         name: "hackbench of 320",
         about: "after hackbench with 320 processes (replay of a recording of 6.18 with 4 KiB pages)",
+        command: "quarry replay hackbench --copies 8 --design slub@5.9 --page-size 64k --cache-line 128 --pages off \
+                  --set slub_min_objects=32 --set slub_max_order=1",
         seconds: 0.5,
         open: || {
             let name = "hackbench";
@@ -272,6 +280,7 @@ pub(super) fn show(results: &Results) -> Vec<Table> {
         tables.push(Table {
             title: format!("slab memory {}, against the default", source.about),
             unit: "%",
+            origin: Origin::of("", source.command),
             rows: rows.collect(),
         });
     }
@@ -281,6 +290,7 @@ pub(super) fn show(results: &Results) -> Vec<Table> {
     tables.push(Table {
         title: "slab memory at the end of a replay on the recorded machine, against the kernel's report".to_string(),
         unit: "%",
+        origin: Origin::default(),
         rows: vec![row("hackbench", "trhb"), row("sockets", "trfill")],
     });
     tables.push(objects::kmalloc_2k(results));

@@ -7,10 +7,12 @@ use quarry_work::net::SendSizes;
 
 use super::Thread;
 use super::loads::{MB, PAGES, load};
-use crate::judge::{ClaimSpec, Line, Plot, Row, Table};
+use crate::judge::ClaimSpec;
+
 use crate::plan::{Experiment, Mode};
 use crate::published::TBENCH;
-use crate::results::Results;
+use crate::results::{Arm, Results};
+use crate::show::{Line, Origin, Plot, Row, Table};
 
 pub(super) const THREAD: Thread = Thread {
     name: "tbench-2007",
@@ -45,7 +47,7 @@ const ARMS: [(&str, &str, SendSizes); 6] = [
 const LINES: [(&str, &str); 4] = [
     ("slab bug", "SLAB, 2.6.24-rc2"),
     ("slub bug", "SLUB, 2.6.24-rc2"),
-    ("slub", "SLUB, fixed"),
+    ("slub reverted", "SLUB, reverted"),
     ("slob", "SLOB, fixed"),
 ];
 /// Clients of the plot.
@@ -239,7 +241,19 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         let run = run.to_string();
         Row::of(label, published, results, move |arm| arm.get(&run, MB))
     };
+    let nick_piggin = TBENCH.number("throughput_mb_per_s", &[("reporter", "Nick Piggin")]);
+    let origin = |machine| match machine {
+        ONE_ZONE => Origin::of(
+            ONE_ZONE,
+            "quarry run tbench 1,2,4,8,12,16 --machine clovertown-2x4 --design slab,slub,slob --era 2.6.24 --skb-sizes bug",
+        ),
+        _ => Origin::of(
+            TWO_ZONES,
+            "quarry run tbench 1,2,4,8,12,16 --machine barcelona-2x4 --design slab,slub,slob --era 2.6.24 --skb-sizes bug",
+        ),
+    };
     let one_zone = Table {
+        origin: origin(ONE_ZONE),
         title: "tbench with 8 clients on 8 CPUs, one zone (C. Lameter)".to_string(),
         unit: "MB/s",
         rows: vec![
@@ -268,13 +282,14 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         ],
     };
     let two_zones = Table {
+        origin: origin(TWO_ZONES),
         title: "tbench with 8 clients on two nodes of 4 CPUs (N. Piggin)".to_string(),
         unit: "MB/s",
         rows: vec![
             row(
                 "2.6.24-rc2, SLUB",
                 "slub bug, 2 zones, 8 clients",
-                TBENCH.number("throughput_mb_per_s", &[("reporter", "Nick Piggin")]),
+                nick_piggin,
             ),
             row("2.6.24, SLUB, fixed", "slub, 2 zones, 8 clients", None),
             row("2.6.24-rc2, SLAB", "slab bug, 2 zones, 8 clients", None),
@@ -282,28 +297,19 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         ],
     };
     let plots = [(ONE_ZONE, "one zone"), (TWO_ZONES, "two nodes")].map(|(machine, title)| {
-        let line = |(arm, title): (&str, &str)| {
-            let point = |clients: u32| {
-                let run = name(arm, machine, clients);
-                Some((f64::from(clients), results.values().get(&run, MB)?))
+        let mut lines: Vec<Line> = Vec::new();
+        for (arm, title) in LINES {
+            let figure = |at: Arm<'_>, clients| at.get(&name(arm, machine, clients), MB);
+            lines.push(Line::simulated(title, results, &CLIENTS, figure));
+            let number = match (machine, arm) {
+                (ONE_ZONE, "slab bug") => published("SLAB", "stock"),
+                (ONE_ZONE, "slub bug") => published("SLUB", "stock"),
+                (ONE_ZONE, "slub reverted") => published("SLUB", "commit deea84b0 reverted"),
+                (TWO_ZONES, "slub bug") => nick_piggin,
+                _ => None,
             };
-            Line {
-                name: title.to_string(),
-                published: false,
-                points: CLIENTS.into_iter().filter_map(point).collect(),
-            }
-        };
-        let mut lines: Vec<Line> = LINES.map(line).to_vec();
-        if machine == ONE_ZONE {
-            for ((_, title), allocator) in LINES.into_iter().zip(["SLAB", "SLUB"]) {
-                lines.push(Line {
-                    name: format!("{title}, published"),
-                    published: true,
-                    points: published(allocator, "stock")
-                        .map(|mb| (8.0, mb))
-                        .into_iter()
-                        .collect(),
-                });
+            if number.is_some() {
+                lines.push(Line::published(title, &[8], |_| number));
             }
         }
         Plot {
@@ -311,6 +317,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
             x: "clients",
             logarithmic: false,
             y: "MB/s",
+            origin: origin(machine),
             lines,
         }
     });

@@ -1,8 +1,10 @@
 //! The thread's profile of SLUB with the bug, beside where the time goes here.
 
-use crate::judge::{Row, Table};
+use super::TWO_ZONES;
+
 use crate::published::{OPROFILE, PAGE_SYMBOLS};
 use crate::results::Results;
+use crate::show::{Origin, Row, Table};
 use crate::threads::loads::{PAGES, PROFILE, SLOW, ZONE_WAIT};
 
 /// What was profiled.
@@ -59,6 +61,10 @@ pub(super) fn table(results: &Results) -> Table {
                 the first 32"
             .to_string(),
         unit: "% of time",
+        origin: Origin::of(
+            TWO_ZONES,
+            "quarry run tbench 8 --machine barcelona-2x4 --design slub@2.6.24 --skb-sizes bug --profile",
+        ),
         rows,
     }
 }

@@ -1,0 +1,176 @@
+//! Tables and plots.
+
+use serde::Serialize;
+
+use crate::results::{Arm, Results};
+
+/// Where numbers of a table or a plot come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Origin {
+    /// The machine of `quarry machines` whose time is simulated; empty if there is none.
+    pub machine: &'static str,
+    /// A command that does such runs; empty if none does.
+    pub command: &'static str,
+}
+
+impl Origin {
+    /// Runs on a machine, which a command does as well.
+    pub(crate) const fn of(machine: &'static str, command: &'static str) -> Self {
+        Self { machine, command }
+    }
+}
+
+/// A published number beside what was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What it is of.
+    pub label: String,
+    /// The published number; null if there is none.
+    pub published: Option<f64>,
+    /// The figure with all constants as their values say.
+    pub measured: Option<f64>,
+    /// Its least and most in all arms; null if it ran with the values alone.
+    pub band: Option<[f64; 2]>,
+}
+
+impl Row {
+    /// A row of a figure in all arms.
+    pub(crate) fn of(
+        label: impl Into<String>,
+        published: Option<f64>,
+        results: &Results,
+        figure: impl Fn(Arm<'_>) -> Option<f64>,
+    ) -> Self {
+        let (measured, band) = in_arms(results, figure);
+        Self {
+            label: label.into(),
+            published,
+            measured,
+            band,
+        }
+    }
+}
+
+/// A table of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// What its numbers are in.
+    pub unit: &'static str,
+    /// Where they come from.
+    pub origin: Origin,
+    /// Rows.
+    pub rows: Vec<Row>,
+}
+
+/// What a line of a plot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineKind {
+    /// Its points were found.
+    Simulated,
+    /// Its points were published.
+    Published,
+    /// One figure that was found, all over the plot, to compare with.
+    Level,
+}
+
+/// A line of a plot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// What it is of.
+    pub name: String,
+    /// What it is.
+    pub kind: LineKind,
+    /// Points.
+    pub points: Vec<(f64, f64)>,
+    /// Least and most in all arms of points that ran in them, by the points' x.
+    pub bands: Vec<(f64, [f64; 2])>,
+}
+
+impl Line {
+    /// A line of figures that were found.
+    pub(crate) fn simulated(
+        name: impl Into<String>,
+        results: &Results,
+        places: &[u32],
+        figure: impl Fn(Arm<'_>, u32) -> Option<f64>,
+    ) -> Self {
+        let (mut points, mut bands) = (Vec::new(), Vec::new());
+        for place in places {
+            let (measured, band) = in_arms(results, |arm| figure(arm, *place));
+            let x = f64::from(*place);
+            points.extend(measured.map(|y| (x, y)));
+            bands.extend(band.map(|band| (x, band)));
+        }
+        Self {
+            name: name.into(),
+            kind: LineKind::Simulated,
+            points,
+            bands,
+        }
+    }
+
+    /// A line of published numbers, as far as there are any; `subject` is the name of what was simulated.
+    pub(crate) fn published(
+        subject: &str,
+        places: &[u32],
+        number: impl Fn(u32) -> Option<f64>,
+    ) -> Self {
+        let points = places.iter();
+        let points = points.filter_map(|place| Some((f64::from(*place), number(*place)?)));
+        Self {
+            name: format!("{subject}, published"),
+            kind: LineKind::Published,
+            points: points.collect(),
+            bands: Vec::new(),
+        }
+    }
+
+    /// A figure as a line from the first place to the last one.
+    pub(crate) fn level(name: &str, places: &[u32], value: Option<f64>) -> Self {
+        let ends = [places.first(), places.last()].into_iter().flatten();
+        let ends = ends.filter_map(|place| Some((f64::from(*place), value?)));
+        Self {
+            name: name.to_string(),
+            kind: LineKind::Level,
+            points: ends.collect(),
+            bands: Vec::new(),
+        }
+    }
+}
+
+/// A plot of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// What is to the right.
+    pub x: &'static str,
+    /// Whether that is drawn by its logarithm.
+    pub logarithmic: bool,
+    /// What is upward.
+    pub y: &'static str,
+    /// Where the simulated numbers come from.
+    pub origin: Origin,
+    /// Lines.
+    pub lines: Vec<Line>,
+}
+
+/// A figure with the values, and its least and most if it ran in more arms.
+fn in_arms(
+    results: &Results,
+    figure: impl Fn(Arm<'_>) -> Option<f64>,
+) -> (Option<f64>, Option<[f64; 2]>) {
+    let measured = figure(results.values());
+    let figures: Vec<f64> = results.arms().filter_map(figure).collect();
+    let more = measured.filter(|_| figures.len() > 1);
+    (measured, more.map(|value| band(value, &figures)))
+}
+
+/// The least and the most of a value and figures.
+pub(crate) fn band(value: f64, figures: &[f64]) -> [f64; 2] {
+    let widen = |[low, high]: [f64; 2], figure: &f64| [low.min(*figure), high.max(*figure)];
+    figures.iter().fold([value; 2], widen)
+}
