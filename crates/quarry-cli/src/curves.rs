@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use quarry_reproduce::{Line, LineKind, Plot};
 
 use crate::chart::{COLOURS, GRID, TEXT, escape, short, to_page};
-use crate::reproduce::{band, number};
+use crate::reproduce_tables::{band, number};
 
 /// Width and height of a plot in pixels, without its legend: not too wide for a narrow screen.
 const SIZE: (u32, u32) = (640, 320);

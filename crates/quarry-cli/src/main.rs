@@ -37,6 +37,7 @@ mod replay_tables;
 mod replay_time;
 mod reproduce;
 mod reproduce_html;
+mod reproduce_tables;
 mod run;
 mod rx;
 mod rx_sensitivity;

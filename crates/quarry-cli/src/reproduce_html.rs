@@ -4,7 +4,7 @@ use quarry_reproduce::{Claim, Judged, Mode, Origin, Table, Verdict};
 
 use crate::chart::escape;
 use crate::curves;
-use crate::reproduce::{arms, band, cells, interruption, number, verdict};
+use crate::reproduce_tables::{arms, band, cells, interruption, number, verdict};
 
 /// The page.
 pub(crate) fn page(mode: Mode, seed: u64, threads: &[Judged]) -> anyhow::Result<String> {
