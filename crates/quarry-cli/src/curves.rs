@@ -35,7 +35,10 @@ pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
             subjects.push(subject(line));
         }
     }
-    for (at, line) in plot.lines.iter().enumerate() {
+    let mut lines: Vec<(usize, &Line)> = plot.lines.iter().enumerate().collect();
+    // Published marks are never hidden.
+    lines.sort_by_key(|(_, line)| line.kind == LineKind::Published);
+    for (at, line) in lines {
         let which = subjects.iter().position(|known| *known == subject(line));
         let which = which.unwrap_or(0);
         let style = Style {
@@ -167,8 +170,8 @@ fn drawn(plot: &Plot, line: &Line, style: &Style, scale: &Scale) -> String {
         text += &format!(
             "<text class=\"t\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\">{y} published</text>",
             place.0 + 9.0,
-            // Those of other lines are below, so that two near each other can be read.
-            place.1 + if style.which == 0 { -8.0 } else { 16.0 },
+            // Those of later lines are below, so that two near each other can be read.
+            place.1 + if style.which < 2 { -8.0 } else { 16.0 },
         );
     }
     text
