@@ -50,7 +50,8 @@ Threads:
 
 A claim holds if its figure is in its range with the machine's constants as they
 are, with all of them drawn at random from their ranges, and with other seeds;
-it fails if it is on one side of the range in all. Without --quick there are 32 draws, and it takes hours.
+it fails if it is on one side of the range in all. Without --quick there are 32 draws, and it takes an hour
+of two cores.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 a claim that held before fails;

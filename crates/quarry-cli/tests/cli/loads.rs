@@ -178,7 +178,7 @@ fn an_interrupt_leaves_the_rounds_that_ended() {
     std::thread::sleep(std::time::Duration::from_secs(1));
     let pid = child.id().to_string();
     let sent = std::process::Command::new("kill")
-        .args(["-INT", &pid])
+        .args(["-TERM", &pid])
         .status();
     assert!(sent.unwrap().success());
     let output = child.wait_with_output().unwrap();

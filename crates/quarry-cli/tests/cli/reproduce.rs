@@ -69,7 +69,7 @@ fn an_interrupt_ends_it_with_what_there_is() {
         .spawn()
         .unwrap();
     let pid = child.id().to_string();
-    for signal in ["-HUP", "-INT"] {
+    for signal in ["-HUP", "-TERM"] {
         let before = std::fs::metadata(&keep).map_or(0, |file| file.len());
         // It runs when another result is kept.
         while std::fs::metadata(&keep).map_or(0, |file| file.len()) == before {
