@@ -141,6 +141,11 @@ pub(crate) fn run(
             machine = machine.with(key, cost.clone());
         }
     }
+    for key in [Key::CleanCluster, Key::DirtyCluster, Key::RemoteWake] {
+        if let Some(cost) = machine.cost(key) {
+            println!("{key:?}: {:.1} {}", cost.value, cost.unit.name());
+        }
+    }
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([
