@@ -54,9 +54,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Workload::TcpRr(args)) => args.run(),
         Some(Workload::Unknown(words)) => {
             let name = words.first().map_or("", String::as_str);
+            let names = WORKLOADS.lines().filter_map(|line| line.strip_prefix("  "));
+            let names = names.filter_map(|line| line.split_whitespace().next());
             Err(error::usage(format!(
-                "there is no workload {name:?}\n\n{}",
-                WORKLOADS.trim_end()
+                "there is no workload {name:?}; there are {}",
+                names.collect::<Vec<_>>().join(", ")
             )))
         }
         None => output::print_text(WORKLOADS),
