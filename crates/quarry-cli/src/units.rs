@@ -45,6 +45,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("{text:?} is not a time; write for example 20us, 500ms, 5s, 2m or 1h"))
 }
 
+/// Nanoseconds of a time, or the most that there can be.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Parses a page size.
 pub(crate) fn parse_page_bytes(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
@@ -116,6 +121,11 @@ mod tests {
         assert_eq!(millis("5"), Ok(5000));
         assert_eq!((millis("500ms"), millis("20000us")), (Ok(500), Ok(20)));
         assert_eq!((millis("1.5s"), millis("2m")), (Ok(1500), Ok(120_000)));
+        assert_eq!(nanoseconds(Duration::from_micros(2)), 2000);
+        assert_eq!(
+            parse_duration("1000000000000s").map(nanoseconds),
+            Ok(u64::MAX)
+        );
         for bad in ["", "s", "-1s", "5x", "1e300h", "nan"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }

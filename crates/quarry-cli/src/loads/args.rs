@@ -344,7 +344,7 @@ impl Common {
                     spec.sched.place = place.unwrap_or(spec.sched.place);
                     spec.sizes = sizes.unwrap_or(spec.sizes);
                     if let Some(time) = asked.time {
-                        spec.time_ns = time.as_nanos() as u64;
+                        spec.time_ns = units::nanoseconds(time);
                         spec.warm_up_ns = spec.time_ns / 10;
                     }
                     spec.config()?;
@@ -414,7 +414,7 @@ fn change(text: &str, design: &DesignSpec) -> anyhow::Result<Change> {
         )));
     }
     Ok(Change {
-        at_ns: time.as_nanos() as u64,
+        at_ns: units::nanoseconds(time),
         cache: cache.to_string(),
         name: tunable.name,
         value,

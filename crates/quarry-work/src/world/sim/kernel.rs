@@ -238,7 +238,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         loop {
             let mut later = self.later.borrow_mut();
             // Virtual machines without time have their clocks at 0.
-            if later.front().is_none_or(|it| it.at_ns * 1000 > now_ps) {
+            if later.front().is_none_or(|it| it.at_ns > now_ps / 1000) {
                 return;
             }
             let due = later.pop_front();
