@@ -52,6 +52,11 @@ pub(crate) fn with_code(code: u8, message: String) -> anyhow::Error {
     Failure { code, message }.into()
 }
 
+/// The command was interrupted, and has printed what there is: the exit code that shells give.
+pub(crate) fn interrupted(message: String) -> anyhow::Error {
+    with_code(130, message)
+}
+
 /// The command that was run has failed.
 pub(crate) fn of_command(program: &str, code: u8) -> anyhow::Error {
     let message = format!("{program:?} ended with exit code {code}; the recording is complete");

@@ -66,8 +66,6 @@ Examples:
 
 /// Exit code if a claim is lost.
 const LOST: u8 = 3;
-/// Exit code after an interrupt, as of shells.
-const INTERRUPTED: u8 = 130;
 
 /// The fields of `--json`.
 #[derive(Serialize)]
@@ -99,10 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !kept.is_empty() {
         output::note(&format!("{} results were kept before", kept.len()));
     }
-    let stop = signals::ask_to_stop(|| {
-        output::note("runs under way go on to their end; another interrupt ends them at once");
-    });
-    let stop = stop.context("cannot set up signal handlers")?;
+    let stop = signals::stop_between_runs()?;
     // Runs differ in length, so it counts the time that they are expected to take.
     let bar = output::progress_bar("reproduce", 0, "seconds of a core");
     let show = |at: Progress| {
@@ -169,7 +164,7 @@ fn ended(keep: Option<&Path>, interrupted: bool, judged: &[Judged]) -> anyhow::R
             ),
             None => "interrupted; with --keep FILE the same command would go on".to_string(),
         };
-        return Err(error::with_code(INTERRUPTED, message));
+        return Err(error::interrupted(message));
     }
     let claims = judged.iter().flat_map(|thread| &thread.claims);
     let lost: Vec<&str> = claims

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use anyhow::Context;
 use quarry_trace::remove_unfinished_outputs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+
+use crate::output;
 
 /// Signals that end the command, but for those that its caller has it ignore (`nohup`).
 fn heeded() -> io::Result<Signals> {
@@ -48,6 +51,14 @@ pub(crate) fn ask_to_stop(tell: fn()) -> io::Result<Arc<AtomicBool>> {
         }
     })?;
     Ok(asked)
+}
+
+/// The same, for commands whose runs under way go on to their end.
+pub(crate) fn stop_between_runs() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = ask_to_stop(|| {
+        output::note("runs under way go on to their end; another interrupt ends them at once");
+    });
+    stop.context("cannot set up signal handlers")
 }
 
 /// A bit for each signal that the process ignores; none if the system does not tell.

@@ -138,3 +138,17 @@ pub enum WorkError {
         pages: i64,
     },
 }
+
+impl WorkError {
+    /// Refuses an end at which not as many pages are free as before the run.
+    pub(crate) fn if_pages_are_lost(
+        run: impl FnOnce() -> String,
+        before: u64,
+        after: u64,
+    ) -> Result<(), Self> {
+        match before as i64 - after as i64 {
+            0 => Ok(()),
+            pages => Err(Self::Lost { run: run(), pages }),
+        }
+    }
+}

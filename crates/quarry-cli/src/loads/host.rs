@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use anyhow::Context;
 use quarry_core::design::Design;
 use quarry_lab::DesignSpec;
 use quarry_lab::design::ForDesign;
@@ -12,9 +11,6 @@ use serde::Serialize;
 
 use super::args::{Asked, Common};
 use crate::{error, output, signals};
-
-/// Exit code after an interrupt, as of shells.
-const INTERRUPTED: u8 = 130;
 
 /// A run on a design.
 #[derive(Clone)]
@@ -76,9 +72,7 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     let rounds = common.rounds;
     let all = u64::from(rounds) * (runs.len() + asked.loads.len()) as u64;
     let bar = output::progress_bar(name, all, "runs");
-    let tell =
-        || output::note("the run under way goes on to its end; another interrupt ends it at once");
-    let stop = signals::ask_to_stop(tell).context("cannot set up signal handlers")?;
+    let stop = signals::stop_between_runs()?;
     let stopped = || stop.load(Ordering::Relaxed);
     let mut loads = Vec::new();
     for group in runs.chunks(of_load.max(1)) {
@@ -86,17 +80,12 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
         let mut group = group.to_vec();
         group.extend(group.first().cloned());
         let mut reports: Vec<Vec<HostReport>> = vec![Vec::new(); group.len()];
-        for _ in 0..rounds {
+        'rounds: for _ in 0..rounds {
             for (run, reports) in group.iter().zip(&mut reports) {
                 if stopped() {
-                    break;
+                    break 'rounds;
                 }
-                let report = run.design.design.run(run)?;
-                if report.late_changes > 0 {
-                    let label = format!("{}, {}", run.design, run.spec.load.name());
-                    super::note_late(report.late_changes, &label);
-                }
-                reports.push(report);
+                reports.push(run.design.design.run(run)?);
                 bar.inc(1);
             }
         }
@@ -105,13 +94,20 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
         reports
             .iter_mut()
             .for_each(|reports| reports.truncate(whole));
-        loads.push(arms(&group, reports));
+        let arms = arms(&group, reports);
+        for arm in arms
+            .iter()
+            .filter(|arm| !arm.null && arm.last.late_changes > 0)
+        {
+            let label = format!("{}, {}", arm.design, arm.load);
+            super::note_late(arm.last.late_changes, &label);
+        }
+        loads.push(arms);
     }
     bar.finish_and_clear();
     print(common, name, &loads)?;
     match stopped() {
-        true => Err(error::with_code(
-            INTERRUPTED,
+        true => Err(error::interrupted(
             "interrupted; rounds that ended are printed".to_string(),
         )),
         false => Ok(()),

@@ -9,7 +9,6 @@ mod wakeup_2007;
 
 use crate::error::ReproduceError;
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode};
 use crate::results::Results;
 use crate::show::{Plot, Table};

@@ -7,7 +7,6 @@ use quarry_work::rx::{RxDriver, RxSpec};
 use super::Thread;
 use crate::error::ReproduceError;
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode, Setting};
 use crate::published::BANDWIDTH;
 use crate::results::{Figures, Results};

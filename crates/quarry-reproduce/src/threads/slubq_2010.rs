@@ -5,9 +5,8 @@ use quarry_work::load::{Load, LoadSpec, TcpRr};
 use super::Thread;
 use super::loads::{RATE, SECONDS, hackbench, load};
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode};
-use crate::published::{HACKBENCH, TCP_RR, TCP_RR_REMOTE};
+use crate::published::{Csv, HACKBENCH, TCP_RR, TCP_RR_REMOTE};
 use crate::results::{Arm, Results};
 use crate::show::{Line, Origin, Plot, Row, Table};
 
@@ -274,6 +273,27 @@ fn claims() -> Vec<ClaimSpec> {
     ]
 }
 
+/// Rows of what both designs do, for all numbers of pairs.
+fn rates(results: &Results, pairs: &[u32], kind: &str, published: Csv) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for pairs in pairs {
+        let threads = pairs.to_string();
+        for (name, title, column) in [
+            ("slab", "SLAB", "slab_rate"),
+            ("slubq", "S+Q", "slubq_rate"),
+        ] {
+            let run = format!("{name}, {pairs} {kind}");
+            rows.push(Row::of(
+                format!("{pairs} pairs, {title}"),
+                published.number(column, &[("threads", threads.as_str())]),
+                results,
+                |arm| arm.get(&run, RATE),
+            ));
+        }
+    }
+    rows
+}
+
 fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
     let slowest = |groups: u32, column: &str| {
         let groups = groups.to_string();
@@ -299,52 +319,17 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         origin: OF_HACKBENCH,
         rows: ratios,
     };
-    let of_pairs = |pairs: u32, column: &str| {
-        let pairs = pairs.to_string();
-        TCP_RR.number(column, &[("threads", pairs.as_str())])
-    };
-    let mut rates = Vec::new();
-    for pairs in PAIRS {
-        for (name, title, column) in [
-            ("slab", "SLAB", "slab_rate"),
-            ("slubq", "S+Q", "slubq_rate"),
-        ] {
-            let run = format!("{name}, {pairs} {LOOPBACK}");
-            rates.push(Row::of(
-                format!("{pairs} pairs, {title}"),
-                of_pairs(pairs, column),
-                results,
-                move |arm| arm.get(&run, RATE),
-            ));
-        }
-    }
     let tcp_rr = Table {
         title: "TCP_RR over loopback on 8 CPUs".to_string(),
         unit: "transactions a second",
         origin: OF_TCP_RR,
-        rows: rates,
+        rows: rates(results, &PAIRS, LOOPBACK, TCP_RR),
     };
-    let remote = REMOTE_PAIRS.into_iter().flat_map(|pairs| {
-        let threads = pairs.to_string();
-        [
-            ("slab", "SLAB", "slab_rate"),
-            ("slubq", "S+Q", "slubq_rate"),
-        ]
-        .map(|(name, title, column)| {
-            let run = format!("{name}, {pairs} {REMOTE}");
-            Row::of(
-                format!("{pairs} pairs, {title}"),
-                TCP_RR_REMOTE.number(column, &[("threads", threads.as_str())]),
-                results,
-                move |arm| arm.get(&run, RATE),
-            )
-        })
-    });
     let remote = Table {
         title: "TCP_RR between two machines of 16 CPUs and four nodes (D. Rientjes)".to_string(),
         unit: "transactions a second",
         origin: Origin::of("barcelona-2x4, with four sockets and nodes", ""),
-        rows: remote.collect(),
+        rows: rates(results, &REMOTE_PAIRS, REMOTE, TCP_RR_REMOTE),
     };
     let mut times = Vec::new();
     for (name, title, column) in [("slub", "SLUB", "slub_s"), ("slubq", "S+Q", "slubq_s")] {

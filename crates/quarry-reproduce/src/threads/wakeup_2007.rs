@@ -5,7 +5,6 @@ use quarry_work::load::{Change, Load, LoadSpec, Tbench};
 use super::Thread;
 use super::loads::{HITS_4096, MB, SLOW, load};
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode};
 use crate::results::Results;
 use crate::show::{Line, Origin, Plot, Row, Table};
@@ -38,6 +37,10 @@ const OF_SLABS: Origin = Origin::of(
     "quarry run tbench 16 --machine clovertown-2x4 --design slub@2.6.23 --at 0s:kmalloc-4096.cpu_slabs_max=4",
 );
 
+fn of_slabs(slabs: u32) -> String {
+    format!("2.6.23, {slabs} slabs")
+}
+
 fn experiments(mode: Mode) -> Vec<Experiment> {
     let (time_ns, seconds) = match mode {
         Mode::Quick => (20_000_000, 0.4),
@@ -68,12 +71,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
         all.push(run(format!("2.6.23, {cpus} CPUs"), "slub@2.6.23", cpus, 1));
     }
     for slabs in SLABS {
-        all.push(run(
-            format!("2.6.23, {slabs} slabs"),
-            "slub@2.6.23",
-            8,
-            slabs,
-        ));
+        all.push(run(of_slabs(slabs), "slub@2.6.23", 8, slabs));
     }
     all
 }
@@ -189,7 +187,7 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         ],
     };
     let slabs = SLABS.map(|slabs| {
-        let run = format!("2.6.23, {slabs} slabs");
+        let run = of_slabs(slabs);
         let label = format!("{slabs} slabs a CPU");
         Row::of(label, None, results, move |arm| arm.get(&run, MB))
     });
@@ -199,9 +197,8 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         origin: OF_SLABS,
         rows: slabs.to_vec(),
     };
-    let of_slabs = |slabs: u32| format!("2.6.23, {slabs} slabs");
     let before = "2.6.22, 8 CPUs";
-    let queued = "2.6.23, queued";
+    let (queued, immediate) = ("2.6.23, queued", "2.6.22, immediate");
     // With one slab a CPU, as the kernels were.
     let first = [SLABS[0]];
     let rate = Plot {
@@ -215,10 +212,9 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
                 Some(100.0 + arm.change(&of_slabs(slabs), before, MB)?)
             }),
             Line::published(queued, &first, |_| Some(70.0)),
-            Line::level("2.6.22, immediate", &SLABS, Some(100.0)),
+            Line::level(immediate, &SLABS, Some(100.0)),
         ],
     };
-    let immediate = "2.6.22, immediate";
     let hit = Plot {
         title: "allocations of kmalloc-4096 that the CPU's slab serves, 16 clients on 8 CPUs"
             .to_string(),

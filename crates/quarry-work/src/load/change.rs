@@ -56,9 +56,9 @@ impl Change {
     }
 }
 
-/// Changes in the order of their times.
-pub(super) fn by_time(changes: &[Change]) -> Vec<&Change> {
-    let mut all: Vec<&Change> = changes.iter().collect();
+/// Changes that come while the run goes on, in the order of their times.
+pub(super) fn later(changes: &[Change]) -> Vec<&Change> {
+    let mut all: Vec<&Change> = changes.iter().filter(|change| change.at_ns > 0).collect();
     all.sort_by_key(|change| change.at_ns);
     all
 }

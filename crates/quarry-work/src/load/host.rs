@@ -11,7 +11,7 @@ use quarry_core::stats::Stat;
 use quarry_host::HostMachine;
 use serde::Serialize;
 
-use super::change::{Change, by_time};
+use super::change::{Change, later};
 use super::report::CacheReport;
 use super::sheaves;
 use super::spec::Load;
@@ -19,7 +19,6 @@ use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
 use crate::world::host::{Counts, HostTask, Kernel, Usage};
-use crate::world::sim::remote;
 use crate::world::{Body, World};
 
 /// Bytes of a thread's stack: messages are in buffers of their own.
@@ -119,9 +118,10 @@ impl HostSpec {
     /// [`WorkError::Usage`].
     pub fn check(&self) -> Result<(), WorkError> {
         self.load.check()?;
-        if matches!(self.load, Load::TcpRr(it) if it.remote) {
-            let message = "tcp_rr with another machine runs on virtual machines only";
-            return Err(WorkError::Usage(message.to_string()));
+        if self.load.is_remote() {
+            let name = self.load.name();
+            let message = format!("{name} with another machine runs on virtual machines only");
+            return Err(WorkError::Usage(message));
         }
         if self.time.is_zero() {
             let message = "0 seconds: a run takes some time";
@@ -167,10 +167,6 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let rules = NetRules::of(spec.era, spec.sizes);
     let mut world = World::default();
     spec.load.set_up(&mut world, spec.seed);
-    if remote(&world.connections) > 0 {
-        let message = "connections to another machine are on virtual machines only";
-        return Err(WorkError::Usage(message.to_string()));
-    }
     let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, &world.connections);
     let kernel = kernel.ok_or_else(|| WorkError::Exhausted {
         run: spec.label(),
@@ -188,8 +184,7 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     check(spec, &heap, in_use, free_pages)?;
     let per_second = ran.counts.operations as f64 / ran.seconds;
     let per = |value: u64| value as f64 / ran.counts.operations.max(1) as f64;
-    let used_seconds = |used: Usage| used.cpu_ns as f64 / 1e9;
-    let all_seconds = ran.seconds * f64::from(cpus);
+    let all_ns = ran.seconds * 1e9 * f64::from(cpus);
     let payload = match spec.load.mean_bytes() {
         Some(bytes) => per_second * bytes,
         None => ran.counts.bytes as f64 / ran.seconds,
@@ -209,7 +204,7 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
         mb_per_second: payload / 1e6,
         cpu_us: ran.used.map(|used| per(used.cpu_ns) / 1e3),
         idle_percent: ran.used.map(|used| {
-            let idle = 1.0 - used_seconds(used) / all_seconds;
+            let idle = 1.0 - used.cpu_ns as f64 / all_ns;
             100.0 * idle.max(0.0)
         }),
         switches: ran.used.map(|used| per(used.switches)),
@@ -274,8 +269,7 @@ fn run_threads<D: Design>(
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let buffer_bytes = spec.load.largest_message();
     let (mut no_thread, mut refused) = (None, Ok(()));
-    let mut later = by_time(&spec.changes);
-    later.retain(|change| change.at_ns > 0);
+    let later = later(&spec.changes);
     let mut late_changes = later.len() as u32;
     let mut began = Instant::now();
     std::thread::scope(|scope| {
@@ -448,10 +442,7 @@ fn check<D: Design>(
             objects,
         });
     }
-    match pages_before as i64 - free_pages(heap) as i64 {
-        0 => Ok(()),
-        pages => Err(WorkError::Lost { run: run(), pages }),
-    }
+    WorkError::if_pages_are_lost(run, pages_before, free_pages(heap))
 }
 
 /// Pages that are free, or slabs.

@@ -244,11 +244,5 @@ fn check<D: Design>(
         });
     }
     let left = driver.page_stats().free_pages + driver.slab_pages();
-    match free_pages as i64 - left as i64 {
-        0 => Ok(()),
-        pages => Err(WorkError::Lost {
-            run: spec.label(),
-            pages,
-        }),
-    }
+    WorkError::if_pages_are_lost(|| spec.label(), free_pages, left)
 }

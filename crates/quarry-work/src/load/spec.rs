@@ -8,7 +8,7 @@ use quarry_sim::driver::Driver;
 use quarry_sim::sched::SchedRules;
 use serde::Serialize;
 
-use super::change::{Change, by_time};
+use super::change::{Change, later};
 use super::hackbench::Hackbench;
 use super::own::Own;
 use super::tbench::Tbench;
@@ -17,7 +17,7 @@ use crate::config::checked;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
-use crate::world::sim::{Counted, Later, Protocols};
+use crate::world::sim::{Counted, Later, Protocols, remote};
 use crate::world::{DATAGRAMS_MAX, PIPE_PAGES, Transport, World};
 
 /// Tasks of a run, at most: each has a stack of 256 KiB of address space.
@@ -76,7 +76,7 @@ impl Load {
             Self::Hackbench(it) => it.tasks(),
             Self::Tbench(it) => it.tasks(),
             Self::TcpRr(it) => it.tasks(),
-            Self::Own(it) => it.world(0).tasks.len() as u64,
+            Self::Own(it) => it.world().tasks.len() as u64,
         }
     }
 
@@ -87,6 +87,15 @@ impl Load {
             Self::Tbench(_) => super::tbench::largest_message(),
             Self::TcpRr(it) => it.request.max(it.response),
             Self::Own(it) => it.largest_message,
+        }
+    }
+
+    /// Whether a connection of it goes to another machine.
+    pub(super) fn is_remote(&self) -> bool {
+        match self {
+            Self::Hackbench(_) | Self::Tbench(_) => false,
+            Self::TcpRr(it) => it.remote,
+            Self::Own(it) => remote(&it.world().connections) > 0,
         }
     }
 
@@ -117,7 +126,7 @@ impl Load {
             Self::Tbench(it) => (it.clients.into(), 2 * message),
             Self::TcpRr(it) => (it.pairs.into(), 2 * message),
             Self::Own(it) => {
-                let connections = it.world(0).connections.len() as u64;
+                let connections = it.world().connections.len() as u64;
                 (connections, u64::from(rules.send_buffer) + message)
             }
         };
@@ -326,8 +335,7 @@ impl LoadSpec {
 
     /// What is set while the load runs.
     pub(super) fn later<'d, D: Design>(&'d self, driver: &'d Driver<'_, D>) -> Vec<Later<'d>> {
-        let all = by_time(&self.changes).into_iter();
-        let later = all.filter(|change| change.at_ns > 0);
+        let later = later(&self.changes).into_iter();
         let later = later.map(|change| Later {
             at_ns: change.at_ns,
             run: Box::new(move || self.set(change, driver)),

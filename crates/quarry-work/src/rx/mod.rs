@@ -136,13 +136,7 @@ fn run_on_pages<D: Design>(
             run: spec.label(),
             source,
         })?;
-    let lost = free_pages as i64 - pages.stats().free_pages as i64;
-    if lost != 0 {
-        return Err(WorkError::Lost {
-            run: spec.label(),
-            pages: lost,
-        });
-    }
+    WorkError::if_pages_are_lost(|| spec.label(), free_pages, pages.stats().free_pages)?;
     Ok(report(spec, &pages, &counts))
 }
 

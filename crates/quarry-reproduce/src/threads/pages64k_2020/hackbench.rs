@@ -7,7 +7,6 @@ use quarry_work::world::Transport;
 
 use super::{KERNEL, POSSIBLE_CPUS, change, min_objects};
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode};
 use crate::published::HACKBENCH_64K;
 use crate::results::Results;

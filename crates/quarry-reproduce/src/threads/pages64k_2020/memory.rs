@@ -11,7 +11,6 @@ use quarry_lab::whatif::{Question, predict};
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;
 use crate::judge::ClaimSpec;
-
 use crate::plan::Experiment;
 use crate::published::MAX_ORDER;
 use crate::results::{Arm, Results};

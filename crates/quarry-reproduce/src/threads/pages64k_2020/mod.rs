@@ -13,7 +13,6 @@ use quarry_lab::setting::Setting as Tunable;
 
 use super::Thread;
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode};
 use crate::published::{CPU_PARTIAL, CPU_PARTIAL_PATCH, MAX_CPUS, MAX_ORDER, PAGE_SIZES};
 use crate::results::Results;

@@ -6,7 +6,6 @@ use quarry_lab::{DesignSpec, LabError, RunReport};
 use super::replay::{SOURCES, name_of};
 use super::{KERNEL, POSSIBLE_CPUS};
 use crate::error::ReproduceError;
-
 use crate::plan::Experiment;
 use crate::published::{CPU_PARTIAL_PATCH, KMALLOC_2K, TASK_STRUCT};
 use crate::results::{Figures, Results};

@@ -15,7 +15,6 @@ use quarry_lab::{LabError, RunReport};
 use super::{ASKED, Asked, CPUS, KERNEL, after_boot, change, min_objects, objects};
 use crate::error::ReproduceError;
 use crate::judge::ClaimSpec;
-
 use crate::plan::Experiment;
 use crate::published::HACKBENCH_64K;
 use crate::results::{Arm, Results};

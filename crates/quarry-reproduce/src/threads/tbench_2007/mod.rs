@@ -8,7 +8,6 @@ use quarry_work::net::SendSizes;
 use super::Thread;
 use super::loads::{MB, PAGES, load};
 use crate::judge::ClaimSpec;
-
 use crate::plan::{Experiment, Mode};
 use crate::published::TBENCH;
 use crate::results::{Arm, Results};

@@ -1,7 +1,6 @@
 //! The thread's profile of SLUB with the bug, beside where the time goes here.
 
 use super::TWO_ZONES;
-
 use crate::published::{OPROFILE, PAGE_SYMBOLS};
 use crate::results::Results;
 use crate::show::{Origin, Row, Table};

@@ -129,11 +129,6 @@ fn receive<D: Design>(
         source,
     })?;
     let left = driver.page_stats().free_pages + driver.slab_pages();
-    match free_pages as i64 - left as i64 {
-        0 => Ok(span),
-        pages => Err(WorkError::Lost {
-            run: spec.label(),
-            pages,
-        }),
-    }
+    WorkError::if_pages_are_lost(|| spec.label(), free_pages, left)?;
+    Ok(span)
 }
