@@ -1,6 +1,6 @@
 //! Loads on real threads of this process, in measured time.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quarry_core::design::Design;
@@ -12,6 +12,7 @@ use quarry_host::HostMachine;
 use serde::Serialize;
 
 use super::change::{Change, later};
+use super::gate::Gate;
 use super::report::CacheReport;
 use super::sheaves;
 use super::spec::Load;
@@ -341,65 +342,6 @@ fn run_threads<D: Design>(
         used,
         late_changes,
     })
-}
-
-/// Where threads wait until all have come, and leave when they end.
-#[derive(Default)]
-struct Gate {
-    /// Threads that have come and not left, and since when they may pass.
-    state: Mutex<(u32, Option<Instant>)>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn lock(&self) -> MutexGuard<'_, (u32, Option<Instant>)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until the gate is open. Returns when it was opened.
-    fn pass(&self) -> Instant {
-        let mut state = self.lock();
-        state.0 += 1;
-        self.changed.notify_all();
-        loop {
-            if let Some(opened) = state.1 {
-                return opened;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Opens it when n threads have come. Returns when it was opened: before any of them passes.
-    fn open(&self, n: u32) -> Instant {
-        let mut state = self.lock();
-        while state.0 < n {
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        let now = Instant::now();
-        state.1 = Some(now);
-        self.changed.notify_all();
-        now
-    }
-
-    /// A thread that has passed ends.
-    fn leave(&self) {
-        self.lock().0 -= 1;
-        self.changed.notify_all();
-    }
-
-    /// Waits until all threads have left, for this time at most. Returns whether they have.
-    fn ends_within(&self, time: Duration) -> bool {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), time, |state| state.0 > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.0 == 0
-    }
 }
 
 /// A thread leaves the gate when it ends. Lets no other one wait for one that has panicked.

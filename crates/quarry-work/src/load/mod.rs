@@ -8,6 +8,7 @@
 //! | [`Own`] | what the caller writes | |
 
 mod change;
+mod gate;
 mod hackbench;
 pub mod host;
 #[cfg(test)]
