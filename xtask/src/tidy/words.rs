@@ -13,6 +13,27 @@ const BANNED: [&str; 6] = [
     concat!("is ", "told"),
     concat!("of ", "which"),
 ];
+/// First words of a relative clause. A summary names the thing or has a verb: "Bytes per object", "Returns the number of pages".
+const CLAUSE_BEGINS: [&str; 8] = [
+    "What", "Whether", "How", "Where", "Why", "Which", "Of", "Whose",
+];
+/// Crates whose summaries still begin with relative clauses. Remove a line when its crate is clean.
+const CLAUSES_ALLOWED: [&str; 14] = [
+    "benches",
+    "crates/quarry-calibrate",
+    "crates/quarry-cli",
+    "crates/quarry-core",
+    "crates/quarry-host",
+    "crates/quarry-lab",
+    "crates/quarry-machines",
+    "crates/quarry-reproduce",
+    "crates/quarry-sim",
+    "crates/quarry-trace",
+    "crates/quarry-work",
+    "crates/quarry",
+    "fuzz",
+    "xtask",
+];
 /// Words in a sentence of a page in `docs/`.
 const SENTENCE_MAX: usize = 25;
 
@@ -40,6 +61,12 @@ pub(super) fn check(file: &Path, content: &str) -> Vec<Violation> {
             violations.push(Violation::new(file, index + 1, rule));
         }
     }
+    let may_have_clauses = CLAUSES_ALLOWED
+        .iter()
+        .any(|directory| file.starts_with(directory));
+    if !is_markdown && !may_have_clauses {
+        violations.extend(clauses(file, content));
+    }
     if is_markdown && (file.starts_with("docs") || file.starts_with("README.md")) {
         violations.extend(sentences(file, content));
     }
@@ -53,6 +80,26 @@ fn has_word(line: &str, word: &str) -> bool {
         let after = line[start + word.len()..].chars().next();
         !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
     })
+}
+
+/// Doc comments whose first line begins with a relative clause.
+fn clauses(file: &Path, content: &str) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut in_block = false;
+    for (index, line) in content.lines().enumerate() {
+        let line = line.trim_start();
+        let doc = line
+            .strip_prefix("///")
+            .or_else(|| line.strip_prefix("//!"));
+        let summary = doc.filter(|_| !in_block).unwrap_or_default();
+        in_block = doc.is_some();
+        let first = summary.split_whitespace().next().unwrap_or_default();
+        if CLAUSE_BEGINS.contains(&first) {
+            let rule = format!("a summary begins with \"{first}\": name the thing, or use a verb");
+            violations.push(Violation::new(file, index + 1, rule));
+        }
+    }
+    violations
 }
 
 /// The sentences that are too long, each at its paragraph's first line.
@@ -135,6 +182,25 @@ mod tests {
         assert_eq!(rules("a.md", &fenced), [""; 0]);
         assert_eq!(rules("a.md", &format!("It says {word}.")).len(), 1);
         assert_eq!(rules("a.json", word), [""; 0]);
+    }
+
+    #[test]
+    fn summaries_that_begin_with_a_relative_clause_are_found() {
+        let word = CLAUSE_BEGINS[0];
+        let found = format!("a summary begins with \"{word}\": name the thing, or use a verb");
+        for (text, line) in [
+            (format!("//! {word} it is."), 1),
+            (format!("x\n    /// {word} it is.\n"), 2),
+        ] {
+            assert_eq!(rules("a.rs", &text), [format!("a.rs:{line}: {found}")]);
+        }
+        for fine in [
+            format!("/// Bytes.\n///\n/// {word} it is."),
+            format!("// {word} it is."),
+            format!("/// {word}ever it is."),
+        ] {
+            assert_eq!(rules("a.rs", &fine), [""; 0], "{fine}");
+        }
     }
 
     #[test]
