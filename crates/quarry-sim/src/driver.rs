@@ -364,7 +364,7 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn kmalloc_cache(&self, bytes: u32) -> Option<CacheView<'h, D>> {
         let cache = self.heap.kmalloc_cache(bytes as usize)?;
-        Some(CacheView::new(cache))
+        Some(CacheView::new(*cache))
     }
 
     /// Pages that are slabs now, of all caches.
@@ -429,7 +429,7 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn cache(&self, index: CacheIndex) -> Option<CacheView<'h, D>> {
         let cache = *self.caches.get(usize::from(index.0))?;
-        Some(CacheView::new(cache))
+        Some(CacheView::new(*cache))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{Cache, CacheBody, Heap};
+use super::{Cache, CacheBody, CacheView, Heap};
 use crate::debug::{
     self, CallSite, Described, FailSlab, Report, Reporter, SlubDebug, Tracer, Validation,
 };
@@ -208,7 +208,9 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
         }
         result
     }
+}
 
+impl<M: Machine, D: Design> CacheView<'_, M, D> {
     /// Looks at every slab of the cache (sysfs `validate`): red zones, poison, padding, lists of
     /// free objects. What is damaged is reported and restored. Without debugging only lists and
     /// counters are looked at. The cache may be in use: others wait meanwhile.

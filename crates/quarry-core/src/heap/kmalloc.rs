@@ -105,7 +105,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// the page allocator or fail.
     pub fn kmalloc_cache(&self, bytes: usize) -> Option<Cache<'_, M, D>> {
         let target = kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64);
-        self.class(target).map(|body| Cache { heap: self, body })
+        self.class(target).map(|body| Cache::new(self, body))
     }
 
     /// Allocates at least `bytes` bytes, aligned as the era aligns kmalloc. `None` when memory is

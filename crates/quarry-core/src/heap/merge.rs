@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{Cache, CacheBody, CreateError, Heap};
+use super::{CacheBody, CacheView, CreateError, Heap};
 use crate::design::{CacheHead, CacheSpec, Design};
 use crate::geometry::CacheParams;
 use crate::machine::Machine;
@@ -143,7 +143,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 }
 
-impl<M: Machine, D: Design> Cache<'_, M, D> {
+impl<M: Machine, D: Design> CacheView<'_, M, D> {
     /// How many caches have become aliases of this one and were not destroyed (sysfs `aliases`).
     pub fn aliases(&self) -> u32 {
         self.body.head.merged.references.load(Ordering::Relaxed) - 1

@@ -15,10 +15,12 @@ mod kmalloc;
 mod merge;
 mod owned;
 mod prefill;
+mod view;
 
-pub use cache::{Cache, DestroyError};
+pub use cache::Cache;
 pub use owned::OwnedObject;
 pub use prefill::Prefilled;
+pub use view::{CacheView, DestroyError};
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -263,7 +265,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             None => self.create_body(spec)?,
         };
         self.make_what_debugging_needs(body)?;
-        Ok(Cache { heap: self, body })
+        Ok(Cache::new(self, body))
     }
 
     /// Makes the kmalloc caches now if one may be needed inside a debug lock, where none can be made.
@@ -316,7 +318,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let Some(mut newest) = self.system.caches.lock(machine) else {
             // SAFETY: no other code knows the cache.
             unsafe { body.design.release(self.env(head)) };
-            // SAFETY: as above.
+            // SAFETY: as above; the region handed the block out above.
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
         };
@@ -409,7 +411,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Calls `f` for every cache, newest first. The list of caches is locked meanwhile, so `f` can
     /// neither make nor destroy caches, nor be the first to kmalloc of a class. While another thread
     /// waits to do so, a walk that `f` makes over a cache is [`Busy`](crate::design::Busy).
-    pub fn for_each_cache(&self, mut f: impl FnMut(Cache<'_, M, D>)) {
+    pub fn for_each_cache(&self, mut f: impl FnMut(CacheView<'_, M, D>)) {
         let _pass = self.system.pages.gate().enter(self.machine());
         if let Some(newest) = self.system.caches.lock(self.machine()) {
             self.walk(*newest, &mut f);
@@ -417,7 +419,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// Calls `f` for a cache of the list, whose lock is held, and all older ones.
-    fn walk<'h>(&'h self, newest: *const CacheHead, f: &mut impl FnMut(Cache<'h, M, D>)) {
+    fn walk<'h>(&'h self, newest: *const CacheHead, f: &mut impl FnMut(CacheView<'h, M, D>)) {
         let mut next = newest;
         while !next.is_null() {
             // SAFETY: the list holds heads of caches of this heap, which are first in their
@@ -426,7 +428,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             // SAFETY: a link of a listed head, and links change only under the list's lock, which
             // the caller holds; a cache is unlinked under it before it is destroyed.
             next = unsafe { *body.head.list_next.get() };
-            f(Cache { heap: self, body });
+            f(CacheView { heap: self, body });
         }
     }
 
@@ -454,7 +456,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: not null means that a cache of this heap stored its own address there, and by the
         // caller's contract it is not destroyed.
         if let Some(body) = unsafe { body.as_ref() } {
-            return Some(Cache { heap: self, body });
+            return Some(Cache::new(self, body));
         }
         // SAFETY: initialised in `new`, and it lives as long as the heap.
         let shared = unsafe { self.system.shared.cast::<D::Shared>().as_ref() };
@@ -462,7 +464,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: heads of caches of this heap are first in their bodies; by the caller's contract
         // this one is not destroyed.
         let body = unsafe { head.cast::<CacheBody<D>>().as_ref() };
-        Some(Cache { heap: self, body })
+        Some(Cache::new(self, body))
     }
 
     /// Does for every cache on the running CPU what the kernel does there from time to time, such as

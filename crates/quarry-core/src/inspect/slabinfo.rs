@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use super::attributes::Availability;
 use crate::design::Design;
 use crate::era::Era;
-use crate::heap::{Cache, Heap};
+use crate::heap::{CacheView, Heap};
 use crate::machine::Machine;
 use crate::name::Name;
 use crate::tunables::TunableError;
@@ -286,7 +286,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 }
 
-impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
+impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
     /// Objects and order of a normal slab, which some designs can change while in use.
     pub(super) fn normal_slab(&self) -> (u32, u32) {
         let now = |name: &str| self.attribute(name).map(|value| value as u32);
@@ -297,7 +297,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         )
     }
 
-    /// The cache's line in `/proc/slabinfo`. Costs as much as [`Cache::usage`].
+    /// The cache's line in `/proc/slabinfo`. Costs as much as [`CacheView::usage`].
     pub fn slabinfo_row(&self) -> SlabinfoRow<'h> {
         let (usage, (objperslab, order)) = (self.usage(), self.normal_slab());
         let either = |name: &str, other: &str| {

@@ -6,7 +6,7 @@ use super::attributes::{Action, Attribute, Source, attributes_of};
 use crate::design::{CpuUsage, Design, SlabInconsistency};
 use crate::era::Era;
 use crate::geometry::CacheFlags;
-use crate::heap::{Cache, Heap};
+use crate::heap::{CacheView, Heap};
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::name::Name;
 use crate::stats::Stat;
@@ -178,14 +178,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Calls `f` for every cache that has a folder in `/sys/kernel/slab`, the newest first: for all
     /// caches, or for none if the design's kernel has no such folders. The list of caches is locked
     /// meanwhile, as by [`Heap::for_each_cache`].
-    pub fn sysfs_caches(&self, f: impl FnMut(Cache<'_, M, D>)) {
+    pub fn sysfs_caches(&self, f: impl FnMut(CacheView<'_, M, D>)) {
         if attributes_of(D::TUNABLES, self.era()).next().is_some() {
             self.for_each_cache(f);
         }
     }
 }
 
-impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
+impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
     /// The attributes that the cache has in sysfs.
     pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<M, D> {
         attributes_of(D::TUNABLES, self.head().era)
@@ -203,7 +203,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     }
 
     /// Writes what reading an attribute's file shows, newline included, to `out`. Attributes of
-    /// nodes and CPUs cost at most as much as [`Cache::usage`].
+    /// nodes and CPUs cost at most as much as [`CacheView::usage`].
     ///
     /// # Errors
     ///

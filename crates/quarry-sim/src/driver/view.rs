@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use quarry_core::design::{CacheHead, CheckError, Design, Usage};
-use quarry_core::heap::Cache;
+use quarry_core::heap;
 use quarry_core::inspect::{Attribute, SysfsError};
 use quarry_core::stats::Stats;
 
@@ -11,11 +11,11 @@ use crate::machine::VirtualMachine;
 
 /// What a driver may know of a cache and set in it.
 pub struct CacheView<'h, D: Design> {
-    cache: Cache<'h, VirtualMachine, D>,
+    cache: heap::CacheView<'h, VirtualMachine, D>,
 }
 
 impl<'h, D: Design> CacheView<'h, D> {
-    pub(super) fn new(cache: Cache<'h, VirtualMachine, D>) -> Self {
+    pub(super) fn new(cache: heap::CacheView<'h, VirtualMachine, D>) -> Self {
         Self { cache }
     }
 

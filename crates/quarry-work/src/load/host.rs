@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::heap::{Cache, Heap};
+use quarry_core::heap::Heap;
 use quarry_core::machine::Cpus as _;
 use quarry_core::stats::Stat;
 use quarry_host::HostMachine;
@@ -412,7 +412,7 @@ fn objects<D: Design>(heap: &Heap<HostMachine, D>) -> i64 {
 /// What caches did.
 fn caches<D: Design>(heap: &Heap<HostMachine, D>, page_bytes: u64) -> Vec<CacheReport> {
     let mut all = Vec::new();
-    heap.for_each_cache(|cache: Cache<'_, HostMachine, D>| {
+    heap.for_each_cache(|cache| {
         let stats = cache.stats();
         let usage = cache.usage();
         let of = |stat: Stat| stats.get(stat);

@@ -1,5 +1,8 @@
 //! Merging of caches: which become aliases, of what, and what a reference is.
 
+use std::cell::Cell;
+
+use crate::model::cases::case_count;
 use crate::model::scenario::{VirtualHeap, cache_of, give, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::design::Design;
@@ -9,6 +12,7 @@ use quarry_core::heap::Heap;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
+use quarry_sim::Explore;
 
 fn merging<D: Design>(era: Era) -> VirtualHeap<D> {
     let boot = BootParams {
@@ -137,6 +141,39 @@ fn the_last_reference_destroys() {
         check::<Slub>(era);
     }
     check::<Slubq>(Era::V2_6_35);
+}
+
+/// An alias may come, allocate and go while the last reference is destroyed: its objects keep their cache.
+#[test]
+fn a_cache_keeps_the_objects_of_an_alias_that_came_and_went() {
+    for seed in 0..u64::from(case_count(1000)) {
+        let heap = merging::<Slub>(Era::V6_18);
+        let first = cache_of(&heap, "first", 400, CacheFlags::NONE);
+        let object = Cell::new(None);
+        let how = Explore {
+            seed,
+            tasks: 2,
+            switch_per_mille: [500, 200, 50][seed as usize % 3],
+            move_per_mille: 0,
+        };
+        let explored = heap.machine().explore(&how, |task| {
+            let mut mine = first;
+            if task == 1 {
+                mine = cache_of(&heap, "second", 400, CacheFlags::NONE);
+                object.set(mine.alloc());
+            }
+            // SAFETY: each task gives up its own reference, and uses its handle no more.
+            let _ = unsafe { mine.destroy() };
+        });
+        assert!(explored.is_ok() && object.get().is_some(), "{seed}");
+        let mut listed = 0;
+        heap.for_each_cache(|cache| {
+            let walked =
+                cache.for_each_live(|live| listed += u32::from(Some(live) == object.get()));
+            assert_eq!(walked, Ok(()), "{seed}");
+        });
+        assert_eq!(listed, 1, "{seed}: the object is in no cache");
+    }
 }
 
 /// Without the request, every cache is its own.

@@ -3,7 +3,7 @@
 use quarry_core::design::{CheckError, Design, NodeUsage, Usage};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
-use quarry_core::heap::Cache;
+use quarry_core::heap::CacheView;
 use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{PageCensus, PageInconsistency};
 use quarry_core::stats::{Stat, Stats};
@@ -140,7 +140,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         }
     }
 
-    fn audit_cache(&self, cache: Cache<'_, M, D>) -> Check {
+    fn audit_cache(&self, cache: CacheView<'_, M, D>) -> Check {
         match cache.check_consistency() {
             Err(CheckError::Busy) if self.limits.cpus_hide => {}
             checked => checked.map_err(|error| error.to_string())?,
@@ -182,7 +182,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
     }
 
     /// What nodes and CPUs have, against the whole.
-    fn audit_parts(&self, cache: Cache<'_, M, D>, usage: &Usage) -> Check {
+    fn audit_parts(&self, cache: CacheView<'_, M, D>, usage: &Usage) -> Check {
         let topology = self.heap.machine().topology();
         let mut nodes = NodeUsage::default();
         for node in (0..topology.nodes).map(NodeId) {
