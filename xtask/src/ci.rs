@@ -18,10 +18,13 @@ pub(crate) struct Options {
 /// A check with the name its header shows.
 type Step = (&'static str, fn() -> Result<Outcome>);
 
-/// Cheap checks first; the tests last, so that their result ends the log.
-const STEPS: [Step; 13] = [
+/// The checks, and what each of them alone would find. Cheap ones first; the tests last, so that their result ends the log.
+const STEPS: [Step; 11] = [
+    // Layout of the source.
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
+    // The rules of the project that no compiler knows.
     ("tidy", || tidy::run().map(|()| Outcome::Done)),
+    // Errors, warnings and lints of every target.
     ("clippy", || {
         cargo(&[
             "clippy",
@@ -32,23 +35,35 @@ const STEPS: [Step; 13] = [
             "warnings",
         ])
     }),
-    // Without the features that only tests' dependencies turn on.
-    ("check", || cargo(&["check", "--workspace"])),
+    // Broken links; and, as it builds no tests, what compiles only with the features that tests turn on.
     ("doc", doc),
+    // Assembly that this machine does not run.
     ("aarch64", aarch64::run),
+    // Instructions that accounting adds to an allocation on the host.
     ("accounting", || {
         accounting::check(&accounting::Options::default())
     }),
-    ("page", page::run),
+    // Interleavings that threads rarely meet.
     ("loom", models::loom),
+    // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
+    // the page of `reproduce`.
+    ("page", page::run),
+    // The host's tests on the path that is taken without restartable sequences.
     ("test-fallback", || {
         models::fallback().map(|()| Outcome::Done)
     }),
-    ("soak", || models::soak().map(|()| Outcome::Done)),
+    // Sockets of the kernel, and what this kernel says of itself.
     ("root", models::root),
+    // Replays against what recorded kernels reported, on recordings too large for the repository.
     ("recordings", models::recordings),
 ];
-const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
+/// Every test. Those that ordinarily run a part of their random cases run all of them here, so none runs twice.
+const TESTS: Step = ("test", || {
+    let mut cargo = shell::cargo();
+    cargo.env(models::SOAK, "1");
+    shell::run(cargo.args(["test", "--workspace"]))?;
+    Ok(Outcome::Done)
+});
 
 /// Runs the steps; the first that fails ends the run.
 pub(crate) fn run(options: &Options) -> Result<()> {

@@ -14,6 +14,7 @@ mod machine;
 mod models;
 mod page;
 mod picture;
+mod programs;
 mod record;
 mod shell;
 mod study;

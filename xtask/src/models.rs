@@ -6,11 +6,17 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
+use crate::programs::Programs;
 use crate::shell::{self, Outcome};
 
-/// Where the tests are that read recordings.
+/// Set for the tests that then run all their cases.
+pub(crate) const SOAK: &str = "QUARRY_SOAK";
+/// Tests of `quarry` that read [`SOAK`].
+const SOAKED: &[&str] = &["virtual", "host_stress"];
+
+/// Tests that read recordings, by package.
 const RECORDINGS: &[(&str, &[&str])] = &[
     ("quarry-core", &["geometry_vectors"]),
     ("quarry-trace", &["recordings"]),
@@ -55,32 +61,18 @@ pub(crate) fn loom() -> Result<Outcome> {
     })
 }
 
-/// The host's tests on a thread for which the C library registered no restartable sequence.
+/// The host's tests on threads for which the C library registered no restartable sequence.
 pub(crate) fn fallback() -> Result<()> {
-    let mut cargo = shell::cargo();
-    cargo.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
-    shell::run(cargo.args(["test", "-p", "quarry-host"]))
+    let environment = [("GLIBC_TUNABLES", "glibc.pthread.rseq=0")];
+    Programs::build()?.run("quarry-host", &[], &environment, &[])
 }
 
 /// All random cases and all eras of the tests that ordinarily run a part of them.
 ///
-/// The two binaries read `QUARRY_SOAK`; their other tests are quick. The negative controls of the
-/// storms do the same with and without it.
+/// Two programs read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
-    let mut cargo = shell::cargo();
-    cargo.env("QUARRY_SOAK", "1");
-    shell::run(cargo.args([
-        "test",
-        "-p",
-        "quarry",
-        "--test",
-        "virtual",
-        "--test",
-        "host_stress",
-        "--",
-        "--skip",
-        "negative_control",
-    ]))
+    let skip = ["--skip", "negative_control"];
+    Programs::build()?.run("quarry", SOAKED, &[(SOAK, "1")], &skip)
 }
 
 /// The tests that need root, which are otherwise ignored.
@@ -88,7 +80,9 @@ pub(crate) fn root() -> Result<Outcome> {
     if shell::output(Command::new("id").arg("-u"))?.trim() != "0" {
         return Ok(Outcome::Skipped("needs root".to_owned()));
     }
-    ignored("quarry", &["host_af_xdp"])?;
+    let programs = Programs::build()?;
+    let ignored = |package, test| programs.run(package, &[test], &[], &["--ignored"]);
+    ignored("quarry", "host_af_xdp")?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     if !release.starts_with("6.18.") {
         let release = release.trim();
@@ -96,16 +90,10 @@ pub(crate) fn root() -> Result<Outcome> {
             "the tests of the running kernel know 6.18, not {release}"
         )));
     }
-    ignored("quarry-core", &["inspect_formats"])?;
-    let one = [
-        "--test",
-        "geometry_vectors",
-        "--",
-        "--ignored",
-        "this_kernel",
-    ];
-    shell::run(shell::cargo().args(["test", "-p", "quarry-core"]).args(one))?;
-    ignored("quarry-lab", &["page_texts"])?;
+    ignored("quarry-core", "inspect_formats")?;
+    let this_kernel = ["--ignored", "this_kernel"];
+    programs.run("quarry-core", &["geometry_vectors"], &[], &this_kernel)?;
+    ignored("quarry-lab", "page_texts")?;
     Ok(Outcome::Done)
 }
 
@@ -120,24 +108,11 @@ pub(crate) fn recordings() -> Result<Outcome> {
         )));
     }
     let shared = shared.canonicalize()?;
+    let shared = [("QUARRY_SHARED", shared.to_str().context("a path in UTF-8")?)];
+    let programs = Programs::build()?;
     for (package, tests) in RECORDINGS {
-        let mut cargo = shell::cargo();
-        cargo.env("QUARRY_SHARED", &shared);
-        cargo.args(["test", "-p", package]);
-        for test in *tests {
-            cargo.args(["--test", test]);
-        }
-        cargo.args(["--", "--include-ignored", "--skip", "this_kernel"]);
-        shell::run(&mut cargo)?;
+        let arguments = ["--include-ignored", "--skip", "this_kernel"];
+        programs.run(package, tests, &shared, &arguments)?;
     }
     Ok(Outcome::Done)
-}
-
-fn ignored(package: &str, tests: &[&str]) -> Result<()> {
-    let mut cargo = shell::cargo();
-    cargo.args(["test", "-p", package]);
-    for test in tests {
-        cargo.args(["--test", test]);
-    }
-    shell::run(cargo.args(["--", "--ignored"]))
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::programs::Programs;
 use crate::shell::{self, Outcome};
 
 /// Names under which Chromium is installed.
@@ -24,11 +25,13 @@ pub(crate) fn run() -> Result<Outcome> {
         folder.path().join("reproduce.html"),
         folder.path().join("kept"),
     );
+    let programs = Programs::build()?;
+    let quarry = programs.quarry()?;
     let reproduce = || {
-        let mut cargo = shell::cargo();
-        cargo.args(["run", "--quiet", "-p", "quarry-cli", "--", "reproduce"]);
-        cargo.args([THREAD, "--quick", "--keep"]).arg(&kept);
-        cargo
+        let mut command = Command::new(quarry);
+        command.args(["reproduce", THREAD, "--quick", "--keep"]);
+        command.arg(&kept);
+        command
     };
     shell::run(reproduce().arg("--html").arg(&page))?;
     let json = shell::output(reproduce().arg("--json"))?;
