@@ -1,4 +1,4 @@
-//! Checks, models, recordings and benchmarks of the workspace: `cargo xtask <command>`.
+//! Checks, models and benchmarks of the workspace: `cargo xtask <command>`.
 //!
 //! Everything here is a thin driver around `cargo` and a few well known tools. A tool that is missing is
 //! named, together with what to install; nothing is installed from here.
@@ -15,7 +15,6 @@ mod models;
 mod page;
 mod picture;
 mod programs;
-mod record;
 mod shell;
 mod study;
 mod tidy;
@@ -27,7 +26,7 @@ use clap::{Parser, Subcommand};
 
 use crate::shell::Outcome;
 
-/// Checks, models, recordings and benchmarks of the workspace.
+/// Checks, models and benchmarks of the workspace.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 struct Arguments {
@@ -65,11 +64,6 @@ enum Command {
     Page,
     /// Replays recordings in simulated time to answer a question, and writes its page under docs/studies.
     Study(study::Options),
-    /// Records allocation events of this machine's kernel under a workload (as root).
-    Record(record::Options),
-    /// The part of `record` that runs inside the recording.
-    #[command(hide = true)]
-    RecordWorkload(record::WorkloadOptions),
 }
 
 fn main() -> ExitCode {
@@ -98,8 +92,6 @@ fn run(command: Command) -> Result<()> {
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
         Command::Study(options) => study::run(&options),
-        Command::Record(options) => record::run(&options),
-        Command::RecordWorkload(options) => record::run_workload(&options),
     }
 }
 
