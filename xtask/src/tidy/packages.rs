@@ -1,0 +1,144 @@
+//! The order of the packages, and what they may use from outside.
+//!
+//! Cargo itself refuses circles; the order is stricter, and holds for tests, too. Licences and duplicates are checked
+//! by `cargo deny` (`deny.toml`).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Violation;
+
+/// Packages from the bottom to the top; each may use only those before it.
+const ORDER: [&str; 13] = [
+    "quarry-core",
+    "quarry-host",
+    "quarry-sim",
+    "quarry",
+    "quarry-machines",
+    "quarry-calibrate",
+    "quarry-trace",
+    "quarry-work",
+    "quarry-lab",
+    "quarry-reproduce",
+    "quarry-cli",
+    "quarry-benches",
+    "xtask",
+];
+/// Packages that may be part of a process's allocator.
+const ALLOCATOR: [&str; 3] = ["quarry-core", "quarry-host", "quarry"];
+/// Crates from outside that those may be linked with.
+const ALLOCATOR_MAY_USE: [&str; 3] = ["allocator-api2", "libc", "loom"];
+/// Page with the reason for every crate from outside.
+pub(super) const LIST: &str = "docs/DEPENDENCIES.md";
+
+/// Checks the output of `cargo metadata --no-deps` against the order and the page.
+pub(super) fn check(metadata: &Value, page: &str) -> Vec<Violation> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows: BTreeSet<&str> = rows
+        .filter_map(|row| Some(row.split_once('`')?.0))
+        .collect();
+    let level = |name: &str| ORDER.iter().position(|known| *known == name);
+    let mut violations = Vec::new();
+    let mut outside = BTreeSet::new();
+    for package in list(metadata, "packages") {
+        let name = text(package, "name");
+        let mut found = |rule: String| {
+            let manifest = Path::new(text(package, "manifest_path"));
+            violations.push(Violation::new(manifest, 1, rule));
+        };
+        let Some(own) = level(name) else {
+            found(format!(
+                "`{name}` has no place in the order of the packages"
+            ));
+            continue;
+        };
+        for dependency in list(package, "dependencies") {
+            let used = text(dependency, "name");
+            // A package names itself to turn a feature on for its tests.
+            let is_member = dependency["path"].is_string();
+            if is_member && used != name && level(used).is_none_or(|level| level >= own) {
+                found(format!(
+                    "`{name}` may not use `{used}`, which is not below it"
+                ));
+            }
+            if !is_member {
+                outside.insert(used);
+                let is_linked = dependency["kind"].is_null() && ALLOCATOR.contains(&name);
+                if is_linked && !ALLOCATOR_MAY_USE.contains(&used) {
+                    found(format!(
+                        "`{name}` may be an allocator and may not use `{used}`"
+                    ));
+                }
+            }
+        }
+    }
+    let differ = outside.symmetric_difference(&rows);
+    violations.extend(differ.map(|name| {
+        let rule = format!("`{name}` is a dependency without a row, or a row without a dependency");
+        Violation::new(Path::new(LIST), 1, rule)
+    }));
+    violations
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    value[name].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Rules that a package breaks with one dependency.
+    fn broken(name: &str, dependency: &Value) -> usize {
+        let metadata = json!({"packages": [
+            {"name": name, "manifest_path": "Cargo.toml", "dependencies": [dependency]}
+        ]});
+        let rows = "| `libc` | why |\n| `proptest` | why |\n";
+        let found = check(&metadata, rows);
+        let differ = |violation: &&Violation| violation.file != Path::new(LIST);
+        found.iter().filter(differ).count()
+    }
+
+    #[test]
+    fn a_package_may_use_only_what_is_below_it() {
+        let member = |name| json!({"name": name, "path": "/x", "kind": null});
+        let in_tests = |name| json!({"name": name, "path": "/x", "kind": "dev"});
+        assert_eq!(broken("quarry-sim", &member("quarry-core")), 0);
+        assert_eq!(broken("quarry-core", &member("quarry-sim")), 1);
+        assert_eq!(broken("quarry-core", &in_tests("quarry-sim")), 1);
+        assert_eq!(broken("quarry-sim", &in_tests("quarry-sim")), 0);
+        assert_eq!(broken("quarry-sim", &member("quarry-elsewhere")), 1);
+        assert_eq!(broken("quarry-elsewhere", &member("quarry-core")), 1);
+    }
+
+    #[test]
+    fn an_allocator_is_linked_with_libc_at_most() {
+        let linked = |name| json!({"name": name, "kind": null});
+        assert_eq!(broken("quarry-host", &linked("libc")), 0);
+        assert_eq!(broken("quarry", &linked("thiserror")), 1);
+        assert_eq!(broken("quarry-trace", &linked("thiserror")), 0);
+        let in_tests = json!({"name": "proptest", "kind": "dev"});
+        assert_eq!(broken("quarry", &in_tests), 0);
+    }
+
+    #[test]
+    fn the_page_has_every_crate_from_outside_and_no_other() {
+        let metadata = json!({"packages": [{"name": "xtask", "manifest_path": "Cargo.toml",
+            "dependencies": [{"name": "clap"}, {"name": "toml"}]}]});
+        let rules = |page: &str| check(&metadata, page).len();
+        assert_eq!(rules("| `clap` | why |\n| `toml` | why |\n"), 0);
+        assert_eq!(rules("| `clap` | why |\ntext about `toml`\n"), 1);
+        assert_eq!(
+            rules("| `clap` | why |\n| `toml` | why |\n| `gone` | why |\n"),
+            1
+        );
+    }
+}
