@@ -1,4 +1,4 @@
-//! What the benchmarks have in common.
+//! Code shared by the benchmarks.
 
 use comfy_table::{CellAlignment, Table};
 

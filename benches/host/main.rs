@@ -1,4 +1,4 @@
-//! Alloc and free on this machine, beside other allocators, in one run.
+//! Compares allocation and free with other allocators, on this machine, in one run.
 //!
 //! Every arm does the same work in the same loop: allocate objects, write their first word, free
 //! them. Rounds interleave the arms, so that drift of the machine's speed hits all of them; each
@@ -22,7 +22,7 @@ use report::Results;
 
 /// Options of the benchmark.
 #[derive(Parser, Debug)]
-#[command(about = "Times alloc+free of Quarry's designs beside other allocators")]
+#[command(about = "Times alloc+free of Quarry's designs and of other allocators")]
 struct Options {
     /// Bytes of an object.
     #[arg(long, default_value_t = 64)]

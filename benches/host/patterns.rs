@@ -1,4 +1,4 @@
-//! What is done with objects while the clock runs.
+//! Timed operations on objects.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -11,10 +11,10 @@ use crate::common::pin;
 /// Most objects that are alive at a time in any pattern.
 pub(crate) const LIVE_MAX: usize = 1024;
 
-/// What is timed. Implementations are statically dispatched inside the loops.
+/// An allocator under test. Implementations are statically dispatched inside the loops.
 pub(crate) trait Allocator: Sync {
     fn alloc(&self) -> NonNull<u8>;
-    /// Frees what `alloc` returned.
+    /// Frees an object that `alloc` returned.
     fn free(&self, object: NonNull<u8>);
     fn alloc_many(&self, slots: &mut [Option<NonNull<u8>>]) {
         for slot in slots {

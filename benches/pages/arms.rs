@@ -1,4 +1,4 @@
-//! What is compared.
+//! The allocators that are compared.
 
 use std::cell::{RefCell, UnsafeCell};
 use std::hint::black_box;

@@ -1,6 +1,6 @@
 //! DPDK's mempool, where it is installed.
 
-/// Why there is no mempool to compare with.
+/// Reason for the lack of a mempool to compare with.
 #[derive(Clone, Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
@@ -133,7 +133,7 @@ mod present {
         }
     }
 
-    /// Empties slots likewise.
+    /// Returns the objects of all slots.
     fn empty(slots: &mut [Option<Object>], put: impl FnOnce(*mut *mut c_void, c_uint)) {
         let mut objects = [std::ptr::null_mut(); HAND_OVER];
         let taken = slots.iter_mut().filter_map(Option::take);
@@ -189,7 +189,7 @@ mod present {
         unsafe { quarry_dpdk_leave() }
     }
 
-    /// What a thread measures that may not be one of DPDK's yet.
+    /// Measures on a thread that may not be registered with DPDK yet.
     fn as_core(work: &dyn Fn() -> f64) -> f64 {
         let entered = enter();
         let ns = work();

@@ -1,12 +1,12 @@
-//! How long single refills and drains of a per-CPU list take.
+//! Times of single refills and drains of a per-CPU list.
 //!
 //! Pages are allocated one by one until far more than a CPU's lists hold are in use, and freed one by
 //! one. A call that takes long is looked up in the counters: if it refilled or drained, its time and
 //! the pages that it moved under one hold of the zone lock are noted. Calls that did neither and took
 //! long anyway, because something interrupted them, are not.
 //!
-//! What interrupts the others shows in the *null* times: as many rounds of a loop that touches no
-//! memory and takes what the median of the operation is.
+//! Interruptions of the others show in the *null* times: as many rounds of a loop that touches no
+//! memory and takes as long as the operation's median.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -43,7 +43,7 @@ pub(crate) struct Latency {
     order: Order,
     operation: &'static str,
     ns: Vec<u64>,
-    /// Of the null.
+    /// The null arm's.
     null_ns: Vec<u64>,
     /// Most pages that one of them moved, under one hold of the zone lock.
     pages_max: u64,
@@ -179,7 +179,7 @@ fn measure_one(config: &PageConfig, order: Order, fills: usize) -> [Latency; 2] 
     [refills, drains].map(Latency::finish)
 }
 
-/// Of sorted times.
+/// Quantile of sorted times.
 fn quantile(ns: &[u64], per_million: usize) -> u64 {
     let at = ns.len() * per_million / 1_000_000;
     let at = at.min(ns.len().saturating_sub(1));
@@ -202,7 +202,7 @@ fn ns_of_a_turn() -> f64 {
     tries.min().unwrap_or(0).max(1) as f64 / TURNS as f64
 }
 
-/// Prints the times, refills beside drains.
+/// Prints the times of refills and drains.
 pub(crate) fn print(latencies: &[Latency]) {
     println!(
         "\nsingle refills and drains of a per-CPU list, us: times at the 50th, 99th and 99.9th percentile; \

@@ -1,4 +1,4 @@
-//! Pages on this machine: the page allocator beside DPDK's mempool, in one run.
+//! Compares the page allocator and page pools with DPDK's mempool, on this machine, in one run.
 //!
 //! Rounds interleave the arms, so that drift of the machine's speed hits all of them; each round
 //! times one arm for a fixed number of pages. Reported are the median and minimum over the rounds,
@@ -36,7 +36,7 @@ use report::Results;
 
 /// Options of the benchmark.
 #[derive(Parser, Debug)]
-#[command(about = "Times allocation and freeing of pages beside DPDK's mempool")]
+#[command(about = "Times allocation and freeing of pages, and DPDK's mempool")]
 struct Options {
     /// Rounds; each times every arm once per pattern.
     #[arg(long, default_value_t = 21)]
@@ -53,7 +53,7 @@ struct Options {
     /// Only patterns whose name contains this.
     #[arg(long, default_value = "")]
     pattern: String,
-    /// Only arms whose name contains this, beside DPDK's mempool.
+    /// Only arms whose name contains this, and DPDK's mempool.
     #[arg(long, default_value = "")]
     arm: String,
     /// Print one JSON object instead of the tables.

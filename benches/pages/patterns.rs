@@ -1,4 +1,4 @@
-//! What is done with pages while the clock runs.
+//! Timed operations on pages.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -67,7 +67,7 @@ impl Pattern {
     }
 }
 
-/// What hands out pages.
+/// A source of pages.
 pub(crate) trait Source: Sync {
     type Page: Copy + Send;
     fn get(&self) -> Self::Page;

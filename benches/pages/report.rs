@@ -69,12 +69,12 @@ impl Results {
         })
     }
 
-    /// What bulk calls cost for a page, as part of what single calls of the same arm cost.
+    /// Cost of a page in bulk calls, relative to single calls of the same arm.
     fn bulk_share(&self, arm: &str) -> Option<f64> {
         self.ratio(arm, Pattern::Bulk64, arm, Pattern::Single)
     }
 
-    /// The null arm beside the page allocator: how far two runs of the same differ.
+    /// Ratios of the null arm to the page allocator: the noise of two runs of the same code.
     fn noise(&self) -> impl Iterator<Item = f64> {
         Pattern::ALL
             .into_iter()

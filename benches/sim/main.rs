@@ -1,4 +1,4 @@
-//! How fast simulated time passes on this machine, and what it needs of its memory.
+//! Speed of simulated time on this machine, and its memory.
 //!
 //! Each row is a virtual machine with clocks: its CPUs allocate, write and free objects, half of them on the neighbour
 //! ([`ring`]). An event is an allocation or a free. The last rows are processes that fault and exit, whose events are
@@ -160,7 +160,7 @@ fn add(table: &mut Table, options: &Options, name: &str, run: impl Fn() -> Ran) 
     ]);
 }
 
-/// Seconds that this process has run: what neighbours on this machine take of it does not count.
+/// CPU seconds of this process: waiting for neighbours on this machine does not count.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -11,10 +11,10 @@ use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
 
 /// Bytes of an object. Its user writes all of them.
 const OBJECT_BYTES: u32 = 256;
-/// Objects that a CPU has at a time, beside those in its inbox.
+/// Objects that a CPU has at a time, in addition to those in its inbox.
 const KEPT: usize = 8;
 
-/// What a run took.
+/// Events and times of a run.
 pub(crate) struct Ran {
     /// Allocations and frees of all CPUs.
     pub(crate) events: u64,

@@ -20,14 +20,14 @@ use crate::workload::{BULK, COUNT, MEMORY_BYTES, OBJECT_BYTES, PAGES};
 /// no second half.
 pub(crate) type Halves = [f64; 2];
 
-/// What threads do: in each half of a round, each of them once.
+/// Work of the threads: in each half of a round, each of them acts once.
 pub(crate) trait Load: Sync {
     /// Operations of a CPU and round.
     fn operations(&self) -> usize;
     fn half(&self, cpu: usize, half: usize);
 }
 
-/// How late a CPU may begin a half, as a part of the time that the half takes.
+/// Latest start of a CPU's half, as a share of the half's time.
 const LATE: f64 = 0.05;
 
 /// Rounds on a number of CPUs; of each half the mean time of the CPUs. A half that one of them began late, as the

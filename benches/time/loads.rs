@@ -1,4 +1,4 @@
-//! hackbench and TCP_RR on threads of this computer, beside the same tasks on virtual CPUs.
+//! Compares hackbench and TCP_RR on threads of this computer with the same tasks on virtual CPUs.
 //!
 //! Threads have no protocols and enter the kernel to sleep and to wake only. What their queues, mutexes and counts cost a
 //! message is the one figure that is taken from a run: SLUB of 6.18 on one CPU. All others are compared.
@@ -22,7 +22,7 @@ use quarry_work::{Tuning, WorkError};
 
 use crate::common::{allow, median, right_align};
 
-/// How far a simulated figure may be from the host's.
+/// Largest relative difference between a simulated figure and the host's.
 const TOLERANCE: f64 = 0.3;
 const MEMORY_BYTES: u64 = 1 << 30;
 
@@ -56,7 +56,7 @@ const fn tcp_rr(pairs: u32) -> Load {
 /// Nanoseconds and switches an operation.
 type Took = (f64, f64);
 
-/// What an operation takes on threads. They send ten times the messages of the simulated tasks: the first ones are the
+/// Time of an operation on threads. They send ten times the messages of the simulated tasks: the first ones are the
 /// heap's first use of its pages, for which the operating system clears them.
 fn on_host<D: Design>(load: Load, era: Era) -> Result<Took, WorkError> {
     let load = match load {
@@ -216,7 +216,7 @@ pub(crate) fn run(
             }
         }
         println!(
-            "{name}: a message takes {:.0} cycles beside the allocators",
+            "{name}: a message takes {:.0} cycles outside of the allocators",
             protocols.unix_cycles
         );
     }

@@ -1,4 +1,4 @@
-//! Simulated time beside real threads on this computer: the third rung of the ladder in docs/time.md.
+//! Compares simulated time with real threads on this computer: the third rung of the ladder in docs/time.md.
 //!
 //! The computer is calibrated (or described by `--machine FILE`), and the library's primitives are measured
 //! (`primitives.rs`). With both, the same allocator code runs on a virtual machine, and by real threads. Rounds of all
@@ -121,7 +121,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         )
     };
     println!(
-        "simulated times beside real threads, {}; {} visits of {} rounds, medians\nslot {}, call {}, access at hand {}",
+        "simulated times and those of real threads, {}; {} visits of {} rounds, medians\nslot {}, call {}, access at hand {}",
         machine.about,
         options.visits,
         options.rounds,
@@ -136,7 +136,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How far the distance of two CPUs may be from the calibrated one during a visit.
+/// Largest relative change of the CPUs' distance from the calibrated one during a visit.
 const DISTANCE_TOLERANCE: f64 = 0.25;
 
 /// Visits all workloads in turn. A virtual machine's CPUs may move to other cores of their host, nearer to each other or

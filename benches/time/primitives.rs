@@ -1,4 +1,4 @@
-//! What the library's primitives cost on this computer, each measured by itself. None is taken from a workload.
+//! Costs of the library's primitives on this computer, each measured by itself. None is taken from a workload.
 //!
 //! A kernel turns interrupts off; the library takes a slot by a restartable sequence. So the kinds of work that protect a
 //! CPU's state cost a slot here, and what only a kernel does costs nothing. A core runs ahead of what it waits for, from

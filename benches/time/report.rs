@@ -7,7 +7,7 @@ use crate::common::{median, right_align};
 use crate::host::Halves;
 use crate::workload::Workload;
 
-/// How far a simulated figure may be from the host's.
+/// Largest relative difference between a simulated figure and the host's.
 const TOLERANCE: f64 = 0.25;
 
 /// A workload's figures: of each visit the medians of its rounds.
@@ -22,7 +22,7 @@ pub(crate) struct Row {
 /// One half of a row, or both.
 struct Figure {
     name: String,
-    /// Whether it is all that the workload does.
+    /// True if the figure covers the whole workload.
     whole: bool,
     host_ns: f64,
     least_ns: f64,

@@ -22,7 +22,7 @@ pub(crate) const PAGES: u32 = 256;
 /// Memory of the machines.
 pub(crate) const MEMORY_BYTES: u64 = 1 << 30;
 
-/// Whose objects, or pages.
+/// Source of the objects, or pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     /// Objects of SLUB of 6.18.
@@ -93,7 +93,7 @@ impl Workload {
         }
     }
 
-    /// What the simulation says, in nanoseconds an operation, and what that is made of.
+    /// Simulated nanoseconds an operation, and their causes.
     pub(crate) fn simulated(&self, machine: &Machine) -> (Halves, Causes) {
         let spec = |pattern, era| MicroSpec {
             kmalloc: false,

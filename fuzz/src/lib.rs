@@ -1,7 +1,7 @@
-//! What the fuzz targets do with their bytes: each function ends for any input, without a panic.
+//! Bodies of the fuzz targets: each function ends for any input, without a panic.
 //!
 //! `tests/fuzz_seeds.rs` of `quarry-lab` calls the same functions with the files of `seeds/`, in every run of the
-//! tests. [`script`](../crates/quarry/tests/virtual/model/bytes.rs) lies beside the model that it uses.
+//! tests. [`script`](../crates/quarry/tests/virtual/model/bytes.rs) is next to the model that it uses.
 
 use std::sync::Once;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: runs the benchmarks and keeps what they printed, beside the facts of the machine.
+//! `cargo xtask bench`: runs the benchmarks and keeps their output with the facts of the machine.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -105,7 +105,7 @@ fn with_table(readme: &str, table: &Shown, raw: &str) -> Option<String> {
     let rows = raw
         .lines()
         .skip_while(|line| !line.contains(table.title))
-        // What is said of it follows, and the tables of other benchmarks.
+        // Remarks on the table follow, and the tables of other benchmarks.
         .take_while(|line| !line.is_empty() && !line.contains(" costs "));
     // Rules between the rows make a terminal readable and a page long.
     let rows = rows.filter(|line| !line.starts_with('\u{2500}'));

@@ -1,4 +1,4 @@
-//! Facts about the machine that belong beside a measurement or a recording.
+//! Facts about the machine that belong with a measurement.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::shell;
 
-/// What a reader has to know about the machine.
+/// The machine, as a reader of its measurements has to know it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     /// Model name of the first CPU.

@@ -62,7 +62,7 @@ fn each<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     value[list].as_array().into_iter().flatten()
 }
 
-/// What results have and a page does not.
+/// Names the parts of the results that the page lacks.
 fn missing(json: &Value, dom: &str) -> Vec<String> {
     let plain = |text: &str| {
         let named = [
@@ -144,7 +144,7 @@ fn is_installed(name: &str) -> bool {
     asked.is_ok_and(|output| output.status.success())
 }
 
-/// What the browser makes of a page, and what it writes beside.
+/// Opens the page; returns the document as the browser sees it, and the browser's log.
 fn open(browser: &str, page: &Path, folder: &Path) -> Result<(String, String)> {
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])

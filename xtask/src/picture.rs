@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
-/// What the picture shows: the default designs at the recorded page size.
+/// Options for the picture: the default designs at the recorded page size.
 const REPLAY: [&str; 6] = ["replay", "--page-size", "4k", "--no-timing", "--svg", "-"];
 const PICTURE: &str = "docs/memory.svg";
 

@@ -1,4 +1,4 @@
-//! Where the workspace is and how other programs are run.
+//! Paths of the workspace, and runs of other programs.
 
 use std::env;
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// How a step that may not apply to this machine ended.
+/// Result of a step that may not apply to this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The check ran and held.
@@ -71,7 +71,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command and returns what it printed; its standard error goes to ours.
+/// Runs the command and returns its standard output; its standard error goes to ours.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stderr(Stdio::inherit())

@@ -1,4 +1,4 @@
-//! Studies: questions that users asked, answered by replays of the bundled recordings, as pages with plots.
+//! Studies: pages with plots that answer questions of users by replays of the bundled recordings.
 
 mod page;
 mod plot;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::shell;
 
-/// What to study.
+/// Options of `study`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The study.
@@ -23,7 +23,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Study {
-    /// What the capacity of sheaves and the limits of barns do.
+    /// Effects of the capacity of sheaves and of the barns' limits.
     SheafCapacity,
 }
 
@@ -51,7 +51,7 @@ fn cpus(copies: u32) -> u32 {
     copies * 2
 }
 
-/// What differs between two replays.
+/// Allocator of a replay, and its tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     Slub,
@@ -69,7 +69,7 @@ struct Replay {
     arm: Arm,
 }
 
-/// What differs between replays of one setting.
+/// Source of chance in a replay of one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arm {
     Seed(u32),
@@ -89,7 +89,7 @@ impl Arm {
     }
 }
 
-/// What it found.
+/// Figures of one replay, from the JSON of `quarry replay --time`.
 #[derive(Debug, Deserialize)]
 struct Found {
     operation_ns: f64,
@@ -166,7 +166,7 @@ struct Figure {
     /// The least and the most of the seeds and the draws.
     low: f64,
     high: f64,
-    /// Of each draw.
+    /// One value for each draw.
     draws: Vec<f64>,
 }
 

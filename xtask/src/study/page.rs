@@ -16,7 +16,7 @@ pub(super) fn text(results: &Results) -> String {
          sheaves a node's barn should keep. This page replays the bundled recordings in simulated time\n\
          ([time.md](../time.md)) on `{MACHINE}`: about 25,000 events from the middle of each, 1, 8, 32 and 64 copies side by side (2, 16, 64 and\n\
          128 CPUs), every CPU as fast as it can. Sheaves are those of 7.0 with one capacity for all caches; \"kernel\" is\n\
-         7.0 as it is (4, 12, 28 or 60 objects by size, 10 full and 10 empty sheaves a node); beside it SLUB of 6.17.\n\n\
+         7.0 as it is (4, 12, 28 or 60 objects by size, 10 full and 10 empty sheaves a node); for comparison, SLUB of 6.17.\n\n\
          Figures are the mean of {} seeds, with the machine's constants as their values say. In parentheses is the range of these\n\
          and of {DRAWS} draws: constants anywhere in their ranges, and other seeds. So it has chance in it, too.\n\n",
         SEEDS.len()
@@ -45,12 +45,12 @@ fn ranged(figure: &Figure) -> String {
     format!("{mean:.0} ({low:.0}-{high:.0})")
 }
 
-/// What the figures say: a row for each load and number of CPUs.
+/// Summary of the figures: a row for each load and number of CPUs.
 fn finding(results: &Results) -> String {
     let mut text = format!(
         "## What the data support\n\n\
          \"Faster\" counts draws of {DRAWS} in which the kernel's sheaves take less time than SLUB. \"Enough\" is the least capacity of\n\
-         all within 5 % of the best one, what draws make of it, and its peak of slab memory beside the kernel's. \"Barn\" is what limits\n\
+         all within 5 % of the best one, what draws make of it, and its peak of slab memory relative to the kernel's. \"Barn\" is what limits\n\
          from 0 to 40 instead of the kernel's 10 do to an operation's time.\n\n\
          | load | CPUs | SLUB, ns | kernel, ns | faster | enough | its memory | barn |\n|---|---|---|---|---|---|---|---|\n"
     );
@@ -97,7 +97,7 @@ fn capacity(objects: u32) -> String {
     format!("{}{objects}", if last { "≥ " } else { "" })
 }
 
-/// What limits of barns do, as shares of the time with the kernel's.
+/// Effect of the barns' limits, relative to the time with the kernel's.
 fn of_barns(ratios: &[f64]) -> String {
     if ratios.iter().all(|ratio| *ratio == 1.0) {
         return "not reached".to_string();

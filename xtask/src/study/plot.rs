@@ -34,7 +34,7 @@ pub(super) fn capacities(trace: &str, results: &Results) -> Result<String> {
     Ok(svg)
 }
 
-/// Where a capacity is: doubled ones are equally far from each other.
+/// Position of a capacity on the logarithmic axis.
 fn place(capacity: u32) -> f64 {
     f64::from(capacity).log2()
 }

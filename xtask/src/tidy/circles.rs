@@ -16,7 +16,7 @@ const MODULES_MAX: usize = 3;
 /// Re-exports between a `use` and the definition at most.
 const HOPS_MAX: usize = 16;
 
-/// What the `use` items of each module name. Paths begin at the crate's root, which is the empty path.
+/// Paths in the `use` items of each module, from the crate's root, which is the empty path.
 pub(super) type Modules = BTreeMap<String, Vec<String>>;
 
 /// Adds a file, given by its path below [`SOURCES`].

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Violation;
 
-/// Where the facts are.
+/// Page with the facts.
 pub(super) const PAGE: &str = "docs/kernel-facts.md";
 
 /// A fact's number, and the line that has it.
