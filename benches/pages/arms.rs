@@ -33,12 +33,12 @@ pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
         .expect("a fresh machine")
 }
 
-/// Blocks of one order; what the patterns free no other code frees, which `EXCLUSIVE` makes use of.
-struct Blocks<'p, const EXCLUSIVE: bool, const ORDER: u32> {
+/// Blocks of one order.
+struct Blocks<'p, const ORDER: u32> {
     pages: &'p PageAllocator<HostMachine>,
 }
 
-impl<const EXCLUSIVE: bool, const ORDER: u32> Source for Blocks<'_, EXCLUSIVE, ORDER> {
+impl<const ORDER: u32> Source for Blocks<'_, ORDER> {
     type Page = Pfn;
 
     #[inline(always)]
@@ -48,13 +48,8 @@ impl<const EXCLUSIVE: bool, const ORDER: u32> Source for Blocks<'_, EXCLUSIVE, O
 
     #[inline(always)]
     fn put(&self, page: Pfn) {
-        let freed = if EXCLUSIVE {
-            // SAFETY: the patterns free each block once, on one thread.
-            unsafe { self.pages.free_exclusive(page, ORDER) }
-        } else {
-            // SAFETY: as above.
-            unsafe { self.pages.free(page, ORDER) }
-        };
+        // SAFETY: the patterns free each block once, on one thread.
+        let freed = unsafe { self.pages.free(page, ORDER) };
         freed.expect("a live block");
     }
 
@@ -64,30 +59,25 @@ impl<const EXCLUSIVE: bool, const ORDER: u32> Source for Blocks<'_, EXCLUSIVE, O
     }
 
     fn put_many(&self, slots: &mut [Option<Pfn>]) {
-        let freed = if EXCLUSIVE {
-            // SAFETY: as in `put`.
-            unsafe { self.pages.free_bulk_exclusive(slots) }
-        } else {
-            // SAFETY: as in `put`.
-            unsafe { self.pages.free_bulk(slots) }
-        };
+        // SAFETY: as in `put`.
+        let freed = unsafe { self.pages.free_bulk(slots) };
         freed.expect("live pages");
     }
 }
 
-struct Pages<'p, const EXCLUSIVE: bool> {
+struct Pages<'p> {
     name: &'static str,
     pages: &'p PageAllocator<HostMachine>,
 }
 
-impl<const EXCLUSIVE: bool> Arm for Pages<'_, EXCLUSIVE> {
+impl Arm for Pages<'_> {
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn time(&self, pattern: Pattern, pages: usize, cpu: usize) -> Option<f64> {
-        let single = Blocks::<'_, EXCLUSIVE, 0> { pages: self.pages };
-        let eights = Blocks::<'_, EXCLUSIVE, 3> { pages: self.pages };
+        let single = Blocks::<'_, 0> { pages: self.pages };
+        let eights = Blocks::<'_, 3> { pages: self.pages };
         let ns = match pattern {
             Pattern::Single => singles(&single, pages),
             Pattern::Batch64 => batches(&single, pages),
@@ -326,14 +316,10 @@ pub(crate) fn arms(
     pages: &PageAllocator<HostMachine>,
     mempool: Option<Mempool>,
 ) -> Vec<Box<dyn Arm + '_>> {
-    let page_arm = |name| -> Box<dyn Arm + '_> { Box::new(Pages::<'_, true> { name, pages }) };
+    let page_arm = |name| -> Box<dyn Arm + '_> { Box::new(Pages { name, pages }) };
     let mut arms: Vec<Box<dyn Arm + '_>> = vec![
         page_arm("page allocator"),
         page_arm("again (null)"),
-        Box::new(Pages::<'_, false> {
-            name: "with claims",
-            pages,
-        }),
         Box::new(OwnedArm { pages }),
     ];
     arms.push(Box::new(Pool::<'_, false> {

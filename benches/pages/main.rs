@@ -4,10 +4,8 @@
 //! times one arm for a fixed number of pages. Reported are the median and minimum over the rounds,
 //! and the median of the round-by-round ratio to the reference, which is DPDK's mempool where it
 //! has the pattern and the page allocator elsewhere. The *null* arm is the page allocator once more:
-//! its ratio to the page allocator shows the noise. The page allocator frees by `free_exclusive`, as
-//! the patterns are the pages' only owners; *with claims* it frees by `free`; *owned pages* have a
-//! handle that alone frees them. A page pool's owner gives back to its stack,
-//! other threads to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
+//! its ratio to the page allocator shows the noise. *owned pages* have a handle that alone frees them.
+//! A page pool's owner gives back to its stack, other threads to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
 //! written to the pages: what is timed is what handing them out costs.
 //!
 //! DPDK's loops over single calls are in C, where its calls are inline, as ours are here. With two

@@ -15,8 +15,9 @@
 //! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
 //! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
 
+use super::free::Claim;
 use super::pcp::{Pageset, Pcp};
-use super::stepped::{claim_of, empty_slots};
+use super::stepped::empty_slots;
 use super::types::FRONT_PAGES;
 use super::zone::Zone;
 use super::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
@@ -142,62 +143,30 @@ impl<M: Machine> PageAllocator<M> {
     /// As for [`PageAllocator::free`], for each page. A page that is twice in the array is freed once and
     /// then refused.
     pub unsafe fn free_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_bulk_by::<false>(slots) }
-    }
-
-    /// [`PageAllocator::free_bulk`] for those who alone free these pages; cheaper by a
-    /// compare-and-swap for each ([`PageAllocator::free_exclusive`]).
-    ///
-    /// # Errors
-    ///
-    /// As for [`PageAllocator::free_bulk`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`PageAllocator::free_exclusive`], for each page. A page that is twice in the array is
-    /// freed once and then refused.
-    #[inline]
-    pub unsafe fn free_bulk_exclusive(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_bulk_by::<true>(slots) }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`PageAllocator::free_bulk`]; with `EXCLUSIVE`, [`PageAllocator::free_bulk_exclusive`].
-    #[inline(always)]
-    unsafe fn free_bulk_by<const EXCLUSIVE: bool>(
-        &self,
-        slots: &mut [Option<Pfn>],
-    ) -> Result<(), PageError> {
         let mut rest = slots;
         while !rest.is_empty() {
             let hold = rest.len().min(self.bulk_free_hold);
-            let freed = self.free_stepped::<EXCLUSIVE>(&mut rest[..hold]);
+            let freed = self.free_stepped(&mut rest[..hold]);
             rest = &mut rest[freed..];
             if freed < hold {
                 // SAFETY: the caller's contract is the same.
-                return unsafe { self.free_bulk_unstepped::<EXCLUSIVE>(rest) };
+                return unsafe { self.free_bulk_unstepped(rest) };
             }
         }
         Ok(())
     }
 
-    /// [`PageAllocator::free_bulk_by`] of what steps could not free.
+    /// [`PageAllocator::free_bulk`] of what steps could not free.
     ///
     /// # Safety
     ///
     /// As for that.
     #[inline(never)]
-    unsafe fn free_bulk_unstepped<const EXCLUSIVE: bool>(
-        &self,
-        slots: &mut [Option<Pfn>],
-    ) -> Result<(), PageError> {
+    unsafe fn free_bulk_unstepped(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {
         let mut result = Ok(());
         let mut rest = slots;
         while !rest.is_empty() {
-            let looked_at = self.free_bulk_listed::<EXCLUSIVE>(rest, &mut result);
+            let looked_at = self.free_bulk_listed(rest, &mut result);
             let (hold, left) = rest.split_at_mut(looked_at.unwrap_or(1));
             if looked_at.is_none()
                 && let [slot] = hold
@@ -217,7 +186,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Frees the first slots under one hold of the running CPU's lists, up to a page of another
     /// zone. How many slots were looked at; `None` if the lists cannot be used.
     #[inline(always)]
-    fn free_bulk_listed<const EXCLUSIVE: bool>(
+    fn free_bulk_listed(
         &self,
         slots: &mut [Option<Pfn>],
         result: &mut Result<(), PageError>,
@@ -234,7 +203,7 @@ impl<M: Machine> PageAllocator<M> {
             while at < hold {
                 let empty = slots[at..hold].iter().take_while(|slot| slot.is_none());
                 at += empty.count();
-                at += self.free_run::<EXCLUSIVE>(&lists, pcp, &mut slots[at..hold]);
+                at += self.free_run(&lists, pcp, &mut slots[at..hold]);
                 let Some(slot) = slots[..hold].get_mut(at) else {
                     break;
                 };
@@ -246,7 +215,7 @@ impl<M: Machine> PageAllocator<M> {
                     break;
                 }
                 at += 1;
-                let claimed = self.claim::<EXCLUSIVE>(pfn);
+                let claimed = self.claim(pfn);
                 if claimed.is_err() {
                     *result = result.and(claimed);
                     continue;
@@ -268,19 +237,14 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
-    fn free_run<const EXCLUSIVE: bool>(
-        &self,
-        lists: &Pageset<'_, M>,
-        pcp: &mut Pcp,
-        slots: &mut [Option<Pfn>],
-    ) -> usize {
+    fn free_run(&self, lists: &Pageset<'_, M>, pcp: &mut Pcp, slots: &mut [Option<Pfn>]) -> usize {
         let room = pcp.room(lists).min(slots.len()).min(FRONT_PAGES);
         let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };
         let (map, tag) = (*self.map(), lists.zone.unmovable);
         let slots = &mut slots[..room];
-        let freed = empty_slots::<M, EXCLUSIVE>(lists.machine, map, tag, slots, vacant);
+        let freed = empty_slots::<M>(lists.machine, map, tag, slots, vacant);
         if freed > 0 {
             pcp.freed_many(lists, freed as u32);
         }
@@ -289,9 +253,9 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Makes a page that may be freed the lists' own.
     #[inline(always)]
-    fn claim<const EXCLUSIVE: bool>(&self, pfn: Pfn) -> Result<(), PageError> {
+    fn claim(&self, pfn: Pfn) -> Result<(), PageError> {
         let page = self.check_free(pfn, 0)?;
-        if claim_of::<EXCLUSIVE>().make(page, 0) {
+        if Claim::Allocated.make(page, 0) {
             Ok(())
         } else {
             Err(self.why_not_freed(pfn, 0))

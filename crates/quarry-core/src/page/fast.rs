@@ -8,14 +8,12 @@
 //! descriptor says that the page is on a list. A process that is forked at this moment has neither
 //! the thread nor the page: [`PageCensus::in_hand`](super::PageCensus::in_hand) counts it.
 //!
-//! # Who may free without a compare-and-swap
+//! # Two frees of one block
 //!
-//! [`PageAllocator::free`] claims its block by a compare-and-swap, so of two frees of one block, even
-//! at the same time on two CPUs, one is refused. The swap waits for all earlier stores of the CPU,
-//! which is a third of the time of an allocation and a free. [`PageAllocator::free_exclusive`] looks
-//! and then stores: a second free that comes after the first, on whatever CPU, still sees that the
-//! block is free and is refused. Only two at the same time could both pass; the caller promises that no
-//! other thread frees the block meanwhile. All of them are unsafe: a number does not name its block's owner.
+//! [`PageAllocator::free`] claims its block by a compare-and-swap: of two frees of one block, even at the
+//! same time on two CPUs, one is refused. The swap waits for all earlier stores of the CPU, which is a third
+//! of the time of an allocation and a free. An [`OwnedBlock`](super::OwnedBlock) frees without it, because no
+//! other code can.
 
 use super::free::{Claim, Freed};
 use super::pcp::Pcp;
@@ -132,30 +130,11 @@ impl<M: Machine> PageAllocator<M> {
         unsafe { self.free_claimed(page, pfn, order, Claim::Allocated) }
     }
 
-    /// [`PageAllocator::free`] for those who alone free the block; without a compare-and-swap.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PageAllocator::free`]; a block that was freed before is still refused.
-    ///
-    /// # Safety
-    ///
-    /// As for [`PageAllocator::free`]. And no other thread frees the block or takes a reference to it at the
-    /// same time, not even by mistake: both calls may succeed. The block's pages may be handed out twice then,
-    /// to slabs for example, or be freed under their next owner by the reference.
-    #[inline(always)]
-    pub unsafe fn free_exclusive(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        let page = self.check_free(pfn, order)?;
-        let claim = Claim::Exclusive(PageKind::Allocated);
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.free_claimed(page, pfn, order, claim) }
-    }
-
     /// Frees a block with this first page.
     ///
     /// # Safety
     ///
-    /// As for [`PageAllocator::free`]; an exclusive claim needs [`PageAllocator::free_exclusive`]'s.
+    /// As for [`PageAllocator::free`]. [`Claim::Owned`] needs the block's handle, which ends with this call.
     #[inline(always)]
     pub(super) unsafe fn free_claimed(
         &self,

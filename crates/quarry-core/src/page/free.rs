@@ -11,8 +11,8 @@ use crate::machine::Machine;
 pub(super) enum Claim {
     /// It is an allocated block, which another caller may be freeing too.
     Allocated,
-    /// It is an allocated block of this kind, as was just seen, which no other code is freeing.
-    Exclusive(PageKind),
+    /// It is the caller's own block ([`PageKind::Owned`]), which no other code can free.
+    Owned,
     /// It is already.
     Made,
 }
@@ -23,7 +23,7 @@ impl Claim {
     pub(super) fn make(self, page: &Page, order: u32) -> bool {
         match self {
             Self::Allocated => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
-            Self::Exclusive(_) => {
+            Self::Owned => {
                 page.set_kind(PageKind::Pcp, order);
                 true
             }
@@ -35,7 +35,7 @@ impl Claim {
     pub(super) fn undo(self, page: &Page, order: u32) {
         match self {
             Self::Allocated => page.set_kind(PageKind::Allocated, order),
-            Self::Exclusive(kind) => page.set_kind(kind, order),
+            Self::Owned => page.set_kind(PageKind::Owned, order),
             Self::Made => {}
         }
     }

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 ///
 /// A page number is a name that can be copied, so [`PageAllocator::free`] is unsafe. It claims the page by
 /// a compare-and-swap, to refuse the second of two frees. This handle needs neither: all other calls refuse
-/// its pages ([`PageKind::Owned`]), and dropping it costs what [`PageAllocator::free_exclusive`] does.
+/// its pages ([`PageKind::Owned`]), so that nothing but its drop can free them.
 ///
 /// ```
 /// # use quarry_core::page::PageAllocator;
@@ -66,9 +66,11 @@ impl<M: Machine> Drop for OwnedBlock<'_, M> {
     fn drop(&mut self) {
         let page = self.pages.map().page(self.pfn);
         debug_assert!(page.is_block(PageKind::Owned, self.order));
-        let claim = Claim::Exclusive(PageKind::Owned);
         // SAFETY: the handle alone has the block, and ends here.
-        let freed = unsafe { self.pages.free_claimed(page, self.pfn, self.order, claim) };
+        let freed = unsafe {
+            self.pages
+                .free_claimed(page, self.pfn, self.order, Claim::Owned)
+        };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }

@@ -81,8 +81,8 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// # Safety
     ///
-    /// If a block begins at `pfn`, no thread frees it without a compare-and-swap meanwhile
-    /// ([`PageAllocator::free_exclusive`]): the caller has a reference, or its owner has lent the block.
+    /// If a block begins at `pfn`, the caller has a reference to it, or its owner has lent it: code that finds
+    /// itself the only user takes the block's memory for its own.
     pub unsafe fn get_page(&self, pfn: Pfn) -> Result<(), PageError> {
         if pfn.0 >= self.map().pages() {
             return Err(PageError::Foreign(pfn));

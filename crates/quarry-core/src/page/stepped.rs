@@ -70,12 +70,12 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
-    pub(super) fn free_stepped<const EXCLUSIVE: bool>(&self, slots: &mut [Option<Pfn>]) -> usize {
+    pub(super) fn free_stepped(&self, slots: &mut [Option<Pfn>]) -> usize {
         let near = self.near_of_running().filter(|_| self.machine.has_steps());
         let freed = near.and_then(|(near, tag)| {
             near.try_with(&self.machine, |pcp, _| {
                 let room = pcp.front_mut().room();
-                let freed = empty_slots::<M, EXCLUSIVE>(&self.machine, self.map, tag, slots, room);
+                let freed = empty_slots(&self.machine, self.map, tag, slots, room);
                 pcp.front_mut().pushed(freed);
                 freed
             })
@@ -87,7 +87,7 @@ impl<M: Machine> PageAllocator<M> {
 /// Moves the pages of slots from the first on into free entries, as far as there is room. Stops at a slot
 /// that is empty or whose page cannot be freed, or has no such tag. Returns how many it moved.
 #[inline(always)]
-pub(super) fn empty_slots<M: Machine, const EXCLUSIVE: bool>(
+pub(super) fn empty_slots<M: Machine>(
     machine: &M,
     map: MemMap,
     tag: Tag,
@@ -102,7 +102,7 @@ pub(super) fn empty_slots<M: Machine, const EXCLUSIVE: bool>(
             return false;
         }
         let page = map.page(pfn);
-        if !page.has_state(allocated) || !claim_of::<EXCLUSIVE>().make(page, 0) {
+        if !page.has_state(allocated) || !Claim::Allocated.make(page, 0) {
             return false;
         }
         map.page_to_write(machine, pfn);
@@ -110,14 +110,4 @@ pub(super) fn empty_slots<M: Machine, const EXCLUSIVE: bool>(
         *slot = None;
         true
     })
-}
-
-/// How a bulk free claims an allocated block.
-#[inline(always)]
-pub(super) fn claim_of<const EXCLUSIVE: bool>() -> Claim {
-    if EXCLUSIVE {
-        Claim::Exclusive(PageKind::Allocated)
-    } else {
-        Claim::Allocated
-    }
 }

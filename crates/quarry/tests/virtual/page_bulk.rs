@@ -204,7 +204,7 @@ fn bulk_beside_single(nodes: u32, config: &PageConfig) -> u32 {
                     assert_eq!(put, [Ok(false); 2]);
                 }
             }
-            kind => {
+            _ => {
                 for _ in 0..rng.below(3) * u64::from(!held.is_empty()) {
                     let [a, b] = [(); 2].map(|()| rng.below(held.len() as u64) as usize);
                     held.swap(a, b);
@@ -212,11 +212,7 @@ fn bulk_beside_single(nodes: u32, config: &PageConfig) -> u32 {
                 let before = holds();
                 let mut slots = held.split_off(held.len().saturating_sub(count));
                 let (mut kept, mut first) = (slots.clone(), Ok(()));
-                let freed = match kind % 2 {
-                    // SAFETY: there is one thread.
-                    0 => unsafe { bulk.free_bulk_exclusive(&mut slots) },
-                    _ => bulk.free_numbers(&mut slots),
-                };
+                let freed = bulk.free_numbers(&mut slots);
                 stepped += u32::from(holds() == before + 1);
                 for slot in &mut kept {
                     let freed = slot.map_or(Ok(()), |pfn| single.free_number(pfn, 0));
@@ -371,41 +367,4 @@ fn mistakes_keep_their_slots_and_the_first_is_reported() {
         pages.check_consistency().map(|census| census.allocated),
         Ok(0)
     );
-}
-
-/// Without the compare-and-swap a second free, later, is still refused, and so are other mistakes.
-#[test]
-fn exclusive_frees_refuse_mistakes_too() {
-    for era in [Era::V2_6_24, Era::V4_13, Era::V6_18] {
-        let pages = boot(megabytes(64), era);
-        for order in [0, 1, 5] {
-            let block = pages.alloc(order, None).expect("memory");
-            let free = |pfn, order| {
-                // SAFETY: there is one thread.
-                unsafe { pages.free_exclusive(pfn, order) }
-            };
-            let wrong = PageError::WrongOrder {
-                pfn: block,
-                given: order + 1,
-                allocated: order,
-            };
-            assert_eq!(free(block, order + 1), Err(wrong));
-            assert_eq!(free(STRANGER, order), Err(PageError::Foreign(STRANGER)));
-            assert_eq!(free(block, order), Ok(()));
-            assert!(matches!(
-                free(block, order),
-                Err(PageError::NotAllocated(..))
-            ));
-        }
-        let page = pages.alloc(0, None);
-        let mut twice = [page, None, page];
-        // SAFETY: as above.
-        let freed = unsafe { pages.free_bulk_exclusive(&mut twice) };
-        assert!(matches!(freed, Err(PageError::NotAllocated(..))));
-        assert_eq!(twice, [None, None, page]);
-        assert_eq!(
-            pages.check_consistency().map(|census| census.allocated),
-            Ok(0)
-        );
-    }
 }

@@ -323,8 +323,6 @@ fn orders_beyond_the_largest_are_refused() {
             });
             assert_eq!(pages.free_number(block, given), wrong);
             assert_eq!(pages.free_cold_number(block, given), wrong);
-            // SAFETY: there is one thread.
-            assert_eq!(unsafe { pages.free_exclusive(block, given) }, wrong);
         }
         assert_eq!(pages.stats(), before);
         assert_eq!(pages.free_number(block, order), Ok(()));

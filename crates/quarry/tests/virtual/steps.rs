@@ -164,8 +164,6 @@ fn a_page_freed_by_a_step_is_not_freed_again() {
             pages.free_number(pfn, 0).expect("an allocated page");
             let again = PageError::NotAllocated(pfn, PageKind::Pcp);
             assert_eq!(pages.free_number(pfn, 0), Err(again));
-            // SAFETY: no other code frees the page.
-            assert_eq!(unsafe { pages.free_exclusive(pfn, 0) }, Err(again));
         }
         assert_eq!(pages.alloc(0, None), Some(second));
         assert_eq!(pages.alloc(0, None), Some(first));
