@@ -286,10 +286,12 @@ fn compare(pages: &PageAllocator<VirtualMachine>, era: Era, allocated: u64) {
         let has_cold = era <= Era::V2_6_24;
         assert_eq!(zone.pagesets.len(), if has_cold { 8 } else { 4 });
         for set in &zone.pagesets {
-            let of = pages
-                .pageset_report(index, CpuId(set.cpu), set.pcp == Some(1))
-                .unwrap();
-            let limits = [of.count, of.high, of.batch].map(u64::from);
+            let of = pages.pageset_report(index, CpuId(set.cpu)).unwrap();
+            let limits = match of.cold.filter(|_| set.pcp == Some(1)) {
+                Some(cold) => [0, cold.high, cold.batch],
+                None => [of.count, of.high, of.batch],
+            };
+            let limits = limits.map(u64::from);
             assert_eq!([set.count, set.high, set.batch], limits);
             let range = (era >= Era::V6_18).then_some([of.high_min, of.high_max].map(u64::from));
             assert_eq!(

@@ -3,15 +3,13 @@
 
 use super::buddy::{Mixing, Wanted};
 use super::pcp::Pageset;
-use super::rules::Cold;
 use super::zone::{Mark, Zone};
 use super::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
-    /// [`PageAllocator::alloc`] for pages of any mobility, below an address, out of the caches, or
-    /// in an emergency.
+    /// [`PageAllocator::alloc`] for pages of any mobility, below an address, or in an emergency.
     #[inline]
     pub fn alloc_with(&self, options: &AllocOptions) -> Option<Pfn> {
         let node = self.pick_node(options.node)?;
@@ -25,7 +23,7 @@ impl<M: Machine> PageAllocator<M> {
     /// A block of the first zone's lists, if they may serve the request without a further look.
     #[inline(always)]
     pub(super) fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
-        if self.keeps_back() || options.highest_zone != ZoneType::Normal || options.cold {
+        if self.keeps_back() || options.highest_zone != ZoneType::Normal {
             return None;
         }
         self.alloc_pcp(self.first_zone(node)?, options, Mixing::Allowed)
@@ -48,29 +46,6 @@ impl<M: Machine> PageAllocator<M> {
         };
         lists.with(&zone.pcp, |pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
-            self.map.page(pfn).set_kind(PageKind::Allocated, order);
-            pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
-            Some(pfn)
-        })
-    }
-
-    /// As [`PageAllocator::alloc_pcp`], of pages that are in no cache.
-    #[cold]
-    fn alloc_pcp_cold(
-        &self,
-        zone: &Zone,
-        options: &AllocOptions,
-        mixing: Mixing,
-    ) -> Option<Option<Pfn>> {
-        let order = options.order;
-        let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
-        let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        let at = Pageset { mixing, ..at };
-        at.with(slots, |pcp, cpu| {
-            let pfn = match zone.rules.cold {
-                Cold::Tail => pcp.alloc_oldest(&at, shape)?,
-                Cold::OwnList | Cold::AsOthers => pcp.alloc(&at, shape)?,
-            };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
             Some(pfn)
@@ -179,10 +154,7 @@ impl<M: Machine> PageAllocator<M> {
         let zones = self.zonelist(node, highest);
         let zones = zones.filter(|zone| zone.is_above(mark, order, highest));
         for zone in zones.filter(|zone| !only_there || zone.id.node == node) {
-            let by_lists = match options.cold {
-                true => self.alloc_pcp_cold(zone, options, mixing),
-                false => self.alloc_pcp(zone, options, mixing),
-            };
+            let by_lists = self.alloc_pcp(zone, options, mixing);
             let wanted = Wanted {
                 order,
                 migratetype: zone.rules.group(options.migratetype),

@@ -140,18 +140,11 @@ impl<M: Machine> PageAllocator<M> {
     /// Adds a zone's pages to the census.
     fn check_zone(&self, zone: &Zone, census: &mut PageCensus) -> Result<(), PageInconsistency> {
         let machine = self.machine();
-        let hot = zone.pcp.hold_all(machine);
-        let cold = zone.cold.hold_all(machine);
-        let (hot, cold) = (
-            hot.map_err(PageInconsistency::Busy)?,
-            cold.map_err(PageInconsistency::Busy)?,
-        );
+        let slots = zone.pcp.hold_all(machine);
+        let slots = slots.map_err(PageInconsistency::Busy)?;
         let area = zone.lock(machine, self.map());
         let area = area.ok_or(PageInconsistency::Reentered)?;
-        let mut listed_pcp = 0;
-        for slots in [&hot, &cold] {
-            listed_pcp += self.walk_pcp(zone, slots)?;
-        }
+        let listed_pcp = self.walk_pcp(zone, &slots)?;
         let listed_buddy = self.walk_lists(&area)?;
         let mut of_zone = PageCensus {
             untouched: u64::from(area.end() - area.frontier()),

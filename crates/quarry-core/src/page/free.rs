@@ -1,7 +1,6 @@
 //! Freeing beyond the shortest way: who a block is claimed by, and by which lists it goes or past
 //! them.
 
-use super::rules::Cold;
 use super::zone::Zone;
 use super::{Page, PageAllocator, PageError, PageKind, Pfn};
 use crate::machine::Machine;
@@ -59,23 +58,6 @@ impl Freed {
 }
 
 impl<M: Machine> PageAllocator<M> {
-    /// [`PageAllocator::free`] of pages that are in no cache (`free_cold_page()`, until 4.13): they
-    /// are handed out last. Later eras make no difference.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PageAllocator::free`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`PageAllocator::free`].
-    pub unsafe fn free_cold(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        self.check_free(pfn, order)?;
-        self.free_by(pfn, order, Claim::Allocated, |zone, claim| {
-            self.free_pcp_cold(zone, pfn, order, claim)
-        })
-    }
-
     /// Frees a block by way of lists, or else to its zone.
     pub(super) fn free_by(
         &self,
@@ -151,22 +133,6 @@ impl<M: Machine> PageAllocator<M> {
                 return Freed::Refused;
             }
             Freed::by_lists(pcp.free(&lists, pfn, shape))
-        })
-    }
-
-    /// As [`PageAllocator::free_pcp`], of pages that are in no cache.
-    #[cold]
-    fn free_pcp_cold(&self, zone: &Zone, pfn: Pfn, order: u32, claim: Claim) -> Option<Freed> {
-        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
-        let (slots, at) = zone.cold_set(&self.machine, &self.map);
-        at.with(slots, |pcp, _| {
-            if !claim.make(self.map.page(pfn), order) {
-                return Freed::Refused;
-            }
-            Freed::by_lists(match zone.rules.cold {
-                Cold::Tail => pcp.free_oldest(&at, pfn, shape),
-                Cold::OwnList | Cold::AsOthers => pcp.free(&at, pfn, shape),
-            })
         })
     }
 

@@ -52,6 +52,8 @@
 //!   watermarks, for good.
 //! * The reserve, high-atomic, isolated and CMA types do not exist. A machine that is too small for types has
 //!   them nevertheless.
+//! * No call asks for cold pages (`__GFP_COLD`, until 4.14). The cold lists of releases before 2.6.25 are
+//!   reported with their limits, and stay empty.
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
 //!   pages are not interleaved over nodes.
 //! * Refills and drains move runs of blocks under a hold; lists and costs are as if one by one
@@ -112,10 +114,10 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use config::MAX_ZONES;
 use geometry::{PageGeometryError, PcpParams};
 use pcp::{Pageset, Pcp};
-use rules::{Cold, Rules};
+use rules::Rules;
 use trim::Trimmer;
 use vacancy::Vacancy;
-use zone::{Slots, Zone};
+use zone::Zone;
 
 /// Why a page allocator could not be set up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -462,14 +464,13 @@ impl<M: Machine> PageAllocator<M> {
     fn each_pcp(&self, mut f: impl FnMut(CpuId, &Pageset<'_, M>, &mut Pcp)) -> u32 {
         let mut busy = 0;
         for zone in self.zones() {
+            let at = zone.pageset(&self.machine, &self.map);
             for cpu in (0..self.machine.topology().cpus).map(CpuId) {
-                for (slots, at) in zone.sets(&self.machine, &self.map) {
-                    let done = at.with_remote(slots, cpu, |pcp| {
-                        at.account_protection(pcp);
-                        f(cpu, &at, pcp);
-                    });
-                    busy += u32::from(done.is_none());
-                }
+                let done = at.with_remote(&zone.pcp, cpu, |pcp| {
+                    at.account_protection(pcp);
+                    f(cpu, &at, pcp);
+                });
+                busy += u32::from(done.is_none());
             }
         }
         busy
@@ -478,14 +479,13 @@ impl<M: Machine> PageAllocator<M> {
     /// Takes all per-CPU slots of the page allocator (see [`Gate`]); returns how many it missed.
     pub(crate) fn quiesce(&self) -> u32 {
         self.zones()
-            .map(|zone| zone.pcp.quiesce(&self.machine) + zone.cold.quiesce(&self.machine))
+            .map(|zone| zone.pcp.quiesce(&self.machine))
             .sum()
     }
 
     pub(crate) fn resume(&self) {
         for zone in self.zones() {
             zone.pcp.resume(&self.machine);
-            zone.cold.resume(&self.machine);
         }
     }
 }
@@ -509,17 +509,10 @@ fn make_zones<M: Machine>(
         }
         // SAFETY: all-zero is a valid `Pcp`: empty lists and zero counters.
         let pcp = unsafe { PerCpu::new(machine, percpu) }?;
-        let cold = if rules.cold == Cold::OwnList {
-            // SAFETY: as above.
-            unsafe { PerCpu::new(machine, percpu) }?
-        } else {
-            PerCpu::absent()
-        };
         let vacancy = Vacancy::new(machine, meta, &pages)?;
         machine.bind(map.range(&pages), node);
         let id = ZoneId { node, zone };
-        let slots = Slots { pcp, cold };
-        let new = Zone::new((id, at), pages, rules, slots, vacancy, max_order);
+        let new = Zone::new((id, at), pages, rules, pcp, vacancy, max_order);
         *zones.get_mut(at)? = Some(new);
     }
     Some(zones)

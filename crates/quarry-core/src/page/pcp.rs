@@ -289,7 +289,7 @@ impl Pcp {
     #[inline]
     pub(crate) fn alloc<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
         if at.zone.rules.mixed {
-            return self.alloc_mixed(at, shape, false);
+            return self.alloc_mixed(at, shape);
         }
         match self.pop(at, shape.list, shape.order) {
             Some(pfn) => Some(pfn),
@@ -367,14 +367,9 @@ impl Pcp {
         Some(pfn)
     }
 
-    /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for, or the last.
+    /// [`Pcp::alloc`] from a list with blocks of all types: the first of the type asked for.
     #[inline(never)]
-    fn alloc_mixed<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        shape: Shape,
-        oldest: bool,
-    ) -> Option<Pfn> {
+    fn alloc_mixed<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
         let list = &mut self.lists[usize::from(shape.list)];
         // The block that is taken tells of itself.
         let fits = |pfn: &Pfn| {
@@ -384,13 +379,7 @@ impl Pcp {
             }
             fits
         };
-        let mut fitting = list.blocks.iter(at.map).filter(fits);
-        let found = if oldest {
-            fitting.last()
-        } else {
-            fitting.next()
-        };
-        let pfn = match found {
+        let pfn = match list.blocks.iter(at.map).find(fits) {
             Some(pfn) => {
                 list.blocks.remove(at.map, pfn);
                 list.allocs += 1;
@@ -400,24 +389,6 @@ impl Pcp {
         };
         self.taken(at, pfn, shape.order);
         Some(pfn)
-    }
-
-    /// As [`Pcp::alloc`], but the block that was longest on the list.
-    #[cold]
-    pub(crate) fn alloc_oldest<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        shape: Shape,
-    ) -> Option<Pfn> {
-        if at.zone.rules.mixed {
-            return self.alloc_mixed(at, shape, true);
-        }
-        self.spill(at);
-        let blocks = &mut self.lists.get_mut(usize::from(shape.list))?.blocks;
-        if let Some(oldest) = blocks.pop_back(at.map) {
-            blocks.push_front(at.map, oldest);
-        }
-        self.alloc(at, shape)
     }
 
     /// Fills the list under one hold of the zone lock and takes the first block.
@@ -492,22 +463,6 @@ impl Pcp {
             self.spree += 1;
         }
         self.pages >= self.high || at.zone.is_below_high()
-    }
-
-    /// As [`Pcp::free`], but all others are handed out before.
-    #[cold]
-    pub(crate) fn free_oldest<M: Machine>(
-        &mut self,
-        at: &Pageset<'_, M>,
-        pfn: Pfn,
-        shape: Shape,
-    ) -> bool {
-        let Some(list) = self.lists.get_mut(usize::from(shape.list)) else {
-            return false;
-        };
-        list.blocks.push_back(at.map, pfn);
-        list.frees += 1;
-        self.freed(at, pfn, shape)
     }
 
     #[inline(always)]

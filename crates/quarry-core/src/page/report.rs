@@ -2,7 +2,7 @@
 //! `/proc/buddyinfo`, `/proc/pagetypeinfo`, `/proc/zoneinfo` and `/proc/vmstat` are made of.
 
 use super::PageAllocator;
-use super::geometry::Watermarks;
+use super::geometry::{ListLimits, Watermarks};
 use super::pcp::PcpStats;
 use super::types::{MIGRATE_TYPES, ORDERS, Pfn, ZONE_TYPES, ZoneId};
 use super::zone::Zone;
@@ -122,6 +122,8 @@ pub struct PagesetReport {
     pub high_min: u32,
     /// The most that `high` is tuned to.
     pub high_max: u32,
+    /// Limits of the list for cold pages, which stays empty; releases before 2.6.25 have one.
+    pub cold: Option<ListLimits>,
 }
 
 fn sum(counters: &[AtomicU64]) -> u64 {
@@ -145,24 +147,22 @@ impl<M: Machine> PageAllocator<M> {
         self.zones().nth(zone).map(|zone| self.report(zone))
     }
 
-    /// The lists of a CPU for a zone: the hot ones, or the cold ones of eras that have them. `None`
-    /// if there are no such lists, or the CPU is busy.
-    pub fn pageset_report(&self, zone: usize, cpu: CpuId, cold: bool) -> Option<PagesetReport> {
+    /// The lists of a CPU for a zone. `None` if there is no such zone or CPU, or the CPU is busy.
+    pub fn pageset_report(&self, zone: usize, cpu: CpuId) -> Option<PagesetReport> {
         if cpu.0 >= self.machine().topology().cpus {
             return None;
         }
         let _pass = self.gate().enter(self.machine());
         let zone = self.zones().nth(zone)?;
-        let (slots, at) = zone
-            .sets(self.machine(), self.map())
-            .nth(usize::from(cold))?;
-        at.with_remote(slots, cpu, |pcp| PagesetReport {
+        let at = zone.pageset(self.machine(), self.map());
+        at.with_remote(&zone.pcp, cpu, |pcp| PagesetReport {
             cpu,
             count: pcp.pages(),
             high: pcp.shown_high(&at),
             batch: at.limits.batch(),
             high_min: at.limits.high_min(),
             high_max: at.limits.high_max(),
+            cold: zone.params().cold,
         })
     }
 
@@ -192,17 +192,16 @@ impl<M: Machine> PageAllocator<M> {
             busy: 0,
         };
         let mut other = zone.shared.numa.other.load(Ordering::Relaxed);
+        let at = zone.pageset(self.machine(), self.map());
         for cpu in (0..self.machine().topology().cpus).map(CpuId) {
-            for (slots, at) in zone.sets(self.machine(), self.map()) {
-                let seen = at.with_remote(slots, cpu, |pcp| {
-                    report.pcp.add(&pcp.stats());
-                    let [allocated, freed] = pcp.traffic(&zone.rules);
-                    report.pages_allocated += allocated;
-                    report.pages_freed += freed;
-                    other += pcp.numa_other;
-                });
-                report.busy += u32::from(seen.is_none());
-            }
+            let seen = at.with_remote(&zone.pcp, cpu, |pcp| {
+                report.pcp.add(&pcp.stats());
+                let [allocated, freed] = pcp.traffic(&zone.rules);
+                report.pages_allocated += allocated;
+                report.pages_freed += freed;
+                other += pcp.numa_other;
+            });
+            report.busy += u32::from(seen.is_none());
         }
         let allocs = report.pcp.allocs + report.direct_allocs;
         let miss = zone.shared.numa.miss.load(Ordering::Relaxed);

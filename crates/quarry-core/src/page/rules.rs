@@ -8,7 +8,7 @@
 //! | from | lists | refill | drain, at `high` pages |
 //! |---|---|---|---|
 //! | 2.6.22 | hot and cold, searched for the type | a batch | a batch, oldest first |
-//! | 2.6.25 | one, searched for the type; cold pages last until 4.14 | a batch | a batch, oldest first |
+//! | 2.6.25 | one, searched for the type | a batch | a batch, oldest first |
 //! | 2.6.32 | by type | a batch | a batch, lists in turn |
 //! | 5.14 | by order (0 to 3, huge) and type | a batch | doubled by each drain, halved by each allocation |
 //! | 5.18 | the same | a batch | the same; the list of the block just freed first, wholly |
@@ -55,17 +55,6 @@ pub(crate) enum Tuning {
     Auto,
 }
 
-/// Where pages go that their user says are in no cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cold {
-    /// On a list of their own.
-    OwnList,
-    /// To the end of the list.
-    Tail,
-    /// Where all others go.
-    AsOthers,
-}
-
 /// The rules of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
@@ -77,7 +66,8 @@ pub(crate) struct Rules {
     pub(crate) hold_pages: u32,
     /// Pages of the CPU's share of the last-level cache.
     pub(crate) cache_share_pages: u32,
-    pub(crate) cold: Cold,
+    /// The release reports a list for cold pages next to the hot one.
+    pub(crate) cold_list: bool,
     /// Blocks of all types are on one list, which is searched for the type.
     pub(crate) mixed: bool,
     /// Number of lists.
@@ -93,11 +83,6 @@ impl Rules {
     pub(crate) fn new(config: &PageConfig, page_shift: u32) -> Self {
         let era = config.era;
         let PageEra { lists, high, .. } = page_era(era);
-        let cold = match era {
-            _ if lists.cold_list => Cold::OwnList,
-            _ if era < Era::V4_15 => Cold::Tail,
-            _ => Cold::AsOthers,
-        };
         let tuning = match high {
             HighRule::Batches => Tuning::Batch,
             HighRule::LowWatermark => Tuning::FreeFactor,
@@ -132,7 +117,7 @@ impl Rules {
             batch_scale_max: config.batch_scale_max.min(BATCH_SCALE_LIMIT),
             hold_pages: config.hold_pages.max(1),
             cache_share_pages: u32::try_from(cache_pages).unwrap_or(u32::MAX),
-            cold,
+            cold_list: lists.cold_list,
             mixed: lists.migrate_types == 1,
             lists: next,
             order_of,

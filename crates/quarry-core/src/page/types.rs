@@ -476,9 +476,6 @@ pub struct AllocOptions {
     pub node: Option<NodeId>,
     /// The highest zone that will do (`__GFP_DMA`, `__GFP_DMA32`).
     pub highest_zone: ZoneType,
-    /// A page that is in no cache is preferred (`__GFP_COLD`, until 4.13). It is ignored by eras
-    /// without such pages.
-    pub cold: bool,
     /// The pages that watermarks keep back may be used (`ALLOC_NO_WATERMARKS`).
     pub no_watermarks: bool,
 }
@@ -490,7 +487,6 @@ impl Default for AllocOptions {
             migratetype: MigrateType::Unmovable,
             node: None,
             highest_zone: ZoneType::Normal,
-            cold: false,
             no_watermarks: false,
         }
     }

@@ -112,8 +112,7 @@ pub(crate) struct Zone {
     /// 1 while fewer pages are free than the high watermark asks for, in eras whose lists heed it.
     below_high: AtomicU32,
     pub(crate) pcp: PerCpu<Pcp>,
-    /// The lists for cold pages, in eras that have them.
-    pub(crate) cold: PerCpu<Pcp>,
+    /// Those of the cold lists, in releases that have them.
     cold_limits: PcpLimits,
     /// Largest order held by the lists, huge pages aside.
     max_order: u32,
@@ -143,12 +142,6 @@ pub(crate) struct Shared {
     pub(crate) numa: NumaMisses,
 }
 
-/// The per-CPU slots of a zone; without cold lists no CPU has a slot of the second kind.
-pub(crate) struct Slots {
-    pub(crate) pcp: PerCpu<Pcp>,
-    pub(crate) cold: PerCpu<Pcp>,
-}
-
 impl Zone {
     /// A zone over free pages, with its number in the page allocator's table; it has no watermarks
     /// and its lists no limits until [`Zone::set_sizes`].
@@ -156,7 +149,7 @@ impl Zone {
         (id, number): (ZoneId, usize),
         pages: core::ops::Range<u32>,
         rules: Rules,
-        slots: Slots,
+        pcp: PerCpu<Pcp>,
         vacancy: Vacancy,
         max_order: u32,
     ) -> Self {
@@ -173,8 +166,7 @@ impl Zone {
             is_first: false,
             limits: PcpLimits::new(),
             below_high: AtomicU32::new(0),
-            pcp: slots.pcp,
-            cold: slots.cold,
+            pcp,
             cold_limits: PcpLimits::new(),
             max_order,
             marks: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -228,7 +220,7 @@ impl Zone {
             batch: self.limits.batch(),
             high: self.limits.high_min(),
             high_max: self.limits.high_max(),
-            cold: self.cold.exists().then(|| ListLimits {
+            cold: self.rules.cold_list.then(|| ListLimits {
                 batch: cold.batch(),
                 high: cold.high_min(),
             }),
@@ -347,31 +339,6 @@ impl Zone {
             limits: &self.limits,
             mixing: Mixing::Allowed,
         }
-    }
-
-    /// The lists that cold pages go on, with what they stand between.
-    pub(crate) fn cold_set<'a, M: Machine>(
-        &'a self,
-        machine: &'a M,
-        map: &'a MemMap,
-    ) -> (&'a PerCpu<Pcp>, Pageset<'a, M>) {
-        let hot = self.pageset(machine, map);
-        if !self.cold.exists() {
-            return (&self.pcp, hot);
-        }
-        let limits = &self.cold_limits;
-        (&self.cold, Pageset { limits, ..hot })
-    }
-
-    /// All kinds of per-CPU lists with what they stand between.
-    pub(crate) fn sets<'a, M: Machine>(
-        &'a self,
-        machine: &'a M,
-        map: &'a MemMap,
-    ) -> impl Iterator<Item = (&'a PerCpu<Pcp>, Pageset<'a, M>)> {
-        let hot = (&self.pcp, self.pageset(machine, map));
-        let cold = self.cold.exists().then(|| self.cold_set(machine, map));
-        core::iter::once(hot).chain(cold)
     }
 
     /// Takes the zone lock and settles what was deferred. `None` if re-entered.

@@ -78,7 +78,7 @@ fn lists_are_sized_for_the_cpus_that_are_online() {
         machine.nodes = Nodes::alternating(first, second);
         let pages = PageAllocator::new(machine, Era::V6_18).expect("pages");
         [0, 1].map(|zone| {
-            let lists = pages.pageset_report(zone, CpuId(0), false);
+            let lists = pages.pageset_report(zone, CpuId(0));
             lists.expect("no thread uses them").high_max
         })
     };

@@ -158,10 +158,8 @@ impl ZoneTraffic {
         let pages = driver.pages();
         let cpus = (0..driver.machine().topology().cpus).map(CpuId);
         let zones = pages.zone_reports().enumerate().map(|(at, zone)| {
-            let listed = cpus.clone().flat_map(|cpu| {
-                let sets = [false, true].map(|cold| pages.pageset_report(at, cpu, cold));
-                sets.into_iter().flatten()
-            });
+            let listed = cpus.clone();
+            let listed = listed.filter_map(|cpu| pages.pageset_report(at, cpu));
             Self {
                 zone: zone.id.zone.name(),
                 pages: zone.pages,

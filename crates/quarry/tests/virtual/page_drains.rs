@@ -74,12 +74,12 @@ fn a_larger_block_empties_the_lists() {
         assert_eq!(report(&pages).pcp.drains, 0, "no spree yet");
         let block = pages.alloc(1, None).expect("memory");
         // A refill brings 31 blocks of two pages.
-        let rest = pageset(&pages, false).count as usize;
+        let rest = pageset(&pages).count as usize;
         assert_eq!(rest, 60);
         give(&pages, &mut hand, 1286 - rest);
         assert_eq!(report(&pages).pcp.drains, 1);
         pages.free_number(block, 1).expect("allocated");
-        let (count, drains) = (pageset(&pages, false).count, report(&pages).pcp.drains);
+        let (count, drains) = (pageset(&pages).count, report(&pages).pcp.drains);
         let kept = 1286 - 63 + 2;
         assert_eq!(
             (count, drains),
@@ -119,10 +119,10 @@ fn larger_blocks_end_a_spree() {
         let blocks: Vec<Pfn> = (0..2).filter_map(|_| pages.alloc(1, None)).collect();
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 2);
-        let high = pageset(&pages, false).high;
+        let high = pageset(&pages).high;
         pages.free_number(blocks[0], 1).expect("allocated");
         pages.free_number(blocks[1], 1).expect("allocated");
-        let lists = pageset(&pages, false);
+        let lists = pageset(&pages);
         assert_eq!((report(&pages).pcp.drains, lists.count), (1, 0), "{era}");
         // High falls by 32 batches, not below its least.
         assert_eq!((high, lists.high), (1286 + 63 + 1953, 1286), "{era}");

@@ -24,8 +24,8 @@ pub(crate) fn boot(era: Era, pages: u32) -> PageAllocator<VirtualMachine> {
 
 pub(crate) type Pages = PageAllocator<VirtualMachine>;
 
-pub(crate) fn pageset(pages: &Pages, cold: bool) -> PagesetReport {
-    let found = pages.pageset_report(0, CpuId(0), cold);
+pub(crate) fn pageset(pages: &Pages) -> PagesetReport {
+    let found = pages.pageset_report(0, CpuId(0));
     found.expect("lists of CPU 0")
 }
 
@@ -67,7 +67,7 @@ fn follows(era: Era, rows: &[Row]) {
             Free(n) => give(&pages, &mut hand, n),
             Interval => assert_eq!(pages.vmstat_update(), 0),
         }
-        let (lists, pcp) = (pageset(&pages, false), report(&pages).pcp);
+        let (lists, pcp) = (pageset(&pages), report(&pages).pcp);
         assert_eq!(
             (lists.count, lists.high, pcp.refilled, pcp.drained),
             (count, high, refilled, given),
@@ -203,9 +203,9 @@ fn what_decays_is_given_back() {
             assert_eq!(pages.vmstat_update(), 0);
         }
         give(&pages, &mut hand, 3500);
-        assert_eq!(pageset(&pages, false).high, 3522);
+        assert_eq!(pageset(&pages).high, 3522);
         assert_eq!(pages.vmstat_update(), 0);
-        let lists = pageset(&pages, false);
+        let lists = pageset(&pages);
         assert_eq!((lists.count, lists.high), (3082, 3082));
         let pcp = report(&pages).pcp;
         assert_eq!((pcp.decays, pcp.decayed), (holds, 418));
@@ -224,7 +224,7 @@ fn the_least_high_does_not_decay() {
     };
     assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(5000));
     assert_eq!(pages.vmstat_update(), 0);
-    let lists = pageset(&pages, false);
+    let lists = pageset(&pages);
     assert_eq!((lists.count, lists.high), (1286, 1286));
 }
 
@@ -252,7 +252,7 @@ fn a_smaller_scale_shortens_the_holds() {
     assert_eq!(pages.drain_all(), 0);
     // 126, 126, 126, 126, 63.
     assert_eq!(zone_locks(&pages) - before, 5);
-    assert_eq!(pageset(&pages, false).count, 0);
+    assert_eq!(pageset(&pages).count, 0);
 }
 
 /// What a kernel reports of its lists can be put there, and counts as no traffic; where the length
@@ -271,14 +271,14 @@ fn lists_can_be_stocked() {
     ] {
         let pages = boot(era, GIB);
         assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(stocked), "{era:?}");
-        let lists = pageset(&pages, false);
+        let lists = pageset(&pages);
         assert_eq!((lists.count, lists.high), (stocked, high), "{era:?}");
         assert_eq!(report(&pages).pcp, PcpStats::default());
         let listed = pages.check_consistency().map(|census| census.pcp);
         assert_eq!(listed, Ok(stocked.into()));
         // A block of long ago leaves the lists alone, whichever order they hold.
         let old = pages.alloc_past_lists(0, MigrateType::Movable);
-        assert_eq!(pageset(&pages, false).count, stocked);
+        assert_eq!(pageset(&pages).count, stocked);
         let movable = AllocOptions {
             migratetype: MigrateType::Movable,
             ..AllocOptions::default()
@@ -289,9 +289,9 @@ fn lists_can_be_stocked() {
         }
         let pcp = report(&pages).pcp;
         assert_eq!((pcp.refills, pcp.allocs), (0, allocs.into()));
-        assert_eq!(pageset(&pages, false).count, stocked - allocs);
+        assert_eq!(pageset(&pages).count, stocked - allocs);
         pages.free_number(old.unwrap(), 0).unwrap();
-        assert_eq!(pageset(&pages, false).count, stocked - allocs + 1);
+        assert_eq!(pageset(&pages).count, stocked - allocs + 1);
         assert_eq!(pages.alloc_past_lists(11, MigrateType::Movable), None);
     }
     let pages = boot(Era::V6_18, GIB);
@@ -301,60 +301,7 @@ fn lists_can_be_stocked() {
         ..PcpStock::default()
     };
     assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(0));
-    assert_eq!(pageset(&pages, false).high, GIB / 8);
-}
-
-/// The lists of 2.6.22 and 2.6.24 for pages in no cache: batch 15, drained at 62.
-#[test]
-fn cold_pages_have_a_list_in_2_6() {
-    for era in [Era::V2_6_22, Era::V2_6_24] {
-        let pages = boot(era, GIB);
-        let got = take(&pages, 93);
-        for &pfn in &got[..61] {
-            pages.free_cold_number(pfn, 0).expect("allocated");
-        }
-        assert_eq!(pageset(&pages, true).count, 61);
-        pages.free_cold_number(got[61], 0).expect("allocated");
-        let cold = pageset(&pages, true);
-        assert_eq!((cold.count, cold.high, cold.batch), (47, 62, 15));
-        assert_eq!(pageset(&pages, false).count, 0);
-        let options = AllocOptions {
-            cold: true,
-            ..AllocOptions::default()
-        };
-        assert_eq!(pages.alloc_with(&options), Some(got[61]));
-        assert_eq!(pageset(&pages, true).count, 46);
-        assert_eq!(pages.drain_all(), 0);
-        assert_eq!(pages.check_consistency().map(|census| census.pcp), Ok(0));
-    }
-}
-
-/// From 2.6.25 to 4.14 they go to the end of the list and are taken from there; later all are alike.
-#[test]
-fn cold_pages_are_last_in_4_13() {
-    for (era, tail) in [
-        (Era::V2_6_26, true),
-        (Era::V2_6_35, true),
-        (Era::V4_14, true),
-        (Era::V4_15, false),
-        (Era::V6_18, false),
-    ] {
-        let pages = boot(era, GIB);
-        // All that a refill brings, so that the lists are empty.
-        let batch = pageset(&pages, false).batch as usize;
-        let got = take(&pages, batch);
-        pages.free_number(got[0], 0).expect("allocated");
-        pages.free_cold_number(got[1], 0).expect("allocated");
-        let options = AllocOptions {
-            cold: true,
-            ..AllocOptions::default()
-        };
-        let hot = if tail { got[0] } else { got[1] };
-        assert_eq!(pages.alloc(0, None), Some(hot), "{era}");
-        pages.free_number(hot, 0).expect("allocated");
-        assert_eq!(pages.alloc_with(&options), Some(got[1]), "{era}");
-        assert_eq!(pages.pageset_report(0, CpuId(0), true), None);
-    }
+    assert_eq!(pageset(&pages).high, GIB / 8);
 }
 
 /// A list of another node's zone that is idle for three intervals gives a batch back, and so on.
@@ -369,7 +316,7 @@ fn idle_lists_of_remote_zones_are_drained() {
         };
         let pages = PageAllocator::new(setup.machine(), era).expect("a page allocator");
         let count = |zone| {
-            let lists = pages.pageset_report(zone, CpuId(0), false);
+            let lists = pages.pageset_report(zone, CpuId(0));
             lists.expect("lists").count
         };
         let there = |_| pages.alloc(0, Some(NodeId(1))).expect("memory");
@@ -431,12 +378,12 @@ fn limits_change_while_in_use() {
     give(&pages, &mut hand, 100);
     assert_eq!(pages.sysctl("percpu_pagelist_fraction"), Some(0));
     assert_eq!(pages.set_sysctl("percpu_pagelist_fraction", 1 << 16), Ok(0));
-    let lists = pageset(&pages, false);
+    let lists = pageset(&pages);
     assert_eq!((lists.high, lists.batch), (4, 1));
     give(&pages, &mut hand, 1);
-    assert_eq!(pageset(&pages, false).count, lists.count, "one in, one out");
+    assert_eq!(pageset(&pages).count, lists.count, "one in, one out");
     assert_eq!(pages.set_sysctl("percpu_pagelist_fraction", 8), Ok(0));
-    let lists = pageset(&pages, false);
+    let lists = pageset(&pages);
     assert_eq!((lists.high, lists.batch), (32768, 96));
     assert_eq!(pages.sysctl("percpu_pagelist_fraction"), Some(8));
     for (name, value, part) in [
@@ -460,21 +407,21 @@ fn limits_change_while_in_use() {
         let error = pages.set_sysctl(name, value).expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     }
-    assert_eq!(pageset(&pages, false), lists, "nothing changed");
+    assert_eq!(pageset(&pages), lists, "nothing changed");
     assert_eq!(pages.sysctl("percpu_pagelist_high_fraction"), None);
 
     let pages = boot(Era::V6_18, GIB);
     assert_eq!(pages.set_sysctl("percpu_pagelist_high_fraction", 64), Ok(0));
-    let lists = pageset(&pages, false);
+    let lists = pageset(&pages);
     assert_eq!(
         (lists.high_min, lists.high_max, lists.batch),
         (4096, 4096, 63)
     );
     // Fixed: neither refills nor frees move it.
     let mut hand = take(&pages, 10_000);
-    assert_eq!(pageset(&pages, false).high, 4096);
+    assert_eq!(pageset(&pages).high, 4096);
     give(&pages, &mut hand, 9000);
-    assert_eq!(pageset(&pages, false).high, 4096);
+    assert_eq!(pageset(&pages).high, 4096);
     assert_eq!(pages.set_sysctl("percpu_pagelist_high_fraction", 0), Ok(0));
-    assert_eq!(pageset(&pages, false).high_max, 32768);
+    assert_eq!(pageset(&pages).high_max, 32768);
 }

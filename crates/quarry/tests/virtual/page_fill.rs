@@ -162,7 +162,7 @@ fn lists_shrink_in_a_zone_below_its_raised_watermark() {
         assert_eq!(pages.leave_free(ZoneType::Normal, &free), Some(156 << 8));
         assert!(pages.set_boost(ZoneType::Normal, boost));
         pages.free_number(old, 0).expect("a free");
-        let set = pages.pageset_report(0, CpuId(0), false).expect("lists");
+        let set = pages.pageset_report(0, CpuId(0)).expect("lists");
         set.count
     };
     assert_eq!(count_after_a_free(0), 3001);
@@ -357,10 +357,7 @@ fn stock_stays_below_what_the_era_drains_at() {
             zone: Some(ZoneType::Normal),
             high: 100_000,
         };
-        let high = pages
-            .pageset_report(2, CpuId(0), false)
-            .expect("Normal")
-            .high;
+        let high = pages.pageset_report(2, CpuId(0)).expect("Normal").high;
         assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(high - 1), "{era:?}");
     }
 }

@@ -83,7 +83,6 @@ impl<M: Machine> Pages for &PageAllocator<M> {
             let pfn = block.pfn();
             let refused = PageError::NotAllocated(pfn, PageKind::Owned);
             assert_eq!(pages.free_number(pfn, order), Err(refused));
-            assert_eq!(pages.free_cold_number(pfn, order), Err(refused));
             assert_eq!(pages.free_numbers(&mut [Some(pfn)]), Err(refused));
             assert_eq!(pages.get_number(pfn), Err(refused));
             assert_eq!(pages.put_number(pfn), Err(refused));

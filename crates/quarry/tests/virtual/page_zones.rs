@@ -242,7 +242,7 @@ fn lists_shrink_when_memory_is_low() {
         ..PageConfig::new(Era::V6_18)
     };
     let pages = boot(setup, &config);
-    let lists = || pages.pageset_report(0, CpuId(0), false).expect("lists");
+    let lists = || pages.pageset_report(0, CpuId(0)).expect("lists");
     let mut hand: Vec<Pfn> = (0..5218)
         .map(|_| pages.alloc(0, None).expect("memory"))
         .collect();

@@ -322,7 +322,6 @@ fn orders_beyond_the_largest_are_refused() {
                 allocated: order,
             });
             assert_eq!(pages.free_number(block, given), wrong);
-            assert_eq!(pages.free_cold_number(block, given), wrong);
         }
         assert_eq!(pages.stats(), before);
         assert_eq!(pages.free_number(block, order), Ok(()));

@@ -116,7 +116,7 @@ fn the_array_and_the_list_are_one() {
             for &pfn in &taken {
                 pages.free_number(pfn, 0).expect("an allocated page");
             }
-            let lists = pages.pageset_report(0, CpuId(0), false).expect("CPU 0's");
+            let lists = pages.pageset_report(0, CpuId(0)).expect("CPU 0's");
             assert_eq!(lists.count as usize, count, "{era}");
             assert_eq!(
                 pages.stats().pcp.drains,
@@ -187,7 +187,7 @@ fn steps_do_not_hide_that_lists_are_too_long() {
     };
     let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
     let count = || {
-        let lists = pages.pageset_report(0, CpuId(0), false);
+        let lists = pages.pageset_report(0, CpuId(0));
         lists.expect("CPU 0's").count
     };
     let taken: Vec<_> = (0..3000)

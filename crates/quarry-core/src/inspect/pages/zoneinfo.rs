@@ -101,14 +101,24 @@ impl<M: Machine> PageAllocator<M> {
             let topology = self.machine().topology();
             let threshold = stat_threshold(zone.pages, topology.page_shift, topology.cpus);
             for cpu in (0..topology.cpus).map(CpuId) {
-                let hot = self.pageset_report(index, cpu, false);
-                let cold = self.pageset_report(index, cpu, true);
-                let sets = [hot, cold].into_iter().flatten();
-                let last = sets.clone().count();
-                for (at, set) in (1..).zip(sets) {
-                    let mut row = row(&set, texts);
-                    row.pcp = cold.map(|_| at as u32 - 1);
-                    row.stat_threshold = (at == last).then_some(threshold);
+                let Some(set) = self.pageset_report(index, cpu) else {
+                    continue;
+                };
+                let hot = row(&set, texts);
+                let cold = set.cold.map(|limits| PagesetRow {
+                    pcp: Some(1),
+                    count: 0,
+                    high: limits.high,
+                    batch: limits.batch,
+                    stat_threshold: Some(threshold),
+                    ..hot
+                });
+                let hot = PagesetRow {
+                    pcp: cold.map(|_| 0),
+                    stat_threshold: cold.is_none().then_some(threshold),
+                    ..hot
+                };
+                for row in [Some(hot), cold].into_iter().flatten() {
                     write!(out, "{row}")?;
                 }
             }

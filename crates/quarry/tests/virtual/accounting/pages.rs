@@ -134,8 +134,7 @@ const BULK_TABLES: &[(Era, Tables)] = &[
                  page_descriptor 8 x2, buddy_step, write page_descriptor 64, write zone 12, \
                  write page_descriptor 8 x2, read page_descriptor 64, write page_descriptor 64, \
                  write zone 12, write page_descriptor 8, unlock zone, free slot, remote slot, \
-                 write pcp 64, irq_save, free slot, remote slot, write pcp 64, irq_save, free \
-                 slot, remote slot, write pcp 64, irq_save, free slot",
+                 write pcp 64, irq_save, free slot",
             ),
         ],
     ),

@@ -7,8 +7,6 @@ use quarry_core::page::{PageAllocator, PageError, Pfn};
 pub(crate) trait ByNumber {
     /// [`PageAllocator::free`].
     fn free_number(&self, pfn: Pfn, order: u32) -> Result<(), PageError>;
-    /// [`PageAllocator::free_cold`].
-    fn free_cold_number(&self, pfn: Pfn, order: u32) -> Result<(), PageError>;
     /// [`PageAllocator::free_bulk`].
     fn free_numbers(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError>;
     /// [`PageAllocator::get_page`].
@@ -22,11 +20,6 @@ impl<M: Machine> ByNumber for PageAllocator<M> {
         // SAFETY: a test of this binary allocates what it frees, on one thread, and uses the memory of such
         // a block before it frees it only. What it frees by mistake is no block that it holds by a number.
         unsafe { self.free(pfn, order) }
-    }
-
-    fn free_cold_number(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
-        // SAFETY: as in `free_number`.
-        unsafe { self.free_cold(pfn, order) }
     }
 
     fn free_numbers(&self, slots: &mut [Option<Pfn>]) -> Result<(), PageError> {

@@ -41,14 +41,9 @@ impl<M: Machine, P: Placement<M>> PageRace<'_, '_, M, P> {
                 let options = op.options(self.pages.machine());
                 (0..COUNT_MAX).try_for_each(|_| self.alloc(&options))
             }
-            PageOp::Free {
-                cpu,
-                pick,
-                count,
-                cold,
-            } => {
+            PageOp::Free { cpu, pick, count } => {
                 self.go(cpu);
-                (0..count.min(COUNT_MAX)).try_for_each(|n| self.free(pick.wrapping_add(n), cold))
+                (0..count.min(COUNT_MAX)).try_for_each(|n| self.free(pick.wrapping_add(n)))
             }
             PageOp::AllocBulk { cpu, slots, .. } => {
                 self.go(cpu);
@@ -89,7 +84,7 @@ impl<M: Machine, P: Placement<M>> PageRace<'_, '_, M, P> {
         }
     }
 
-    fn free(&self, pick: u16, cold: bool) -> Check {
+    fn free(&self, pick: u16) -> Check {
         let (pfn, order) = {
             let mut driver = self.driver.borrow_mut();
             let Some((pfn, _)) = driver.pick(pick) else {
@@ -98,11 +93,7 @@ impl<M: Machine, P: Placement<M>> PageRace<'_, '_, M, P> {
             driver.frees += 1;
             (pfn, driver.dismiss(pfn)?)
         };
-        let freed = if cold {
-            self.pages.free_cold_number(pfn, order)
-        } else {
-            self.pages.free_number(pfn, order)
-        };
+        let freed = self.pages.free_number(pfn, order);
         ensure_eq!(freed, Ok(()), "freeing {pfn:?}, order {order}");
         Ok(())
     }

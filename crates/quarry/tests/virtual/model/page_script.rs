@@ -10,23 +10,17 @@ use super::place::node_of;
 /// One operation. CPUs, nodes and picks are taken modulo what there is.
 #[derive(Clone, Debug)]
 pub(crate) enum PageOp {
-    /// A block of a mobility, from no cache if it is `cold`.
+    /// A block of a mobility.
     Alloc {
         cpu: u16,
         node: Option<u8>,
         order: u32,
         migratetype: MigrateType,
-        cold: bool,
     },
     /// As many blocks of an order as there are.
     Exhaust { cpu: u16, order: u32 },
-    /// Frees blocks, as pages that are in no cache if they are `cold`.
-    Free {
-        cpu: u16,
-        pick: u16,
-        count: u16,
-        cold: bool,
-    },
+    /// Frees blocks.
+    Free { cpu: u16, pick: u16, count: u16 },
     /// A bulk call on an array with some slots filled.
     AllocBulk {
         cpu: u16,
@@ -64,12 +58,10 @@ impl PageOp {
                 node,
                 order,
                 migratetype,
-                cold,
             } => AllocOptions {
                 order,
                 migratetype,
                 node: node.map(|node| node_of(machine, node)),
-                cold,
                 ..AllocOptions::default()
             },
             PageOp::Exhaust { order, .. } => AllocOptions {
@@ -98,15 +90,14 @@ fn types() -> impl Strategy<Value = MigrateType> {
 pub(crate) fn page_scripts(ops: usize) -> impl Strategy<Value = Vec<PageOp>> {
     let node = || proptest::option::weighted(0.3, any::<u8>());
     let pick = any::<u16>;
-    let cold = || proptest::bool::weighted(0.1);
     let op = prop_oneof![
-        8 => (cpus(), node(), orders(), types(), cold())
-            .prop_map(|(cpu, node, order, migratetype, cold)| {
-                PageOp::Alloc { cpu, node, order, migratetype, cold }
+        8 => (cpus(), node(), orders(), types())
+            .prop_map(|(cpu, node, order, migratetype)| {
+                PageOp::Alloc { cpu, node, order, migratetype }
             }),
         1 => (cpus(), orders()).prop_map(|(cpu, order)| PageOp::Exhaust { cpu, order }),
-        8 => (cpus(), pick(), prop_oneof![4 => 1u16..6, 1 => 6u16..500], cold())
-            .prop_map(|(cpu, pick, count, cold)| PageOp::Free { cpu, pick, count, cold }),
+        8 => (cpus(), pick(), prop_oneof![4 => 1u16..6, 1 => 6u16..500])
+            .prop_map(|(cpu, pick, count)| PageOp::Free { cpu, pick, count }),
         4 => (cpus(), node(), any::<u8>(), 0u8..4)
             .prop_map(|(cpu, node, slots, filled)| PageOp::AllocBulk { cpu, node, slots, filled }),
         3 => (cpus(), pick(), any::<u8>(), any::<bool>())

@@ -90,14 +90,9 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
                 }
                 Ok(())
             }
-            PageOp::Free {
-                cpu,
-                pick,
-                count,
-                cold,
-            } => {
+            PageOp::Free { cpu, pick, count } => {
                 self.go(cpu);
-                (0..count).try_for_each(|i| self.free(pick.wrapping_add(i), cold).map(|_| ()))
+                (0..count).try_for_each(|i| self.free(pick.wrapping_add(i)).map(|_| ()))
             }
             PageOp::AllocBulk {
                 cpu,
@@ -131,7 +126,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         match *op {
             PageOp::Double { cpu, pick } => {
                 self.go(cpu);
-                match self.free(pick, false)? {
+                match self.free(pick)? {
                     Some((pfn, order)) => self.refused(pfn, order, |error| {
                         matches!(error, PageError::NotAllocated(..))
                     }),
@@ -280,16 +275,12 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     }
 
     /// Frees a block; gives back what it was.
-    fn free(&mut self, pick: u16, cold: bool) -> Check<Option<(Pfn, u32)>> {
+    fn free(&mut self, pick: u16) -> Check<Option<(Pfn, u32)>> {
         let Some((pfn, _)) = self.pick(pick) else {
             return Ok(None);
         };
         let order = self.dismiss(pfn)?;
-        let freed = if cold {
-            self.pages.free_cold_number(pfn, order)
-        } else {
-            self.pages.free_number(pfn, order)
-        };
+        let freed = self.pages.free_number(pfn, order);
         ensure_eq!(freed, Ok(()), "freeing {pfn:?}, order {order}");
         self.frees += 1;
         Ok(Some((pfn, order)))
@@ -368,7 +359,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     pub(crate) fn finish(&mut self) -> Check {
         self.audit_zones()?;
         let mut turn = 1u16;
-        while self.free(turn, false)?.is_some() {
+        while self.free(turn)?.is_some() {
             turn = turn.wrapping_mul(31).wrapping_add(7);
             self.go(turn);
         }
