@@ -59,42 +59,28 @@
 //! * Refills and drains move runs of blocks under a hold; lists and costs are as if one by one
 //!   (`buddy.rs`). In a process holds have other bounds ([`PageConfig::in_process`]).
 
-mod alloc;
-mod blocks;
 mod buddy;
-mod bulk;
 mod check;
 mod config;
-mod fallback;
-mod fast;
-mod fill;
-mod free;
 mod front;
 pub mod geometry;
-mod list;
-mod map;
-mod owned;
+mod memmap;
 mod pcp;
-mod refs;
 mod report;
 mod rules;
-mod stack;
-mod stepped;
 mod sysctl;
 mod trim;
 mod types;
-mod vacancy;
 mod zone;
 
+pub use buddy::FreeBlockCounts;
 pub use check::{PageCensus, PageInconsistency};
 pub use config::{CACHE_SHARE_BYTES, MinFree, PageConfig, ZoneLayout};
-pub use fill::FreeBlockCounts;
-pub(crate) use front::entry_of;
-pub(crate) use list::{Links, PageList};
-pub(crate) use map::MemMap;
-pub use owned::OwnedBlock;
+pub use front::{OwnedBlock, SharedBlock};
+pub(crate) use memmap::MemMap;
+pub(crate) use memmap::list::{Links, PageList};
+pub(crate) use pcp::array::entry_of;
 pub use pcp::{PcpStats, PcpStock};
-pub use refs::SharedBlock;
 pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::{SYSCTLS, SysctlError};
 pub use trim::{Residency, TrimPolicy, Trimmed};
@@ -111,12 +97,12 @@ use crate::machine::{
     CpuId, Gate, LockClass, MAX_NODES, Machine, NodeId, PerCpu, RawRange, Region, SpinLock,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use buddy::vacancy::Vacancy;
 use config::MAX_ZONES;
 use geometry::{PageGeometryError, PcpParams};
 use pcp::{Pageset, Pcp};
 use rules::Rules;
 use trim::Trimmer;
-use vacancy::Vacancy;
 use zone::Zone;
 
 /// Why a page allocator could not be set up.

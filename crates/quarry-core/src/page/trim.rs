@@ -18,12 +18,12 @@
 //!
 //! A block leaves its list under one hold of the zone lock and comes back, at the list's end, under
 //! another; the machine works in between. A hold looks at [`LOOK_MAX`] blocks at most. What has no
-//! memory behind it is known by [`super::vacancy`], so nothing is given back twice; memory beyond
+//! memory behind it is known by `buddy/vacancy.rs`, so nothing is given back twice; memory beyond
 //! the frontier never had any.
 
 use super::buddy::FreeArea;
+use super::buddy::vacancy::UNIT_ORDER;
 use super::types::{MAX_ORDER, MigrateType};
-use super::vacancy::UNIT_ORDER;
 use super::zone::Zone;
 use super::{PageAllocator, Pfn};
 use crate::machine::{Machine, Topology};

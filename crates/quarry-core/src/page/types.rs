@@ -232,7 +232,7 @@ impl Page {
     }
 
     /// Notes which block came [`AHEAD`] places further on a list when this one was put there. It may
-    /// have left since: it is good for [`MemMap::prefetch_ahead`](super::map::MemMap::prefetch_ahead)
+    /// have left since: it is good for [`MemMap::prefetch_ahead`](super::memmap::MemMap::prefetch_ahead)
     /// and nothing else. Code that puts a block on a list stores at least `None`: the field may hold what
     /// a slab left there, which would name a page that another CPU may be using.
     #[inline(always)]

@@ -2,10 +2,10 @@
 //! a time. A bulk allocation leaves the count of frees as it is; only one of a single block halves it
 //! (facts 7.3).
 
+use super::array::{Entry, newest_to_slots};
 use super::{Pageset, Pcp, Shape};
 use crate::machine::Machine;
-use crate::page::front::{Entry, newest_to_slots};
-use crate::page::map::MemMap;
+use crate::page::memmap::MemMap;
 use crate::page::types::{PageKind, Pfn};
 
 impl Pcp {

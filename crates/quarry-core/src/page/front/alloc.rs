@@ -1,11 +1,11 @@
 //! Allocation beyond the shortest way: by the lists of the zone that is tried first, by the other
 //! zones and their watermarks; and once more when all CPUs have given their lists back.
 
-use super::buddy::{Mixing, Wanted};
-use super::pcp::Pageset;
-use super::zone::{Mark, Zone};
-use super::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
 use crate::machine::{Machine, NodeId};
+use crate::page::buddy::{Mixing, Wanted};
+use crate::page::pcp::Pageset;
+use crate::page::zone::{Mark, Zone};
+use crate::page::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
@@ -22,7 +22,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// A block of the first zone's lists, if they may serve the request without a further look.
     #[inline(always)]
-    pub(super) fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+    pub(in crate::page) fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
         if self.keeps_back() || options.highest_zone != ZoneType::Normal {
             return None;
         }
@@ -95,7 +95,7 @@ impl<M: Machine> PageAllocator<M> {
     /// CPUs have given their lists back, above the one that the request may go down to. With
     /// `only_there` of the preferred node alone, and the lists are left.
     #[cold]
-    pub(super) fn alloc_slow(
+    pub(in crate::page) fn alloc_slow(
         &self,
         options: &AllocOptions,
         node: NodeId,

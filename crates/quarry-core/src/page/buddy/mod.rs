@@ -11,16 +11,22 @@
 //! end if its merge is likely to come soon: if the pair that it makes with its buddy has a free buddy.
 //! Blocks of the two largest orders always go in front.
 
+mod fallback;
+mod fill;
+pub(super) mod vacancy;
+
+pub use fill::FreeBlockCounts;
+
 use core::ops::Range;
 
-use super::fallback::FALLBACKS;
-use super::list::{Links, PageList};
-use super::map::MemMap;
-use super::rules::Rules;
-use super::types::{AHEAD, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
-use super::vacancy::Vacancy;
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, access};
+use crate::page::memmap::MemMap;
+use crate::page::memmap::list::{Links, PageList};
+use crate::page::rules::Rules;
+use crate::page::types::{AHEAD, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
+use fallback::FALLBACKS;
+use vacancy::Vacancy;
 
 /// Whether a request whose type has no block may have one of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +50,13 @@ pub(crate) struct Wanted {
 }
 
 /// A block that has left its list.
-pub(super) struct Taken {
-    pub(super) pfn: Pfn,
-    pub(super) order: u32,
+pub(in crate::page) struct Taken {
+    pub(in crate::page) pfn: Pfn,
+    pub(in crate::page) order: u32,
     /// The type that what is left of it goes to.
-    pub(super) rest: MigrateType,
+    pub(in crate::page) rest: MigrateType,
     /// It was another type's.
-    pub(super) stolen: bool,
+    pub(in crate::page) stolen: bool,
 }
 
 /// The lists of a zone; behind the zone lock, whose word has a cache line of its own: those that wait
@@ -58,7 +64,7 @@ pub(super) struct Taken {
 #[repr(align(64))]
 pub(crate) struct FreeArea {
     /// The release whose rules hold.
-    pub(super) era: Era,
+    pub(in crate::page) era: Era,
     lists: [[PageList; MIGRATE_TYPES]; ORDERS],
     /// First page that was never handed out: everything from here to `end` is free but on no
     /// list, so a large reservation costs no descriptor until it is needed.
@@ -114,19 +120,19 @@ impl FreeArea {
         self.end
     }
 
-    pub(super) fn boot_type(&self) -> MigrateType {
+    pub(in crate::page) fn boot_type(&self) -> MigrateType {
         self.boot_type
     }
 
     /// Accounts what every holder of the zone's lock works with: the line of its counters.
-    pub(super) fn account<M: Machine>(&self, machine: &M) {
+    pub(in crate::page) fn account<M: Machine>(&self, machine: &M) {
         let counters = core::ptr::from_ref(&self.free_pages);
         access(machine, Line::Zone, Access::Write, counters);
     }
 
     /// Notes that what lies below `at` has been handed out or is on a list, and that others use what lies
     /// beyond `end` for good.
-    pub(super) fn begin_untouched(&mut self, at: u32, end: u32) {
+    pub(in crate::page) fn begin_untouched(&mut self, at: u32, end: u32) {
         (self.frontier, self.end) = (at, end);
         let pages = |(order, lists): (usize, &[PageList; MIGRATE_TYPES])| {
             let blocks: u64 = lists.iter().map(|list| u64::from(list.len())).sum();
@@ -137,7 +143,7 @@ impl FreeArea {
     }
 
     /// Takes a block that was laid off its list.
-    pub(super) fn unlay<M: Machine>(
+    pub(in crate::page) fn unlay<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -152,7 +158,7 @@ impl FreeArea {
     }
 
     /// Puts a block without memory on a list.
-    pub(super) fn lay<M: Machine>(
+    pub(in crate::page) fn lay<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -203,12 +209,12 @@ impl FreeArea {
         aligned.min((self.end - at).ilog2())
     }
 
-    pub(super) fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
+    pub(in crate::page) fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
         &mut self.lists[order as usize][migratetype as usize]
     }
 
     /// Puts a block on a list and notes which.
-    pub(super) fn put<M: Machine>(
+    pub(in crate::page) fn put<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -370,7 +376,7 @@ impl FreeArea {
     }
 
     /// The smallest block of the request's type that is large enough, off its list.
-    pub(super) fn take_own<M: Machine>(
+    pub(in crate::page) fn take_own<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -556,7 +562,7 @@ impl FreeArea {
     }
 
     /// The block that a list begins with.
-    pub(super) fn first(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
+    pub(in crate::page) fn first(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
         self.lists[order as usize][migratetype as usize].first()
     }
 

@@ -6,22 +6,22 @@
 //!
 //! A bulk allocation holds the CPU's lists for the whole array, and the zone lock once per refill.
 //! A bulk free lets go of the lists after as many slots as the kernel's batches have
-//! ([`super::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves
+//! ([`crate::page::PageConfig::bulk_free_hold`]). In both, one hold of the zone lock moves
 //! a batch of pages, as for single pages.
 //!
 //! # Departures from the kernel
 //!
 //! Releases before 5.13 had no bulk allocation and get that of 5.13. A bulk free there went through a
 //! list of pages with interrupts enabled every 32, which is the same bound. In a process one hold frees
-//! as many pages as the lists' array takes ([`super::PageConfig::in_process`]).
+//! as many pages as the lists' array takes ([`crate::page::PageConfig::in_process`]).
 
 use super::free::Claim;
-use super::pcp::{Pageset, Pcp};
 use super::stepped::empty_slots;
-use super::types::FRONT_PAGES;
-use super::zone::Zone;
-use super::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
 use crate::machine::{Machine, NodeId};
+use crate::page::pcp::{Pageset, Pcp};
+use crate::page::types::FRONT_PAGES;
+use crate::page::zone::Zone;
+use crate::page::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
 
 impl<M: Machine> PageAllocator<M> {
     /// Fills the empty slots of an array with single pages, as the kernel does. Slots that are

@@ -1,12 +1,12 @@
 //! Blocks on a per-CPU list: pushed and popped at the front, drained from the back.
 //!
-//! As [`super::PageList`], but made for the front: a push writes its own page's descriptor and the
+//! As [`crate::page::PageList`], but made for the front: a push writes its own page's descriptor and the
 //! link back of the page that was first; a pop writes none. So the link back of the first page and
 //! the link onward of the last say nothing.
 
-use super::map::MemMap;
-use super::types::Pfn;
 use crate::machine::Machine;
+use crate::page::memmap::MemMap;
+use crate::page::types::Pfn;
 
 /// A list of blocks. All-zero is the empty list.
 pub(crate) struct BlockStack {

@@ -6,25 +6,26 @@
 //!
 //! A page's descriptor follows a step that took it and precedes a step that puts it. In between the
 //! descriptor says that the page is on a list. A process that is forked at this moment has neither
-//! the thread nor the page: [`PageCensus::in_hand`](super::PageCensus::in_hand) counts it.
+//! the thread nor the page: [`PageCensus::in_hand`](crate::page::PageCensus::in_hand) counts it.
 //!
 //! # Two frees of one block
 //!
 //! [`PageAllocator::free`] claims its block by a compare-and-swap: of two frees of one block, even at the
 //! same time on two CPUs, one is refused. The swap waits for all earlier stores of the CPU, which is a third
-//! of the time of an allocation and a free. An [`OwnedBlock`](super::OwnedBlock) frees without it, because no
+//! of the time of an allocation and a free. An [`OwnedBlock`](crate::page::OwnedBlock) frees without it, because no
 //! other code can.
 
 use super::free::{Claim, Freed};
-use super::pcp::Pcp;
-use super::zone::Zone;
-use super::{AllocOptions, MigrateType, Page, PageAllocator, PageError, PageKind, Pfn, front};
 use crate::machine::{Machine, NodeId};
+use crate::page::pcp::Pcp;
+use crate::page::pcp::array;
+use crate::page::zone::Zone;
+use crate::page::{AllocOptions, MigrateType, Page, PageAllocator, PageError, PageKind, Pfn};
 
 impl<M: Machine> PageAllocator<M> {
     /// Allocates a block of 2^order unmovable pages, on the running CPU's node unless another is
     /// preferred. The pages hold whatever they held before. `None` when no zone has such a block,
-    /// or when the order is above [`super::MAX_ORDER`].
+    /// or when the order is above [`crate::page::MAX_ORDER`].
     #[inline(always)]
     pub fn alloc(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
         if order == 0
@@ -37,12 +38,12 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The page that was freed last on the running CPU, as one of this kind.
     #[inline(always)]
-    pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
+    pub(in crate::page) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
         let (near, _) = self.near_for(node)?;
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
         // exists, as a single node has memory.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
-        let pfn = front::page_of(entry);
+        let pfn = array::page_of(entry);
         self.map.page(pfn).set_kind(kind, 0);
         Some(pfn)
     }
@@ -136,7 +137,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// As for [`PageAllocator::free`]. [`Claim::Owned`] needs the block's handle, which ends with this call.
     #[inline(always)]
-    pub(super) unsafe fn free_claimed(
+    pub(in crate::page) unsafe fn free_claimed(
         &self,
         page: &Page,
         pfn: Pfn,
@@ -177,7 +178,7 @@ impl<M: Machine> PageAllocator<M> {
         // exists, or no page's tag would be its node's. The claim made the page this caller's.
         let put = unsafe {
             self.machine
-                .percpu_push_stack::<Pcp>(near.slot0(), front::entry_of(pfn))
+                .percpu_push_stack::<Pcp>(near.slot0(), array::entry_of(pfn))
         };
         if !put {
             // The slot may be held for a fork, which must find the page in a state that it can count.

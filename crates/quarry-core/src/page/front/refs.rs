@@ -8,15 +8,15 @@
 
 use core::fmt;
 
-use super::PageAllocator;
-use super::types::{Page, PageError, PageKind, Pfn};
 use crate::machine::Machine;
+use crate::page::PageAllocator;
+use crate::page::types::{Page, PageError, PageKind, Pfn};
 use crate::sync::Ordering;
 
 impl Page {
     /// Whether it is the first page of an allocated block of this order without other users.
     #[inline(always)]
-    pub(super) fn is_sole_block(&self, order: u32) -> bool {
+    pub(in crate::page) fn is_sole_block(&self, order: u32) -> bool {
         self.has_state(Self::sole_state(PageKind::Allocated, order))
     }
 

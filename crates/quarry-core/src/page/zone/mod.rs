@@ -3,15 +3,15 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::blocks::{PageBlocks, Tag};
-use super::buddy::{FreeArea, Mixing, Wanted};
-use super::geometry::{ListLimits, PcpParams, Watermarks};
-use super::map::MemMap;
-use super::pcp::{Pageset, Pcp, Shape};
-use super::rules::{NO_LIST, Rules, Tuning};
-use super::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
-use super::vacancy::Vacancy;
 use crate::machine::{CpuId, Guard, LockClass, Machine, PerCpu, SpinLock, Work, work};
+use crate::page::buddy::vacancy::Vacancy;
+use crate::page::buddy::{FreeArea, Mixing, Wanted};
+use crate::page::geometry::{ListLimits, PcpParams, Watermarks};
+use crate::page::memmap::MemMap;
+use crate::page::memmap::blocks::{PageBlocks, Tag};
+use crate::page::pcp::{Pageset, Pcp, Shape};
+use crate::page::rules::{NO_LIST, Rules, Tuning};
+use crate::page::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Limits of the lists of each CPU; they can be changed while in use.

@@ -14,11 +14,11 @@ use core::mem::offset_of;
 use core::num::NonZero;
 use core::ptr::NonNull;
 
-use super::map::MemMap;
-use super::pcp::Pcp;
+use super::Pcp;
 use super::stack::BlockStack;
-use super::types::{AHEAD, FRONT_PAGES, Pfn};
 use crate::machine::{PerCpu, StackLayout};
+use crate::page::memmap::MemMap;
+use crate::page::types::{AHEAD, FRONT_PAGES, Pfn};
 
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = FRONT_PAGES / 2;

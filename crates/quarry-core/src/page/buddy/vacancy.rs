@@ -7,8 +7,8 @@
 
 use core::ptr::NonNull;
 
-use super::types::{MAX_ORDER, Pfn};
 use crate::machine::{Machine, Region};
+use crate::page::types::{MAX_ORDER, Pfn};
 
 /// log2 of the pages of a unit, which is the least that is given back at a time.
 pub(crate) const UNIT_ORDER: u32 = MAX_ORDER - u64::BITS.ilog2();

@@ -1,12 +1,15 @@
 //! From addresses to page numbers to descriptors, and back (`virt_to_page` and its kin).
 
+pub(crate) mod blocks;
+pub(crate) mod list;
+
 use core::ptr::NonNull;
 
-use super::blocks::{PageBlocks, Tag};
-use super::types::{Page, Pfn};
 use crate::machine::{
     Access, DESCRIPTOR_BYTES, Line, Machine, RawRange, Region, Work, access, work,
 };
+use crate::page::types::{Page, Pfn};
+use blocks::{PageBlocks, Tag};
 
 /// The pages of a machine and their descriptors.
 #[derive(Clone, Copy)]
@@ -118,7 +121,7 @@ impl MemMap {
 
     /// Descriptor of a page whose references are changed.
     #[inline(always)]
-    pub(super) fn page_to_count<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+    pub(in crate::page) fn page_to_count<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         let page = self.page(pfn);
         access(machine, Line::PageDescriptor, Access::Atomic, page);
         page
@@ -126,14 +129,14 @@ impl MemMap {
 
     /// Descriptor of the first page of a half that a block is merged from, which is one level of it.
     #[inline(always)]
-    pub(super) fn half<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+    pub(in crate::page) fn half<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         work(machine, Work::BuddyStep);
         self.page_to_write(machine, pfn)
     }
 
     /// Descriptor of a page that becomes something else, whatever it was.
     #[inline(always)]
-    pub(super) fn page_to_set<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
+    pub(in crate::page) fn page_to_set<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         let page = self.page(pfn);
         access(machine, Line::PageDescriptor, Access::Store, page);
         page
@@ -141,7 +144,7 @@ impl MemMap {
 
     /// [`MemMap::half`] of a split, whose upper half becomes a block of its own.
     #[inline(always)]
-    pub(super) fn split_off<M: Machine>(&self, machine: &M, pfn: Pfn) {
+    pub(in crate::page) fn split_off<M: Machine>(&self, machine: &M, pfn: Pfn) {
         work(machine, Work::BuddyStep);
         self.page_to_set(machine, pfn);
     }
@@ -157,7 +160,7 @@ impl MemMap {
     /// Callers take blocks off the list one after the other. Following a list waits for each descriptor
     /// in turn; this way it waits for several at a time.
     #[inline(always)]
-    pub(super) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
+    pub(in crate::page) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
         if let Some(further) = page.ahead() {
             self.prefetch(machine, further);
         }
@@ -195,7 +198,7 @@ impl MemMap {
 
     /// The tag of a page's pageblock; `None` for a foreign page.
     #[inline(always)]
-    pub(super) fn tag_of(&self, pfn: Pfn) -> Option<Tag> {
+    pub(in crate::page) fn tag_of(&self, pfn: Pfn) -> Option<Tag> {
         (pfn.0 < self.pages).then(|| self.blocks.tag(pfn))
     }
 

@@ -13,26 +13,28 @@
 //! exact when they went one way, and else off by the array's length at most. A machine without steps has
 //! no such difference.
 
+pub(super) mod array;
 mod bulk;
 mod drain;
+mod stack;
 mod stock;
 mod tune;
 
-pub(super) use bulk::fill_slots;
+pub(in crate::page) use bulk::fill_slots;
 pub use stock::PcpStock;
 
 use core::mem::offset_of;
 
-use super::buddy::{Mixing, Wanted};
-use super::front::{Entry, Fill, FrontPages, Steps};
-use super::map::MemMap;
-use super::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
-use super::stack::BlockStack;
-use super::types::{FRONT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
-use super::zone::{PcpLimits, Zone};
 use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, Work, access, work};
+use crate::page::buddy::{Mixing, Wanted};
+use crate::page::memmap::MemMap;
+use crate::page::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
+use crate::page::types::{FRONT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
+use crate::page::zone::{PcpLimits, Zone};
+use array::{Entry, Fill, FrontPages, Steps};
+use stack::BlockStack;
 
-/// Counters of the per-CPU lists, summed over CPUs in [`super::PageStats`].
+/// Counters of the per-CPU lists, summed over CPUs in [`crate::page::PageStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpStats {
     /// Blocks handed out.
@@ -224,7 +226,7 @@ impl Pcp {
     /// The array, for those who take and put pages as steps do. They must not arm it: what steps have
     /// done since it was armed, theirs among it, is still to be taken into account.
     #[inline(always)]
-    pub(super) fn front_mut(&mut self) -> &mut FrontPages {
+    pub(in crate::page) fn front_mut(&mut self) -> &mut FrontPages {
         &mut self.front
     }
 

@@ -1,11 +1,11 @@
 //! The free memory of a machine that has run for a while: what lies free where, between pages that
 //! others use.
 
-use super::buddy::FreeArea;
-use super::map::MemMap;
-use super::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn, ZoneType};
-use super::{PageAllocator, Zone};
+use super::FreeArea;
 use crate::machine::Machine;
+use crate::page::memmap::MemMap;
+use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn, ZoneType};
+use crate::page::{PageAllocator, Zone};
 
 /// Free blocks by order and migrate type.
 pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
@@ -170,7 +170,7 @@ fn use_up(map: &MemMap, start: u32, end: u32) {
 
 impl<M: Machine> PageAllocator<M> {
     /// The zone of this type, of the first node that has one.
-    pub(super) fn zone_of_type(&self, zone: ZoneType) -> Option<&Zone> {
+    pub(in crate::page) fn zone_of_type(&self, zone: ZoneType) -> Option<&Zone> {
         self.zones().find(|at| at.id.zone == zone)
     }
 

@@ -5,8 +5,8 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::free::Claim;
-use super::{AllocOptions, PageAllocator, PageKind, Pfn};
 use crate::machine::Machine;
+use crate::page::{AllocOptions, PageAllocator, PageKind, Pfn};
 
 /// A block of 2^order pages that is its owner's alone.
 ///

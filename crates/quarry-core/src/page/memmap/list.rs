@@ -1,8 +1,8 @@
 //! Doubly linked lists of pages, linked through their descriptors.
 
-use super::map::MemMap;
-use super::types::{Page, Pfn};
+use super::MemMap;
 use crate::machine::{Access, Accounting, Line, access};
+use crate::page::types::{Page, Pfn};
 
 /// Through what a list changes: the descriptors, and the machine that counts each access.
 pub(crate) struct Links<'a, M> {

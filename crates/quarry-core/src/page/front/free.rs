@@ -1,13 +1,13 @@
 //! Freeing beyond the shortest way: who a block is claimed by, and by which lists it goes or past
 //! them.
 
-use super::zone::Zone;
-use super::{Page, PageAllocator, PageError, PageKind, Pfn};
 use crate::machine::Machine;
+use crate::page::zone::Zone;
+use crate::page::{Page, PageAllocator, PageError, PageKind, Pfn};
 
 /// How a block becomes the lists' own.
 #[derive(Clone, Copy)]
-pub(super) enum Claim {
+pub(in crate::page) enum Claim {
     /// It is an allocated block, which another caller may be freeing too.
     Allocated,
     /// It is the caller's own block ([`PageKind::Owned`]), which no other code can free.
@@ -19,7 +19,7 @@ pub(super) enum Claim {
 impl Claim {
     /// Claims the block whose first page this is. Returns `false` if another caller was faster.
     #[inline(always)]
-    pub(super) fn make(self, page: &Page, order: u32) -> bool {
+    pub(in crate::page) fn make(self, page: &Page, order: u32) -> bool {
         match self {
             Self::Allocated => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
             Self::Owned => {
@@ -31,7 +31,7 @@ impl Claim {
     }
 
     /// Takes back what [`Claim::make`] did. No code can have seen the block since, on no list.
-    pub(super) fn undo(self, page: &Page, order: u32) {
+    pub(in crate::page) fn undo(self, page: &Page, order: u32) {
         match self {
             Self::Allocated => page.set_kind(PageKind::Allocated, order),
             Self::Owned => page.set_kind(PageKind::Owned, order),
@@ -41,7 +41,7 @@ impl Claim {
 }
 
 /// What became of a block that was to be freed.
-pub(super) enum Freed {
+pub(in crate::page) enum Freed {
     /// It is on the CPU's list.
     Kept,
     /// It, or older blocks of the CPU's lists, went to the zone.
@@ -52,14 +52,14 @@ pub(super) enum Freed {
 
 impl Freed {
     #[inline(always)]
-    pub(super) fn by_lists(drained: bool) -> Self {
+    pub(in crate::page) fn by_lists(drained: bool) -> Self {
         if drained { Self::ToZone } else { Self::Kept }
     }
 }
 
 impl<M: Machine> PageAllocator<M> {
     /// Frees a block by way of lists, or else to its zone.
-    pub(super) fn free_by(
+    pub(in crate::page) fn free_by(
         &self,
         pfn: Pfn,
         order: u32,
@@ -88,7 +88,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The descriptor of a block that may be freed with this order, as it looks now.
     #[inline(always)]
-    pub(super) fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
+    pub(in crate::page) fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
         match self.map.get(pfn) {
             Some(page) if page.is_sole_block(order) => Ok(page),
             _ => Err(self.why_not_freed(pfn, order)),
@@ -98,7 +98,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Why a block cannot be freed with this order.
     #[cold]
     #[inline(never)]
-    pub(super) fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
+    pub(in crate::page) fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
         let Some(page) = self.map.get(pfn) else {
             return PageError::Foreign(pfn);
         };
@@ -119,7 +119,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// `None` if the per-CPU lists cannot be used, else what became of the block.
     #[inline(always)]
-    pub(super) fn free_pcp(
+    pub(in crate::page) fn free_pcp(
         &self,
         zone: &Zone,
         pfn: Pfn,

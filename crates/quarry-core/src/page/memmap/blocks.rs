@@ -8,9 +8,9 @@
 
 use core::ptr::NonNull;
 
-use super::geometry::pageblock_order;
-use super::types::{MigrateType, Pfn};
 use crate::machine::{MAX_NODES, Machine, NodeId, Region};
+use crate::page::geometry::pageblock_order;
+use crate::page::types::{MigrateType, Pfn};
 use crate::sync::{AtomicU8, Ordering};
 
 /// Bits of the migrate type; the zone's number is above them.
