@@ -6,7 +6,7 @@
 //! or the other.
 
 use super::buddy::FreeArea;
-use super::pcp::Pcp;
+use super::pcp::{Pagesets, Pcp};
 use super::zone::Zone;
 use super::{MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn};
 use crate::machine::{CpuId, HeldSlots, Machine};
@@ -130,17 +130,22 @@ impl<M: Machine> PageAllocator<M> {
     pub fn check_consistency(&self) -> Result<PageCensus, PageInconsistency> {
         let _pass = self.gate().enter(self.machine());
         let mut census = PageCensus::default();
-        for zone in self.zones() {
-            self.check_zone(zone, &mut census)?;
+        for sets in self.pagesets() {
+            self.check_zone(sets, &mut census)?;
         }
         equal("all pages", self.managed(), census.total())?;
         Ok(census)
     }
 
     /// Adds a zone's pages to the census.
-    fn check_zone(&self, zone: &Zone, census: &mut PageCensus) -> Result<(), PageInconsistency> {
+    fn check_zone(
+        &self,
+        sets: &Pagesets,
+        census: &mut PageCensus,
+    ) -> Result<(), PageInconsistency> {
+        let zone = &sets.zone;
         let machine = self.machine();
-        let slots = zone.pcp.hold_all(machine);
+        let slots = sets.slots.hold_all(machine);
         let slots = slots.map_err(PageInconsistency::Busy)?;
         let area = zone.lock(machine, self.map());
         let area = area.ok_or(PageInconsistency::Reentered)?;

@@ -64,6 +64,7 @@ mod check;
 mod config;
 mod front;
 pub mod geometry;
+mod initial;
 mod memmap;
 mod pcp;
 mod report;
@@ -100,7 +101,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use buddy::vacancy::Vacancy;
 use config::MAX_ZONES;
 use geometry::{PageGeometryError, PcpParams};
-use pcp::{Pageset, Pcp};
+use pcp::{Pageset, Pagesets, Pcp};
 use rules::Rules;
 use trim::Trimmer;
 use zone::Zone;
@@ -190,7 +191,7 @@ pub struct PageAllocator<M: Machine> {
     near: [PerCpu<Pcp>; MAX_NODES],
     /// For each node the zones that an allocation tries, first to last.
     zonelists: [[u8; MAX_ZONES]; MAX_NODES],
-    zones: [Option<Zone>; MAX_ZONES],
+    zones: [Option<Pagesets>; MAX_ZONES],
     slab_pages: AtomicU64,
     config: SpinLock<PageConfig>,
     bulk_free_hold: usize,
@@ -250,9 +251,9 @@ impl<M: Machine> PageAllocator<M> {
             let first = zones.get_mut(usize::from(list[0]));
             let first = first.and_then(Option::as_mut).ok_or(BootError::NoPages)?;
             // The CPUs of a node without memory of its own have to count that they go elsewhere.
-            if first.id.node == node {
-                first.set_first(map.blocks());
-                *near = first.pcp.clone();
+            if first.zone.id.node == node {
+                first.zone.set_first(map.blocks());
+                *near = first.slots.clone();
             }
         }
         let pages = Self {
@@ -346,27 +347,31 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     pub(crate) fn zones(&self) -> impl DoubleEndedIterator<Item = &Zone> {
+        self.pagesets().map(|sets| &sets.zone)
+    }
+
+    fn pagesets(&self) -> impl DoubleEndedIterator<Item = &Pagesets> {
         self.zones.iter().flatten()
     }
 
     /// Zones in the order in which an allocation tries them: the preferred node's from high to
     /// low, then the following nodes', round.
-    fn zonelist(&self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &Zone> {
+    fn zonelist(&self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &Pagesets> {
         self.zonelists[node.0 as usize]
             .iter()
             .map_while(|&at| self.zones.get(usize::from(at))?.as_ref())
-            .filter(move |zone| zone.id.zone <= highest)
+            .filter(move |sets| sets.zone.id.zone <= highest)
     }
 
     /// The zone that an allocation tries first.
     #[inline(always)]
-    fn first_zone(&self, node: NodeId) -> Option<&Zone> {
+    fn first_pagesets(&self, node: NodeId) -> Option<&Pagesets> {
         let first = self.zonelists[node.0 as usize][0];
         self.zones.get(usize::from(first))?.as_ref()
     }
 
     #[inline(always)]
-    fn zone_of(&self, pfn: Pfn) -> &Zone {
+    fn pagesets_of(&self, pfn: Pfn) -> &Pagesets {
         let zone = self.zones.get(self.map.blocks().tag(pfn).zone());
         zone.and_then(Option::as_ref)
             .expect("every pageblock is in a zone")
@@ -383,7 +388,7 @@ impl<M: Machine> PageAllocator<M> {
         if self.machine.topology().nodes == 1 {
             NodeId(0)
         } else {
-            self.zone_of(pfn).id.node
+            self.pagesets_of(pfn).zone.id.node
         }
     }
 
@@ -392,7 +397,7 @@ impl<M: Machine> PageAllocator<M> {
         if pfn.0 >= self.pages() {
             return None;
         }
-        let zone = self.zone_of(pfn);
+        let zone = &self.pagesets_of(pfn).zone;
         (zone.start..zone.end).contains(&pfn.0).then_some(zone.id)
     }
 
@@ -449,10 +454,10 @@ impl<M: Machine> PageAllocator<M> {
     /// Does something with all per-CPU lists; returns how many were busy and left out.
     fn each_pcp(&self, mut f: impl FnMut(CpuId, &Pageset<'_, M>, &mut Pcp)) -> u32 {
         let mut busy = 0;
-        for zone in self.zones() {
-            let at = zone.pageset(&self.machine, &self.map);
+        for sets in self.pagesets() {
+            let at = sets.at(&self.machine, &self.map);
             for cpu in (0..self.machine.topology().cpus).map(CpuId) {
-                let done = at.with_remote(&zone.pcp, cpu, |pcp| {
+                let done = at.with_remote(cpu, |pcp| {
                     at.account_protection(pcp);
                     f(cpu, &at, pcp);
                 });
@@ -464,14 +469,14 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Takes all per-CPU slots of the page allocator (see [`Gate`]); returns how many it missed.
     pub(crate) fn quiesce(&self) -> u32 {
-        self.zones()
-            .map(|zone| zone.pcp.quiesce(&self.machine))
+        self.pagesets()
+            .map(|sets| sets.slots.quiesce(&self.machine))
             .sum()
     }
 
     pub(crate) fn resume(&self) {
-        for zone in self.zones() {
-            zone.pcp.resume(&self.machine);
+        for sets in self.pagesets() {
+            sets.slots.resume(&self.machine);
         }
     }
 }
@@ -483,7 +488,7 @@ fn make_zones<M: Machine>(
     meta: &Region,
     percpu: &Region,
     config: &PageConfig,
-) -> Option<[Option<Zone>; MAX_ZONES]> {
+) -> Option<[Option<Pagesets>; MAX_ZONES]> {
     let topology = machine.topology();
     let rules = Rules::new(config, topology.page_shift);
     let max_order = config.era().lists.max_order;
@@ -494,25 +499,27 @@ fn make_zones<M: Machine>(
             map.blocks().assign(Pfn(block), at, rules.boot_type());
         }
         // SAFETY: all-zero is a valid `Pcp`: empty lists and zero counters.
-        let pcp = unsafe { PerCpu::new(machine, percpu) }?;
+        let slots = unsafe { PerCpu::new(machine, percpu) }?;
         let vacancy = Vacancy::new(machine, meta, &pages)?;
         machine.bind(map.range(&pages), node);
         let id = ZoneId { node, zone };
-        let new = Zone::new((id, at), pages, rules, pcp, vacancy, max_order);
-        *zones.get_mut(at)? = Some(new);
+        let zone = Zone::new((id, at), pages, rules, vacancy, max_order);
+        *zones.get_mut(at)? = Some(Pagesets { zone, slots });
     }
     Some(zones)
 }
 
 /// For each node its zones from high to low, then those of the following nodes, round.
-fn zonelists(zones: &[Option<Zone>; MAX_ZONES], nodes: u32) -> [[u8; MAX_ZONES]; MAX_NODES] {
+fn zonelists(zones: &[Option<Pagesets>; MAX_ZONES], nodes: u32) -> [[u8; MAX_ZONES]; MAX_NODES] {
     let mut lists = [[MAX_ZONES as u8; MAX_ZONES]; MAX_NODES];
     for (list, node) in lists.iter_mut().zip(0..nodes) {
         let near_to_far = (0..nodes).map(|distance| NodeId((node + distance) % nodes));
         let order = near_to_far.flat_map(|node| {
-            let of_node =
-                move |zone: &Option<Zone>| zone.as_ref().is_some_and(|zone| zone.id.node == node);
-            (0..MAX_ZONES).rev().filter(move |&at| of_node(&zones[at]))
+            let is_of_node = move |at: &usize| {
+                let sets = zones[*at].as_ref();
+                sets.is_some_and(|sets| sets.zone.id.node == node)
+            };
+            (0..MAX_ZONES).rev().filter(is_of_node)
         });
         for (place, at) in list.iter_mut().zip(order) {
             *place = at as u8;

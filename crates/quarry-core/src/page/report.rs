@@ -3,9 +3,8 @@
 
 use super::PageAllocator;
 use super::geometry::{ListLimits, Watermarks};
-use super::pcp::PcpStats;
+use super::pcp::{Pagesets, PcpStats};
 use super::types::{MIGRATE_TYPES, ORDERS, Pfn, ZONE_TYPES, ZoneId};
-use super::zone::Zone;
 use crate::machine::{CpuId, Machine};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -139,12 +138,12 @@ fn pages(blocks: &[AtomicU64]) -> u64 {
 impl<M: Machine> PageAllocator<M> {
     /// The zones, lowest address first.
     pub fn zone_reports(&self) -> impl Iterator<Item = ZoneReport> {
-        self.zones().map(|zone| self.report(zone))
+        self.pagesets().map(|sets| self.report(sets))
     }
 
     /// One zone; `None` if there is no such zone.
     pub fn zone_report(&self, zone: usize) -> Option<ZoneReport> {
-        self.zones().nth(zone).map(|zone| self.report(zone))
+        self.pagesets().nth(zone).map(|sets| self.report(sets))
     }
 
     /// The lists of a CPU for a zone. `None` if there is no such zone or CPU, or the CPU is busy.
@@ -153,20 +152,21 @@ impl<M: Machine> PageAllocator<M> {
             return None;
         }
         let _pass = self.gate().enter(self.machine());
-        let zone = self.zones().nth(zone)?;
-        let at = zone.pageset(self.machine(), self.map());
-        at.with_remote(&zone.pcp, cpu, |pcp| PagesetReport {
+        let sets = self.pagesets().nth(zone)?;
+        let at = sets.at(self.machine(), self.map());
+        at.with_remote(cpu, |pcp| PagesetReport {
             cpu,
             count: pcp.pages(),
             high: pcp.shown_high(&at),
-            batch: at.limits.batch(),
-            high_min: at.limits.high_min(),
-            high_max: at.limits.high_max(),
-            cold: zone.params().cold,
+            batch: at.zone.limits.batch(),
+            high_min: at.zone.limits.high_min(),
+            high_max: at.zone.limits.high_max(),
+            cold: at.zone.params().cold,
         })
     }
 
-    fn report(&self, zone: &Zone) -> ZoneReport {
+    fn report(&self, sets: &Pagesets) -> ZoneReport {
+        let zone = &sets.zone;
         let _pass = self.gate().enter(self.machine());
         let mut report = ZoneReport {
             id: zone.id,
@@ -192,9 +192,9 @@ impl<M: Machine> PageAllocator<M> {
             busy: 0,
         };
         let mut other = zone.shared.numa.other.load(Ordering::Relaxed);
-        let at = zone.pageset(self.machine(), self.map());
+        let at = sets.at(self.machine(), self.map());
         for cpu in (0..self.machine().topology().cpus).map(CpuId) {
-            let seen = at.with_remote(&zone.pcp, cpu, |pcp| {
+            let seen = at.with_remote(cpu, |pcp| {
                 report.pcp.add(&pcp.stats());
                 let [allocated, freed] = pcp.traffic(&zone.rules);
                 report.pages_allocated += allocated;

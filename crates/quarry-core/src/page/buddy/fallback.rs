@@ -34,7 +34,7 @@ use crate::page::memmap::list::Links;
 use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 
 /// Where a type without free blocks looks, first to last (facts 7.1).
-pub(in crate::page) const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
+pub(super) const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
     [MigrateType::Reclaimable, MigrateType::Movable],
     [MigrateType::Reclaimable, MigrateType::Unmovable],
     [MigrateType::Unmovable, MigrateType::Movable],
@@ -42,7 +42,7 @@ pub(in crate::page) const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
 
 impl FreeArea {
     /// A block for a request whose type has none: another type's, or one of those that the type has claimed.
-    pub(in crate::page) fn take_foreign<M: Machine>(
+    pub(super) fn take_foreign<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,

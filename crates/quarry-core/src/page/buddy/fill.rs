@@ -4,8 +4,7 @@
 use super::FreeArea;
 use crate::machine::Machine;
 use crate::page::memmap::MemMap;
-use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn, ZoneType};
-use crate::page::{PageAllocator, Zone};
+use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 
 /// Free blocks by order and migrate type.
 pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
@@ -165,44 +164,5 @@ fn use_up(map: &MemMap, start: u32, end: u32) {
         let order = aligned.min((end - at).ilog2());
         map.page(Pfn(at)).set_kind(PageKind::Owned, order);
         at += 1 << order;
-    }
-}
-
-impl<M: Machine> PageAllocator<M> {
-    /// The zone of this type, of the first node that has one.
-    pub(in crate::page) fn zone_of_type(&self, zone: ZoneType) -> Option<&Zone> {
-        self.zones().find(|at| at.id.zone == zone)
-    }
-
-    /// Leaves these free blocks in a zone and nothing else: the other free pages are used by others,
-    /// who never free them. For machines with a known initial state: the blocks lie in pageblocks of their
-    /// types, behind all that was allocated before. Returns the pages that are free then; `None` if there
-    /// is no such zone, or its lock is the caller's.
-    pub fn leave_free(&self, zone: ZoneType, blocks: &FreeBlockCounts) -> Option<u64> {
-        let _pass = self.gate().enter(self.machine());
-        let zone = self.zone_of_type(zone)?;
-        let mut by_group = FreeBlockCounts::default();
-        for (row, counts) in by_group.iter_mut().zip(blocks) {
-            for (migratetype, count) in MigrateType::ALL.into_iter().zip(counts) {
-                let of_group = &mut row[zone.rules.group(migratetype) as usize];
-                *of_group = of_group.saturating_add(*count);
-            }
-        }
-        let mut area = zone.lock(self.machine(), self.map())?;
-        Some(area.leave_free(self.machine(), self.map(), &by_group))
-    }
-
-    /// Raises a zone's watermarks by `pages` pages, at most all of its own. Kernels do so for a while
-    /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Returns whether
-    /// there is such a zone.
-    pub fn set_boost(&self, zone: ZoneType, pages: u64) -> bool {
-        let _pass = self.gate().enter(self.machine());
-        let Some(zone) = self.zone_of_type(zone) else {
-            return false;
-        };
-        zone.set_boost(pages);
-        // The holder leaves word whether the zone is below its high watermark now.
-        drop(zone.lock(self.machine(), self.map()));
-        true
     }
 }

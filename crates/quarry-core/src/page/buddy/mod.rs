@@ -50,13 +50,13 @@ pub(crate) struct Wanted {
 }
 
 /// A block that has left its list.
-pub(in crate::page) struct Taken {
-    pub(in crate::page) pfn: Pfn,
-    pub(in crate::page) order: u32,
+struct Taken {
+    pfn: Pfn,
+    order: u32,
     /// The type that what is left of it goes to.
-    pub(in crate::page) rest: MigrateType,
+    rest: MigrateType,
     /// It was another type's.
-    pub(in crate::page) stolen: bool,
+    stolen: bool,
 }
 
 /// The lists of a zone; behind the zone lock, whose word has a cache line of its own: those that wait
@@ -64,7 +64,7 @@ pub(in crate::page) struct Taken {
 #[repr(align(64))]
 pub(crate) struct FreeArea {
     /// The release whose rules hold.
-    pub(in crate::page) era: Era,
+    era: Era,
     lists: [[PageList; MIGRATE_TYPES]; ORDERS],
     /// First page that was never handed out: everything from here to `end` is free but on no
     /// list, so a large reservation costs no descriptor until it is needed.
@@ -120,7 +120,7 @@ impl FreeArea {
         self.end
     }
 
-    pub(in crate::page) fn boot_type(&self) -> MigrateType {
+    fn boot_type(&self) -> MigrateType {
         self.boot_type
     }
 
@@ -132,7 +132,7 @@ impl FreeArea {
 
     /// Notes that what lies below `at` has been handed out or is on a list, and that others use what lies
     /// beyond `end` for good.
-    pub(in crate::page) fn begin_untouched(&mut self, at: u32, end: u32) {
+    fn begin_untouched(&mut self, at: u32, end: u32) {
         (self.frontier, self.end) = (at, end);
         let pages = |(order, lists): (usize, &[PageList; MIGRATE_TYPES])| {
             let blocks: u64 = lists.iter().map(|list| u64::from(list.len())).sum();
@@ -143,7 +143,7 @@ impl FreeArea {
     }
 
     /// Takes a block that was laid off its list.
-    pub(in crate::page) fn unlay<M: Machine>(
+    fn unlay<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -158,7 +158,7 @@ impl FreeArea {
     }
 
     /// Puts a block without memory on a list.
-    pub(in crate::page) fn lay<M: Machine>(
+    fn lay<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -209,12 +209,12 @@ impl FreeArea {
         aligned.min((self.end - at).ilog2())
     }
 
-    pub(in crate::page) fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
+    fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
         &mut self.lists[order as usize][migratetype as usize]
     }
 
     /// Puts a block on a list and notes which.
-    pub(in crate::page) fn put<M: Machine>(
+    fn put<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -376,7 +376,7 @@ impl FreeArea {
     }
 
     /// The smallest block of the request's type that is large enough, off its list.
-    pub(in crate::page) fn take_own<M: Machine>(
+    fn take_own<M: Machine>(
         &mut self,
         machine: &M,
         map: &MemMap,
@@ -562,7 +562,7 @@ impl FreeArea {
     }
 
     /// The block that a list begins with.
-    pub(in crate::page) fn first(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
+    fn first(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
         self.lists[order as usize][migratetype as usize].first()
     }
 

@@ -3,9 +3,9 @@
 
 use crate::machine::{Machine, NodeId};
 use crate::page::buddy::{Mixing, Wanted};
-use crate::page::pcp::Pageset;
-use crate::page::zone::{Mark, Zone};
-use crate::page::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneType};
+use crate::page::pcp::{Pageset, Pagesets};
+use crate::page::zone::Mark;
+use crate::page::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneId, ZoneType};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
@@ -22,11 +22,11 @@ impl<M: Machine> PageAllocator<M> {
 
     /// A block of the first zone's lists, if they may serve the request without a further look.
     #[inline(always)]
-    pub(in crate::page) fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
+    pub(super) fn alloc_first(&self, options: &AllocOptions, node: NodeId) -> Option<Pfn> {
         if self.keeps_back() || options.highest_zone != ZoneType::Normal {
             return None;
         }
-        self.alloc_pcp(self.first_zone(node)?, options, Mixing::Allowed)
+        self.alloc_pcp(self.first_pagesets(node)?, options, Mixing::Allowed)
             .flatten()
     }
 
@@ -34,17 +34,18 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     fn alloc_pcp(
         &self,
-        zone: &Zone,
+        sets: &Pagesets,
         options: &AllocOptions,
         mixing: Mixing,
     ) -> Option<Option<Pfn>> {
+        let zone = &sets.zone;
         let order = options.order;
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
         let lists = Pageset {
             mixing,
-            ..zone.pageset(&self.machine, &self.map)
+            ..sets.at(&self.machine, &self.map)
         };
-        lists.with(&zone.pcp, |pcp, cpu| {
+        lists.with(|pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
@@ -95,7 +96,7 @@ impl<M: Machine> PageAllocator<M> {
     /// CPUs have given their lists back, above the one that the request may go down to. With
     /// `only_there` of the preferred node alone, and the lists are left.
     #[cold]
-    pub(in crate::page) fn alloc_slow(
+    pub(super) fn alloc_slow(
         &self,
         options: &AllocOptions,
         node: NodeId,
@@ -131,11 +132,11 @@ impl<M: Machine> PageAllocator<M> {
     /// on a machine of several nodes only if the node has DMA32.
     fn spreads(&self, options: &AllocOptions, node: NodeId) -> bool {
         let mut zones = self.zonelist(node, options.highest_zone);
-        let here = |zone: Option<&Zone>, of: ZoneType| {
-            zone.is_some_and(|zone| zone.id.node == node && zone.id.zone == of)
+        let here = |sets: Option<&Pagesets>, of: ZoneType| {
+            sets.is_some_and(|sets| sets.zone.id == ZoneId { node, zone: of })
         };
         let first = zones.next();
-        let knows = first.is_some_and(|zone| zone.rules.spreads());
+        let knows = first.is_some_and(|sets| sets.zone.rules.spreads());
         let one_node = self.machine.topology().nodes == 1;
         knows && here(first, ZoneType::Normal) && (one_node || here(zones.next(), ZoneType::Dma32))
     }
@@ -150,11 +151,12 @@ impl<M: Machine> PageAllocator<M> {
         only_there: bool,
     ) -> Option<Pfn> {
         let (order, highest) = (options.order, options.highest_zone);
-        let preferred = self.zonelist(node, highest).next()?;
+        let preferred = &self.zonelist(node, highest).next()?.zone;
         let zones = self.zonelist(node, highest);
-        let zones = zones.filter(|zone| zone.is_above(mark, order, highest));
-        for zone in zones.filter(|zone| !only_there || zone.id.node == node) {
-            let by_lists = self.alloc_pcp(zone, options, mixing);
+        let zones = zones.filter(|sets| sets.zone.is_above(mark, order, highest));
+        for sets in zones.filter(|sets| !only_there || sets.zone.id.node == node) {
+            let zone = &sets.zone;
+            let by_lists = self.alloc_pcp(sets, options, mixing);
             let wanted = Wanted {
                 order,
                 migratetype: zone.rules.group(options.migratetype),

@@ -18,9 +18,8 @@
 use super::free::Claim;
 use super::stepped::empty_slots;
 use crate::machine::{Machine, NodeId};
-use crate::page::pcp::{Pageset, Pcp};
+use crate::page::pcp::{Pageset, Pagesets, Pcp};
 use crate::page::types::FRONT_PAGES;
-use crate::page::zone::Zone;
 use crate::page::{MigrateType, PageAllocator, PageError, Pfn, ZoneType};
 
 impl<M: Machine> PageAllocator<M> {
@@ -97,25 +96,26 @@ impl<M: Machine> PageAllocator<M> {
     /// Where watermarks count, that zone has as many pages above its low one as the array has slots; from
     /// 7.1 on, as many as are missing.
     fn alloc_bulk_listed(&self, node: NodeId, filled: usize, slots: &mut [Option<Pfn>]) -> u64 {
-        let first = self.first_zone(node);
-        let zone = if self.keeps_back() {
-            let of_missing = first.is_some_and(|zone| zone.rules.bulk_asks_for_missing());
+        let first = self.first_pagesets(node);
+        let sets = if self.keeps_back() {
+            let of_missing = first.is_some_and(|sets| sets.zone.rules.bulk_asks_for_missing());
             let wanted = match of_missing {
                 true => slots.iter().filter(|slot| slot.is_none()).count(),
                 false => filled + slots.len(),
             };
             self.zone_above_low(node, wanted as u64)
         } else {
-            first.filter(|zone| zone.id.node == node)
+            first.filter(|sets| sets.zone.id.node == node)
         };
-        let Some(zone) = zone else {
+        let Some(sets) = sets else {
             return 0;
         };
+        let zone = &sets.zone;
         let Some(shape) = zone.shape(0, zone.rules.group(MigrateType::Unmovable)) else {
             return 0;
         };
-        let lists = zone.pageset(self.machine(), self.map());
-        let got = lists.with(&zone.pcp, |pcp, cpu| {
+        let lists = sets.at(self.machine(), self.map());
+        let got = lists.with(|pcp, cpu| {
             let got = pcp.alloc_many(&lists, shape, slots);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu)) * got;
             got
@@ -125,11 +125,11 @@ impl<M: Machine> PageAllocator<M> {
 
     #[cold]
     #[inline(never)]
-    fn zone_above_low(&self, node: NodeId, pages: u64) -> Option<&Zone> {
+    fn zone_above_low(&self, node: NodeId, pages: u64) -> Option<&Pagesets> {
         let mut of_node = self
             .zonelist(node, ZoneType::Normal)
-            .take_while(|zone| zone.id.node == node);
-        of_node.find(|zone| zone.has_above_low(pages))
+            .take_while(|sets| sets.zone.id.node == node);
+        of_node.find(|sets| sets.zone.has_above_low(pages))
     }
 
     /// Frees single pages; every one that can be freed is, and its slot becomes empty.
@@ -194,10 +194,11 @@ impl<M: Machine> PageAllocator<M> {
         let map = self.map();
         let first = slots.iter().flatten().find_map(|&pfn| map.tag_of(pfn))?;
         let number = first.zone();
-        let zone = self.zones.get(number)?.as_ref()?;
+        let sets = self.zones.get(number)?.as_ref()?;
+        let zone = &sets.zone;
         zone.shape(0, first.migratetype())?;
-        let lists = zone.pageset(self.machine(), map);
-        let (looked_at, to_zone) = lists.with(&zone.pcp, |pcp, _| {
+        let lists = sets.at(self.machine(), map);
+        let (looked_at, to_zone) = lists.with(|pcp, _| {
             let hold = slots.len().min(self.bulk_free_hold);
             let (mut at, mut to_zone) = (0, false);
             while at < hold {

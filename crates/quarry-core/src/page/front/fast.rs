@@ -17,9 +17,8 @@
 
 use super::free::{Claim, Freed};
 use crate::machine::{Machine, NodeId};
-use crate::page::pcp::Pcp;
 use crate::page::pcp::array;
-use crate::page::zone::Zone;
+use crate::page::pcp::{Pagesets, Pcp};
 use crate::page::{AllocOptions, MigrateType, Page, PageAllocator, PageError, PageKind, Pfn};
 
 impl<M: Machine> PageAllocator<M> {
@@ -38,7 +37,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The page that was freed last on the running CPU, as one of this kind.
     #[inline(always)]
-    pub(in crate::page) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
+    pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
         let (near, _) = self.near_for(node)?;
         // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
         // exists, as a single node has memory.
@@ -52,9 +51,9 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(never)]
     fn alloc_unstepped(&self, order: u32, node: Option<NodeId>) -> Option<Pfn> {
         let node = self.pick_node(node)?;
-        let zone = self.first_zone(node)?;
+        let sets = self.first_pagesets(node)?;
         if !self.keeps_back()
-            && let Some(pfn) = self.alloc_listed(zone, order)
+            && let Some(pfn) = self.alloc_listed(sets, order)
         {
             return Some(pfn);
         }
@@ -62,13 +61,14 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     #[inline(always)]
-    fn alloc_listed(&self, zone: &Zone, order: u32) -> Option<Pfn> {
+    fn alloc_listed(&self, sets: &Pagesets, order: u32) -> Option<Pfn> {
+        let zone = &sets.zone;
         let list = zone.plain_list(order, MigrateType::Unmovable as u8)?;
-        let lists = zone.pageset(&self.machine, &self.map);
-        let pfn = lists.with(&zone.pcp, |pcp, cpu| {
+        let lists = sets.at(&self.machine, &self.map);
+        let pfn = lists.with(|pcp, cpu| {
             let pfn = match pcp.pop(&lists, list, order) {
                 Some(pfn) => pfn,
-                None => self.refill(zone, pcp, order)?,
+                None => self.refill(sets, pcp, order)?,
             };
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             if self.machine.topology().nodes > 1 {
@@ -82,15 +82,15 @@ impl<M: Machine> PageAllocator<M> {
     /// Takes few arguments, so that the way past it is short.
     #[cold]
     #[inline(never)]
-    fn refill(&self, zone: &Zone, pcp: &mut Pcp, order: u32) -> Option<Pfn> {
-        let shape = zone.shape(order, MigrateType::Unmovable)?;
-        pcp.refill_first(&zone.pageset(&self.machine, &self.map), shape)
+    fn refill(&self, sets: &Pagesets, pcp: &mut Pcp, order: u32) -> Option<Pfn> {
+        let shape = sets.zone.shape(order, MigrateType::Unmovable)?;
+        pcp.refill_first(&sets.at(&self.machine, &self.map), shape)
     }
 
     #[cold]
     #[inline(never)]
-    fn overflow(&self, zone: &Zone, pcp: &mut Pcp, from: u8) -> bool {
-        pcp.overflow(&zone.pageset(&self.machine, &self.map), from)
+    fn overflow(&self, sets: &Pagesets, pcp: &mut Pcp, from: u8) -> bool {
+        pcp.overflow(&sets.at(&self.machine, &self.map), from)
     }
 
     #[cold]
@@ -102,7 +102,9 @@ impl<M: Machine> PageAllocator<M> {
             ..AllocOptions::default()
         };
         // Lists with blocks of all types are still to be tried.
-        if self.first_zone(node).is_some_and(|zone| zone.rules.mixed)
+        if self
+            .first_pagesets(node)
+            .is_some_and(|sets| sets.zone.rules.mixed)
             && let Some(pfn) = self.alloc_first(&options, node)
         {
             return Some(pfn);
@@ -137,7 +139,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// As for [`PageAllocator::free`]. [`Claim::Owned`] needs the block's handle, which ends with this call.
     #[inline(always)]
-    pub(in crate::page) unsafe fn free_claimed(
+    pub(super) unsafe fn free_claimed(
         &self,
         page: &Page,
         pfn: Pfn,
@@ -189,21 +191,21 @@ impl<M: Machine> PageAllocator<M> {
 
     #[inline(always)]
     fn free_listed(&self, pfn: Pfn, order: u32, claim: Claim) -> Option<Freed> {
-        let zone = self.zone_of(pfn);
+        let sets = self.pagesets_of(pfn);
         let tag = self.map.blocks().tag(pfn);
         let list = (order == 0)
-            .then(|| zone.plain_list(0, tag.type_bits()))
+            .then(|| sets.zone.plain_list(0, tag.type_bits()))
             .flatten();
         let Some(list) = list else {
-            return self.free_pcp(zone, pfn, order, claim);
+            return self.free_pcp(sets, pfn, order, claim);
         };
-        let lists = zone.pageset(&self.machine, &self.map);
-        lists.with(&zone.pcp, |pcp, _| {
+        let lists = sets.at(&self.machine, &self.map);
+        lists.with(|pcp, _| {
             if !claim.make(self.map.page(pfn), 0) {
                 return Freed::Refused;
             }
             let full = pcp.push_single(&lists, pfn, list);
-            Freed::by_lists(full && self.overflow(zone, pcp, list))
+            Freed::by_lists(full && self.overflow(sets, pcp, list))
         })
     }
 

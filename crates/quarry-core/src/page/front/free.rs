@@ -2,12 +2,12 @@
 //! them.
 
 use crate::machine::Machine;
-use crate::page::zone::Zone;
+use crate::page::pcp::Pagesets;
 use crate::page::{Page, PageAllocator, PageError, PageKind, Pfn};
 
 /// How a block becomes the lists' own.
 #[derive(Clone, Copy)]
-pub(in crate::page) enum Claim {
+pub(super) enum Claim {
     /// It is an allocated block, which another caller may be freeing too.
     Allocated,
     /// It is the caller's own block ([`PageKind::Owned`]), which no other code can free.
@@ -19,7 +19,7 @@ pub(in crate::page) enum Claim {
 impl Claim {
     /// Claims the block whose first page this is. Returns `false` if another caller was faster.
     #[inline(always)]
-    pub(in crate::page) fn make(self, page: &Page, order: u32) -> bool {
+    pub(super) fn make(self, page: &Page, order: u32) -> bool {
         match self {
             Self::Allocated => page.claim_kind(PageKind::Allocated, PageKind::Pcp, order),
             Self::Owned => {
@@ -31,7 +31,7 @@ impl Claim {
     }
 
     /// Takes back what [`Claim::make`] did. No code can have seen the block since, on no list.
-    pub(in crate::page) fn undo(self, page: &Page, order: u32) {
+    pub(super) fn undo(self, page: &Page, order: u32) {
         match self {
             Self::Allocated => page.set_kind(PageKind::Allocated, order),
             Self::Owned => page.set_kind(PageKind::Owned, order),
@@ -41,7 +41,7 @@ impl Claim {
 }
 
 /// What became of a block that was to be freed.
-pub(in crate::page) enum Freed {
+pub(super) enum Freed {
     /// It is on the CPU's list.
     Kept,
     /// It, or older blocks of the CPU's lists, went to the zone.
@@ -52,28 +52,28 @@ pub(in crate::page) enum Freed {
 
 impl Freed {
     #[inline(always)]
-    pub(in crate::page) fn by_lists(drained: bool) -> Self {
+    pub(super) fn by_lists(drained: bool) -> Self {
         if drained { Self::ToZone } else { Self::Kept }
     }
 }
 
 impl<M: Machine> PageAllocator<M> {
     /// Frees a block by way of lists, or else to its zone.
-    pub(in crate::page) fn free_by(
+    pub(super) fn free_by(
         &self,
         pfn: Pfn,
         order: u32,
         claim: Claim,
-        lists: impl FnOnce(&Zone, Claim) -> Option<Freed>,
+        lists: impl FnOnce(&Pagesets, Claim) -> Option<Freed>,
     ) -> Result<(), PageError> {
-        let zone = self.zone_of(pfn);
+        let sets = self.pagesets_of(pfn);
         // The claim is made where a fork waits for its end, or the child would miss the block.
-        let freed = lists(zone, claim).unwrap_or_else(|| {
+        let freed = lists(sets, claim).unwrap_or_else(|| {
             let _pass = self.gate.enter(&self.machine);
             if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
             }
-            zone.free_direct(&self.machine, &self.map, pfn, order);
+            sets.zone.free_direct(&self.machine, &self.map, pfn, order);
             Freed::ToZone
         });
         match freed {
@@ -88,7 +88,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The descriptor of a block that may be freed with this order, as it looks now.
     #[inline(always)]
-    pub(in crate::page) fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
+    pub(super) fn check_free(&self, pfn: Pfn, order: u32) -> Result<&Page, PageError> {
         match self.map.get(pfn) {
             Some(page) if page.is_sole_block(order) => Ok(page),
             _ => Err(self.why_not_freed(pfn, order)),
@@ -98,7 +98,7 @@ impl<M: Machine> PageAllocator<M> {
     /// Why a block cannot be freed with this order.
     #[cold]
     #[inline(never)]
-    pub(in crate::page) fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
+    pub(super) fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {
         let Some(page) = self.map.get(pfn) else {
             return PageError::Foreign(pfn);
         };
@@ -119,16 +119,16 @@ impl<M: Machine> PageAllocator<M> {
 
     /// `None` if the per-CPU lists cannot be used, else what became of the block.
     #[inline(always)]
-    pub(in crate::page) fn free_pcp(
+    pub(super) fn free_pcp(
         &self,
-        zone: &Zone,
+        sets: &Pagesets,
         pfn: Pfn,
         order: u32,
         claim: Claim,
     ) -> Option<Freed> {
-        let shape = zone.shape(order, self.map.blocks().migratetype(pfn))?;
-        let lists = zone.pageset(&self.machine, &self.map);
-        lists.with(&zone.pcp, |pcp, _| {
+        let shape = sets.zone.shape(order, self.map.blocks().migratetype(pfn))?;
+        let lists = sets.at(&self.machine, &self.map);
+        lists.with(|pcp, _| {
             if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
             }
@@ -147,9 +147,9 @@ impl<M: Machine> PageAllocator<M> {
             page.order()
         );
         page.set_kind(PageKind::Pcp, order);
-        let zone = self.zone_of(pfn);
-        if self.free_pcp(zone, pfn, order, Claim::Made).is_none() {
-            zone.free_direct(&self.machine, &self.map, pfn, order);
+        let sets = self.pagesets_of(pfn);
+        if self.free_pcp(sets, pfn, order, Claim::Made).is_none() {
+            sets.zone.free_direct(&self.machine, &self.map, pfn, order);
         }
     }
 }

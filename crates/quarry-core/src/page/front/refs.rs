@@ -16,7 +16,7 @@ use crate::sync::Ordering;
 impl Page {
     /// Whether it is the first page of an allocated block of this order without other users.
     #[inline(always)]
-    pub(in crate::page) fn is_sole_block(&self, order: u32) -> bool {
+    pub(super) fn is_sole_block(&self, order: u32) -> bool {
         self.has_state(Self::sole_state(PageKind::Allocated, order))
     }
 

@@ -14,7 +14,7 @@ impl<M: Machine> PageAllocator<M> {
     /// The lists that steps take single unmovable pages from, if a node is preferred or none, and the
     /// node.
     #[inline(always)]
-    pub(in crate::page) fn near_for(&self, node: Option<NodeId>) -> Option<(&PerCpu<Pcp>, NodeId)> {
+    pub(super) fn near_for(&self, node: Option<NodeId>) -> Option<(&PerCpu<Pcp>, NodeId)> {
         match self.plain_nodes.load(Ordering::Relaxed) {
             1 if node.is_none_or(|node| node.0 == 0) => Some((&self.near[0], NodeId(0))),
             0 | 1 => None,
@@ -30,7 +30,7 @@ impl<M: Machine> PageAllocator<M> {
 
     /// The lists that steps put pages on, and the tag of the pageblocks of these pages.
     #[inline(always)]
-    pub(in crate::page) fn near_of_running(&self) -> Option<(&PerCpu<Pcp>, Tag)> {
+    pub(super) fn near_of_running(&self) -> Option<(&PerCpu<Pcp>, Tag)> {
         // Which lists these are follows from a comparison and not from what was loaded, so that the
         // next allocation need not wait for it.
         let (near, own) = match self.machine.topology().nodes {
@@ -48,11 +48,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
-    pub(in crate::page) fn alloc_stepped(
-        &self,
-        node: Option<NodeId>,
-        slots: &mut [Option<Pfn>],
-    ) -> usize {
+    pub(super) fn alloc_stepped(&self, node: Option<NodeId>, slots: &mut [Option<Pfn>]) -> usize {
         let near = self.near_for(node).filter(|_| self.machine.has_steps());
         let taken = near.and_then(|(near, node)| {
             near.try_with(&self.machine, |pcp, cpu| {
@@ -75,7 +71,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
-    pub(in crate::page) fn free_stepped(&self, slots: &mut [Option<Pfn>]) -> usize {
+    pub(super) fn free_stepped(&self, slots: &mut [Option<Pfn>]) -> usize {
         let near = self.near_of_running().filter(|_| self.machine.has_steps());
         let freed = near.and_then(|(near, tag)| {
             near.try_with(&self.machine, |pcp, _| {
@@ -92,7 +88,7 @@ impl<M: Machine> PageAllocator<M> {
 /// Moves the pages of slots from the first on into free entries, as far as there is room. Stops at a slot
 /// that is empty or whose page cannot be freed, or has no such tag. Returns how many it moved.
 #[inline(always)]
-pub(in crate::page) fn empty_slots<M: Machine>(
+pub(super) fn empty_slots<M: Machine>(
     machine: &M,
     map: MemMap,
     tag: Tag,

@@ -3,10 +3,11 @@
 //! (facts 7.3).
 
 use super::array::{Entry, newest_to_slots};
-use super::{Pageset, Pcp, Shape};
+use super::{Pageset, Pcp};
 use crate::machine::Machine;
 use crate::page::memmap::MemMap;
 use crate::page::types::{PageKind, Pfn};
+use crate::page::zone::Shape;
 
 impl Pcp {
     /// [`Pcp::alloc`] of single pages into the empty slots of an array; how many. What is counted
@@ -104,7 +105,7 @@ impl Pcp {
         self.pages += pages;
         self.alloc_factor = self.alloc_factor.checked_shr(pages).unwrap_or(0);
         self.high_order_before = false;
-        let most = at.limits.spree_max().max(self.spree);
+        let most = at.zone.limits.spree_max().max(self.spree);
         self.spree = (self.spree + pages).min(most);
     }
 }

@@ -119,7 +119,7 @@ impl Pcp {
     /// Gives pages back because a free brought too many, a block of the list `from`: where one hold of the
     /// zone lock moves less than all of them in this process, no more than one.
     pub(super) fn drain_freed<M: Machine>(&mut self, at: &Pageset<'_, M>, from: u8, pages: u32) {
-        let hold = at.zone.rules.drain_hold(at.limits.batch());
+        let hold = at.zone.rules.drain_hold(at.zone.limits.batch());
         let [holds, blocks] = self.drain_by(at, from, hold, pages.min(at.hold()));
         self.drains += holds;
         self.drained += blocks;
@@ -127,7 +127,7 @@ impl Pcp {
 
     /// Gives pages back because time has passed.
     pub(super) fn drain_idle<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) {
-        let hold = at.zone.rules.drain_hold(at.limits.batch());
+        let hold = at.zone.rules.drain_hold(at.zone.limits.batch());
         let [holds, blocks] = self.drain_by(at, 0, hold, pages);
         self.drains += holds;
         self.drained += blocks;
@@ -137,7 +137,7 @@ impl Pcp {
 
     /// Gives all pages back; with as many holds of the zone lock as the release takes for it.
     pub(crate) fn flush<M: Machine>(&mut self, at: &Pageset<'_, M>) {
-        let hold = at.zone.rules.flush_hold(at.limits.batch());
+        let hold = at.zone.rules.flush_hold(at.zone.limits.batch());
         self.drain_by(at, 0, hold, self.pages);
     }
 }

@@ -29,8 +29,8 @@ use crate::machine::{Access, CpuId, Line, Machine, PerCpu, PerCpuState, Work, ac
 use crate::page::buddy::{Mixing, Wanted};
 use crate::page::memmap::MemMap;
 use crate::page::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
-use crate::page::types::{FRONT_PAGES, MIGRATE_TYPES, MigrateType, Page, PageKind, Pfn};
-use crate::page::zone::{PcpLimits, Zone};
+use crate::page::types::{FRONT_PAGES, MIGRATE_TYPES, Page, PageKind, Pfn};
+use crate::page::zone::{Shape, Zone};
 use array::{Entry, Fill, FrontPages, Steps};
 use stack::BlockStack;
 
@@ -111,13 +111,32 @@ pub(crate) struct Pcp {
     decayed: u64,
 }
 
-/// What the lists of a CPU stand between: the machine, the zone, and their limits.
+/// A zone and the lists of all CPUs in front of it.
+pub(crate) struct Pagesets {
+    pub(crate) zone: Zone,
+    pub(crate) slots: PerCpu<Pcp>,
+}
+
+impl Pagesets {
+    #[inline(always)]
+    pub(crate) fn at<'a, M: Machine>(&'a self, machine: &'a M, map: &'a MemMap) -> Pageset<'a, M> {
+        Pageset {
+            machine,
+            map,
+            zone: &self.zone,
+            slots: &self.slots,
+            mixing: Mixing::Allowed,
+        }
+    }
+}
+
+/// [`Pagesets`] in use: with the machine, and the request's rule on types.
 pub(crate) struct Pageset<'a, M: Machine> {
     pub(crate) machine: &'a M,
     pub(crate) map: &'a MemMap,
     pub(crate) zone: &'a Zone,
-    pub(crate) limits: &'a PcpLimits,
-    /// What a refill may take.
+    pub(crate) slots: &'a PerCpu<Pcp>,
+    /// Blocks that a refill may take.
     pub(crate) mixing: Mixing,
 }
 
@@ -125,7 +144,7 @@ impl<M: Machine> Pageset<'_, M> {
     /// Pages that eras with [`Tuning::Auto`] move at a time, of those that lie above `high` or are a
     /// spree's.
     fn tuned_most(&self) -> u32 {
-        self.limits.batch() << self.zone.rules.batch_scale_max
+        self.zone.limits.batch() << self.zone.rules.batch_scale_max
     }
 
     /// Pages that move under one hold of the zone lock at most, whatever the era says.
@@ -135,12 +154,8 @@ impl<M: Machine> Pageset<'_, M> {
 
     /// Does something with the running CPU's lists; `None` if they are held.
     #[inline(always)]
-    pub(crate) fn with<R>(
-        &self,
-        slots: &PerCpu<Pcp>,
-        f: impl FnOnce(&mut Pcp, CpuId) -> R,
-    ) -> Option<R> {
-        slots.try_with(self.machine, |pcp, cpu| {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Pcp, CpuId) -> R) -> Option<R> {
+        self.slots.try_with(self.machine, |pcp, cpu| {
             work(self.machine, Work::PageCall);
             self.account_protection(pcp);
             pcp.held(self, |pcp| f(pcp, cpu))
@@ -148,13 +163,9 @@ impl<M: Machine> Pageset<'_, M> {
     }
 
     /// Does something with a CPU's lists; `None` if they cannot be had in bounded time.
-    pub(crate) fn with_remote<R>(
-        &self,
-        slots: &PerCpu<Pcp>,
-        cpu: CpuId,
-        f: impl FnOnce(&mut Pcp) -> R,
-    ) -> Option<R> {
-        slots.try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
+    pub(crate) fn with_remote<R>(&self, cpu: CpuId, f: impl FnOnce(&mut Pcp) -> R) -> Option<R> {
+        self.slots
+            .try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
     }
 
     /// Accounts what keeps a CPU's lists to one user.
@@ -166,14 +177,6 @@ impl<M: Machine> Pageset<'_, M> {
             access(self.machine, Line::Pcp, Access::Atomic, lock);
         }
     }
-}
-
-/// A block's list, order and type.
-#[derive(Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) list: u8,
-    pub(crate) order: u32,
-    pub(crate) migratetype: MigrateType,
 }
 
 impl Pcp {
@@ -207,7 +210,7 @@ impl Pcp {
         self.pages = self.pages.wrapping_add_signed(steps.grown);
         self.alloc_factor = self.alloc_factor.checked_shr(pushes).unwrap_or(0);
         self.high_order_before &= pushes == 0;
-        let most = at.limits.spree_max().max(self.spree);
+        let most = at.zone.limits.spree_max().max(self.spree);
         let spree = self.spree.checked_shr(pops).unwrap_or(0);
         let longer = u32::from(at.zone.rules.tuning == Tuning::Auto) * pushes.saturating_sub(pops);
         self.spree = spree.saturating_add(longer).min(most);
@@ -231,20 +234,22 @@ impl Pcp {
     }
 
     /// The pages at which the lists are drained.
-    pub(crate) fn high(&self, limits: &PcpLimits) -> u32 {
+    pub(crate) fn high(&self, zone: &Zone) -> u32 {
         // Not `clamp`: the two may be seen between two changes.
-        self.high.max(limits.high_min()).min(limits.high_max())
+        self.high
+            .max(zone.limits.high_min())
+            .min(zone.limits.high_max())
     }
 
     /// What `/proc/zoneinfo` shows of that: 0 of lists that were never used, where it is tuned. A recorded
     /// 6.18 shows 0 for DMA, which was never used, and the least for DMA32, which was.
     pub(crate) fn shown_high<M: Machine>(&self, at: &Pageset<'_, M>) -> u32 {
-        let tuned =
-            at.zone.rules.tuning == Tuning::Auto && at.limits.high_min() < at.limits.high_max();
+        let tuned = at.zone.rules.tuning == Tuning::Auto
+            && at.zone.limits.high_min() < at.zone.limits.high_max();
         if tuned && self.is_untouched() {
             return 0;
         }
-        self.high(at.limits)
+        self.high(at.zone)
     }
 
     /// Whether nothing ever was on the lists, or looked for there.
@@ -461,7 +466,7 @@ impl Pcp {
         self.lists[usize::from(list)].frees += 1;
         self.put_back(at, pfn, 0);
         self.high_order_before = false;
-        if self.spree < at.limits.spree_max() {
+        if self.spree < at.zone.limits.spree_max() {
             self.spree += 1;
         }
         self.pages >= self.high || at.zone.is_below_high()
@@ -477,7 +482,7 @@ impl Pcp {
             page.set_free(PageKind::Pcp, order, migratetype);
         }
         let ends_spree = self.ends_spree(at, order);
-        if self.spree < at.limits.spree_max() {
+        if self.spree < at.zone.limits.spree_max() {
             self.spree += 1 << order;
         }
         if let Some(pages) = ends_spree {

@@ -13,7 +13,7 @@ const REMOTE_IDLE: u8 = 3;
 impl Pcp {
     /// Blocks that a refill brings (facts 7.3).
     pub(super) fn refill_blocks<M: Machine>(&mut self, at: &Pageset<'_, M>, order: u32) -> u32 {
-        let batch = at.limits.batch();
+        let batch = at.zone.limits.batch();
         let pages = match at.zone.rules.tuning {
             Tuning::Batch | Tuning::FreeFactor => batch,
             Tuning::Auto => self.refill_pages(at, order, batch),
@@ -31,9 +31,9 @@ impl Pcp {
             0 => batch << self.alloc_factor,
             _ => batch,
         };
-        let mut high = self.high(at.limits);
+        let mut high = self.high(at.zone);
         if !at.zone.is_below_high() {
-            high = high.saturating_add(wanted).min(at.limits.high_max());
+            high = high.saturating_add(wanted).min(at.zone.limits.high_max());
         }
         self.high = high;
         if order > 0 {
@@ -66,7 +66,9 @@ impl Pcp {
             Tuning::FreeFactor => {
                 (rules.larger_frees_empty() && self.spree > 0).then_some(self.pages)
             }
-            Tuning::Auto if before && self.spree >= at.limits.spree_least() => self.end_spree(at),
+            Tuning::Auto if before && self.spree >= at.zone.limits.spree_least() => {
+                self.end_spree(at)
+            }
             Tuning::Auto => None,
         }
     }
@@ -74,11 +76,11 @@ impl Pcp {
     /// Pages that are to go because a spree of larger frees is long enough, if the lists hold enough.
     #[cold]
     fn end_spree<M: Machine>(&mut self, at: &Pageset<'_, M>) -> Option<u32> {
-        let (most, least) = (at.tuned_most(), at.limits.high_min());
-        if self.pages < at.zone.rules.spree_kept(at.limits.batch()) {
+        let (most, least) = (at.tuned_most(), at.zone.limits.high_min());
+        if self.pages < at.zone.rules.spree_kept(at.zone.limits.batch()) {
             return None;
         }
-        self.high = self.high(at.limits).saturating_sub(most).max(least);
+        self.high = self.high(at.zone).saturating_sub(most).max(least);
         Some(self.pages.min(most))
     }
 
@@ -86,8 +88,8 @@ impl Pcp {
     /// that was freed last. Whether they were.
     #[cold]
     pub(crate) fn overflow<M: Machine>(&mut self, at: &Pageset<'_, M>, from: u8) -> bool {
-        let batch = at.limits.batch();
-        self.high = self.high(at.limits);
+        let batch = at.zone.limits.batch();
+        self.high = self.high(at.zone);
         let limit = match at.zone.rules.tuning {
             Tuning::Batch | Tuning::FreeFactor => self.high,
             Tuning::Auto => self.tune(at, batch),
@@ -113,7 +115,7 @@ impl Pcp {
 
     /// Moves `high` and gives the pages at which the lists are too long this time.
     fn tune<M: Machine>(&mut self, at: &Pageset<'_, M>, batch: u32) -> u32 {
-        let (least, most) = (at.limits.high_min(), at.limits.high_max());
+        let (least, most) = (at.zone.limits.high_min(), at.zone.limits.high_max());
         let high = self.high;
         if least == most {
             return high;
@@ -132,9 +134,9 @@ impl Pcp {
     /// that are not used give pages back.
     pub(crate) fn interval<M: Machine>(&mut self, at: &Pageset<'_, M>, remote: bool) {
         let mut excess = 0;
-        let batch = at.limits.batch();
+        let batch = at.zone.limits.batch();
         if at.zone.rules.tuning == Tuning::Auto && !self.is_untouched() {
-            let (high, least) = (self.high(at.limits), at.limits.high_min());
+            let (high, least) = (self.high(at.zone), at.zone.limits.high_min());
             self.high = high;
             if high > least {
                 let kept = self.pages.saturating_sub(at.tuned_most());

@@ -1,76 +1,27 @@
-//! A zone: its buddy lists behind the zone lock, the per-CPU lists in front, the deferred frees,
-//! the watermarks.
+//! A zone: its buddy lists behind the zone lock, the deferred frees, the watermarks, and the rules and limits
+//! of the per-CPU lists in front.
+
+mod limits;
 
 use core::ops::{Deref, DerefMut};
 
-use crate::machine::{CpuId, Guard, LockClass, Machine, PerCpu, SpinLock, Work, work};
+use crate::machine::{CpuId, Guard, LockClass, Machine, SpinLock, Work, work};
 use crate::page::buddy::vacancy::Vacancy;
-use crate::page::buddy::{FreeArea, Mixing, Wanted};
+use crate::page::buddy::{FreeArea, Wanted};
 use crate::page::geometry::{ListLimits, PcpParams, Watermarks};
 use crate::page::memmap::MemMap;
 use crate::page::memmap::blocks::{PageBlocks, Tag};
-use crate::page::pcp::{Pageset, Pcp, Shape};
 use crate::page::rules::{NO_LIST, Rules, Tuning};
 use crate::page::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use limits::PcpLimits;
 
-/// Limits of the lists of each CPU; they can be changed while in use.
-pub(crate) struct PcpLimits {
-    batch: AtomicU32,
-    high_min: AtomicU32,
-    high_max: AtomicU32,
-    /// Most that frees count up to; 0 where they are not counted.
-    spree_max: AtomicU32,
-    /// Number of counted pages at which larger frees drain the lists.
-    spree_least: AtomicU32,
-}
-
-impl PcpLimits {
-    fn new() -> Self {
-        Self {
-            batch: AtomicU32::new(1),
-            high_min: AtomicU32::new(0),
-            high_max: AtomicU32::new(0),
-            spree_max: AtomicU32::new(0),
-            spree_least: AtomicU32::new(0),
-        }
-    }
-
-    fn set(&self, limits: ListLimits, high_max: u32, rules: &Rules) {
-        self.batch.store(limits.batch, Ordering::Relaxed);
-        self.high_min.store(limits.high, Ordering::Relaxed);
-        self.high_max.store(high_max, Ordering::Relaxed);
-        let counted = rules.tuning == Tuning::Auto;
-        let most = u32::from(counted) * (limits.batch << rules.batch_scale_max);
-        self.spree_max.store(most, Ordering::Relaxed);
-        let least = rules.spree_least(limits.batch, limits.high);
-        self.spree_least.store(least, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    pub(crate) fn batch(&self) -> u32 {
-        self.batch.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub(crate) fn high_min(&self) -> u32 {
-        self.high_min.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub(crate) fn high_max(&self) -> u32 {
-        self.high_max.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub(crate) fn spree_max(&self) -> u32 {
-        self.spree_max.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub(crate) fn spree_least(&self) -> u32 {
-        self.spree_least.load(Ordering::Relaxed)
-    }
+/// A block's list, order and type.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) list: u8,
+    pub(crate) order: u32,
+    pub(crate) migratetype: MigrateType,
 }
 
 /// The free pages below which an allocation goes elsewhere.
@@ -108,10 +59,9 @@ pub(crate) struct Zone {
     pub(crate) unmovable: Tag,
     /// It is the first zone that its node's CPUs try.
     is_first: bool,
-    limits: PcpLimits,
+    pub(crate) limits: PcpLimits,
     /// 1 while fewer pages are free than the high watermark asks for, in eras whose lists heed it.
     below_high: AtomicU32,
-    pub(crate) pcp: PerCpu<Pcp>,
     /// Those of the cold lists, in releases that have them.
     cold_limits: PcpLimits,
     /// Largest order held by the lists, huge pages aside.
@@ -149,7 +99,6 @@ impl Zone {
         (id, number): (ZoneId, usize),
         pages: core::ops::Range<u32>,
         rules: Rules,
-        pcp: PerCpu<Pcp>,
         vacancy: Vacancy,
         max_order: u32,
     ) -> Self {
@@ -166,7 +115,6 @@ impl Zone {
             is_first: false,
             limits: PcpLimits::new(),
             below_high: AtomicU32::new(0),
-            pcp,
             cold_limits: PcpLimits::new(),
             max_order,
             marks: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -324,21 +272,6 @@ impl Zone {
             order,
             migratetype,
         })
-    }
-
-    #[inline(always)]
-    pub(crate) fn pageset<'a, M: Machine>(
-        &'a self,
-        machine: &'a M,
-        map: &'a MemMap,
-    ) -> Pageset<'a, M> {
-        Pageset {
-            machine,
-            map,
-            zone: self,
-            limits: &self.limits,
-            mixing: Mixing::Allowed,
-        }
     }
 
     /// Takes the zone lock and settles what was deferred. `None` if re-entered.

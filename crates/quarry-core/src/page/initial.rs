@@ -1,0 +1,83 @@
+//! The state of a machine that has run for a while: free blocks and boosts as the kernel reports them, lists as
+//! `/proc/zoneinfo` does, and blocks that were allocated before the report.
+
+use super::PageAllocator;
+use super::buddy::{FreeBlockCounts, Mixing, Wanted};
+use super::pcp::{Pagesets, PcpStock};
+use super::types::{MAX_ORDER, MigrateType, PageKind, Pfn, ZoneType};
+use crate::machine::{CpuId, Machine};
+
+impl<M: Machine> PageAllocator<M> {
+    /// The zone of this type, of the first node that has one.
+    fn pagesets_of_type(&self, zone: ZoneType) -> Option<&Pagesets> {
+        self.pagesets().find(|at| at.zone.id.zone == zone)
+    }
+
+    /// Leaves these free blocks in a zone and nothing else: the other free pages are used by others,
+    /// who never free them. For machines with a known initial state: the blocks lie in pageblocks of their
+    /// types, behind all that was allocated before. Returns the pages that are free then; `None` if there
+    /// is no such zone, or its lock is the caller's.
+    pub fn leave_free(&self, zone: ZoneType, blocks: &FreeBlockCounts) -> Option<u64> {
+        let _pass = self.gate().enter(self.machine());
+        let zone = &self.pagesets_of_type(zone)?.zone;
+        let mut by_group = FreeBlockCounts::default();
+        for (row, counts) in by_group.iter_mut().zip(blocks) {
+            for (migratetype, count) in MigrateType::ALL.into_iter().zip(counts) {
+                let of_group = &mut row[zone.rules.group(migratetype) as usize];
+                *of_group = of_group.saturating_add(*count);
+            }
+        }
+        let mut area = zone.lock(self.machine(), self.map())?;
+        Some(area.leave_free(self.machine(), self.map(), &by_group))
+    }
+
+    /// Raises a zone's watermarks by `pages` pages, at most all of its own. Kernels do so for a while
+    /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Returns whether
+    /// there is such a zone.
+    pub fn set_boost(&self, zone: ZoneType, pages: u64) -> bool {
+        let _pass = self.gate().enter(self.machine());
+        let Some(Pagesets { zone, .. }) = self.pagesets_of_type(zone) else {
+            return false;
+        };
+        zone.set_boost(pages);
+        // The holder leaves word whether the zone is below its high watermark now.
+        drop(zone.lock(self.machine(), self.map()));
+        true
+    }
+
+    /// Gives a CPU's lists of a zone more pages of that zone, behind those that they have. They get fewer
+    /// than the number at which the era drains them. Sets their `high` if the era tunes it. Counts as no
+    /// traffic. Returns the pages that the lists hold then; `None` if the lists are busy or there is no
+    /// such zone or CPU.
+    pub fn stock_pcp(&self, cpu: CpuId, stock: &PcpStock) -> Option<u32> {
+        if cpu.0 >= self.machine().topology().cpus {
+            return None;
+        }
+        let sets = match stock.zone {
+            Some(zone) => self.pagesets_of_type(zone)?,
+            None => self.first_pagesets(self.machine().node_of_cpu(cpu))?,
+        };
+        let lists = sets.at(self.machine(), self.map());
+        lists.with_remote(cpu, |pcp| {
+            pcp.stock(&lists, stock);
+            pcp.pages()
+        })
+    }
+
+    /// [`PageAllocator::alloc_with`] past the per-CPU lists of the running CPU, which stay as they
+    /// are, as if it was long ago.
+    pub fn alloc_past_lists(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
+        if order > MAX_ORDER {
+            return None;
+        }
+        let _pass = self.gate().enter(self.machine());
+        let zone = &self.first_pagesets(self.machine().current_node())?.zone;
+        let wanted = Wanted {
+            order,
+            migratetype: zone.rules.group(migratetype),
+            kind: PageKind::Allocated,
+            mixing: Mixing::Allowed,
+        };
+        zone.alloc_direct(self.machine(), self.map(), wanted)
+    }
+}
