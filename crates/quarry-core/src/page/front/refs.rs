@@ -10,35 +10,8 @@ use core::fmt;
 
 use crate::machine::Machine;
 use crate::page::PageAllocator;
-use crate::page::types::{Page, PageError, PageKind, Pfn};
-use crate::sync::Ordering;
-
-impl Page {
-    /// Whether it is the first page of an allocated block of this order without other users.
-    #[inline(always)]
-    pub(super) fn is_sole_block(&self, order: u32) -> bool {
-        self.has_state(Self::sole_state(PageKind::Allocated, order))
-    }
-
-    fn add_reference(&self, pfn: Pfn) -> Result<(), PageError> {
-        self.change_references(Ordering::Relaxed, Ordering::Relaxed, |extra| {
-            (extra < u32::MAX - 1).then_some(extra + 1)
-        })
-        .map_err(|kind| match kind.counts_references() {
-            true => PageError::TooManyReferences(pfn),
-            false => PageError::NotAllocated(pfn, kind),
-        })
-    }
-
-    /// Gives back one reference. `false` if it is the only one, which then stays.
-    fn drop_reference(&self) -> bool {
-        // Release and Acquire: see `claim_kind`.
-        self.change_references(Ordering::Release, Ordering::Acquire, |extra| {
-            extra.checked_sub(1)
-        })
-        .is_ok()
-    }
-}
+use crate::page::memmap::page::Page;
+use crate::page::types::{PageError, PageKind, Pfn};
 
 impl<M: Machine> PageAllocator<M> {
     /// References to a block: 1 for an allocated one with a single user, 0 for a page that is free

@@ -1,8 +1,9 @@
 //! Doubly linked lists of pages, linked through their descriptors.
 
 use super::MemMap;
+use super::page::Page;
 use crate::machine::{Access, Accounting, Line, access};
-use crate::page::types::{Page, Pfn};
+use crate::page::types::Pfn;
 
 /// Through what a list changes: the descriptors, and the machine that counts each access.
 pub(crate) struct Links<'a, M> {

@@ -2,14 +2,16 @@
 
 pub(crate) mod blocks;
 pub(crate) mod list;
+pub(crate) mod page;
 
 use core::ptr::NonNull;
 
 use crate::machine::{
     Access, DESCRIPTOR_BYTES, Line, Machine, RawRange, Region, Work, access, work,
 };
-use crate::page::types::{Page, Pfn};
+use crate::page::types::Pfn;
 use blocks::{PageBlocks, Tag};
+use page::Page;
 
 /// The pages of a machine and their descriptors.
 #[derive(Clone, Copy)]

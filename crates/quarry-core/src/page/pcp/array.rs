@@ -18,7 +18,8 @@ use super::Pcp;
 use super::stack::BlockStack;
 use crate::machine::{PerCpu, StackLayout};
 use crate::page::memmap::MemMap;
-use crate::page::types::{AHEAD, FRONT_PAGES, Pfn};
+use crate::page::memmap::page::AHEAD;
+use crate::page::types::{FRONT_PAGES, Pfn};
 
 /// Pages that are loaded or spilled at a time.
 const HALF: usize = FRONT_PAGES / 2;

@@ -122,7 +122,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::page::types::Page;
+    use crate::page::memmap::page::Page;
 
     const PAGES: u32 = 32;
 

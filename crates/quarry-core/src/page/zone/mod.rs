@@ -11,8 +11,9 @@ use crate::page::buddy::{FreeArea, Wanted};
 use crate::page::geometry::{ListLimits, PcpParams, Watermarks};
 use crate::page::memmap::MemMap;
 use crate::page::memmap::blocks::{PageBlocks, Tag};
+use crate::page::memmap::page::Page;
 use crate::page::rules::{NO_LIST, Rules, Tuning};
-use crate::page::types::{MigrateType, ORDERS, Page, Pfn, ZONE_TYPES, ZoneId, ZoneType};
+use crate::page::types::{MigrateType, ORDERS, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use limits::PcpLimits;
 

@@ -1,0 +1,171 @@
+//! Frees: merging blocks with their buddies, one by one and in runs.
+
+use core::ops::Range;
+
+use super::FreeArea;
+use crate::era::Era;
+use crate::machine::Machine;
+use crate::page::memmap::MemMap;
+use crate::page::memmap::list::Links;
+use crate::page::memmap::page::AHEAD;
+use crate::page::types::{MAX_ORDER, MigrateType, PageKind, Pfn};
+
+impl FreeArea {
+    /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
+    pub(crate) fn free<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
+        self.freed[order as usize] += 1;
+        let merged = self.merge(machine, map, pfn, order);
+        self.put_freed(machine, map, merged);
+    }
+
+    /// Puts a merged block on its list.
+    fn put_freed<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        (pfn, order, migratetype): (Pfn, u32, MigrateType),
+    ) {
+        if self.merges_soon(machine, map, pfn, order) {
+            map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
+            self.list(order, migratetype)
+                .push_back(Links::of_zone(machine, map), pfn);
+        } else {
+            self.put(machine, map, pfn, order, migratetype);
+        }
+    }
+
+    /// Whether the pair of a block and its buddy, which is in use, would merge with a free block.
+    fn merges_soon<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) -> bool {
+        if self.era < Era::V2_6_35 || order + 1 >= MAX_ORDER {
+            return false;
+        }
+        let pair = pfn.0 & !(1 << order);
+        let next = Pfn(pair ^ (2 << order));
+        if next.0 >= self.frontier {
+            return false;
+        }
+        let page = map.page_to_read(machine, next);
+        page.is_block(PageKind::Buddy, order + 1)
+    }
+
+    /// [`FreeArea::free`] of blocks of one order, first to last.
+    ///
+    /// Blocks that make a larger one together, and come up or down within it, go back as that one:
+    /// until the last of them is free they merge with nothing but each other; what they merge to
+    /// meanwhile comes to a list's front and leaves it again. What that costs is charged.
+    pub(crate) fn free_all<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        blocks: &[Pfn],
+        order: u32,
+    ) {
+        let mut rest = blocks;
+        let (mut recent, mut nth_put) = ([None; AHEAD], 0);
+        while let Some(&first) = rest.first() {
+            let nth = |at: usize| Pfn(first.0 ^ ((at as u32) << order));
+            let limit = rest.len().min(1 << (MAX_ORDER - order));
+            let together = (1..limit).find(|&at| rest[at] != nth(at)).unwrap_or(limit);
+            let levels = together.ilog2();
+            let (whole, others) = rest.split_at(1 << levels);
+            rest = others;
+            for (ahead, levels) in [(AHEAD, 1), (AHEAD / 2, 2)] {
+                if let Some(later) = rest.get(ahead) {
+                    self.prefetch_merge(machine, map, *later, order..order + levels);
+                }
+            }
+            if levels > 0 {
+                self.join(machine, map, whole, order);
+            }
+            self.freed[order as usize] += 1 << levels;
+            let pfn = Pfn(first.0 & !((1 << (order + levels)) - 1));
+            let merged = self.merge(machine, map, pfn, order + levels);
+            let pfn = merged.0;
+            self.put_freed(machine, map, merged);
+            // Most are put on one list, from whose front they are taken.
+            let before = &mut recent[nth_put % AHEAD];
+            map.page(pfn).set_ahead(*before);
+            *before = Some(pfn);
+            nth_put += 1;
+        }
+    }
+
+    /// Prefetches for a block that merges at all of these levels: what the last merge will write, and the
+    /// buddy that is looked at then.
+    #[inline(always)]
+    fn prefetch_merge<M: Machine>(
+        &self,
+        machine: &M,
+        map: &MemMap,
+        mut pfn: Pfn,
+        levels: Range<u32>,
+    ) {
+        let mut last = None;
+        for level in levels {
+            let buddy = Pfn(pfn.0 ^ (1 << level));
+            if buddy.0 >= self.frontier || !map.page(buddy).is_block(PageKind::Buddy, level) {
+                return;
+            }
+            pfn = Pfn(pfn.0 & !(1 << level));
+            last = Some((map.page(buddy), level));
+        }
+        if let Some((page, level)) = last {
+            for neighbour in [page.prev(), page.next()].into_iter().flatten() {
+                map.prefetch(machine, neighbour);
+            }
+            map.prefetch(machine, Pfn(pfn.0 ^ (1 << (level + 1))));
+        }
+    }
+
+    /// Makes blocks one block; what becomes of its first page is [`FreeArea::merge`]'s to say.
+    fn join<M: Machine>(&mut self, machine: &M, map: &MemMap, whole: &[Pfn], order: u32) {
+        let last = whole.len() - 1;
+        self.merges += last as u64;
+        for (at, pfn) in whole.iter().enumerate() {
+            map.page(*pfn).set_kind(PageKind::Tail, 0);
+            let mut merged = pfn.0;
+            for level in order..order + at.trailing_ones() {
+                map.half(machine, Pfn(merged ^ (1 << level)));
+                merged &= !(1 << level);
+            }
+            if at < last {
+                map.page_to_read(machine, Pfn(merged ^ (1 << (order + at.trailing_ones()))));
+                map.page_to_write(machine, Pfn(merged));
+            }
+        }
+    }
+
+    /// Makes a block free and takes its free buddies, level by level, off their lists: the block
+    /// that they are together, which is on no list yet, and the type of the list that it belongs on.
+    pub(super) fn merge<M: Machine>(
+        &mut self,
+        machine: &M,
+        map: &MemMap,
+        pfn: Pfn,
+        order: u32,
+    ) -> (Pfn, u32, MigrateType) {
+        self.free_pages += 1 << order;
+        let (mut pfn, mut merged) = (pfn, order);
+        while merged < MAX_ORDER {
+            let buddy = Pfn(pfn.0 ^ (1 << merged));
+            // A zone starts at a multiple of the largest block, so only its end can cut a pair.
+            if buddy.0 >= self.frontier {
+                break;
+            }
+            if !map.page(buddy).is_block(PageKind::Buddy, merged) {
+                map.page_to_read(machine, buddy);
+                break;
+            }
+            let list = map.half(machine, buddy).listed_as();
+            self.list(merged, list)
+                .remove(Links::of_zone(machine, map), buddy);
+            let upper = Pfn(pfn.0 | (1 << merged));
+            map.page(upper).set_kind(PageKind::Tail, 0);
+            pfn = Pfn(pfn.0 & !(1 << merged));
+            merged += 1;
+            self.merges += 1;
+        }
+        map.page_to_set(machine, pfn);
+        (pfn, merged, map.blocks().migratetype(pfn))
+    }
+}

@@ -1,0 +1,75 @@
+//! A zone's lists in use: the slots of all CPUs, and how one is held.
+
+use super::Pcp;
+use crate::machine::{Access, CpuId, Line, Machine, PerCpu, Work, access, work};
+use crate::page::buddy::Mixing;
+use crate::page::memmap::MemMap;
+use crate::page::zone::Zone;
+
+/// A zone and the lists of all CPUs in front of it.
+pub(crate) struct Pagesets {
+    pub(crate) zone: Zone,
+    pub(crate) slots: PerCpu<Pcp>,
+}
+
+impl Pagesets {
+    #[inline(always)]
+    pub(crate) fn at<'a, M: Machine>(&'a self, machine: &'a M, map: &'a MemMap) -> Pageset<'a, M> {
+        Pageset {
+            machine,
+            map,
+            zone: &self.zone,
+            slots: &self.slots,
+            mixing: Mixing::Allowed,
+        }
+    }
+}
+
+/// [`Pagesets`] in use: with the machine, and the request's rule on types.
+pub(crate) struct Pageset<'a, M: Machine> {
+    pub(crate) machine: &'a M,
+    pub(crate) map: &'a MemMap,
+    pub(crate) zone: &'a Zone,
+    pub(crate) slots: &'a PerCpu<Pcp>,
+    /// Blocks that a refill may take.
+    pub(crate) mixing: Mixing,
+}
+
+impl<M: Machine> Pageset<'_, M> {
+    /// Pages that eras with [`Tuning::Auto`] move at a time, of those that lie above `high` or are a
+    /// spree's.
+    pub(super) fn tuned_most(&self) -> u32 {
+        self.zone.limits.batch() << self.zone.rules.batch_scale_max
+    }
+
+    /// Pages that move under one hold of the zone lock at most, whatever the era says.
+    pub(super) fn hold(&self) -> u32 {
+        self.zone.rules.hold_pages
+    }
+
+    /// Does something with the running CPU's lists; `None` if they are held.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Pcp, CpuId) -> R) -> Option<R> {
+        self.slots.try_with(self.machine, |pcp, cpu| {
+            work(self.machine, Work::PageCall);
+            self.account_protection(pcp);
+            pcp.held(self, |pcp| f(pcp, cpu))
+        })
+    }
+
+    /// Does something with a CPU's lists; `None` if they cannot be had in bounded time.
+    pub(crate) fn with_remote<R>(&self, cpu: CpuId, f: impl FnOnce(&mut Pcp) -> R) -> Option<R> {
+        self.slots
+            .try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
+    }
+
+    /// Accounts what keeps a CPU's lists to one user.
+    #[inline(always)]
+    pub(crate) fn account_protection(&self, pcp: &Pcp) {
+        work(self.machine, self.zone.rules.pcp_protection());
+        if self.zone.rules.has_pcp_lock() {
+            let lock = core::ptr::from_ref(pcp).cast::<u32>();
+            access(self.machine, Line::Pcp, Access::Atomic, lock);
+        }
+    }
+}
