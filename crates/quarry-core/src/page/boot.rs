@@ -16,7 +16,7 @@ use crate::machine::{
 };
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// Why a page allocator could not be set up.
+/// Reason that a page allocator could not be set up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BootError {
     /// The machine's pages do not even make one page per node.
@@ -86,7 +86,8 @@ impl<M: Machine> PageAllocator<M> {
         // SAFETY: M2 - the ranges are zero-filled and unused; the allocator owns the machine, so
         // these are the only regions over them.
         let meta = unsafe { Region::new(ranges.meta) };
-        // SAFETY: as above; the region hands out offsets of CPU 0's area that hold for all areas.
+        // SAFETY: M2 and the ownership of the machine, as for `meta`; offsets in CPU 0's area hold for all
+        // areas.
         let percpu = unsafe { Region::new(area) };
         let map = MemMap::new(&machine, &meta).ok_or(BootError::NoRoom)?;
         if map.pages() == 0 {

@@ -1,9 +1,9 @@
 //! The consistency walker: P1 and P2 of the page allocator.
 //!
-//! A zone is walked while all of its per-CPU slots and then its lock are held. So no block is on its way between
-//! lists, nor is one split or merged. What other threads may still do is to change one word: the kind of a block
-//! that is on no list, when they take it off a list or are about to put it on one. Its pages count as one kind
-//! or the other.
+//! A zone is walked while all of its per-CPU slots and then its lock are held. So no block is on its way
+//! between lists, nor is one split or merged. Other threads may still change one word: the kind of a block that
+//! is on no list, when they take it off a list or are about to put it on one. Its pages count as one kind or
+//! the other.
 
 use super::buddy::FreeArea;
 use super::pcp::{Pagesets, Pcp};
@@ -11,7 +11,7 @@ use super::zone::Zone;
 use super::{MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn};
 use crate::machine::{CpuId, HeldSlots, Machine};
 
-/// Where all pages of a machine are, in pages.
+/// Pages of a machine by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageCensus {
     /// Never handed out.
@@ -43,26 +43,26 @@ impl PageCensus {
     }
 }
 
-/// What the walker found wrong.
+/// Contradiction that the walker found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageInconsistency {
-    /// A CPU's lists could not be had in bounded time; try again when it is idle. The walk has not ended.
+    /// A CPU held its lists too long; try again when it is idle. The walk was given up.
     Busy(CpuId),
     /// A lock is held by the calling thread.
     Reentered,
-    /// A page's descriptor contradicts the block that it lies in.
+    /// A page's descriptor contradicts the block around it.
     BadBlock(Pfn, PageKind),
-    /// A free block is on the list of one migrate type and says that it is on another's.
+    /// A free block is on the list of one migrate type, and its descriptor names another.
     WrongList(Pfn, MigrateType, MigrateType),
     /// Two free buddies that should have been merged.
     Unmerged(Pfn, u32),
     /// A list's length or a counter differs from what the walk found.
     Count {
-        /// Which count.
+        /// Name of the count.
         what: &'static str,
-        /// What the lists or counters say.
+        /// Value of the list or counter.
         recorded: u64,
-        /// What the walk found.
+        /// Value that the walk found.
         found: u64,
     },
 }

@@ -1,5 +1,4 @@
-//! How a page allocator is set up: the era, the zones, what is kept back; and the sysctls that
-//! change it while it is in use.
+//! Setup of a page allocator: era, zones, pages kept back, and holds of locks.
 //!
 //! # Zones, nodes, watermarks
 //!
@@ -25,7 +24,7 @@ use crate::machine::{MAX_NODES, NodeId};
 /// and of DMA32.
 pub(crate) const MAX_ZONES: usize = MAX_NODES + ZONE_TYPES - 1;
 
-/// Which zones a node has.
+/// Zones of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneLayout {
     /// One Normal zone: memory in user space has no addressing limits.
@@ -78,19 +77,19 @@ impl ZoneLayout {
     }
 }
 
-/// How many pages the watermarks keep back.
+/// Pages that the watermarks keep back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinFree {
     /// None: all memory can be used, and the watermarks are 0. The per-CPU lists are as long as if
     /// the era's default applied.
     Nothing,
-    /// What the era's kernel sets `min_free_kbytes` to when it boots.
+    /// The `min_free_kbytes` that the era's kernel computes at boot.
     Computed,
     /// This many KiB.
     Kbytes(u64),
 }
 
-/// How a page allocator is set up.
+/// Setup of a page allocator.
 ///
 /// ```
 /// use quarry_core::era::Era;
@@ -104,21 +103,20 @@ pub enum MinFree {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageConfig {
-    /// Whose rules the lists follow.
+    /// Release whose rules the lists follow.
     pub era: Era,
     /// The zones of a node.
     pub zones: ZoneLayout,
-    /// What the watermarks keep back.
+    /// Pages that the watermarks keep back.
     pub min_free: MinFree,
     /// `percpu_pagelist_fraction` or, from 5.14 on, `percpu_pagelist_high_fraction`; 0 is off.
     pub pagelist_fraction: u32,
-    /// From 6.7 on: at most a batch times 2 to the power of this moves under one hold of a zone
-    /// lock, the `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. Frees are counted as far, which
-    /// raises `high` and tells sprees of larger blocks: with less than 2 nothing is a spree.
+    /// From 6.7 on: at most a batch times 2 to the power of this moves under one hold of a zone lock, the
+    /// `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. The count of frees ends there too, which raises
+    /// `high` and marks sprees of larger blocks; below 2 there are no sprees.
     pub batch_scale_max: u32,
-    /// Most pages that move under one hold of a zone lock, or two larger blocks, whatever the era says
-    /// of it; at least 1. The next calls move the rest under holds of their own. Kernels have no such
-    /// bound.
+    /// Most pages that move under one hold of a zone lock, or two larger blocks, whatever the era's rule; at
+    /// least 1. The next calls move the rest under holds of their own. Kernels have no such bound.
     pub hold_pages: u32,
     /// Bytes of a CPU's share of the last-level cache: its size by the CPUs that share it. From 6.7 on,
     /// above three batches (756 KiB for a batch of 63), frees of larger blocks drain only lists with a
@@ -147,7 +145,7 @@ pub(super) const fn free_hold(era: Era) -> usize {
 }
 
 impl PageConfig {
-    /// What a heap has: one zone per node, in which every page can be used.
+    /// Setup of a heap: one zone per node, in which every page can be used.
     #[must_use]
     pub const fn new(era: Era) -> Self {
         Self {

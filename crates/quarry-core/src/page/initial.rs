@@ -13,10 +13,10 @@ impl<M: Machine> PageAllocator<M> {
         self.pagesets().find(|at| at.zone.id.zone == zone)
     }
 
-    /// Leaves these free blocks in a zone and nothing else: the other free pages are used by others,
-    /// who never free them. For machines with a known initial state: the blocks lie in pageblocks of their
-    /// types, behind all that was allocated before. Returns the pages that are free then; `None` if there
-    /// is no such zone, or its lock is the caller's.
+    /// Leaves exactly these free blocks in a zone; all its other free pages are in use for good. For machines
+    /// with a known initial state: the blocks are in pageblocks of their types, behind all that was allocated
+    /// before. Returns the pages that are free then; `None` if there is no such zone, or its lock is the
+    /// caller's.
     pub fn leave_free(&self, zone: ZoneType, blocks: &FreeBlockCounts) -> Option<u64> {
         let _pass = self.gate().enter(self.machine());
         let zone = &self.pagesets_of_type(zone)?.zone;
@@ -40,7 +40,7 @@ impl<M: Machine> PageAllocator<M> {
             return false;
         };
         zone.set_boost(pages);
-        // The holder leaves word whether the zone is below its high watermark now.
+        // Releasing the lock publishes whether the zone is now below its high watermark.
         drop(zone.lock(self.machine(), self.map()));
         true
     }

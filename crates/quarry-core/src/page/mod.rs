@@ -2,11 +2,12 @@
 //!
 //! # Idea and source
 //!
-//! Linux's page allocator as the slab designs see it. Blocks have 2^order pages, orders 0..=10. They are
-//! split and merged in pairs of buddies (Knowlton 1965) under one lock per zone. Per-CPU lists of recently
-//! freed blocks stand in front of that lock. Sizes of those lists by era: [`geometry`]; what
-//! they do: `rules.rs`; the array that single steps use: `front.rs`; migrate types: `buddy.rs` and `fallback.rs`; zones
-//! and watermarks: `config.rs`; machines that have run for a while: `fill.rs`, `pcp/stock.rs`.
+//! Linux's page allocator as the slab designs see it. Blocks have 2^order pages, orders 0..=10. They are split
+//! and merged in pairs of buddies (Knowlton 1965) under one lock per zone. Per-CPU lists of recently freed
+//! blocks stand in front of that lock. Each folder stands on the next: `front` has the calls, `pcp` the per-CPU
+//! lists, `zone` and `buddy` the lists behind the lock, `memmap` the descriptors. Sizes of the per-CPU lists by
+//! era are in [`geometry`], their rules in `rules.rs`. `boot.rs` sets all up from `config.rs`; `initial.rs`
+//! makes the state of a machine that has run for a while.
 //!
 //! # Objects
 //!
@@ -39,7 +40,7 @@
 //! * **P1** Every page is in exactly one place: untouched, in a free block on a buddy list, in a
 //!   block on one CPU's list, deferred, allocated, or in the hand of a thread. Such a thread is taking
 //!   it from a list or putting it there. [`PageAllocator::check_consistency`] walks all of them.
-//! * **P2** Two free buddies of one order never both lie on buddy lists, whatever their types.
+//! * **P2** Two free buddies of one order are never both on buddy lists, whatever their types.
 //! * **P3** A zone starts at a multiple of 2^10 pages, so a buddy is never in another zone.
 //! * **P4** A free block's descriptor names the list that it is on, whose type may be another than
 //!   its pageblock's.
@@ -57,7 +58,7 @@
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
 //!   pages are not interleaved over nodes.
 //! * Refills and drains move runs of blocks under a hold; lists and costs are as if one by one
-//!   (`buddy.rs`). In a process holds have other bounds ([`PageConfig::in_process`]).
+//! (`buddy/`). In a process holds have other bounds ([`PageConfig::in_process`]).
 
 mod boot;
 mod buddy;
@@ -160,7 +161,7 @@ impl<M: Machine> PageAllocator<M> {
         &self.machine
     }
 
-    /// Whose rules the lists follow; `None` if the calling thread is writing a sysctl.
+    /// Release whose rules the lists follow; `None` if the calling thread is writing a sysctl.
     pub fn era(&self) -> Option<Era> {
         let _pass = self.gate.enter(&self.machine);
         Some(self.config.lock(&self.machine)?.era)
@@ -205,7 +206,7 @@ impl<M: Machine> PageAllocator<M> {
         self.map.get(pfn).map(|_| self.map.address(pfn))
     }
 
-    /// The page that an address lies in, if it is one of this machine's.
+    /// Number of the page at an address; `None` for an address outside the machine's pages.
     pub fn pfn_of(&self, address: NonNull<u8>) -> Option<Pfn> {
         self.map.pfn_of(address)
     }
@@ -287,7 +288,7 @@ impl<M: Machine> PageAllocator<M> {
         (pfn.0 < self.pages()).then(|| self.map.blocks().migratetype(pfn))
     }
 
-    /// Whether watermarks keep pages back.
+    /// True if watermarks keep pages back.
     #[inline(always)]
     fn keeps_back(&self) -> bool {
         self.plain_nodes.load(Ordering::Relaxed) == 0
@@ -303,9 +304,8 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Gives the blocks of all per-CPU lists back to their zones, and what the zones then have too
-    /// much back to the machine ([`PageAllocator::set_auto_trim`]). Returns how many CPUs were busy
-    /// and kept theirs.
+    /// Gives the blocks of all per-CPU lists back to their zones, and the zones' excess back to the machine
+    /// ([`PageAllocator::set_auto_trim`]). Returns the number of busy CPUs, which kept theirs.
     pub fn drain_all(&self) -> u32 {
         let busy = self.drain_lists();
         self.auto_trim();
@@ -322,16 +322,16 @@ impl<M: Machine> PageAllocator<M> {
         })
     }
 
-    /// The periodic work of all CPUs, which a kernel does each second (`vm.stat_interval`): the
-    /// `high` of 6.7 and later decays, and lists of another node's zone that were idle for three
-    /// intervals give a batch back. Returns how many CPUs were busy and left out.
+    /// The periodic work of all CPUs, which a kernel does each second (`vm.stat_interval`): the `high` of 6.7
+    /// and later decays, and lists of another node's zone that were idle for three intervals give a batch back.
+    /// Returns the number of busy CPUs, which were left out.
     pub fn vmstat_update(&self) -> u32 {
         self.each_pcp(|cpu, at, pcp| {
             pcp.interval(at, at.zone.is_remote(&self.machine, cpu));
         })
     }
 
-    /// Does something with all per-CPU lists; returns how many were busy and left out.
+    /// Calls `f` for all per-CPU lists but the busy ones; returns the number of those.
     fn each_pcp(&self, mut f: impl FnMut(CpuId, &Pageset<'_, M>, &mut Pcp)) -> u32 {
         let mut busy = 0;
         for sets in self.pagesets() {
@@ -347,7 +347,7 @@ impl<M: Machine> PageAllocator<M> {
         busy
     }
 
-    /// Takes all per-CPU slots of the page allocator (see [`Gate`]); returns how many it missed.
+    /// Takes all per-CPU slots of the page allocator (see [`Gate`]); returns the number it missed.
     pub(crate) fn quiesce(&self) -> u32 {
         self.pagesets()
             .map(|sets| sets.slots.quiesce(&self.machine))

@@ -1,5 +1,5 @@
-//! What a page allocator shows of itself: sums for programs, and zone by zone what the texts of
-//! `/proc/buddyinfo`, `/proc/pagetypeinfo`, `/proc/zoneinfo` and `/proc/vmstat` are made of.
+//! Reports of a page allocator: sums for programs, and zone by zone the values in the texts of
+//! `/proc/buddyinfo`, `/proc/pagetypeinfo`, `/proc/zoneinfo` and `/proc/vmstat`.
 
 use super::PageAllocator;
 use super::geometry::{ListLimits, Watermarks};
@@ -64,7 +64,7 @@ pub struct NumaStats {
 /// A zone at this moment. Counters leave out CPUs that are busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
-    /// Which zone.
+    /// Node and type of the zone.
     pub id: ZoneId,
     /// Its first page.
     pub start: Pfn,
@@ -86,7 +86,7 @@ pub struct ZoneReport {
     /// Pages kept back from requests that could have had a higher zone, by the highest
     /// (`protection`); [`ZoneType::ALL`](super::ZoneType::ALL) gives the zones' order.
     pub lowmem_reserve: [u64; ZONE_TYPES],
-    /// What went through the per-CPU lists.
+    /// Traffic of the per-CPU lists.
     pub pcp: PcpStats,
     /// Allocations that passed them by.
     pub direct_allocs: u64,

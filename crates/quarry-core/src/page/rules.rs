@@ -1,5 +1,5 @@
-//! What the per-CPU lists do, by release; what they hold and how much is in [`super::geometry`], what
-//! becomes of types in `fallback.rs`.
+//! Behaviour of the per-CPU lists by release. Their orders and sizes are in [`super::geometry`], fallbacks
+//! between migrate types in `buddy/fallback.rs`.
 //!
 //! # Per-CPU lists by release
 //!
@@ -44,7 +44,7 @@ pub(crate) const PCP_LISTS: usize = 15;
 /// In [`Rules::list_of`]: no list holds such blocks.
 pub(crate) const NO_LIST: u8 = u8::MAX;
 
-/// How much the lists move at a time, and when.
+/// Rule for the pages that lists move at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tuning {
     /// A batch each time.
@@ -60,7 +60,7 @@ pub(crate) enum Tuning {
 pub(crate) struct Rules {
     pub(crate) era: Era,
     pub(crate) tuning: Tuning,
-    /// How often `alloc_factor` and `free_count` may double a batch ([`Tuning::Auto`]).
+    /// Doublings of a batch by `alloc_factor` and `free_count`, at most ([`Tuning::Auto`]).
     pub(crate) batch_scale_max: u32,
     /// Most pages of a hold of the zone lock.
     pub(crate) hold_pages: u32,
@@ -131,7 +131,7 @@ impl Rules {
         self.era >= Era::V2_6_24
     }
 
-    /// What keeps a CPU's lists to one user: interrupts are off, from 6.2 on only preemption (facts 7.6).
+    /// Protection of a CPU's lists: interrupts off, from 6.2 on only preemption (facts 7.6).
     pub(crate) fn pcp_protection(&self) -> Work {
         match self.era >= Era::V6_2 {
             true => Work::Preempt,
@@ -139,13 +139,13 @@ impl Rules {
         }
     }
 
-    /// Each CPU's lists have a spin lock, besides.
+    /// True if each CPU's lists also have a spin lock.
     pub(crate) fn has_pcp_lock(&self) -> bool {
         self.era >= Era::V6_0
     }
 
-    /// How the lists of other CPUs are drained: an interrupt up to 4.10, their workers up to 5.19, then
-    /// under the lists' locks.
+    /// Means by which the lists of other CPUs are drained: an interrupt up to 4.10, their workers up to 5.19,
+    /// then under the lists' locks.
     pub(crate) fn pcp_reach(&self) -> Reach {
         match self.era {
             era if era < Era::V4_11 => Reach::Interrupt,
@@ -173,7 +173,7 @@ impl Rules {
         self.era >= Era::V5_18
     }
 
-    /// Whether the free of a larger block empties the lists while the free factor grows
+    /// True if the free of a larger block empties the lists while the free factor grows
     /// ([`Tuning::FreeFactor`]).
     pub(crate) fn larger_frees_empty(&self) -> bool {
         self.era >= Era::V5_18

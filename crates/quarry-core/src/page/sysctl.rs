@@ -63,7 +63,7 @@ static PERCPU_PAGELIST_HIGH_FRACTION: Tunable = Tunable {
 /// `sysctl/vm.rst`), which is not tunable here. The highest zone has nothing above it.
 const LOWMEM_RESERVE_RATIO: [u64; ZONE_TYPES] = [256, 256, 32];
 
-/// Why a sysctl was not written.
+/// Reason that a sysctl was not written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SysctlError {
     /// The era has no such sysctl, or it does not take the value.
@@ -105,9 +105,9 @@ impl<M: Machine> PageAllocator<M> {
         })
     }
 
-    /// Writes a sysctl: `min_free_kbytes`, and `percpu_pagelist_fraction` or
-    /// `percpu_pagelist_high_fraction` as the era has it (0 is off). Returns how many CPUs were
-    /// busy; their lists take the new limits at their next overflow.
+    /// Writes a sysctl: `min_free_kbytes`, and `percpu_pagelist_fraction` or `percpu_pagelist_high_fraction` as
+    /// the era has it (0 is off). Returns the number of busy CPUs; their lists take the new limits at their
+    /// next overflow.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl<M: Machine> PageAllocator<M> {
                 let pages = u64::from(keeps_back) * self.reserve(zone, highest);
                 reserve.store(pages, Ordering::Relaxed);
             }
-            // The holder leaves word whether the zone is below its new high watermark.
+            // Releasing the lock publishes whether the zone is below its new high watermark.
             drop(zone.lock(self.machine(), self.map()));
         }
         let nodes = self.machine().topology().nodes;

@@ -36,7 +36,7 @@ const HUGE_PAGE_SHIFT: u32 = 21;
 /// `keep_pages` while nothing is given back by itself.
 const OFF: u64 = u64::MAX;
 
-/// Which free memory is given back.
+/// Rule for the free memory that is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimPolicy {
     /// Free pages that keep their memory.
@@ -58,7 +58,7 @@ impl TrimPolicy {
     }
 }
 
-/// What a trim did.
+/// Outcome of a trim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
     /// Pages given back.
@@ -71,7 +71,7 @@ pub struct Trimmed {
     pub busy_cpus: u32,
 }
 
-/// How much memory there is behind a machine's pages, in pages.
+/// Memory behind a machine's pages, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residency {
     /// All pages.
@@ -89,7 +89,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// Pages that have memory at most: those in use, on per-CPU lists, or free with memory.
+    /// Most pages that can have memory: those in use, on per-CPU lists, or free and not vacant.
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.pages - self.untouched - self.vacant
@@ -115,13 +115,13 @@ impl Trimmer {
     }
 }
 
-/// What one look at a list came to.
+/// Outcome of one look at a list.
 enum Look {
     /// A block with memory, now isolated, and the bits of its units without.
     Found(Pfn, u64),
     /// Only blocks that are no candidates; there may be more.
     Passed,
-    /// No blocks are left to look at, or the lock is not to be had.
+    /// No blocks are left to look at, or the calling thread holds the lock.
     End,
 }
 
@@ -138,7 +138,7 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Gives memory back without being asked from now on, or no longer.
+    /// Turns the automatic trim on or off.
     pub fn set_auto_trim(&self, policy: Option<TrimPolicy>) {
         let trimmer = &self.trimmer;
         if let Some(policy) = policy {
@@ -148,7 +148,7 @@ impl<M: Machine> PageAllocator<M> {
         trimmer.keep_pages.store(keep_pages, Ordering::Relaxed);
     }
 
-    /// By which rule memory is given back without being asked; `None` if it is not.
+    /// Rule of the automatic trim; `None` if it is off.
     pub fn auto_trim_policy(&self) -> Option<TrimPolicy> {
         let keep_pages = self.trimmer.keep_pages.load(Ordering::Relaxed);
         (keep_pages != OFF).then(|| TrimPolicy {
@@ -157,8 +157,8 @@ impl<M: Machine> PageAllocator<M> {
         })
     }
 
-    /// How much memory there is. A zone whose lock the calling thread holds is missing; a block that
-    /// the machine is just taking back counts as in use.
+    /// Memory behind the pages. A zone whose lock the calling thread holds is missing; a block that the machine
+    /// is just taking back counts as in use.
     pub fn residency(&self) -> Residency {
         let _pass = self.gate().enter(self.machine());
         let mut all = Residency {

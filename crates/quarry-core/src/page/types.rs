@@ -65,7 +65,7 @@ impl MigrateType {
     }
 }
 
-/// Where a page is.
+/// Place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -90,7 +90,7 @@ pub enum PageKind {
 }
 
 impl PageKind {
-    /// Whether the references to a block of this kind are counted.
+    /// True if the references to a block of this kind are counted.
     pub(super) fn counts_references(self) -> bool {
         matches!(self, Self::Allocated | Self::Pool)
     }
@@ -164,7 +164,7 @@ pub struct ZoneId {
     pub zone: ZoneType,
 }
 
-/// What is asked of the page allocator (`gfp_t`, order and node of the kernel's calls).
+/// A request to the page allocator (`gfp_t`, order and node of the kernel's calls).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocOptions {
     /// log2 of the number of pages, at most [`MAX_ORDER`].
@@ -191,7 +191,7 @@ impl Default for AllocOptions {
     }
 }
 
-/// Why pages could not be freed, or their references not counted.
+/// Reason that pages could not be freed, or a reference not counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageError {
     /// The page number is outside the machine's memory.

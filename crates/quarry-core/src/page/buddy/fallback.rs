@@ -1,4 +1,4 @@
-//! What a request gets whose type has no free block, by release.
+//! Blocks for a request whose own type has none free, by release.
 //!
 //! A request *claims* a pageblock when it moves the free blocks around the one that it found to its own type.
 //! The pageblock moves with them if enough of it is free. Else the request takes one block alone. It may claim if the
@@ -20,9 +20,9 @@
 //!
 //! # Departure from the kernel
 //!
-//! From 4.12 on kernels tell movable blocks in use by what they are used for. A descriptor does not say how
-//! its block was asked for. So a block that is allocated counts as its pageblock's type. Slabs, pools and
-//! pages on per-CPU lists count as unmovable.
+//! From 4.12 on kernels know movable blocks in use by their contents. A descriptor here does not record the
+//! request's type, so a block that is allocated counts as its pageblock's type. Slabs, pools and pages on
+//! per-CPU lists count as unmovable.
 
 use core::ops::Range;
 
@@ -33,7 +33,7 @@ use crate::page::memmap::MemMap;
 use crate::page::memmap::list::Links;
 use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 
-/// Where a type without free blocks looks, first to last (facts 7.1).
+/// Types in which a request looks that finds none of its own, first to last (facts 7.1).
 pub(super) const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
     [MigrateType::Reclaimable, MigrateType::Movable],
     [MigrateType::Reclaimable, MigrateType::Unmovable],
@@ -104,7 +104,7 @@ impl FreeArea {
         others.find_map(|other| Some((self.first(order, other)?, other)))
     }
 
-    /// Whether a request may claim the pageblock of a block of this order.
+    /// True if a request may claim the pageblock of a block of this order.
     fn may_claim(&self, order: u32, half_a_block: u32, wanted: MigrateType) -> bool {
         let by_type = match wanted {
             MigrateType::Reclaimable => true,
@@ -133,7 +133,7 @@ impl FreeArea {
     }
 
     /// Moves the free blocks around a free block to the wanted type, and the pageblock itself if enough of it
-    /// suits. Whether the blocks moved.
+    /// suits. Returns true if the blocks moved.
     fn claim<M: Machine>(
         &mut self,
         machine: &M,

@@ -1,5 +1,4 @@
-//! The free memory of a machine that has run for a while: what lies free where, between pages that
-//! others use.
+//! Free memory of a machine that has run for a while: free blocks between pages in use.
 
 use super::FreeArea;
 use crate::machine::Machine;
@@ -9,22 +8,22 @@ use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind
 /// Free blocks by order and migrate type.
 pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
 
-/// Where the next block is laid, and what is left to lay.
+/// Position of the next block, and the pages in use that are left to part blocks with.
 struct Site<'m, M> {
     machine: &'m M,
     map: &'m MemMap,
     at: u32,
-    /// Pages that have to be in use.
+    /// Pages still to be put in use.
     used: u64,
 }
 
 impl FreeArea {
-    /// Makes all free pages used, by unknown users, but for these blocks. The blocks lie behind what was
-    /// handed out so far, in pageblocks of their types, so that no two merge. If there are too
-    /// few pages in use to part them, the last ones are one piece. Returns the free pages.
+    /// Marks all free pages as in use, except for these blocks. The blocks come after all pages handed out so
+    /// far, in pageblocks of their types, and no two of them are buddies. If there are too few pages in use to
+    /// part them, the last blocks form one piece. Returns the free pages.
     ///
-    /// Pages in use that part no blocks are cut off at the end of the zone, so that their descriptors
-    /// need no memory.
+    /// Pages in use that part no blocks are at the end of the zone and cut off: their descriptors need no
+    /// memory.
     pub(crate) fn leave_free<M: Machine>(
         &mut self,
         machine: &M,
@@ -56,21 +55,21 @@ impl FreeArea {
             .all(|migratetype| self.lay_all(&mut site, blocks, migratetype))
             && (!self.stays_untouched(blocks) || self.align(&mut site, MAX_ORDER));
         if !all_laid {
-            // Those that are left are what lies behind, untouched and as large as can be.
+            // The blocks not laid come out of the untouched memory behind, in pieces as large as possible.
             self.take_up_again(&mut site);
         }
         self.begin_untouched(site.at, self.end() - site.used as u32);
         self.free_pages()
     }
 
-    /// Whether there are blocks as untouched memory is made of: of the largest order and its type.
-    /// They need not be laid, and so no descriptors.
+    /// True if blocks of the largest order and of untouched memory's type are wanted: untouched memory provides
+    /// them without descriptors.
     fn stays_untouched(&self, blocks: &FreeBlockCounts) -> bool {
         blocks[MAX_ORDER as usize][self.boot_type() as usize] > 0
     }
 
-    /// Lays the blocks of a type, the largest first, but for those that are left untouched; false if
-    /// they could not all be parted.
+    /// Lays the blocks of a type, largest first, except those that untouched memory provides. Returns false if
+    /// some could not be parted.
     fn lay_all<M: Machine>(
         &mut self,
         site: &mut Site<'_, M>,
@@ -102,8 +101,8 @@ impl FreeArea {
         self.align(site, pageblock)
     }
 
-    /// Makes the blocks just laid untouched again whose buddies will be untouched: two such would not
-    /// be merged.
+    /// Makes the last blocks untouched again whose buddies will be untouched: nothing would merge such a pair
+    /// (P2).
     fn take_up_again<M: Machine>(&mut self, site: &mut Site<'_, M>) {
         let before = |at: u32| {
             let lower = |order: &u32| {
@@ -130,7 +129,7 @@ impl FreeArea {
         }
     }
 
-    /// Whether the page is the second of two buddies and the first is free.
+    /// True if the page is the upper of two buddies and the lower one is free.
     fn merges<M: Machine>(&self, site: &Site<'_, M>, order: u32) -> bool {
         let lower = Pfn(site.at & !(1 << order));
         let is_upper = order < MAX_ORDER && site.at & (1 << order) != 0;

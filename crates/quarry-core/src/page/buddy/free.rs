@@ -34,7 +34,7 @@ impl FreeArea {
         }
     }
 
-    /// Whether the pair of a block and its buddy, which is in use, would merge with a free block.
+    /// True if a block and its buddy, which is in use, would make a pair with a free buddy.
     fn merges_soon<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) -> bool {
         if self.era < Era::V2_6_35 || order + 1 >= MAX_ORDER {
             return false;
@@ -117,7 +117,7 @@ impl FreeArea {
         }
     }
 
-    /// Makes blocks one block; what becomes of its first page is [`FreeArea::merge`]'s to say.
+    /// Makes blocks one block; [`FreeArea::merge`] sets the state of its first page.
     fn join<M: Machine>(&mut self, machine: &M, map: &MemMap, whole: &[Pfn], order: u32) {
         let last = whole.len() - 1;
         self.merges += last as u64;

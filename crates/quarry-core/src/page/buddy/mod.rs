@@ -27,10 +27,10 @@ use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind
 use fallback::FALLBACKS;
 use vacancy::Vacancy;
 
-/// Whether a request whose type has no block may have one of another type.
+/// Blocks of other types that a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mixing {
-    /// Any block.
+    /// Any block, once its own type has none.
     Allowed,
     /// Whole pageblocks only, in which nothing is in use that types could be mixed with.
     WholeBlocks,
@@ -38,12 +38,12 @@ pub(crate) enum Mixing {
     Steals,
 }
 
-/// What is asked of a zone's lists.
+/// A request to a zone's lists.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) order: u32,
     pub(crate) migratetype: MigrateType,
-    /// What the block becomes.
+    /// Kind that the block becomes.
     pub(crate) kind: PageKind,
     pub(crate) mixing: Mixing,
 }
@@ -73,7 +73,7 @@ pub(crate) struct FreeArea {
     /// Type of the pageblocks beyond the frontier.
     boot_type: MigrateType,
     free_pages: u64,
-    /// Which of the pages below the frontier have no memory behind them.
+    /// Pages below the frontier without memory.
     pub(crate) vacancy: Vacancy,
     /// Blocks allocated and freed under the lock, by order.
     pub(crate) allocated: [u64; ORDERS],
@@ -123,14 +123,14 @@ impl FreeArea {
         self.boot_type
     }
 
-    /// Accounts what every holder of the zone's lock works with: the line of its counters.
+    /// Accounts the line that every holder of the zone lock writes, that of the counters.
     pub(in crate::page) fn account<M: Machine>(&self, machine: &M) {
         let counters = core::ptr::from_ref(&self.free_pages);
         access(machine, Line::Zone, Access::Write, counters);
     }
 
-    /// Notes that what lies below `at` has been handed out or is on a list, and that others use what lies
-    /// beyond `end` for good.
+    /// Notes that all pages below `at` have been handed out or are on a list, and that pages from `end` on are
+    /// in use for good.
     fn begin_untouched(&mut self, at: u32, end: u32) {
         (self.frontier, self.end) = (at, end);
         let pages = |(order, lists): (usize, &[PageList; MIGRATE_TYPES])| {
@@ -171,7 +171,7 @@ impl FreeArea {
         self.vacancy.vacate(pfn, order);
     }
 
-    /// Free pages that have memory behind them, as far as is known.
+    /// Free pages known to have memory.
     pub(crate) fn resident_free_pages(&self) -> u64 {
         let untouched = u64::from(self.end - self.frontier);
         self.free_pages - untouched - self.vacancy.pages()
@@ -292,13 +292,13 @@ impl FreeArea {
         taken
     }
 
-    /// [`FreeArea::alloc`] of up to `most` blocks that come one after the other out of one larger
-    /// one: each is given to `each`. Returns how many there were, 0 if there is none left. From 6.15 on a
-    /// stolen block turns what is wanted to [`Mixing::Steals`], for the rest of the caller's hold.
+    /// [`FreeArea::alloc`] of up to `most` blocks that come one after the other out of one larger one: each is
+    /// given to `each`. Returns the number of blocks, 0 if the zone has none. From 6.15 on a stolen block turns
+    /// what is wanted to [`Mixing::Steals`], for the rest of the caller's hold.
     ///
-    /// While a block is being used up, the lists of its type below it hold nothing but what is left
-    /// of it, lowest address first. So it is cut once, which leaves what cutting it again for each
-    /// block would leave; what that costs is charged.
+    /// While a block is being used up, the lists of its type below it hold only its own remains, lowest address
+    /// first. So cutting it once leaves the same lists as cutting it again for each block. The cost of the
+    /// latter is charged.
     #[inline]
     pub(crate) fn alloc_run<M: Machine>(
         &mut self,

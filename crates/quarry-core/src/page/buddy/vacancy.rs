@@ -1,4 +1,4 @@
-//! Which free pages have no memory behind them: what was given back is not given back twice.
+//! Free pages without memory, so that none is given back twice.
 //!
 //! A zone's pages are taken in units of 2^[`UNIT_ORDER`]. A unit's bit is set while no page of it
 //! has been handed out since it was given back, or since it was new. So splits and merges of the
@@ -65,17 +65,18 @@ impl Vacancy {
         let first = (at >> UNIT_ORDER) % u64::BITS;
         let units = 1u32 << order.saturating_sub(UNIT_ORDER);
         let bits = (u64::MAX >> (u64::BITS - units)) << first;
-        // SAFETY: as above; the words are only reached through `&mut self`.
+        // SAFETY: `place` checked the index against `len`; the words are only reached through `&mut self`,
+        // which is borrowed here.
         Some((unsafe { &mut *word.as_ptr() }, bits))
     }
 
-    /// Whether a page is the first of a unit.
+    /// True if a page is the first of a unit.
     #[inline(always)]
     pub(crate) fn begins_unit(pfn: Pfn) -> bool {
         pfn.0.trailing_zeros() >= UNIT_ORDER
     }
 
-    /// A block is handed out. It, or the unit that it lies in, will have memory.
+    /// Notes that a block is handed out: it, or the unit around it, will have memory.
     #[inline]
     pub(crate) fn occupy(&mut self, pfn: Pfn, order: u32) {
         if let Some((word, bits)) = self.place(pfn, order) {
@@ -87,7 +88,7 @@ impl Vacancy {
         }
     }
 
-    /// A free block of at least a unit has no memory.
+    /// Notes that a free block has no memory; blocks below a unit are not tracked.
     pub(crate) fn vacate(&mut self, pfn: Pfn, order: u32) {
         if order >= UNIT_ORDER {
             self.vacate_units(pfn, order, u64::MAX);

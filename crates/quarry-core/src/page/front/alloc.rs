@@ -128,8 +128,8 @@ impl<M: Machine> PageAllocator<M> {
         above(least, Mixing::Allowed, false)
     }
 
-    /// Whether a request tries the node's zones before it mixes types in the first: one that prefers Normal,
-    /// on a machine of several nodes only if the node has DMA32.
+    /// True if a request tries the node's zones before it mixes types in the first: one that prefers Normal, on
+    /// a machine of several nodes only if the node has DMA32.
     fn spreads(&self, options: &AllocOptions, node: NodeId) -> bool {
         let mut zones = self.zonelist(node, options.highest_zone);
         let here = |sets: Option<&Pagesets>, of: ZoneType| {
@@ -181,8 +181,8 @@ impl<M: Machine> PageAllocator<M> {
         None
     }
 
-    /// Whether the caller interrupted the holder of a zone lock. The per-CPU lists are of no help
-    /// then, and waiting for the slot that the interrupted thread holds would take long.
+    /// True if the caller interrupted the holder of a zone lock. The per-CPU lists are of no help then, and
+    /// waiting for the slot that the interrupted thread holds would take long.
     fn zones_reentered(&self) -> bool {
         self.zones()
             .any(|zone| zone.lock(&self.machine, &self.map).is_none())

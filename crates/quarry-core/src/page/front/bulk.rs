@@ -90,8 +90,8 @@ impl<M: Machine> PageAllocator<M> {
         first + filled(missing)
     }
 
-    /// Fills the empty slots from the running CPU's lists, as far as they and a zone of the node
-    /// reach. Returns their number. `filled` slots of the array come before these.
+    /// Fills empty slots from the running CPU's lists until those and one zone of the node have no more.
+    /// Returns the number filled. `filled` slots of the array come before these.
     ///
     /// Where watermarks count, that zone has as many pages above its low one as the array has slots; from
     /// 7.1 on, as many as are missing.
@@ -183,8 +183,8 @@ impl<M: Machine> PageAllocator<M> {
         result
     }
 
-    /// Frees the first slots under one hold of the running CPU's lists, up to a page of another
-    /// zone. How many slots were looked at; `None` if the lists cannot be used.
+    /// Frees the first slots under one hold of the running CPU's lists, up to a page of another zone. Returns
+    /// the number of slots looked at; `None` if the lists are held.
     #[inline(always)]
     fn free_bulk_listed(
         &self,
@@ -233,8 +233,8 @@ impl<M: Machine> PageAllocator<M> {
         Some(looked_at)
     }
 
-    /// Frees single pages up to the first empty slot, as long as they can be freed, go into the
-    /// lists' array and there is room. Returns how many.
+    /// Frees single pages up to the first empty slot, as long as each can be freed, belongs into the lists'
+    /// array and finds room there. Returns the number freed.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]

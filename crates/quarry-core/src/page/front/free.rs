@@ -1,18 +1,17 @@
-//! Freeing beyond the shortest way: who a block is claimed by, and by which lists it goes or past
-//! them.
+//! Frees beyond the shortest way: claims, and the lists or the zone that take the block.
 
 use crate::machine::Machine;
 use crate::page::pcp::Pagesets;
 use crate::page::{Page, PageAllocator, PageError, PageKind, Pfn};
 
-/// How a block becomes the lists' own.
+/// Way in which a block becomes the lists' own.
 #[derive(Clone, Copy)]
 pub(super) enum Claim {
-    /// It is an allocated block, which another caller may be freeing too.
+    /// Compare-and-swap: another caller may be freeing the allocated block too.
     Allocated,
-    /// It is the caller's own block ([`PageKind::Owned`]), which no other code can free.
+    /// Store: the block is the caller's handle's ([`PageKind::Owned`]), and no other code can free it.
     Owned,
-    /// It is already.
+    /// Nothing to do: it already is.
     Made,
 }
 
@@ -30,7 +29,7 @@ impl Claim {
         }
     }
 
-    /// Takes back what [`Claim::make`] did. No code can have seen the block since, on no list.
+    /// Takes back what [`Claim::make`] did. No other code has seen the block since: it was on no list.
     pub(super) fn undo(self, page: &Page, order: u32) {
         match self {
             Self::Allocated => page.set_kind(PageKind::Allocated, order),
@@ -40,7 +39,7 @@ impl Claim {
     }
 }
 
-/// What became of a block that was to be freed.
+/// Outcome of a free.
 pub(super) enum Freed {
     /// It is on the CPU's list.
     Kept,
@@ -95,7 +94,7 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Why a block cannot be freed with this order.
+    /// Error of a free that is refused.
     #[cold]
     #[inline(never)]
     pub(super) fn why_not_freed(&self, pfn: Pfn, given: u32) -> PageError {

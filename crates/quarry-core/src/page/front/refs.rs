@@ -1,10 +1,10 @@
 //! Reference counts of allocated blocks (`page_count()`, `get_page()`, `put_page()`), and the handle of one
 //! reference.
 //!
-//! A block begins with one reference, its allocator's. The descriptor counts those beyond it in the
-//! word of its kind and order. A block that never has a second user costs no count, and one comparison
-//! tells that it may be freed. If a thread takes a reference while another frees the block by a
-//! compare-and-swap, one of the two is refused.
+//! A block begins with one reference, its allocator's. The descriptor counts those beyond it in the word of its
+//! kind and order. A block that never has a second user costs no count, and one comparison shows that it may be
+//! freed. If a thread takes a reference while another frees the block by a compare-and-swap, one of the two is
+//! refused.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ impl<M: Machine> PageAllocator<M> {
     /// assert_eq!(pages.page_count(page), 2);
     /// // SAFETY: the page has two references, and both are this function's.
     /// assert_eq!(unsafe { pages.put_page(page) }, Ok(false));
-    /// // SAFETY: as above.
+    /// // SAFETY: the last reference is this function's.
     /// assert_eq!(unsafe { pages.put_page(page) }, Ok(true));
     /// # }
     /// ```

@@ -1,6 +1,6 @@
-//! Bulk calls that are one step per page, as far as the running CPU's array ([`crate::page::front`]) has pages or
-//! room. They need the slot, as a step must not be interrupted by another. They leave out what a hold of
-//! the lists begins and ends with. The lists' next holder takes them into account as steps.
+//! Bulk calls in the form of one step per page, while the running CPU's array ([`crate::page::pcp::array`]) has
+//! pages or room. They need the slot, as a step must not be interrupted by another. They leave out what a hold
+//! of the lists begins and ends with. The lists' next holder takes them into account as steps.
 
 use super::free::Claim;
 use crate::machine::{Machine, NodeId, PerCpu};
@@ -43,8 +43,8 @@ impl<M: Machine> PageAllocator<M> {
         Some((near, self.map.blocks().near(own)))
     }
 
-    /// Fills slots from the first on, up to one that is filled already, with pages of the running CPU's
-    /// array. How many.
+    /// Fills slots from the first on, up to one that is filled already, with pages of the running CPU's array.
+    /// Returns the number filled.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
@@ -66,8 +66,8 @@ impl<M: Machine> PageAllocator<M> {
         taken.unwrap_or(0)
     }
 
-    /// Frees the pages of slots from the first on. Ends at one that is empty, cannot be freed,
-    /// goes elsewhere or finds no room in the running CPU's array. How many.
+    /// Frees the pages of slots from the first on. Ends at one that is empty, cannot be freed, belongs
+    /// elsewhere or finds no room in the running CPU's array. Returns the number filled.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
@@ -85,8 +85,8 @@ impl<M: Machine> PageAllocator<M> {
     }
 }
 
-/// Moves the pages of slots from the first on into free entries, as far as there is room. Stops at a slot
-/// that is empty or whose page cannot be freed, or has no such tag. Returns how many it moved.
+/// Moves the pages of slots, from the first on, into free entries while there is room. Stops at a slot that is
+/// empty or whose page cannot be freed, or has no such tag. Returns the number moved.
 #[inline(always)]
 pub(super) fn empty_slots<M: Machine>(
     machine: &M,

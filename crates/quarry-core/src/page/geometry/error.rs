@@ -1,4 +1,4 @@
-//! Why a zone has no sizes.
+//! Errors: input for which no zone has sizes.
 
 use core::fmt;
 

@@ -122,7 +122,7 @@ pub struct ZoneParams {
     pub cpus: u32,
 }
 
-/// What follows for a zone.
+/// Sizes that follow for a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneSizes {
     /// Its per-CPU lists.
@@ -140,9 +140,8 @@ impl PageEra {
         (1 << (part + part / 2).ilog2()) - 1
     }
 
-    /// What the kernel sets `min_free_kbytes` to when it boots, in KiB, for a machine of `all_pages`
-    /// pages. Huge pages raise it afterwards: the recorded kernels that have them set 11 pageblocks
-    /// for each zone.
+    /// The `min_free_kbytes` that the kernel computes at boot, in KiB, for a machine of `all_pages` pages. Huge
+    /// pages raise it afterwards: the recorded kernels that have them set 11 pageblocks for each zone.
     #[must_use]
     pub fn min_free_kbytes(&self, all_pages: u64, page_shift: u32) -> u64 {
         let kib = all_pages.saturating_mul(1 << (page_shift - 10));
@@ -193,7 +192,7 @@ impl PageEra {
         }
     }
 
-    /// Whether the era's sysctl takes this fraction.
+    /// Checks that the era's sysctl takes this fraction.
     ///
     /// # Errors
     ///

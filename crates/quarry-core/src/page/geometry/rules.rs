@@ -1,11 +1,11 @@
-//! What differs between eras, as types.
+//! Differences between eras, as types.
 
 #[cfg(doc)]
 use super::FRACTION_MIN;
 use super::huge_order;
 use crate::era::Era;
 
-/// Which lists a CPU has for a zone.
+/// Lists of a CPU for a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcpLists {
     /// Hot and cold pages have a list each, with limits of its own.
@@ -37,7 +37,7 @@ impl PcpLists {
     }
 }
 
-/// What `high` follows from.
+/// Rule that gives `high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HighRule {
     /// Six times `batchsize`.
@@ -68,7 +68,7 @@ impl FractionRule {
     }
 }
 
-/// How far the watermarks are from each other.
+/// Distance between the watermarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatermarkStep {
     /// low = min + min/4, high = min + min/2.
@@ -84,9 +84,9 @@ pub struct PageEra {
     pub era: Era,
     /// Bytes that bound `batchsize`, before it is rounded.
     pub batch_cap_bytes: u64,
-    /// Which lists there are.
+    /// Lists of each CPU.
     pub lists: PcpLists,
-    /// What `high` follows from.
+    /// Rule that gives `high`.
     pub high: HighRule,
     /// The sysctl that sets it: hot lists only, where there are cold ones.
     pub fraction: FractionRule,
@@ -94,6 +94,6 @@ pub struct PageEra {
     pub min_free_kbytes_max: u64,
     /// Distance of the watermarks.
     pub step: WatermarkStep,
-    /// Whether there is a `promo` watermark.
+    /// The era has a `promo` watermark.
     pub has_promo: bool,
 }

@@ -1,7 +1,7 @@
 //! Pageblocks: the migrate type and the zone of every run of [`pageblock_order`] pages.
 //!
-//! A tag is one byte; the holder of the zone lock may change its type, any thread may read it. What
-//! a reader sees decides on which list a page goes, never whether it may be used.
+//! A tag is one byte; the holder of the zone lock may change its type, any thread may read it. The value read
+//! decides on which list a page goes, never whether it may be used.
 //!
 //! In front of the tags is a byte for each node: the tag of those pages that a free may put into the
 //! array of a CPU of this node without looking at anything else ([`PageBlocks::near`]).
@@ -24,12 +24,12 @@ pub(crate) struct PageBlocks {
     order: u32,
 }
 
-/// What a tag says.
+/// Zone and migrate type of a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(u8);
 
 impl Tag {
-    /// No pageblock has it: there are fewer zones.
+    /// Tag of no pageblock: there are fewer zones.
     const NONE: Self = Self(u8::MAX);
 
     /// The tag of a pageblock of a zone, given the zone's number.
@@ -93,8 +93,8 @@ impl PageBlocks {
         // SAFETY: page numbers are below the number of pages (`MemMap::page`), for all of whose
         // pageblocks `new` reserved a byte.
         let word = unsafe { self.tags.add(block as usize) };
-        // SAFETY: the byte lies in a zero-filled range that lives as long as the machine (M2, M3)
-        // and is only accessed through this atomic.
+        // SAFETY: the byte is in a zero-filled range that lives as long as the machine (M2, M3) and is only
+        // accessed through this atomic.
         unsafe { word.as_ref() }
     }
 
@@ -103,29 +103,30 @@ impl PageBlocks {
         debug_assert!((node.0 as usize) < MAX_NODES);
         // SAFETY: `new` reserved `MAX_NODES` bytes in front of the tags.
         let word = unsafe { self.tags.sub(MAX_NODES - node.0 as usize) };
-        // SAFETY: as in `word`.
+        // SAFETY: the byte is in the same zero-filled block as the tags, lives as long (M2, M3) and is only
+        // accessed through this atomic.
         unsafe { word.as_ref() }
     }
 
-    /// The tag of the pages that a CPU of this node puts into its array as a matter of course.
+    /// Tag of the pages that a free may put into the array of this node's CPUs without any other check.
     #[inline(always)]
     pub(crate) fn near(&self, node: NodeId) -> Tag {
         Tag(self.near_word(node).load(Ordering::Relaxed))
     }
 
-    /// Says which pages these are, if any.
+    /// Sets that tag; `None` lets no page pass.
     pub(crate) fn set_near(&self, node: NodeId, tag: Option<Tag>) {
         let Tag(tag) = tag.unwrap_or(Tag::NONE);
         self.near_word(node).store(tag, Ordering::Relaxed);
     }
 
-    /// The tag of the pageblock that a page lies in.
+    /// Tag of a page's pageblock.
     #[inline(always)]
     pub(crate) fn tag(&self, pfn: Pfn) -> Tag {
         Tag(self.word(pfn).load(Ordering::Relaxed))
     }
 
-    /// The type of the pageblock that a page lies in.
+    /// Type of a page's pageblock.
     #[inline]
     pub(crate) fn migratetype(&self, pfn: Pfn) -> MigrateType {
         self.tag(pfn).migratetype()

@@ -5,12 +5,12 @@ use super::page::Page;
 use crate::machine::{Access, Accounting, Line, access};
 use crate::page::types::Pfn;
 
-/// Through what a list changes: the descriptors, and the machine that counts each access.
+/// The descriptors that link a list, and the machine that counts each access.
 pub(crate) struct Links<'a, M> {
     machine: &'a M,
     map: &'a MemMap,
     page: Line,
-    /// What the list itself is; `None` of one on the stack of its function.
+    /// Kind of line of the list's head; `None` for a list on its function's stack.
     head: Option<Line>,
 }
 
@@ -45,7 +45,7 @@ impl<'a, M: Accounting> Links<'a, M> {
         }
     }
 
-    /// Lists of a function, which no other code sees.
+    /// Lists local to a function.
     #[inline(always)]
     pub(crate) fn of_call(machine: &'a M, map: &'a MemMap) -> Self {
         Self {

@@ -79,7 +79,7 @@ impl MemMap {
         }
     }
 
-    /// Types and zones of the pageblocks.
+    /// Tags of the pageblocks.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &PageBlocks {
         &self.blocks
@@ -105,7 +105,7 @@ impl MemMap {
         unsafe { page.as_ref() }
     }
 
-    /// Descriptor of a page whose state is looked at.
+    /// Descriptor of a page whose state is read.
     #[inline(always)]
     pub(crate) fn page_to_read<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         let page = self.page(pfn);
@@ -129,14 +129,14 @@ impl MemMap {
         page
     }
 
-    /// Descriptor of the first page of a half that a block is merged from, which is one level of it.
+    /// Descriptor of the first page of one half of a merge; accounts one level of it.
     #[inline(always)]
     pub(in crate::page) fn half<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         work(machine, Work::BuddyStep);
         self.page_to_write(machine, pfn)
     }
 
-    /// Descriptor of a page that becomes something else, whatever it was.
+    /// Descriptor of a page whose new state does not depend on the old one.
     #[inline(always)]
     pub(in crate::page) fn page_to_set<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
         let page = self.page(pfn);
@@ -144,14 +144,14 @@ impl MemMap {
         page
     }
 
-    /// [`MemMap::half`] of a split, whose upper half becomes a block of its own.
+    /// [`MemMap::half`] for the upper half of a split.
     #[inline(always)]
     pub(in crate::page) fn split_off<M: Machine>(&self, machine: &M, pfn: Pfn) {
         work(machine, Work::BuddyStep);
         self.page_to_set(machine, pfn);
     }
 
-    /// Says that the descriptor of a page, if there is one of this number, will be written soon.
+    /// Prefetches a page's descriptor for writing; the number need not be a page's.
     #[inline(always)]
     pub(crate) fn prefetch<M: Machine>(&self, machine: &M, pfn: Pfn) {
         let page = self.descriptors.as_ptr().wrapping_add(pfn.0 as usize);
@@ -173,15 +173,15 @@ impl MemMap {
         (pfn.0 < self.pages).then(|| self.page(pfn))
     }
 
-    /// The page that an address lies in; `None` for a foreign address.
+    /// Number of the page at an address; `None` for a foreign address.
     #[inline(always)]
     pub(crate) fn pfn_of(&self, address: NonNull<u8>) -> Option<Pfn> {
         let offset = address.addr().get().wrapping_sub(self.base.addr().get());
         (offset < self.bytes).then_some(Pfn((offset >> self.page_shift) as u32))
     }
 
-    /// The number and descriptor of the page that an address lies in; `None` for a foreign address.
-    /// One step less than going by the number.
+    /// Number and descriptor of the page at an address; `None` for a foreign address. One step shorter than by
+    /// the number.
     #[inline(always)]
     pub(crate) fn page_of(&self, address: NonNull<u8>) -> Option<(Pfn, &Page)> {
         let pfn = self.pfn_of(address)?;

@@ -1,4 +1,4 @@
-//! Page descriptors: what is known of each page, and of each slab.
+//! Page descriptors: the state of each page, and of each slab.
 
 #[cfg(not(loom))]
 use crate::machine::DESCRIPTOR_BYTES;
@@ -25,7 +25,7 @@ pub(in crate::page) const AHEAD: usize = 6;
 /// | field | buddy, pcp | slab | allocated | pool |
 /// |---|---|---|---|---|
 /// | `state`: kind and order, with the list of a free block | zone lock; pcp word; between list and owner, the thread that made the step | the block's owner | likewise | likewise |
-/// | in the upper half of `state` | 0 | 0 | references beyond the owner's (`page::refs`): the holder of one, by compare-and-swap | likewise |
+/// | in the upper half of `state` | 0 | 0 | references beyond the owner's (`front/refs.rs`): the holder of one, by compare-and-swap | likewise |
 /// | `next`, `prev` | the list's lock or word | node list lock, or the CPU that holds the slab | - | of a page in pieces, the owner: who has it (`pool::types`) |
 /// | `word` | - | free list and counters, by compare-and-swap or under `lock` | - | of a whole page, the owner: who has it (`pool::types`); else pieces in use: the owner adds, a put takes one away; 0 again before the page leaves |
 /// | `lock` | - | slab lock | - | - |
@@ -35,10 +35,9 @@ pub(in crate::page) const AHEAD: usize = 6;
 /// | `private` | - | the design's | - | the mapping; 0 again before the page leaves |
 /// | `private2` | - | the design's | - | untouched: SLOB keeps a page's table here for good |
 ///
-/// In `state` the holder of the node list lock notes as well whether a slab is on the partial list.
-/// The slab leaves that list before its pages go back. Kind and references are one word, so that one
-/// comparison tells whether a block may be freed. So no code counts references to a block that was
-/// freed.
+/// In `state` the holder of the node list lock notes as well whether a slab is on the partial list. The slab
+/// leaves that list before its pages go back. Kind and references are one word, so that one comparison decides
+/// whether a block may be freed, and no code counts references to a block that was freed.
 #[repr(C, align(64))]
 pub(crate) struct Page {
     /// SLUB: free list, objects in use, frozen (`slub::word`). SLUB+Q: bitmap of free objects.
@@ -101,7 +100,7 @@ impl Page {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Changes what its owner has from one kind to another, while others may count their references.
+    /// Changes the owner's kind while others may count their references.
     #[inline]
     pub(crate) fn change_kind(&self, from: PageKind, to: PageKind) {
         // Relaxed: a free of the block reads what its owner gave back after this, and acquires that.
@@ -119,16 +118,16 @@ impl Page {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Notes which block came [`AHEAD`] places further on a list when this one was put there. It may
-    /// have left since: it is good for [`MemMap::prefetch_ahead`](super::MemMap::prefetch_ahead)
-    /// and nothing else. Code that puts a block on a list stores at least `None`: the field may hold what
-    /// a slab left there, which would name a page that another CPU may be using.
+    /// Notes the block that came [`AHEAD`] places further on a list when this one was put there. That block may
+    /// have left since, so the note serves [`MemMap::prefetch_ahead`](super::MemMap::prefetch_ahead) alone.
+    /// Putting a block on a list always stores the note, `None` at least: the field may hold a slab's object
+    /// count, which would name some page that another CPU is using.
     #[inline(always)]
     pub(in crate::page) fn set_ahead(&self, further: Option<Pfn>) {
         self.objects.store(Pfn::link(further), Ordering::Relaxed);
     }
 
-    /// What [`Page::set_ahead`] noted.
+    /// The block that [`Page::set_ahead`] noted.
     #[inline(always)]
     pub(in crate::page) fn ahead(&self) -> Option<Pfn> {
         Pfn::from_link(self.objects.load(Ordering::Relaxed))
@@ -140,14 +139,15 @@ impl Page {
         MigrateType::from_bits(self.state() as u32 >> 16)
     }
 
-    /// Whether it is the first page of such a block. The order may be any number: a caller's mistake.
+    /// True if this is the first page of such a block. Any number may be asked for as the order: a caller's
+    /// mistake matches nothing.
     #[inline]
     pub(crate) fn is_block(&self, kind: PageKind, order: u32) -> bool {
         self.state() & 0xffff == Self::sole_state(kind, order)
     }
 
-    /// What the descriptor of a block's first page says while the block is on no list and has no
-    /// reference but its owner's. That of an order that no block has matches no descriptor.
+    /// State of a block's first page while the block is on no list and has its owner's reference alone. An
+    /// order above [`MAX_ORDER`] gives a word that matches no descriptor.
     #[inline(always)]
     pub(crate) const fn sole_state(kind: PageKind, order: u32) -> u64 {
         let order = if order <= MAX_ORDER { order } else { 0xff };
@@ -160,7 +160,7 @@ impl Page {
         self.state() as u32 == word
     }
 
-    /// Whether it says that ([`Page::sole_state`]), as it looks now.
+    /// True if the state is this one now ([`Page::sole_state`]).
     #[inline(always)]
     pub(crate) fn has_state(&self, sole: u64) -> bool {
         // Acquire: as in `claim_kind`, for those who only look.
@@ -210,7 +210,7 @@ impl Page {
         self.next.store(Pfn::link(page), Ordering::Relaxed);
     }
 
-    /// Where the links are, for accounting.
+    /// Address of the links, for accounting.
     #[inline(always)]
     pub(crate) fn links(&self) -> *const [u32; 2] {
         core::ptr::from_ref(&self.next).cast()
@@ -248,15 +248,15 @@ impl Page {
         (PageKind::from_bits(block), (block >> 8) & 0xff, extra)
     }
 
-    /// Whether the caller, who has a reference, has the only one.
+    /// True if the caller's reference is the only one.
     #[inline(always)]
     pub(crate) fn is_sole_reference(&self) -> bool {
         // Acquire: as in `claim_kind`.
         self.state.load(Ordering::Acquire) < REFERENCE
     }
 
-    /// Changes the references beyond the owner's as long as it is the first page of a block whose
-    /// references are counted. What it is if it is none, or if `change` refuses.
+    /// Changes the references beyond the owner's as long as it is the first page of a block whose references
+    /// are counted. Fails with the page's kind if its references are not counted, or if `change` refuses.
     fn change_references(
         &self,
         set: Ordering,
@@ -303,7 +303,7 @@ impl Page {
         self.prev.store((stamp >> 32) as u32, Ordering::Relaxed);
     }
 
-    /// Whether it is the first page of an allocated block of this order without other users.
+    /// True if this is the first page of an allocated block of this order without other users.
     #[inline(always)]
     pub(in crate::page) fn is_sole_block(&self, order: u32) -> bool {
         self.has_state(Self::sole_state(PageKind::Allocated, order))
@@ -319,7 +319,7 @@ impl Page {
         })
     }
 
-    /// Gives back one reference. `false` if it is the only one, which then stays.
+    /// Gives back one reference. Returns `false`, and keeps it, if it is the only one.
     pub(in crate::page) fn drop_reference(&self) -> bool {
         // Release and Acquire: see `claim_kind`.
         self.change_references(Ordering::Release, Ordering::Acquire, |extra| {

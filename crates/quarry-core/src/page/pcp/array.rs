@@ -53,7 +53,7 @@ pub(crate) struct FrontPages {
     pops: u64,
     pushes: u64,
     entries: [Entry; FRONT_PAGES],
-    /// Of [`FrontPages::pops`], those of bulk calls since the lists were held last.
+    /// Pages taken by bulk calls since the lists were last held; part of [`FrontPages::pops`].
     bulk_pops: u64,
     /// The length and the counters when the array was armed.
     armed: Seen,
@@ -70,7 +70,7 @@ struct Seen {
     pushes: u64,
 }
 
-/// What steps did since the array was armed.
+/// Work of steps since the array was armed.
 pub(crate) struct Steps {
     /// The length now less the length then.
     pub(crate) grown: i32,
@@ -107,8 +107,8 @@ impl FrontPages {
         (self.top.addr() - self.base.addr()) / size_of::<Entry>()
     }
 
-    /// Says how many entries are filled. The pointers are made anew each time, as the value has been
-    /// borrowed since they were made.
+    /// Sets the number of filled entries. The pointers are made anew each time, as the value has been borrowed
+    /// since they were made.
     #[inline(always)]
     fn set_len(&mut self, len: usize) {
         self.base = self.entries.as_mut_ptr();
@@ -120,7 +120,7 @@ impl FrontPages {
         [self.pops, self.pushes]
     }
 
-    /// What steps did since [`FrontPages::arm`]; `None` if nothing.
+    /// Work of steps since [`FrontPages::arm`]; `None` if there was none.
     #[inline(always)]
     pub(crate) fn steps(&self) -> Option<Steps> {
         let (pops, pushes) = (
@@ -208,8 +208,8 @@ impl FrontPages {
         self.set_len(self.len() - pages);
     }
 
-    /// Free entries above the newest page, as many as asked for as far as the array reaches; some of
-    /// the oldest pages go to the list behind if there are less.
+    /// Free entries above the newest page, at least `pages` up to the array's size. If there are fewer, some of
+    /// the oldest pages go to the list behind first.
     #[inline(always)]
     pub(crate) fn vacant(
         &mut self,
@@ -268,13 +268,13 @@ impl FrontPages {
     }
 }
 
-/// Entries or slots that are looked at between two looks at how many are left: the loops over them
-/// do so little for each that this is a third of it.
+/// Entries or slots handled between two checks of the number left. The loops do so little for each that the
+/// checks would be a third of their time.
 const AT_A_TIME: usize = 8;
 
 /// Gives slots entries until `give` refuses: the first slot the newest entry, and so on.
 ///
-/// Returns how many it took. There are as many entries as slots.
+/// Returns the number given. There are as many entries as slots.
 #[inline(always)]
 pub(crate) fn newest_to_slots<S>(
     entries: &[Entry],
@@ -301,8 +301,7 @@ pub(crate) fn newest_to_slots<S>(
     given
 }
 
-/// Gives each vacant entry a slot, both from the first on, until `give` refuses. Returns how many it
-/// took.
+/// Gives each vacant entry a slot, both from the first on, until `give` refuses. Returns the number given.
 #[inline(always)]
 pub(crate) fn slots_to_vacant<S>(
     slots: &mut [S],
@@ -337,7 +336,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Room for `pages` pages, as far as the array has it.
+    /// Room for `pages` pages, at most the whole array.
     pub(crate) fn new(pages: usize) -> Self {
         let end = pages.min(FRONT_PAGES);
         Self { below: end, end }

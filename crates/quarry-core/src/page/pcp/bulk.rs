@@ -10,8 +10,8 @@ use crate::page::types::{PageKind, Pfn};
 use crate::page::zone::Shape;
 
 impl Pcp {
-    /// [`Pcp::alloc`] of single pages into the empty slots of an array; how many. What is counted
-    /// is counted once for all that come from the list without a refill.
+    /// [`Pcp::alloc`] of single pages into the empty slots of an array; returns the number filled. Pages that
+    /// come without a refill are counted together.
     #[inline]
     pub(crate) fn alloc_many<M: Machine>(
         &mut self,
@@ -53,8 +53,8 @@ impl Pcp {
         got
     }
 
-    /// Fills slots from the first on, up to one that is filled already, with the pages of the array.
-    /// An empty array is loaded before. How many.
+    /// Fills slots from the first on, up to one that is filled already, with the pages of the array. An empty
+    /// array is loaded first. Returns the number filled.
     ///
     /// Not inlined, so that all of the loop is in registers.
     #[inline(never)]
@@ -81,8 +81,7 @@ impl Pcp {
         (self.high.saturating_sub(self.pages) as usize).saturating_sub(1)
     }
 
-    /// Where single pages of the list that begins in the array can be put, which [`Pcp::freed_many`]
-    /// then counts.
+    /// Free entries of the array for single pages, which [`Pcp::freed_many`] then counts.
     #[inline(always)]
     pub(crate) fn vacant<M: Machine>(
         &mut self,
@@ -110,8 +109,8 @@ impl Pcp {
     }
 }
 
-/// Fills slots from the first on, up to one that is filled already, with the newest of these pages; how
-/// many.
+/// Fills slots from the first on, up to one that is filled already, with the newest of these pages; returns the
+/// number filled.
 #[inline(always)]
 pub(in crate::page) fn fill_slots<M: Machine>(
     machine: &M,

@@ -9,8 +9,8 @@ use crate::page::zone::AreaGuard;
 const FREED_TOGETHER: usize = 64;
 
 impl Pcp {
-    /// Gives at least `pages` pages back to the zone, oldest first: as far as there are any, and as one
-    /// hold of the zone lock moves. Returns the number of blocks. Does nothing if the zone lock is
+    /// Gives `pages` pages back to the zone, oldest first, but no more than one hold of the zone lock moves.
+    /// The last block may exceed them. Returns the number of blocks. Does nothing if the zone lock is
     /// re-entered: the lists then stay longer until the next free.
     ///
     /// `from` is the list of the block that was freed last, 0 if none was.

@@ -89,10 +89,10 @@ impl PerCpuState for Pcp {
 pub(crate) struct Pcp {
     /// In front of the list [`Zone::hot_list`].
     front: FrontPages,
-    /// Pages on all lists, [`Pcp::front`] included, as far as steps are taken into account.
+    /// Pages on all lists, [`Pcp::front`] included; steps since the last hold are not counted yet.
     pages: u32,
-    /// Number of pages at which [`Pcp::overflow`] looks what is to be done; 0 before it looked first, and
-    /// after the limits were changed.
+    /// Page count that triggers [`Pcp::overflow`]; 0 until the first call and after a change of the limits, so
+    /// that the next free calls it.
     high: u32,
     /// `free_factor` with [`Tuning::FreeFactor`], `free_count` with [`Tuning::Auto`].
     spree: u32,
@@ -115,7 +115,7 @@ pub(crate) struct Pcp {
 }
 
 impl Pcp {
-    /// Where the array is.
+    /// Offset of the array.
     pub(crate) const FRONT: usize = offset_of!(Pcp, front);
 
     /// Does something between taking steps into account and letting steps through again.
@@ -165,8 +165,8 @@ impl Pcp {
         self.pages.wrapping_add_signed(grown)
     }
 
-    /// The array, for those who take and put pages as steps do. They must not arm it: what steps have
-    /// done since it was armed, theirs among it, is still to be taken into account.
+    /// The array, for callers that take and put pages as steps do. They must not arm it, which would lose the
+    /// count of steps not yet settled.
     #[inline(always)]
     pub(in crate::page) fn front_mut(&mut self) -> &mut FrontPages {
         &mut self.front
@@ -180,8 +180,8 @@ impl Pcp {
             .min(zone.limits.high_max())
     }
 
-    /// What `/proc/zoneinfo` shows of that: 0 of lists that were never used, where it is tuned. A recorded
-    /// 6.18 shows 0 for DMA, which was never used, and the least for DMA32, which was.
+    /// The `high` that `/proc/zoneinfo` shows: 0 for lists that were never used, in eras that tune it. A
+    /// recorded 6.18 shows 0 for DMA, which was never used, and the least for DMA32, which was.
     pub(crate) fn shown_high<M: Machine>(&self, at: &Pageset<'_, M>) -> u32 {
         let tuned = at.zone.rules.tuning == Tuning::Auto
             && at.zone.limits.high_min() < at.zone.limits.high_max();
@@ -191,7 +191,7 @@ impl Pcp {
         self.high(at.zone)
     }
 
-    /// Whether nothing ever was on the lists, or looked for there.
+    /// True if no block was ever on the lists or asked of them.
     fn is_untouched(&self) -> bool {
         self.high == 0 && self.pages == 0 && self.uses() == 0
     }
@@ -317,7 +317,7 @@ impl Pcp {
     #[inline(never)]
     fn alloc_mixed<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
         let list = &mut self.lists[usize::from(shape.list)];
-        // The block that is taken tells of itself.
+        // Taking the block accounts its descriptor, so only the others are accounted here.
         let fits = |pfn: &Pfn| {
             let fits = at.map.page(*pfn).listed_as() == shape.migratetype;
             if !fits {
@@ -383,8 +383,8 @@ impl Pcp {
         first
     }
 
-    /// Takes back a block whose descriptor already says [`PageKind::Pcp`]. Whether that made the
-    /// lists too long, so that older blocks went to the zone.
+    /// Takes back a block whose descriptor already says [`PageKind::Pcp`]. Returns true if that made the lists
+    /// too long, and older blocks went to the zone.
     #[inline]
     pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
         self.push_front(at, shape.list, pfn);
@@ -392,8 +392,8 @@ impl Pcp {
         self.freed(at, pfn, shape)
     }
 
-    /// [`Pcp::free`] of a single page on a list with blocks of one type, up to the question whether
-    /// there are too many now: if so, [`Pcp::overflow`] has to be called.
+    /// [`Pcp::free`] of a single page on a list with blocks of one type, except for the overflow: if this
+    /// returns true, the caller has to call [`Pcp::overflow`].
     #[inline(always)]
     pub(crate) fn push_single<M: Machine>(
         &mut self,

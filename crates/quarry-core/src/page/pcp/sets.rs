@@ -36,8 +36,7 @@ pub(crate) struct Pageset<'a, M: Machine> {
 }
 
 impl<M: Machine> Pageset<'_, M> {
-    /// Pages that eras with [`Tuning::Auto`] move at a time, of those that lie above `high` or are a
-    /// spree's.
+    /// Pages that eras with [`Tuning::Auto`] move at a time, of those above `high` or of a spree.
     pub(super) fn tuned_most(&self) -> u32 {
         self.zone.limits.batch() << self.zone.rules.batch_scale_max
     }
@@ -47,7 +46,7 @@ impl<M: Machine> Pageset<'_, M> {
         self.zone.rules.hold_pages
     }
 
-    /// Does something with the running CPU's lists; `None` if they are held.
+    /// Calls `f` with the running CPU's lists; `None` if they are held.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Pcp, CpuId) -> R) -> Option<R> {
         self.slots.try_with(self.machine, |pcp, cpu| {
@@ -57,13 +56,13 @@ impl<M: Machine> Pageset<'_, M> {
         })
     }
 
-    /// Does something with a CPU's lists; `None` if they cannot be had in bounded time.
+    /// Calls `f` with a CPU's lists; `None` if their holder does not let go in bounded time.
     pub(crate) fn with_remote<R>(&self, cpu: CpuId, f: impl FnOnce(&mut Pcp) -> R) -> Option<R> {
         self.slots
             .try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
     }
 
-    /// Accounts what keeps a CPU's lists to one user.
+    /// Accounts the release's protection of a CPU's lists.
     #[inline(always)]
     pub(crate) fn account_protection(&self, pcp: &Pcp) {
         work(self.machine, self.zone.rules.pcp_protection());

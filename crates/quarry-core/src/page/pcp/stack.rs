@@ -1,8 +1,8 @@
 //! Blocks on a per-CPU list: pushed and popped at the front, drained from the back.
 //!
-//! As [`crate::page::PageList`], but made for the front: a push writes its own page's descriptor and the
-//! link back of the page that was first; a pop writes none. So the link back of the first page and
-//! the link onward of the last say nothing.
+//! Unlike [`crate::page::PageList`] it is made for the front: a push writes its own page's descriptor and the
+//! `prev` of the former first; a pop writes none. So the `prev` of the first page and the `next` of the last
+//! are stale.
 
 use crate::machine::Machine;
 use crate::page::memmap::MemMap;
@@ -67,7 +67,7 @@ impl BlockStack {
         Some(pfn)
     }
 
-    /// Takes up to `most` blocks from the back, as far as there is room for them, to be freed.
+    /// Takes up to `most` blocks from the back into `room`, to be freed.
     pub(crate) fn pop_back_many<'a, M: Machine>(
         &mut self,
         machine: &M,

@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::page::buddy::{Mixing, Wanted};
 use crate::page::types::{MIGRATE_TYPES, MigrateType, PageKind, ZoneType};
 
-/// What a CPU's lists of a zone hold.
+/// Pages on a CPU's lists of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcpStock {
     /// Single pages by migrate type; their sum is zoneinfo's `count`.

@@ -1,4 +1,4 @@
-//! How much the lists move at a time and when they are too long: the eras' tunings (facts 7.3).
+//! Tunings of the eras: the size of a refill, and the length at which lists are drained (facts 7.3).
 
 use super::{Pageset, Pcp};
 use crate::machine::Machine;
@@ -130,8 +130,8 @@ impl Pcp {
         high
     }
 
-    /// What a CPU does once in each statistics interval: `high` decays, and lists of a remote zone
-    /// that are not used give pages back.
+    /// Periodic work of a CPU, once in each statistics interval: `high` decays, and idle lists of a remote zone
+    /// give pages back.
     pub(crate) fn interval<M: Machine>(&mut self, at: &Pageset<'_, M>, remote: bool) {
         let mut excess = 0;
         let batch = at.zone.limits.batch();

@@ -77,8 +77,7 @@ pub(crate) struct Zone {
     pub(crate) shared: Shared,
 }
 
-/// What all CPUs write, on cache lines of its own: the rest of a zone is only read, by every
-/// allocation and free.
+/// Fields that all CPUs write, on cache lines of their own: every allocation and free reads the rest of a zone.
 #[repr(align(64))]
 pub(crate) struct Shared {
     area: SpinLock<FreeArea>,
@@ -135,11 +134,11 @@ impl Zone {
     /// Makes it the first zone that its node's CPUs try.
     pub(crate) fn set_first(&mut self, blocks: &PageBlocks) {
         self.is_first = true;
-        self.tell_near(blocks);
+        self.publish_near(blocks);
     }
 
-    /// Says whether frees may go by the tag alone.
-    fn tell_near(&self, blocks: &PageBlocks) {
+    /// Publishes whether frees may go by the tag alone.
+    fn publish_near(&self, blocks: &PageBlocks) {
         let plain = self.hot_list != NO_LIST && !self.is_below_high();
         if self.is_first {
             blocks.set_near(self.id.node, plain.then_some(self.unmovable));
@@ -198,8 +197,8 @@ impl Zone {
         self.boost.load(Ordering::Relaxed)
     }
 
-    /// Raises the watermarks by `pages` pages, at most all of the zone's; the next holder of the zone
-    /// lock tells others whether the zone is below its high one.
+    /// Raises the watermarks by `pages` pages, at most all of the zone's; the next holder of the zone lock
+    /// publishes whether the zone is below its high one.
     pub(crate) fn set_boost(&self, pages: u64) {
         self.boost.store(pages.min(self.pages()), Ordering::Relaxed);
     }
@@ -218,20 +217,20 @@ impl Zone {
         self.below_high.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells others of the free pages; the caller holds the zone lock.
+    /// Publishes the number of free pages; the caller holds the zone lock.
     fn publish(&self, blocks: &PageBlocks, free_pages: u64) {
         self.shared.free_pages.store(free_pages, Ordering::Relaxed);
         let tuned = self.rules.tuning == Tuning::Auto;
         let is_below = tuned && free_pages < self.mark(2);
-        // Every free reads the word: it is written only if it changes.
+        // Every free reads the word, so it is written only when it changes: its line stays shared.
         if is_below != self.is_below_high() {
             self.below_high.store(is_below.into(), Ordering::Relaxed);
-            self.tell_near(blocks);
+            self.publish_near(blocks);
         }
     }
 
-    /// Whether taking a block leaves more pages than the mark and than is kept back from requests
-    /// that could have had a higher zone.
+    /// True if taking a block leaves at least the mark and the pages kept back from requests that could have
+    /// had a higher zone.
     pub(crate) fn is_above(&self, mark: Mark, order: u32, highest: ZoneType) -> bool {
         let mark = match mark {
             Mark::None => return true,
@@ -242,14 +241,13 @@ impl Zone {
         self.free_pages() >= kept + (1 << order)
     }
 
-    /// Whether it is another node's than a CPU's.
+    /// True if the zone is of another node than the CPU.
     #[inline(always)]
     pub(crate) fn is_remote<M: Machine>(&self, machine: &M, cpu: CpuId) -> bool {
         machine.node_of_cpu(cpu) != self.id.node
     }
 
-    /// Whether `pages` single pages can be taken and leave at least the low watermark and what is kept
-    /// back.
+    /// True if taking `pages` single pages leaves at least the low watermark and the pages kept back.
     pub(crate) fn has_above_low(&self, pages: u64) -> bool {
         let low = self.mark(1);
         let kept = self.lowmem_reserve[ZoneType::Normal as usize].load(Ordering::Relaxed);
