@@ -119,8 +119,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         slots.len() - left
     }
 
-    /// Fills empty slots as far as the alloc cache reaches, and leaves the first that is left empty
-    /// and those behind it.
+    /// Fills empty slots until the alloc cache is empty; the iterator then begins with the first slot left
+    /// empty.
     #[inline(always)]
     fn alloc_run<S>(
         &mut self,
@@ -163,7 +163,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         self.cache.open(&self.pool.body().owner.cached).pop()
     }
 
-    /// What the descriptors of pages say that are handed out to a call site now.
+    /// Receipt for the descriptors of pages handed out to a call site now.
     #[inline(always)]
     pub(super) fn receipt(&mut self, site: CallSite) -> Receipt {
         // Mostly the call site is the last one.

@@ -1,9 +1,9 @@
 //! Batches: pages that go out and come home together, with one look at the first of them.
 //!
-//! A page number is a name that any code can copy, so each put of one has to be compared with the
-//! page's descriptor. A batch cannot be copied: its pages need no look. Their descriptors say what
-//! they said in the alloc cache, that the pages are home, so a put by number is refused; the first
-//! page's speaks for all, and says to which call site and CPU they were handed out, and how many.
+//! A page number is a name that any code can copy, so each put of one has to be compared with the page's
+//! descriptor. A batch cannot be copied: its pages need no look. Their descriptors say what they said in the
+//! alloc cache, that the pages are home, so a put by number is refused; the first page's stands for all, and
+//! has the call site and CPU that they were handed out to, and their number.
 
 use core::fmt;
 
@@ -66,7 +66,7 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         self.len
     }
 
-    /// Whether it has no pages.
+    /// True if it has no pages.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -156,9 +156,9 @@ impl<M: Machine, H: Mapper> fmt::Debug for PageBatch<'_, M, H> {
 }
 
 impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
-    /// Adds up to `pages` blocks of the pool's order to a batch, as far as it has room, and returns how
-    /// many: less if memory is exhausted. Each counts as an allocation; the count of pages in
-    /// flight has the whole batch from the call that began it on.
+    /// Adds blocks of the pool's order to a batch, up to `pages` and to its room. Returns the number added:
+    /// less if memory is exhausted. Each counts as an allocation; the count of pages in flight has the whole
+    /// batch from the call that began it on.
     ///
     /// # Errors
     ///
@@ -235,8 +235,8 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         batch.len += copy(stack.take(room.len()), room);
     }
 
-    /// Puts the pages of a batch back: into the alloc cache as far as it has room, the rest as
-    /// [`PagePool::put_batch`] does. The batch is empty then.
+    /// Puts the pages of a batch back: into the alloc cache up to its room, the rest as [`PagePool::put_batch`]
+    /// does. The batch is empty then.
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
     }
 }
 
-/// Copies as many pages of a batch as there is room for, and returns how many.
+/// Copies pages of a batch until either end is reached, and returns their number.
 ///
 /// The same number of pages is always copied in the same pieces. A load waits if it needs what several
 /// stores have just written. So what came in by narrow stores must not go out by wide loads.

@@ -4,7 +4,7 @@ use super::types::CACHE_PAGES;
 use crate::page::Pfn;
 use crate::sync::{AtomicUsize, Ordering};
 
-/// The places of a stack of pages. How many are filled is in the pool's body, where others can read it.
+/// The entries of a stack of pages. Its length is in the pool's body, where others can read it.
 pub(super) struct AllocCache {
     pages: [Pfn; CACHE_PAGES],
 }
@@ -59,7 +59,7 @@ impl Stack<'_> {
         &self.pages[start..end]
     }
 
-    /// The free places, the lowest first; [`Stack::grow`] says how many have been filled.
+    /// The free entries, the lowest first; [`Stack::grow`] counts those that were filled.
     #[inline(always)]
     pub(super) fn room(&mut self) -> &mut [Pfn] {
         self.pages.get_mut(self.len..).unwrap_or_default()
@@ -71,7 +71,7 @@ impl Stack<'_> {
         self.len += pages;
     }
 
-    /// Puts pages as far as there is room, and returns how many.
+    /// Puts pages while there is room, and returns the number put.
     #[inline(always)]
     pub(super) fn push_all(&mut self, pages: impl Iterator<Item = Pfn>) -> usize {
         let mut pushed = 0;

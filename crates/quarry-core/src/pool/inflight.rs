@@ -1,4 +1,4 @@
-//! Who has a pool's pages: by call site and CPU.
+//! Holders of a pool's pages, by call site and CPU.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::machine::{CpuId, Machine};
 use crate::page::Pfn;
 use crate::sync::Ordering;
 
-/// Holders that a report can tell apart.
+/// Most holders that a report lists.
 pub const HOLDERS_MAX: usize = 64;
 /// Holders that its text names.
 const HOLDERS_SHOWN: usize = 16;
@@ -23,7 +23,7 @@ pub struct InFlight {
     pub pfn: Pfn,
     /// 1, or the pages of the batch.
     pub pages: u64,
-    /// Who allocated it; of a page in pieces, the newest piece.
+    /// Call site that allocated it; of a page in pieces, the newest piece's.
     pub site: CallSite,
     /// The CPU that the owner ran on.
     pub cpu: CpuId,
@@ -33,7 +33,7 @@ pub struct InFlight {
     pub pieces: u32,
 }
 
-/// What one call site allocated on one CPU and is still in flight.
+/// Pages in flight of one call site and CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The call site.
@@ -53,7 +53,7 @@ pub struct InFlightReport {
     len: usize,
     /// Pages in flight.
     pub pages: u64,
-    /// Pages among them whose holders found no place in the report.
+    /// Pages of holders that the report has no room for.
     pub others: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Lanes: how pages that are put on one CPU come home, where the machine has single steps.
 //!
-//! The ring's tail is all producers', so a put is an atomic addition that waits for the line. A lane is
-//! one CPU's: a put is one step of the machine, without an atomic instruction. The owner takes what
-//! lies there without writing to what the producers write.
+//! The ring's tail is all producers', so a put is an atomic addition that waits for the line. A lane is one
+//! CPU's: a put is one step of the machine, without an atomic instruction. The owner takes pages without
+//! writing to a line that the producers write.
 //!
 //! ```text
 //!   per-CPU slot: base top limit             lane, in the machine's structure range
@@ -46,8 +46,8 @@ impl PerCpuState for Producer {
     const LINE: Line = Line::PoolLane;
 }
 
-/// Where pages of one CPU go: in its per-CPU slot, written by the slot's holder and by steps. All null
-/// without a lane.
+/// A CPU's end of its lane, in its per-CPU slot; written by the slot's holder and by steps. All null without a
+/// lane.
 #[repr(C)]
 struct Producer {
     /// The entry that is filled next.
@@ -83,7 +83,7 @@ struct Lane {
     done: Done,
 }
 
-/// What the owner writes with each look, on a cache line that producers seldom need.
+/// Word that the owner writes with each look, on a cache line that producers seldom need.
 #[repr(C, align(64))]
 struct Done {
     /// [`Progress::packed`].
@@ -93,12 +93,12 @@ struct Done {
     below: u32,
 }
 
-/// How far the owner has come.
+/// Progress of the owner.
 #[derive(Clone, Copy)]
 struct Progress {
     /// Pages taken.
     taken: u64,
-    /// Where the oldest entry is.
+    /// Index of the oldest entry.
     head: u32,
 }
 
@@ -161,7 +161,7 @@ impl Lanes {
         })
     }
 
-    /// Whether CPUs have lanes here, or will have them.
+    /// True if the machine has lanes; each CPU gets its own with its first put.
     #[inline(always)]
     pub(super) fn exist(&self) -> bool {
         self.slots.exists()
@@ -178,8 +178,8 @@ impl Lanes {
         unsafe { machine.percpu_push_stack::<Producer>(self.slots.slot0(), entry_of(pfn)) }
     }
 
-    /// Puts pages into the running CPU's lane, as many as there is room for, and returns how many;
-    /// the pool may be gone if these are all.
+    /// Puts pages into the running CPU's lane while there is room, and returns their number. The pool may be
+    /// gone if that is all of them.
     #[inline(never)]
     pub(super) fn push_many<M: Machine>(
         &self,
@@ -193,7 +193,8 @@ impl Lanes {
         let mut made = false;
         loop {
             let put = self.slots.try_with(machine, |producer, _| {
-                // SAFETY: what is in a slot was made by `make`, and lives as long as the pool.
+                // SAFETY: `add` alone stores a base that is not null, that of a lane made by `make`; it lives
+                // as long as the pool, which the pages in flight keep (I4).
                 let lane = unsafe { Lane::at(producer.base.load(Ordering::Relaxed)) }?;
                 Some(lane.push(producer, pages))
             });
@@ -297,7 +298,7 @@ impl Lanes {
         traffic
     }
 
-    /// Where a lane's next entry will be.
+    /// Index of a lane's next entry.
     fn top<M: Machine>(&self, lane: &Lane) -> u32 {
         let producer = self.slots.get::<M>(lane.cpu);
         // Acquire: pairs with the store of the top by a step or in `push`.
@@ -339,8 +340,8 @@ impl Lanes {
         page
     }
 
-    /// Lets no more pages in. Seals a lane whose slot cannot be had: the slot's holder stops the steps,
-    /// unless it was stopped itself after its last look. Only for the owner.
+    /// Lets no more pages in. Seals a lane whose slot is held: the holder then stops the steps, unless it was
+    /// preempted after its last look. Only for the owner.
     pub(super) fn close<M: Machine>(&self, machine: &M) {
         let mut first = self.first.load(Ordering::Relaxed);
         while first.addr() & NO_MORE == 0 {
@@ -379,12 +380,15 @@ impl Lanes {
         }
         let mut at = self.newest();
         while let Some(lane) = NonNull::new(at) {
-            // SAFETY: the caller has the pool for itself.
+            // SAFETY: no code uses the pool any more, by the caller's promise; lanes in the list are not freed
+            // before.
             at = unsafe { lane.as_ref() }.next.load(Ordering::Relaxed);
-            // SAFETY: likewise; each lane is in the list once.
+            // SAFETY: no code uses the pool any more, by the caller's promise; `make` made the lane, and it is
+            // in the list once.
             unsafe { Lane::free(lane, machine, meta) };
         }
-        // SAFETY: the caller has the pool for itself.
+        // SAFETY: no code uses the pool any more, by the caller's promise; lanes in the list are not freed
+        // before.
         unsafe { self.slots.free(machine, percpu) };
     }
 }
@@ -416,7 +420,8 @@ impl Lane {
         for entry in 0..size as usize {
             // SAFETY: there are `size` of them.
             let entry = unsafe { entries.add(entry) };
-            // SAFETY: as above; the block is aligned to a cache line.
+            // SAFETY: the entry is in the fresh block, which is aligned to a cache line and known to no other
+            // code.
             unsafe { entry.write(Entry::new(0)) };
         }
         Some(lane)
@@ -460,7 +465,8 @@ impl Lane {
         );
         // SAFETY: `new` made `size` entries, and `from` is not above that.
         let first = unsafe { self.entries.add(from as usize) };
-        // SAFETY: as above; they live as long as the lane, and are atomics.
+        // SAFETY: `to` is at most `size`, by the assertion; the entries live as long as the lane and are
+        // atomics.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), (to - from) as usize) }
     }
 
@@ -478,7 +484,7 @@ impl Lane {
         self.state.load(Ordering::Relaxed) == state
     }
 
-    /// How far the owner has come, and has read the entries.
+    /// Progress of the owner: it has read all entries before.
     #[inline(always)]
     fn progress(&self) -> Progress {
         // Acquire: pairs with the Release in `take`.
@@ -494,8 +500,8 @@ impl Lane {
         }
     }
 
-    /// Puts pages behind the newest, as many as there is room for, and returns how many; the caller
-    /// holds the producer's slot.
+    /// Puts pages behind the newest while there is room, and returns their number; the caller holds the
+    /// producer's slot.
     #[inline]
     fn push(&self, producer: &Producer, pages: &[Pfn]) -> usize {
         if !self.is(OPEN) {
@@ -549,8 +555,8 @@ impl Lane {
         }
     }
 
-    /// [`Lanes::take`] from this lane: how many, and whether that is enough. Only for the owner, who
-    /// has looked at the top.
+    /// [`Lanes::take`] from this lane: the number taken, and true if that is enough. Only for the owner, which
+    /// has read the top.
     #[inline]
     fn take(
         &self,

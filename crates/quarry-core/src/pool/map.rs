@@ -1,4 +1,4 @@
-//! Mappings: what makes a page reachable for a device.
+//! Mappings, by which a device reaches a page.
 
 use core::ptr::NonNull;
 
@@ -9,11 +9,11 @@ use core::ptr::NonNull;
 /// A mapper must not panic: the pages that the call was about, and those behind them in the ring,
 /// would be lost to the pool, which then never ends.
 pub trait Mapper: 'static {
-    /// Whether there is anything to do; a pool leaves the calls out otherwise.
+    /// False leaves all calls out of the pool's code.
     const MAPS: bool = true;
 
-    /// Maps a block. The number is what devices know it by. `None` if it cannot be: the block then
-    /// goes back to the page allocator.
+    /// Maps a block. The number is what devices know it by. `None` if mapping fails: the block then goes back
+    /// to the page allocator.
     fn map(&self, block: NonNull<u8>, bytes: usize) -> Option<u64>;
 
     /// Ends a mapping.
@@ -26,7 +26,7 @@ pub trait Mapper: 'static {
     }
 }
 
-/// For pools whose user maps nothing, or by itself.
+/// The mapper of pools whose user maps nothing, or maps by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoMapper;
 

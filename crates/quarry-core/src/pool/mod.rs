@@ -25,11 +25,11 @@
 //!         ------+-------- page allocator -------------v------
 //! ```
 //!
-//! The [`PoolOwner`] alone allocates. Its methods take `&mut self`, so the alloc cache, which
-//! it keeps itself, and the reading ends of lanes and ring need no lock. [`PagePool`] handles are for
-//! all threads. A pool's page has two words in its descriptor. One has its pool and whether it is home,
-//! so that one comparison tells whether a put is right. The other has, in flight, to which call site
-//! and CPU it was handed out, and when. The first page of a [`PageBatch`] says so for all of its pages.
+//! The [`PoolOwner`] alone allocates. Its methods take `&mut self`, so the alloc cache, which it keeps itself,
+//! and the reading ends of lanes and ring need no lock. [`PagePool`] handles are for all threads. A pool's page
+//! has two words in its descriptor. One has its pool and whether it is home, so that one comparison decides
+//! whether a put is right. The other has, in flight, to which call site and CPU it was handed out, and when.
+//! The first page of a [`PageBatch`] says so for all of its pages.
 //!
 //! # 3 States of a page
 //!
@@ -77,7 +77,7 @@
 //!   in flight may use the pool until the page is put. A put touches the pool no more once the
 //!   page may have gone on, except for the word of the lane's slot, which it frees. The closing of the
 //!   ring waits for producers, and that of a lane takes its slot, for that reason; the memory of a
-//!   lane whose slot could not be had is never given back.
+//!   lane whose slot stayed held is never given back.
 //!
 //! # 7 Departures from the kernel
 //!
@@ -144,10 +144,10 @@ pub struct PagePool<'p, M: Machine, H: Mapper = NoMapper> {
 // SAFETY: the body is made of atomics, of data behind a lock, of constants and of the mapper. `H: Send + Sync`
 // lets several threads call the mapper at once and any of them drop it; the page allocator is shared.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for PagePool<'_, M, H> {}
-// SAFETY: as above.
+// SAFETY: the same parts are shared by reference, and handles only share them.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M, H> {}
 
-/// The one who allocates from a pool (I2). When it is dropped the pool is destroyed as by
+/// The only handle that allocates from a pool (I2). When it is dropped the pool is destroyed as by
 /// [`PoolOwner::destroy`], and goes when its last page in flight comes home.
 ///
 /// ```
@@ -172,9 +172,9 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M,
 pub struct PoolOwner<'p, M: Machine, H: Mapper = NoMapper> {
     pool: PagePool<'p, M, H>,
     cache: AllocCache,
-    /// The CPU whose lane it looked at last.
+    /// CPU whose lane the last refill looked at.
     turn: CpuId,
-    /// The call site that allocated last, and what the descriptors of its pages say of it.
+    /// The call site that allocated last, and the receipt that its pages get.
     last_site: (CallSite, Receipt),
 }
 
@@ -310,7 +310,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         unsafe { self.body.as_ref() }
     }
 
-    /// The pool for users who know by something else that it is there.
+    /// The pool for users that know by other means that it lives.
     #[inline(always)]
     #[must_use]
     pub fn raw(&self) -> RawPool<'p, M, H> {
@@ -350,7 +350,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         self.body().ring.size()
     }
 
-    /// What maps its pages.
+    /// The mapper of its pages.
     #[must_use]
     pub fn mapper(&self) -> &H {
         &self.body().mapper
@@ -364,7 +364,7 @@ impl<'p, M: Machine, H: Mapper> PagePool<'p, M, H> {
         mapped.then(|| page.private.load(Ordering::Relaxed))
     }
 
-    /// Where a page is, as far as this pool is concerned.
+    /// State of a page; [`PoolState::Outside`] if it is not this pool's.
     #[must_use]
     pub fn state_of(&self, pfn: Pfn) -> PoolState {
         match self.pages.map().get(pfn) {

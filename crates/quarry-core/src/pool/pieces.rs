@@ -25,13 +25,13 @@ pub(super) const OPEN: u64 = 1 << PIECES_MAX;
 pub struct Piece {
     /// The page.
     pub pfn: Pfn,
-    /// Where it begins, in bytes; a multiple of the machine's cache line.
+    /// Offset of its first byte in the page; a multiple of the machine's cache line.
     pub offset: u32,
     /// Its length in bytes.
     pub bytes: u32,
 }
 
-/// Why there is no piece.
+/// Reason that there is no piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PieceError {
     /// Kernels of the pool's era hand out whole pages only; [`Era::V6_1`] is the first that does.
@@ -131,7 +131,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         if !raw.return_piece(page, pfn, offset)? {
             return Ok(Put::Piece);
         }
-        // SAFETY: the last piece was the caller's, so the page is.
+        // SAFETY: `return_piece` gave the page with its last piece to this call, so no other code uses or puts
+        // it.
         unsafe { self.put_direct(page, pfn, u32::MAX) }
     }
 
@@ -187,7 +188,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let pieces = pieces_of(self.pool.pages.machine(), page);
         // AcqRel: as in `return_piece`.
         if pieces.fetch_and(!OPEN, Ordering::AcqRel) == OPEN {
-            // SAFETY: no piece is left, and the page was the owner's to cut.
+            // SAFETY: the exchange found the owner's bit alone, so no piece is left to be put, and the page is
+            // this call's.
             let put = unsafe { self.put_direct(page, pfn, u32::MAX) };
             debug_assert!(put.is_ok(), "{put:?}");
         }
@@ -255,8 +257,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         self.put_ring(page, pfn, u32::MAX)
     }
 
-    /// Takes a piece back. Whether it was the last one of a page that the owner has given up: the
-    /// caller then has the page.
+    /// Takes a piece back. Returns true if it was the last one of a page that the owner has given up: the page
+    /// is the caller's then.
     fn return_piece(&self, page: &Page, pfn: Pfn, offset: u32) -> Result<bool, PoolError> {
         let block_bytes = self.body().block_bytes;
         let machine = self.pages.machine();

@@ -1,5 +1,5 @@
-//! Puts: into the alloc cache by the owner, into the running CPU's lane or the ring by other callers,
-//! or out of the pool. What is said of the ring is said of the lanes too where there are any.
+//! Puts: into the alloc cache by the owner, into the running CPU's lane or the ring by other callers, or out of
+//! the pool. Where there are lanes, each word about the ring holds for them too.
 
 use super::map::Mapper;
 use super::ring::{Late, NoRoom, Reserved};
@@ -66,8 +66,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         unsafe { self.put_bulk_as(slots, |slot| *slot, |slot| *slot = None) }
     }
 
-    /// [`PoolOwner::put_bulk`] for slots of any type: `page` tells what is in a slot, `clear` takes
-    /// it out.
+    /// [`PoolOwner::put_bulk`] for slots of any type: `page` reads a slot's page, `clear` empties the slot.
     ///
     /// # Errors
     ///
@@ -94,8 +93,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         result
     }
 
-    /// Puts pages into the alloc cache as long as it has room, and returns how many slots were looked
-    /// at.
+    /// Puts pages into the alloc cache while it has room, and returns the number of slots looked at.
     #[inline(always)]
     fn put_run<S>(
         &mut self,
@@ -244,7 +242,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
     }
 
-    /// [`RawPool::put_unusual`] of a slot's page. Whether the slot's page has been put.
+    /// [`RawPool::put_unusual`] of a slot's page. Returns true if the slot's page has been put.
     #[cold]
     #[inline(never)]
     fn put_unusual_of(self, pfn: Pfn, result: &mut Result<(), PoolError>) -> bool {
@@ -278,7 +276,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
     }
 
-    /// Why a page is not handed out as it should be.
+    /// Error for a page that is not in the state that a put asks for.
     #[cold]
     #[inline(never)]
     fn refusal(self, pfn: Pfn) -> PoolError {
@@ -351,9 +349,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         Put::Ring
     }
 
-    /// Puts the pages of all filled slots into the ring or out of the pool. Returns how many were
-    /// found to be in flight without other users. Nothing of the pool may be touched after it, but
-    /// for those who have a handle.
+    /// Puts the pages of all filled slots into the ring or out of the pool. Returns the number found in flight
+    /// without other users. Nothing of the pool may be touched after it, but for those who have a handle.
     #[inline]
     pub(super) fn put_bulk_ring<S>(
         self,
@@ -389,7 +386,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         all
     }
 
-    /// Puts claimed pages into the ring or out of the pool. What is left of them keeps the pool.
+    /// Puts claimed pages into the ring or out of the pool. Those still to be placed keep the pool alive.
     pub(super) fn place(self, mut pages: &[Pfn]) -> Result<(), PoolError> {
         if pages.is_empty() {
             // The pool may be gone.
@@ -491,7 +488,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         }
         page.word.store(0, Ordering::Relaxed);
         page.change_kind(PageKind::Pool, PageKind::Allocated);
-        // SAFETY: the pool's reference, which it gives up; no code uses the page for it any more.
+        // SAFETY: the reference is the pool's: `disown` made this call the only one to give it up, and no code
+        // uses the page in the pool's name any more.
         let put = unsafe { self.pages.put_page(pfn) };
         debug_assert!(put.is_ok(), "{put:?}");
         self.drop_alive(1);

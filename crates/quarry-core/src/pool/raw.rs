@@ -1,4 +1,4 @@
-//! Pools without a count: what a handle is made of, and what may be kept beside a page in flight.
+//! Uncounted pools: the inside of a handle, and a form to keep next to each page in flight.
 
 use core::marker::PhantomData;
 
@@ -23,7 +23,7 @@ impl<M: Machine, H: Mapper> Clone for RawPool<'_, M, H> {
 
 impl<M: Machine, H: Mapper> Copy for RawPool<'_, M, H> {}
 
-/// Whether both are the same pool.
+/// Equal if both are the same pool.
 impl<M: Machine, H: Mapper> PartialEq for RawPool<'_, M, H> {
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {
@@ -38,7 +38,7 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for RawPool<'_, M, 
 // SAFETY: as for `PagePool`.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for RawPool<'_, M, H> {}
 
-/// A [`RawPool`] in one word, for those who keep it beside each page.
+/// A [`RawPool`] in one word, to keep next to each page.
 pub struct ThinPool<'p, M: Machine, H: Mapper = NoMapper> {
     body: BodyPtr<H>,
     pages: PhantomData<&'p PageAllocator<M>>,
@@ -52,7 +52,7 @@ impl<M: Machine, H: Mapper> Clone for ThinPool<'_, M, H> {
 
 impl<M: Machine, H: Mapper> Copy for ThinPool<'_, M, H> {}
 
-/// Whether both are the same pool.
+/// Equal if both are the same pool.
 impl<M: Machine, H: Mapper> PartialEq for ThinPool<'_, M, H> {
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {
@@ -155,8 +155,7 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
         unsafe { self.put_bulk_as(slots, |slot| *slot, |slot| *slot = None) }
     }
 
-    /// [`RawPool::put_bulk`] for slots of any type: `page` tells what is in a slot, `clear` takes it
-    /// out.
+    /// [`RawPool::put_bulk`] for slots of any type: `page` reads a slot's page, `clear` empties the slot.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ use crate::machine::{Access, Line, Machine, RawRange, Region, access};
 use crate::page::Pfn;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How often the closing of a pool looks whether the last producers have filled their slots.
+/// Most looks, when a pool closes, for the last producers to fill their slots.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 /// Slots beyond the ring's size: as many producers as these may be, at one moment, between their look
 /// at the tail and their step.
@@ -39,7 +39,7 @@ pub(super) struct Ring {
     consumer: Consumer,
 }
 
-/// What producers write, on a line of its own.
+/// Words that producers write, on a line of their own.
 #[repr(align(64))]
 struct Producers {
     /// Entries reserved so far, and [`CLOSED`].
@@ -48,7 +48,7 @@ struct Producers {
     head_seen: AtomicU64,
 }
 
-/// What the consumer writes, likewise.
+/// Words that the consumer writes, on a line of their own.
 #[repr(align(64))]
 struct Consumer {
     /// Entries taken so far.
@@ -65,7 +65,7 @@ pub(super) struct Reserved {
     pub(super) count: u32,
 }
 
-/// Why there is no slot yet.
+/// Reason that there is no slot yet.
 pub(super) enum Late {
     /// The ring seems to be full or closed.
     Full,
@@ -73,7 +73,7 @@ pub(super) enum Late {
     Beyond(u64),
 }
 
-/// Why there are no slots.
+/// Reason that there are no slots.
 pub(super) enum NoRoom {
     Full,
     /// The pool takes no more.
@@ -88,8 +88,7 @@ impl Ring {
         for slot in 0..count as usize {
             // SAFETY: the block has room for `count` slots.
             let slot = unsafe { slots.add(slot) };
-            // SAFETY: the slot lies in the block, which is aligned to a cache line, and no other code
-            // knows it.
+            // SAFETY: the slot is in the block, which is aligned to a cache line, and no other code knows it.
             unsafe { slot.write(AtomicU32::new(0)) };
         }
         Some(Self {
@@ -139,7 +138,7 @@ impl Ring {
         // SAFETY: `new` made a slot for every index that the mask lets through, and they live as
         // long as the ring.
         let slot = unsafe { self.slots.add((position as u32 & self.mask) as usize) };
-        // SAFETY: as above; slots are atomics.
+        // SAFETY: the slot lives as long as the ring and is an atomic, only shared.
         unsafe { slot.as_ref() }
     }
 
@@ -195,7 +194,7 @@ impl Ring {
         Ok(Reserved { from, count: 1 })
     }
 
-    /// What [`Ring::reserve_one`] comes to.
+    /// Slow end of [`Ring::reserve_one`].
     pub(super) fn reserve_late<M: Machine>(
         &self,
         machine: &M,

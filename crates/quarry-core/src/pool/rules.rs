@@ -1,4 +1,4 @@
-//! What differs between eras, as data (`net/core/page_pool.c`).
+//! Differences between eras, as data (`net/core/page_pool.c`).
 
 use crate::era::Era;
 
@@ -14,9 +14,9 @@ pub struct PoolRules {
     pub bulk: u32,
     /// Most pages that a ring can hold.
     pub ring_limit: u32,
-    /// Whether a larger ring is cut to the limit instead of refused.
+    /// A larger ring is cut to the limit instead of refused.
     pub clamps: bool,
-    /// Whether pages can be handed out in pieces.
+    /// Pages can be handed out in pieces.
     pub pieces: bool,
 }
 

@@ -121,7 +121,7 @@ pub(super) fn count(counter: &AtomicU64) -> u64 {
     count_by(counter, 1)
 }
 
-/// Counts `n` more, likewise.
+/// Counts `n` more; for the counter's only writer.
 #[inline(always)]
 pub(super) fn count_by(counter: &AtomicU64, n: u64) -> u64 {
     let next = counter.load(Ordering::Relaxed) + n;

@@ -1,4 +1,4 @@
-//! What a pool is made of, and what it keeps in the descriptors of its pages.
+//! Parts of a pool, and the words it keeps in the descriptors of its pages.
 
 use core::ptr::NonNull;
 
@@ -20,7 +20,7 @@ const NAME_BYTES: usize = 16;
 /// Pages that a ring holds if the parameters give no number (`page_pool_init()`).
 pub(super) const DEFAULT_POOL_SIZE: u32 = 1024;
 
-/// How a pool is made.
+/// Parameters of a new pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolParams<'a> {
     /// Names it in reports; 16 bytes are kept.
@@ -45,13 +45,13 @@ impl Default for PoolParams<'_> {
     }
 }
 
-/// Where a page of a pool is.
+/// State of a page with respect to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PoolState {
     /// Not in a pool.
     Outside = 0,
-    /// In the alloc cache or on its way there; or in a batch, whose first page speaks for it.
+    /// In the alloc cache, a lane or the ring; or in a batch, for which its first page stands.
     InPool = 1,
     /// Handed out whole.
     InFlight = 2,
@@ -61,8 +61,8 @@ pub enum PoolState {
     InBatch = 4,
 }
 
-/// Who a page was handed out to and when, as its descriptor keeps it: in the word of one that is
-/// handed out whole or first in a batch, in the place of the links of one in pieces.
+/// Holder and time of a page in flight, as its descriptor keeps them: in the word of one that is handed out
+/// whole or first in a batch, in the place of the links of one in pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Receipt(pub(super) u64);
 
@@ -109,22 +109,20 @@ impl Receipt {
         CpuId(self.0 as u32 & ((1 << CPU_BITS) - 1))
     }
 
-    /// What the clock has advanced since, less than 2^41; 0 for a page of a bulk allocation whose end
-    /// the clock has not seen.
+    /// Allocations since the stamp, less than 2^41; 0 for a page of a bulk allocation whose end the clock has
+    /// not seen.
     pub(super) fn age(self, clock: u64) -> u64 {
         let past = (clock << STAMP_SHIFT).wrapping_sub(self.0 >> STAMP_SHIFT << STAMP_SHIFT);
         u64::from(past.leading_zeros() > 0) * (past >> STAMP_SHIFT)
     }
 }
 
-/// What the owner alone writes and others read: so all of it is atomic, but never needs more than a
-/// load and a store.
+/// Fields that the owner alone writes and others read: atomics, changed by a load and a store.
 #[repr(C, align(64))]
 pub(super) struct OwnerPart {
     /// Pages in the alloc cache.
     pub(super) cached: AtomicUsize,
-    /// What the descriptors of the pool's blocks say of their kind and order, and of references beyond
-    /// the owner's: none ([`Page::sole_state`]).
+    /// State of the pool's blocks without other users ([`Page::sole_state`]).
     sole: u64,
     /// Allocations so far, in which the age of a page in flight is counted.
     pub(super) clock: AtomicU64,
@@ -134,7 +132,7 @@ pub(super) struct OwnerPart {
     pub(super) dropped: AtomicU64,
     /// The page that pieces are cut from, as a link.
     pub(super) open: AtomicU32,
-    /// Where its next piece may begin.
+    /// Offset at which its next piece may begin.
     pub(super) open_offset: AtomicU32,
     pub(super) stats: OwnerStats,
 }
@@ -148,7 +146,7 @@ pub(super) struct Body<H> {
     /// Handles in the upper half, pages that came from the page allocator and have not gone back in
     /// the lower: at 0 the pool is no more.
     pub(super) alive: AtomicU64,
-    /// The page allocator, whose machine the handles' types tell.
+    /// The page allocator; the handles' types name its machine.
     pub(super) pages: NonNull<()>,
     pub(super) mapper: H,
     pub(super) order: u32,
@@ -178,15 +176,14 @@ impl OwnerPart {
 }
 
 impl<H: Mapper> Body<H> {
-    /// What descriptors keep to tell whose a page is: [`Body::mark`] adds where it is.
+    /// Identity of the pool in the descriptors of its pages; [`Body::mark`] adds the state.
     #[inline(always)]
     pub(super) fn id(&self) -> *mut () {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// What the descriptor of a page of this pool says when it is in this state: one word, so that
-    /// one comparison tells both. Of a page that is home it is the address itself, which need not be
-    /// worked out.
+    /// Word in the descriptor of this pool's page in this state: one comparison checks pool and state. For a
+    /// page that is home it is the pool's address itself, without arithmetic.
     #[inline(always)]
     fn mark(&self, state: PoolState) -> *mut () {
         const {
@@ -196,21 +193,21 @@ impl<H: Mapper> Body<H> {
         self.id().wrapping_byte_add(beyond)
     }
 
-    /// Whether a page is this pool's and in this state, as far as the owner or a put need to know:
-    /// what is no more a pool's has no mark.
+    /// True if a page has this pool's mark for this state. That is enough for the owner and for puts: a page
+    /// that left its pool has no mark.
     #[inline(always)]
     pub(super) fn is_marked(&self, page: &Page, state: PoolState) -> bool {
         page.cache.load(Ordering::Relaxed) == self.mark(state)
     }
 
-    /// Whether an entry's page is home and the pool's. Two puts of the same moment may have left one
-    /// that one of them released (I3).
+    /// True if an entry's page is home and the pool's. Two puts of the same moment may have left one that one
+    /// of them released (I3).
     #[inline(always)]
     pub(super) fn is_good(&self, page: &Page) -> bool {
         self.is_marked(page, PoolState::InPool) && page.is_block_word(self.owner.sole as u32)
     }
 
-    /// Whether a page of this pool has no reference but its owner's, for the pool's owner.
+    /// True if a page of this pool has its owner's reference alone; for the pool's owner.
     #[inline(always)]
     pub(super) fn is_sole(&self, page: &Page) -> bool {
         page.has_state(self.owner.sole)
@@ -222,7 +219,7 @@ impl<H: Mapper> Body<H> {
         page.cache.store(self.mark(state), Ordering::Relaxed);
     }
 
-    /// Where a page is, as far as this pool is concerned.
+    /// State of a page; [`PoolState::Outside`] if it is not this pool's.
     pub(super) fn state_of(&self, page: &Page) -> PoolState {
         let mark = page.cache.load(Ordering::Relaxed).addr();
         let beyond = mark.wrapping_sub(self.id().addr());
@@ -240,7 +237,7 @@ impl<H: Mapper> Body<H> {
         }
     }
 
-    /// Whether a page is this pool's, wherever it is.
+    /// True if a page is this pool's, in any state.
     pub(super) fn owns(&self, page: &Page) -> bool {
         self.state_of(page) != PoolState::Outside
     }
@@ -268,7 +265,7 @@ pub(super) fn short_name(name: &str) -> [u8; NAME_BYTES] {
     bytes
 }
 
-/// Why a pool cannot be made.
+/// Reason that a pool cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PoolCreateError {
     /// The era refuses a ring of more pages than `limit`.
@@ -308,7 +305,7 @@ crate::error::debug_is_display!(PoolCreateError);
 
 impl core::error::Error for PoolCreateError {}
 
-/// Why a page could not be put into a pool. Nothing has changed then.
+/// Reason that a page could not be put into a pool. Nothing has changed then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PoolError {
     /// The page number is outside the machine's memory.
@@ -371,7 +368,7 @@ crate::error::debug_is_display!(PoolError);
 
 impl core::error::Error for PoolError {}
 
-/// Where a put page went.
+/// Destination of a put page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// Into the alloc cache.
@@ -384,5 +381,5 @@ pub enum Put {
     Piece,
 }
 
-/// The bodies' addresses are what makes pages theirs.
+/// Address of a body, which marks the pool's pages.
 pub(super) type BodyPtr<H> = NonNull<Body<H>>;
