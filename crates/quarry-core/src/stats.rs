@@ -1,7 +1,7 @@
 //! Counters of a cache, by the names of the files in `/sys/kernel/slab/<cache>/`.
 //!
-//! [`Stat`] and [`Stats`] are what all designs show. Each design has an own `Stat` in its `stats.rs`, of
-//! what it can count; its CPUs have no room for others.
+//! [`Stat`] and [`Stats`] are what all designs show. Each design has its own `Stat` in its `stats.rs`, with the
+//! counters it can use; its CPUs have no room for others.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -64,9 +64,9 @@ stats! {
     CpuslabFlush = "cpuslab_flush",
     /// Slab given back because its node was idle (SLAB, `reaped` of slabinfo's `globalstat`).
     Reaped = "reaped",
-    /// Allocation from another node than the CPU's (SLAB, likewise).
+    /// Allocation from another node than the CPU's (SLAB, `node_allocs` there).
     NodeAllocs = "node_allocs",
-    /// Free of an object of another node than the CPU's (SLAB, likewise).
+    /// Free of an object of another node than the CPU's (SLAB, `node_frees` there).
     NodeFrees = "node_frees",
     /// Alien array drained because it was full (SLAB, `overflows` there).
     AlienOverflow = "alien_overflow",
@@ -182,7 +182,7 @@ impl Stats {
         }
     }
 
-    /// What was counted after `earlier`, a snapshot of the same counters.
+    /// Counts since `earlier`, a snapshot of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(core::array::from_fn(|i| {
@@ -206,13 +206,13 @@ pub(crate) trait Counter: Copy + Into<Stat> + 'static {
     /// All values 0.
     const ZERO: Self::Values;
 
-    /// What fast allocations count as.
+    /// Counter of fast allocations.
     const ALLOC_FASTPATH: Self;
-    /// What fast frees count as.
+    /// Counter of fast frees.
     const FREE_FASTPATH: Self;
-    /// What slow allocations count as.
+    /// Counter of slow allocations.
     const ALLOC_SLOWPATH: Self;
-    /// What slow frees count as.
+    /// Counter of slow frees.
     const FREE_SLOWPATH: Self;
     /// Distance in bytes of the counter of fast allocations from the set.
     const POPS: usize;
@@ -373,7 +373,7 @@ mod tests {
 
     mod design {
         crate::stats::counters! {
-            /// What a design of this test counts.
+            /// Counters of this test's design.
             FreeFastpath, AllocSlab, AllocFastpath, AllocSlowpath, FreeSlowpath,
         }
     }

@@ -30,7 +30,7 @@ use loom_machine::{LoomMachine, Me, SLOTLESS, be};
 type ModelHeap = Heap<LoomMachine, Slub>;
 type Objects = Vec<usize>;
 
-/// What one thread does.
+/// Script of one thread.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Free(usize),
@@ -301,7 +301,7 @@ fn one_of_the_last_references_frees() {
     });
 }
 
-/// What users of a page write to; the model checks who may.
+/// Memory of a page: the model checks that accesses are ordered.
 struct Contents(loom::cell::UnsafeCell<u32>);
 
 // SAFETY: two at a time is what the model finds.

@@ -1,8 +1,8 @@
-//! Accounting: what an allocator touches and does, told to the machine.
+//! Accounting: an allocator's accesses and work, reported to the machine.
 //!
-//! Accessors of the structures call the free functions, the algorithms do not: a slot tells of itself
-//! when it is taken, a list of pages when it changes, a slab's word when it is read or replaced.
-//! Locks and slots have words that the machine itself reads and writes, so it accounts those.
+//! Accessors of the structures call the free functions, the algorithms do not: taking a slot reports it, so
+//! does changing a list of pages, reading or replacing a slab's word. Locks and slots have words that the
+//! machine itself reads and writes, so it accounts those.
 //!
 //! The free functions are the only callers of the machine's hooks. Building with
 //! `--cfg quarry_no_accounting` leaves them out altogether, which is how `cargo xtask accounting`
@@ -10,13 +10,13 @@
 
 use super::{Access, Accounting, Line, Work};
 
-/// Tells the machine of an access to a whole `T`.
+/// Reports an access to a whole `T`.
 #[inline(always)]
 pub(crate) fn access<M: Accounting, T>(machine: &M, line: Line, access: Access, at: *const T) {
     access_run(machine, line, access, at, 1);
 }
 
-/// Tells the machine of an access to `count` values one after the other; of none if there are none.
+/// Reports an access to `count` adjacent values; nothing for 0.
 #[inline(always)]
 #[cfg_attr(quarry_no_accounting, allow(unused_variables))]
 pub(crate) fn access_run<M: Accounting, T>(
@@ -32,7 +32,7 @@ pub(crate) fn access_run<M: Accounting, T>(
     }
 }
 
-/// Tells the machine of work.
+/// Reports work.
 #[inline(always)]
 #[cfg_attr(quarry_no_accounting, allow(unused_variables))]
 pub(crate) fn work<M: Accounting>(machine: &M, work: Work) {

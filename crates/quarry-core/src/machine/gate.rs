@@ -7,8 +7,8 @@
 //! handler passes a closed gate if it interrupts an occupant of the gate or the thread that closed
 //! it; the gate knows it by its thread.
 //!
-//! A closed gate can be what the fork itself waits for: the C library takes the locks of its own `malloc`
-//! after the gate was closed. A signal handler that interrupted their holder may come here. No code can tell
+//! A closed gate can be what the fork itself waits for: the C library takes the locks of its own `malloc` after
+//! the gate was closed. A signal handler that interrupted their holder may come here. Nothing distinguishes
 //! that from a long fork, so a waiter goes through after [`PATIENCE_NS`], which is counted as a miss. If the
 //! fork was only long, or the process stopped meanwhile, the copy may be of that moment. Then the child may
 //! find a lock taken or a structure half changed.
@@ -22,7 +22,7 @@ use crate::sync::{AtomicUsize, Ordering, model_fence};
 
 /// Threads inside that are known by name; more are only counted.
 const OCCUPANTS: usize = if cfg!(loom) { 2 } else { 64 };
-/// How often [`Gate::close`] looks for remaining occupants before it gives up.
+/// Looks for remaining occupants before [`Gate::close`] gives up.
 const CLOSE_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 16 };
 
 /// The same for [`Gate::stop`], whose caller begins again.
@@ -32,19 +32,19 @@ const STOP_ATTEMPTS: u32 = if cfg!(loom) { 3 } else { 1 << 12 };
 /// that has touched less than hundreds of GiB (about 10 ms for each).
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// What a thread puts in a place before it knows that the gate is open. A signal handler that finds
-/// it must not take its thread for an occupant: the thread that closed the gate may have looked at the
-/// place before it was taken.
+/// Mark of a thread that has taken a place and does not know yet whether the gate is open. A signal handler
+/// that finds it must not take its thread for an occupant: the thread that closed the gate may have looked at
+/// the place before it was taken.
 const fn arriving(thread: usize) -> usize {
     !thread
 }
 
-/// What [`Gate::closed`] holds during a walk, so that others know it from a fork.
+/// Value of [`Gate::closed`] during a walk; it differs from a fork's.
 const fn walking(thread: usize) -> usize {
     !thread
 }
 
-/// Whether the gate is closed for a fork.
+/// True if the gate is closed for a fork.
 const fn is_fork(closed: usize) -> bool {
     (closed as isize) > 0
 }
@@ -76,7 +76,7 @@ impl Gate {
     }
 
     /// Enters; waits while the gate is closed, unless this thread is inside already, for at most
-    /// [`PATIENCE_NS`] where the machine can tell the time.
+    /// [`PATIENCE_NS`] where the machine has a clock.
     pub(crate) fn enter<'a, M: Machine>(&'a self, machine: &'a M) -> Pass<'a> {
         let thread = machine.thread_id();
         // Relaxed: a thread's own earlier store is always visible to it.
@@ -126,7 +126,7 @@ impl Gate {
                 };
             }
         }
-        // SeqCst: as above.
+        // SeqCst: the same order against `close` as for a named place.
         self.unnamed.fetch_add(1, Ordering::SeqCst);
         Pass {
             place: Place::Unnamed(&self.unnamed),
@@ -199,7 +199,7 @@ impl Gate {
         })
     }
 
-    /// Whether no code is inside but perhaps this thread.
+    /// True if no thread but perhaps this one is inside.
     fn is_empty_but(&self, thread: usize) -> bool {
         // SeqCst: see `enter`.
         let other = |occupant: &AtomicUsize| {
@@ -248,7 +248,7 @@ pub(crate) struct Stopped<'a> {
 }
 
 impl Stopped<'_> {
-    /// Whether signal handlers of the walking thread were at work meanwhile.
+    /// True if signal handlers of the walking thread ran meanwhile.
     pub(crate) fn disturbed(&self) -> bool {
         self.gate.handlers.load(Ordering::Relaxed) != self.handlers
     }
@@ -261,7 +261,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Whether the time since the first look has come to [`PATIENCE_NS`].
+/// True once [`PATIENCE_NS`] have passed since the first look.
 #[cold]
 fn is_long<M: Machine>(machine: &M, since: &mut Option<u64>) -> bool {
     let now = machine.now_ns();

@@ -35,7 +35,7 @@ impl<T> SpinLock<T> {
         Some(self.taken(machine))
     }
 
-    /// Whether the calling thread holds the lock.
+    /// True if the calling thread holds the lock.
     pub(crate) fn is_mine<M: Machine>(&self, machine: &M) -> bool {
         // Only this thread stores its own number.
         self.raw.owner() == machine.thread_id()

@@ -95,7 +95,7 @@ pub struct CpuId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// What a machine looks like; fixed for its lifetime.
+/// CPUs, nodes, page size and cache line of a machine; fixed for its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Possible CPUs, at least 1, at most [`MAX_CPUS`].
@@ -141,8 +141,7 @@ pub struct RawRange {
 /// The memory of a machine (invariant M2).
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges {
-    /// What the page allocator hands out; a whole number of pages, aligned to the largest block
-    /// (2^10 pages).
+    /// Pages of the page allocator; a whole number of pages, aligned to the largest block (2^10 pages).
     pub pages: RawRange,
     /// [`DESCRIPTOR_BYTES`] for each page of `pages`, aligned to that many bytes.
     pub descriptors: RawRange,
@@ -152,12 +151,11 @@ pub struct Ranges {
     pub percpu: RawRange,
 }
 
-/// Where a linked list of free objects is in a per-CPU slot: distances in bytes from the slot's
-/// lock word.
+/// Layout of a linked list of free objects in a per-CPU slot: distances in bytes from the slot's lock word.
 pub trait ListLayout {
     /// Address of the first object (8 bytes), null if there is none.
     const HEAD: usize;
-    /// Whose objects the list holds (4 bytes); a push must name the same owner.
+    /// Owner of the list's objects (4 bytes); a push must name the same one.
     const OWNER: usize;
     /// Counter of objects taken (8 bytes).
     const POPS: usize;
@@ -165,11 +163,11 @@ pub trait ListLayout {
     const PUSHES: usize;
 }
 
-/// Where a stack of object addresses, or of other words that are not 0, is in a per-CPU slot:
-/// distances in bytes from the slot's lock word. The stack grows upward; it is empty when the top
-/// equals the base, full when it is not below the limit. All three may be null.
+/// Layout of a stack in a per-CPU slot, of object addresses or other words that are not 0: distances in bytes
+/// from the slot's lock word. The stack grows upward; it is empty when the top equals the base, full when it is
+/// not below the limit. All three may be null.
 pub trait StackLayout {
-    /// Whether entries are words of 4 bytes instead of 8; of such a stack no step takes any.
+    /// True for entries of 4 bytes instead of 8; steps only push on such a stack.
     const NARROW: bool = false;
     /// Address of the entry above the newest (8 bytes).
     const TOP: usize;

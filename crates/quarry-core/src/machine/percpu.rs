@@ -14,9 +14,9 @@ struct Slot<T> {
     state: UnsafeCell<T>,
 }
 
-/// What a slot may hold.
+/// State of a slot.
 pub(crate) trait PerCpuState {
-    /// What accesses to it are attributed to.
+    /// Kind of line that its accesses count as.
     const LINE: Line;
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct PerCpu<T> {
 // SAFETY: M1 - the state of a slot is only reached by the holder of its lock word. So sharing the
 // handle moves a `T` between threads but never shares one.
 unsafe impl<T: Send> Sync for PerCpu<T> {}
-// SAFETY: as above; the handle itself is an address that never changes (M3).
+// SAFETY: M1, as for `Sync`; the handle itself is an address that never changes (M3).
 unsafe impl<T: Send> Send for PerCpu<T> {}
 
 // Another handle to the same slots: whose state it is the lock word says.
@@ -65,7 +65,7 @@ impl<T> PerCpu<T> {
         }
     }
 
-    /// Whether there are slots.
+    /// True if there are slots.
     pub(crate) fn exists(&self) -> bool {
         self.slot0 != NonNull::dangling()
     }
@@ -173,7 +173,7 @@ impl<T> PerCpu<T> {
         Some((slot, cpu))
     }
 
-    /// Runs `f` on another CPU's state; `None` if the word cannot be had in bounded time.
+    /// Runs `f` on another CPU's state; `None` if its holder does not let go in bounded time.
     pub(crate) fn try_with_remote<M: Machine, R>(
         &self,
         machine: &M,
@@ -215,7 +215,7 @@ impl<T> PerCpu<T> {
     ///
     /// # Errors
     ///
-    /// The CPU whose slot cannot be had in bounded time.
+    /// The CPU whose holder does not let go in bounded time.
     pub(crate) fn hold_all<'a, M: Machine>(
         &'a self,
         machine: &'a M,
@@ -238,8 +238,8 @@ impl<T> PerCpu<T> {
         Ok(held)
     }
 
-    /// Takes the words of all CPUs and keeps them until [`PerCpu::resume`]. Returns how many
-    /// could not be had; those slots stay with their holders.
+    /// Takes the words of all CPUs and keeps them until [`PerCpu::resume`]. Returns the number of slots that
+    /// stayed with their holders.
     pub(crate) fn quiesce<M: Machine>(&self, machine: &M) -> u32 {
         let mut missed = 0;
         if !self.exists() {

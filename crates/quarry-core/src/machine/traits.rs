@@ -1,4 +1,4 @@
-//! What an allocator runs on, one trait per subject, and [`Machine`] as their sum.
+//! The parts of a machine, one trait per subject, and [`Machine`] as their sum.
 //!
 //! No trait has a default: a machine that wraps another one says of each subject whether it is its
 //! own or the other's ([`forward_machine!`](crate::forward_machine)).
@@ -55,8 +55,8 @@ pub unsafe trait Memory {
     /// Makes the pages of a range a node's, before they are first touched, where the machine can.
     fn bind(&self, range: RawRange, node: NodeId);
 
-    /// Says that what lies at this address, if anything does, will be written soon. A machine with
-    /// caches can fetch it while the caller does something else.
+    /// Announces a write to this address, which may be no memory at all. A machine with caches can fetch it
+    /// while the caller does something else.
     fn prefetch_for_write(&self, address: *const u8);
 }
 
@@ -100,7 +100,7 @@ pub unsafe trait Slots {
 /// Steps keep S1 to S3 of the [module's documentation](super), the memory order among them; a machine
 /// that cannot keep them has none.
 pub unsafe trait Steps: Slots {
-    /// Whether the machine has steps on stacks ([`Steps::percpu_push_stack`]) and keeps S1 to S3.
+    /// True if the machine has steps on stacks ([`Steps::percpu_push_stack`]) and keeps S1 to S3.
     fn has_steps(&self) -> bool;
 
     /// Takes the first object off the running CPU's list in one step: `None` if the slot is held,
@@ -163,7 +163,7 @@ pub unsafe trait Steps: Slots {
 ///
 /// # Safety
 ///
-/// [`Threads::thread_id`] is as it says: locks and the gate tell threads apart by it.
+/// [`Threads::thread_id`] is as it says: locks and the gate distinguish threads by it.
 pub unsafe trait Threads {
     /// A value that is not 0 and identifies the calling thread among those alive; a signal handler
     /// has that of the thread it interrupted. Its highest bit is 0.
@@ -213,8 +213,8 @@ pub unsafe trait Readers {
     /// runs now has finished.
     fn rcu_cookie(&self) -> u64;
 
-    /// Whether a grace period that [`Readers::rcu_cookie`] named is over. If it is, so are all that
-    /// were named before it.
+    /// True once the grace period that [`Readers::rcu_cookie`] named is over. If it is, so are all that were
+    /// named before it.
     fn rcu_elapsed(&self, cookie: u64) -> bool;
 }
 
@@ -224,7 +224,7 @@ pub trait Clock {
     fn now_ns(&self) -> u64;
 }
 
-/// What an allocator touches and does. Empty on machines that do not model its cost.
+/// Accesses and work of an allocator. Empty on machines that do not model its cost.
 pub trait Accounting {
     /// An access that a processor would make here to `bytes` bytes from `at` on. `line` says to which
     /// structure it is attributed, and nothing else: what it costs follows from the address.
@@ -240,7 +240,7 @@ pub trait Accounting {
     fn copy(&self, kernel: *const u8, bytes: usize);
 }
 
-/// What an allocator runs on: whatever has all the parts.
+/// A machine: any type that has all the parts.
 pub trait Machine:
     Cpus + Memory + Steps + Threads + Locks + Readers + Clock + Accounting + Sized + 'static
 {

@@ -19,7 +19,7 @@ const PAGES: usize = 6;
 const PAGE: usize = 4096;
 const META: usize = 128 << 10;
 const DESCRIPTORS: usize = 16 << 10;
-/// How often a remote acquisition tries.
+/// Attempts of a remote acquisition.
 const ATTEMPTS: u32 = 2;
 
 /// Who a thread is.
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 2;
 pub(crate) struct Me {
     /// Its CPU; one that has no slot makes every operation go to the node level.
     pub(crate) cpu: u32,
-    /// Whether it is a handler that interrupted a holder of every list lock.
+    /// True for a handler that interrupted a holder of every list lock.
     pub(crate) reentered: bool,
 }
 
@@ -55,10 +55,9 @@ pub(crate) struct LoomMachine {
     pub(crate) held: AtomicUsize,
     /// The class whose locks do not exclude.
     without: Option<LockClass>,
-    /// Whether it says that it has steps; all of them fail.
+    /// Claims to have steps; all of them fail.
     steps: bool,
-    /// Of each address of a watched line that was accessed, a cell: two accesses that nothing orders
-    /// end the model.
+    /// A cell for each address accessed on a watched line: two accesses that nothing orders end the model.
     watched: Option<Watched>,
 }
 

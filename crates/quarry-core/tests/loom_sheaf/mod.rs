@@ -21,7 +21,7 @@ type SheafHeap = Heap<LoomMachine, SheafCache>;
 /// Objects before the frees that a model begins with.
 const OBJECTS: usize = 5;
 
-/// What one thread does.
+/// Script of one thread.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Alloc,
@@ -30,8 +30,8 @@ enum Does {
     Shrink,
 }
 
-/// What was freed before, on which CPU: each CPU has a full main and a full spare sheaf after two frees,
-/// and the barn a full one after a third.
+/// CPUs of the frees before: each CPU has a full main and a full spare sheaf after two frees, and the barn a
+/// full one after a third.
 type Before = &'static [(Me, usize)];
 
 /// Makes the machine of a run.
