@@ -13,12 +13,14 @@ mod arms;
 mod common;
 mod patterns;
 mod report;
+#[path = "../common/times.rs"]
+mod times;
 
 use clap::Parser;
 
 use arms::with_arms;
 use patterns::Pattern;
-use report::Results;
+use times::Times;
 
 /// Options of the benchmark.
 #[derive(Parser, Debug)]
@@ -47,7 +49,7 @@ struct Options {
 fn main() {
     let options = Options::parse();
     common::pin(options.cpu);
-    let mut results = Results::default();
+    let mut times = Times::new();
     with_arms(options.size, |arms| {
         for round in 0..=options.rounds {
             for pattern in Pattern::ALL {
@@ -55,15 +57,15 @@ fn main() {
                     let ns = arm.time(pattern, options.objects, options.cpu);
                     // The first round warms up.
                     if round > 0 {
-                        results.add(arm.name(), pattern, ns);
+                        times.add(arm.name(), pattern, ns);
                     }
                 }
             }
         }
     });
     if options.json {
-        println!("{}", results.json(options.size));
+        println!("{}", report::json(&times, options.size));
     } else {
-        results.print(options.size, options.rounds, options.objects);
+        report::print(&times, options.size, options.rounds, options.objects);
     }
 }

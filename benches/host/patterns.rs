@@ -4,9 +4,9 @@ use std::hint::black_box;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::time::Instant;
 
 use crate::common::pin;
+use crate::times::{timed, wait};
 
 /// Most objects that are alive at a time in any pattern.
 pub(crate) const LIVE_MAX: usize = 1024;
@@ -97,12 +97,6 @@ pub(crate) fn time<A: Allocator>(
     elapsed_ns / objects as f64
 }
 
-fn timed(f: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    f();
-    start.elapsed().as_nanos() as f64
-}
-
 #[inline(never)]
 fn batches<A: Allocator, const N: usize>(allocator: &A, objects: usize) -> f64 {
     let mut batch = [NonNull::dangling(); N];
@@ -168,32 +162,19 @@ fn other_thread<A: Allocator>(allocator: &A, objects: usize, cpu: usize) -> f64 
             }
         });
         start.wait();
-        let began = Instant::now();
-        for round in 0..rounds {
-            let at = round % RING;
-            wait(&ring.full[at], false);
-            for slot in &ring.objects[at] {
-                slot.store(use_object(allocator.alloc()).as_ptr(), Ordering::Relaxed);
+        timed(|| {
+            for round in 0..rounds {
+                let at = round % RING;
+                wait(&ring.full[at], false);
+                for slot in &ring.objects[at] {
+                    slot.store(use_object(allocator.alloc()).as_ptr(), Ordering::Relaxed);
+                }
+                // Release: hands the objects over.
+                ring.full[at].store(true, Ordering::Release);
             }
-            // Release: hands the objects over.
-            ring.full[at].store(true, Ordering::Release);
-        }
-        for full in &ring.full {
-            wait(full, false);
-        }
-        began.elapsed().as_nanos() as f64
+            for full in &ring.full {
+                wait(full, false);
+            }
+        })
     })
-}
-
-fn wait(full: &AtomicBool, value: bool) {
-    let mut spins = 0_u32;
-    // Acquire: pairs with the Release of the other side.
-    while full.load(Ordering::Acquire) != value {
-        spins += 1;
-        if spins.is_multiple_of(256) {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
 }

@@ -10,8 +10,9 @@ use quarry_host::{HostMachine, HugePages};
 
 use crate::dpdk::Mempool;
 use crate::patterns::{
-    HAND_OVER, Pattern, Source, batches, bulk, handed_over, on_two, other_thread, singles, timed,
+    HAND_OVER, Pattern, Source, batches, bulk, handed_over, on_two, other_thread, singles,
 };
+use crate::times::timed;
 
 /// One arm of the comparison.
 pub(crate) trait Arm {

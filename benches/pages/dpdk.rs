@@ -15,7 +15,8 @@ mod present {
     use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
     use super::Missing;
-    use crate::patterns::{HAND_OVER, Pattern, Source, on_two, other_thread, timed};
+    use crate::patterns::{HAND_OVER, Pattern, Source, on_two, other_thread};
+    use crate::times::timed;
 
     /// Objects of a page in the pool.
     const OBJECTS: c_uint = 8192;

@@ -26,6 +26,8 @@ mod dpdk;
 mod latency;
 mod patterns;
 mod report;
+#[path = "../common/times.rs"]
+mod times;
 
 use clap::Parser;
 
@@ -84,7 +86,7 @@ fn main() {
                 };
                 // The first round warms up.
                 if round > 0 {
-                    results.add(arm.name(), pattern, ns);
+                    results.times.add(arm.name(), pattern, ns);
                 }
             }
         }

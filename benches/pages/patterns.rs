@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use crate::common::pin;
+use crate::times::{timed, wait};
 
 /// Pages handed over at a time when another thread frees.
 pub(crate) const HAND_OVER: usize = 64;
@@ -86,12 +86,6 @@ pub(crate) trait Source: Sync {
             self.put(page);
         }
     }
-}
-
-pub(crate) fn timed(f: impl FnOnce()) -> f64 {
-    let start = Instant::now();
-    f();
-    start.elapsed().as_nanos() as f64
 }
 
 #[inline(never)]
@@ -242,17 +236,4 @@ pub(crate) fn handed_over<P: Send>(
             }
         })
     })
-}
-
-fn wait(full: &AtomicBool, value: bool) {
-    let mut spins = 0_u32;
-    // Acquire: pairs with the Release of the other side.
-    while full.load(Ordering::Acquire) != value {
-        spins += 1;
-        if spins.is_multiple_of(256) {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
 }

@@ -1,84 +1,40 @@
-//! Medians, ratios, and how they are shown.
+//! Tables and JSON of the results.
 
-use std::collections::BTreeMap;
-
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use crate::common::{median, right_align};
 use crate::dpdk::Missing;
 use crate::latency::Latency;
 use crate::patterns::Pattern;
+use crate::times::{Times, print_table};
 
 /// The arms that the others are compared with: the first that has the pattern.
 pub(crate) const REFERENCES: [&str; 2] = ["DPDK mempool", "page allocator"];
 
-/// Nanoseconds per page, by arm and pattern, one per round.
+/// Nanoseconds per page, and why a peer is missing.
 pub(crate) struct Results {
     missing: Option<Missing>,
-    arms: Vec<&'static str>,
-    times: BTreeMap<(usize, Pattern), Vec<f64>>,
-}
-
-struct Summary {
-    median: f64,
-    min: f64,
-    ratio: f64,
+    pub(crate) times: Times<Pattern>,
 }
 
 impl Results {
     pub(crate) fn new(missing: Option<Missing>) -> Self {
         Self {
             missing,
-            arms: Vec::new(),
-            times: BTreeMap::new(),
+            times: Times::new(),
         }
-    }
-
-    pub(crate) fn add(&mut self, arm: &'static str, pattern: Pattern, ns: f64) {
-        let known = self.arms.iter().position(|&name| name == arm);
-        let at = known.unwrap_or_else(|| {
-            self.arms.push(arm);
-            self.arms.len() - 1
-        });
-        self.times.entry((at, pattern)).or_default().push(ns);
-    }
-
-    fn times(&self, arm: &str, pattern: Pattern) -> Option<&Vec<f64>> {
-        let at = self.arms.iter().position(|&name| name == arm)?;
-        self.times.get(&(at, pattern))
-    }
-
-    fn ratio(&self, arm: &str, pattern: Pattern, base: &str, base_pattern: Pattern) -> Option<f64> {
-        let times = self.times(arm, pattern)?;
-        let base = self.times(base, base_pattern)?;
-        Some(median(
-            times.iter().zip(base).map(|(time, base)| time / base),
-        ))
-    }
-
-    fn summary(&self, arm: &str, pattern: Pattern) -> Option<Summary> {
-        let times = self.times(arm, pattern)?;
-        let reference = REFERENCES
-            .into_iter()
-            .find(|name| self.times(name, pattern).is_some())?;
-        Some(Summary {
-            median: median(times.iter().copied()),
-            min: times.iter().copied().fold(f64::INFINITY, f64::min),
-            ratio: self.ratio(arm, pattern, reference, pattern)?,
-        })
     }
 
     /// Cost of a page in bulk calls, relative to single calls of the same arm.
     fn bulk_share(&self, arm: &str) -> Option<f64> {
-        self.ratio(arm, Pattern::Bulk64, arm, Pattern::Single)
+        self.times.ratio(arm, Pattern::Bulk64, arm, Pattern::Single)
     }
 
     /// Ratios of the null arm to the page allocator: the noise of two runs of the same code.
     fn noise(&self) -> impl Iterator<Item = f64> {
-        Pattern::ALL
-            .into_iter()
-            .filter_map(|pattern| self.ratio("again (null)", pattern, "page allocator", pattern))
+        Pattern::ALL.into_iter().filter_map(|pattern| {
+            let [null, base] = ["again (null)", "page allocator"];
+            self.times.ratio(null, pattern, base, pattern)
+        })
     }
 
     pub(crate) fn print(&self, rounds: usize, pages: usize) {
@@ -90,22 +46,19 @@ impl Results {
         if let Some(Missing(reason)) = &self.missing {
             println!("without {}: {reason}", REFERENCES[0]);
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-        let mut header = vec!["pattern"];
-        header.extend(&self.arms);
-        table.set_header(header);
-        for pattern in Pattern::ALL {
-            let cells = self.arms.iter().map(|arm| {
-                self.summary(arm, pattern).map_or_else(String::new, |s| {
-                    format!("{:.2} ({:.2}) {:.2}x", s.median, s.min, s.ratio)
-                })
+        let arms = self.times.arms();
+        let mut header = vec!["pattern".to_owned()];
+        header.extend_from_slice(arms);
+        let rows = Pattern::ALL.map(|pattern| {
+            let cells = arms.iter().map(|arm| {
+                let summary = self.times.summary(arm, pattern, &REFERENCES);
+                summary.map_or_else(String::new, |summary| summary.to_string())
             });
-            table.add_row(std::iter::once(pattern.name().to_owned()).chain(cells));
-        }
-        right_align(&mut table);
-        println!("{table}");
-        for arm in &self.arms {
+            let name = std::iter::once(pattern.name().to_owned());
+            name.chain(cells).collect()
+        });
+        print_table(header, rows);
+        for arm in arms {
             if let Some(share) = self.bulk_share(arm) {
                 println!("{arm}: bulk 64 costs {share:.2}x of single, for each page");
             }
@@ -128,9 +81,9 @@ impl Results {
     }
 
     pub(crate) fn json(&self, latencies: &[Latency]) -> Value {
-        let arms = self.arms.iter().map(|arm| {
+        let arms = self.times.arms().iter().map(|arm| {
             let patterns = Pattern::ALL.into_iter().filter_map(|pattern| {
-                let s = self.summary(arm, pattern)?;
+                let s = self.times.summary(arm, pattern, &REFERENCES)?;
                 let value = json!({
                     "ns_median": s.median, "ns_min": s.min, "ratio_to_reference": s.ratio,
                 });
@@ -178,19 +131,14 @@ pub(crate) fn print_kernel_figures() {
         "\nfor orientation, OTHER HARDWARE: a Linux 4.13 kernel receiving at 100 Gbit/s (thread \
          \"Page allocator bottleneck\", linux-mm, 2017)"
     );
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
+    let header = [
         "driver",
         "pages per packet",
         "Mbit/s at most",
         "pages per second",
-    ]);
-    for row in KERNEL {
-        table.add_row(row);
-    }
-    right_align(&mut table);
-    println!("{table}");
+    ];
+    let owned = |row: [&str; 4]| row.map(str::to_owned).to_vec();
+    print_table(owned(header), KERNEL.map(owned));
     println!(
         "one ring: about 130 ns for a page more (inferred from 1.626 and 2.056 M packets/s); zone lock: \
          2/31 holds for a page when\nanother CPU frees, 524,000 holds/s of 31 pages at line rate; 85.58 % of the \
