@@ -14,12 +14,10 @@ mod debug;
 mod kmalloc;
 mod merge;
 mod owned;
-mod prefill;
 mod view;
 
 pub use cache::Cache;
 pub use owned::OwnedObject;
-pub use prefill::Prefilled;
 pub use view::{CacheView, DestroyError};
 
 use core::marker::PhantomData;

@@ -28,7 +28,6 @@
 //! | main, spare | free | the CPU's slot |
 //! | rcu | freed, but readers may still look | the CPU's slot; full or flushed: waiting in a barn |
 //! | full, empty | free, or none | a barn |
-//! | prefilled | set aside | a user's guard |
 //! | being filled or flushed | free | an operation |
 //!
 //! Objects in sheaves count as in use by their slab. States of a slab are SLUB's; in 7.0 none is
@@ -83,7 +82,6 @@ mod free;
 mod front;
 pub mod geometry;
 mod partial;
-mod prefill;
 mod rcu;
 mod shrink;
 mod slab;
@@ -108,7 +106,6 @@ use crate::tunables::Table;
 
 use crate::slub;
 use types::Barn;
-pub(crate) use types::Sheaf;
 pub use types::SheafCache;
 
 // SAFETY: objects come from slabs of `slub`, and a sheaf holds those that have no user (I1); its memory is a slot of the cache's geometry.

@@ -36,20 +36,19 @@ impl Filling<'_> {
 }
 
 impl SheafCache {
-    /// Fills a sheaf as far as memory allows, in 6.18 whole or not at all. Returns how many objects
-    /// came. The caller holds a CPU's slot or has entered the gate.
+    /// Fills a sheaf as far as memory allows, in 6.18 whole or not at all. The caller holds a CPU's slot or
+    /// has entered the gate.
     pub(super) fn fill_sheaf<M: Machine>(
         &self,
         env: Env<'_, M>,
         sheaf: &mut Sheaf,
         node: NodeId,
         stats: &mut Stats,
-    ) -> u32 {
+    ) {
         let came = sheaf.fill(env.machine(), |slots| {
             self.fill(env, slots, node, stats);
         });
         stats.count_by(Stat::SheafRefill, u64::from(came));
-        came
     }
 
     /// Fills slots from the front with objects from slabs, of this node if it has any, and returns

@@ -24,11 +24,6 @@ crate::stats::counters! {
     BarnPutFail,
     AllocCpuSheaf,
     FreeRcuSheafFail,
-    SheafPrefillFast,
-    SheafPrefillSlow,
-    SheafPrefillOversize,
-    SheafReturnFast,
-    SheafReturnSlow,
 }
 
 impl CountsSlabs for Stat {

@@ -48,9 +48,7 @@ struct SlabSheaf {
     node: u32,
     /// Whether its objects go to their slabs then, and it is freed.
     dissolve: bool,
-    /// Whether it was made larger than sheaves of its cache then were, for one prefill.
-    oversize: bool,
-    _pad: u16,
+    _pad: [u8; 3],
 }
 
 const _: () = assert!(size_of::<SlabSheaf>() == HEADER_BYTES as usize);
@@ -59,7 +57,7 @@ const _: () = assert!(size_of::<SlabSheaf>() == HEADER_BYTES as usize);
 /// somewhere.
 #[repr(transparent)]
 #[must_use]
-pub(crate) struct Sheaf(NonNull<SlabSheaf>);
+pub(super) struct Sheaf(NonNull<SlabSheaf>);
 
 // SAFETY: a sheaf is memory that only the holder of its box uses (I3), and its entries name
 // objects that the allocator owns (I1).
@@ -80,8 +78,7 @@ impl Sheaf {
             capacity,
             node: 0,
             dissolve: false,
-            oversize: false,
-            _pad: 0,
+            _pad: [0; 3],
         };
         // SAFETY: the caller's contract: the block is large enough, aligned, and the caller's.
         unsafe { head.write(sheaf) };
@@ -103,7 +100,7 @@ impl Sheaf {
         unsafe { self.0.as_mut() }
     }
 
-    pub(crate) fn size(&self) -> u32 {
+    pub(super) fn size(&self) -> u32 {
         self.head().size
     }
 
@@ -161,11 +158,6 @@ impl Sheaf {
         self.with(machine, |stack| stack.push(machine, object))
     }
 
-    /// Takes the newest object.
-    pub(super) fn pop<M: Machine>(&mut self, machine: &M) -> Option<NonNull<u8>> {
-        self.with(machine, |stack| stack.pop(machine))
-    }
-
     /// Takes the newest objects, at most `most`, and hands them out.
     pub(super) fn take<M: Machine>(
         &mut self,
@@ -195,16 +187,6 @@ impl Sheaf {
     /// Whether the sheaf is to be dissolved after waiting.
     pub(super) fn is_to_dissolve(&self) -> bool {
         self.head().dissolve
-    }
-
-    /// Whether the sheaf was made for one prefill.
-    pub(super) fn is_oversize(&self) -> bool {
-        self.head().oversize
-    }
-
-    /// Notes that the sheaf was made for one prefill.
-    pub(super) fn set_oversize(&mut self) {
-        self.head_mut().oversize = true;
     }
 
     /// The grace period waited for.

@@ -1,9 +1,9 @@
-//! Debugging and what goes past plain allocations and frees: deferred frees, prefilled sheaves, and
-//! sheaves that lie in kmalloc classes with debugging.
+//! Debugging and what goes past plain allocations and frees: deferred frees, and sheaves in kmalloc classes with
+//! debugging.
 
 #[allow(dead_code)] // Shared by several test programs.
 use crate::model::debugging::{letters, reports, told};
-use crate::model::scenario::{cache_of, give, reap_at, small, take};
+use crate::model::scenario::{cache_of, give, reap_at, take};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
@@ -43,17 +43,6 @@ fn deferred_frees_pass_debugging() {
 }
 
 #[test]
-fn nothing_is_set_aside_unchecked() {
-    for era in [Era::V6_18, Era::V7_0] {
-        let heap = told::<SheafCache>(era);
-        let cache = cache_of(&heap, "aside", 100, letters("FZP"));
-        assert!(cache.prefill(4).is_none());
-        give(cache, &take(cache, 4));
-        assert_eq!(reports(), []);
-    }
-}
-
-#[test]
 fn sheaves_lie_in_checked_classes() {
     for text in ["P,kmalloc-*", "FZPU,kmalloc-*"] {
         for era in [Era::V6_18, Era::V7_0] {
@@ -76,25 +65,4 @@ fn sheaves_lie_in_checked_classes() {
             assert_eq!(reports(), [], "{text} {era}");
         }
     }
-}
-
-/// A sheaf from before the capacity was raised is too small for what is wanted.
-#[test]
-fn a_raised_capacity_holds_for_prefills() {
-    let heap = small::<SheafCache>(Era::V7_0, 1);
-    let cache = heap
-        .create_cache(&CacheSpec::new("grown", 100))
-        .expect("a cache");
-    let capacity = cache.attribute("sheaf_capacity").expect("an attribute") as usize;
-    for object in take(cache, capacity) {
-        // SAFETY: the object has no user left.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
-    }
-    assert!(cache.set_attribute("sheaf_capacity", 120));
-    for now in 0..4 {
-        // SAFETY: no code reads the objects.
-        unsafe { heap.machine().grace_period() };
-        reap_at(&heap, now);
-    }
-    assert!(cache.prefill(100).is_some());
 }

@@ -4,7 +4,6 @@ use crate::model::scenario::{Object, boot, give, on, sized, small, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
-use quarry_core::heap::Prefilled;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slab::SlabCache;
 use quarry_core::slob::Slob;
@@ -133,7 +132,6 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
     };
     let cache = heap.create_cache(&spec).expect("a cache");
     let (mut places, mut period) = (Places::default(), 0);
-    let mut set_aside = Vec::new();
     for _ in 0..1500 {
         on(&heap, rng.below(setup.cpus.into()) as u32);
         match rng.below(100) {
@@ -150,13 +148,19 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
                     places.deferred.push((period, object));
                 }
             }
-            80..84 => set_aside.extend(cache.prefill(rng.below(60) as u32)),
-            84..90 => {
-                if let Some(object) = set_aside.last_mut().and_then(Prefilled::alloc) {
-                    places.admit(object);
-                }
+            80..88 => {
+                let mut slots = [None; 60];
+                let slots = &mut slots[..rng.below(60) as usize];
+                assert!(cache.alloc_bulk(slots));
+                slots
+                    .iter()
+                    .flatten()
+                    .for_each(|object| places.admit(*object));
             }
-            90..92 => drop(set_aside.pop()),
+            88..92 => {
+                let some = places.held.len().min(rng.below(60) as usize);
+                give(cache, &places.held.split_off(places.held.len() - some));
+            }
             92..95 => {
                 // SAFETY: no code reads the objects.
                 unsafe { heap.machine().grace_period() };
@@ -174,7 +178,6 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
         }
     }
     assert_eq!(cache.check_consistency(), Ok(()), "{era}, {setup:?}");
-    set_aside.clear();
     give(cache, &places.held);
     cache.flush();
     // SAFETY: no code reads the objects.

@@ -33,7 +33,6 @@ const V6_18: SheafEra = SheafEra {
         empty_main: EmptyMain::Barn,
         refill: RefillOrder::LastFirst,
         bulk_free: BulkOrder::AsMet,
-        counts_oversize: false,
     },
 };
 
@@ -61,7 +60,6 @@ const V7_2: SheafEra = SheafEra {
     slub: slub::rules_of(Era::V7_2),
     run: RunRules {
         refill: RefillOrder::FirstFirst,
-        counts_oversize: true,
         ..V7_0.run
     },
     ..V7_0

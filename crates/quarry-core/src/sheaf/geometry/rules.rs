@@ -72,8 +72,6 @@ pub struct RunRules {
     pub refill: RefillOrder,
     /// Which objects a bulk free frees first.
     pub bulk_free: BulkOrder,
-    /// Oversize sheaves of prefill count as `sheaf_alloc` and `sheaf_free` [7.2].
-    pub counts_oversize: bool,
 }
 
 /// The numbers of one era.
