@@ -110,7 +110,7 @@ mod typed;
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use quarry_core as kernel;
-pub use quarry_core::debug::{CallSite, FailSlab, Finding, Report, SlubDebug};
+pub use quarry_core::debug::{CallSite, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};

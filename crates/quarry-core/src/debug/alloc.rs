@@ -26,14 +26,8 @@ pub(crate) fn alloc<M: Machine, D: Allocate>(
     let machine = env.machine();
     let _pass = env.enter();
     let here = here(machine, site);
-    let flags = env.cache.flags();
-    let injected =
-        flags.contains(CacheFlags::FAILSLAB) && env.system.debug.should_fail(machine, bytes.into());
     let mut object = None;
     for _ in 0..DAMAGED_MAX {
-        if injected {
-            break;
-        }
         let mut damaged = None;
         object = attempt(design, env, debug, node, bytes, here, &mut damaged);
         deliver(env);
@@ -42,7 +36,7 @@ pub(crate) fn alloc<M: Machine, D: Allocate>(
             None => break,
         }
     }
-    if flags.contains(CacheFlags::TRACE) {
+    if env.cache.flags().contains(CacheFlags::TRACE) {
         let event = TraceEvent {
             alloc: true,
             cache: env.cache.name(),

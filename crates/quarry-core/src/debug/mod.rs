@@ -4,7 +4,7 @@
 //!
 //! The kernel's `slub_debug`: per cache, by letters, objects get red zones (Z); free ones get a
 //! poison pattern (P); each has a record of who allocated and who freed it (U); every allocation
-//! and free is checked (F), told (T), or made to fail (A). Facts, not code, of those kernels were
+//! and free is checked (F) or traced (T). Facts, not code, of those kernels were
 //! used.
 //!
 //! # 2 How it hangs on the designs
@@ -97,7 +97,6 @@
 
 mod about;
 mod alloc;
-mod failslab;
 mod free;
 mod report;
 mod setting;
@@ -106,7 +105,6 @@ mod slot;
 mod state;
 mod validate;
 
-pub use failslab::FailSlab;
 pub use report::{Damage, During, EXCERPT_BYTES, Finding, Fix, Report, TraceEvent, Track};
 pub use setting::{SLUB_DEBUG_BYTES_MAX, SlubDebug, SlubDebugError};
 pub use site::CallSite;

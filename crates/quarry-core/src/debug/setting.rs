@@ -16,7 +16,7 @@ pub const SLUB_DEBUG_BYTES_MAX: usize = 256;
 /// ```
 ///
 /// Letters: F consistency checks, Z red zones, P poison, U user tracking, T trace, A fail
-/// injection; O no debugging for caches whose smallest order it would raise, `-` nothing. A block
+/// injection (a flag that sysfs shows; Quarry injects none); O no debugging for caches whose smallest order it would raise, `-` nothing. A block
 /// without letters means F, Z, P and U; a block without names means all caches. For a cache that
 /// several blocks name the first counts; a block without names counts for those that none names.
 ///

@@ -2,7 +2,6 @@
 
 use core::ptr::NonNull;
 
-use super::failslab::{FailSlab, Injector};
 use super::report::{Report, TraceEvent};
 use super::setting::SlubDebug;
 use super::site::SiteTable;
@@ -23,7 +22,6 @@ pub(crate) struct HeapDebug {
     /// A [`Tracer`], or null.
     tracer: AtomicPtr<()>,
     setting: SpinLock<Option<SlubDebug>>,
-    injector: SpinLock<Injector>,
 }
 
 impl HeapDebug {
@@ -32,7 +30,6 @@ impl HeapDebug {
             reporter: AtomicPtr::new(core::ptr::null_mut()),
             tracer: AtomicPtr::new(core::ptr::null_mut()),
             setting: SpinLock::new(LockClass::DebugState, None),
-            injector: SpinLock::new(LockClass::DebugState, Injector::new(FailSlab::OFF)),
         }
     }
 
@@ -72,24 +69,6 @@ impl HeapDebug {
 
     pub(crate) fn setting<M: Machine>(&self, machine: &M) -> Option<SlubDebug> {
         self.setting.lock(machine).and_then(|setting| *setting)
-    }
-
-    pub(crate) fn set_failslab<M: Machine>(&self, machine: &M, settings: FailSlab) {
-        if let Some(mut injector) = self.injector.lock(machine) {
-            *injector = Injector::new(settings);
-        }
-    }
-
-    pub(crate) fn should_fail<M: Machine>(&self, machine: &M, bytes: u64) -> bool {
-        self.injector
-            .lock(machine)
-            .is_some_and(|mut injector| injector.should_fail(bytes))
-    }
-
-    pub(crate) fn failed<M: Machine>(&self, machine: &M) -> u64 {
-        self.injector
-            .lock(machine)
-            .map_or(0, |injector| injector.failed())
     }
 }
 

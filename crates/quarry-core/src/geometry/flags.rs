@@ -43,7 +43,7 @@ impl CacheFlags {
 
     /// Tell of every allocation and free (`SLAB_TRACE`). Changes no size.
     pub const TRACE: Self = CacheFlags(1 << 10);
-    /// Allocations fail as the heap's fail injection says (`SLAB_FAILSLAB`). Changes no size.
+    /// Fail injection may choose the cache (`SLAB_FAILSLAB`). sysfs shows it; Quarry injects no failures.
     pub const FAILSLAB: Self = CacheFlags(1 << 11);
     /// No sheaves (`SLAB_NO_SHEAVES` [7.2]; 7.0 and 7.1 have other flags for the same caches). Changes no
     /// size.
@@ -107,9 +107,9 @@ impl CacheFlags {
         CacheFlags(self.0 & !other.0)
     }
 
-    /// Whether allocations and frees have to pass [`crate::debug`]: a debug flag or fail injection.
+    /// True if allocations and frees have to pass [`crate::debug`].
     pub const fn debug(self) -> bool {
-        self.intersects(Self::DEBUG.union(Self::FAILSLAB))
+        self.intersects(Self::DEBUG)
     }
 
     /// The flags of a list such as `hwcache,rcu`; the empty list is no flags.

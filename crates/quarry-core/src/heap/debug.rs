@@ -3,9 +3,7 @@
 use core::ptr::NonNull;
 
 use super::{Cache, CacheBody, CacheView, Heap};
-use crate::debug::{
-    self, CallSite, Described, FailSlab, Report, Reporter, SlubDebug, Tracer, Validation,
-};
+use crate::debug::{self, CallSite, Described, Report, Reporter, SlubDebug, Tracer, Validation};
 use crate::design::{Design, FreeError};
 use crate::geometry::GeometryError;
 use crate::machine::{Machine, NodeId};
@@ -38,18 +36,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Sets the function that receives the allocations and frees of caches with the letter T.
     pub fn set_tracer(&self, tracer: Option<Tracer>) {
         self.system.debug.set_tracer(tracer);
-    }
-
-    /// Which allocations of caches with the letter A fail; starts counting anew.
-    pub fn set_failslab(&self, settings: FailSlab) {
-        let _pass = self.system.pages.gate().enter(self.machine());
-        self.system.debug.set_failslab(self.machine(), settings);
-    }
-
-    /// Allocations that failed on purpose since [`Heap::set_failslab`].
-    pub fn failslab_count(&self) -> u64 {
-        let _pass = self.system.pages.gate().enter(self.machine());
-        self.system.debug.failed(self.machine())
     }
 
     /// What follows a miss of the fast path: a jump out of the caller's code, with the call site.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use crate::model::debugging::*;
 use crate::model::scenario::{Object, cache_of, give, sized, take};
-use quarry_core::debug::{CallSite, During, FailSlab, Finding, Fix, Report, SlubDebug, Track};
+use quarry_core::debug::{CallSite, During, Finding, Fix, Report, SlubDebug, Track};
 use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};

@@ -1,47 +1,47 @@
-//! What debugging does beside finding mistakes: failing, tracing, naming leaks, choosing caches.
+//! What debugging does in addition to finding mistakes: tracing, naming leaks, choosing caches.
 
 use super::*;
+use crate::model::scenario::boot;
+use crate::model::setup::Setup;
 
-fn failing<D: Design>(era: Era) {
-    let heap = told::<D>(era);
-    let (cache, safe) = (
-        cache_of(&heap, "fails", 100, letters("A")),
-        cache_of(&heap, "safe", 100, letters("F")),
+/// A bulk allocation for which memory does not suffice takes nothing, and every object passes its checks.
+fn short_of_memory<D: Design>(era: Era) {
+    let heap = boot::<D>(
+        era,
+        Setup {
+            pages: 4096,
+            ..Setup::default()
+        },
     );
-    heap.set_failslab(FailSlab {
-        probability: 100,
-        interval: 3,
-        times: Some(2),
-        space: 150,
-        seed: 1,
-    });
-    let got: Vec<_> = (0..12).map(|_| cache.alloc()).collect();
-    // 100 bytes of space are used up by the first; then every third fails, twice.
-    let failed: Vec<_> = (0..12).filter(|&at| got[at].is_none()).collect();
-    assert_eq!(failed, [3, 6], "{era}");
-    assert_eq!(heap.failslab_count(), 2);
-    let mut slots = [None; 4];
-    heap.set_failslab(FailSlab {
-        probability: 100,
-        times: Some(1),
-        interval: 3,
-        ..FailSlab::OFF
-    });
+    listen(&heap);
+    let cache = cache_of(&heap, "large", 4000, letters("FZPU"));
+    let mut slots = vec![None; 5000];
     assert!(!cache.alloc_bulk(&mut slots), "{era}");
-    assert_eq!(slots, [None; 4]);
-    heap.set_failslab(FailSlab {
-        probability: 100,
-        ..FailSlab::OFF
-    });
-    assert!(cache.alloc().is_none() && safe.alloc().is_some());
-    heap.set_failslab(FailSlab::OFF);
-    assert!(cache.alloc().is_some());
-    assert_eq!(reports(), []);
+    assert!(slots.iter().all(Option::is_none), "{era}");
+    assert!(cache.alloc_bulk(&mut slots[..20]), "{era}");
+    give(cache, &slots.iter().copied().flatten().collect::<Vec<_>>());
+    // SAFETY: the test uses no copy of the handle afterwards.
+    unsafe { cache.destroy() }.expect("no object is left");
+    assert_eq!(reports(), [], "{era}");
 }
 
 #[test]
-fn allocations_fail_on_purpose() {
-    on_all!(failing);
+fn bulk_allocations_without_memory_take_nothing() {
+    on_all!(short_of_memory);
+}
+
+/// The letter A alone is a flag that sysfs shows; the cache keeps its fast paths.
+fn marked<D: Design>(era: Era) {
+    let heap = told::<D>(era);
+    let cache = cache_of(&heap, "marked", 100, letters("A"));
+    assert_eq!(cache.attribute("failslab"), Some(1), "{era}");
+    assert!(!cache.head().flags().debug(), "{era}");
+    give(cache, &take(cache, 5));
+}
+
+#[test]
+fn fail_injection_is_a_mark() {
+    on_all!(marked);
 }
 
 fn tracing<D: Design>(era: Era) {
