@@ -14,6 +14,7 @@ mod debug;
 mod kmalloc;
 mod merge;
 mod owned;
+mod slow;
 mod view;
 
 pub use cache::Cache;
