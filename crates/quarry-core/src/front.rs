@@ -15,7 +15,7 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use crate::design::{Allocate, Env, Free, FreeError, Slots};
+use crate::design::{Allocate, Design, Env, Free, FreeError};
 use crate::era::Era;
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, PerCpuState, Work, work};
 use crate::page::Pfn;
@@ -25,7 +25,7 @@ use crate::slabs;
 use crate::stats::Stat;
 
 /// What differs between the fronts of designs. Only [`Allocate`] and [`Free`] call the hooks.
-pub(crate) trait CpuFront: Slots {
+pub(crate) trait CpuFront: Design {
     /// What a CPU has behind its slot.
     type Cpu: PerCpuState;
 

@@ -11,7 +11,7 @@ mod batch;
 use core::ptr::NonNull;
 
 use crate::debug::{self, CallSite};
-use crate::design::{Env, Free, FreeError, Slots};
+use crate::design::{Design, Env, FreeError};
 use crate::machine::Machine;
 use crate::sync::Ordering;
 
@@ -27,7 +27,7 @@ pub(crate) use batch::Batches;
 /// # Safety
 ///
 /// The object is not freed otherwise, and no reader finds it any more that does not run already.
-pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
+pub(crate) unsafe fn defer<M: Machine, D: Design>(
     design: &D,
     env: Env<'_, M>,
     object: NonNull<u8>,
@@ -47,7 +47,7 @@ pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
     loop {
         let Some(mut batches) = env.cache.rcu.lock(machine) else {
             if let Some(unused) = spare {
-                free_batch(env, unused);
+                free_batch::<M, D>(env, unused);
             }
             return Err(FreeError::NoRoom);
         };
@@ -65,17 +65,17 @@ pub(crate) unsafe fn defer<M: Machine, D: Free + Slots>(
         }
         // kmalloc takes locks of its own, so this one is not held meanwhile.
         drop(batches);
-        spare = Some(new_batch(env).ok_or(FreeError::NoRoom)?);
+        spare = Some(new_batch::<M, D>(env).ok_or(FreeError::NoRoom)?);
     }
     if let Some(unused) = spare {
-        free_batch(env, unused);
+        free_batch::<M, D>(env, unused);
     }
     Ok(())
 }
 
 /// Frees what was deferred and whose grace period is over. What is noted so far waits for the next
 /// one, which may be over at once.
-pub(crate) fn settle<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) {
+pub(crate) fn settle<M: Machine, D: Design>(design: &D, env: Env<'_, M>) {
     let machine = env.machine();
     let _pass = env.enter();
     let Some(mut batches) = env.cache.rcu.lock(machine) else {
@@ -91,7 +91,7 @@ pub(crate) fn settle<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) {
 
 /// [`settle`] for an allocation that found no memory; whether it is worth another attempt.
 #[cold]
-pub(crate) fn settle_for_memory<M: Machine, D: Free + Slots>(design: &D, env: Env<'_, M>) -> bool {
+pub(crate) fn settle_for_memory<M: Machine, D: Design>(design: &D, env: Env<'_, M>) -> bool {
     let noted = env.cache.rcu_noted.load(Ordering::Relaxed) != 0;
     if noted {
         settle(design, env);
@@ -100,11 +100,7 @@ pub(crate) fn settle_for_memory<M: Machine, D: Free + Slots>(design: &D, env: En
 }
 
 /// Frees the objects of batches and these themselves. The gate has been entered.
-fn free_batches<M: Machine, D: Free + Slots>(
-    design: &D,
-    env: Env<'_, M>,
-    mut elapsed: Option<BatchBox>,
-) {
+fn free_batches<M: Machine, D: Design>(design: &D, env: Env<'_, M>, mut elapsed: Option<BatchBox>) {
     while let Some(mut batch) = elapsed {
         elapsed = batch.take_next();
         // The objects that are refused were freed otherwise, too, against the contract of `defer`.
@@ -117,20 +113,20 @@ fn free_batches<M: Machine, D: Free + Slots>(
             // SAFETY: as above.
             let _ = unsafe { design.free_bulk(env, batch.objects(env.machine())) };
         }
-        free_batch(env, batch);
+        free_batch::<M, D>(env, batch);
     }
 }
 
 /// A page of memory for a batch, from kmalloc of the same heap. `None` when memory is exhausted.
-fn new_batch<M: Machine>(env: Env<'_, M>) -> Option<BatchBox> {
+fn new_batch<M: Machine, D: Design>(env: Env<'_, M>) -> Option<BatchBox> {
     let bytes = env.machine().topology().page_size();
-    let block = env.kmalloc(bytes, None)?;
+    let block = env.kmalloc::<D>(bytes, None)?;
     // SAFETY: kmalloc handed out a page of bytes, aligned to a word at least.
     Some(unsafe { BatchBox::new(block, bytes) })
 }
 
 /// Frees the memory of a batch, not its objects.
-fn free_batch<M: Machine>(env: Env<'_, M>, batch: BatchBox) {
+fn free_batch<M: Machine, D: Design>(env: Env<'_, M>, batch: BatchBox) {
     // SAFETY: `new_batch` got the block from there, and the box was its only user.
-    unsafe { env.kfree(batch.into_block()) };
+    unsafe { env.kfree::<D>(batch.into_block()) };
 }

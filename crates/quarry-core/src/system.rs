@@ -1,29 +1,18 @@
 //! What the caches of one heap hang on, whatever their design: pages, kmalloc, the list of caches.
 
+use core::any::TypeId;
 use core::ptr::NonNull;
 
 use crate::debug::HeapDebug;
 use crate::design::CacheHead;
 use crate::era::Era;
 use crate::geometry::{BootParams, KmallocRules, MachineParams};
-use crate::machine::{LockClass, Machine, NodeId, SpinLock, Stopped};
+use crate::machine::{LockClass, Machine, SpinLock, Stopped};
 use crate::page::PageAllocator;
 use crate::sync::{AtomicPtr, AtomicU64};
 
 /// kmalloc indexes that the eras' class lists use.
 const KMALLOC_INDEXES: usize = 32;
-
-/// A kmalloc function of a heap: bytes and node.
-type Kmalloc<M> = unsafe fn(&System<M>, usize, Option<NodeId>) -> Option<NonNull<u8>>;
-
-/// kmalloc of the heap that a system belongs to: the heap's functions, without its type. They may
-/// only be called with the system that they are in.
-pub(crate) struct General<M: Machine> {
-    pub(crate) kmalloc: Kmalloc<M>,
-    pub(crate) kfree: unsafe fn(&System<M>, NonNull<u8>),
-    pub(crate) kmalloc_direct: Kmalloc<M>,
-    pub(crate) kfree_direct: unsafe fn(&System<M>, NonNull<u8>),
-}
 
 /// See the [module's documentation](self).
 pub struct System<M: Machine> {
@@ -32,7 +21,8 @@ pub struct System<M: Machine> {
     pub(crate) params: MachineParams,
     pub(crate) boot: BootParams,
     pub(crate) kmalloc: &'static KmallocRules,
-    pub(crate) general: General<M>,
+    /// The design that the heap was made for.
+    pub(crate) design: TypeId,
     /// What the design's caches share, in the machine's structure range.
     pub(crate) shared: NonNull<()>,
     /// Bodies of the kmalloc caches, as the heap makes them.
@@ -61,7 +51,7 @@ impl<M: Machine> System<M> {
         params: MachineParams,
         boot: BootParams,
         kmalloc: &'static KmallocRules,
-        general: General<M>,
+        design: TypeId,
         shared: NonNull<()>,
     ) -> Self {
         Self {
@@ -70,7 +60,7 @@ impl<M: Machine> System<M> {
             params,
             boot,
             kmalloc,
-            general,
+            design,
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),

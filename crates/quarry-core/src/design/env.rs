@@ -1,9 +1,7 @@
 //! What an operation on a cache works with.
 
-use core::ptr::NonNull;
-
 use super::head::CacheHead;
-use crate::machine::{Machine, NodeId, Pass};
+use crate::machine::{Machine, Pass};
 use crate::page::{Links, MemMap, PageAllocator};
 use crate::system::System;
 
@@ -50,40 +48,6 @@ impl<'a, M: Machine> Env<'a, M> {
     #[inline(always)]
     pub(crate) fn call_links(&self) -> Links<'a, M> {
         Links::of_call(self.machine(), self.map())
-    }
-
-    /// kmalloc of the same heap, for what a design itself keeps in general caches: SLAB's arrays
-    /// and off-slab management, sheaves. `None` when memory is exhausted.
-    pub fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        // SAFETY: the function is called with its own system.
-        unsafe { (self.system.general.kmalloc)(self.system, bytes, node) }
-    }
-
-    /// Frees what [`Env::kmalloc`] allocated.
-    ///
-    /// # Safety
-    ///
-    /// The object has no user left.
-    pub unsafe fn kfree(&self, object: NonNull<u8>) {
-        // SAFETY: the function is called with its own system; the caller's contract is the same.
-        unsafe { (self.system.general.kfree)(self.system, object) }
-    }
-
-    /// [`Env::kmalloc`] past all per-CPU state, so that a cache can allocate from itself while it
-    /// holds a CPU's slot.
-    pub fn kmalloc_direct(&self, bytes: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
-        // SAFETY: the function is called with its own system.
-        unsafe { (self.system.general.kmalloc_direct)(self.system, bytes, node) }
-    }
-
-    /// Frees what [`Env::kmalloc_direct`] allocated, past all per-CPU state.
-    ///
-    /// # Safety
-    ///
-    /// The object has no user left.
-    pub unsafe fn kfree_direct(&self, object: NonNull<u8>) {
-        // SAFETY: the function is called with its own system; the caller's contract is the same.
-        unsafe { (self.system.general.kfree_direct)(self.system, object) }
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod cache;
 mod debug;
+mod general;
 mod kmalloc;
 mod merge;
 mod owned;
@@ -21,6 +22,7 @@ pub use cache::Cache;
 pub use owned::OwnedObject;
 pub use view::{CacheView, DestroyError};
 
+use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -30,11 +32,11 @@ use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, MachineParams,
 };
-use crate::machine::{Machine, NodeId};
+use crate::machine::Machine;
 use crate::page::{BootError, PageAllocator, PageConfig, TrimPolicy, Trimmed};
 use crate::rcu;
 use crate::sync::Ordering;
-use crate::system::{General, System};
+use crate::system::System;
 
 /// The address that a kmalloc of 0 bytes returns; freeing it does nothing (`ZERO_SIZE_PTR`).
 pub const ZERO_SIZE_ADDRESS: usize = 16;
@@ -146,87 +148,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
             .cast::<D::Shared>();
         // SAFETY: the block is fresh, large enough and aligned to at least 64 bytes (Region).
         unsafe { shared.write(D::share(era)) };
-        let general = General {
-            kmalloc: Self::system_kmalloc,
-            kfree: Self::system_kfree,
-            kmalloc_direct: Self::system_kmalloc_direct,
-            kfree_direct: Self::system_kfree_direct,
-        };
+        let design = TypeId::of::<D>();
         let heap = Self {
-            system: System::new(pages, era, params, boot, kmalloc, general, shared.cast()),
+            system: System::new(pages, era, params, boot, kmalloc, design, shared.cast()),
             design: PhantomData,
         };
         heap.prepare_merging()?;
         Ok(heap)
-    }
-
-    /// # Safety
-    ///
-    /// The system is one that `Heap::<M, D>::new` made.
-    unsafe fn of_system(system: &System<M>) -> &Self {
-        // SAFETY: a heap is its system and nothing else (`repr(transparent)`), and the caller
-        // guarantees that it is one of this design.
-        unsafe { &*core::ptr::from_ref(system).cast() }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Heap::of_system`].
-    unsafe fn system_kmalloc(
-        system: &System<M>,
-        bytes: usize,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { Self::of_system(system) }.kmalloc(bytes, node)
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Heap::of_system`] and [`Heap::kfree`].
-    unsafe fn system_kfree(system: &System<M>, object: NonNull<u8>) {
-        // SAFETY: the caller's contract is the same.
-        let heap = unsafe { Self::of_system(system) };
-        // SAFETY: the caller's contract is the same.
-        let freed = unsafe { heap.kfree(object) };
-        debug_assert!(freed.is_ok(), "{freed:?}");
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Heap::of_system`].
-    unsafe fn system_kmalloc_direct(
-        system: &System<M>,
-        bytes: usize,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        // SAFETY: the caller's contract is the same.
-        let heap = unsafe { Self::of_system(system) };
-        match heap.kmalloc_cache(bytes) {
-            // A class with debugging keeps nothing per CPU, so its checked way is as direct.
-            Some(class) if !class.head().flags().debug() => {
-                class.body.design.alloc_direct(class.env(), node)
-            }
-            _ => heap.kmalloc(bytes, node),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Heap::of_system`] and [`Heap::kfree`].
-    unsafe fn system_kfree_direct(system: &System<M>, object: NonNull<u8>) {
-        // SAFETY: the caller's contract is the same.
-        let heap = unsafe { Self::of_system(system) };
-        // SAFETY: the object is allocated, so its cache is not destroyed meanwhile.
-        let freed = match unsafe { heap.cache_of(object) } {
-            Some(class) if !class.head().flags().debug() => {
-                // SAFETY: the caller's contract is the same.
-                unsafe { class.body.design.free_direct(class.env(), object) }
-            }
-            // SAFETY: as above.
-            _ => unsafe { heap.kfree(object) },
-        };
-        debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
     /// The page allocator below.

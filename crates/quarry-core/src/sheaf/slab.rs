@@ -49,7 +49,7 @@ impl SheafCache {
             return None;
         }
         let bytes = Sheaf::bytes(capacity);
-        let block = env.kmalloc_direct(bytes, None)?;
+        let block = env.kmalloc_direct::<Self>(bytes, None)?;
         stats.count(Stat::SheafAlloc);
         // SAFETY: kmalloc hands out at least this many bytes, aligned to a word at least.
         Some(unsafe { Sheaf::new(block, capacity) })
@@ -60,7 +60,7 @@ impl SheafCache {
         debug_assert!(sheaf.is_empty());
         stats.count(Stat::SheafFree);
         // SAFETY: `new_sheaf` got the block from there, and the box was its only user (I3).
-        unsafe { env.kfree_direct(sheaf.into_block()) };
+        unsafe { env.kfree_direct::<Self>(sheaf.into_block()) };
     }
 
     /// Brings the objects of sheaves back to their slabs and frees the sheaves. No lock is held.

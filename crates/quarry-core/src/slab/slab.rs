@@ -279,7 +279,7 @@ impl SlabCache {
         let elsewhere = match place.freelist {
             FreelistPlace::OffSlab => {
                 let bytes = place.freelist_bytes as usize;
-                Some(env.kmalloc(bytes, Some(node))?)
+                Some(env.kmalloc::<Self>(bytes, Some(node))?)
             }
             _ => None,
         };
@@ -291,7 +291,7 @@ impl SlabCache {
         let Some(new) = taken else {
             if let Some(object) = elsewhere {
                 // SAFETY: allocated above for a slab that does not come about.
-                unsafe { env.kfree(object) };
+                unsafe { env.kfree::<Self>(object) };
             }
             return None;
         };
@@ -358,7 +358,7 @@ impl SlabCache {
             // SAFETY: `new_slab` put the indices so far behind the general object's start.
             let object = unsafe { indices.byte_sub(place.descriptor_bytes as usize) };
             // SAFETY: `new_slab` allocated it, and the slab is gone.
-            unsafe { env.kfree(object) };
+            unsafe { env.kfree::<Self>(object) };
         }
     }
 }

@@ -239,7 +239,8 @@ fn new_array<M: Machine>(
     limit: u32,
     node: NodeId,
 ) -> Option<Array> {
-    let object = env.kmalloc(header + limit as usize * size_of::<usize>(), Some(node))?;
+    let object =
+        env.kmalloc::<SlabCache>(header + limit as usize * size_of::<usize>(), Some(node))?;
     // SAFETY: the object has this many bytes and is this array's until `free_array`.
     Some(unsafe { Array::new(object, header, limit) })
 }
@@ -248,6 +249,6 @@ fn new_array<M: Machine>(
 pub(super) fn free_array<M: Machine>(env: Env<'_, M>, array: Array) {
     if let Some(object) = array.into_block() {
         // SAFETY: `new_array` got it from there, and the array is gone.
-        unsafe { env.kfree(object) };
+        unsafe { env.kfree::<SlabCache>(object) };
     }
 }
